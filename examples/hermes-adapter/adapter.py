@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Hermes behind Attaché, as somebody would write it who has only read docs/adapter.md. Python's standard library only.
+"""An adapter for Hermes, written only from docs/adapter.md. Uses only Python's standard library.
 
 Run:   python3 examples/hermes-adapter/adapter.py 7900
 See:   listening on http://127.0.0.1:7900
 Pair:  attache runtime pair CODE --api-base URL --local-executor-type hermes --local-agent-endpoint http://127.0.0.1:7900
 Then:  attache runtime start, and in another terminal: attache ask AGENT "what is in this folder?"
 
-Every task is one `hermes -z`, which approves all of its own steps: nobody is asked. README.md says more.
+Every task is one `hermes -z`, which approves all of its own steps without asking a person. See README.md.
 """
 import json, os, re, shutil, signal, subprocess, sys, tempfile, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,8 +19,8 @@ running = {"id": None, "process": None, "cancelled": False, "ended": threading.E
 def version():
     if not HERMES:
         return None
-    said = subprocess.run([HERMES, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
-    found = re.search(r"\d+(\.\d+)+", said.stdout)
+    result = subprocess.run([HERMES, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+    found = re.search(r"\d+(\.\d+)+", result.stdout)
     return found.group() if found else None
 
 
@@ -30,7 +30,7 @@ def failed(code, message, usage=None):
 
 
 def prompt_of(task):
-    """The task's text; Hermes takes no system prompt here, so instructions and context go before it."""
+    """The task's text. `hermes -z` has no system prompt, so instructions and context go before it."""
     text = task["input"].get("text", "") if isinstance(task["input"], dict) else str(task["input"])
     if not text.strip():
         return None
@@ -40,7 +40,7 @@ def prompt_of(task):
 
 
 def usage_of(path):
-    """What Hermes says that it used. Its cost is an estimate, and says so."""
+    """The usage that Hermes reported, marked as an estimate."""
     try:
         with open(path) as file:
             report = json.load(file)
@@ -57,14 +57,14 @@ def run(task):
         return failed("rejected", "the task has no text")
     sandbox = task.get("sandbox") or {}
     limits = {"cwd_only": True, "allow_network": False, "allow_exec": False}
-    asked = [name for name, limit in limits.items() if sandbox.get(name) is limit]
-    if asked:
-        return failed("refused", f"the run asks for limits that nobody keeps here: {', '.join(asked)}")
+    required = [name for name, limit in limits.items() if sandbox.get(name) is limit]
+    if required:
+        return failed("refused", f"the run requires limits that this adapter can't enforce: {', '.join(required)}")
     if not HERMES:
-        return failed("host_crashed", "there is no `hermes` in PATH; install it with: pip install hermes-agent")
+        return failed("host_crashed", "`hermes` is not in PATH; install it with: pip install hermes-agent")
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "usage.json")
-        # A session of its own, so that cancel reaches everything that Hermes starts.
+        # A separate session, so that cancel reaches everything that Hermes starts.
         process = subprocess.Popen(
             [HERMES, "-z", prompt, "--usage-file", report], cwd=task.get("cwd"), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
@@ -84,12 +84,12 @@ def run(task):
 
 
 def stop(process):
-    """Returns when the whole group is gone: politely first, and not later than a second."""
-    for number, patience in ((signal.SIGTERM, 0.5), (signal.SIGKILL, 0.4)):
-        late = time.monotonic() + patience
+    """Stops the process group, with SIGTERM first, and returns once it is gone, within a second."""
+    for number, timeout in ((signal.SIGTERM, 0.5), (signal.SIGKILL, 0.4)):
+        deadline = time.monotonic() + timeout
         try:
             os.killpg(process.pid, number)
-            while time.monotonic() < late:
+            while time.monotonic() < deadline:
                 process.poll()
                 os.killpg(process.pid, 0)
                 time.sleep(0.01)
@@ -104,11 +104,11 @@ class Adapter(BaseHTTPRequestHandler):
         self.reply(200, {"ok": True, "host": {"type": "hermes", "version": VERSION}, "running": None})
 
     def do_POST(self):
-        # The host, the origin and the content type keep web pages out: a browser reaches 127.0.0.1 too.
+        # Checking host, origin and content type keeps web pages out: a browser can reach 127.0.0.1 too.
         if self.headers.get("host", "").split(":")[0] not in ("127.0.0.1", "localhost"):
-            return self.refuse(421, "wrong_host", "this is not my name")
+            return self.refuse(421, "wrong_host", "the Host header must be a loopback address")
         if self.headers.get("origin"):
-            return self.refuse(403, "foreign_origin", "web pages are not served")
+            return self.refuse(403, "foreign_origin", "requests from web pages are refused")
         cancel = re.fullmatch(r"/run-task/([^/]+)/cancel", self.path)
         if cancel:
             return self.cancel(cancel.group(1))
@@ -132,7 +132,7 @@ class Adapter(BaseHTTPRequestHandler):
 
     def cancel(self, run_id):
         if run_id != running["id"]:
-            return self.refuse(404, "not_found", "that run does not execute here")
+            return self.refuse(404, "not_found", "that run is not being executed here")
         ended, running["cancelled"] = running["ended"], True
         if running["process"]:
             stop(running["process"])
@@ -140,7 +140,7 @@ class Adapter(BaseHTTPRequestHandler):
         self.reply(200, failed("cancelled", "the run was cancelled"))
 
     def refuse(self, status, code, message):
-        self.reply(status, {"error": {"code": code, "message": message, "hint": "docs/adapter.md has every call."}})
+        self.reply(status, {"error": {"code": code, "message": message, "hint": "See docs/adapter.md."}})
 
     def reply(self, status, value):
         body = json.dumps(value).encode()
@@ -151,7 +151,7 @@ class Adapter(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(body)
         except BrokenPipeError:
-            pass  # the runtime does not wait any more
+            pass  # the runtime has disconnected
 
 
 VERSION = version()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A whole adapter in Python's standard library: GET /health and POST /run-task, nothing else.
+"""A complete adapter in Python's standard library: only GET /health and POST /run-task.
 
 Run:   python3 examples/python-adapter/adapter.py 7900
 See:   listening on http://127.0.0.1:7900
@@ -10,9 +10,9 @@ Then:  attache runtime start, and in another terminal: attache ask AGENT "one tw
 import json, sys, threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-def answer(text):  # Your agent goes here. Whatever it raises becomes the reason of the failure.
+def answer(text):  # Your agent goes here. An exception becomes the failure message.
     if not text.strip():
-        raise ValueError("there is no text to count words in")
+        raise ValueError("the task has no text")
     return f"{len(text.split())} words"
 
 busy = threading.Lock()  # one task at a time
@@ -24,7 +24,7 @@ class Adapter(BaseHTTPRequestHandler):
         self.reply(200, {"ok": True, "host": {"type": "custom", "version": "1"}})
 
     def do_POST(self):
-        # The host and the content type keep web pages out: a browser reaches 127.0.0.1 too.
+        # Checking host and content type keeps web pages out: a browser can reach 127.0.0.1 too.
         host, kind = self.headers.get("host", "").split(":")[0], self.headers.get("content-type", "")
         if self.path != "/run-task" or host not in ("127.0.0.1", "localhost") or kind != "application/json":
             return self.reply(400, {"error": {"code": "invalid_request", "message": "POST JSON to /run-task", "hint": ""}})

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""An adapter that asks people: before it runs a command, and when it wants to know more. Standard library only.
+"""An adapter that asks people for permission before it runs a command, and for input. Standard library only.
 
 Run:   python3 examples/python-asking-adapter/adapter.py 7900
 See:   listening on http://127.0.0.1:7900
 Pair:  attache runtime pair CODE --api-base URL --local-agent-endpoint http://127.0.0.1:7900 --cwd DIR
 Then:  attache runtime start, and in another terminal:
-       attache ask AGENT "run: rm -r out"        waits; `attache approvals` shows it, and lets you approve or deny it
-       attache ask AGENT "ask: Which branch?"    waits until the run is given input
+       attache ask AGENT "run: rm -r out"        waits until you approve or deny it with `attache approvals`
+       attache ask AGENT "ask: Which branch?"    waits until you send input to the run
 
-A task is a list of lines, done one after the other:
+A task is a list of lines, executed in order:
   say: TEXT       the text becomes part of the answer
-  ask: QUESTION   asks the caller; what it says becomes part of the answer
+  ask: QUESTION   asks the caller; the reply becomes part of the answer
   run: COMMAND    asks for permission, then runs the command in a shell; its output becomes part of the answer
 """
 import json, os, signal, subprocess, sys, threading
@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Run:
-    """One task: its events, kept so that whoever joins reads them from the first, and the answers to its questions."""
+    """One task: its events, kept so that clients can replay them from the first, and the answers to its questions."""
 
     def __init__(self, task):
         self.task, self.id = task, task["task_run_id"]
@@ -33,7 +33,7 @@ class Run:
             self.moved.notify_all()
 
     def question(self, name, id, data):
-        """Asks and waits, however long it takes. The adapter's own name for the question is its id."""
+        """Asks and waits, however long it takes. The adapter chooses the id of the question."""
         self.asked.add(id)
         self.tell(name, {"id": id, **data})
         with self.moved:
@@ -43,7 +43,7 @@ class Run:
             return self.answers[id]
 
     def answer(self, id, value):
-        """The first answer counts; the same question answered again changes nothing."""
+        """The first answer counts; answering the same question again changes nothing."""
         with self.moved:
             if id in self.asked:
                 self.answers.setdefault(id, value)
@@ -71,7 +71,7 @@ class Run:
                 elif verb == "run":
                     said.append(self.command(f"permission-{number}", rest))
                 else:
-                    raise Failed("rejected", f"line {number} is none of `say: `, `ask: ` and `run: `")
+                    raise Failed("rejected", f"line {number} must start with `say: `, `ask: ` or `run: `")
                 self.tell("chunk", {"text": said[-1] + "\n"})
             reply = {"success": True, "output": {"text": "\n".join(said), "artifact_refs": []}}
         except Failed as failed:
@@ -105,7 +105,7 @@ class Failed(Exception):
 
 class Adapter(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    last, slot = None, threading.Lock()  # the run that executes, or the one that ended last
+    last, slot = None, threading.Lock()  # the current run, or the one that ended last
 
     def do_GET(self):
         if self.path != "/health":
@@ -116,7 +116,7 @@ class Adapter(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        # The host, the origin and the content type keep web pages out: a browser reaches 127.0.0.1 too.
+        # Checking host, origin and content type keeps web pages out: a browser can reach 127.0.0.1 too.
         if self.headers.get("host", "").split(":")[0] not in ("127.0.0.1", "localhost") or "origin" in self.headers:
             return self.refuse(421, "wrong_host", "call this adapter by its loopback address")
         if body and self.headers.get("content-type") != "application/json":
@@ -135,14 +135,14 @@ class Adapter(BaseHTTPRequestHandler):
             return self.reply(200, {})
         if path[2] == "input" and run.answer(given.get("id"), given):
             return self.reply(200, {})
-        self.refuse(404, "not_found", "the run never asked this")
+        self.refuse(404, "not_found", "the run has no such question")
 
     def run_task(self, task):
         with Adapter.slot:
             run = Adapter.last
             if not run or run.id != task["task_run_id"] or run.cancelled:
                 if run and not run.ended:
-                    return self.refuse(409, "busy", f"this adapter executes {run.id}")
+                    return self.refuse(409, "busy", f"this adapter is executing {run.id}")
                 run = Adapter.last = Run(task)
                 threading.Thread(target=run.work, daemon=True).start()
         if "text/event-stream" not in self.headers.get("accept", ""):
@@ -157,7 +157,7 @@ class Adapter(BaseHTTPRequestHandler):
         try:
             self.stream(run, after if after <= len(run.events) else 0)
         except OSError:
-            pass  # whoever listened went away; the run goes on
+            pass  # the client disconnected; the run continues
         self.close_connection = True
 
     def stream(self, run, seq):
@@ -187,10 +187,10 @@ class Adapter(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(body)
         except OSError:
-            pass  # whoever asked went away
+            pass  # the client disconnected
 
     def log_message(self, format, *arguments):
-        pass  # requests may hold what people wrote
+        pass  # requests can contain private text
 
 
 class Server(ThreadingHTTPServer):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A whole sub-agent on a channel: Python's standard library plus the `websockets` package, and nothing of Attaché's.
+"""A complete sub-agent on a channel, written with Python's standard library and the `websockets` package only.
 
 Needs: pip install websockets
 Key:   curl -sX POST http://127.0.0.1:7800/api/a2a/register -H "authorization: Bearer $KEY" \
@@ -19,14 +19,14 @@ class Refused(Exception):
 
 
 class Channel:
-    """One channel of the hub, over as many connections as it takes."""
+    """One channel to the hub, which can span several connections."""
 
     def __init__(self, url, key):
         self.url, self.key = url, key
         self.channel_id = self.resume_token = None
-        self.last_seq = 0  # the newest frame of the hub that we have kept
-        self.running = {}  # run id -> the task, until its end is accepted
-        self.waiting = []  # frames that came while we waited for another
+        self.last_seq = 0  # the newest frame from the hub that we have stored
+        self.running = {}  # run id -> the task, until the hub accepts its result
+        self.waiting = []  # frames that arrived while we waited for another
 
     def connect(self):
         return connect(self.url, additional_headers={"Authorization": f"Bearer {self.key}"}, max_size=4 << 20)
@@ -40,7 +40,7 @@ class Channel:
                 self.resume_token = reply["resume_token"]
                 return
             except Refused:
-                pass  # the token was used up by an answer that never reached us: begin anew, our claims follow
+                pass  # the response with the new token was lost: register again, our claims follow
         reply = self.request({"action": "register", "peer_role": "worker", "capabilities": ["streaming", "resume"],
                               "running": list(self.running)})
         self.channel_id, self.resume_token, self.last_seq = reply["channel_id"], reply["resume_token"], 0
@@ -60,7 +60,7 @@ class Channel:
             if seq is None:
                 return frame
             if seq <= self.last_seq:
-                continue  # sent again, and we have it
+                continue  # a repeat of a frame that we already have
             self.last_seq = seq
             self.send("notification", {"action": "ack", "seq": seq})
             return frame
@@ -82,16 +82,16 @@ class Channel:
 
 
 def work(channel, task):
-    """Your agent goes here. Whatever it raises becomes the reason of the failure."""
+    """Your agent goes here. An exception becomes the failure message."""
     about = {"task_run_id": task["task_run_id"], "epoch": task["epoch"]}
     words = task["query"].split()
     channel.send("notification", {"action": "think", **about, "thought_text": f"I count {len(words)} words."})
     if words and words[0] == "delete":
         ask = {"action": "require_approval", **about, "tool": "delete", "input": {"words": words[1:]}, "risk": "high"}
-        # Named after the run, so that asking again after a cut is the same question.
+        # The id is derived from the run, so asking again after a reconnect is the same question.
         answer = channel.request(ask, msg_id=f"approval-{task['task_run_id']}-{task['epoch']}")
         if not answer["approved"]:
-            raise RuntimeError("a person said no")
+            raise RuntimeError("a person denied the request")
     for index, word in enumerate(words):
         channel.send("chunk", {"action": "chunk", **about, "text": word + " "})
         channel.send("notification", {"action": "progress", **about, "message": "counting",
@@ -111,13 +111,13 @@ def execute(channel, task):
     try:
         channel.request(end)
     except Refused as refusal:
-        print(f"not accepted: {refusal}", flush=True)  # cancelled meanwhile, or no longer ours
+        print(f"not accepted: {refusal}", flush=True)  # cancelled in the meantime, or no longer ours
 
 
 def serve(channel, socket):
     """Works over one connection until it breaks."""
     channel.open(socket)
-    for task in list(channel.running.values()):  # what a cut interrupted; this agent simply begins again
+    for task in list(channel.running.values()):  # tasks interrupted by a disconnect; this agent simply restarts them
         execute(channel, task)
         channel.running.pop(task["task_run_id"], None)
     channel.send("notification", {"action": "ready", "credits": 1})

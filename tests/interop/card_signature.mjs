@@ -1,9 +1,9 @@
 // Fetches a card and verifies its signature with @a2a-js/sdk's own verifier.
 //
 // Run: node card_signature.mjs CARD_URL
-// Needs: @a2a-js/sdk (1.3.0). Exit code 0: the signature holds, and breaks when the card is changed.
+// Needs: @a2a-js/sdk (1.3.0). Exit code 0: the signature is valid, and becomes invalid when the card is changed.
 //
-// The verifier gets the JSON as it came: from a card that the SDK has parsed, it loses the security schemes.
+// The verifier gets the JSON as received, because a card parsed by the SDK has lost its security schemes.
 
 import { verifyAgentCardSignature } from '@a2a-js/sdk';
 
@@ -19,7 +19,7 @@ const holds = (card) => verify(card).then(
   () => false,
 );
 
-// With the version in the request the card is that of 1.0; without it, it may have the members of 0.3 too.
+// With the version in the request, the response is the 1.0 card; without it, the card can also have members of 0.3.
 for (const headers of [{ 'A2A-Version': '1.0' }, {}]) {
   const card = await (await fetch(url, { headers })).json();
   await verify(card);

@@ -1,7 +1,7 @@
 """Fetches a card and verifies its signature with a2a-sdk's own verifier.
 
 Run: python card_signature.py CARD_URL
-Needs: a2a-sdk[signing] (1.3.0). Exit code 0: the signature holds, and breaks when the card is changed.
+Needs: a2a-sdk[signing] (1.3.0). Exit code 0: the signature is valid, and becomes invalid when the card is changed.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ def key_of(kid, jku):
 async def main(url):
     base, path = url.split('/.well-known/')
     verify = create_signature_verifier(key_of, ['ES256'])
-    # With the version in the request the card is that of 1.0; without it, it may have the members of 0.3 too.
+    # With the version in the request, the response is the 1.0 card; without it, the card can also have members of 0.3.
     for headers in ({'A2A-Version': '1.0'}, {}):
         async with httpx.AsyncClient(headers=headers) as client:
             resolver = A2ACardResolver(client, base, '/.well-known/' + path)

@@ -1,10 +1,11 @@
-// Goes through every operation of A2A with @a2a-js/sdk's own client, in version 1.0 or, through its compat layer, 0.3.
+// Runs every operation of A2A with @a2a-js/sdk's own client, in version 1.0 or, through its compatibility layer, 0.3.
 //
 // Run: ATTACHE_KEY=ak_… node client.mjs HUB_URL AGENT jsonrpc|rest|grpc [1.0|0.3]
-// Needs: @a2a-js/sdk (1.3.0), @grpc/grpc-js and @bufbuild/protobuf in a node_modules above this file; behind AGENT the
-// agent of `attache adapter conformance`, which is also the hub's default agent; two agents without a device: AGENT-plain,
-// which neither streams nor pushes, and AGENT-strict, which requires the extension https://example.com/ext/strict/v1.
-// The hub lets webhooks lead to this machine. Exit code 0: everything came as the standard says.
+// Needs: @a2a-js/sdk (1.3.0), @grpc/grpc-js and @bufbuild/protobuf in a node_modules above this file;
+// `attache adapter conformance` behind AGENT, which is also the hub's default agent; two agents without a device:
+// AGENT-plain, without streaming or push, and AGENT-strict, which requires the extension
+// https://example.com/ext/strict/v1; and a hub that allows webhooks to this machine.
+// Exit code 0: everything conforms to the standard.
 
 import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
@@ -34,59 +35,59 @@ const STRICT = 'https://example.com/ext/strict/v1';
 const BINDING = { jsonrpc: 'JSONRPC', rest: 'HTTP+JSON', grpc: 'GRPC' }[binding];
 const S = TaskState;
 const is03 = version === '0.3';
-// Over these two, this SDK's 0.3 has no names of files, takes a field for bytes by its word into which other SDKs of 0.3,
-// and we, put base64 text (docs/decisions/0007-grpc.md), and forgets `append`.
+// Over these two bindings, this SDK's 0.3 has no file names, ignores `append`, and treats a field as bytes that other
+// 0.3 SDKs, and Attaché, fill with base64 text (docs/decisions/0007-grpc.md).
 const isOldProto = is03 && BINDING !== 'JSONRPC';
 
-// --- One line per check; the first wrong one ends the program.
+// --- Checks print one line each; the first failure ends the program.
 
 const say = (text) => console.log(text);
 const show = (value) => inspect(value, { depth: 12, breakLength: 120 });
 console.debug = () => {};
 
-function wrong(what, came, expected) {
-  say(`WRONG ${what}\n  expected: ${show(expected)}\n  came:     ${show(came)}`);
+function wrong(what, actual, expected) {
+  say(`WRONG ${what}\n  expected: ${show(expected)}\n  actual:   ${show(actual)}`);
   process.exit(1);
 }
 
-function same(what, came, expected) {
-  if (!isDeepStrictEqual(came, expected)) wrong(what, came, expected);
+function same(what, actual, expected) {
+  if (!isDeepStrictEqual(actual, expected)) wrong(what, actual, expected);
   say(`ok    ${what}`);
 }
 
-function holds(what, isSo, came) {
-  if (!isSo) wrong(what, came, 'something else');
+function holds(what, isSo, actual) {
+  if (!isSo) wrong(what, actual, 'something else');
   say(`ok    ${what}`);
 }
 
 async function refused(what, kind, call) {
-  let came;
+  let actual;
   try {
-    came = await call();
+    actual = await call();
   } catch (error) {
     if (!(error instanceof kind)) wrong(what, error, kind.name);
     say(`ok    ${what}: ${error.constructor.name}`);
     return error;
   }
-  return wrong(what, came, kind.name);
+  return wrong(what, actual, kind.name);
 }
 
-// In a stream of JSON-RPC 0.3, this SDK reads a refusal, and tells its code, but has no kind for it.
+// In a JSON-RPC 0.3 stream, this SDK reports the code of a refusal, but has no error type for it.
 const UnsupportedStream = {
   name: 'UnsupportedOperationError',
   [Symbol.hasInstance]: (error) =>
     error instanceof errors.UnsupportedOperationError || (is03 && /Code: -32004/.test(error.message)),
 };
 
-// --- A webhook that keeps what it is sent.
+// --- A webhook that records notifications.
 
-const letters = [];
+const notifications = [];
 const waiting = new Set();
 const server = createServer((request, response) => {
   const chunks = [];
   request.on('data', (chunk) => chunks.push(chunk));
   request.on('end', () => {
-    letters.push({ headers: request.headers, body: JSON.parse(Buffer.concat(chunks)) });
+    notifications.push({ headers: request.headers, body: JSON.parse(Buffer.concat(chunks)) });
     waiting.forEach((look) => look());
     response.writeHead(200).end();
   });
@@ -94,11 +95,11 @@ const server = createServer((request, response) => {
 await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
 const hookUrl = `http://127.0.0.1:${server.address().port}/hook`;
 
-function letter(what, wanted) {
+function notification(what, wanted) {
   return new Promise((resolve) => {
-    const late = setTimeout(() => wrong(what, letters, 'a notification'), LIMIT);
+    const late = setTimeout(() => wrong(what, notifications, 'a notification'), LIMIT);
     const look = () => {
-      const found = letters.find(wanted);
+      const found = notifications.find(wanted);
       if (!found) return;
       clearTimeout(late);
       waiting.delete(look);
@@ -109,10 +110,10 @@ function letter(what, wanted) {
   });
 }
 
-// --- Clients, found from the agent's base URL alone.
+// --- Clients, created from the agent's base URL only.
 
 let lastHeaders = new Map();
-// As documented: with the slash, against which the SDK resolves the card's path as a browser would.
+// With the trailing slash, as documented: the SDK resolves the card's path against it as a browser would.
 const base = (name) => `${hub}/a2a/${name}/`;
 
 function clientOf(name, key = KEY) {
@@ -141,7 +142,7 @@ function clientOf(name, key = KEY) {
     new grpc.InterceptingCall(nextCall(options), {
       start: (metadata, listener, next) => {
         metadata.set('authorization', `Bearer ${key}`);
-        // 0.3 has no member that names the agent.
+        // 0.3 has no field for the agent's name.
         if (is03) metadata.set('x-attache-agent', name);
         next(metadata, listener);
       },
@@ -155,15 +156,15 @@ function clientOf(name, key = KEY) {
       legacyCompat,
     }),
   }[BINDING];
-  // The card is public, and whoever shows a key must show a right one. A client of 0.3 says so when it asks for the card.
+  // The card is public, but a key must be valid if sent. A 0.3 client names its version when it requests the card.
   const says = (url, init) => fetch(url, { ...init, headers: { ...init?.headers, 'A2A-Version': version } });
   const cardResolver = new DefaultAgentCardResolver({ legacyCompat, fetchImpl: says });
   const factory = new ClientFactory({ transports: [transport], preferredTransports: [BINDING], cardResolver });
-  // Over gRPC, 0.3 reaches every agent where the default one is; the metadata names it.
+  // Over gRPC, 0.3 reaches every agent at the default agent's address; the metadata names the agent.
   return factory.createFromUrl(base(is03 && BINDING === 'GRPC' ? agent : name));
 }
 
-// --- What is sent.
+// --- Messages.
 
 const message = (behaviour, members = {}) => ({
   messageId: `${behaviour}-${randomUUID()}`,
@@ -199,7 +200,7 @@ async function card() {
   const { streaming, pushNotifications, extendedAgentCard, extensions } = found.capabilities;
   same('card: capabilities', [streaming, pushNotifications, extendedAgentCard], [true, true, true]);
   holds('card: our extension', extensions.some((extension) => extension.uri === EVENTS), extensions);
-  // From a card that the SDK has parsed, its verifier loses the security schemes: it gets the JSON as it came.
+  // The verifier gets the JSON as received, because a card parsed by the SDK has lost its security schemes.
   const verify = verifyAgentCardSignature(async (kid, jku) => {
     const { keys } = await (await fetch(jku)).json();
     return keys.find((key) => key.kid === kid);
@@ -279,11 +280,11 @@ async function stream(client) {
     ['chunk-1.5 ', append, false],
     ['chunk-2', append, true],
   ];
-  const came = rest
+  const actual = rest
     .filter((update) => update.$case === 'artifactUpdate')
     .map(({ value }) => [value.artifact.parts[0].content.value, value.append, value.lastChunk]);
-  // What was there before the stream began is in the task.
-  same('stream: the artifact, piece by piece', came, pieces.slice(task.artifacts[0]?.parts.length ?? 0));
+  // Everything from before the stream started is in the task.
+  same('stream: the artifact, piece by piece', actual, pieces.slice(task.artifacts[0]?.parts.length ?? 0));
   const whole = await client.getTask({ tenant: '', id: task.id });
   same('stream: the whole artifact afterwards', texts(whole.artifacts[0].parts).join(''), 'chunk-1 chunk-1.5 chunk-2');
   const numbers = rest
@@ -329,7 +330,7 @@ async function turns(client) {
   same('turn 2: completed', [done.id, done.status.state], [task.id, S.TASK_STATE_COMPLETED]);
   const spoken = ['hello', 'More input is needed.', 'done'];
   same('history: everything that was said', done.history.map((said) => texts(said.parts)[0]), spoken);
-  // 0.3 has no nought over gRPC: there it is the same as nothing said.
+  // 0.3 has no zero over gRPC: it is the same as an omitted value.
   const lengths = [[2, spoken.slice(-2)], [100, spoken], ...(is03 ? [] : [[0, []]])];
   for (const [historyLength, expected] of lengths) {
     const found = await client.getTask({ tenant: '', id: task.id, historyLength });
@@ -343,7 +344,7 @@ async function turns(client) {
 
   const told = (body) => (is03 ? body : (body.statusUpdate ?? { status: {} }));
   const ended = (id) => ({ body }) => [told(body).id, told(body).taskId].includes(id) && /completed$/i.test(told(body).status.state);
-  const { headers, body } = await letter('push: received', ended(task.id));
+  const { headers, body } = await notification('push: received', ended(task.id));
   const media = is03 ? 'application/json' : 'application/a2a+json';
   const names = ['content-type', 'x-a2a-notification-token', 'authorization'];
   same('push: headers', names.map((name) => headers[name]), [media, 'a token', 'Bearer of-the-webhook']);
@@ -354,7 +355,7 @@ async function turns(client) {
   }
   const inline = { url: hookUrl, token: 'inline' };
   const other = await taskOf(client, message('tck-complete-task'), { taskPushNotificationConfig: inline });
-  const second = await letter('push: with the message', ended(other.id));
+  const second = await notification('push: with the message', ended(other.id));
   same('push: with the message', second.headers['x-a2a-notification-token'], 'inline');
 }
 
@@ -421,7 +422,7 @@ async function refusals(client, ended) {
   await refused('a message without parts', RequestMalformedError, () => send(client, message('x', { parts: [] })));
   const stranger = await clientOf(agent, 'ak_wrong');
   const error = await refused('a wrong key', Error, () => stranger.getTask({ tenant: '', id: ended.id }));
-  holds('a wrong key: says so', /401|UNAUTHENTICATED|credential is not known/.test(show(error)), error);
+  holds('a wrong key: says so', /401|UNAUTHENTICATED|credential is unknown/.test(show(error)), error);
 }
 
 async function others() {
@@ -429,7 +430,7 @@ async function others() {
   const task = await taskOf(plain, message('x'), { returnImmediately: true });
   same('an agent that is offline: the task waits', task.status.state, S.TASK_STATE_SUBMITTED);
   const config = { tenant: '', taskId: task.id, id: 'x', url: hookUrl, token: '', authentication: undefined };
-  // Below the client, which would ask the card and not the agent.
+  // Bypasses the client, which would check the card and not ask the agent.
   const { transport } = plain;
   const { PushNotificationNotSupportedError, ExtensionSupportRequiredError } = errors;
   const versioned = { serviceParameters: { 'A2A-Version': version } };

@@ -1,9 +1,9 @@
-// Goes through every operation of A2A 0.3 with the client of @a2a-js/sdk 0.3, which knows no other version.
+// Runs every operation of A2A 0.3 with the client of @a2a-js/sdk 0.3, which supports no other version.
 //
 // Run: ATTACHE_KEY=ak_… node client_v03.mjs HUB_URL AGENT jsonrpc|rest|grpc
-// Needs: @a2a-js/sdk (0.3.14), @grpc/grpc-js and @bufbuild/protobuf in a node_modules above this file; behind AGENT the agent
-// of `attache adapter conformance`, which is also the hub's default agent, since 0.3 cannot name one over gRPC. The card is
-// used as it is published. Exit code 0: everything came as the standard says.
+// Needs: @a2a-js/sdk (0.3.14), @grpc/grpc-js and @bufbuild/protobuf in a node_modules above this file;
+// `attache adapter conformance` behind AGENT, which is also the hub's default agent, since 0.3 can't name one over gRPC.
+// The card is used as published. Exit code 0: everything conforms to the standard.
 
 import { randomUUID } from 'node:crypto';
 import { isDeepStrictEqual, inspect } from 'node:util';
@@ -24,23 +24,23 @@ const [hub, agent, binding] = process.argv.slice(2);
 const KEY = process.env.ATTACHE_KEY ?? '';
 const BINDING = { jsonrpc: 'JSONRPC', rest: 'HTTP+JSON', grpc: 'GRPC' }[binding];
 const RUNTIME = 'https://attache.dev/ext/runtime/v1';
-// Over these two the SDK has no names of files, and takes for bytes what other SDKs of 0.3, and we, take for base64 text.
+// Over these two bindings, the SDK has no file names, and treats as bytes what other 0.3 SDKs, and Attaché, treat as base64 text.
 const isProto = BINDING !== 'JSONRPC';
 
 const say = (text) => console.log(text);
 const show = (value) => inspect(value, { depth: 12, breakLength: 120 });
 
-function same(what, came, expected) {
-  if (!isDeepStrictEqual(came, expected)) {
-    say(`WRONG ${what}\n  expected: ${show(expected)}\n  came:     ${show(came)}`);
+function same(what, actual, expected) {
+  if (!isDeepStrictEqual(actual, expected)) {
+    say(`WRONG ${what}\n  expected: ${show(expected)}\n  actual:   ${show(actual)}`);
     process.exit(1);
   }
   say(`ok    ${what}`);
 }
 
 async function refused(what, kind, call) {
-  const came = await call().then((answer) => answer, (error) => error);
-  same(`${what}: ${came?.message}`, came instanceof kind, true);
+  const actual = await call().then((answer) => answer, (error) => error);
+  same(`${what}: ${actual?.message}`, actual instanceof kind, true);
 }
 
 const bearer = async () => ({ authorization: `Bearer ${KEY}` });

@@ -1,11 +1,11 @@
-"""Goes through every operation of A2A 0.3 with a2a-sdk's own client of that version.
+"""Runs every operation of A2A 0.3 with a2a-sdk's own client of that version.
 
 Run: ATTACHE_KEY=ak_… python client_v03.py HUB_URL AGENT jsonrpc|rest|grpc
-Needs: a2a-sdk[grpc] (0.3.26); behind AGENT the agent of `attache adapter conformance`, which is also the hub's default
-agent, since 0.3 cannot name one over gRPC; two agents without a device: AGENT-plain, which neither streams nor pushes,
-and AGENT-strict, which requires the extension https://example.com/ext/strict/v1. The hub lets webhooks lead to this
-machine. The client has no call for the list of push configs and for deleting one; those go out as the SDK's own types.
-Exit code 0: everything came as the standard says.
+Needs: a2a-sdk[grpc] (0.3.26); `attache adapter conformance` behind AGENT, which is also the hub's default agent, since
+0.3 can't name one over gRPC; two agents without a device: AGENT-plain, without streaming or push, and AGENT-strict,
+which requires the extension https://example.com/ext/strict/v1; and a hub that allows webhooks to this machine.
+The client has no calls to list or delete push configs, so those use the SDK's own types.
+Exit code 0: everything conforms to the standard.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ State = a2a.TaskState
 
 
 class Wire:
-    """The key and the agent on the way out, the headers of the last answer on the way in: the SDK shows neither over
-    gRPC."""
+    """Adds the key and the agent to requests, and records the headers of the last response, which the SDK does not
+    expose over gRPC."""
 
     def __init__(self, agent, key):
         self.out = [('authorization', f'Bearer {key}'), ('x-attache-agent', agent)]
@@ -68,7 +68,7 @@ class World:
         self.webhook = Webhook()
 
     async def client(self, agent, streaming, key=KEY, push=()):
-        """A client as the card of the agent wants it, found from the agent's base URL alone."""
+        """Creates a client from the agent's card, given only the agent's base URL."""
         wire = Wire(agent, key)
         http = httpx.AsyncClient(
             timeout=LIMIT,
@@ -82,9 +82,9 @@ class World:
             supported_transports=[self.binding],
             push_notification_configs=list(push),
         )
-        # Whoever shows a key must show a right one, also where none is needed.
+        # A key must be valid even where none is needed, so fetch the card without one.
         async with httpx.AsyncClient() as open_to_all:
-            # Over gRPC, 0.3 reaches every agent where the default one is; the metadata names it.
+            # Over gRPC, 0.3 reaches every agent at the default agent's address; the metadata names the agent.
             found = self.agent if self.binding == 'GRPC' else agent
             card = await A2ACardResolver(open_to_all, f'{self.hub}/a2a/{found}').get_agent_card()
         client = ClientFactory(config).create(card)
@@ -102,13 +102,13 @@ def say(text, task):
 
 
 async def answers(client, sent, extensions=None, **configuration):
-    """Everything that a message is answered with."""
+    """Sends a message and returns all responses."""
     configuration = a2a.MessageSendConfiguration(**configuration)
     return [answer async for answer in client.send_message(sent, configuration=configuration, extensions=extensions)]
 
 
 async def task_of(client, sent, extensions=None, **configuration):
-    """The task that a message is answered with, where it is answered once."""
+    """Sends a message that has a single response and returns its task."""
     [answer] = await answers(client, sent, extensions, **configuration)
     holds('answered with a task', isinstance(answer, tuple) and isinstance(answer[0], a2a.Task), answer)
     return answer[0]
@@ -118,8 +118,8 @@ def texts(parts):
     return [part.root.text for part in parts]
 
 
-async def told_off(world, what, codes, call):
-    """A refusal, as each binding says it: the code of JSON-RPC, the status of HTTP and of gRPC."""
+async def refused_with(world, what, codes, call):
+    """Checks a refusal in each binding: the JSON-RPC code, the HTTP status, the gRPC status."""
     rpc, http, grpc_code = codes
     if world.binding == 'JSONRPC':
         error = await refused(what, A2AClientJSONRPCError, call)
@@ -204,7 +204,7 @@ async def cancel(world, once):
     found = await once.get_task(a2a.TaskQueryParams(id=task.id))
     same('get: cancelled', found.status.state, State.canceled)
     call = once.cancel_task(a2a.TaskIdParams(id=task.id))
-    await told_off(world, 'cancel what has ended', NOT_CANCELABLE, call)
+    await refused_with(world, 'cancel what has ended', NOT_CANCELABLE, call)
 
 
 async def stream(streaming):
@@ -215,12 +215,12 @@ async def stream(streaming):
     same('stream: ends with completed', (status[-1].status.state, status[-1].final), (State.completed, True))
     same('stream: nothing else is the end', [update.final for update in status[:-1]], [False] * (len(status) - 1))
     pieces = [('chunk-1 ', False, False), ('chunk-1.5 ', True, False), ('chunk-2', True, True)]
-    came = [
+    received = [
         (update.artifact.parts[0].root.text, bool(update.append), bool(update.last_chunk))
         for _, update in rest
         if isinstance(update, a2a.TaskArtifactUpdateEvent)
     ]
-    same('stream: the artifact, piece by piece', came, pieces[len(pieces) - len(came) :])
+    same('stream: the artifact, piece by piece', received, pieces[len(pieces) - len(received) :])
     whole = await streaming.get_task(a2a.TaskQueryParams(id=task.id))
     same('stream: the whole artifact afterwards', ''.join(texts(whole.artifacts[0].parts)), 'chunk-1 chunk-1.5 chunk-2')
     numbers = [update.metadata[EVENTS]['generation'] for update in status]
@@ -228,7 +228,7 @@ async def stream(streaming):
 
 
 async def list_configs(client, task):
-    """The ids of a task's push configs, by the types of the SDK."""
+    """The ids of a task's push configs, using the SDK's types."""
     transport = client._transport
     if hasattr(transport, 'stub'):
         request = a2a_pb2.ListTaskPushNotificationConfigRequest(parent=f'tasks/{task.id}')
@@ -264,7 +264,7 @@ async def delete_config(client, task, config):
 
 
 async def turns(world, once, streaming):
-    """Multi-turn, subscribed to twice, told to a webhook."""
+    """Multi-turn, with two subscriptions and a webhook."""
     task = await task_of(once, message('tck-multi-turn'), blocking=True)
     same('turn 1: asks', task.status.state, State.input_required)
     same('turn 1: the question', texts(task.status.message.parts), ['More input is needed.'])
@@ -316,7 +316,7 @@ async def turns(world, once, streaming):
     def ended(headers, body):
         return body.get('id') == task.id and body['status']['state'] == 'completed'
 
-    headers, body = await world.webhook.letter('push: received', ended)
+    headers, body = await world.webhook.notification('push: received', ended)
     names = ('content-type', 'x-a2a-notification-token', 'authorization')
     expected = ['application/json', 'a token', 'Bearer of-the-webhook']
     same('push: headers', [headers.get(name) for name in names], expected)
@@ -326,7 +326,7 @@ async def turns(world, once, streaming):
     inline = a2a.PushNotificationConfig(url=world.webhook.url, token='inline')
     pushed = await world.client(world.agent, streaming=False, push=[inline])
     task = await task_of(pushed, message('tck-complete-task'), blocking=True)
-    headers, _ = await world.webhook.letter('push: with the message', ended)
+    headers, _ = await world.webhook.notification('push: with the message', ended)
     same('push: with the message', headers['x-a2a-notification-token'], 'inline')
 
 
@@ -344,16 +344,16 @@ async def authorization(world, once, streaming):
 
 async def refusals(world, once, streaming, ended):
     missing = a2a.TaskQueryParams(id='no-such-task')
-    await told_off(world, 'get what is not there', NOT_FOUND, once.get_task(missing))
+    await refused_with(world, 'get what is not there', NOT_FOUND, once.get_task(missing))
     stray = answers(once, message('x', task_id='no-such-task'))
-    await told_off(world, 'a message to a task that is not there', NOT_FOUND, stray)
-    await told_off(world, 'a message to a task that has ended', UNSUPPORTED, answers(once, say('more', ended)))
+    await refused_with(world, 'a message to a task that is not there', NOT_FOUND, stray)
+    await refused_with(world, 'a message to a task that has ended', UNSUPPORTED, answers(once, say('more', ended)))
     late = streaming.resubscribe(a2a.TaskIdParams(id=ended.id))
-    await told_off(world, 'resubscribe to what has ended', UNSUPPORTED, late)
+    await refused_with(world, 'resubscribe to what has ended', UNSUPPORTED, late)
     config = a2a.GetTaskPushNotificationConfigParams(id=ended.id, push_notification_config_id='none')
-    await told_off(world, 'a push config that is not there', NOT_FOUND, once.get_task_callback(config))
+    await refused_with(world, 'a push config that is not there', NOT_FOUND, once.get_task_callback(config))
     empty = a2a.Message(message_id=str(uuid4()), role=a2a.Role.user, parts=[])
-    await told_off(world, 'a message without parts', INVALID, answers(once, empty))
+    await refused_with(world, 'a message without parts', INVALID, answers(once, empty))
     stranger = await world.client(world.agent, streaming=False, key='ak_wrong')
     kind = grpc.aio.AioRpcError if world.binding == 'GRPC' else A2AClientHTTPError
     error = await refused('a wrong key', kind, stranger.get_task(a2a.TaskQueryParams(id=ended.id)))
@@ -361,18 +361,18 @@ async def refusals(world, once, streaming, ended):
 
 
 async def others(world):
-    # Over gRPC the card at hand is the default agent's, which streams.
+    # Over gRPC, this is the card of the default agent, which supports streaming.
     plain = await world.client(f'{world.agent}-plain', streaming=world.binding != 'GRPC')
     task = await task_of(plain, message('x'), blocking=False)
     same('an agent that is offline: the task waits', task.status.state, State.submitted)
     config = a2a.PushNotificationConfig(id='x', url=world.webhook.url)
     call = plain.set_task_callback(a2a.TaskPushNotificationConfig(task_id=task.id, push_notification_config=config))
-    await told_off(world, 'push where there is none', NO_PUSH, call)
+    await refused_with(world, 'push where there is none', NO_PUSH, call)
     await plain.cancel_task(a2a.TaskIdParams(id=task.id))
 
     strict = await world.client(f'{world.agent}-strict', streaming=False)
     call = answers(strict, message('x'), blocking=False)
-    await told_off(world, 'a required extension', EXTENSION, call)
+    await refused_with(world, 'a required extension', EXTENSION, call)
     task = await task_of(strict, message('x'), [STRICT, EVENTS, 'https://example.com/unknown'], blocking=False)
     names = ('a2a-extensions',) if world.binding == 'GRPC' else ('a2a-extensions', 'x-a2a-extensions')
     for name in names:

@@ -1,10 +1,10 @@
-"""Goes through every operation of A2A 1.0 with a2a-sdk's own client.
+"""Runs every operation of A2A 1.0 with a2a-sdk's own client.
 
 Run: ATTACHE_KEY=ak_… python client_v10.py HUB_URL AGENT jsonrpc|rest|grpc
-Needs: a2a-sdk[grpc,signing] (1.3.0); behind AGENT the agent of `attache adapter conformance`; two agents without a
-device: AGENT-plain, which neither streams nor pushes nor has an extended card, and AGENT-strict, which requires the
-extension https://example.com/ext/strict/v1. The hub lets webhooks lead to this machine.
-Exit code 0: everything came as the standard says.
+Needs: a2a-sdk[grpc,signing] (1.3.0); `attache adapter conformance` behind AGENT; two agents without a device:
+AGENT-plain, without streaming, push or an extended card, and AGENT-strict, which requires the extension
+https://example.com/ext/strict/v1; and a hub that allows webhooks to this machine.
+Exit code 0: everything conforms to the standard.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ SUBMITTED, WORKING, COMPLETED = a2a.TASK_STATE_SUBMITTED, a2a.TASK_STATE_WORKING
 
 
 class Key(CredentialService):
-    """The key for whatever scheme the card asks for."""
+    """Supplies the key for any scheme that the card requires."""
 
     def __init__(self, key):
         self.key = key
@@ -49,7 +49,7 @@ class Key(CredentialService):
 
 
 class Headers(grpc.aio.UnaryUnaryClientInterceptor):
-    """Remembers the headers of the last answer, which the SDK does not show."""
+    """Records the headers of the last response, which the SDK does not expose."""
 
     def __init__(self):
         self.last = {}
@@ -70,7 +70,7 @@ class World:
         self.webhook = Webhook()
 
     async def client(self, agent, streaming, key=KEY):
-        """A client as the card of the agent wants it, found from the agent's base URL alone."""
+        """Creates a client from the agent's card, given only the agent's base URL."""
         config = ClientConfig(
             streaming=streaming,
             httpx_client=httpx.AsyncClient(timeout=LIMIT, event_hooks={'response': [self.headers.of_http]}),
@@ -104,13 +104,13 @@ def asking(*extensions):
 
 
 async def updates(client, sent, context=None, **configuration):
-    """Everything that a message is answered with."""
+    """Sends a message and returns all responses."""
     request = a2a.SendMessageRequest(message=sent, configuration=a2a.SendMessageConfiguration(**configuration))
     return [update async for update in client.send_message(request, context=context)]
 
 
 async def task_of(client, sent, context=None, **configuration):
-    """The task that a message is answered with, where it is answered once."""
+    """Sends a message that has a single response and returns its task."""
     [update] = await updates(client, sent, context, **configuration)
     holds('answered with a task', update.HasField('task'), update)
     return update.task
@@ -136,7 +136,7 @@ async def card(world, once):
         VERIFY(changed)
         sys.exit('WRONG card: a changed one passed as signed')
     except InvalidSignaturesError:
-        print('ok    card: its signature holds, and breaks when it is changed')
+        print('ok    card: its signature is valid, and becomes invalid when it is changed')
 
 
 async def extended_card(once):
@@ -203,25 +203,25 @@ async def stream(streaming):
     last = rest[-1].status_update
     same('stream: ends with completed', last.status.state, COMPLETED)
     pieces = [('chunk-1 ', False, False), ('chunk-1.5 ', True, False), ('chunk-2', True, True)]
-    came = [
+    received = [
         (u.artifact_update.artifact.parts[0].text, u.artifact_update.append, u.artifact_update.last_chunk)
         for u in rest
         if u.HasField('artifact_update')
     ]
-    # What was there before the stream began is in the task.
+    # Everything from before the stream started is in the task.
     known = len(first.task.artifacts[0].parts) if first.task.artifacts else 0
-    same('stream: the artifact, piece by piece', came, pieces[known:])
+    same('stream: the artifact, piece by piece', received, pieces[known:])
     whole = await streaming.get_task(a2a.GetTaskRequest(id=first.task.id))
     same('stream: the whole artifact afterwards', ''.join(texts(whole.artifacts[0].parts)), 'chunk-1 chunk-1.5 chunk-2')
     numbers = [dict(u.status_update.metadata[EVENTS])['generation'] for u in rest if u.HasField('status_update')]
     holds('stream: numbered in order', numbers == sorted(set(numbers)), numbers)
-    # Nobody knows beforehand that it will be a message, so it is a task that ends with it.
+    # It can't be known in advance that the answer is a message, so the stream has a task that ends with it.
     *_, last = await updates(streaming, message('tck-message-response'))
     same('stream: an answer by message', texts(last.status_update.status.message.parts), ['Direct message response'])
 
 
 async def turns(world, once, streaming):
-    """Multi-turn, subscribed to twice, told to a webhook."""
+    """Multi-turn, with two subscriptions and a webhook."""
     task = await task_of(once, message('tck-multi-turn'))
     same('turn 1: asks', task.status.state, a2a.TASK_STATE_INPUT_REQUIRED)
     same('turn 1: the question', texts(task.status.message.parts), ['More input is needed.'])
@@ -289,7 +289,7 @@ async def turns(world, once, streaming):
         update = body.get('statusUpdate', {'taskId': '', 'status': {'state': ''}})
         return update['taskId'] == task.id and update['status']['state'].endswith('COMPLETED')
 
-    headers, body = await world.webhook.letter('push: received', ended)
+    headers, body = await world.webhook.notification('push: received', ended)
     names = ('content-type', 'a2a-version', 'x-a2a-notification-token', 'authorization')
     expected = ['application/a2a+json', '1.0', 'a token', 'Bearer of-the-webhook']
     same('push: headers', [headers.get(name) for name in names], expected)
@@ -299,7 +299,7 @@ async def turns(world, once, streaming):
 
     inline = a2a.TaskPushNotificationConfig(url=f'{world.webhook.url}', token='inline')
     task = await task_of(once, message('tck-complete-task'), task_push_notification_config=inline)
-    headers, _ = await world.webhook.letter('push: with the message', ended)
+    headers, _ = await world.webhook.notification('push: with the message', ended)
     same('push: with the message', headers['x-a2a-notification-token'], 'inline')
 
 
@@ -349,7 +349,7 @@ async def authorization(world, once):
 
 
 def bearer():
-    """For calls below the client, which would add it."""
+    """For calls that bypass the client, which would add it."""
     return ClientCallContext(service_parameters={'Authorization': f'Bearer {KEY}'})
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Has a real Claude Code use the tools of a real `attache mcp`. Instead of a model, a stub on loopback says which tool to call,
-# so that nothing leaves this machine and no account is needed.
+# Runs a real Claude Code with the tools of a real `attache mcp`. A stub on loopback replaces the model and says which tool to
+# call, so nothing leaves this machine and no account is needed.
 #
 #   cargo build -p attache && cargo build -p attache-adapter --example stub-model
 #   tests/mcp/claude.sh target/debug/attache target/hosts/bin/claude        (./test installs Claude Code there)
 #
-# Ends with 0 and one line per tool when both tools answered as they should.
+# Exits with 0 and prints one line per tool if both tools returned the expected answer.
 set -euo pipefail
 attache=$(realpath "$1")
 claude=$(realpath -s "$2")
@@ -31,7 +31,7 @@ url=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["url"])' "
 ANTHROPIC_BASE_URL=$(cat "$work/model")
 export ANTHROPIC_BASE_URL ANTHROPIC_API_KEY=stub
 export CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 DISABLE_AUTOUPDATER=1 CLAUDE_CODE_MAX_RETRIES=1
-# What a person does: one command, then the client finds the server by itself.
+# The same as a person would do: one command, then the client finds the server on its own.
 "$attache" mcp install --for claude 2>/dev/null
 
 ask() { # ask TOOL JSON EXPECTED
@@ -42,10 +42,10 @@ ask() { # ask TOOL JSON EXPECTED
         cat "$work/claude.log"
         exit 1
     fi
-    echo "$1: as it should be"
+    echo "$1: ok"
 }
 
-# Whether the model was told, last of all, that a tool had answered well and with this.
+# Whether the last tool result sent to the model is a success that contains this text.
 answered() { # answered EXPECTED
     python3 - "$ANTHROPIC_BASE_URL/__requests" "$1" <<'END'
 import json, sys, urllib.request

@@ -1,4 +1,4 @@
-// A proxy for programs that cannot send a header of our choice: adds the secret and passes everything else on as it came.
+// A proxy for programs that can't send custom headers: adds the secret and forwards everything else unchanged.
 //   node with_secret.mjs http://127.0.0.1:PORT SECRET_FILE        prints its own origin
 import { readFileSync } from "node:fs";
 import http from "node:http";
@@ -9,7 +9,7 @@ const { hostname, port } = new URL(target);
 
 const server = http.createServer((request, response) => {
   const headers = { ...request.headers, authorization: `Bearer ${secret}` };
-  // The name that the client meant is this proxy's; a foreign one is passed on, so that it is refused.
+  // The proxy's own name becomes the target's; a foreign name is forwarded, so that the target refuses it.
   const own = (text) => text?.replace(new RegExp(`^((?:http://)?(?:127\\.0\\.0\\.1|localhost)):${server.address().port}$`), `$1:${port}`);
   for (const name of ["host", "origin"]) if (headers[name]) headers[name] = own(headers[name]);
   const options = { hostname, port, path: request.url, method: request.method, headers };

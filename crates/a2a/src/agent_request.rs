@@ -1,4 +1,4 @@
-//! What comes with every request, whatever its binding: who asks whom, in which version, with which extensions.
+//! The context of every request, whatever its binding: caller, agent, version and extensions.
 
 use std::sync::Arc;
 
@@ -17,22 +17,22 @@ use crate::{
     view::EVENTS,
 };
 
-/// A version of the protocol.
+/// A protocol version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum A2aVersion {
     V10,
     V03,
 }
 
-/// A caller at an agent.
+/// A caller's request to one agent.
 #[derive(Debug, Clone)]
 pub(crate) struct AgentRequest {
     pub(crate) hub: Handle,
     pub(crate) face: AgentEndpoint,
     pub(crate) version: A2aVersion,
-    /// The extensions that the caller asked for.
+    /// The extensions the caller asked for.
     pub(crate) wanted: Vec<String>,
-    /// Those of them that the agent has.
+    /// Those of them that the agent supports.
     pub(crate) activated: Vec<String>,
     traceparent: Option<String>,
     pub(crate) origin: Arc<str>,
@@ -49,7 +49,7 @@ impl A2aVersion {
         }
     }
 
-    /// What the caller says in its header or query; nothing means 0.3.
+    /// The version in the header or query. Absent means 0.3.
     pub(crate) fn of(parts: &Parts) -> Result<Self> {
         let header = parts.headers.get("a2a-version").and_then(|value| value.to_str().ok());
         let said = header.map(str::to_owned).or_else(|| query(parts.uri.query().unwrap_or_default(), "A2A-Version"));
@@ -63,19 +63,23 @@ impl A2aVersion {
             ("1", Some("0")) => Ok(Self::V10),
             _ => Err(Error::fault(
                 Fault::VersionNotSupported,
-                "This version of A2A is not spoken here. Send `A2A-Version: 1.0` or `0.3`.",
+                "This version of A2A isn't supported. Send `A2A-Version: 1.0` or `0.3`.",
             )
             .with("requested", said)
             .with("supported", "1.0, 0.3")),
         }
     }
 
-    /// Refuses a request in another version than the one that its form belongs to.
+    /// Rejects a request whose declared version doesn't match its form.
     pub(crate) fn must_be(self, wanted: Self) -> Result<()> {
         if self == wanted {
             return Ok(());
         }
-        let message = format!("This is how version {} asks. Send `A2A-Version: {}`.", wanted.as_str(), wanted.as_str());
+        let message = format!(
+            "This request has the form of version {}. Send `A2A-Version: {}`.",
+            wanted.as_str(),
+            wanted.as_str()
+        );
         Err(Error::fault(Fault::VersionNotSupported, message)
             .with("requested", self.as_str())
             .with("supported", "1.0, 0.3"))
@@ -89,7 +93,7 @@ fn query(query: &str, name: &str) -> Option<String> {
 // === impl AgentRequest ===
 
 impl AgentRequest {
-    /// The caller and the agent that it means: the one in the path, or the hub's default one.
+    /// Resolves the caller and the agent: the one in the path, or the hub's default agent.
     pub(crate) async fn new(
         site: &ServerContext,
         parts: &Parts,
@@ -129,11 +133,11 @@ impl AgentRequest {
         &self.face.by
     }
 
-    /// The same, where the request itself also names an agent as its `tenant`: it must be this one.
+    /// The same, for a request that also names an agent as its `tenant`. It must be this one.
     pub(crate) fn tenant(&self, tenant: Option<&str>) -> Result<()> {
         match tenant.filter(|tenant| !tenant.is_empty()) {
             Some(tenant) if *tenant != *self.face.name && tenant != self.face.agent.to_string() => {
-                Err(Error::invalid("tenant", "names another agent than the path"))
+                Err(Error::invalid("tenant", "names a different agent than the path"))
             }
             Some(_) | None => Ok(()),
         }
@@ -144,7 +148,7 @@ impl AgentRequest {
     }
 }
 
-/// Both spellings are understood; 0.3 wrote the second.
+/// Accepts both header names. 0.3 uses the second.
 fn extensions(headers: &HeaderMap) -> Vec<String> {
     let all = headers.get_all("a2a-extensions").iter().chain(headers.get_all("x-a2a-extensions"));
     let mut found: Vec<String> = Vec::new();

@@ -1,5 +1,4 @@
-//! What is answered when something is refused: one of the protocol's own faults, wrong parameters, or a refusal of the hub,
-//! in the form of each binding.
+//! Errors in the form of each binding: protocol faults, invalid parameters, or refusals of the hub.
 
 use attache_hub::Error as HubError;
 use attache_protocol::{
@@ -16,22 +15,22 @@ pub(crate) type Result<T> = std::result::Result<T, Error>;
 pub(crate) struct Error {
     pub(crate) kind: Kind,
     pub(crate) message: String,
-    /// After so many seconds it may be different.
+    /// Seconds until a retry may succeed.
     pub(crate) retry_after: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
     Fault(Fault, Vec<(&'static str, String)>),
-    /// Members that are wrong, each with what is wrong with it.
+    /// Invalid members, each with its problem.
     Invalid(Vec<(String, String)>),
-    /// The body is of another kind than the binding speaks, which HTTP has a status of its own for.
+    /// The body has the wrong media type, which has an HTTP status of its own.
     MediaType,
-    /// What was sent is no JSON.
+    /// The body isn't JSON.
     Parse,
-    /// It is JSON, but no request.
+    /// It is JSON, but not a request.
     Request,
-    /// There is no such method or path.
+    /// No such method or path.
     Method,
     Hub(Code),
 }
@@ -89,7 +88,7 @@ impl Error {
         Self::new(Kind::Fault(fault, Vec::new()), message)
     }
 
-    /// With facts that a program can act upon; what looks like a secret of ours is none of them.
+    /// Adds a fact that a program can act on. Anything that looks like a secret is masked.
     #[must_use]
     pub(crate) fn with(mut self, name: &'static str, value: impl AsRef<str>) -> Self {
         if let Kind::Fault(_, facts) = &mut self.kind {
@@ -104,7 +103,7 @@ impl Error {
         Self::new(Kind::Invalid(vec![(field, problem)]), message)
     }
 
-    /// Unknown and not yours are the same answer.
+    /// Unknown tasks and other callers' tasks get the same answer.
     pub(crate) fn no_task(id: &str) -> Self {
         Self::fault(Fault::TaskNotFound, "Task not found.").with("taskId", id)
     }
@@ -125,7 +124,7 @@ impl Error {
         }
     }
 
-    /// Of HTTP+JSON.
+    /// For HTTP+JSON.
     pub(crate) const fn http_status(&self) -> u16 {
         match &self.kind {
             Kind::Fault(fault, _) => fault.http_status(),
@@ -136,7 +135,8 @@ impl Error {
         }
     }
 
-    /// Of JSON-RPC: a method's own errors are answers like others; who may not ask, or asks too much, hears it from HTTP too.
+    /// For JSON-RPC: a method's own errors have status 200. Authentication and rate limit errors also have an HTTP
+    /// status.
     pub(crate) const fn rpc_http_status(&self) -> u16 {
         match &self.kind {
             Kind::Hub(code) if matches!(code.http_status(), 401 | 403 | 408 | 413 | 429 | 503) => code.http_status(),
@@ -144,7 +144,7 @@ impl Error {
         }
     }
 
-    /// The name of the gRPC status, which HTTP+JSON shows as well.
+    /// The name of the gRPC status, also shown by HTTP+JSON.
     pub(crate) const fn grpc_status(&self) -> &'static str {
         match &self.kind {
             Kind::Fault(fault, _) => fault.grpc_status(),
@@ -164,7 +164,7 @@ impl Error {
         }
     }
 
-    /// The reason as `ErrorInfo` says it.
+    /// The reason for `ErrorInfo`.
     pub(crate) fn reason(&self) -> String {
         match &self.kind {
             Kind::Fault(fault, _) => fault.reason().to_owned(),
@@ -191,7 +191,7 @@ impl Error {
         }
     }
 
-    /// The same, with what its members are called from the top of the request.
+    /// The same, with members named by their path from the top of the request.
     #[must_use]
     pub(crate) fn below(mut self, outer: &str, inner: impl Fn(&str) -> bool) -> Self {
         if let Kind::Invalid(violations) = &mut self.kind {
@@ -222,7 +222,7 @@ impl Error {
         vec![ErrorDetails::Bad { kind: BAD_REQUEST, field_violations }, info]
     }
 
-    /// As JSON-RPC says it.
+    /// In the form of JSON-RPC.
     pub(crate) fn rpc(&self) -> RpcError {
         let reason = self.reason();
         let data = Some(Json::of(&self.details(&reason)));
@@ -245,20 +245,10 @@ impl From<Refused> for Error {
     }
 }
 
-/// What is wrong with a URL that is not called.
-fn wrong_url(message: &str) -> String {
-    message.trim_start_matches("`url` ").trim_end_matches('.').to_owned()
-}
-
-/// The member that a sentence of the hub begins with, and what it says of it.
-fn member(message: &str) -> Option<(&str, &str)> {
-    message.strip_prefix('`')?.strip_suffix('.')?.split_once("` ")
-}
-
-/// What to do next, for callers who may be strangers and read the pages about A2A.
+/// The next step, for callers who may be outsiders and read the A2A documentation.
 const fn hint(code: Code) -> &'static str {
     match code {
-        Code::Unauthenticated => "Send a key or a token of the hub as `Authorization: Bearer …`; see /docs/a2a.",
+        Code::Unauthenticated => "Send an API key or token of the hub as `Authorization: Bearer …`. See /docs/a2a.",
         Code::InvalidRequest | Code::NoSuchPath | Code::MethodNotAllowed => "See /docs/a2a.",
         other => other.hint(),
     }
@@ -271,11 +261,10 @@ impl From<HubError> for Error {
         let kind = match error.code {
             Code::UnsupportedType => Kind::MediaType,
             Code::InvalidJson => Kind::Parse,
-            // Where a push notification goes is a parameter like others; nobody lacks a right.
-            Code::EgressRefused => return Self::invalid("url", wrong_url(&error.message)),
-            Code::InvalidRequest => match member(&error.message) {
-                Some((field, problem)) => return Self::invalid(field, problem),
-                None => Kind::Hub(Code::InvalidRequest),
+            // The URL of a push notification is a parameter like any other, not a matter of permissions.
+            Code::EgressRefused | Code::InvalidRequest => match error.field {
+                Some(field) => return Self::invalid(field.field, field.problem),
+                None => Kind::Hub(error.code),
             },
             code => Kind::Hub(code),
         };

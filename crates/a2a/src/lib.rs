@@ -1,9 +1,10 @@
-//! The standard A2A protocol, versions 1.0 and 0.3, in front of every agent of a hub; and the bridge to agents of others.
+//! The standard A2A protocol, versions 1.0 and 0.3, in front of every agent of a hub, and the bridge to remote A2A
+//! agents.
 //!
-//! An A2A task is a view of a run, an A2A context is a conversation: `view` folds a run's events into tasks and updates,
-//! `operation` is what can be asked, `surface` is how each binding and version asks it, `card` is what an agent says about
-//! itself, `letters` are push notifications, `peer` has the runs of agents outside done there. Nothing here holds a rule of
-//! its own: what a caller may do is asked of the hub.
+//! An A2A task is a view of a run, an A2A context is a conversation. `view` folds a run's events into tasks and
+//! updates, `operation` has the operations, `surface` the bindings and versions, `card` the agent cards,
+//! `push_renderer` the push notifications, and `peer` runs tasks at outside agents. There are no rules here: the hub
+//! decides what a caller may do.
 
 mod agent_request;
 mod card;
@@ -21,7 +22,7 @@ use axum::Router;
 
 use card::AgentCards;
 
-/// What every handler has.
+/// Shared by all handlers.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerContext {
     pub(crate) hub: Handle,

@@ -1,7 +1,8 @@
-//! Push notifications: what an event changed, in the version that its subscriber speaks.
+//! Renders push notifications: the changes of an event, in the subscriber's version.
 //!
-//! 1.0 is told the updates that a stream would show, each by itself; with the last one comes every artifact whole. 0.3 is
-//! told the task. Notifications may come late, twice or out of order: `generation` says which is newer.
+//! 1.0 subscribers get the updates a stream would show, one per notification; the last one comes with every complete
+//! artifact. 0.3 subscribers get the task. Notifications may arrive late, twice or out of order: `generation` tells
+//! which is newer.
 
 use std::sync::Arc;
 
@@ -51,20 +52,20 @@ impl PushRenderer for A2aPushRenderer {
     }
 }
 
-/// What changed with the update's event, each change as a stream shows it.
+/// The changes of the update's event, as a stream shows them.
 async fn updates(update: &PushUpdate<'_>) -> Result<Vec<StreamResponse>> {
     let (view, updates) = view(update).await?;
     Ok(view.notices(updates))
 }
 
-/// The task as it was at the update's event, and what that changed.
+/// The task as of the update's event, and its changes.
 async fn view(update: &PushUpdate<'_>) -> Result<(TaskView, Vec<StreamResponse>)> {
     let (run, mut outline) = (update.run().await?, update.outline().await?);
     let newest = outline.events.pop_if(|event| event.seq == update.seq);
     let mut view = TaskView::of_outline(&run, &outline, Arc::from(update.hub().origin()));
     let updates = match newest {
         Some(event) => view.take(&event),
-        // It is gone: the run as it is now is all there is to tell.
+        // The event is gone, so the current run is shown.
         None => {
             view = TaskView::now(&run, &outline, Arc::from(update.hub().origin()));
             Vec::new()
@@ -77,7 +78,7 @@ fn written<T: serde::Serialize>(value: &T) -> Result<Vec<u8>> {
     serde_json::to_vec(value).map_err(|error| Error::internal(&error))
 }
 
-/// Never shown, also not when the headers are printed.
+/// Marked as sensitive, so it isn't shown when headers are printed.
 fn hidden(text: &str) -> Result<HeaderValue> {
     let mut value = HeaderValue::from_str(text).map_err(|error| Error::internal(&error))?;
     value.set_sensitive(true);

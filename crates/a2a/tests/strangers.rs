@@ -57,6 +57,10 @@ async fn strangers_fill_neither_the_disk_nor_the_queue() {
     let scene = A2aFixture::start(world().tuned(|options| options.anonymous_queue = 0)).await;
     scene.switch(json!({"anonymous": true})).await;
     let (status, answer) = say(&scene, AGENT, "m1", 10).await;
-    assert!(status == 429 && answer["error"]["message"].as_str().unwrap().contains("waiting"), "{answer}");
+    assert!(
+        status == 429
+            && answer["error"]["message"].as_str().unwrap().contains("queue for callers without a credential is full"),
+        "{answer}"
+    );
     scene.world.stop().await;
 }

@@ -104,7 +104,7 @@ async fn the_log_of_a_run_ends_at_64_mebibytes_and_the_run_does_not() {
         let run = task.parse().unwrap();
         let ended = scene.world.hub.await_run(&scene.world.owner, run, Some(4 * PATIENCE)).await.unwrap();
         let result = ended.task_result.unwrap();
-        assert!(result.get().contains("The log of this run is full: its events weigh 64 MiB."), "{}", result.get());
+        assert!(result.get().contains("This run's log is full: its events take 64 MiB."), "{}", result.get());
         let newest = scene.world.hub.run_events(&scene.world.owner, run, Some(ended.last_seq - 2), None).await.unwrap();
         let kinds: Vec<&str> = newest.events.iter().map(|event| event.kind.as_str()).collect();
         assert_eq!(kinds, [EventKind::TaskLog.as_str(), "task.completed"]);

@@ -1,4 +1,4 @@
-//! The files that a task hands over: the lines that it wrote to the file named by `ATTACHE_ARTIFACTS`.
+//! Collects the files a task hands over: the paths it wrote to the file named by `ATTACHE_ARTIFACTS`.
 
 use std::{
     io,
@@ -9,12 +9,14 @@ use attache_protocol::wire::adapter::FileRef;
 
 use crate::scratch::plain_text;
 
-/// More than this is not a list of files to hand over, but a mistake.
+/// A longer file is a mistake, not a list of artifacts.
 const MAX_LIST: u64 = 256 * 1024;
 
-/// Reads the list. A file that cannot be handed over fails the task: what was promised must not silently be missing.
+/// Reads the list. A listed file that can't be handed over fails the task, so a promised artifact is never silently
+/// missing.
 ///
-/// Paths are relative to `cwd` when the request named it, since the runtime then knows it, and absolute otherwise.
+/// Paths are relative to `cwd` if the request named one, because the runtime then knows it. Otherwise they are
+/// absolute.
 pub(crate) async fn collect(list: PathBuf, cwd: PathBuf, cwd_is_known: bool) -> Result<Vec<FileRef>, String> {
     tokio::task::spawn_blocking(move || read(&list, &cwd, cwd_is_known))
         .await

@@ -1,8 +1,8 @@
-//! What comes with a task besides its text: files, data and links, as the parts of its message (`input.message.parts`, in the
-//! form of A2A 1.0).
+//! Attachments of a task: the files, data and links among the parts of its message (`input.message.parts`, as in A2A
+//! 1.0).
 //!
-//! A host that takes some kind of content gets it as that. Everything else is a file below the folder of the run for as long
-//! as the run lasts, named in the prompt: nothing that a caller sends vanishes without a word.
+//! A host receives the content types it supports natively. Everything else is written to a file in the run's folder,
+//! kept until the run ends and listed in the prompt, so nothing a caller sends is dropped silently.
 
 use std::{
     fs, io,
@@ -21,16 +21,16 @@ use serde::Deserialize;
 
 use crate::DriverRun;
 
-/// Where the files of runs lie, below the folder in which the host works.
+/// Folder for the files of runs, inside the host's working folder.
 const FOLDER: &str = ".attache";
 
-/// A file up to this size is read, so that a host which takes its kind gets it as that.
+/// Files up to this size are read into memory, so a host that supports their type can receive them inline.
 const IN_MEMORY: u64 = 4 << 20;
 
-/// One thing that came along.
+/// One attachment of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Attachment {
-    /// A plain name, its own among all of them.
+    /// A plain file name, unique among the attachments of the task.
     pub(crate) name: String,
     pub(crate) media_type: String,
     pub(crate) body: AttachmentBody,
@@ -39,17 +39,17 @@ pub(crate) struct Attachment {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AttachmentBody {
     Bytes(Vec<u8>),
-    /// Too large for memory: a file that the runtime fetched.
+    /// Too large for memory: a file the runtime fetched.
     File(PathBuf),
-    /// Nothing here opens a link that a caller chose; the host is told of it.
+    /// Links chosen by a caller are never opened here. The host only gets the URL.
     Link(String),
 }
 
-/// Files of a run in its folder. They are removed when this is dropped.
+/// Attachment files placed in the run's folder. Dropping this removes them.
 #[derive(Debug, Default)]
 pub(crate) struct PlacedFiles {
     folder: Option<PathBuf>,
-    /// Below the folder of the run.
+    /// Relative to the run's folder.
     pub(crate) files: Vec<PlacedFile>,
 }
 
@@ -71,7 +71,7 @@ struct AttachmentMessage {
     parts: Vec<Json>,
 }
 
-/// Everything of the task's message that is no text.
+/// All parts of the task's message that aren't text.
 pub(crate) fn of(job: &DriverRun) -> Result<Vec<Attachment>, TaskReply> {
     let Ok(AttachmentInput { message, parts }) = job.task.input.parse::<AttachmentInput>() else {
         return Ok(Vec::new());
@@ -108,7 +108,7 @@ fn read(parts: &[Json], files: &[TaskFile]) -> Result<Vec<Attachment>, String> {
     Ok(attachments)
 }
 
-/// A small one is as good as one that came in the request itself.
+/// Small files are read into memory, like inline content.
 fn fetched(path: &Path) -> Result<AttachmentBody, String> {
     let failed = |error: io::Error| format!("a file that came with the task cannot be read: {error}");
     if fs::metadata(path).map_err(failed)?.len() <= IN_MEMORY {
@@ -117,25 +117,25 @@ fn fetched(path: &Path) -> Result<AttachmentBody, String> {
     Ok(AttachmentBody::File(path.to_owned()))
 }
 
-/// The last step of a path, where that is a name that no tool treats in a way of its own.
+/// The last component of a path, if it is a safe plain file name.
 fn plain(name: &str) -> Option<String> {
     let name = name.rsplit(['/', '\\']).next().unwrap_or_default().trim();
     let name: String = name.chars().filter(|letter| !letter.is_control()).take(120).collect();
     (!name.is_empty() && !name.starts_with('.')).then_some(name)
 }
 
-/// A task as a host gets it.
+/// A task, ready to hand to a host.
 #[derive(Debug)]
 pub(crate) struct PreparedTask {
-    /// With the list of what is elsewhere.
+    /// Ends with a list of the placed files and links, if there are any.
     pub(crate) task: String,
-    /// What the host takes as it is.
+    /// Attachments the host takes inline.
     pub(crate) native: Vec<Attachment>,
-    /// Kept until the run is over.
+    /// Kept until the run ends.
     pub(crate) placed: PlacedFiles,
 }
 
-/// Divides what came with a task into what its host takes as it is, and files for the rest.
+/// Splits the attachments into those the host takes inline and those placed as files.
 pub(crate) fn prepare(
     job: &DriverRun,
     task: &str,
@@ -150,7 +150,7 @@ pub(crate) fn prepare(
     Ok(PreparedTask { task: describe_attachments(task, &placed, &links), native, placed })
 }
 
-/// For a program that reads nothing but files: links are files that hold them.
+/// For a program that only reads files: links become files that contain the URL.
 pub(crate) fn as_files(job: &DriverRun) -> Result<PlacedFiles, TaskReply> {
     let mut attached = of(job)?;
     for one in &mut attached {
@@ -161,7 +161,7 @@ pub(crate) fn as_files(job: &DriverRun) -> Result<PlacedFiles, TaskReply> {
     PlacedFiles::place(job, &attached.iter().collect::<Vec<_>>())
 }
 
-/// The task, and where what came with it is to be found.
+/// The task text, followed by a list of its attachments.
 fn describe_attachments(task: &str, placed: &PlacedFiles, links: &[&Attachment]) -> String {
     if placed.files.is_empty() && links.is_empty() {
         return task.to_owned();
@@ -189,12 +189,12 @@ impl Attachment {
         matches!(self.body, AttachmentBody::Link(_))
     }
 
-    /// The media type without parameters, in small letters.
+    /// The media type without parameters, in lower case.
     pub(crate) fn kind(&self) -> String {
         self.media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
 
-    /// The bytes in base64.
+    /// The content as base64.
     pub(crate) fn base64(&self) -> Option<String> {
         self.bytes().map(base64::encode)
     }
@@ -203,7 +203,7 @@ impl Attachment {
 // === impl PlacedFiles ===
 
 impl PlacedFiles {
-    /// Writes these into a folder of the run's own below the one in which its host works.
+    /// Writes the attachments into a folder of their own, inside the host's working folder.
     pub(crate) fn place(job: &DriverRun, attachments: &[&Attachment]) -> Result<Self, TaskReply> {
         let failed = |error: io::Error| {
             let message = format!("what came with the task cannot be put into `{}`: {error}", job.cwd.display());
@@ -218,10 +218,10 @@ impl PlacedFiles {
         }
         let shared = cwd.join(FOLDER);
         match fs::DirBuilder::new().mode(0o700).create(&shared) {
-            // Not for version control, whatever becomes of it.
+            // Keeps the files out of version control.
             Ok(()) => create(&shared.join(".gitignore"), b"*\n")?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                // A link would lead somewhere else.
+                // Refuse a symlink: it would lead somewhere else.
                 if !fs::symlink_metadata(&shared)?.is_dir() {
                     return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("`{FOLDER}` is no folder")));
                 }
@@ -244,7 +244,7 @@ impl PlacedFiles {
         Ok(placed)
     }
 
-    /// The folder with the files, if there is one.
+    /// The folder with the files, if any were placed.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
@@ -266,10 +266,10 @@ impl Drop for PlacedFiles {
         if let Err(error) = fs::remove_dir_all(&folder)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %folder.display(), %error, "files that came with a task stay in its folder");
+            tracing::warn!(path = %folder.display(), %error, "couldn't remove a task's attachment files");
         }
         if let Some(shared) = folder.parent() {
-            // Goes with the last run, unless somebody put something else there.
+            // Remove the shared folder with its last run, unless it contains something else.
             let is_last = fs::read_dir(shared)
                 .is_ok_and(|entries| entries.flatten().all(|entry| entry.file_name() == ".gitignore"));
             if is_last {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_that_is_no_text_is_kept() {
+    fn non_text_parts_become_attachments() {
         let read = parts(
             r#"[{"text":"look"},{"raw":"aGk=","filename":"../a/b.png","mediaType":"image/png"},{"data":{"n":1.0}},
                 {"url":"https://x/y.pdf","mediaType":"application/pdf"},{"raw":"aGk=","filename":"b.png"},{"raw":"aGk=","filename":".."}]"#,
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn files_lie_below_the_folder_until_the_run_is_over() {
+    fn placed_files_stay_in_the_folder_until_the_run_ends() {
         let folder = tempfile::tempdir().unwrap();
         let read = parts(r#"[{"raw":"aGk=","filename":"a.txt"},{"url":"https://x/"}]"#).unwrap();
         let all: Vec<&Attachment> = read.iter().collect();
@@ -331,7 +331,7 @@ mod tests {
         assert!(folder.path().join(".attache/run_2/a.txt").exists());
         drop(other);
         assert!(!folder.path().join(".attache").exists());
-        // A link in its place is not followed.
+        // A symlink in place of the folder isn't followed.
         let elsewhere = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(elsewhere.path(), folder.path().join(".attache")).unwrap();
         assert!(PlacedFiles::write(folder.path(), "run_3", &all).is_err());

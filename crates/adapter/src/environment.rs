@@ -1,19 +1,20 @@
-//! Which environment variables a child process may see: an allow-list, so that a secret in the adapter's own
-//! environment does not reach a task.
+//! The environment variables a child process may see: an allow-list, so secrets in the adapter's environment don't
+//! reach a task.
 
 use std::{ffi::OsString, fmt};
 
 const ALLOWED: &[&str] = &["PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER", "SHELL"];
 const ALLOWED_PREFIX: &str = "LC_";
 
-/// The variables that children get. Printing it shows names only.
+/// The variables for child processes. `Debug` shows names only.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment(Vec<(OsString, OsString)>);
 
 // === impl Environment ===
 
 impl Environment {
-    /// Keeps of `pairs` (usually the whole environment) what every task may see, and what `also` names.
+    /// Selects from `pairs` (usually the full environment) the variables every task may see, plus those named in
+    /// `also`.
     pub fn select<K, V>(pairs: impl IntoIterator<Item = (K, V)>, also: &[String]) -> Self
     where
         K: Into<OsString>,
@@ -33,7 +34,7 @@ impl Environment {
         self
     }
 
-    /// The variables, for a process that is started elsewhere.
+    /// The variables, for a process started elsewhere.
     pub fn into_pairs(self) -> Vec<(OsString, OsString)> {
         self.0
     }

@@ -1,4 +1,4 @@
-//! The answers that are errors: `{"error":{"code","message","hint"}}` with the status of the one table.
+//! Error responses: `{"error":{"code","message","hint"}}`, with the HTTP status from the shared error table.
 
 use attache_protocol::error::{Code, ErrorBody, ErrorDetail};
 use axum::{
@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-/// A request that is answered with an error.
+/// An error response to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AdapterRefusal {
     code: Code,
@@ -18,7 +18,7 @@ pub(crate) struct AdapterRefusal {
 // === impl AdapterRefusal ===
 
 impl AdapterRefusal {
-    /// The table's hints speak of a hub; an adapter's errors say what to do here.
+    /// Takes its own hint, because the hints in the shared table are about a hub.
     pub(crate) fn new(code: Code, message: impl Into<String>, hint: &'static str) -> Self {
         Self { code, message: message.into(), hint }
     }

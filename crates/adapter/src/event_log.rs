@@ -1,4 +1,4 @@
-//! The events of one run, kept so that whoever joins later reads them from the first; bounded, oldest out first.
+//! The events of one run, kept for readers that join later. Bounded: the oldest events are dropped first.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,12 +13,12 @@ use attache_protocol::{
 /// How much of a run's events is kept for those who join.
 pub(crate) const MAX_LOG_BYTES: usize = 8 * 1024 * 1024;
 
-/// What one event costs beside its data.
+/// Accounted per event, besides its data.
 const EVENT_OVERHEAD: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RecordedEvent {
-    /// From 1, without gaps as long as nothing was dropped.
+    /// Starts at 1, without gaps unless events were dropped.
     pub(crate) seq: u64,
     pub(crate) name: &'static str,
     pub(crate) data: Json,
@@ -27,9 +27,9 @@ pub(crate) struct RecordedEvent {
 #[derive(Debug)]
 pub(crate) struct EventLog {
     events: VecDeque<Arc<RecordedEvent>>,
-    /// Questions that are older than what is kept and still open: whoever joins must hear them.
+    /// Open questions older than the retained events. Late readers must still see them.
     pinned: BTreeMap<u64, Arc<RecordedEvent>>,
-    /// The questions that are open.
+    /// Sequence numbers of the open questions.
     open: Vec<u64>,
     bytes: usize,
     limit: usize,
@@ -43,7 +43,7 @@ impl EventLog {
         Self { events: VecDeque::new(), pinned: BTreeMap::new(), open: Vec::new(), bytes: 0, limit, last: 0 }
     }
 
-    /// A question: it is kept until it is settled. Answers its seq.
+    /// Records a question, which is kept until it is settled. Returns its seq.
     pub(crate) fn push_question(&mut self, name: &'static str, data: Json) -> u64 {
         self.open.push(self.last + 1);
         self.push(name, data);
@@ -59,7 +59,7 @@ impl EventLog {
         self.last += 1;
         self.bytes += cost(&data);
         self.events.push_back(Arc::new(RecordedEvent { seq: self.last, name, data }));
-        // The newest event always stays: the last one of a run is its result.
+        // The newest event always stays: the last event of a run is its result.
         while self.bytes > self.limit && self.events.len() > 1 {
             if let Some(dropped) = self.events.pop_front() {
                 self.bytes -= cost(&dropped.data);
@@ -70,13 +70,13 @@ impl EventLog {
         }
     }
 
-    /// Where a reader that has seen `seq` goes on. One that claims to have seen more than there is comes from an earlier
-    /// life of the adapter and starts anew.
+    /// Where a reader that has seen `seq` continues. A reader that claims more than exists saw an earlier adapter
+    /// process, and starts from the beginning.
     pub(crate) const fn resume(&self, seq: u64) -> u64 {
         if seq > self.last { 0 } else { seq }
     }
 
-    /// The event that follows `seq`. A reader that is behind what is kept is told so by a `log` event in its place.
+    /// The event after `seq`. If it was dropped, the reader gets a `log` event that says so.
     pub(crate) fn after(&self, seq: u64) -> Option<Arc<RecordedEvent>> {
         let kept = self.pinned.range(seq + 1..).next().map(|(_, event)| event);
         if let Some(event) = kept.filter(|event| event.seq == seq + 1) {
@@ -85,7 +85,7 @@ impl EventLog {
         let first = kept.or_else(|| self.events.front())?.seq;
         if seq + 1 < first {
             let message = format!(
-                "events {} to {} of this run were dropped: at most {} bytes are kept for readers that come late or are slow",
+                "events {} to {} of this run were dropped: only {} bytes are kept for late or slow readers",
                 seq + 1,
                 first - 1,
                 self.limit
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_events_go_first_and_a_late_reader_is_told() {
+    fn the_oldest_events_are_dropped_and_late_readers_are_notified() {
         let mut record = EventLog::new(3 * (EVENT_OVERHEAD + 1));
         assert_eq!(seen(&record, 0), []);
         for number in 1..=5 {
@@ -127,13 +127,13 @@ mod tests {
         assert_eq!(seen(&record, 4), kept[2..]);
         assert_eq!(seen(&record, 5), []);
         assert_eq!([record.resume(0), record.resume(5), record.resume(6)], [0, 5, 0]);
-        let note = "log {\"level\":\"warning\",\"message\":\"events 1 to 2 of this run were dropped: at most 195 bytes \
-                    are kept for readers that come late or are slow\"}";
+        let note = "log {\"level\":\"warning\",\"message\":\"events 1 to 2 of this run were dropped: only 195 bytes \
+                    are kept for late or slow readers\"}";
         assert_eq!(seen(&record, 0), [&[(2, note.to_owned())], &kept[..]].concat());
     }
 
     #[test]
-    fn an_open_question_outlives_what_is_dropped_around_it() {
+    fn an_open_question_is_never_dropped() {
         let mut record = EventLog::new(2 * (EVENT_OVERHEAD + 1));
         record.push(event::CHUNK, Json::of(&1));
         assert_eq!(record.push_question(event::PERMISSION, Json::of(&2)), 2);

@@ -1,4 +1,4 @@
-//! One run in the slot: its events, its outcome, and the ways to stop it.
+//! One run in a slot: its events, its outcome, and the ways to stop it.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -22,28 +22,28 @@ use crate::{
     scratch::ScratchFolder,
 };
 
-/// How long a driver may take to return after it was told to stop; then it is dropped, which kills its processes.
+/// How long a driver may take to return after being told to stop. Then it is dropped, which kills its processes.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A run from its start until another one takes the slot.
+/// A run, from its start until another one takes the slot.
 #[derive(Debug)]
 pub(crate) struct Execution {
     id: RunId,
     record: Mutex<EventLog>,
     /// Set before the `result` event is pushed, and never changed.
     outcome: OnceLock<TaskReply>,
-    /// Moves whenever an event was pushed.
+    /// Notified whenever an event was pushed.
     moved: watch::Sender<()>,
     questions: OpenQuestions,
     reason: OnceLock<StopReason>,
     stop: CancellationToken,
-    /// The newest total that the driver told while it worked.
+    /// The latest usage total reported by the driver.
     usage: Mutex<Option<Json>>,
-    /// The private folder of a run whose result names files in it; removed with this.
+    /// The private folder of a run whose result refers to files in it. Removed when this is dropped.
     kept: Mutex<Option<ScratchFolder>>,
 }
 
-/// Why a run was stopped before it ended by itself.
+/// Why a run was stopped early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StopReason {
     Cancelled,
@@ -51,7 +51,7 @@ pub(crate) enum StopReason {
     Shutdown,
 }
 
-/// Where a driver reports what happens while it works. Cheap to clone; what comes after the result is ignored.
+/// Where a driver reports progress. Cheap to clone. Events after the result are ignored.
 #[derive(Debug, Clone)]
 pub struct EventSink(Arc<Execution>);
 
@@ -80,14 +80,14 @@ impl Execution {
         self.outcome.get().is_none()
     }
 
-    /// A cancelled run that is asked for again is a new attempt; everything else that ended is answered from memory.
+    /// A cancelled run that is requested again is a new attempt. Any other ended run is answered from memory.
     pub(crate) fn was_cancelled(&self) -> bool {
         self.outcome
             .get()
             .is_some_and(|reply| reply.error.as_ref().is_some_and(|error| error.code == StopReason::Cancelled.code()))
     }
 
-    /// Asks the driver to stop. The first reason counts.
+    /// Asks the driver to stop. Only the first reason counts.
     pub(crate) fn stop(&self, reason: StopReason) {
         let _ = self.reason.set(reason);
         self.stop.cancel();
@@ -113,7 +113,7 @@ impl Execution {
         }
     }
 
-    /// The events after `seq`, live, ending with `result`.
+    /// Live events after `seq`, ending with `result`.
     pub(crate) fn events(self: Arc<Self>, seq: u64) -> impl Stream<Item = Arc<RecordedEvent>> {
         let moved = self.moved.subscribe();
         let seq = self.record.lock().unwrap_or_else(PoisonError::into_inner).resume(seq);
@@ -127,7 +127,7 @@ impl Execution {
                         let seq = event.seq;
                         return Some((event, Some((execution, moved, seq))));
                     }
-                    // A cursor past the result: there is nothing more to come.
+                    // The cursor is past the result, so nothing more follows.
                     None if !running => return None,
                     None => {
                         let _ = moved.changed().await;
@@ -153,7 +153,7 @@ impl Execution {
         self.moved.send_replace(());
     }
 
-    /// Records a question; none when the run has ended. Answers the seq of its event.
+    /// Records a question and returns the seq of its event. `None` if the run has ended.
     pub(crate) fn push_question(&self, name: &'static str, data: Json) -> Option<u64> {
         let seq = {
             let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
@@ -166,7 +166,7 @@ impl Execution {
         Some(seq)
     }
 
-    /// The question of this event needs no answer any more.
+    /// The question of this event no longer needs an answer.
     pub(crate) fn close_question(&self, seq: u64) {
         self.record.lock().unwrap_or_else(PoisonError::into_inner).close_question(seq);
     }
@@ -177,7 +177,7 @@ impl Execution {
 
     pub(crate) fn finish(&self, reply: TaskReply) {
         {
-            // Under the record's lock, so that nothing slips in behind the result.
+            // Under the log's lock, so that nothing is recorded after the result.
             let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
             let data = Json::of(&reply);
             if self.outcome.set(reply).is_ok() {
@@ -187,7 +187,7 @@ impl Execution {
         self.moved.send_replace(());
     }
 
-    /// Runs the driver to its end, or to the deadline, a cancel or the shutdown, and records the outcome.
+    /// Runs the driver until it ends, the deadline passes, or it is cancelled or shut down. Records the outcome.
     pub(crate) async fn drive(self: Arc<Self>, driver: Arc<dyn Driver>, job: DriverRun, env: Env) {
         let deadline = job.task.deadline.map(|at| at.since(env.now()));
         let reply = match deadline {
@@ -204,7 +204,7 @@ impl Execution {
     }
 
     async fn watch(&self, driver: Arc<dyn Driver>, job: DriverRun, deadline: Option<Duration>) -> TaskReply {
-        // A driver that panics must not leave the slot taken for ever.
+        // A driver that panics must not occupy the slot forever.
         let work = AssertUnwindSafe(async move { driver.run(job).await }).catch_unwind();
         tokio::pin!(work);
         let alarm = async {
@@ -225,11 +225,11 @@ impl Execution {
         match ended {
             Ok(Ok(reply)) => reply,
             Ok(Err(_)) => TaskReply::failed("host_crashed", "the adapter's driver panicked; its log has the details"),
-            Err(_) => TaskReply::failed("host_crashed", "the driver did not stop in time and was dropped"),
+            Err(_) => TaskReply::failed("host_crashed", "the driver didn't stop in time and was dropped"),
         }
     }
 
-    /// A run that failed after it was stopped failed because it was stopped. Whatever ended it, it has used what it used.
+    /// A run that failed after being stopped failed because it was stopped. Usage is reported however it ended.
     fn attribute_stop(&self, mut reply: TaskReply) -> TaskReply {
         if reply.usage.is_none() {
             reply.usage = self.usage.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -254,9 +254,9 @@ impl StopReason {
 
     const fn message(self) -> &'static str {
         match self {
-            Self::Cancelled => "the run was cancelled; everything it had started on this device was stopped",
-            Self::Deadline => "the run's deadline passed; everything it had started on this device was stopped",
-            Self::Shutdown => "the adapter was shut down while the run executed; start it and run the task again",
+            Self::Cancelled => "the run was cancelled; every process it started on this device was stopped",
+            Self::Deadline => "the run's deadline passed; every process it started on this device was stopped",
+            Self::Shutdown => "the adapter was shut down during the run; start it and run the task again",
         }
     }
 }
@@ -280,7 +280,7 @@ impl EventSink {
         self.0.push(event::PROGRESS, Json::of(progress));
     }
 
-    /// A piece of the answer; coalesce at the source, at most 4 KiB each.
+    /// A piece of the answer. Coalesce at the source, at most 4 KiB each.
     pub fn chunk(&self, text: impl Into<String>) {
         self.0.push(event::CHUNK, Json::of(&AdapterText { text: text.into() }));
     }
@@ -297,7 +297,7 @@ impl EventSink {
         self.0.push(event::TOOL_CALL, call);
     }
 
-    /// Something that the agent made, whole or a piece of it.
+    /// An artifact, complete or a piece of one.
     pub fn artifact(&self, change: &ArtifactChange) {
         self.0.push(event::ARTIFACT, Json::of(change));
     }

@@ -1,5 +1,5 @@
-//! Who may speak to the adapter: loopback by name, no foreign page, and the bearer secret. Loopback is not trust:
-//! every page in a browser on this device can reach it.
+//! Request guard of the adapter: checks for a loopback host name, no browser origin, and the bearer secret. Loopback
+//! alone isn't trusted, because any web page in a browser on this device can reach it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +14,7 @@ pub(crate) struct RequestGuard {
     address: SocketAddr,
 }
 
-/// What a request carries as its credential.
+/// The credential of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BearerCheck {
     Absent,
@@ -28,11 +28,11 @@ impl RequestGuard {
         Self { secret, address }
     }
 
-    /// The request must name this adapter: a page that points its own name at 127.0.0.1 does not.
+    /// The Host header must name this adapter. A web page that resolves its own domain to 127.0.0.1 fails this check.
     pub(crate) fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), AdapterRefusal> {
         let mut hosts = headers.get_all(header::HOST).iter();
         let host = hosts.next().map(|host| host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()));
-        // HTTP/2 and proxies name the host in the target; then both must be right.
+        // HTTP/2 and proxies put the host into the target as well. Then both must match.
         let named = match (uri.authority(), host) {
             (Some(target), None) => self.is_own(target),
             (Some(target), Some(Some(host))) => self.is_own(target) && self.is_own(&host),
@@ -44,8 +44,8 @@ impl RequestGuard {
         }
         Err(AdapterRefusal::new(
             Code::WrongHost,
-            format!("this adapter answers to the host {} only", self.address),
-            "Call it by the loopback address and port that it listens on.",
+            format!("this adapter only accepts requests for the host {}", self.address),
+            "Use the loopback address and port it listens on.",
         ))
     }
 
@@ -59,12 +59,12 @@ impl RequestGuard {
         }
         Err(AdapterRefusal::new(
             Code::ForeignOrigin,
-            "a web page may not call this adapter",
+            "web pages can't call this adapter",
             "Call it from a program, without an Origin header.",
         ))
     }
 
-    /// A wrong secret is an error everywhere; none at all is for the caller to judge.
+    /// A wrong secret is always an error. Whether a missing one is acceptable is up to the caller.
     pub(crate) fn bearer(&self, headers: &HeaderMap) -> Result<BearerCheck, AdapterRefusal> {
         let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(BearerCheck::Absent) };
         let token = value

@@ -1,7 +1,8 @@
-//! The last hop on a device: an HTTP service on loopback that hands tasks, one at a time unless told, to a driver.
+//! The adapter, the last hop on a device: an HTTP service on loopback that hands tasks to a driver, one at a time by
+//! default.
 //!
-//! `Options -> Adapter::bind -> Adapter::run`. The service knows HTTP, the run in the slot and its events; a
-//! [`Driver`] knows how to put one kind of agent to work. Nothing here knows the hub.
+//! `Options -> Adapter::bind -> Adapter::run`. The service handles HTTP, the runs in its slots and their events. A
+//! [`Driver`] knows how to run one kind of agent. Nothing here knows about the hub.
 
 mod artifacts;
 mod attachment;
@@ -15,10 +16,7 @@ mod host;
 mod options;
 mod output;
 pub mod preset;
-mod private;
 mod process;
-mod process_group;
-mod process_tree;
 mod question;
 mod scratch;
 mod service;
@@ -31,6 +29,5 @@ pub use environment::Environment;
 pub use execution::EventSink;
 pub use host::{HostMemory, HostSetup, SandboxLimit};
 pub use options::Options;
-pub use process_tree::{adopt_orphans, keep_inherited_descriptors};
 pub use question::Asker;
 pub use service::{Adapter, BindError, try_start};

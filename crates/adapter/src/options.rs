@@ -1,4 +1,4 @@
-//! What an adapter is started with. The caller reads files and the environment; nothing here does.
+//! Options of an adapter. The caller reads files and the environment; nothing here does.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -13,20 +13,20 @@ use crate::{Driver, Environment};
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// A loopback address; port 0 picks a free one.
+    /// A loopback address. Port 0 picks a free one.
     pub listen: SocketAddr,
-    /// What callers send as `Authorization: Bearer …`.
+    /// The secret callers send as `Authorization: Bearer …`.
     pub secret: Secret<String>,
     pub driver: Arc<dyn Driver>,
-    /// Where a task works when its request names no `cwd`.
+    /// Working folder of a task whose request names no `cwd`.
     pub cwd: PathBuf,
-    /// Where each run gets a private folder that is removed when it ends.
+    /// Where each run gets a private folder, removed when it ends.
     pub scratch: PathBuf,
-    /// What child processes see of the environment.
+    /// The environment of child processes.
     pub environment: Environment,
-    /// The text of `--instruction-file`; it follows the instructions of a request.
+    /// The text of `--instruction-file`, appended to the instructions of a request.
     pub instructions: Option<String>,
-    /// How many tasks execute at a time; the contract says one, and so it is unless a driver is made for more.
+    /// How many tasks run at a time. The contract says one; only raise this for a driver designed for more.
     pub concurrency: NonZeroUsize,
     pub env: Env,
 }
@@ -34,7 +34,7 @@ pub struct Options {
 // === impl Options ===
 
 impl Options {
-    /// A free port of 127.0.0.1, an empty environment and no instructions of its own.
+    /// A free port on 127.0.0.1, an empty environment and no instructions.
     pub fn new(
         driver: Arc<dyn Driver>,
         secret: Secret<String>,

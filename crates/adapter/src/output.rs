@@ -1,4 +1,4 @@
-//! What a process writes: bytes to text, coalesced into pieces, and kept within a limit.
+//! Process output: decodes bytes to text, coalesces it into chunks, and enforces limits.
 
 use std::time::Duration;
 
@@ -9,34 +9,35 @@ use tokio::{
 
 use crate::spool::ContentKind;
 
-/// The largest piece, and the longest that a smaller one is held back. The runtime gathers pieces once more, for longer.
+/// Maximum size of a chunk, and how long a smaller one is held back. The runtime coalesces again, over a longer
+/// interval.
 pub(crate) const MAX_CHUNK: usize = 4096;
 pub(crate) const COALESCE_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Where a piece that is due may end.
+/// Where a chunk may end when it is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChunkBoundary {
     Anywhere,
-    /// At the end of a line if there is one.
+    /// At the end of a line, if there is one.
     AtLineEnd,
 }
 
-/// Turns bytes into text across reads; what is not UTF-8 becomes U+FFFD.
+/// Decodes bytes to text across reads. Invalid UTF-8 becomes U+FFFD.
 #[derive(Debug, Default)]
 struct Utf8Decoder {
-    /// The start of a character whose rest has not arrived.
+    /// The start of a character that isn't complete yet.
     partial: Vec<u8>,
     has_replaced: bool,
 }
 
-/// How much of a text may pass: its own bytes, and the bytes of its JSON form, in which a control character takes six.
+/// A size limit for text: in bytes, and in bytes of its JSON form, where a control character takes six.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TextLimit {
     pub(crate) bytes: usize,
     pub(crate) encoded: usize,
 }
 
-/// Lets the start of a text through and counts the rest.
+/// Passes the start of a text and counts the rest.
 #[derive(Debug)]
 pub(crate) struct TextGate {
     left: TextLimit,
@@ -44,23 +45,23 @@ pub(crate) struct TextGate {
     total: usize,
 }
 
-/// What of a piece of text got through a gate.
+/// The part of a chunk that passed a gate.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum GateOutput<'a> {
     All(&'a str),
-    /// The gate closed at this piece: its start is the last that passes.
+    /// The gate closed within this chunk: this is the last text that passes.
     Last(&'a str),
     Nothing,
 }
 
-/// The start of a text, and how much there was.
+/// The start of a text, and its total length.
 #[derive(Debug)]
 pub(crate) struct TextHead {
     gate: TextGate,
     kept: String,
 }
 
-/// The last bytes of a text, and how much there was.
+/// The end of a text, and its total length.
 #[derive(Debug)]
 pub(crate) struct TextTail {
     kept: String,
@@ -68,7 +69,7 @@ pub(crate) struct TextTail {
     total: usize,
 }
 
-/// Reads to the end, or until `closed` is done, and hands over pieces of text.
+/// Reads to the end, or until `closed` completes, and emits chunks of text.
 pub(crate) async fn pump(
     from: impl AsyncRead + Unpin,
     closed: impl Future<Output = ()>,
@@ -78,7 +79,7 @@ pub(crate) async fn pump(
     pump_bytes(from, closed, cut, |_| {}, take).await;
 }
 
-/// The same, with the bytes as they are read. Answers whether all of them were text.
+/// Like [`pump`], and also passes on the raw bytes. Returns whether all of them were valid text.
 pub(crate) async fn pump_bytes(
     mut from: impl AsyncRead + Unpin,
     closed: impl Future<Output = ()>,
@@ -186,7 +187,7 @@ impl TextGate {
     }
 
     pub(crate) fn pass<'a>(&mut self, text: &'a str) -> GateOutput<'a> {
-        // Once something was left out, nothing later may follow in its place.
+        // After a gap, no later text may pass.
         let is_open = self.passed == self.total;
         self.total += text.len();
         if !is_open {
@@ -201,7 +202,7 @@ impl TextGate {
 // === impl TextLimit ===
 
 impl TextLimit {
-    /// Where the text must end to stay within the limit, which shrinks by as much.
+    /// Where the text must end to stay within the limit. Reduces the limit by as much.
     fn end_in(&mut self, text: &str) -> usize {
         for (at, character) in text.char_indices() {
             let (bytes, encoded) = (character.len_utf8(), encoded_len(character));
@@ -230,7 +231,7 @@ impl TextHead {
         Self { gate: TextGate::new(limit), kept: String::new() }
     }
 
-    /// Keeps what passes, and gives it back.
+    /// Keeps and returns the part that passes.
     pub(crate) fn push<'a>(&mut self, text: &'a str) -> GateOutput<'a> {
         let pass = self.gate.pass(text);
         if let GateOutput::All(text) | GateOutput::Last(text) = pass {
@@ -252,7 +253,7 @@ impl TextHead {
         self.gate.total > self.kept.len()
     }
 
-    /// The text as far as it was kept.
+    /// The text that was kept.
     pub(crate) fn into_kept(self) -> String {
         self.kept
     }
@@ -268,7 +269,7 @@ impl TextTail {
     pub(crate) fn push(&mut self, text: &str) {
         self.total += text.len();
         self.kept.push_str(text);
-        // Cutting only at twice the limit keeps the cost of a byte constant.
+        // Trimming only at twice the limit keeps the cost per byte constant.
         if self.kept.len() > 2 * self.limit {
             self.cut();
         }
@@ -279,7 +280,7 @@ impl TextTail {
         self.kept.drain(..start);
     }
 
-    /// The end of the text, with a note at its start when it is not all.
+    /// The end of the text, with a note at the start if it was truncated.
     pub(crate) fn into_text(mut self) -> String {
         self.cut();
         if self.total > self.kept.len() {
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_that_arrives_in_two_reads_is_whole() {
+    fn a_character_split_across_reads_is_decoded() {
         for split in 0..="aé€😀".len() {
             let (first, second) = "aé€😀".as_bytes().split_at(split);
             let (mut decoder, mut text) = (Utf8Decoder::default(), String::new());
@@ -312,14 +313,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_utf8_is_replaced_as_the_standard_library_does() {
+    async fn invalid_utf8_is_replaced_as_in_the_standard_library() {
         for bytes in [&b"a\xffb"[..], b"\xf0\x9f\x98", b"\xe2\x82x", b"ok\xc3", b"\xed\xa0\x80"] {
             assert_eq!(pieces(bytes, ChunkBoundary::Anywhere).await.concat(), String::from_utf8_lossy(bytes));
         }
     }
 
     #[tokio::test]
-    async fn pieces_are_small_and_cut_between_characters_or_lines() {
+    async fn chunks_are_small_and_split_between_characters_or_lines() {
         let text = "é".repeat(MAX_CHUNK);
         let cut = pieces(text.as_bytes(), ChunkBoundary::Anywhere).await;
         assert_eq!(cut.iter().map(String::len).collect::<Vec<_>>(), [MAX_CHUNK, MAX_CHUNK]);
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_keeps_the_start_and_says_what_it_left_out() {
+    fn a_head_keeps_the_start_and_counts_the_rest() {
         let mut whole = head(5, 100);
         assert_eq!([whole.push("ab€"), whole.push("")], [GateOutput::All("ab€"), GateOutput::All("")]);
         assert_eq!((whole.is_cut(), whole.total(), whole.into_kept()), (false, 5, "ab€".to_owned()));
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_counts_what_json_makes_of_the_text() {
+    fn a_head_counts_the_json_form_of_the_text() {
         for character in (0..0x180).filter_map(char::from_u32).chain(['€', '😀']) {
             let encoded = serde_json::to_string(&character).unwrap().len() - 2;
             assert_eq!(encoded_len(character), encoded, "{character:?}");
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_keeps_the_end_and_says_what_it_left_out() {
+    fn a_tail_keeps_the_end_and_notes_what_is_missing() {
         let mut tail = TextTail::new(4);
         tail.push("abcd");
         assert_eq!(tail.into_text(), "abcd");

@@ -1,4 +1,4 @@
-//! Runs one program for one run: its own process group, its output streamed and kept, an honest outcome.
+//! Runs one program for one run: in its own process group, with its output streamed and kept, and judges the outcome.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -9,6 +9,10 @@ use std::{
     time::Duration,
 };
 
+use attache_os::{
+    process_group::{ProcessGroup, RUN_ID_VARIABLE},
+    process_tree,
+};
 use attache_protocol::wire::adapter::{TaskOutput, TaskReply};
 use rustix::io::Errno;
 use tokio::{
@@ -21,26 +25,24 @@ use crate::{
     DriverRun, EventSink, artifacts,
     attachment::PlacedFiles,
     output::{ChunkBoundary, GateOutput, TextGate, TextHead, TextLimit, TextTail, pump, pump_bytes},
-    process_group::{ProcessGroup, RUN_ID_VARIABLE},
-    process_tree,
     scratch::ScratchFolder,
     spool::{ContentKind, OutputSpool},
 };
 
-/// How much of the standard output is the answer, and how much of the standard error is streamed. The hub takes bodies
-/// of 4 MiB; the JSON form stays well below that.
+/// How much of the standard output becomes the answer, and how much of the standard error is streamed. The hub accepts
+/// bodies of 4 MiB, and the JSON form stays well below that.
 pub(crate) const MAX_STREAM: TextLimit = TextLimit { bytes: 1024 * 1024, encoded: 3 * 1024 * 1024 - 1024 };
 
-/// How much of the end of the standard error a failure's message holds.
+/// How much of the end of the standard error goes into a failure message.
 pub(crate) const MAX_STDERR: usize = 64 * 1024;
 
-/// How much of the standard output's end a failure's message holds when the standard error is empty.
+/// How much of the end of the standard output goes into a failure message if the standard error is empty.
 const MAX_STDOUT_TAIL: usize = 2 * 1024;
 
-/// What one argument or variable may hold. Linux allows 128 KiB including the name and the final zero.
+/// Maximum size of one argument or variable. Linux allows 128 KiB, including the name and the terminating zero.
 pub(crate) const MAX_ARGUMENT: usize = 127 * 1024;
 
-/// How long the pipes are read after the group is gone: a process that left the group may hold them open.
+/// How long the pipes are read after the group is gone. A process that left the group may keep them open.
 pub(crate) const PIPE_DRAIN_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// What to start.
@@ -48,16 +50,16 @@ pub(crate) const PIPE_DRAIN_TIMEOUT: Duration = Duration::from_millis(250);
 pub(crate) struct ProgramSpec {
     pub(crate) name: OsString,
     pub(crate) args: Vec<OsString>,
-    /// Written to the standard input, which is empty otherwise.
+    /// Written to standard input, which is otherwise empty.
     pub(crate) stdin: Option<String>,
-    /// What came with the task.
+    /// The task's attachments.
     pub(crate) files: PlacedFiles,
 }
 
-/// What a process left behind.
+/// The result of a process.
 #[derive(Debug)]
 struct ProgramExit {
-    /// None when it was told to stop.
+    /// `None` if it was told to stop.
     status: Option<io::Result<ExitStatus>>,
     answer: TextHead,
     answer_end: TextTail,
@@ -66,7 +68,7 @@ struct ProgramExit {
     content: ContentKind,
 }
 
-/// Starts the program, waits for its end or for the stop, and leaves nothing of its group behind.
+/// Starts the program, waits until it exits or is stopped, and leaves no process of its group behind.
 pub(crate) async fn run(program: ProgramSpec, scratch: ScratchFolder, job: DriverRun) -> TaskReply {
     let artifact_list = scratch.file("artifacts");
     let mut child = match process_tree::spawn(&mut command(&program, &artifact_list, &job), None) {
@@ -82,14 +84,12 @@ pub(crate) async fn run(program: ProgramSpec, scratch: ScratchFolder, job: Drive
         let kept = ended.answer.kept();
         job.events.log(
             "warning",
-            format!(
-                "the output was cut: {kept} of {total} bytes are here; only a task that completes hands over the rest"
-            ),
+            format!("the output was truncated to {kept} of {total} bytes; the rest is only kept if the task completes"),
         );
     }
     match ended.status {
         None => TaskReply::failed("cancelled", format!("`{name}` was stopped")),
-        Some(Err(error)) => TaskReply::failed("host_crashed", format!("`{name}` could not be waited for: {error}")),
+        Some(Err(error)) => TaskReply::failed("host_crashed", format!("couldn't wait for `{name}`: {error}")),
         Some(Ok(status)) if !status.success() => {
             TaskReply::failed("task_failed", failure(&name.to_string(), status, ended.errors, ended.answer_end))
         }
@@ -100,7 +100,7 @@ pub(crate) async fn run(program: ProgramSpec, scratch: ScratchFolder, job: Drive
                 let (full_output, file) = beside.map_or((None, None), |(full, file)| (Some(full), file));
                 if let Some(file) = file {
                     artifact_refs.insert(0, file);
-                    // The runtime takes the file after this.
+                    // The runtime fetches the file after this.
                     job.events.keep_scratch(scratch);
                 }
                 TaskReply::done(&TaskOutput { text, artifact_refs, full_output, ..TaskOutput::default() })
@@ -127,7 +127,7 @@ fn command(program: &ProgramSpec, artifact_list: &std::path::Path, job: &DriverR
     command
 }
 
-/// A program of this run: in its folder and a group of its own, with the variables that every task may see.
+/// A program of this run, in its folder and in its own process group, with the variables every task may see.
 pub(crate) fn command_for_run(program: &OsStr, job: &DriverRun) -> Command {
     let mut command = Command::new(program);
     command
@@ -161,12 +161,12 @@ async fn supervise(
     };
     let end = async {
         let status = tokio::select! {
-            // A process that has ended by itself was not stopped.
+            // A process that exited on its own was not stopped.
             biased;
             status = child.wait() => Some(status),
             () = stop.cancelled() => None,
         };
-        // Also after a normal end: what the task left running in the background ends with it.
+        // Also after a normal exit: background processes of the task end with it.
         group.end(child).await;
         gone.cancel();
         status
@@ -175,7 +175,7 @@ async fn supervise(
         if let Some(stdout) = stdout {
             let take = |piece: &str| {
                 answer_end.push(piece);
-                // The chunks are the answer: what is not kept of it is not streamed either.
+                // The chunks are the answer, so anything not kept isn't streamed either.
                 match answer.push(piece) {
                     GateOutput::All(text) => events.chunk(text),
                     GateOutput::Last(text) => {
@@ -184,7 +184,7 @@ async fn supervise(
                         }
                         events.log(
                             "warning",
-                            "the output is long: what follows is not shown here, and handed over as a file if the task completes",
+                            "the output is too long to show here; it is handed over as a file if the task completes",
                         );
                     }
                     GateOutput::Nothing => {}
@@ -203,7 +203,7 @@ async fn supervise(
                         if !text.is_empty() {
                             log(events, text);
                         }
-                        events.log("warning", "the standard error is too long: what follows is not shown");
+                        events.log("warning", "the standard error is too long; the rest is not shown");
                     }
                     GateOutput::Nothing => {}
                 }
@@ -219,13 +219,13 @@ fn log(events: &EventSink, text: &str) {
     events.log("info", text.strip_suffix('\n').unwrap_or(text));
 }
 
-/// Refuses a text that is too long for an argument.
+/// Rejects a text that is too long for an argument.
 pub(crate) fn fits(text: &str, program: &OsStr, instead: &str) -> Result<(), TaskReply> {
     if text.len() <= MAX_ARGUMENT {
         return Ok(());
     }
     let message = format!(
-        "the task's text has {} bytes and one argument holds {MAX_ARGUMENT}; {instead}, so that `{}` gets the text on its \
+        "the task's text has {} bytes, but an argument can hold {MAX_ARGUMENT}; {instead}, so that `{}` gets the text on its \
          standard input",
         text.len(),
         program.display()
@@ -233,7 +233,7 @@ pub(crate) fn fits(text: &str, program: &OsStr, instead: &str) -> Result<(), Tas
     Err(TaskReply::failed("rejected", message))
 }
 
-/// Writes the task's text. A program that does not read all of it is free to do so.
+/// Writes the task's text. The program doesn't have to read all of it.
 pub(crate) async fn write_stdin(stdin: Option<ChildStdin>, input: Option<String>, closed: impl Future<Output = ()>) {
     if let (Some(mut stdin), Some(input)) = (stdin, input) {
         tokio::select! {
@@ -245,17 +245,17 @@ pub(crate) async fn write_stdin(stdin: Option<ChildStdin>, input: Option<String>
 
 fn failure(name: &str, status: ExitStatus, errors: TextTail, answer_end: TextTail) -> String {
     let how = match (status.code(), status.signal()) {
-        (Some(code), _) => format!("`{name}` ended with exit status {code}"),
+        (Some(code), _) => format!("`{name}` exited with status {code}"),
         (None, Some(signal)) => format!("`{name}` was killed by signal {signal}"),
-        (None, None) => format!("`{name}` ended with {status}"),
+        (None, None) => format!("`{name}` exited with {status}"),
     };
     let (errors, answer_end) = (errors.into_text(), answer_end.into_text());
     if !errors.trim().is_empty() {
-        format!("{how}. The end of its standard error:\n{}", errors.trim_end())
+        format!("{how}. End of its standard error:\n{}", errors.trim_end())
     } else if !answer_end.trim().is_empty() {
-        format!("{how}. It wrote nothing to its standard error; the end of its output:\n{}", answer_end.trim_end())
+        format!("{how}. Its standard error is empty. End of its output:\n{}", answer_end.trim_end())
     } else {
-        format!("{how} and wrote nothing")
+        format!("{how} without any output")
     }
 }
 
@@ -263,27 +263,27 @@ pub(crate) fn not_started(program: &OsStr, error: &io::Error) -> TaskReply {
     let name = program.display();
     if Errno::from_io_error(error) == Some(Errno::TOOBIG) {
         let message = format!(
-            "`{name}` cannot be started: its arguments and variables are too long for the system; shorten the task's \
+            "can't start `{name}`: its arguments and environment are too long for the system; shorten the task's \
              text or the instructions (each at most {MAX_ARGUMENT} bytes)"
         );
         return TaskReply::failed("rejected", message);
     }
     if error.kind() == io::ErrorKind::InvalidInput {
-        let message = format!("`{name}` cannot be started: the task's text or instructions hold a zero character");
+        let message = format!("can't start `{name}`: the task's text or instructions contain a NUL character");
         return TaskReply::failed("rejected", message);
     }
     let fix = match error.kind() {
         io::ErrorKind::NotFound => "install it, or start the adapter with the program's full path",
         io::ErrorKind::PermissionDenied => "make it executable (chmod +x), or start the adapter with another program",
-        _ => "try it by hand on this device",
+        _ => "try to run it on this device",
     };
-    TaskReply::failed("host_crashed", format!("`{name}` cannot be started: {error}; {fix}"))
+    TaskReply::failed("host_crashed", format!("can't start `{name}`: {error}; {fix}"))
 }
 
 pub(crate) fn no_scratch(job: &DriverRun, error: &io::Error) -> TaskReply {
     let folder = job.scratch.display();
     TaskReply::failed(
         "host_crashed",
-        format!("no private folder can be made in `{folder}`: {error}; make room there or set TMPDIR"),
+        format!("can't create a private folder in `{folder}`: {error}; free up space or set TMPDIR"),
     )
 }

@@ -1,4 +1,4 @@
-//! Questions that a driver asks while it works: open until somebody answers from outside, or the run ends.
+//! Questions of a running driver, open until they are answered from outside or the run ends.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::execution::Execution;
 
-/// How a driver asks. Cheap to clone. A question that is dropped before its answer is withdrawn.
+/// Lets a driver ask questions. Cheap to clone. Dropping a pending question withdraws it.
 #[derive(Debug, Clone)]
 pub struct Asker(Arc<Execution>);
 
@@ -27,16 +27,16 @@ pub struct Asker(Arc<Execution>);
 #[derive(Debug, Default)]
 pub(crate) struct OpenQuestions {
     state: Mutex<QuestionsState>,
-    /// How many are open; the run's clock stands still while any is.
+    /// The number of open questions. The run's deadline is paused while there are any.
     open: watch::Sender<usize>,
-    /// Moves when input came that nobody asked for.
+    /// Notified when unsolicited input arrives.
     unasked: Notify,
 }
 
 #[derive(Debug, Default)]
 struct QuestionsState {
     permissions: BTreeMap<String, QuestionState<AdapterPermissionDecision>>,
-    /// By the name of the question; `order` has those that are open, the oldest first.
+    /// By question id. `order` lists the open ones, oldest first.
     inputs: BTreeMap<String, QuestionState<AdapterInputAnswer>>,
     order: VecDeque<String>,
     unasked: VecDeque<Json>,
@@ -45,21 +45,21 @@ struct QuestionsState {
 #[derive(Debug)]
 enum QuestionState<T> {
     Open(oneshot::Sender<T>),
-    /// Answered or withdrawn: hearing of it again changes nothing.
+    /// Answered or withdrawn. Further answers have no effect.
     Settled,
 }
 
-/// What became of an answer.
+/// The result of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnswerReceipt {
     Accepted,
-    /// The question was never asked.
+    /// No such question was asked.
     Unknown,
-    /// There is no room for more input that nobody asked for.
+    /// The buffer for unsolicited input is full.
     Full,
 }
 
-/// Closes the question however the waiting ends.
+/// Closes the question, however the wait ends.
 struct QuestionGuard<'a> {
     execution: &'a Execution,
     seq: u64,
@@ -71,7 +71,7 @@ enum QuestionKey {
     Input(String),
 }
 
-/// What may wait unread when nobody asked for it.
+/// How many unsolicited inputs may wait unread.
 const MAX_UNSOLICITED: usize = 64;
 
 // === impl Asker ===
@@ -81,17 +81,17 @@ impl Asker {
         Self(execution)
     }
 
-    /// Asks whether the agent may take a step, and waits for the answer, be it hours. The id must be new to this run;
-    /// asking again with one that was used is answered with no. None when the run was stopped meanwhile.
+    /// Asks whether the agent may take a step and waits for the answer, for hours if need be. The id must be new to
+    /// this run; reusing one is denied. `None` if the run was stopped in the meantime.
     pub async fn permission(&self, asked: &AdapterPermissionRequest) -> Option<AdapterPermissionDecision> {
         let (answer, given) = oneshot::channel();
         let waiting = {
             let mut state = self.0.questions().state();
             if state.permissions.contains_key(&asked.id) {
-                let comment = Some(format!("the question `{}` was asked before", asked.id));
+                let comment = Some(format!("the question id `{}` was already used", asked.id));
                 return Some(AdapterPermissionDecision { approved: false, scope: None, comment });
             }
-            // Known before it can be seen: an answer may come at once.
+            // Registered before it becomes visible, because an answer may come at once.
             state.permissions.insert(asked.id.clone(), QuestionState::Open(answer));
             let seq = self.0.push_question(event::PERMISSION, Json::of(asked))?;
             QuestionGuard { execution: &self.0, seq, what: QuestionKey::Permission(asked.id.clone()) }
@@ -99,12 +99,12 @@ impl Asker {
         waiting.wait(given).await
     }
 
-    /// Asks the caller for input, and waits for it. None when the run was stopped meanwhile.
+    /// Asks the caller for input and waits for it. `None` if the run was stopped in the meantime.
     pub async fn input(&self, prompt: impl Into<String>, parts: Option<Json>) -> Option<Json> {
         self.message(prompt, parts).await.map(|given| given.parts)
     }
 
-    /// The same, with the message that brought it.
+    /// Like [`Self::input`], with the message that contained it.
     pub async fn message(&self, prompt: impl Into<String>, parts: Option<Json>) -> Option<AdapterInputAnswer> {
         let (answer, given) = oneshot::channel();
         let waiting = {
@@ -119,7 +119,7 @@ impl Asker {
         waiting.wait(given).await
     }
 
-    /// The next thing that the caller said without being asked.
+    /// The caller's next unsolicited input.
     pub async fn next_unsolicited(&self) -> Json {
         let questions = self.0.questions();
         loop {
@@ -165,7 +165,7 @@ impl Drop for QuestionGuard<'_> {
 // === impl OpenQuestions ===
 
 impl OpenQuestions {
-    /// Answers a permission. The first answer counts; the same question answered again is taken and changes nothing.
+    /// Answers a permission question. Only the first answer counts; repeating it is accepted and changes nothing.
     pub(crate) fn decide(&self, id: &str, given: AdapterPermissionDecision) -> AnswerReceipt {
         let mut state = self.state();
         match state.permissions.get_mut(id) {
@@ -174,12 +174,12 @@ impl OpenQuestions {
         }
     }
 
-    /// Whether input is waited for.
+    /// Whether an input question is open.
     pub(crate) fn is_open(&self) -> bool {
         !self.state().order.is_empty()
     }
 
-    /// Answers the input question that is named, or the oldest that is open; what answers none is kept for the driver.
+    /// Answers the named input question, or the oldest open one. Other input is kept for the driver as unsolicited.
     pub(crate) fn answer_input(&self, given: AdapterInputAnswer) -> AnswerReceipt {
         let mut state = self.state();
         let id = match &given.id {
@@ -199,11 +199,11 @@ impl OpenQuestions {
         AnswerReceipt::Accepted
     }
 
-    /// Returns when `left` has been spent with work; the time in which a question is open does not count.
+    /// Returns once `left` has passed as working time. Time with an open question doesn't count.
     pub(crate) async fn working(&self, mut left: Duration) {
         let mut open = self.open.subscribe();
         loop {
-            // The sender lives in `self`, so waiting for it cannot fail.
+            // The sender lives in `self`, so waiting can't fail.
             let _ = open.wait_for(|open| *open == 0).await;
             let since = Instant::now();
             tokio::select! {
@@ -223,7 +223,7 @@ impl OpenQuestions {
 impl<T> QuestionState<T> {
     fn answer(&mut self, given: T) -> AnswerReceipt {
         if let Self::Open(answer) = std::mem::replace(self, Self::Settled) {
-            // Whoever waited may have just gone; then nobody needs the answer.
+            // The waiter may be gone already; then the answer isn't needed.
             let _ = answer.send(given);
         }
         AnswerReceipt::Accepted

@@ -13,11 +13,11 @@ pub(crate) struct ScratchFolder(PathBuf);
 
 const PREFIX: &str = "attache-";
 
-/// Removes what adapters of this user left behind that were killed; those of adapters that live are left alone.
+/// Removes folders left behind by killed adapters of this user. Those of live adapters are left alone.
 pub(crate) fn sweep(below: &Path) {
     let own = rustix::process::geteuid().as_raw();
     for entry in std::fs::read_dir(below).into_iter().flatten().flatten() {
-        // Without following links: the folder may be one that others write to as well.
+        // Without following symlinks, because other users may be able to write to the folder.
         if !entry.metadata().is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == own) {
             continue;
         }
@@ -26,13 +26,13 @@ pub(crate) fn sweep(below: &Path) {
         if owner.is_some_and(|owner| !Path::new("/proc").join(owner.to_string()).exists())
             && let Err(error) = std::fs::remove_dir_all(entry.path())
         {
-            tracing::warn!(path = %entry.path().display(), %error, "a private folder that was left behind stays");
+            tracing::warn!(path = %entry.path().display(), %error, "couldn't remove a leftover private folder");
         }
     }
 }
 
-/// What a task wrote into a file of its run; none when it wrote nothing. Only a plain file that is not too long, or the error
-/// is [`io::ErrorKind::InvalidInput`]: reading a pipe would wait for ever.
+/// Reads a file that a task wrote. `None` if it wrote nothing. Fails with [`io::ErrorKind::InvalidInput`] unless it is
+/// a regular file within the limit: reading a pipe would block forever.
 pub(crate) fn plain_text(path: &Path, most: u64) -> io::Result<Option<String>> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_file() && metadata.len() <= most => {}
@@ -62,7 +62,7 @@ impl ScratchFolder {
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "a run's private folder could not be removed");
+            tracing::warn!(path = %self.0.display(), %error, "couldn't remove a run's private folder");
         }
     }
 }
@@ -72,11 +72,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_dead_left_is_removed_and_nothing_else() {
+    fn only_folders_of_dead_adapters_are_removed() {
         let below = tempfile::tempdir().unwrap();
         let own = ScratchFolder::create(below.path(), &Env::seeded(1)).unwrap();
         std::fs::write(own.file("token"), "secret").unwrap();
-        // No process has this id: the kernel counts to 2^22.
+        // No process has this id: the kernel's maximum is 2^22.
         for name in ["attache-4999999-0", "attache-x-0", "other"] {
             std::fs::create_dir(below.path().join(name)).unwrap();
             std::fs::write(below.path().join(name).join("token"), "secret").unwrap();

@@ -1,4 +1,4 @@
-//! The adapter as a component: `Options -> bind -> run`, one run at a time unless told, nothing left behind at the end.
+//! The adapter as a component: `Options -> bind -> run`, one run at a time by default, nothing left behind at the end.
 
 use std::{io, net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
@@ -20,10 +20,10 @@ use crate::{
     surface,
 };
 
-/// How long open connections get to read their last events at a shutdown.
+/// How long open connections get to read their last events during shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// An adapter that listens; it answers once it runs.
+/// An adapter that is bound to its port. It answers once `run` is called.
 #[derive(Debug)]
 pub struct Adapter {
     listener: TcpListener,
@@ -31,18 +31,20 @@ pub struct Adapter {
     address: SocketAddr,
 }
 
-/// Why an adapter cannot start.
+/// Why an adapter can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    #[error("an adapter runs what it is told and listens on this device only; use 127.0.0.1 or [::1] instead of {0}")]
+    #[error(
+        "an adapter executes commands, so it can only listen on this device; use 127.0.0.1 or [::1] instead of {0}"
+    )]
     NotLoopback(SocketAddr),
-    #[error("cannot listen on {address}; is another adapter running there? Port 0 picks a free one")]
+    #[error("can't listen on {address}; is another adapter using it? Port 0 picks a free one")]
     Listen { address: SocketAddr, source: io::Error },
-    #[error("the working directory `{path}` cannot be used; create it or name another")]
+    #[error("can't use the working directory `{path}`; create it or choose another")]
     Directory { path: PathBuf, source: io::Error },
 }
 
-/// What the requests share.
+/// State shared by all requests.
 #[derive(Debug)]
 pub(crate) struct AdapterService {
     options: Options,
@@ -76,11 +78,11 @@ impl Adapter {
         self.address
     }
 
-    /// Serves until the shutdown; then the running task is stopped, its readers get the result, and it returns.
+    /// Serves until shutdown. Then it stops the running task, delivers the result to its readers, and returns.
     pub async fn run(self, shutdown: CancellationToken) -> io::Result<()> {
         let Self { listener, service, .. } = self;
         let stopping = shutdown.clone();
-        // A piece of output, or the result, must not wait until the runtime has acknowledged the piece before.
+        // Output and results must not wait for the acknowledgement of the previous packet.
         let listener = listener.tap_io(|stream| _ = stream.set_nodelay(true));
         let server = axum::serve(listener, surface::router(service.clone()))
             .with_graceful_shutdown(async move { stopping.cancelled().await });
@@ -98,7 +100,7 @@ impl Adapter {
             service.runs.wait().await;
             match served {
                 Some(served) => served,
-                // A client that does not read must not hold up the end.
+                // A client that doesn't read must not delay shutdown.
                 None => tokio::time::timeout(DRAIN_TIMEOUT, &mut server).await.unwrap_or(Ok(())),
             }
         };
@@ -106,8 +108,8 @@ impl Adapter {
     }
 }
 
-/// Starts the agent of an adapter as for a task, up to where it would be given one, and ends it. An error is a sentence for
-/// people.
+/// Starts the adapter's agent as for a task, up to the point where it would get one, then stops it. Errors are
+/// sentences for people.
 pub async fn try_start(options: &Options) -> Result<(), String> {
     let env = &options.env;
     let task = RunTask {
@@ -123,7 +125,7 @@ pub async fn try_start(options: &Options) -> Result<(), String> {
         budget: None,
         cwd: None,
         sandbox: None,
-        // Nothing listens there: what is tried is whether the host takes them.
+        // Nothing listens there: this only tests whether the host accepts the tools.
         mcp: Some(RunTools { url: "http://127.0.0.1:9/mcp".to_owned(), token: "none".to_owned() }),
         deadline: None,
         files: Vec::new(),
@@ -162,7 +164,7 @@ impl AdapterService {
         self.options.driver.enforces()
     }
 
-    /// How many tasks execute at a time.
+    /// How many tasks run at a time.
     pub(crate) const fn concurrency(&self) -> NonZeroUsize {
         self.slots.count()
     }
@@ -175,7 +177,7 @@ impl AdapterService {
         self.options.driver.accepts_unsolicited()
     }
 
-    /// The runs that execute, oldest first.
+    /// The current runs, oldest first.
     pub(crate) fn running(&self) -> Vec<RunId> {
         self.slots.running().iter().map(|execution| execution.id()).collect()
     }
@@ -184,7 +186,7 @@ impl AdapterService {
         self.slots.find(id)
     }
 
-    /// Starts the task, or joins it when it is the one that executes or has just ended.
+    /// Starts the task, or joins it if it is running or has just ended.
     pub(crate) fn run(&self, task: RunTask) -> Result<Arc<Execution>, AdapterRefusal> {
         match self.slots.admit(task.task_run_id) {
             RunAdmission::Join(execution) => Ok(execution),
@@ -195,16 +197,14 @@ impl AdapterService {
             }
             RunAdmission::Busy(running) => {
                 let message = match self.slots.count().get() {
-                    1 => format!("this adapter executes {running} and takes one task at a time"),
-                    count => format!("this adapter executes {count} tasks, which is as many as it takes"),
+                    1 => format!("this adapter runs one task at a time and is busy with {running}"),
+                    count => format!("this adapter is running {count} tasks, its maximum"),
                 };
-                Err(AdapterRefusal::new(Code::Busy, message, "Try again when that run has ended, or cancel it."))
+                Err(AdapterRefusal::new(Code::Busy, message, "Retry when that run has ended, or cancel it."))
             }
-            RunAdmission::Closed => Err(AdapterRefusal::new(
-                Code::Draining,
-                "this adapter is shutting down",
-                "Start it again, then repeat the call.",
-            )),
+            RunAdmission::Closed => {
+                Err(AdapterRefusal::new(Code::Draining, "this adapter is shutting down", "Start it again, then retry."))
+            }
         }
     }
 
@@ -217,7 +217,7 @@ impl AdapterService {
                 Ok(metadata) if metadata.is_dir() => execution.drive(driver, job, env).await,
                 _ => {
                     let message = format!(
-                        "the working directory `{}` does not exist on this device; create it or name another `cwd`",
+                        "the working directory `{}` doesn't exist on this device; create it or set another `cwd`",
                         job.cwd.display()
                     );
                     execution.finish(TaskReply::failed("task_failed", message));

@@ -1,4 +1,4 @@
-//! The places where runs execute, one unless told otherwise, and the memory of the runs that ended there last.
+//! The slots where runs execute (one by default), and the memory of the runs that ended there last.
 
 use std::{
     collections::VecDeque,
@@ -18,19 +18,19 @@ pub(crate) struct RunSlots {
 
 #[derive(Debug, Default)]
 struct SlotsState {
-    /// The runs that execute, and those that ended last, oldest first: never more than there are places.
+    /// The current runs and the ones that ended last, oldest first. Never more than there are slots.
     runs: VecDeque<Arc<Execution>>,
     closed: bool,
 }
 
-/// What becomes of a request to run.
+/// The result of a request to run a task.
 #[derive(Debug)]
 pub(crate) enum RunAdmission {
-    /// The slot is the caller's: it must now drive the execution to its end.
+    /// The slot belongs to the caller, who must now drive the execution to its end.
     Start(Arc<Execution>),
-    /// The same run executes, or has just ended: read along.
+    /// The same run is executing or has just ended: the caller follows it.
     Join(Arc<Execution>),
-    /// Every place is taken; the oldest run is this one.
+    /// All slots are taken. This is the oldest run.
     Busy(RunId),
     Closed,
 }
@@ -72,12 +72,12 @@ impl RunSlots {
         self.state().find(id)
     }
 
-    /// The runs that execute, oldest first.
+    /// The current runs, oldest first.
     pub(crate) fn running(&self) -> Vec<Arc<Execution>> {
         self.state().runs.iter().filter(|run| run.is_running()).cloned().collect()
     }
 
-    /// Lets nothing start any more; the runs that still execute are for the caller to stop.
+    /// Prevents new runs from starting. The caller stops the ones still executing.
     pub(crate) fn close(&self) -> Vec<Arc<Execution>> {
         self.state().closed = true;
         self.running()

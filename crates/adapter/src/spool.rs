@@ -1,4 +1,4 @@
-//! All that a process prints, byte for byte: in memory while it is short, in a file of the run when it is not.
+//! The complete output of a process, byte for byte: in memory while it is short, otherwise in a file of the run.
 
 use std::{
     fs::File,
@@ -12,7 +12,7 @@ use attache_protocol::wire::adapter::{FileRef, FullOutput};
 /// How much is kept in memory.
 const MAX_IN_MEMORY: usize = 1024 * 1024;
 
-/// How much is kept at all; no answer is meant to be longer, and a disk has an end.
+/// How much is kept at all. No answer should be longer, and disk space is finite.
 const MAX_SPOOL: u64 = 4 << 30;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct OutputSpool {
     write_error: Option<String>,
 }
 
-/// Whether bytes are text.
+/// Whether the bytes are text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContentKind {
     Text,
@@ -47,9 +47,9 @@ impl OutputSpool {
             return self.head.extend_from_slice(bytes);
         }
         if self.total > MAX_SPOOL {
-            self.write_error = Some(format!("more than {MAX_SPOOL} bytes are not kept"));
+            self.write_error = Some(format!("only the first {MAX_SPOOL} bytes are kept"));
         } else if let Err(error) = self.write(bytes) {
-            self.write_error = Some(format!("the device could not keep it: {error}"));
+            self.write_error = Some(format!("the device couldn't store it: {error}"));
         }
     }
 
@@ -67,7 +67,7 @@ impl OutputSpool {
         file.write_all(bytes)
     }
 
-    /// What is to be said beside a text that is not all of it, and the file to hand over; nothing when it is all.
+    /// The note for a text that is incomplete, and the file to hand over. `None` if the text is complete.
     pub(crate) fn beside(mut self, text: &str, content: ContentKind) -> Option<(FullOutput, Option<FileRef>)> {
         if self.total == text.len() as u64 && self.file.is_none() && self.head == text.as_bytes() {
             return None;
@@ -76,7 +76,7 @@ impl OutputSpool {
             && self.file.is_none()
             && let Err(error) = self.write(&[])
         {
-            self.write_error = Some(format!("the device could not keep it: {error}"));
+            self.write_error = Some(format!("the device couldn't store it: {error}"));
         }
         let bytes = self.total;
         if let Some(lost) = self.write_error {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_text_does_not_hold_is_in_the_file() {
+    fn output_beyond_the_text_is_in_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let spool = |name: &str, pieces: &[&[u8]]| {
             let mut spool = OutputSpool::new(folder.path().join(name));
@@ -116,6 +116,6 @@ mod tests {
         assert_eq!(std::fs::read(file.unwrap().path).unwrap(), [&long[..], &long].concat());
 
         let (full, file) = spool("none/d", &[&long, &long]).beside("x", ContentKind::Text).unwrap();
-        assert!(full.lost.unwrap().contains("could not keep it") && file.is_none());
+        assert!(full.lost.unwrap().contains("couldn't store it") && file.is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! The HTTP surface: `GET /health`, `POST /run-task`, and for a run that executes its cancel and the answers to its questions.
+//! The HTTP surface: `GET /health`, `POST /run-task`, and for a running task its events, cancel and answers.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -36,7 +36,7 @@ const MAX_BODY: usize = 8 * 1024 * 1024;
 /// How long a request's body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A quiet run still shows that it is alive.
+/// Keep-alive interval for the event stream of a quiet run.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 type SharedService = State<Arc<AdapterService>>;
@@ -59,9 +59,9 @@ async fn guard(State(service): SharedService, request: Request, next: Next) -> R
     let (guard, headers) = (service.guard(), request.headers());
     guard.check_host(request.uri(), headers)?;
     guard.check_origin(headers)?;
-    // `/health` decides itself how much it tells.
+    // `/health` itself decides how much to disclose.
     if guard.bearer(headers)? == BearerCheck::Absent && request.uri().path() != "/health" {
-        return Err(unauthenticated("this call wants the adapter's secret"));
+        return Err(unauthenticated("this call needs the adapter's secret"));
     }
     Ok(next.run(request).await)
 }
@@ -96,7 +96,7 @@ async fn run_task(State(service): SharedService, request: Request) -> Result<Res
     Ok(Json(execution.outcome().await).into_response())
 }
 
-/// The events of the run that executes or ended last, from the first or after the one that the reader names. It starts nothing.
+/// Streams the events of the current or last run, from the first one or after the reader's last. Starts nothing.
 async fn events(
     State(service): SharedService,
     Path(run): Path<String>,
@@ -105,7 +105,7 @@ async fn events(
     Ok(stream(find(&service, &run)?, last_event_id(&headers)))
 }
 
-/// The answer to a question of the run that executes. The first one counts; the same again is heard and changes nothing.
+/// Answers a question of the current run. Only the first answer counts; repeating it is accepted and changes nothing.
 async fn permission(
     State(service): SharedService,
     Path((run, id)): Path<(String, String)>,
@@ -126,8 +126,8 @@ async fn input(
     if given.id.is_none() && !questions.is_open() && !service.accepts_unsolicited() {
         return Err(AdapterRefusal::new(
             Code::NotFound,
-            "the agent hears nothing while it works, and has asked for nothing",
-            "Wait until the run has ended, and send the next task in the same conversation.",
+            "the agent doesn't accept input while it works, and has no open question",
+            "Wait until the run has ended, then send the next task in the same conversation.",
         ));
     }
     taken(questions.answer_input(given))
@@ -143,7 +143,7 @@ fn taken(taken: AnswerReceipt) -> Result<Response, AdapterRefusal> {
         )),
         AnswerReceipt::Full => Err(AdapterRefusal::new(
             Code::Busy,
-            "the run has not read what it was told before",
+            "the run hasn't read its earlier input yet",
             "Wait until it asks for input.",
         )),
     }
@@ -155,18 +155,18 @@ async fn body<T: DeserializeOwned>(request: Request, what: &str) -> Result<(Head
     if !is_media_type(&parts.headers, &header::CONTENT_TYPE, "application/json") {
         return Err(AdapterRefusal::new(
             Code::UnsupportedType,
-            format!("{what} is sent as JSON"),
+            format!("{what} must be sent as JSON"),
             "Send the header content-type: application/json.",
         ));
     }
     let body = tokio::time::timeout(BODY_TIMEOUT, read(body)).await.unwrap_or_else(|_| {
-        let message = format!("the request's body did not arrive within {} seconds", BODY_TIMEOUT.as_secs());
-        Err(AdapterRefusal::new(Code::InvalidRequest, message, "Send the whole body at once."))
+        let message = format!("the request body didn't arrive within {} seconds", BODY_TIMEOUT.as_secs());
+        Err(AdapterRefusal::new(Code::InvalidRequest, message, "Send the complete body without pauses."))
     })?;
     Ok((parts.headers, parse(&body, what)?))
 }
 
-/// Answers when the run is dead, with its outcome. Repeating it gets the same answer.
+/// Responds with the outcome once the run has been stopped. Repeated calls get the same answer.
 async fn cancel(State(service): SharedService, Path(id): Path<String>) -> Result<Json<TaskReply>, AdapterRefusal> {
     let execution = find(&service, &id)?;
     execution.stop(StopReason::Cancelled);
@@ -177,8 +177,8 @@ fn find(service: &AdapterService, id: &str) -> Result<Arc<Execution>, AdapterRef
     id.parse::<RunId>().ok().and_then(|id| service.find(id)).ok_or_else(|| {
         AdapterRefusal::new(
             Code::NotFound,
-            format!("the run `{}` is not here", mask(&id.chars().take(80).collect::<String>())),
-            "Only the run that executes, or ended last, can be named; `GET /health` names the former.",
+            format!("this adapter doesn't have the run `{}`", mask(&id.chars().take(80).collect::<String>())),
+            "Use the current run, which `GET /health` shows, or the one that ended last.",
         )
     })
 }
@@ -186,27 +186,27 @@ fn find(service: &AdapterService, id: &str) -> Result<Arc<Execution>, AdapterRef
 async fn no_such_path() -> AdapterRefusal {
     AdapterRefusal::new(
         Code::NoSuchPath,
-        "an adapter has no such path",
-        "It has GET /health, POST /run-task and, below /run-task/{task_run_id}, events, cancel, permission/{id} and input.",
+        "no such path on an adapter",
+        "Available: GET /health, POST /run-task and, below /run-task/{task_run_id}, events, cancel, permission/{id} and input.",
     )
 }
 
 async fn method_not_allowed() -> AdapterRefusal {
     AdapterRefusal::new(
         Code::MethodNotAllowed,
-        "this path takes another method",
+        "this path doesn't support that method",
         "Use GET for /health and /run-task/{task_run_id}/events, and POST for everything else.",
     )
 }
 
-/// Reads the body within the limit. One that is too large is read a little further, so that the client sees the
-/// answer instead of a broken connection.
+/// Reads the body within the limit. If it is too large, a little more is read, so that the client sees the response
+/// instead of a broken connection.
 async fn read(body: Body) -> Result<Bytes, AdapterRefusal> {
     let mut stream = body.into_data_stream();
     let (mut bytes, mut total) = (Vec::new(), 0);
     while let Some(piece) = stream.next().await {
         let piece = piece.map_err(|_| {
-            AdapterRefusal::new(Code::InvalidRequest, "the request's body ended early", "Send the whole body.")
+            AdapterRefusal::new(Code::InvalidRequest, "the request body ended early", "Send the complete body.")
         })?;
         total += piece.len();
         if total <= MAX_BODY {
@@ -218,7 +218,7 @@ async fn read(body: Body) -> Result<Bytes, AdapterRefusal> {
     if total > MAX_BODY {
         return Err(AdapterRefusal::new(
             Code::TooLarge,
-            format!("a task may have {MAX_BODY} bytes"),
+            format!("a task can have at most {MAX_BODY} bytes"),
             "Put large data into an artifact or a file.",
         ));
     }
@@ -232,13 +232,13 @@ fn parse<T: DeserializeOwned>(body: &[u8], wanted: &str) -> Result<T, AdapterRef
     }
     serde_json::from_slice(body).map_err(|error| {
         let (code, what) = match error.is_data() {
-            true => (Code::InvalidRequest, format!("the body is not {wanted}")),
-            false => (Code::InvalidJson, "the body is not JSON".to_owned()),
+            true => (Code::InvalidRequest, format!("the body isn't {wanted}")),
+            false => (Code::InvalidJson, "the body isn't JSON".to_owned()),
         };
         AdapterRefusal::new(
             code,
             format!("{what}: {}", mask(&error.to_string())),
-            "docs/adapter.md shows every body in full.",
+            "See docs/adapter.md for the format of every body.",
         )
     })
 }
@@ -252,7 +252,7 @@ fn sse(event: &event_log::RecordedEvent) -> Event {
     Event::default().id(event.seq.to_string()).event(event.name).data(event.data.get())
 }
 
-/// Whether a header's list of media types holds this one.
+/// Whether a header's list of media types contains this one.
 fn is_media_type(headers: &HeaderMap, name: &header::HeaderName, wanted: &str) -> bool {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|item| {
@@ -261,7 +261,7 @@ fn is_media_type(headers: &HeaderMap, name: &header::HeaderName, wanted: &str) -
     })
 }
 
-/// Where a reader that was cut off goes on; 0, the start, unless it says so.
+/// Where a disconnected reader resumes. 0, the start, by default.
 fn last_event_id(headers: &HeaderMap) -> u64 {
     let value = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)

@@ -1,6 +1,6 @@
-//! The launcher `a2a-runtime`: becomes the `attache` that lies beside it, under its own name.
+//! The launcher `a2a-runtime`: executes the `attache` binary next to it under its own name.
 //!
-//! It links nothing of ours, so a build does not generate the whole program twice.
+//! It links none of our crates, so a build doesn't compile the complete program twice.
 
 use std::{
     os::unix::process::CommandExt as _,
@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     let program = beside.unwrap_or_else(|| PathBuf::from("attache"));
     let error = Command::new(&program).arg0("a2a-runtime").args(std::env::args_os().skip(1)).exec();
     eprintln!(
-        "error: cannot start {}: {error}\nhint: install `attache` beside `a2a-runtime`, or on PATH",
+        "error: can't start {}: {error}\nhint: install `attache` next to `a2a-runtime`, or in PATH",
         program.display()
     );
     ExitCode::FAILURE

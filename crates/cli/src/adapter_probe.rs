@@ -1,4 +1,4 @@
-//! One look at an adapter: `GET /health`, without its secret, which a look does not need.
+//! Probes an adapter with `GET /health`, which needs no secret.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const MAX_ANSWER: u64 = 64 << 10;
 
 /// Whether an adapter answers, or why not.
 pub(crate) async fn adapter(endpoint: &str) -> Result<(), String> {
-    let rest = endpoint.strip_prefix("http://").ok_or("only http:// addresses can be looked at")?;
+    let rest = endpoint.strip_prefix("http://").ok_or("only http:// addresses are supported")?;
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
     let target = if authority.contains(':') { authority.to_owned() } else { format!("{authority}:80") };
     let request =

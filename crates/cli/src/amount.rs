@@ -1,10 +1,10 @@
-//! Amounts of money and lengths of time, as people type them.
+//! Parses amounts of money, durations and points in time from arguments.
 
 use std::time::Duration;
 
 use attache_protocol::{Json, Timestamp};
 
-/// A moment in the past, as a distance or as itself.
+/// A point in the past, relative or absolute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PastTime {
     Ago(Duration),
@@ -26,16 +26,16 @@ impl PastTime {
 pub(crate) fn moment(text: &str) -> Result<PastTime, String> {
     let at = text.parse().ok().map(PastTime::At);
     let distance = || duration(text).ok().map(PastTime::Ago);
-    at.or_else(distance).ok_or_else(|| "a time like 30m, 8h, 7d (ago) or 2027-01-31T12:00:00Z".to_owned())
+    at.or_else(distance).ok_or_else(|| "expected a time such as 30m, 8h, 7d (ago) or 2027-01-31T12:00:00Z".to_owned())
 }
 
-/// A number of dollars, to the digit.
+/// Parses a number of dollars without rounding.
 pub(crate) fn dollars(text: &str) -> Result<Json, String> {
     let number = Json::from_text(text).ok().filter(|json| json.parse::<f64>().is_ok_and(|number| number >= 0.0));
-    number.ok_or_else(|| "a number of dollars, like 0.5".to_owned())
+    number.ok_or_else(|| "expected a number of dollars such as 0.5".to_owned())
 }
 
-/// A length of time: `90s`, `30m`, `8h`, `7d`.
+/// Parses a duration: `90s`, `30m`, `8h`, `7d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = |number: &str, unit: u64| number.parse::<u32>().ok().map(|number| u64::from(number) * unit);
     let parsed = match text.char_indices().next_back() {
@@ -46,7 +46,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         _ => None,
     };
     let length = parsed.filter(|seconds| *seconds > 0).map(Duration::from_secs);
-    length.ok_or_else(|| "a length of time like 90s, 30m, 8h or 7d".to_owned())
+    length.ok_or_else(|| "expected a duration such as 90s, 30m, 8h or 7d".to_owned())
 }
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_of_time_has_a_unit() {
+    fn a_duration_has_a_unit() {
         let seconds = |text: &str| duration(text).map(|length| length.as_secs()).ok();
         assert_eq!(["90s", "30m", "8h", "7d"].map(seconds), [Some(90), Some(1_800), Some(28_800), Some(604_800)]);
         for wrong in ["", "d", "10", "-1h", "0s", "7 d", "soon", "7é", "99999999999d"] {

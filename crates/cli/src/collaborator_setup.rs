@@ -1,40 +1,41 @@
-//! The role that takes lent folders, as the CLI sets it up: policy and audit below `$AWCP_HOME`, this binary as the guard.
+//! Sets up the collaborator role, which works in borrowed folders: policy and audit in `$AWCP_HOME`, this binary as
+//! mount guard.
 
 use std::sync::Arc;
 
-use attache_protocol::{KeyPin, error::exit};
-use attache_runtime::{
+use attache_delegation::{
     awcp_policy::CollaboratorSection as Rules,
     collaborator::{
         Collaborator, CollaboratorAuditFile, CollaboratorPolicyFile, GuardCommand, HubTunnelDialer, MountPoint,
         Options, SlotScheduler, missing,
     },
 };
+use attache_protocol::{KeyPin, error::exit};
 
 use crate::{CommandContext, CommandFailure, daemon_access, home, output::TextStyle};
 
-/// Whether a person said on the command line that folders are taken.
+/// Whether the command line turns on borrowing folders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CollaboratorOptIn {
     Take,
-    /// As policy.toml says, which is nothing unless a person wrote it.
+    /// policy.toml decides; off by default.
     AsPolicySays,
 }
 
-/// How it stands with taking folders on this machine.
+/// Whether this machine can borrow folders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CollaboratorReadiness {
     Off,
-    /// With where folders are mounted.
+    /// Ready; holds the folder where borrowed folders are mounted.
     Ready(String),
-    /// What is wrong, and the fix, for each.
+    /// The problems, each with its fix.
     Unready(Vec<(String, String)>),
 }
 
-/// How many folders are worked in at a time.
+/// Maximum number of folders borrowed at a time.
 const MAX_FOLDERS: usize = 8;
 
-/// For a runtime whose hub is at `api_base`.
+/// Sets up the role for a runtime whose hub is at `api_base`.
 pub(crate) fn collaborator(
     context: &CommandContext,
     api_base: &str,
@@ -44,9 +45,12 @@ pub(crate) fn collaborator(
     let (home, file) = (context.config.awcp_home()?, daemon_access::policy(context)?);
     let rules = match (file.read(), wish) {
         (Ok(policy), _) => policy.collaborator,
-        // Whoever wants to lend something is declined until it is mended.
+        // Decline all delegations until the policy is fixed.
         (Err(error), CollaboratorOptIn::AsPolicySays) => {
-            context.output.say_styled(TextStyle::Busy, format_args!("{error} Until then no folders are taken."));
+            context.output.say_styled(
+                TextStyle::Busy,
+                format_args!("{error} Delegated folders are declined until this is fixed."),
+            );
             Rules::default()
         }
         (Err(error), CollaboratorOptIn::Take) => return Err(CommandFailure::usage(error.to_string())),
@@ -54,17 +58,17 @@ pub(crate) fn collaborator(
     if rules.enabled || wish == CollaboratorOptIn::Take {
         home::private_folder(&home).map_err(|error| CommandFailure::file("use the folder", &home, &error))?;
         let roots = rules.roots(&home, context.config.user_home.as_deref());
-        // Said now, to the person who can mend it, and not to whoever lends a folder.
+        // Report it now, to the person who can fix it, not later to a delegator.
         drop(MountPoint::reserve(&roots, "start", &context.env).map_err(|error| {
-            CommandFailure::new("policy_invalid", exit::USAGE, format!("folders cannot be taken: {error}"))
-                .hint(format!("Correct `mount_roots` in {}, or take no folders.", file.path().display()))
+            CommandFailure::new("policy_invalid", exit::USAGE, format!("can't borrow folders: {error}"))
+                .hint(format!("Fix `mount_roots` in {}, or turn off borrowing folders.", file.path().display()))
         })?);
     }
     let policy = CollaboratorPolicyFile::new(file, home.clone());
     let policy = if wish == CollaboratorOptIn::Take { policy.enabled() } else { policy };
     let program = std::env::current_exe().map_err(|error| {
-        CommandFailure::failed(format!("cannot find the program that is running: {error}"))
-            .hint("Start it by its full path.")
+        CommandFailure::failed(format!("can't determine the path of this program: {error}"))
+            .hint("Start it with its full path.")
     })?;
     Ok(Collaborator::new(Options {
         policy: Arc::new(policy),
@@ -76,7 +80,7 @@ pub(crate) fn collaborator(
     }))
 }
 
-/// For `doctor`.
+/// The readiness for `doctor`.
 pub(crate) fn readiness(context: &CommandContext) -> Result<CollaboratorReadiness, CommandFailure> {
     let (home, file) = (context.config.awcp_home()?, daemon_access::policy(context)?);
     let rules = file.read().map_err(|error| CommandFailure::usage(error.to_string()))?.collaborator;
@@ -93,7 +97,7 @@ pub(crate) fn readiness(context: &CommandContext) -> Result<CollaboratorReadines
             ));
         }
         Ok(_) => {}
-        Err(error) => wrong.push((error.to_string(), format!("Correct `mount_roots` in {}.", file.path().display()))),
+        Err(error) => wrong.push((error.to_string(), format!("Fix `mount_roots` in {}.", file.path().display()))),
     }
     Ok(CollaboratorReadiness::Unready(wrong))
 }

@@ -1,4 +1,4 @@
-//! Everything that is read from the environment, read once and here.
+//! Configuration from the environment, read once.
 
 use std::{
     ffi::OsString,
@@ -13,32 +13,33 @@ use attache_protocol::Secret;
 
 use crate::CommandFailure;
 
-/// The environment of this process, as far as it concerns us.
+/// The environment variables that Attaché uses.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     /// `$A2A_HOME`, or `~/.a2a`.
     pub(crate) home: Option<PathBuf>,
-    /// `$AWCP_HOME`, or `~/.AWCP`: what is lent from this machine, and to it.
+    /// `$AWCP_HOME`, or `~/.AWCP`: data of delegations from and to this machine.
     pub(crate) awcp_home: Option<PathBuf>,
-    /// `$HOME`: what `~` stands for.
+    /// `$HOME`.
     pub(crate) user_home: Option<PathBuf>,
-    /// `$CODEX_HOME`, `$CLAUDE_CONFIG_DIR` and `$XDG_CONFIG_HOME`: where MCP clients keep their configuration, if not below `~`.
+    /// `$CODEX_HOME`, `$CLAUDE_CONFIG_DIR` and `$XDG_CONFIG_HOME`: where MCP clients keep their configuration, if not
+    /// in `~`.
     pub(crate) codex_home: Option<PathBuf>,
     pub(crate) claude_home: Option<PathBuf>,
     pub(crate) config_home: Option<PathBuf>,
-    /// The program that shows notices, if there is one and a desktop to show them on.
+    /// The program that shows desktop notifications, if it exists and there is a desktop.
     pub(crate) desktop: Option<PathBuf>,
-    /// `$ATTACHE_URL`: the hub to talk to.
+    /// `$ATTACHE_URL`: the hub to use.
     pub(crate) url: Option<String>,
-    /// `$ATTACHE_KEY`: the key to talk with.
+    /// `$ATTACHE_KEY`: the API key.
     pub(crate) key: Option<Secret<String>>,
-    /// `$ATTACHE_PIN`: the key that the hub must have.
+    /// `$ATTACHE_PIN`: the pin of the hub's TLS key.
     pub(crate) pin: Option<String>,
-    /// `$NO_COLOR` is set to something.
+    /// `$NO_COLOR` is set and not empty.
     pub(crate) no_color: bool,
-    /// `$TERM` is `dumb`: a terminal that understands no escapes.
+    /// `$TERM` is `dumb`: the terminal doesn't support escape sequences.
     pub(crate) dumb_terminal: bool,
-    /// `$RUST_LOG`: what to log.
+    /// `$RUST_LOG`: the log filter.
     pub(crate) log: Option<String>,
 }
 
@@ -74,12 +75,12 @@ impl Config {
 
     pub(crate) fn home(&self) -> Result<PathBuf, CommandFailure> {
         self.home.clone().ok_or_else(|| {
-            CommandFailure::usage("there is no home folder to keep things in")
-                .hint("Set A2A_HOME to an absolute path that belongs to you.")
+            CommandFailure::usage("no home folder found")
+                .hint("Set A2A_HOME to the absolute path of a folder that you own.")
         })
     }
 
-    /// Our folders as variables, where they are not the usual ones: a program that starts us elsewhere must say so.
+    /// Variables for non-default home folders, which other programs must set when they start us.
     pub(crate) fn unusual_homes(&self) -> Vec<(String, String)> {
         let usual = |name: &str| self.user_home.as_ref().map(|person| person.join(name));
         let ours = [("A2A_HOME", &self.home, ".a2a"), ("AWCP_HOME", &self.awcp_home, ".AWCP")];
@@ -90,33 +91,33 @@ impl Config {
 
     pub(crate) fn awcp_home(&self) -> Result<PathBuf, CommandFailure> {
         self.awcp_home.clone().ok_or_else(|| {
-            CommandFailure::usage("there is no home folder to keep delegations in")
-                .hint("Set AWCP_HOME to an absolute path that belongs to you.")
+            CommandFailure::usage("no home folder found for delegations")
+                .hint("Set AWCP_HOME to the absolute path of a folder that you own.")
         })
     }
 }
 
-/// `notify-send` of `$PATH`, where there is a display.
+/// `notify-send` in `$PATH`, if there is a display.
 fn desktop() -> Option<PathBuf> {
     variable("WAYLAND_DISPLAY").or_else(|| variable("DISPLAY"))?;
     let path = variable("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join("notify-send")).find(|program| program.is_file())
 }
 
-/// The variables that lead to our own folders, and the key to a hub. Tasks never see them.
+/// Variables with the paths of our own folders and the hub key. Tasks never see them.
 pub(crate) const OWN_VARIABLES: [&str; 3] = ["A2A_HOME", "AWCP_HOME", "ATTACHE_KEY"];
 
-/// What the tasks of an adapter see of our own environment: an allow-list, and what `also` names.
+/// The environment of an adapter's tasks: an allow-list plus the variables in `also`.
 pub(crate) fn task_environment(also: &[String]) -> Environment {
     Environment::select(visible_variables(), also)
 }
 
-/// What the adapter itself is given, which finds its secret in our home.
+/// The environment of the adapter itself, which finds its secret in `$A2A_HOME`.
 pub(crate) fn adapter_environment(also: &[String]) -> Environment {
     Environment::select(std::env::vars_os(), also)
 }
 
-/// Our environment without what leads into a folder of ours.
+/// Our environment without the variables that lead to our own folders.
 fn visible_variables() -> Vec<(OsString, OsString)> {
     let config = Config::from_environment();
     let ours = [config.home, config.awcp_home];
@@ -125,12 +126,12 @@ fn visible_variables() -> Vec<(OsString, OsString)> {
     std::env::vars_os().filter(|(name, value)| !is_own(name) && !leads_there(value)).collect()
 }
 
-/// Where the private folders of runs are made: `$TMPDIR`, or what the system has for this.
+/// Where the private folders of runs are created: `$TMPDIR`, or the system's temporary folder.
 pub(crate) fn temporary_folder() -> PathBuf {
     std::env::temp_dir()
 }
 
-/// Where hosts of agents are looked for, and what there is of the environment for them.
+/// Where to look for agent hosts, and the environment for them.
 pub(crate) fn detection_environment() -> DetectionEnvironment {
     DetectionEnvironment {
         path: variable("PATH").unwrap_or_default(),

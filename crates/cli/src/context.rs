@@ -1,4 +1,4 @@
-//! What every command is given, and how it finds its hub.
+//! The context of every command, and how a command finds its hub.
 
 use std::path::PathBuf;
 
@@ -19,31 +19,32 @@ pub(crate) struct CommandContext {
     pub(crate) env: Env,
 }
 
-/// Which hub to talk to, and with which key.
+/// Options that select the hub and the key.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct HubArgs {
-    /// The hub's address [default: $ATTACHE_URL, else the hub of this machine]
+    /// Hub URL [default: $ATTACHE_URL, or this machine's hub]
     #[arg(long, value_name = "URL", global = true, help_heading = "Hub")]
     pub(crate) hub: Option<String>,
-    /// A hub that `attache context` remembers, by name, with its key
+    /// Saved hub and key to use (see `attache context`)
     #[arg(long, value_name = "NAME", global = true, help_heading = "Hub", conflicts_with = "hub")]
     pub(crate) context: Option<String>,
-    /// A file with the API key to use [default: $ATTACHE_KEY, else the owner key of this machine's hub]
+    /// File with the API key [default: $ATTACHE_KEY, or the owner key of this machine's hub]
     #[arg(long, value_name = "FILE", global = true, help_heading = "Hub")]
     pub(crate) key_file: Option<PathBuf>,
-    /// The pin of a hub that made its own certificate [default: $ATTACHE_PIN, or what this machine's hub wrote down]
+    /// Certificate pin of a hub with a self-signed certificate [default: $ATTACHE_PIN, or the pin of this machine's
+    /// hub]
     #[arg(long, value_name = "sha256:…", global = true, help_heading = "Hub")]
     pub(crate) pin: Option<KeyPin>,
 }
 
-/// A hub that was remembered, with its key and where that is kept.
+/// A saved hub with its key and key file.
 struct SavedContext {
     hub: String,
     pin: Option<KeyPin>,
     key: Option<(Secret<String>, PathBuf)>,
 }
 
-/// Where the key came from, for `doctor`.
+/// The source of the key, for `doctor`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KeySource {
     File(PathBuf),
@@ -51,7 +52,7 @@ pub(crate) enum KeySource {
     None,
 }
 
-/// Which hub was chosen, and why.
+/// The chosen hub and the source of its key.
 #[derive(Debug, Clone)]
 pub(crate) struct ChosenHub {
     pub(crate) address: HubAddress,
@@ -71,19 +72,19 @@ impl CommandContext {
         self.env.now()
     }
 
-    /// The home folder, made and private.
+    /// The home folder; creates it if needed and makes it private.
     pub(crate) fn home(&self) -> Result<Home, CommandFailure> {
         Home::open(&self.config)
     }
 
-    /// Which hub and key the arguments, the environment and this machine lead to, in this order.
+    /// Chooses the hub and key from the arguments, the environment or this machine, in this order.
     pub(crate) fn choose_hub(&self, args: &HubArgs) -> Result<ChosenHub, CommandFailure> {
         let home = self.config.home.clone().map(Home::at);
         let saved = self.saved_hub(args)?;
         let remembered = saved.as_ref().map(|saved| &saved.hub);
         let named = remembered.filter(|_| args.context.is_some());
         let given = args.hub.as_ref().or(named).or(self.config.url.as_ref()).or(remembered).cloned();
-        // The key of a remembered hub is for that hub alone.
+        // The key of a saved hub is only sent to that hub.
         let saved = saved.filter(|saved| given.as_ref() == Some(&saved.hub));
         let local = home.as_ref().map(Home::local_hub);
         let named = saved.as_ref().filter(|_| args.context.is_some()).and_then(|saved| saved.key.clone());
@@ -100,7 +101,7 @@ impl CommandContext {
         };
         let address = match (&given, &local) {
             (Some(given), _) => HubAddress::parse(given)?,
-            // Without a running hub of ours, whoever listens there would be handed what we have to say.
+            // If this machine's hub isn't running, another process could listen there and receive our requests.
             (None, Some(hub)) if key.is_some() || hub.is_running() => HubAddress::parse(&hub.origin)?,
             (None, _) => return Err(no_hub()),
         };
@@ -109,8 +110,8 @@ impl CommandContext {
         if chosen.key.is_some() {
             return Ok(chosen);
         }
-        // Other users of this machine listen on its loopback as well, so the owner key is offered only where its hub
-        // said that it listens, and only while that hub runs.
+        // Other users of this machine can listen on loopback too, so the owner key is sent only to the address that
+        // its hub recorded, and only while that hub is running.
         let recorded = home.as_ref().and_then(Home::recorded_hub);
         let owner = recorded.filter(|hub| hub.is_at(&chosen.address.origin()));
         match owner.filter(|hub| hub.is_running() && hub.key_file.exists()) {
@@ -121,7 +122,7 @@ impl CommandContext {
         }
     }
 
-    /// The remembered hub that is named, or else the one in use, if any.
+    /// The saved hub that the arguments name, or the current one, if any.
     fn saved_hub(&self, args: &HubArgs) -> Result<Option<SavedContext>, CommandFailure> {
         let Some(home) = &self.config.home else { return Ok(None) };
         let contexts = Contexts::load(home)?;
@@ -131,13 +132,13 @@ impl CommandContext {
         Ok(Some(SavedContext { hub: found.hub.clone(), pin: found.pin, key }))
     }
 
-    /// A client of the hub that was chosen.
+    /// A client of the chosen hub.
     pub(crate) fn hub(&self, args: &HubArgs) -> Result<HubClient, CommandFailure> {
         Ok(HubClient::new(self.choose_hub(args)?.options())?)
     }
 
-    /// The pin of the hub at an address: as it was given now, as the hub of this machine wrote it down, as it was kept
-    /// from an earlier time, or as the environment says, which may mean another hub.
+    /// The pin of the hub at an address. In order: from the arguments, recorded by this machine's hub, saved earlier,
+    /// or from the environment, which may refer to another hub.
     pub(crate) fn pin(
         &self,
         given: Option<KeyPin>,
@@ -154,7 +155,7 @@ impl CommandContext {
         }
         let environment = self.config.pin.as_deref().map(str::parse).transpose();
         environment.map_err(|error: attache_protocol::pin::PinParseError| {
-            CommandFailure::usage(format!("ATTACHE_PIN is {error}")).hint("Correct it, or unset it.")
+            CommandFailure::usage(format!("ATTACHE_PIN is {error}")).hint("Fix it or unset it.")
         })
     }
 }
@@ -162,7 +163,7 @@ impl CommandContext {
 // === impl ChosenHub ===
 
 impl ChosenHub {
-    /// How to talk to the hub.
+    /// The client options for the hub.
     pub(crate) fn options(&self) -> HubOptions {
         let credential = self.key.clone().map_or(HubCredential::None, HubCredential::Key);
         HubOptions { pin: self.pin, ..HubOptions::new(self.address.origin(), credential) }
@@ -172,7 +173,7 @@ impl ChosenHub {
 // === impl HubArgs ===
 
 impl HubArgs {
-    /// What to add to a command that we suggest, so that it means the same hub.
+    /// The options that make a suggested command use the same hub.
     pub(crate) fn hub_options(&self) -> String {
         let quote = |text: &str| {
             let plain = |character: char| character.is_ascii_alphanumeric() || "-_./:[]@%+=".contains(character);
@@ -188,5 +189,5 @@ impl HubArgs {
 
 fn no_hub() -> CommandFailure {
     CommandFailure::new(Code::Unreachable.as_str(), exit::UNREACHABLE, "no hub is running on this machine")
-        .hint("Start one with `attache up`, or name one with --hub URL or ATTACHE_URL.")
+        .hint("Start one with `attache up`, or choose one with --hub URL or ATTACHE_URL.")
 }

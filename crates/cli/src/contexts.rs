@@ -1,4 +1,4 @@
-//! The hubs that this client remembers: `contexts.json` in our home, and a private file with each one's key.
+//! Saved hubs: `contexts.json` in `$A2A_HOME`, and a private key file for each.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use crate::{CommandFailure, home};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Contexts {
-    /// The one that commands mean.
+    /// The hub that commands use by default.
     #[serde(default)]
     pub(crate) current: Option<String>,
     #[serde(default)]
@@ -30,25 +30,25 @@ pub(crate) struct SavedHub {
 const FILE: &str = "contexts.json";
 const KEYS: &str = "contexts";
 
-/// Where the key of a remembered hub is.
+/// The key file of a saved hub.
 pub(crate) fn key_file(home: &Path, name: &str) -> PathBuf {
     home.join(KEYS).join(format!("{name}.key"))
 }
 
-/// A name is a part of a path.
+/// Validates a name, which becomes part of a path.
 pub(crate) fn check_name(name: &str) -> Result<(), CommandFailure> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if (1..=64).contains(&name.len()) && name.bytes().all(is_plain) && !name.starts_with('.') {
         return Ok(());
     }
-    Err(CommandFailure::usage(format!("`{name}` is not a name for a hub"))
-        .hint("Use letters, digits, - and _; at most 64 of them."))
+    Err(CommandFailure::usage(format!("`{name}` isn't a valid name for a hub"))
+        .hint("Use letters, digits, - and _, at most 64 characters."))
 }
 
 // === impl Contexts ===
 
 impl Contexts {
-    /// Nothing is remembered where there is no file.
+    /// Loads the file; empty if it doesn't exist.
     pub(crate) fn load(home: &Path) -> Result<Self, CommandFailure> {
         let path = home.join(FILE);
         let text = match fs::read(&path) {
@@ -57,8 +57,8 @@ impl Contexts {
             Err(error) => return Err(CommandFailure::file("read", &path, &error)),
         };
         serde_json::from_slice(&text).map_err(|error| {
-            CommandFailure::failed(format!("{} cannot be read: {error}", path.display()))
-                .hint("Correct it, or remove it and add your hubs again: attache context add")
+            CommandFailure::failed(format!("can't parse {}: {error}", path.display()))
+                .hint("Fix the file, or remove it and add your hubs again: attache context add")
         })
     }
 
@@ -71,12 +71,12 @@ impl Contexts {
 
     pub(crate) fn get(&self, name: &str) -> Result<&SavedHub, CommandFailure> {
         self.contexts.get(name).ok_or_else(|| {
-            CommandFailure::new("not_found", exit::NOT_FOUND, format!("no hub is remembered as `{name}`"))
-                .hint("`attache context` lists those that are; `attache context add` remembers one.")
+            CommandFailure::new("not_found", exit::NOT_FOUND, format!("no saved hub named `{name}`"))
+                .hint("List saved hubs: `attache context`. Add one: `attache context add`.")
         })
     }
 
-    /// The key, where one is kept.
+    /// The saved key, if any.
     pub(crate) fn key(home: &Path, name: &str) -> Result<Option<Secret<String>>, CommandFailure> {
         let path = key_file(home, name);
         path.exists().then(|| home::read_secret(&path)).transpose()

@@ -1,4 +1,4 @@
-//! The daemon that lends folders, as the commands use it: found, or started and waited for; and the policy that people change.
+//! Access to the delegation daemon for commands: finds it or starts it, and edits its policy file.
 
 use std::{
     fs, io,
@@ -8,14 +8,14 @@ use std::{
 };
 
 use attache_client::daemon::{self, DaemonClient};
+use attache_delegation::{
+    awcp_policy::{PolicyChange, PolicyChangeError, PolicyFile},
+    delegator::{MAX_SOCKET_PATH, SOCKET},
+};
 use attache_protocol::{
     error::exit,
     rules::delegation::DelegationStatus,
     wire::{awcp::AwcpErrorCode, delegation::Delegation, output::OutputLocation},
-};
-use attache_runtime::{
-    awcp_policy::{PolicyChange, PolicyChangeError, PolicyFile},
-    delegator::{MAX_SOCKET_PATH, SOCKET},
 };
 
 use crate::{
@@ -24,11 +24,11 @@ use crate::{
     prompt,
 };
 
-/// How long a daemon that was started has until it answers.
+/// Maximum time for a new daemon to answer.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A client of the daemon; one is started where none runs.
+/// A client of the daemon; starts the daemon if it isn't running.
 pub(crate) async fn daemon(context: &CommandContext) -> Result<DaemonClient, CommandFailure> {
     let client = client(context)?;
     match client.health().await {
@@ -48,19 +48,21 @@ pub(crate) async fn daemon(context: &CommandContext) -> Result<DaemonClient, Com
             Err(error) => {
                 let failure = CommandFailure::from(error);
                 let log = context.config.awcp_home()?.join("logs").join("daemon.log");
-                return Err(failure.hint(format!("It was started and does not answer; its log is {}", log.display())));
+                return Err(
+                    failure.hint(format!("The daemon was started but doesn't answer. See its log: {}", log.display()))
+                );
             }
         }
     }
 }
 
-/// A client of the daemon, whether one runs or not.
+/// A client of the daemon, whether or not it is running.
 pub(crate) fn client(context: &CommandContext) -> Result<DaemonClient, CommandFailure> {
     let socket = context.config.awcp_home()?.join(SOCKET);
     let length = socket.as_os_str().len();
     if length > MAX_SOCKET_PATH {
         return Err(CommandFailure::usage(format!(
-            "{} has {length} bytes, and the path of a socket has at most {MAX_SOCKET_PATH}",
+            "the path {} has {length} bytes, but a socket path can have at most {MAX_SOCKET_PATH}",
             socket.display()
         ))
         .hint("Set AWCP_HOME to a folder with a shorter path."));
@@ -68,7 +70,7 @@ pub(crate) fn client(context: &CommandContext) -> Result<DaemonClient, CommandFa
     Ok(DaemonClient::at(socket)?)
 }
 
-/// Whether a daemon runs already.
+/// Whether the daemon is running.
 pub(crate) async fn is_running(context: &CommandContext) -> Result<bool, CommandFailure> {
     match client(context)?.health().await {
         Ok(_) => Ok(true),
@@ -77,7 +79,7 @@ pub(crate) async fn is_running(context: &CommandContext) -> Result<bool, Command
     }
 }
 
-/// Ends a daemon that was started only to be asked something, unless it has work by now.
+/// Stops a daemon that was started only for a query, unless it has work by now.
 pub(crate) async fn end_idle(context: &CommandContext) {
     let Ok(client) = client(context) else { return };
     let (Ok(health), Ok(all)) = (client.health().await, client.list().await) else { return };
@@ -85,12 +87,13 @@ pub(crate) async fn end_idle(context: &CommandContext) {
         return;
     }
     if let Some(pid) = i32::try_from(health.pid).ok().and_then(rustix::process::Pid::from_raw) {
-        // One that cannot be told ends with the next `attache daemon --stop`.
+        // If the signal fails, `attache daemon --stop` can still stop it.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
 }
 
-/// Starts a daemon that outlives this process. When two do so at once, the second daemon finds the first and ends.
+/// Starts a daemon that outlives this process. If two processes do so at once, the second daemon finds the first and
+/// exits.
 fn start(context: &CommandContext) -> Result<(), CommandFailure> {
     let home = context.config.awcp_home()?;
     let logs = home.join("logs");
@@ -100,11 +103,11 @@ fn start(context: &CommandContext) -> Result<(), CommandFailure> {
     let path = logs.join("daemon.log");
     let log = fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
     let log = log.map_err(|error| CommandFailure::file("write the log", &path, &error))?;
-    let failed = |error: io::Error| CommandFailure::failed(format!("the daemon cannot be started: {error}"));
+    let failed = |error: io::Error| CommandFailure::failed(format!("can't start the daemon: {error}"));
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.args(["daemon", "--detached"]).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    // It is left alone on purpose: it serves whoever comes next.
+    // Deliberately not waited for: it keeps serving later commands.
     command.spawn().map(drop).map_err(failed)
 }
 
@@ -129,7 +132,7 @@ impl From<PolicyChangeError> for CommandFailure {
     }
 }
 
-/// Asks the person at the terminal, and does what was refused if that is wanted. `false`: there is nobody to ask.
+/// Asks the person at the terminal whether to change the policy, and changes it. `false` if no one can be asked.
 pub(crate) fn ask_to_allow(
     context: &CommandContext,
     question: &str,
@@ -138,7 +141,7 @@ pub(crate) fn ask_to_allow(
     match prompt::confirm(context, question)? {
         None => return Ok(false),
         Some(false) => {
-            return Err(CommandFailure::new("denied", exit::DENIED, "nothing was allowed, and nothing was lent"));
+            return Err(CommandFailure::new("denied", exit::DENIED, "not allowed; nothing was delegated"));
         }
         Some(true) => {}
     }
@@ -158,7 +161,8 @@ pub(crate) const fn style(status: DelegationStatus) -> TextStyle {
     }
 }
 
-/// How a command ends that waited for this one: 0 completed, 4 the remote would not, 124 expired, 1 otherwise.
+/// The result of a command that waited for this delegation: 0 completed, 4 declined by the remote, 124 expired, 1
+/// otherwise.
 pub(crate) fn verdict(delegation: &Delegation) -> Result<(), CommandFailure> {
     let failure = delegation.result.as_ref().and_then(|result| result.error.as_ref());
     let (code, exit) = match (delegation.status, failure.map(|failure| failure.code)) {
@@ -187,33 +191,33 @@ pub(crate) fn verdict(delegation: &Delegation) -> Result<(), CommandFailure> {
     })
 }
 
-/// What was printed is not what was handed over: how much is missing, and where the remote has all of it.
+/// The failure for a truncated output: how much is missing, and where the remote keeps the complete output.
 fn cut(delegation: &Delegation) -> Option<CommandFailure> {
     let result = delegation.result.as_ref()?;
     let OutputLocation { bytes, artifact_id, task_run_id, lost } = result.full_output.as_ref()?;
     let here = time::size(result.final_summary.as_ref().map_or(0, String::len) as u64);
-    let message = format!("the output was cut: {here} as text of {} that the remote printed", time::size(*bytes));
+    let message = format!("the output is truncated: {here} of text, out of {} in total", time::size(*bytes));
     let failure = CommandFailure::new("output_cut", exit::FAILED, message);
     Some(match (artifact_id, lost) {
         (Some(artifact), _) => {
             let run = task_run_id.map(|run| format!(" of {run}")).unwrap_or_default();
             let remote = clean::line(&delegation.peer_url);
             failure.hint(format!(
-                "All of it is the artifact {artifact}{run} at {remote}. With a key of that hub: attache artifacts get \
+                "The complete output is artifact {artifact}{run} at {remote}. With a key for that hub: attache artifacts get \
                  {artifact} --output FILE"
             ))
         }
         (None, Some(why)) => failure.hint(clean::line(why).into_owned()),
-        (None, None) => failure.hint("The remote did not keep the rest."),
+        (None, None) => failure.hint("The remote agent didn't keep the rest."),
     })
 }
 
-/// One line about what changed.
+/// A one-line summary of changes to the folder.
 pub(crate) fn changed(delegation: &Delegation) -> Option<String> {
     let changes = delegation.changes.as_ref()?;
     let stat = changes.diff_stat;
     Some(match stat.files_changed {
-        0 => "Nothing in the folder changed.".to_owned(),
+        0 => "No changes to the folder.".to_owned(),
         count => {
             let files = if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
             format!(

@@ -1,4 +1,4 @@
-//! Whether the device of a run that is followed still answers: said long before the hub gives the run up.
+//! Reports when the device of a followed run stops responding, long before its lease expires.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use attache_protocol::{RunId, Timestamp, rules::recovery::Recovery};
 
 use crate::output::time;
 
-/// How often a run that says nothing is looked at.
+/// Interval between checks of a silent run.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What was said of a device that is silent.
+/// Whether silence of the device was already reported.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceSilence {
     was_reported: bool,
@@ -19,9 +19,9 @@ pub(crate) struct DeviceSilence {
 // === impl DeviceSilence ===
 
 impl DeviceSilence {
-    /// What there is to say now, if anything.
+    /// Returns a message if the device's state changed.
     pub(crate) async fn check(&mut self, hub: &HubClient, run: RunId, now: Timestamp) -> Option<String> {
-        // A hub that does not answer is another matter, and told elsewhere.
+        // An unreachable hub is reported elsewhere.
         let run = hub.run(run).await.ok()?;
         let is_away = matches!(run.recovery, Some(Recovery::Unreachable | Recovery::RemoteMissing));
         if std::mem::replace(&mut self.was_reported, is_away) == is_away {
@@ -31,6 +31,6 @@ impl DeviceSilence {
             return Some("the device is back".to_owned());
         }
         let until = time::relative_or(run.lease_expires_at, now, "soon");
-        Some(format!("the device does not answer; unless it comes back, the run is given up {until}"))
+        Some(format!("the device isn't responding; unless it comes back, its lease on the run expires {until}"))
     }
 }

@@ -6,12 +6,12 @@ use attache_protocol::{Code, error::exit};
 
 use crate::hint;
 
-/// The end of a command that did not do what it was asked to.
+/// A failed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommandFailure {
-    /// A stable name, for `--json`.
+    /// A stable error code, for `--json`.
     pub(crate) code: &'static str,
-    /// Empty when everything has been said already.
+    /// Empty if everything has already been printed.
     pub(crate) message: String,
     pub(crate) hint: String,
     pub(crate) exit: u8,
@@ -32,20 +32,20 @@ impl CommandFailure {
         Self::new("usage", exit::USAGE, message)
     }
 
-    /// Ends with an exit code and says nothing more.
+    /// Exits with a code and prints nothing.
     pub(crate) fn quiet(exit: u8) -> Self {
         Self::new("failed", exit, "")
     }
 
-    /// A file or folder that cannot be used.
+    /// A failed operation on a file or folder.
     pub(crate) fn file(doing: &str, path: &Path, error: &io::Error) -> Self {
         let (code, hint) = match error.kind() {
             io::ErrorKind::NotFound => ("not_found", "Check the path."),
-            io::ErrorKind::PermissionDenied => ("denied", "Check who owns it and its mode: `ls -ld` shows both."),
-            io::ErrorKind::StorageFull => ("failed", "Make room on the disk."),
+            io::ErrorKind::PermissionDenied => ("denied", "Check its owner and mode with `ls -ld`."),
+            io::ErrorKind::StorageFull => ("failed", "Free up disk space."),
             _ => ("failed", "Check the path and the disk."),
         };
-        Self::new(code, exit::FAILED, format!("cannot {doing} {}: {error}", path.display())).hint(hint)
+        Self::new(code, exit::FAILED, format!("can't {doing} {}: {error}", path.display())).hint(hint)
     }
 
     #[must_use]
@@ -65,20 +65,20 @@ impl fmt::Display for CommandFailure {
     }
 }
 
-/// Arguments that cannot be used. What the parser prints for people is several paragraphs: what is wrong comes first.
+/// Invalid arguments. The parser's message has several paragraphs; the first one states the problem.
 impl From<clap::Error> for CommandFailure {
     fn from(error: clap::Error) -> Self {
         use clap::error::ErrorKind as K;
         let text = error.render().to_string();
         let usage = text.lines().find(|line| line.starts_with("Usage: ")).unwrap_or("Usage: attache <COMMAND>");
         let message = if matches!(error.kind(), K::DisplayHelpOnMissingArgumentOrSubcommand | K::MissingSubcommand) {
-            "a command is missing".to_owned()
+            "missing command".to_owned()
         } else {
             let first = text.split("\n\n").next().unwrap_or_default();
             let words: Vec<_> = first.trim_start_matches("error: ").split_whitespace().collect();
             words.join(" ")
         };
-        Self::usage(message).hint(format!("{usage}; --help says more."))
+        Self::usage(message).hint(format!("{usage}. For more, use --help."))
     }
 }
 
@@ -88,24 +88,24 @@ impl From<attache_client::Error> for CommandFailure {
         let exit = error.exit_code();
         let code = error.code().map_or("failed", Code::as_str);
         if let Some(what) = not_a_hub(&error) {
-            return Self::failed(format!("this is not an Attaché hub: {what}"))
-                .hint("Check the address and the port; --hub names another.");
+            return Self::failed(format!("not an Attaché hub: {what}"))
+                .hint("Check the address and port, or choose another hub with --hub.");
         }
         match error {
             E::Refused(refusal) if refusal.code == Code::Unauthenticated => {
                 Self::new(code, exit, refusal.message.trim_end_matches('.'))
-                    .hint("Pass a key of this hub with --key-file FILE or ATTACHE_KEY; its owner key is `admin.key` in its data folder.")
+                    .hint("Pass a key for this hub with --key-file FILE or ATTACHE_KEY. The owner key is `admin.key` in the hub's data folder.")
             }
             E::Refused(refusal) => {
                 let hint = hint::for_people(refusal.code, &refusal.hint);
                 Self::new(code, exit, refusal.message.trim_end_matches('.')).hint(hint)
             }
             E::Unreachable { address, reason } => {
-                Self::new(code, exit, format!("cannot reach the hub at {address}: {reason}"))
-                    .hint("Is it running? Start one with `attache up`, or name another with --hub; `attache doctor` looks closer.")
+                Self::new(code, exit, format!("can't reach the hub at {address}: {reason}"))
+                    .hint("Is it running? Start one with `attache up`, or choose another with --hub. Run `attache doctor` for details.")
             }
             E::Untrusted { address, reason, hint } => {
-                Self::new(code, exit, format!("{address} cannot be trusted: {reason}")).hint(hint)
+                Self::new(code, exit, format!("can't trust {address}: {reason}")).hint(hint)
             }
             E::Invalid { what, hint } => Self::new("usage", exit, what).hint(hint),
             E::BadReply { .. } => Self::new(code, exit, error.to_string().trim_end_matches('.')),
@@ -123,12 +123,12 @@ impl From<attache_client::daemon::Error> for CommandFailure {
                 Self::new(code, exit, refusal.message.trim_end_matches('.')).hint(refusal.hint.clone())
             }
             E::NotRunning { socket, reason } => {
-                Self::new(code, exit, format!("no daemon answers at {}: {reason}", socket.display()))
-                    .hint("Start one: `attache daemon`; its log is in $AWCP_HOME/logs.")
+                Self::new(code, exit, format!("can't reach the daemon at {}: {reason}", socket.display()))
+                    .hint("Start it with `attache daemon`. Its log is in $AWCP_HOME/logs.")
             }
             E::NoAnswer { socket, reason } => {
-                Self::new(code, exit, format!("the daemon at {} did not answer: {reason}", socket.display())).hint(
-                    "It may have done what it was asked: look at `attache delegations` before you ask again. \
+                Self::new(code, exit, format!("the daemon at {} didn't answer: {reason}", socket.display())).hint(
+                    "The request may still have succeeded: check `attache delegations` before you retry. \
                      Its log is in $AWCP_HOME/logs.",
                 )
             }
@@ -137,7 +137,7 @@ impl From<attache_client::daemon::Error> for CommandFailure {
     }
 }
 
-/// What a server said that is none of ours. A hub explains every refusal; these come without a word.
+/// Recognises a server that isn't a hub. A hub explains every refusal; these responses have no explanation.
 fn not_a_hub(error: &attache_client::Error) -> Option<String> {
     use attache_client::Error as E;
     match error {
@@ -151,13 +151,19 @@ fn not_a_hub(error: &attache_client::Error) -> Option<String> {
     }
 }
 
-/// Writing to standard output failed: the reader went away, which is nobody's mistake.
+/// Writing to standard output failed. A closed pipe is not an error worth a message.
 impl From<io::Error> for CommandFailure {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::quiet(exit::FAILED);
         }
         Self::failed(error.to_string())
+    }
+}
+
+impl From<attache_delegation::Error> for CommandFailure {
+    fn from(error: attache_delegation::Error) -> Self {
+        Self::new("failed", error.exit_code(), error.to_string().trim_end_matches('.'))
     }
 }
 

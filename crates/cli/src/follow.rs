@@ -1,4 +1,4 @@
-//! Following a run to its end on a terminal or in a script: the answer on standard output, everything else beside it.
+//! Follows a run until it finishes: prints the answer to standard output and everything else to standard error.
 
 use std::{
     collections::HashSet,
@@ -34,22 +34,22 @@ use crate::{
     tool_calls::ShownToolCalls,
 };
 
-/// What is shown of a run's events.
+/// What to print while following a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FollowOutput {
-    /// The answer on standard output, the rest as talk. A terminal sees it as it comes; whatever else reads it gets it
-    /// once, at the end, because pieces may be lost on the way and the result is not.
+    /// The answer on standard output, messages on standard error. A terminal shows the answer as it arrives. Pipes and
+    /// files get it once, at the end, because streamed chunks can be lost but the result can't.
     Answer,
-    /// Every event as one JSON document per line.
+    /// Every event, one JSON document per line.
     Events,
     /// Nothing; the caller prints the result.
     Nothing,
 }
 
-/// How following a run ended.
+/// Why following stopped.
 #[derive(Debug)]
 pub(crate) enum FollowEnd {
-    /// The run has ended; nothing more will happen to it.
+    /// The run finished.
     Run(Box<Run>),
     TimedOut,
     Interrupted,
@@ -59,21 +59,21 @@ pub(crate) struct RunFollower<'a> {
     context: &'a CommandContext,
     show: FollowOutput,
     waiting: StatusLine,
-    /// The answer as far as it came.
+    /// The answer received so far.
     streamed: StreamedAnswer,
-    /// The answer's beginning was not asked for.
+    /// Following started in the middle of the answer.
     from_middle: bool,
-    /// Standard output stands at the beginning of a line.
+    /// Standard output is at the start of a line.
     fresh_line: bool,
     tools: ShownToolCalls,
-    /// The artifacts that were told of.
+    /// Artifacts already announced.
     artifacts: HashSet<String>,
     questions: RunQuestions,
-    /// The answer is written as it comes, whatever reads it.
+    /// Write the answer as it arrives.
     live: bool,
 }
 
-/// A line that is rewritten while nothing else happens, on terminals only.
+/// A status line that is redrawn while the run is waiting; terminals only.
 #[derive(Debug)]
 struct StatusLine {
     enabled: bool,
@@ -82,7 +82,7 @@ struct StatusLine {
     what: String,
 }
 
-/// The members of events that people want to read.
+/// The members of event data that are printed.
 #[derive(Debug, Default, Deserialize)]
 struct FollowedEventData {
     text: Option<String>,
@@ -92,7 +92,7 @@ struct FollowedEventData {
     reason: Option<String>,
 }
 
-/// That a device has it now, and which one for those who may see devices.
+/// "Started", with the device's name if the caller can see devices.
 async fn started(hub: &HubClient, claimed: &Event) -> String {
     #[derive(Default, Deserialize)]
     struct ClaimedMembers {
@@ -108,15 +108,15 @@ async fn started(hub: &HubClient, claimed: &Event) -> String {
     }
 }
 
-/// The hub went away and did not come back; the run is another matter.
+/// The failure when the connection to the hub is lost. The run itself may continue.
 fn hub_lost(error: attache_client::Error, run: RunId) -> CommandFailure {
     let failure = CommandFailure::from(error);
     if failure.exit != exit::UNREACHABLE {
-        // Whoever reads only the first line must not start it a second time.
-        let message = format!("run {run} goes on, but it cannot be followed: {}", failure.message);
+        // Say first that the run continues, so that nobody starts it a second time.
+        let message = format!("run {run} continues, but can't be followed: {}", failure.message);
         return CommandFailure { message, ..failure };
     }
-    failure.hint(format!("The run is not lost: when the hub is back, go on with `attache watch {run}`."))
+    failure.hint(format!("The run is not lost. When the hub is back, follow it with `attache watch {run}`."))
 }
 
 // === impl RunFollower ===
@@ -146,14 +146,14 @@ impl<'a> RunFollower<'a> {
         }
     }
 
-    /// The commands that are suggested mean this hub.
+    /// Adds this hub's options to suggested commands.
     #[must_use]
     pub(crate) fn with_hub(mut self, args: &HubArgs) -> Self {
         self.questions.suffix = args.hub_options();
         self
     }
 
-    /// A person at the terminal may type what the agent asks for, and allow or deny what it wants to do.
+    /// Lets a person at the terminal answer questions and decide approvals.
     #[must_use]
     pub(crate) fn typing(mut self) -> Self {
         let output = &self.context.output;
@@ -162,14 +162,14 @@ impl<'a> RunFollower<'a> {
         self
     }
 
-    /// A pipe or a file gets the answer as it comes, too.
+    /// Streams the answer to pipes and files too.
     #[must_use]
-    pub(crate) fn streaming(mut self, wanted: bool) -> Self {
-        self.live |= wanted;
+    pub(crate) fn streaming(mut self, enabled: bool) -> Self {
+        self.live |= enabled;
         self
     }
 
-    /// Shows events after `after` until the run has ended, the time is up, or a person interrupts.
+    /// Shows events after `after` until the run finishes, the time limit is reached or a person interrupts.
     pub(crate) async fn follow(
         &mut self,
         hub: &HubClient,
@@ -230,7 +230,7 @@ impl<'a> RunFollower<'a> {
                         self.answer_question(hub, run, question, text).await?;
                         self.show_question(hub).await?;
                     }
-                    // Nobody types any more; the question can still be answered elsewhere.
+                    // Standard input closed; the questions can still be answered with other commands.
                     None => {
                         for text in self.questions.suggest_commands(run) {
                             self.print_status(TextStyle::Busy, &text)?;
@@ -240,8 +240,8 @@ impl<'a> RunFollower<'a> {
                 () = &mut storage => {}
                 _ = ticks.tick() => self.waiting.draw(),
                 _ = looks.tick(), if self.show == FollowOutput::Answer => {
-                    if let Some(said) = silence.check(hub, run, self.context.now()).await {
-                        self.print_status(TextStyle::Busy, &said)?;
+                    if let Some(notice) = silence.check(hub, run, self.context.now()).await {
+                        self.print_status(TextStyle::Busy, &notice)?;
                     }
                 }
             }
@@ -270,7 +270,7 @@ impl<'a> RunFollower<'a> {
                     self.waiting.clear();
                     output.raw(&text)?;
                     self.fresh_line = text.ends_with('\n');
-                    // From here on the answer is on the screen, and a line that is rewritten would tear it.
+                    // The answer is on the screen now; redrawing the status line would break it up.
                     self.waiting.enabled = false;
                 }
             }
@@ -279,7 +279,7 @@ impl<'a> RunFollower<'a> {
                 self.print_status(TextStyle::Dim, &format!("{percent}{}", data.message.unwrap_or_default()))?;
             }
             Some(EventKind::TaskThought) => self.print_status(TextStyle::Dim, &data.text.unwrap_or_default())?,
-            // What a host prints for those who look for its mistakes; `--json` has it.
+            // Debug output of a host is shown only with `--json`.
             Some(EventKind::TaskLog) if data.level.as_deref() == Some("debug") => {}
             Some(EventKind::TaskLog) => {
                 let level = data.level.filter(|level| level != "info").map(|level| format!("{level}: "));
@@ -292,7 +292,7 @@ impl<'a> RunFollower<'a> {
                 }
             }
             Some(EventKind::ArtifactChanged) => {
-                // One that comes piece by piece is told of once.
+                // Announce an artifact once, even if it arrives in parts.
                 if let Ok(change) = event.data.parse::<ArtifactChange>()
                     && self.artifacts.insert(change.artifact_id.clone())
                 {
@@ -303,7 +303,7 @@ impl<'a> RunFollower<'a> {
             Some(EventKind::TaskRequeued) => {
                 self.print_status(TextStyle::Busy, &format!("back in the queue: {}", data.reason.unwrap_or_default()))?;
                 self.waiting.change("waiting");
-                // The next device begins anew.
+                // The next device starts over.
                 self.streamed.clear();
             }
             _ => {
@@ -318,7 +318,7 @@ impl<'a> RunFollower<'a> {
         Ok(())
     }
 
-    /// Puts the next question on the screen, exactly as it is.
+    /// Shows the next open question in full.
     async fn show_question(&mut self, hub: &HubClient) -> Result<(), CommandFailure> {
         let Some(question) = self.questions.next_question() else { return Ok(()) };
         let text = match &question {
@@ -327,12 +327,12 @@ impl<'a> RunFollower<'a> {
             }
             TerminalQuestion::Approval(id) => match hub.permission(*id).await {
                 Ok(request) if request.state == PermissionState::Pending => run_questions::approval_text(&request),
-                // It was decided in the same moment.
+                // It was decided in the meantime.
                 Ok(_) => {
                     self.questions.answered(&question);
                     return Ok(());
                 }
-                Err(error) => format!("  it cannot be decided here: {error}"),
+                Err(error) => format!("  can't be decided here: {error}"),
             },
         };
         self.waiting.clear();
@@ -357,19 +357,19 @@ impl<'a> RunFollower<'a> {
             }
         };
         let TypedDecision::Decided(decision) = TypedDecision::read(&text) else {
-            return self.print_status(TextStyle::Busy, "  type a to allow it, d to deny it");
+            return self.print_status(TextStyle::Busy, "  type a to allow or d to deny");
         };
         self.questions.answered(&question);
         match hub.decide(id, &decision).await {
             Ok(_) => Ok(()),
             Err(error) => {
                 let failure = CommandFailure::from(error);
-                self.print_status(TextStyle::Bad, &format!("that was not taken: {failure}"))
+                self.print_status(TextStyle::Bad, &format!("the decision wasn't accepted: {failure}"))
             }
         }
     }
 
-    /// Gives what was typed to the run: for the question that the person saw.
+    /// Sends the typed text to the run as the answer to the question on the screen.
     async fn send_answer(
         &mut self,
         hub: &HubClient,
@@ -381,8 +381,8 @@ impl<'a> RunFollower<'a> {
         let request = GiveInputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: Some(key) };
         match hub.give_input(run, &request).await {
             Ok(_) => Ok(()),
-            // The run may have ended, or somebody else may have answered, in the same moment.
-            Err(error) => self.print_status(TextStyle::Bad, &format!("that was not taken: {error}")),
+            // The run may have finished, or someone else may have answered, in the meantime.
+            Err(error) => self.print_status(TextStyle::Bad, &format!("the answer wasn't accepted: {error}")),
         }
     }
 
@@ -396,7 +396,7 @@ impl<'a> RunFollower<'a> {
         Ok(())
     }
 
-    /// Talk and answer share a screen; talk begins on a line of its own there.
+    /// Ends the current line of the answer on a terminal, so that messages start on a new line.
     fn end_line(&mut self) -> Result<(), CommandFailure> {
         if !self.fresh_line && self.context.output.terminal {
             self.context.output.raw("\n")?;
@@ -411,7 +411,7 @@ impl<'a> RunFollower<'a> {
         self.end_line()
     }
 
-    /// The answer of a run that has ended: what its result says, or what came of it when there is none.
+    /// Prints the answer of a finished run: its result, or the streamed text if there is none.
     async fn answer(&mut self, hub: &HubClient, run: &Run) -> Result<(), CommandFailure> {
         if self.show != FollowOutput::Answer {
             return Ok(());
@@ -428,7 +428,8 @@ impl<'a> RunFollower<'a> {
         }
     }
 
-    /// An output of which the text is only a part: a pipe gets all of it, byte for byte; a terminal is told where it is.
+    /// Prints an output that is longer than the result's text. A pipe gets the complete output byte for byte; a
+    /// terminal gets the text and the command that downloads the rest.
     async fn full(&mut self, hub: &HubClient, result: &Json, full: &OutputLocation) -> Result<(), CommandFailure> {
         let text = result.text_member("text").unwrap_or_default();
         let (shown, all) = (time::size(text.len() as u64), time::size(full.bytes));
@@ -446,18 +447,18 @@ impl<'a> RunFollower<'a> {
                 self.context.output.say_styled(
                     TextStyle::Busy,
                     format_args!(
-                        "This is {shown} of {all}, as text. All of it: attache artifacts get {artifact} --output FILE"
+                        "Showing {shown} of {all} as text. Complete output: attache artifacts get {artifact} --output FILE"
                     ),
                 );
                 Ok(())
             }
             None => {
                 self.print_full_answer(&text)?;
-                let why = full.lost.as_deref().unwrap_or("it was not kept");
+                let why = full.lost.as_deref().unwrap_or("The rest of the output was not kept.");
                 Err(CommandFailure::new(
                     "output_cut",
                     exit::FAILED,
-                    format!("the output was cut: {shown} of {all} are here"),
+                    format!("the output is truncated: only {shown} of {all} available"),
                 )
                 .hint(clean::line(why).into_owned()))
             }
@@ -469,20 +470,20 @@ impl<'a> RunFollower<'a> {
         if !self.live {
             return output.raw(text);
         }
-        // An agent that speaks several times answers with what it said last.
+        // If an agent writes several messages, the last one is the answer.
         let shown = self.streamed.contains_answer(text) || (self.from_middle && self.streamed.ends(text));
         if shown {
             return Ok(());
         }
         if !self.streamed.is_empty() {
-            output.say_styled(TextStyle::Busy, "Parts of what you saw were lost on the way. The result is:");
+            output.say_styled(TextStyle::Busy, "Parts of the streamed output were lost. The complete result:");
         }
         output.raw(text)?;
         self.fresh_line = text.is_empty() || text.ends_with('\n');
         self.end_line()
     }
 
-    /// What came of an answer that has no end. On a terminal it is there already.
+    /// Prints an incomplete answer. A terminal already shows it.
     fn print_partial_answer(&mut self) -> Result<(), CommandFailure> {
         let output = &self.context.output;
         if self.show != FollowOutput::Answer || self.live {
@@ -490,7 +491,7 @@ impl<'a> RunFollower<'a> {
         }
         let (kept, total) = self.streamed.take();
         if kept.len() < total {
-            output.say(format_args!("The output was cut: {} of {total} bytes are shown.", kept.len()));
+            output.say(format_args!("The output is truncated: showing {} of {total} bytes.", kept.len()));
         }
         output.raw(&kept)
     }
@@ -502,10 +503,10 @@ impl Drop for RunFollower<'_> {
     }
 }
 
-/// Turns the end of a run into the end of the command.
+/// Maps a finished run to the command's result.
 pub(crate) fn verdict(run: &Run) -> Result<(), CommandFailure> {
     let detail = |name: &str| run.task_result.as_ref().and_then(|result| result.text_member(name));
-    let show = format!("See it with: attache runs show {}", run.task_run_id);
+    let show = format!("See the run: attache runs show {}", run.task_run_id);
     match run.status {
         RunStatus::Completed => Ok(()),
         RunStatus::Cancelled => {
@@ -514,7 +515,7 @@ pub(crate) fn verdict(run: &Run) -> Result<(), CommandFailure> {
             Err(CommandFailure::new("cancelled", exit::FAILED, format!("the run was cancelled{reason}")).hint(show))
         }
         RunStatus::Failed | RunStatus::Pending | RunStatus::Running => {
-            let error = detail("error").unwrap_or_else(|| "it did not say why".to_owned());
+            let error = detail("error").unwrap_or_else(|| "no reason given".to_owned());
             let code = detail("code").map(|code| format!(" ({code})")).unwrap_or_default();
             Err(CommandFailure::new("task_failed", exit::FAILED, format!("the run failed{code}: {error}")).hint(show))
         }

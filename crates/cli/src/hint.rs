@@ -1,35 +1,38 @@
-//! The next step for people at a command line: what the API tells programs, in terms of commands and options.
+//! Translates API hints, which mention requests, into hints that mention commands and options.
 
 use attache_protocol::Code;
 
 use crate::CommandFailure;
 
-/// What the API says, and what a person who typed a command needs to know instead.
+/// API phrases and their command-line equivalents.
 const PHRASES: &[(&str, &str)] = &[
-    ("Send the runtime's token as `X-Runtime-Token: rt_…`.", "This is for paired devices: `attache runtime start`."),
+    (
+        "Send the runtime's token as `X-Runtime-Token: rt_…`.",
+        "Only paired devices can do this: `attache runtime start`.",
+    ),
     ("Use a person's key: `Authorization: Bearer ak_…`.", "Use a person's key: --key-file FILE or ATTACHE_KEY."),
     ("Get a new one with a key: POST /api/v1/tokens.", "Get a new one with a key: `attache tokens`."),
     (", or POST /api/v1/login-links with an owner's key.", "."),
-    ("Say which agent you mean with `agent_type`", "Name the agent: attache ask AGENT \"…\""),
-    ("Say which one you mean by its name, as `agent_type`.", "Name the one that you mean: attache ask AGENT \"…\""),
-    ("Make one in the console, or with POST /api/a2a/register.", "Add one: attache agents add NAME"),
+    ("Name an agent with `agent_type`", "Name the agent: attache ask AGENT \"…\""),
+    ("Set `agent_type` to the name of one of them.", "Name the agent: attache ask AGENT \"…\""),
+    ("Create one in the console or with POST /api/a2a/register.", "Add one: attache agents add NAME"),
     ("Register the agent again: POST /api/a2a/register.", "Register the agent again: attache agents register NAME"),
-    ("Leave `callback_url` out; watch the run, or ask for its result.", "Leave --callback out."),
+    ("Omit `callback_url`. Watch the run or poll for its result instead.", "Omit --callback."),
     ("Give the first run a larger `budget`.", "Give the first run a larger budget: --cost or --tokens."),
 ];
 
-/// The hint of a refusal, for somebody who sees commands and no requests.
+/// The hint of a refusal for command-line users.
 pub(crate) fn for_people(code: Code, hint: &str) -> String {
-    // The general hints speak about requests; the message says what is wrong with the command.
+    // General API hints mention requests; the error message already states the problem.
     let general = match code {
-        Code::InvalidRequest => Some("See what the command takes with --help."),
+        Code::InvalidRequest => Some("See the command's --help."),
         Code::InvalidJson | Code::UnsupportedType | Code::NoSuchPath | Code::MethodNotAllowed => {
-            Some("The hub may be of another version than this program: `attache doctor` compares them.")
+            Some("The hub may have a different version than this program. Check with `attache doctor`.")
         }
-        Code::NotFound => Some("Check the name or id; `attache agents` and `attache runs` list what there is."),
+        Code::NotFound => Some("Check the name or id. To list them: `attache agents`, `attache runs`."),
         Code::Forbidden => Some("Use a key whose role allows this (--key-file), or ask an owner."),
-        Code::KeyReused => Some("Use another --idempotency-key, or none."),
-        Code::TooLarge => Some("Send less at once, or upload it: attache artifacts put"),
+        Code::KeyReused => Some("Use another --idempotency-key, or omit it."),
+        Code::TooLarge => Some("Send less, or upload it as an artifact: attache artifacts put"),
         _ => None,
     };
     if let Some(general) = general.filter(|_| hint == code.hint()) {
@@ -38,11 +41,10 @@ pub(crate) fn for_people(code: Code, hint: &str) -> String {
     PHRASES.iter().fold(hint.to_owned(), |text, (said, meant)| text.replace(said, meant))
 }
 
-/// Where a person was named, those that there are help on.
+/// The hint for commands that take a user name.
 pub(crate) fn users(failure: CommandFailure) -> CommandFailure {
     if failure.code == Code::NotFound.as_str() {
-        return failure
-            .hint("Check the name or id; `attache users` lists whom there is, and `attache agents` the agents.");
+        return failure.hint("Check the name or id. To list them: `attache users`, `attache agents`.");
     }
     failure
 }
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_hint_speaks_of_requests() {
+    fn no_hint_mentions_requests() {
         assert_eq!(
             for_people(Code::Forbidden, Code::Forbidden.hint()),
             "Use a key whose role allows this (--key-file), or ask an owner."

@@ -1,4 +1,4 @@
-//! The folder where everything of ours lives on this machine, and how private its parts are.
+//! The `$A2A_HOME` folder: its layout and the permissions of its files.
 
 use std::{
     fs,
@@ -10,38 +10,36 @@ use attache_protocol::{KeyPin, Secret};
 
 use crate::{CommandFailure, Config};
 
-pub(crate) use attache_client::private_file::{
-    create as create_private, folder as private_folder, write as write_private,
-};
+pub(crate) use attache_os::private_file::{create as create_private, folder as private_folder, write as write_private};
 
 /// `$A2A_HOME`. It exists and is private.
 #[derive(Debug, Clone)]
 pub(crate) struct Home(PathBuf);
 
-/// Where the hub of this machine was last started, as it wrote it down.
+/// The address and key file that this machine's hub recorded at its last start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LocalHub {
     pub(crate) origin: String,
     pub(crate) key_file: PathBuf,
 }
 
-/// Held in the hub's folder for as long as it runs.
+/// Lock file in the hub's folder, held while the hub runs.
 pub(crate) const HUB_LOCK: &str = "hub.lock";
 
-/// Where a hub listens unless told.
+/// The default listen address of a hub.
 pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7800";
 
 // === impl Home ===
 
 impl Home {
-    /// Makes the folder, or tightens it when it is looser than 0700.
+    /// Creates the folder, or restricts its mode to 0700.
     pub(crate) fn open(config: &Config) -> Result<Self, CommandFailure> {
         let path = config.home()?;
         private_folder(&path).map_err(|error| CommandFailure::file("use the folder", &path, &error))?;
         Ok(Self(path))
     }
 
-    /// For reading only: nothing is made.
+    /// For reading only; creates nothing.
     pub(crate) fn at(path: PathBuf) -> Self {
         Self(path)
     }
@@ -50,7 +48,7 @@ impl Home {
         &self.0
     }
 
-    /// The hub's folder, unless `--data` says otherwise.
+    /// The default data folder of the hub.
     pub(crate) fn hub(&self) -> PathBuf {
         self.0.join("hub")
     }
@@ -59,12 +57,12 @@ impl Home {
         self.0.join("runtime.json")
     }
 
-    /// A person's own rows of the table of hosts.
+    /// The user's own host presets.
     pub(crate) fn presets(&self) -> PathBuf {
         self.0.join("presets.toml")
     }
 
-    /// Where is noted which of a host's sessions belongs to which conversation.
+    /// Maps conversations to sessions of hosts.
     pub(crate) fn host_sessions(&self) -> PathBuf {
         self.0.join("host-sessions")
     }
@@ -73,11 +71,11 @@ impl Home {
         self.0.join("adapters")
     }
 
-    /// Where the secret of the adapter at an address is kept.
+    /// The secret file of the adapter at an address.
     pub(crate) fn adapter_secret(&self, address: SocketAddr) -> PathBuf {
         let host = match address {
             SocketAddr::V4(address) => address.ip().to_string(),
-            // As in the URL that the profile will hold.
+            // Same form as in the URL that the profile stores.
             SocketAddr::V6(address) => format!("[{}]", address.ip()),
         };
         self.adapters().join(format!("{host}_{}", address.port()))
@@ -87,7 +85,7 @@ impl Home {
         self.hub().join("address")
     }
 
-    /// The hub that was started last, or where one would be.
+    /// The hub that was started last, or the default location.
     pub(crate) fn local_hub(&self) -> LocalHub {
         self.recorded_hub().unwrap_or_else(|| LocalHub {
             origin: format!("http://{DEFAULT_LISTEN}"),
@@ -95,7 +93,7 @@ impl Home {
         })
     }
 
-    /// The hub that was started last, where it said that it listens.
+    /// The hub that was started last, at the address it recorded.
     pub(crate) fn recorded_hub(&self) -> Option<LocalHub> {
         let text = fs::read_to_string(self.address_file()).ok()?;
         let mut lines = text.lines();
@@ -104,8 +102,8 @@ impl Home {
         Some(LocalHub { origin, key_file })
     }
 
-    /// Remembers where the hub of this machine is, so that other commands find it and its owner key. While another one
-    /// runs that is remembered already, commands stay with that one: it is handed back, and nothing changes.
+    /// Records the address of this machine's hub, so that other commands find it and its owner key. If another recorded
+    /// hub is still running, keeps that record and returns it.
     pub(crate) fn remember_hub(&self, hub: &LocalHub) -> Result<Option<LocalHub>, CommandFailure> {
         if let Some(first) = self.recorded_hub().filter(|first| first.key_file != hub.key_file && first.is_running()) {
             return Ok(Some(first));
@@ -117,7 +115,7 @@ impl Home {
         Ok(None)
     }
 
-    /// Forgets it again, unless another hub has written there since.
+    /// Removes the record, unless another hub has replaced it since.
     pub(crate) fn forget_hub(&self, hub: &LocalHub) {
         if self.local_hub() == *hub {
             let _ = fs::remove_file(self.address_file());
@@ -128,7 +126,7 @@ impl Home {
 // === impl LocalHub ===
 
 impl LocalHub {
-    /// Whether an origin is this hub's: the same, or its port under one of the usual names of this machine.
+    /// Whether an origin is this hub's: the same, or the same port under another loopback name of this machine.
     pub(crate) fn is_at(&self, origin: &str) -> bool {
         let parts = |origin: &str| -> Option<(String, String, u16)> {
             let (scheme, authority) = origin.split_once("://")?;
@@ -145,20 +143,20 @@ impl LocalHub {
             }
     }
 
-    /// The pin of its certificate, as it wrote it down; it may change while the hub runs.
+    /// The recorded pin of its certificate; may change while the hub runs.
     pub(crate) fn pin(&self) -> Option<KeyPin> {
         let text = self.origin.starts_with("https://").then(|| self.key_file.with_file_name(attache_hub::PIN_FILE))?;
         fs::read_to_string(text).ok()?.parse().ok()
     }
 
-    /// Whether the hub that this key belongs to runs now. When it does not, whoever listens at its address is a stranger.
+    /// Whether this hub is running. If not, whatever listens at its address isn't trusted.
     pub(crate) fn is_running(&self) -> bool {
         let Ok(lock) = fs::File::open(self.key_file.with_file_name(HUB_LOCK)) else { return false };
         matches!(lock.try_lock_shared(), Err(fs::TryLockError::WouldBlock))
     }
 }
 
-/// Refuses a working folder in which an agent would stand among our keys, pairings and databases.
+/// Refuses a working folder that contains our keys, pairings or databases.
 pub(crate) fn refuse_own_folder(config: &Config, data: Option<&Path>, folder: &Path) -> Result<(), CommandFailure> {
     let real = |path: &Path| fs::canonicalize(path).or_else(|_| std::path::absolute(path)).ok();
     let Some(wanted) = real(folder) else { return Ok(()) };
@@ -168,12 +166,8 @@ pub(crate) fn refuse_own_folder(config: &Config, data: Option<&Path>, folder: &P
     let Some(home) = ours.into_iter().flatten().filter_map(real).find(|home| wanted.starts_with(home)) else {
         return Ok(());
     };
-    Err(CommandFailure::usage(format!(
-        "agents do not work in {}: it is a part of {}",
-        folder.display(),
-        home.display()
-    ))
-    .hint("Keys and pairings are kept there. Name another folder with --cwd DIR."))
+    Err(CommandFailure::usage(format!("agents can't work in {}: it is part of {}", folder.display(), home.display()))
+        .hint("That folder holds keys and pairings. Choose another folder with --cwd DIR."))
 }
 
 /// Reads a file that holds a secret and nothing else.
@@ -181,8 +175,8 @@ pub(crate) fn read_secret(path: &Path) -> Result<Secret<String>, CommandFailure>
     let text = fs::read_to_string(path).map_err(|error| CommandFailure::file("read the secret in", path, &error))?;
     let secret = text.trim();
     if secret.is_empty() || secret.contains(char::is_whitespace) {
-        return Err(CommandFailure::usage(format!("{} holds no secret", path.display()))
-            .hint("The file must hold the bare secret and a newline."));
+        return Err(CommandFailure::usage(format!("{} doesn't contain a secret", path.display()))
+            .hint("The file must contain only the secret and a newline."));
     }
     Ok(Secret::new(secret.to_owned()))
 }
@@ -192,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hub_is_known_by_its_port_on_this_machine() {
+    fn a_local_hub_is_recognised_by_its_port() {
         let hub = LocalHub { origin: "http://127.0.0.1:4711".to_owned(), key_file: "/data/admin.key".into() };
         for same in ["http://127.0.0.1:4711", "http://localhost:4711", "http://[::1]:4711"] {
             assert!(hub.is_at(same), "{same}");
@@ -212,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hub_of_this_machine_is_remembered_and_forgotten() {
+    fn the_local_hub_is_recorded_and_removed() {
         let folder = tempfile::tempdir().unwrap();
         let home = Home::at(folder.path().to_owned());
         let default = home.local_hub();

@@ -1,4 +1,4 @@
-//! The hosts of agents as the commands use them: the table with a person's own rows, and the program that one names.
+//! Agent hosts as commands use them: the preset table with the user's own presets, and the chosen program.
 
 use std::{
     ffi::OsString,
@@ -11,22 +11,22 @@ use attache_adapter::preset::{self, DetectedHost, DetectionEnvironment, HostProb
 
 use crate::{CommandContext, CommandFailure, config, home::Home};
 
-/// A host that is meant, with the program that is started.
+/// The chosen host and its program.
 #[derive(Debug, Clone)]
 pub(crate) struct ChosenHost {
     pub(crate) preset: Preset,
     pub(crate) program: PathBuf,
-    /// What a person wrote after the program; the row's arguments come first.
+    /// The user's arguments, appended to those of the preset.
     pub(crate) args: Vec<OsString>,
 }
 
-/// The preset without a program: whatever speaks ACP.
+/// The preset without a program, for any ACP agent.
 pub(crate) const CUSTOM: &str = "custom";
 
-/// A host that starts is not waited for longer than this only to know its version.
+/// Maximum time to wait for a host's version when it starts.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// All hosts: those that come along, and those of `$A2A_HOME/presets.toml`.
+/// All presets: the built-in ones and those in `$A2A_HOME/presets.toml`.
 pub(crate) fn table(context: &CommandContext) -> Result<PresetTable, CommandFailure> {
     let Some(file) = context.config.home.clone().map(|path| Home::at(path).presets()) else {
         return Ok(PresetTable::parse("").expect("a test reads the table that comes along"));
@@ -39,11 +39,11 @@ pub(crate) fn table(context: &CommandContext) -> Result<PresetTable, CommandFail
     PresetTable::parse(&text).map_err(|mistake| {
         let place = mistake.line.map(|line| format!(", line {line}")).unwrap_or_default();
         CommandFailure::usage(format!("{}{place}: {}", file.display(), mistake.what))
-            .hint("Correct it; docs/hosts.md lists every key with what it means.")
+            .hint("Fix it; docs/hosts.md explains every key.")
     })
 }
 
-/// The host of a name, with the program that `reference` names or that is found in `PATH`.
+/// The host with this name, with the program from `reference` or found in `PATH`.
 pub(crate) fn host(
     context: &CommandContext,
     name: &str,
@@ -51,8 +51,8 @@ pub(crate) fn host(
 ) -> Result<ChosenHost, CommandFailure> {
     let (table, around) = (table(context)?, config::detection_environment());
     let Some(preset) = table.get(name) else {
-        return Err(CommandFailure::usage(format!("nothing here executes tasks of the kind `{name}`")).hint(format!(
-            "Known are shell, command, {}; --local-agent-endpoint URL names an adapter of your own.",
+        return Err(CommandFailure::usage(format!("unknown executor type `{name}`")).hint(format!(
+            "Use one of shell, command, {}, or your own adapter with --local-agent-endpoint URL.",
             table.names()
         )));
     };
@@ -67,7 +67,7 @@ pub(crate) fn host(
     }
 }
 
-/// A plain name must be in `PATH`; a path may be one in the folder of the tasks.
+/// Checks that a command exists. A plain name must be in `PATH`; a path may be relative to the working folder of tasks.
 pub(crate) fn has_command(reference: &str) -> Result<(), CommandFailure> {
     let program = split_command(reference).into_iter().next().unwrap_or_default();
     let is_name = Path::new(&program).components().count() < 2;
@@ -78,11 +78,10 @@ pub(crate) fn has_command(reference: &str) -> Result<(), CommandFailure> {
 }
 
 fn no_program(path: &Path) -> CommandFailure {
-    CommandFailure::usage(format!("there is no program `{}`", path.display()))
-        .hint("Write its path, or a name that is in PATH.")
+    CommandFailure::usage(format!("program `{}` not found", path.display())).hint("Use its path, or a program in PATH.")
 }
 
-/// A host whose program and arguments were given as words.
+/// A host with a program and arguments from the command line.
 pub(crate) fn named(
     around: &DetectionEnvironment,
     preset: &Preset,
@@ -101,21 +100,18 @@ pub(crate) fn named(
 fn detected(around: &DetectionEnvironment, preset: &Preset) -> Result<ChosenHost, CommandFailure> {
     if preset.programs.is_empty() {
         return Err(CommandFailure::usage(format!("`{}` needs a program that speaks ACP", preset.name))
-            .hint("Name it with --local-executor-ref \"PROG ARG…\"."));
+            .hint("Pass it with --local-executor-ref \"PROG ARG…\"."));
     }
     let Some(program) = around.find(preset) else {
         let names = preset.programs.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
         let how = if preset.install.is_empty() { String::new() } else { format!(" ({})", preset.install) };
-        return Err(CommandFailure::failed(format!(
-            "{} is not on this machine: there is no {names} in PATH",
-            preset.label
-        ))
-        .hint(format!("Install it{how}, or name its program with --local-executor-ref PATH.")));
+        return Err(CommandFailure::failed(format!("{} isn't installed: {names} not found in PATH", preset.label))
+            .hint(format!("Install it{how}, or pass its path with --local-executor-ref PATH.")));
     };
     Ok(ChosenHost { preset: preset.clone(), program, args: Vec::new() })
 }
 
-/// A program with arguments that contain no blanks, or a path that may.
+/// Splits a command at spaces, unless it is a path that contains spaces.
 pub(crate) fn split_command(reference: &str) -> Vec<OsString> {
     if Path::new(reference).exists() {
         return vec![reference.into()];
@@ -128,14 +124,14 @@ pub(crate) fn describe(found: &DetectedHost, around: &DetectionEnvironment) -> S
     let version = found.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
     let login = match &found.login {
         LoginState::In(how) => format!(", logged in ({how})"),
-        LoginState::Out => ", no login was found".to_owned(),
+        LoginState::Out => ", no login found".to_owned(),
         LoginState::Unknown => String::new(),
     };
     let trouble = found.problem.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default();
     format!("{}{version} at {}{login}{trouble}", found.label, around.shown(&found.program))
 }
 
-/// Whether a person should do something about a host before its first task.
+/// Whether a host is ready for its first task.
 pub(crate) fn is_ready(found: &DetectedHost) -> bool {
     found.problem.is_none() && found.login != LoginState::Out
 }
@@ -143,24 +139,21 @@ pub(crate) fn is_ready(found: &DetectedHost) -> bool {
 // === impl ChosenHost ===
 
 impl ChosenHost {
-    /// A look at the program: its version and its login.
+    /// Detects the program's version and login.
     pub(crate) async fn detect(&self, around: &DetectionEnvironment) -> DetectedHost {
         preset::probe(&self.preset, self.program.clone(), around).await
     }
 
-    /// Where is noted which of its sessions belongs to which conversation.
+    /// The folder that maps conversations to this host's sessions.
     pub(crate) fn sessions(&self, home: &Home) -> Result<PathBuf, CommandFailure> {
         if !self.preset.driver.keeps_sessions() {
-            return Err(CommandFailure::usage(format!(
-                "{} keeps no sessions that could be taken up again",
-                self.preset.label
-            ))
-            .hint("Leave --keep-sessions out."));
+            return Err(CommandFailure::usage(format!("{} doesn't support resuming sessions", self.preset.label))
+                .hint("Omit --keep-sessions."));
         }
         Ok(home.host_sessions().join(&self.preset.name))
     }
 
-    /// The version, if the program says it at once. A program that others can write to is theirs, and refused.
+    /// The version, if the program reports it quickly. Refuses a program that other users can write to.
     pub(crate) async fn quick_version(&self) -> Result<Option<String>, CommandFailure> {
         let around = DetectionEnvironment { probe_timeout: VERSION_TIMEOUT, ..config::detection_environment() };
         match preset::version(&self.preset, &self.program, &around).await {
@@ -173,9 +166,9 @@ impl ChosenHost {
         }
     }
 
-    /// Why the host is not used at all.
+    /// The failure for an untrusted host program.
     pub(crate) fn untrusted(&self, trouble: &HostProblem) -> CommandFailure {
-        let failure = CommandFailure::failed(format!("{} is not used: {trouble}", self.preset.label));
+        let failure = CommandFailure::failed(format!("{} can't be used: {trouble}", self.preset.label));
         match trouble {
             HostProblem::Untrusted(why) => failure.hint(why.fix()),
             _ => failure,

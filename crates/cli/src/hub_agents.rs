@@ -1,5 +1,5 @@
-//! `/mcp` of the hub: its agents as the tools `remote_agent`, `remote_cancel` and `list_agents`, with the rights of whoever
-//! calls.
+//! The hub's `/mcp` endpoint: its agents as the tools `remote_agent`, `remote_cancel` and `list_agents`, with the
+//! caller's permissions.
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,14 +39,14 @@ use tokio_util::sync::CancellationToken;
 /// The agents of one hub.
 struct HubAgentBackend(Handle);
 
-/// More than a model can choose from.
+/// A model can't choose from more.
 const MAX_LISTED: usize = 200;
-/// How often a call is looked at for a question.
+/// Interval between checks for an open question.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a person who may just be looking is waited for before a model with a user is told.
+/// How long to wait for a person's decision before telling a model that has a user to notify.
 const APPROVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The surface: it wants one of the hub's keys, and does what that key may.
+/// The router. Requests need a hub key and get that key's permissions.
 pub(crate) fn router(hub: Handle, stop: CancellationToken) -> Router {
     let options = Options { env: hub.env().clone(), ..Options::default() };
     let service = McpService { agents: Arc::new(HubAgentBackend(hub.clone())), delegations: None, options };
@@ -60,7 +60,7 @@ async fn authenticate(Shared(hub): Shared<Handle>, request: Request, next: Next)
             parts.extensions.insert(principal);
             next.run(Request::from_parts(parts, body)).await
         }
-        Ok(None) => attache_hub::Error::unauthenticated("The request carries no credential.").into_response(),
+        Ok(None) => attache_hub::Error::no_credential().into_response(),
         Err(error) => error.into_response(),
     }
 }
@@ -116,14 +116,14 @@ impl AgentBackend for HubAgentBackend {
     async fn cancel(&self, by: ToolCaller<'_>, call: AgentCallRef) -> Result<AgentCall, ToolError> {
         let by = principal(by)?;
         if call.call_id.trim().parse::<PermissionId>().is_ok() {
-            let hint = "Go on without it; the request for the approval ends with your run.";
-            return Err(ToolError::invalid("this call has not begun: it waits for an approval", hint));
+            let hint = "Continue without it. The approval request is withdrawn when your run ends.";
+            return Err(ToolError::invalid("this call hasn't started: it is waiting for approval", hint));
         }
         let call = id(&call.call_id)?;
         let request = CancelRequest { reason: Some("cancelled with remote_cancel".to_owned()) };
         match self.0.cancel_run(by, call.run(), request).await {
             Ok(_) => {}
-            // It was quicker.
+            // The run finished first.
             Err(error) if error.code == Code::RunEnded => {}
             Err(error) => return Err(tool_error(error)),
         }
@@ -132,7 +132,7 @@ impl AgentBackend for HubAgentBackend {
     }
 }
 
-/// A call that began, or the approval that it waits for.
+/// A call that started, or the approval it is waiting for.
 type StartedCall = Result<CallId, AgentCall>;
 
 impl HubAgentBackend {
@@ -148,7 +148,7 @@ impl HubAgentBackend {
         }
     }
 
-    /// Begins what a person approves, when they have; it is one call, however often it is asked for.
+    /// Starts the call once a person has approved it. Repeated requests start only one call.
     async fn begin_approved(
         &self,
         by: &Principal,
@@ -176,8 +176,8 @@ impl HubAgentBackend {
         let AgentCallAnswer { call, question_id, answer } = answer;
         let call = id(&call.call_id)?;
         let question = question_id.trim().parse().map_err(|_| {
-            let hint = "It is in the result that asked.";
-            ToolError::invalid(format!("`{question_id}` is not the id of a question"), hint)
+            let hint = "Use the question id from the result that asked the question.";
+            ToolError::invalid(format!("`{question_id}` is not a question id"), hint)
         })?;
         let input =
             GiveInputRequest { text: Some(answer), input_request_id: Some(question), ..GiveInputRequest::default() };
@@ -200,7 +200,7 @@ impl HubAgentBackend {
         self.0.await_approval(by, id, wait).await.map(drop).map_err(tool_error)
     }
 
-    /// Whom a URL of this hub means, or a bare name.
+    /// The agent that a URL of this hub, or a plain name, refers to.
     fn agent(&self, task: &AgentTask) -> Result<Option<String>, ToolError> {
         let url = task.agent_url.trim();
         if !url.contains("://") {
@@ -212,7 +212,7 @@ impl HubAgentBackend {
             None => Err(ToolError::new(
                 Code::NotFound.as_str(),
                 format!("{url} is not an agent of this hub"),
-                "list_agents shows its agents. A person brings in an agent elsewhere with `attache agents add NAME --peer URL`.",
+                "Call list_agents to see its agents. A person can add an outside agent with `attache agents add NAME --peer URL`.",
             )),
         }
     }
@@ -246,7 +246,7 @@ impl HubAgentBackend {
             match waiting(by, &run) {
                 Some(AgentCallState::ApprovalRequired(approval)) => {
                     let since = *noticed.get_or_insert_with(Instant::now);
-                    let _ = said.send(format!("waits for a person to approve {}", approval.what));
+                    let _ = said.send(format!("waiting for a person to approve {}", approval.what));
                     let patience = match approval.caller {
                         CallerKind::User => deadline.min(since + APPROVAL_TIMEOUT),
                         CallerKind::Run => deadline,
@@ -269,12 +269,12 @@ impl HubAgentBackend {
 
 fn id(text: &str) -> Result<CallId, ToolError> {
     text.trim().parse().map_err(|_| {
-        let hint = "Give the call_id of an earlier remote_agent result.";
-        ToolError::invalid(format!("`{text}` is not the id of a call"), hint)
+        let hint = "Pass the call_id of an earlier remote_agent result.";
+        ToolError::invalid(format!("`{text}` is not a call id"), hint)
     })
 }
 
-/// The approval that a refusal is about, while a person may still give it.
+/// The pending approval request that a refusal is about.
 fn pending_approval(error: &attache_hub::Error) -> Option<PermissionId> {
     let asked = error.permission.as_ref().filter(|_| error.code == Code::ApprovalRequired)?;
     Some(asked.permission_request_id)
@@ -291,7 +291,7 @@ fn unapproved(by: &Principal, error: &attache_hub::Error) -> AgentCallState {
     AgentCallState::ApprovalRequired(PendingApproval { id, what, caller: attendance(by) })
 }
 
-/// A run has no user of its own beside it.
+/// A run has no person at its side; other callers do.
 const fn attendance(by: &Principal) -> CallerKind {
     match by.who {
         PrincipalKind::Run { .. } => CallerKind::Run,
@@ -302,13 +302,13 @@ const fn attendance(by: &Principal) -> CallerKind {
     }
 }
 
-/// What the call waits for, if it does.
+/// What the call is waiting for, if anything.
 fn waiting(by: &Principal, run: &Run) -> Option<AgentCallState> {
     let asked = run.waits_for.as_ref();
     match run.waiting? {
         WaitReason::Input => Some(AgentCallState::InputRequired {
             question_id: asked.map(|asked| asked.id.clone()).unwrap_or_default(),
-            question: asked.map_or_else(|| "(it does not say what)".to_owned(), |asked| asked.what.clone()),
+            question: asked.map_or_else(|| "(no question text)".to_owned(), |asked| asked.what.clone()),
         }),
         WaitReason::Approval => Some(AgentCallState::ApprovalRequired(PendingApproval {
             id: asked.map(|asked| asked.id.clone()),
@@ -330,7 +330,7 @@ fn state(result: CallResult, origin: &str) -> AgentCallState {
         (CallStatus::Failed, _) => {
             let message = result.error.as_ref().map_or_else(|| "the call failed".to_owned(), text);
             let code = result.code.unwrap_or_else(|| "task_failed".to_owned());
-            AgentCallState::Failed(ToolError::new(code, message, "Change the task, or ask another agent."))
+            AgentCallState::Failed(ToolError::new(code, message, "Change the task or call another agent."))
         }
         (CallStatus::Started | CallStatus::Running | CallStatus::Completed, _) => {
             AgentCallState::Running { last: None }
@@ -338,10 +338,14 @@ fn state(result: CallResult, origin: &str) -> AgentCallState {
     }
 }
 
-/// Put there when the request came in.
+/// The caller, set by `authenticate`.
 fn principal(by: ToolCaller<'_>) -> Result<&Principal, ToolError> {
     by.get().ok_or_else(|| {
-        ToolError::new(Code::Unauthenticated.as_str(), "nobody knows who asks", "Send `Authorization: Bearer ak_…`.")
+        ToolError::new(
+            Code::Unauthenticated.as_str(),
+            "the request has no credentials",
+            "Send `Authorization: Bearer ak_…`.",
+        )
     })
 }
 

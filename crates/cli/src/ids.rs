@@ -1,4 +1,4 @@
-//! Ids as people type them: whole, by a part that only one of the newest has, or `last`.
+//! Id arguments: a complete id, a unique part of a recent one, or `last`.
 
 use std::{fmt, str::FromStr};
 
@@ -14,17 +14,17 @@ use attache_protocol::{
 
 use crate::{CommandFailure, output::clean};
 
-/// An argument that means one thing of a kind; which one is found out when it is needed.
+/// An id argument, resolved when it is needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IdArg(String);
 
-/// So many pages of the newest are looked through.
+/// Maximum number of pages to search, newest first.
 const MAX_PAGES: usize = 10;
 const PAGE_SIZE: u32 = 200;
-/// A shorter part fits by accident.
+/// A shorter part would match by accident.
 const MIN_PART: usize = 4;
 
-/// The newest thing.
+/// Selects the newest item.
 const LAST: &str = "last";
 
 // === impl IdArg ===
@@ -34,7 +34,7 @@ impl FromStr for IdArg {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.trim() {
-            "" => Err("write an id, a part of one, or `last`".to_owned()),
+            "" => Err("expected an id, a unique part of one, or `last`".to_owned()),
             text => Ok(Self(text.to_owned())),
         }
     }
@@ -47,7 +47,7 @@ impl fmt::Display for IdArg {
 }
 
 impl IdArg {
-    /// What names a run. Here and below, an id of another kind is wrong usage, which no hub is asked about.
+    /// An argument for a run. Here and below, an id of another kind is a usage error, found without asking the hub.
     pub(crate) fn of_run(text: &str) -> Result<Self, String> {
         Self::of(text, RunId::PREFIX)
     }
@@ -75,7 +75,7 @@ impl IdArg {
     fn of(text: &str, prefix: &str) -> Result<Self, String> {
         let arg: Self = text.parse()?;
         if arg.0.contains('_') && !arg.0.starts_with(prefix) {
-            return Err(format!("write an id of the form `{prefix}…`, a part of one, or `last`"));
+            return Err(format!("expected an id of the form `{prefix}…`, a unique part of one, or `last`"));
         }
         Ok(arg)
     }
@@ -91,7 +91,7 @@ impl IdArg {
         self.resolve("run", pages).await
     }
 
-    /// `last` is the newest that waits for an answer, if there is one.
+    /// `last` selects the newest pending request, if any.
     pub(crate) async fn permission(&self, hub: &HubClient) -> Result<PermissionId, CommandFailure> {
         let pages = async |page: PageQuery, state| {
             let list = hub.permissions(&PermissionFilter { state, page, ..PermissionFilter::default() }).await?;
@@ -131,7 +131,7 @@ impl IdArg {
         self.resolve("channel", pages).await
     }
 
-    /// A device's name will do as well, where only one active device has it.
+    /// Also accepts a device name, if only one active device has it.
     pub(crate) async fn runtime(&self, hub: &HubClient) -> Result<RuntimeId, CommandFailure> {
         let name = |runtime: &Runtime| runtime.device_name.clone().filter(|_| runtime.ended_at.is_none());
         let pages = async |page: PageQuery| {
@@ -142,7 +142,7 @@ impl IdArg {
         self.resolve("device", pages).await
     }
 
-    /// A key's name will do as well, where only one key that is not revoked has it.
+    /// Also accepts a key name, if only one active key has it.
     pub(crate) async fn key(&self, hub: &HubClient) -> Result<KeyId, CommandFailure> {
         let name = |key: &Key| key.revoked_at.is_none().then(|| key.name.clone());
         let pages = async |page: PageQuery| {
@@ -161,7 +161,7 @@ impl IdArg {
         self.resolve("session", pages).await
     }
 
-    /// A title will do as well, where only one conversation has it.
+    /// Also accepts a title, if only one conversation has it.
     pub(crate) async fn conversation(&self, hub: &HubClient) -> Result<ConversationId, CommandFailure> {
         let pages = async |page: PageQuery| {
             let list = hub.conversations(&page).await?;
@@ -171,7 +171,7 @@ impl IdArg {
         self.resolve("conversation", pages).await
     }
 
-    /// One of this machine's own.
+    /// A delegation of this machine.
     pub(crate) async fn delegation(&self, daemon: &DaemonClient) -> Result<DelegationId, CommandFailure> {
         let pages = async |_: PageQuery| {
             let list = daemon.list().await?;
@@ -180,7 +180,7 @@ impl IdArg {
         self.resolve("delegation", pages).await
     }
 
-    /// A whole id as it is; else what the name or the part of an id means among the newest.
+    /// Returns a complete id as is; otherwise resolves a name or a part of an id among the newest items.
     async fn resolve<T: fmt::Display + FromStr + Copy>(
         &self,
         what: &'static str,
@@ -205,15 +205,15 @@ impl IdArg {
     }
 }
 
-/// Something that may be meant.
+/// An item that the argument may refer to.
 #[derive(Debug)]
 struct Candidate<T> {
     id: T,
-    /// What people call it, if anything.
+    /// Its display name, if any.
     name: Option<String>,
 }
 
-/// A page of them, and where the next one begins.
+/// A page of candidates and the cursor of the next page.
 type IdCandidates<T> = (Vec<Candidate<T>>, Option<String>);
 
 // === impl Candidate ===
@@ -231,24 +231,23 @@ fn candidates<T, C: Into<Candidate<T>>>(
     Ok((found.map(Into::into).collect(), next))
 }
 
-/// The one that fits what was typed; `found` has the newest first.
+/// The single match for the argument; `found` is sorted newest first.
 fn only<T: fmt::Display + Copy>(typed: &str, what: &str, found: &[T]) -> Result<T, CommandFailure> {
     let shown = clean::line(typed);
     match found {
         [only] => Ok(*only),
         [first, ..] if typed == LAST => Ok(*first),
-        [] => Err(CommandFailure::new("not_found", exit::NOT_FOUND, format!("there is no {what} `{shown}`"))
-            .hint("Write a whole id, a part that only one of the newest has, or `last`.")),
+        [] => Err(CommandFailure::new("not_found", exit::NOT_FOUND, format!("{what} `{shown}` not found"))
+            .hint("Use a complete id, a unique part of a recent id, or `last`.")),
         several => {
             let several: Vec<String> = several.iter().take(5).map(ToString::to_string).collect();
-            Err(CommandFailure::usage(format!("`{shown}` fits several: {}", several.join(", ")))
-                .hint("Write more of the id."))
+            Err(CommandFailure::usage(format!("`{shown}` is ambiguous: {}", several.join(", ")))
+                .hint("Use a longer part of the id."))
         }
     }
 }
 
-/// Whether a whole id is meant by what was typed: `last`, its beginning, its end, or both with `…` between them, as they
-/// are shown.
+/// Whether the argument matches an id: `last`, its start, its end, or both joined with `…` as shown in lists.
 fn fits(typed: &str, id: &str) -> bool {
     let typed = typed.replace("...", "…");
     let bare = id.split_once('_').map_or(id, |(_, bare)| bare);
@@ -290,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_of_another_kind_is_wrong_usage() {
+    fn an_id_of_another_kind_is_a_usage_error() {
         for good in ["run_019a8e6b", "run_…e4f5", "e4f5", "last", "a2a-019a8e6bd0c57c3f9a55b7a1c2d3e4f5"] {
             assert_eq!(IdArg::of_run(good), Ok(IdArg(good.to_owned())));
         }

@@ -1,11 +1,10 @@
-//! The one binary: commands, configuration and output. Everything else is in the libraries below it.
+//! The command line: commands, configuration and output. Everything else is in the library crates.
 //!
 //! `run` reads the environment once ([`Config`]), parses the arguments ([`Cli`]), and hands both to the command's own
 //! file in `commands/`.
 
 mod adapter_probe;
 mod amount;
-mod bench;
 mod collaborator_setup;
 mod commands;
 mod config;
@@ -50,20 +49,21 @@ use config::Config;
 use context::CommandContext;
 use failure::CommandFailure;
 
-/// What a call to the hub allocates on one thread is freed on another; the C library's allocator is slow at that.
+/// Memory of a hub call is allocated on one thread and freed on another, which the C library's allocator handles
+/// slowly.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Runs one command to its end.
+/// Runs one command.
 ///
-/// Not generic on purpose: the code of every command is generated here, not again in each binary that calls this.
+/// Deliberately not generic: the code of all commands is compiled once here, not again in each binary.
 pub fn run(args: &[OsString]) -> ExitCode {
-    attache_adapter::keep_inherited_descriptors();
+    attache_os::process_tree::keep_inherited_descriptors();
     let mut command = commands::command();
     let parsed = command.try_get_matches_from_mut(args).and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed.map_err(|error| error.format(&mut command)) {
         Ok(cli) => cli,
-        // What follows `--` belongs to another program.
+        // Arguments after `--` belong to another program.
         Err(error) if error.use_stderr() && args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json") => {
             let output = output::TerminalOutput::new(&Config::from_environment(), output::OutputFormat::Json);
             let failure = CommandFailure::from(error);
@@ -72,7 +72,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         }
         Err(error) => {
             let code = if error.use_stderr() { exit::USAGE } else { exit::OK };
-            // Nothing can be done when the reader of the help is gone.
+            // Ignore a closed output.
             let _ = error.print();
             return ExitCode::from(code);
         }
@@ -85,12 +85,12 @@ pub fn run(args: &[OsString]) -> ExitCode {
     let runtime = match process::executor(cli.command.process_kind()) {
         Ok(runtime) => runtime,
         Err(error) => {
-            output.failure(&CommandFailure::failed(format!("cannot start: {error}")));
+            output.failure(&CommandFailure::failed(format!("can't start: {error}")));
             return ExitCode::from(exit::FAILED);
         }
     };
     let done = runtime.block_on(cli.command.run(context));
-    // A thread that still waits for input must not hold up the end.
+    // A thread that still waits for input must not delay the exit.
     runtime.shutdown_background();
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,9 +1,8 @@
-//! A hub and its console on one port of this machine: what `attache hub` and `attache up` share.
+//! A hub and its console on one port of this machine; shared by `attache hub` and `attache up`.
 
 use std::{
-    fs, io,
+    fs,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -24,19 +23,19 @@ use crate::{
     tls::TlsArgs,
 };
 
-/// A hub that listens; connections are answered once it is served.
+/// A hub that listens. It answers connections once `serve` is called.
 #[derive(Debug)]
 pub(crate) struct LocalServer {
     pub(crate) hub: Handle,
-    /// How this machine reaches it, whatever its public address is.
+    /// How this machine reaches it, regardless of its public URL.
     pub(crate) local: LocalHub,
     listener: TcpListener,
     home: Home,
-    /// Held as long as the hub lives: two hubs on one database would each believe in their own memory.
+    /// Held while the hub runs: two hubs on one database would each trust their own caches.
     lock: fs::File,
 }
 
-/// Where the database and keys are, and where to listen.
+/// The data folder and the listen address.
 #[derive(Debug)]
 pub(crate) struct LocalServerOptions {
     pub(crate) listen: SocketAddr,
@@ -44,19 +43,18 @@ pub(crate) struct LocalServerOptions {
     pub(crate) tls: TlsArgs,
 }
 
-/// What to do without the owner key.
+/// The hint for a lost owner key.
 pub(crate) const LOST_KEY_HINT: &str =
-    "Put the key back, or start once with --recover-owner-key: it makes a new one and revokes the lost one.";
+    "Restore the key file, or start once with --recover-owner-key to create a new key and revoke the lost one.";
 
 const DATABASE: &str = "hub.db";
-/// Another command may look at the lock for a moment.
-const MAX_LOCK_ATTEMPTS: u32 = 10;
-const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
+/// Other commands may hold the lock briefly to test it.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
 
 // === impl LocalServer ===
 
 impl LocalServer {
-    /// Takes the folder and the port, opens the store and starts the hub. `adjust` sets what differs from the defaults.
+    /// Locks the folder, binds the port, opens the store and starts the hub. `adjust` overrides default options.
     pub(crate) async fn open(
         context: &CommandContext,
         place: LocalServerOptions,
@@ -68,7 +66,7 @@ impl LocalServer {
             None => home.hub(),
         };
         home::private_folder(&data).map_err(|error| CommandFailure::file("use the folder", &data, &error))?;
-        // The port first: when a hub runs already, its address says more than its lock.
+        // Bind the port first: if a hub is already running, its address is a better explanation than its lock.
         let listener = match TcpListener::bind(place.listen).await {
             Ok(listener) => listener,
             Err(error) => return Err(port_conflict::explain("--listen", place.listen, &error).await),
@@ -83,17 +81,17 @@ impl LocalServer {
         if let Some(certificate) = place.tls.certificate(&options)? {
             let tls = Tls::open_for(&data, certificate, clients, &env).map_err(|error| {
                 CommandFailure::failed(error.to_string())
-                    .hint("Check --tls-cert and --tls-key, or the folder `tls` in the data folder.")
+                    .hint("Check --tls-cert and --tls-key, or the `tls` folder in the data folder.")
             })?;
             options.tls = Some(tls);
         }
         let scheme = options.scheme();
         let path = data.join(DATABASE);
         refuse_missing_database(&data, &path)?;
-        // SQLite gives its other files the mode of this one.
-        open_private(&path).map_err(|error| CommandFailure::file("use", &path, &error))?;
+        // SQLite creates its other files with the mode of this one.
+        attache_os::private_file::open_or_create(&path).map_err(|error| CommandFailure::file("use", &path, &error))?;
         let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&path)).await;
-        let store = opened.map_err(|error| CommandFailure::failed(format!("the store cannot be opened: {error}")))?;
+        let store = opened.map_err(|error| CommandFailure::failed(format!("can't open the store: {error}")))?;
         let store = store.map_err(|error| unusable(&data, &error))?;
         let hub = Hub::start(options, Arc::new(store), env).await.map_err(|error| {
             let exit = if matches!(error, attache_hub::StartError::PublicUrl(_)) { exit::USAGE } else { exit::FAILED };
@@ -104,34 +102,37 @@ impl LocalServer {
             let (origin, key) = (&local.origin, local.key_file.display());
             context.output.say_styled(
                 TextStyle::Busy,
-                format_args!("Another hub of this machine runs at {}; commands without --hub go there.", first.origin),
+                format_args!(
+                    "Another hub is already running at {}; commands without --hub use that one.",
+                    first.origin
+                ),
             );
-            context.output.say(format_args!("For this one: --hub {origin} --key-file {key}"));
+            context.output.say(format_args!("To use this one: --hub {origin} --key-file {key}"));
         }
         Ok(Self { hub, local, listener, home, lock })
     }
 
-    /// The pin of the key that the hub has, when it speaks TLS.
+    /// The pin of the hub's TLS key, if it uses TLS.
     pub(crate) fn pin(&self) -> Option<KeyPin> {
         self.hub.options().tls.as_ref().map(Tls::pin)
     }
 
-    /// The pin, where clients need it: no authority vouches for this hub.
+    /// The pin if clients need it, which is when no certificate authority vouches for this hub.
     pub(crate) fn needed_pin(&self) -> Option<KeyPin> {
         self.hub.options().needed_pin()
     }
 
-    /// Where the owner key is, as far as this hub knows.
+    /// Prints where the owner key is.
     pub(crate) fn print_owner_key(&self, output: &TerminalOutput) {
         let file = self.local.key_file.display();
         match self.hub.owner_key() {
             OwnerKeyState::InFile => output.say_styled(TextStyle::Dim, format_args!("The owner key is in {file}.")),
             OwnerKeyState::Recovered { revoked } => {
-                let revoked = if revoked == 0 { "" } else { " The lost one is revoked." };
+                let revoked = if revoked == 0 { "" } else { " The lost key is revoked." };
                 output.say_styled(TextStyle::Busy, format_args!("A new owner key is in {file}.{revoked}"));
             }
             OwnerKeyState::Elsewhere => {
-                output.say_styled(TextStyle::Bad, format_args!("There is no valid owner key in {file}."));
+                output.say_styled(TextStyle::Bad, format_args!("No valid owner key in {file}."));
                 output.say(LOST_KEY_HINT);
             }
         }
@@ -141,12 +142,12 @@ impl LocalServer {
     pub(crate) async fn owner(&self) -> Result<Principal, CommandFailure> {
         if self.hub.owner_key() == OwnerKeyState::Elsewhere {
             let file = self.local.key_file.display();
-            return Err(CommandFailure::failed(format!("there is no valid owner key in {file}")).hint(LOST_KEY_HINT));
+            return Err(CommandFailure::failed(format!("no valid owner key in {file}")).hint(LOST_KEY_HINT));
         }
         let key = home::read_secret(&self.local.key_file)?;
         self.hub.authenticate_key(key.expose()).await.map_err(|error| {
             CommandFailure::failed(format!(
-                "the key in {} is not accepted: {}",
+                "the hub rejects the key in {}: {}",
                 self.local.key_file.display(),
                 error.message
             ))
@@ -154,7 +155,7 @@ impl LocalServer {
         })
     }
 
-    /// Answers until it is asked to end, then finishes what is in flight; the second word ends it at once.
+    /// Serves until shutdown is requested, then finishes in-flight requests. A second request stops immediately.
     pub(crate) async fn serve(self, ending: ShutdownSignals) -> Result<(), CommandFailure> {
         let Self { hub, local, listener, home, lock } = self;
         let console = attache_console::Options::for_origin(&hub.origin());
@@ -175,7 +176,7 @@ impl LocalServer {
     }
 }
 
-/// A folder with the keys and artifacts of a hub whose database is gone is not the folder of a new hub.
+/// Refuses a folder that has the keys and artifacts of a hub but no database, so that no empty hub replaces a lost one.
 fn refuse_missing_database(data: &Path, database: &Path) -> Result<(), CommandFailure> {
     let is_empty = fs::metadata(database).map_or(true, |metadata| metadata.len() == 0);
     let left = ["pairing.key", "seal.key", "blobs"].into_iter().find(|name| data.join(name).exists());
@@ -183,53 +184,43 @@ fn refuse_missing_database(data: &Path, database: &Path) -> Result<(), CommandFa
         None => Ok(()),
         Some(left) => {
             let message = format!(
-                "{} is missing or empty, but {} has the {left} of a hub: its database is lost or elsewhere",
+                "{} is missing or empty, but {} contains the {left} of a hub: its database is lost or moved",
                 database.display(),
                 data.display()
             );
             Err(CommandFailure::failed(message).hint(
-                "Put the database back, from a backup if need be (docs/backup.md). To begin with a new and empty hub, use another folder: --data DIR.",
+                "Restore the database, from a backup if necessary (docs/backup.md). To start with a new, empty hub, use another folder: --data DIR.",
             ))
         }
     }
 }
 
-/// Why the store in the folder cannot be opened, and what to do about it.
+/// Why the store can't be opened, and how to fix it.
 fn unusable(data: &Path, error: &attache_store::Error) -> CommandFailure {
     use attache_store::{Error, StorageFault};
     let hint = match error {
         Error::Unusable { hint, .. } => hint,
-        Error::Unwritable(StorageFault::DiskFull) => "Free some space, then start it again.",
+        Error::Unwritable(StorageFault::DiskFull) => "Free up disk space, then start the hub again.",
         Error::Unwritable(StorageFault::ReadOnly) => {
             "Make the file system writable, or use another folder: --data DIR."
         }
         Error::Unwritable(StorageFault::Damaged) => {
-            "Keep a copy of the folder as it is, then restore a backup: docs/backup.md says how."
+            "Copy the folder as it is now, then restore a backup (docs/backup.md)."
         }
-        _ => "Check that the folder belongs to you, and look at the disk.",
+        _ => "Check that you own the folder, and check the disk.",
     };
-    CommandFailure::failed(format!("cannot open the store in {}: {error}", data.display())).hint(hint)
+    CommandFailure::failed(format!("can't open the store in {}: {error}", data.display())).hint(hint)
 }
 
-/// One hub per folder.
+/// Locks the data folder: one hub per folder.
 async fn take(data: &Path) -> Result<fs::File, CommandFailure> {
     let path = data.join(home::HUB_LOCK);
     let failed = |error| CommandFailure::file("use", &path, &error);
-    let file = open_private(&path).map_err(failed)?;
-    for _ in 0..MAX_LOCK_ATTEMPTS {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(fs::TryLockError::WouldBlock) => tokio::time::sleep(LOCK_RETRY_INTERVAL).await,
-            Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
-        }
+    if let Some(held) = attache_os::lock::acquire(&path, LOCK_TIMEOUT).await.map_err(failed)? {
+        return Ok(held);
     }
-    Err(CommandFailure::failed(format!("another hub uses the folder {}", data.display()))
+    Err(CommandFailure::failed(format!("another hub is using the folder {}", data.display()))
         .hint("Stop it first, or start this one with another folder: --data DIR."))
-}
-
-/// Opens a file as it is, or makes it empty, for its owner alone.
-fn open_private(path: &Path) -> io::Result<fs::File> {
-    fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
 }
 
 /// How this machine reaches a listener.

@@ -1,4 +1,4 @@
-//! Names before ids: who called, who decided and which device, as the hub knows them, else the id.
+//! Display names of callers, deciders and devices from the hub, with the id as fallback.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use attache_client::HubClient;
 
 use crate::output::clean;
 
-/// What the hub calls those whom a list or a page mentions.
+/// Display names by id.
 #[derive(Debug, Default)]
 pub(crate) struct DisplayNames(BTreeMap<String, String>);
 
 // === impl DisplayNames ===
 
 impl DisplayNames {
-    /// Looks them up in one go. A hub that does not tell leaves us with the ids.
+    /// Looks up all names in one request. If the hub refuses, the ids are used.
     pub(crate) async fn of<T: ToString>(hub: &HubClient, ids: impl IntoIterator<Item = T>) -> Self {
         let mut ids: Vec<String> = ids.into_iter().map(|id| id.to_string()).collect();
         ids.sort_unstable();
@@ -24,7 +24,7 @@ impl DisplayNames {
         Self(hub.names(&ids).await.unwrap_or_default())
     }
 
-    /// The name, or the id where there is none.
+    /// The name, or the id if there is none.
     pub(crate) fn get(&self, id: impl ToString) -> String {
         let id = id.to_string();
         match self.0.get(&id) {
@@ -33,12 +33,12 @@ impl DisplayNames {
         }
     }
 
-    /// The name of one who may be nobody.
+    /// The name, or a dash if there is no id.
     pub(crate) fn or_dash(&self, id: Option<impl ToString>) -> String {
         id.map_or_else(|| "–".to_owned(), |id| self.get(id))
     }
 
-    /// The name with the id behind it, for a page that has room for both.
+    /// The name followed by the id, for detail views.
     pub(crate) fn with_id(&self, id: impl ToString) -> String {
         let id = id.to_string();
         match self.0.get(&id) {

@@ -1,4 +1,4 @@
-//! Why a port cannot be listened on, and who has it.
+//! Explains why an address can't be bound, and which program uses it.
 
 use std::{fs, io, net::SocketAddr, time::Duration};
 
@@ -7,41 +7,42 @@ use attache_protocol::Code;
 
 use crate::CommandFailure;
 
-/// The failure for an address that cannot be bound, with what to do about it. `option` is the one that named it.
+/// The failure for an address that can't be bound, with a hint. `option` is the option that set the address.
 pub(crate) async fn explain(option: &str, address: SocketAddr, error: &io::Error) -> CommandFailure {
     match error.kind() {
         io::ErrorKind::AddrInUse => {}
         io::ErrorKind::PermissionDenied => {
-            return CommandFailure::failed(format!("this user may not listen on {address}"))
-                .hint(format!("Ports below 1024 belong to root; take a higher one, like {option} 127.0.0.1:7800."));
+            return CommandFailure::failed(format!("no permission to listen on {address}"))
+                .hint(format!("Ports below 1024 require root. Use a higher port, such as {option} 127.0.0.1:7800."));
         }
         io::ErrorKind::AddrNotAvailable => {
-            return CommandFailure::usage(format!("{address} is not an address of this machine"))
+            return CommandFailure::usage(format!("{address} isn't an address of this machine"))
                 .hint(format!("Use {option} 127.0.0.1:7800."));
         }
-        _ => return CommandFailure::failed(format!("cannot listen on {address}: {error}")),
+        _ => return CommandFailure::failed(format!("can't listen on {address}: {error}")),
     }
     let owner = owner(address.port()).map(|owner| format!(" ({owner})")).unwrap_or_default();
-    let other = format!("or take a free port: {option} {}", SocketAddr::new(address.ip(), 0));
+    let other = format!("or use a free port: {option} {}", SocketAddr::new(address.ip(), 0));
     if let Some(scheme) = hub_at(address).await {
-        return CommandFailure::failed(format!("an Attaché hub already runs at {scheme}://{address}{owner}"))
+        return CommandFailure::failed(format!("an Attaché hub is already running at {scheme}://{address}{owner}"))
             .hint(format!("Use it (`attache agents`), stop it, {other}"));
     }
-    CommandFailure::failed(format!("another program{owner} listens on {address}")).hint(format!("Stop it, {other}"))
+    CommandFailure::failed(format!("another program{owner} is already listening on {address}"))
+        .hint(format!("Stop it, {other}"))
 }
 
-/// What the hub at an address speaks, if it is one.
+/// The URL scheme of the hub at an address, if it is a hub.
 async fn hub_at(address: SocketAddr) -> Option<&'static str> {
     let hub = HubClient::new(HubOptions::new(format!("http://{address}"), HubCredential::None)).ok()?;
     match tokio::time::timeout(Duration::from_secs(4), hub.health()).await.ok()? {
         Ok(_) => Some("http"),
-        // Only a hub says why it does not answer plain HTTP.
+        // Only a hub explains why it rejects plain HTTP.
         Err(Error::Refused(refusal)) if refusal.code == Code::InvalidRequest => Some("https"),
         Err(_) => None,
     }
 }
 
-/// The program that listens on a port, as far as this user may know.
+/// The program that listens on a port, if this user can see it.
 fn owner(port: u16) -> Option<String> {
     let mut sockets = Vec::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
@@ -50,7 +51,7 @@ fn owner(port: u16) -> Option<String> {
         sockets.extend(inodes.map(|inode| format!("socket:[{inode}]")));
     }
     for process in fs::read_dir("/proc").ok()?.flatten() {
-        // Besides processes, `/proc` holds names like `self`.
+        // `/proc` also contains entries such as `self` that aren't processes.
         let Some(id) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
         let Ok(files) = fs::read_dir(process.path().join("fd")) else { continue };
         let has_it = files
@@ -65,7 +66,7 @@ fn owner(port: u16) -> Option<String> {
     None
 }
 
-/// The inode of a line of `/proc/net/tcp` whose socket listens on the port.
+/// The inode in a line of `/proc/net/tcp`, if its socket listens on the port.
 fn listening_inode(line: &str, port: u16) -> Option<&str> {
     const LISTEN: &str = "0A";
     let mut fields = line.split_whitespace();
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_program_that_has_a_port_is_named() {
+    async fn the_program_that_uses_the_port_is_named() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let owner = owner(address.port()).unwrap();

@@ -1,4 +1,4 @@
-//! This process among others: its threads, its signals, its parent, and the file that says it is ready.
+//! Process-level plumbing: threads, signals, the parent process and the ready file.
 
 use std::{io, path::Path, time::Duration};
 
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{CommandFailure, commands::ProcessKind, home};
 
-/// The threads for a command: many for a server, one for a client.
+/// The async runtime of a command: multi-threaded for a server, single-threaded for a client.
 pub(crate) fn executor(weight: ProcessKind) -> io::Result<Runtime> {
     if matches!(weight, ProcessKind::Server | ProcessKind::Bench) {
         allow_files();
@@ -26,26 +26,26 @@ pub(crate) fn executor(weight: ProcessKind) -> io::Result<Runtime> {
     }
 }
 
-/// Every connection is a file, and the usual limit of a shell is far below what a hub serves.
+/// Raises the limit of open files: every connection is one, and the usual shell limit is far below a hub's needs.
 fn allow_files() {
     let limit = getrlimit(Resource::Nofile);
-    // Without it the hub works all the same, with fewer connections.
+    // If this fails, the hub still works, with fewer connections.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// The two steps in which a process is asked to end.
+/// The two stages of a shutdown.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ShutdownSignals {
-    /// The first signal: finish what runs, take nothing new.
+    /// The first signal: finish running work, accept nothing new.
     pub(crate) finish: CancellationToken,
-    /// The second signal: end at once.
+    /// The second signal: stop immediately.
     pub(crate) abort: CancellationToken,
 }
 
 // === impl ShutdownSignals ===
 
 impl ShutdownSignals {
-    /// Listens to SIGINT and SIGTERM from now on. The task lives as long as the process.
+    /// Starts listening for SIGINT and SIGTERM. The task lives as long as the process.
     pub(crate) fn of_signals() -> Result<Self, CommandFailure> {
         let ending = Self::default();
         let mut signals = TerminationSignals::new()?;
@@ -60,7 +60,7 @@ impl ShutdownSignals {
     }
 }
 
-/// SIGINT and SIGTERM, as one.
+/// SIGINT and SIGTERM combined.
 #[derive(Debug)]
 pub(crate) struct TerminationSignals {
     interrupt: Signal,
@@ -72,11 +72,11 @@ pub(crate) struct TerminationSignals {
 impl TerminationSignals {
     pub(crate) fn new() -> Result<Self, CommandFailure> {
         let listen =
-            |kind| signal(kind).map_err(|error| CommandFailure::failed(format!("cannot listen to signals: {error}")));
+            |kind| signal(kind).map_err(|error| CommandFailure::failed(format!("can't listen for signals: {error}")));
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 
-    /// SIGTERM alone: for a process that leaves Ctrl-C to its parent.
+    /// SIGTERM only, for a process that leaves Ctrl-C to its parent.
     pub(crate) async fn terminated(&mut self) {
         self.terminate.recv().await;
     }
@@ -89,20 +89,20 @@ impl TerminationSignals {
     }
 }
 
-/// Resolves when the other end of our standard input is gone, which is when the parent has ended, however it ended.
+/// Resolves when standard input is closed, which happens when the parent process exits for any reason.
 pub(crate) async fn parent_gone() {
     let mut input = tokio::io::stdin();
     let mut sink = [0; 256];
     loop {
         match input.read(&mut sink).await {
             Ok(0) | Err(_) => return,
-            // A parent that writes to us is alive.
+            // A parent that writes is alive.
             Ok(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
 }
 
-/// Tells scripts that a server listens, and where.
+/// Writes the ready file, which tells scripts that the server is listening and where.
 pub(crate) fn write_ready<T: Serialize>(file: Option<&Path>, ready: &T) -> Result<(), CommandFailure> {
     let Some(file) = file else { return Ok(()) };
     let mut text = serde_json::to_vec(ready).expect("our own types serialise to JSON");

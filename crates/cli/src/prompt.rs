@@ -1,10 +1,10 @@
-//! Asking the person at the terminal a question with a short answer.
+//! Asks the person at the terminal for confirmation.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
 use crate::{CommandContext, CommandFailure};
 
-/// Yes or no; `None` when there is nobody to ask.
+/// Asks a yes/no question. `None` if there is no terminal.
 pub(crate) fn confirm(context: &CommandContext, question: &str) -> Result<Option<bool>, CommandFailure> {
     if !is_attended(context) {
         return Ok(None);
@@ -15,7 +15,7 @@ pub(crate) fn confirm(context: &CommandContext, question: &str) -> Result<Option
     Ok(Some(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")))
 }
 
-/// Whether a person sits at both ends of a conversation with this command.
+/// Whether a person can both read and answer questions of this command.
 pub(crate) fn is_attended(context: &CommandContext) -> bool {
     io::stdin().is_terminal() && context.output.talk_terminal && !context.output.is_json()
 }

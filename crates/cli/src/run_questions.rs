@@ -1,4 +1,5 @@
-//! What a run that is followed waits for: the words for it, the command that lets it go on, and what a person types.
+//! Open questions of a followed run: how they are shown, the commands that answer them, and answers typed at the
+//! terminal.
 
 use std::collections::VecDeque;
 
@@ -20,49 +21,49 @@ use crate::{
     tool_input::{self, ToolInput},
 };
 
-/// The questions of one run.
+/// The open questions of one run.
 #[derive(Debug)]
 pub(crate) struct RunQuestions {
-    /// What is added to the commands that are suggested.
+    /// Options to add to suggested commands.
     pub(crate) suffix: String,
-    /// A person sits at the terminal.
+    /// A person at the terminal can type answers.
     pub(crate) may_type: bool,
-    /// What the permission request that was asked last is about.
+    /// Tool and summary of the latest permission request.
     asked: Option<(String, String)>,
-    /// What waits for an answer, the oldest first. A line that is typed answers the first of them.
+    /// Unanswered questions, oldest first. A typed line answers the first one.
     open: VecDeque<TerminalQuestion>,
-    /// The first of them is on the screen.
+    /// The first question is on the screen.
     shown: bool,
     lines: Option<Lines<BufReader<Stdin>>>,
-    /// Of those who decided.
+    /// Display names of people who decided.
     names: DisplayNames,
 }
 
-/// Something that a person at the terminal can answer.
+/// A question that a person at the terminal can answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TerminalQuestion {
     Input { id: Option<WorkerRequestId>, prompt: String },
     Approval(PermissionId),
 }
 
-/// What a person typed about an approval.
+/// A person's typed answer to an approval request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TypedDecision {
     Decided(DecisionRequest),
-    /// It is no answer.
+    /// Not a valid answer.
     Unclear,
 }
 
-/// What to tell a person.
+/// A message for the terminal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TerminalMessage {
     pub(crate) style: TextStyle,
     pub(crate) text: String,
-    /// What the run does from now on.
+    /// New text of the status line.
     pub(crate) line: Option<&'static str>,
 }
 
-/// The members that we read; everything else is ignored.
+/// The members of event data that are used; the rest is ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct QuestionEventData {
@@ -97,7 +98,7 @@ impl RunQuestions {
         }
     }
 
-    /// Asks the hub what whoever decided is called.
+    /// Looks up the display name of the person who decided.
     pub(crate) async fn load_names(&mut self, hub: &HubClient, event: &Event) {
         if event.kind == EventKind::PermissionDecided {
             let by = event.data.parse::<QuestionEventData>().unwrap_or_default().by;
@@ -105,7 +106,7 @@ impl RunQuestions {
         }
     }
 
-    /// Words for an event, if it is about waiting.
+    /// Returns a message if the event is about a question or its answer.
     pub(crate) fn take(&mut self, run: RunId, event: &Event) -> Option<TerminalMessage> {
         let data = || event.data.parse::<QuestionEventData>().unwrap_or_default();
         let said = |style, text, line| Some(TerminalMessage { style, text, line });
@@ -126,29 +127,27 @@ impl RunQuestions {
                 }
                 let (tool, brief) = self.asked.take().unwrap_or_default();
                 let mut text =
-                    format!("waits for approval of {}: {}", clean::exact_line(&tool), clean::exact_line(&brief));
+                    format!("waiting for approval of {}: {}", clean::exact_line(&tool), clean::exact_line(&brief));
                 match permission_request_id {
                     Some(id) if self.may_type => self.ask(TerminalQuestion::Approval(id)),
                     Some(id) => text = format!("{text}\n{}", self.commands(id)),
                     None => {}
                 }
-                said(TextStyle::Busy, text, Some("waits for approval"))
+                said(TextStyle::Busy, text, Some("waiting for approval"))
             }
             Some(EventKind::PermissionDecided) => {
                 let QuestionEventData { permission_request_id, state, source, by, comment, .. } = data();
                 self.remove_answered(
                     |question| matches!(question, TerminalQuestion::Approval(id) if Some(*id) == permission_request_id),
                 );
-                let by = by.map_or_else(|| "somebody".to_owned(), |by| self.names.get(by));
+                let by = by.map_or_else(|| "someone".to_owned(), |by| self.names.get(by));
                 let comment = comment.map(|comment| format!(": {}", clean::exact_line(&comment))).unwrap_or_default();
                 match (state?, source) {
-                    // A standing grant answered; nobody waited.
+                    // A standing grant answered immediately.
                     (_, Some(DecisionSource::Policy)) => None,
                     (PermissionState::Approved, _) => said(TextStyle::Dim, format!("approved by {by}{comment}"), None),
                     (PermissionState::Denied, _) => said(TextStyle::Bad, format!("denied by {by}{comment}"), None),
-                    (PermissionState::Expired, _) => {
-                        said(TextStyle::Bad, "nobody answered in time: denied".to_owned(), None)
-                    }
+                    (PermissionState::Expired, _) => said(TextStyle::Bad, "denied: no answer in time".to_owned(), None),
                     (PermissionState::Pending | PermissionState::Cancelled, _) => None,
                 }
             }
@@ -157,22 +156,22 @@ impl RunQuestions {
                 let prompt = prompt.unwrap_or_default();
                 if self.may_type {
                     self.ask(TerminalQuestion::Input { id: input_request_id, prompt });
-                    return said(TextStyle::Dim, String::new(), Some("waits for input"));
+                    return said(TextStyle::Dim, String::new(), Some("waiting for input"));
                 }
                 let how = format!("  answer it: attache runs input {run} \"…\"{}", self.suffix);
                 said(
                     TextStyle::Busy,
                     format!("asks for input: {}\n{how}", clean::exact(&prompt)),
-                    Some("waits for input"),
+                    Some("waiting for input"),
                 )
             }
             Some(EventKind::TaskAuthorizationRequired) => {
                 let (prompt, suffix) = (data().prompt, &self.suffix);
                 let text = format!(
-                    "{}\n  tell it something meanwhile: attache runs input {run} \"…\"{suffix}",
+                    "{}\n  to send it a message: attache runs input {run} \"…\"{suffix}",
                     clean::exact(&prompt.unwrap_or_default())
                 );
-                said(TextStyle::Busy, text, Some("waits to be authorized"))
+                said(TextStyle::Busy, text, Some("waiting for authorization"))
             }
             Some(EventKind::TaskInputReceived) => {
                 let answered = data().input_request_id;
@@ -193,7 +192,7 @@ impl RunQuestions {
         }
     }
 
-    /// How to decide elsewhere.
+    /// The commands that decide an approval request.
     fn commands(&self, id: PermissionId) -> String {
         let suffix = &self.suffix;
         format!(
@@ -207,7 +206,7 @@ impl RunQuestions {
         }
     }
 
-    /// Somebody answered, here or elsewhere.
+    /// Removes a question that was answered, here or elsewhere.
     fn remove_answered(&mut self, is_it: impl Fn(&TerminalQuestion) -> bool) {
         if self.open.front().is_some_and(&is_it) {
             self.shown = false;
@@ -215,7 +214,7 @@ impl RunQuestions {
         self.open.retain(|question| !is_it(question));
     }
 
-    /// The question that has to be put on the screen now: one at a time, so that an answer has one meaning.
+    /// The question to show now. One at a time, so that an answer is unambiguous.
     pub(crate) fn next_question(&mut self) -> Option<TerminalQuestion> {
         if self.shown || !self.may_type {
             return None;
@@ -225,13 +224,13 @@ impl RunQuestions {
         Some(question)
     }
 
-    /// What was typed before the question was on the screen cannot be its answer.
+    /// Discards input typed before the question was on the screen.
     pub(crate) fn forget_typed() {
         let _ = rustix::termios::tcflush(rustix::stdio::stdin(), rustix::termios::QueueSelector::IFlush);
     }
 
-    /// The next line that a person types while a question is on the screen; never otherwise. `None` when there will be no
-    /// more.
+    /// The next line typed while a question is on the screen. Pending while there is no question; `None` at the end of
+    /// input.
     pub(crate) async fn next_answer(&mut self) -> Option<(TerminalQuestion, String)> {
         if !self.may_type || !self.shown {
             return std::future::pending().await;
@@ -245,12 +244,12 @@ impl RunQuestions {
         }
     }
 
-    /// The answer was given; the next question may come.
+    /// Marks the question as answered, so that the next one can be shown.
     pub(crate) fn answered(&mut self, question: &TerminalQuestion) {
         self.remove_answered(|open| open == question);
     }
 
-    /// Nobody types any more: how the questions can be answered all the same.
+    /// After the end of input: the commands that answer the open questions.
     pub(crate) fn suggest_commands(&mut self, run: RunId) -> Vec<String> {
         self.may_type = false;
         let open = std::mem::take(&mut self.open);
@@ -262,7 +261,7 @@ impl RunQuestions {
     }
 }
 
-/// Exactly what is asked for, and how to answer here.
+/// The full approval request and how to answer it here.
 pub(crate) fn approval_text(request: &PermissionRequest) -> String {
     let mut lines =
         vec![format!("  {} wants to use {}", clean::line(&request.agent_name), clean::exact_line(&request.tool))];
@@ -272,7 +271,7 @@ pub(crate) fn approval_text(request: &PermissionRequest) -> String {
         lines.extend(indented(&text));
     }
     if let Some(diff) = &request.diff {
-        lines.push("  what would change:".to_owned());
+        lines.push("  proposed changes:".to_owned());
         lines.extend(indented(diff));
     }
     if let Some(cwd) = &request.cwd {
@@ -284,8 +283,8 @@ pub(crate) fn approval_text(request: &PermissionRequest) -> String {
     if !request.undisclosed.is_empty() {
         lines.push(format!("  not disclosed: {}", clean::exact_line(&request.undisclosed.join(", "))));
     }
-    let wider = if request.undisclosed.is_empty() { ", r to allow it for this run" } else { "" };
-    lines.push(format!("  Type a to allow it once{wider}, d to deny it (d REASON tells the agent why):"));
+    let wider = if request.undisclosed.is_empty() { ", r to allow for this run" } else { "" };
+    lines.push(format!("  Type a to allow once{wider}, d to deny (d REASON tells the agent why):"));
     lines.join("\n")
 }
 
@@ -317,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_clear_word_decides() {
+    fn only_a_clear_answer_decides() {
         let read = |line: &str| match TypedDecision::read(line) {
             TypedDecision::Decided(decision) => Some((decision.approved, decision.scope, decision.comment)),
             TypedDecision::Unclear => None,

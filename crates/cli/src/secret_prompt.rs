@@ -1,4 +1,4 @@
-//! A secret that a person types: unseen on a terminal, one line of standard input otherwise.
+//! Reads a secret: without echo on a terminal, otherwise one line of standard input.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
@@ -7,7 +7,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 
 use crate::CommandFailure;
 
-/// Shows what is typed again when it goes out of scope.
+/// Turns echo back on when dropped.
 struct EchoOff(Termios);
 
 pub(crate) fn ask(question: &str) -> Result<Secret<String>, CommandFailure> {
@@ -29,11 +29,10 @@ pub(crate) fn ask(question: &str) -> Result<Secret<String>, CommandFailure> {
             Ok(Secret::new(line.trim_end_matches(['\r', '\n']).to_owned()))
         }
         Ok(_) => {
-            Err(CommandFailure::usage("a password is missing")
-                .hint("Type it, or send it as one line of standard input."))
+            Err(CommandFailure::usage("missing password").hint("Type it, or pass it as one line on standard input."))
         }
         Err(error) => {
-            Err(CommandFailure::usage(format!("cannot read the password: {error}")).hint("It must be text in UTF-8."))
+            Err(CommandFailure::usage(format!("can't read the password: {error}")).hint("It must be UTF-8 text."))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why everything stands still: a hub that can store nothing lets no run go on, and its streams stay silent.
+//! Reports when a hub can't write to its storage: runs stall and event streams stay silent.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use attache_protocol::wire::system::Storage;
 
 use crate::{CommandContext, output::TextStyle};
 
-/// How often a hub is asked while somebody waits for it.
+/// Interval between checks of the hub's storage.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Says it when the hub can store nothing, and when it can again. Never ends.
+/// Prints a message when the hub's storage stops working and when it works again. Never returns.
 pub(crate) async fn watch(context: &CommandContext, hub: &HubClient) {
     let mut before = None;
     loop {
@@ -22,11 +22,11 @@ pub(crate) async fn watch(context: &CommandContext, hub: &HubClient) {
                 context.output.say_styled(
                     TextStyle::Bad,
                     format_args!(
-                        "The hub can store nothing now: {problem}. The run goes on by itself when that is over."
+                        "The hub can't write to its storage: {problem}. The run resumes automatically once that is fixed."
                     ),
                 );
             }
-            (Some(_), None) => context.output.say_styled(TextStyle::Good, "The hub can store again."),
+            (Some(_), None) => context.output.say_styled(TextStyle::Good, "The hub's storage works again."),
             _ => {}
         }
         before = problem;

@@ -1,24 +1,24 @@
-//! The pieces of an answer as they came, kept within a limit and compared with the whole at the end.
+//! The streamed chunks of an answer, kept up to a limit and compared with the final result.
 
 use std::mem;
 
-/// The beginning of what was streamed, and how much there was.
+/// The start of the streamed text and its total length.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamedAnswer {
     kept: String,
-    /// How it ends, once not everything is kept.
+    /// The end of the text, once the middle is dropped.
     last: String,
     total: usize,
 }
 
-/// Far more than the text of a result.
+/// Much larger than the text of a result.
 const MAX_STREAMED: usize = 4 << 20;
 
 // === impl StreamedAnswer ===
 
 impl StreamedAnswer {
     pub(crate) fn push(&mut self, piece: &str) {
-        // Once something was left out, nothing later may follow in its place.
+        // After the first dropped chunk, append nothing more: the kept text must have no gaps.
         if self.total == self.kept.len() {
             self.kept.push_str(&piece[..piece.floor_char_boundary(MAX_STREAMED - self.kept.len())]);
         }
@@ -36,12 +36,12 @@ impl StreamedAnswer {
         }
     }
 
-    /// Forgets what a device wrote that does not go on.
+    /// Discards the text of a device that lost the run.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// What was kept, and how many bytes there were.
+    /// The kept text and the total number of bytes.
     pub(crate) fn take(&mut self) -> (String, usize) {
         let Self { kept, total, .. } = mem::take(self);
         (kept, total)
@@ -51,18 +51,18 @@ impl StreamedAnswer {
         self.total == 0
     }
 
-    /// Whether the whole text came, after whatever was said before it. White space at its ends is nothing that anybody sees.
+    /// Whether the stream ends with the complete text, ignoring leading and trailing whitespace.
     pub(crate) fn contains_answer(&self, text: &str) -> bool {
         let text = text.trim();
         self.end().trim_end().ends_with(text) && (text.len() <= self.end().len())
     }
 
-    /// Whether the pieces are how the text ends: all that can be known when its beginning was not asked for.
+    /// Whether the text ends with the stream. This is all that can be checked if following started in the middle.
     pub(crate) fn ends(&self, text: &str) -> bool {
         self.total == self.kept.len() && text.trim_end().ends_with(self.kept.trim_end())
     }
 
-    /// The last of what came, at least as much as a result holds.
+    /// The end of the stream, at least as long as a result can be.
     fn end(&self) -> &str {
         if self.last.is_empty() { &self.kept } else { &self.last }
     }
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_is_found() {
+    fn a_gap_is_detected() {
         assert!(streamed(&["one\n", "two\n"]).contains_answer("one\ntwo\n"));
         assert!(!streamed(&["one\n", "three\n"]).contains_answer("one\ntwo\nthree\n"));
         assert!(!streamed(&["one\n"]).contains_answer("one\ntwo\n"));
@@ -87,14 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn the_result_is_what_was_said_last() {
+    fn the_result_is_the_last_message() {
         assert!(streamed(&["I'll look.\n\n", "Two files", " differ."]).contains_answer("Two files differ."));
         assert!(!streamed(&["I'll look.\n\n", "Two files"]).contains_answer("Two files differ."));
         assert!(!streamed(&["Two files differ.", "And more."]).contains_answer("Two files differ."));
     }
 
     #[test]
-    fn white_space_at_the_ends_makes_no_difference() {
+    fn leading_and_trailing_whitespace_is_ignored() {
         assert!(streamed(&["one\n", "two\n", "\n"]).contains_answer("one\ntwo"));
         assert!(streamed(&["one"]).contains_answer("\none \n"));
         assert!(streamed(&["two\n"]).ends("one\ntwo"));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_was_followed_from_its_middle_is_judged_by_its_end() {
+    fn an_answer_followed_from_the_middle_is_compared_by_its_end() {
         assert!(streamed(&["two\n"]).ends("one\ntwo\n"));
         assert!(streamed(&[]).ends("one\n"));
         assert!(!streamed(&["one\n"]).ends("one\ntwo\n"));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_has_a_limit_and_no_holes() {
+    fn the_kept_text_is_limited_and_has_no_gaps() {
         let long = "é".repeat(MAX_STREAMED);
         let mut gathered = streamed(&["x", &long, "y", &"é".repeat(MAX_STREAMED / 8), "end"]);
         assert!(gathered.contains_answer(&format!("{}end", "é".repeat(MAX_STREAMED / 8))));

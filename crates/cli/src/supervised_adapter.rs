@@ -1,4 +1,4 @@
-//! The adapter that a runtime starts by itself: our own binary, told by the profile what to drive.
+//! The adapter that a runtime starts and supervises: this binary, configured from the profile.
 
 use std::{
     ffi::OsString,
@@ -13,15 +13,15 @@ use crate::{
     hosts::{self, CUSTOM},
 };
 
-/// The kinds of agents that are no hosts of the table.
+/// Executor types that aren't in the preset table.
 pub(crate) const SHELL: &str = "shell";
 pub(crate) const COMMAND: &str = "command";
 
-/// What the adapter itself reads of the environment. Tasks see less, hosts see what their row names.
+/// Environment variables that the adapter itself reads. Tasks see fewer; hosts see those that their preset names.
 const OURS: [&str; 5] = ["A2A_HOME", "AWCP_HOME", "NO_COLOR", "RUST_BACKTRACE", "RUST_LOG"];
 
-/// The adapter of a profile: the one it names, or a child of ours that takes so many tasks at a time. `cwd` is where its tasks
-/// work unless the profile says.
+/// The adapter of a profile: the one it names, or a supervised child with a limit of concurrent tasks. `cwd` is the
+/// working folder of tasks unless the profile sets one.
 pub(crate) fn source(
     context: &CommandContext,
     profile: &Profile,
@@ -39,7 +39,7 @@ pub(crate) fn source(
         match (executor.kind.as_deref(), executor.reference.as_deref()) {
             (None | Some(SHELL), _) => (SHELL, Vec::new(), Vec::new()),
             (Some(COMMAND), Some(reference)) => (COMMAND, Vec::new(), hosts::split_command(reference)),
-            // The runtime says what is missing.
+            // The runtime reports what is missing.
             (Some(COMMAND), None) => return Ok(AdapterSource::Profile),
             (Some(CUSTOM), _) => {
                 let host = host()?;
@@ -53,12 +53,12 @@ pub(crate) fn source(
             }
         };
     let program_file = std::env::current_exe().map_err(|error| {
-        CommandFailure::failed(format!("cannot find the program that is running: {error}"))
-            .hint("Start it by its full path.")
+        CommandFailure::failed(format!("can't determine the path of this program: {error}"))
+            .hint("Start it with its full path.")
     })?;
     let folder = home.adapters();
     home::private_folder(&folder).map_err(|error| CommandFailure::file("use the folder", &folder, &error))?;
-    // Of this process alone: the adapter of a runtime that was killed may still be starting.
+    // Unique to this process: the adapter of a killed runtime may still be starting.
     let ready_file = folder.join(format!("{}.{}.ready", profile.runtime_id, std::process::id()));
     let mut arguments: Vec<OsString> =
         ["adapter", kind, "--listen", "127.0.0.1:0", "--exit-with-parent"].map(Into::into).into();

@@ -1,12 +1,12 @@
-//! The headers of tar archives (POSIX ustar, with long names as pax records), as every `tar` reads them.
+//! Writes headers of tar archives (POSIX ustar, with pax records for long names).
 
-/// A header, and before it what says a name that does not fit.
+/// A header, preceded by a pax record if the name or size doesn't fit.
 type TarHeader = Vec<u8>;
 
 const BLOCK: usize = 512;
-/// The longest name that fits into a header.
+/// Maximum length of a name in a header.
 const MAX_NAME: usize = 100;
-/// What an archive ends with.
+/// The end-of-archive marker.
 pub(crate) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
 pub(crate) fn file(name: &str, mode: u32, size: u64, modified: i64) -> TarHeader {
@@ -17,14 +17,14 @@ pub(crate) fn folder(name: &str, mode: u32) -> TarHeader {
     entry(&format!("{name}/"), mode, 0, 0, b'5')
 }
 
-/// How many bytes follow a content of this size.
+/// The number of padding bytes after content of this size.
 pub(crate) const fn padding(size: u64) -> u64 {
     (BLOCK as u64 - size % BLOCK as u64) % BLOCK as u64
 }
 
 fn entry(name: &str, mode: u32, size: u64, modified: i64, kind: u8) -> TarHeader {
     let mut header = Vec::new();
-    // Sizes beyond 8 GiB and long names stand in a record of their own.
+    // Sizes beyond 8 GiB and long names go into a pax record.
     let mut records = String::new();
     if name.len() > MAX_NAME {
         records += &record("path", name);
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_what_tar_wants() {
+    fn a_header_is_valid_ustar() {
         let header = file("a/b", 0o100_600, 5, 1);
         assert_eq!(header.len(), BLOCK);
         assert_eq!(&header[..4], b"a/b\0");
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_has_a_record_that_counts_itself() {
+    fn a_long_name_gets_a_pax_record_with_its_own_length() {
         assert_eq!(record("path", "x"), "9 path=x\n");
         assert_eq!(record("path", "xx"), "11 path=xx\n");
         let name = "n".repeat(120);

@@ -1,4 +1,4 @@
-//! How `attache hub` and `attache up` are told to speak TLS.
+//! TLS options of `attache hub` and `attache up`.
 
 use std::path::PathBuf;
 
@@ -6,20 +6,20 @@ use attache_hub::{Certificate, ClientCertificates, Options};
 
 use crate::CommandFailure;
 
-/// A certificate of the owner's, or one that the hub makes for itself.
+/// The owner's certificate, or a self-signed one.
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsArgs {
-    /// The certificate chain (PEM), the hub's own first; a file that changes is taken up without a restart
+    /// Certificate chain (PEM), starting with the hub's certificate; reloaded when the file changes
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Its private key (PEM, without a password)
+    /// Private key of the certificate (PEM, without a password)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Make a certificate once, keep it in the data folder, and print the pin that clients need
+    /// Create a self-signed certificate, keep it in the data folder, and print the pin that clients need
     #[arg(long, conflicts_with = "tls_cert")]
     tls_self_signed: bool,
-    /// Ask clients for a certificate: one that a key was made for (`attache keys add --certificate`) is a credential
+    /// Request client certificates; a certificate added with `attache keys add --certificate` works as a credential
     #[arg(long)]
     tls_client_certs: bool,
 }
@@ -35,15 +35,15 @@ impl TlsArgs {
         if self.tls_client_certs { ClientCertificates::Asked } else { ClientCertificates::Ignored }
     }
 
-    /// The certificate that was asked for, for every name that people may call this hub by.
+    /// The configured certificate, valid for every name of this hub.
     pub(crate) fn certificate(self, options: &Options) -> Result<Option<Certificate>, CommandFailure> {
         if self.is_set() && options.public_url.as_deref().is_some_and(|url| url.starts_with("http://")) {
-            return Err(CommandFailure::usage("--public-url begins with http://, and the hub speaks TLS")
-                .hint("Write it with https://, or leave TLS to what stands in front of the hub."));
+            return Err(CommandFailure::usage("--public-url starts with http://, but the hub uses TLS")
+                .hint("Use https://, or leave TLS to the proxy in front of the hub."));
         }
         if self.tls_client_certs && !self.is_set() {
-            return Err(CommandFailure::usage("--tls-client-certs needs TLS on the hub's own port")
-                .hint("Give it a certificate: --tls-self-signed, or --tls-cert with --tls-key."));
+            return Err(CommandFailure::usage("--tls-client-certs requires TLS on the hub's own port")
+                .hint("Add a certificate: --tls-self-signed, or --tls-cert with --tls-key."));
         }
         Ok(match (self.tls_cert, self.tls_key) {
             (Some(certificate), Some(key)) => Some(Certificate::Files { certificate, key }),
@@ -67,7 +67,7 @@ fn names(options: &Options) -> Vec<String> {
     names
 }
 
-/// The host of a URL, as a certificate names it.
+/// The host of a URL, in the form used in certificates.
 fn host(url: &str) -> Option<String> {
     let authority = url.strip_prefix("https://")?.trim_end_matches('/');
     let host = match authority.strip_prefix('[') {
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_names_everything_that_the_hub_is_called() {
+    fn a_certificate_covers_every_name_of_the_hub() {
         let mut options = Options::new("", "10.0.0.5:7800".parse().unwrap());
         options.public_url = Some("https://Hub.example:7800/".to_owned());
         let names = names(&options);

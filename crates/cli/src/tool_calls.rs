@@ -1,4 +1,4 @@
-//! The tools that a followed run uses, in a few lines: what is executed, once, and what came of it.
+//! Prints the tool calls of a followed run: each call once, with an excerpt of its output.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::{
     tool_input::ToolInput,
 };
 
-/// The calls that are on the screen already.
+/// Tool calls already printed.
 #[derive(Debug, Default)]
 pub(crate) struct ShownToolCalls {
     shown: HashSet<String>,
@@ -27,15 +27,15 @@ struct ShownToolCall {
     output: Option<String>,
 }
 
-/// So many lines of a tool's output are shown.
+/// Maximum number of output lines shown per tool call.
 const MAX_OUTPUT_LINES: usize = 5;
-/// More calls at a time than any host has open.
+/// More than any host has open at a time.
 const MAX_SHOWN: usize = 10_000;
 
 // === impl ShownToolCalls ===
 
 impl ShownToolCalls {
-    /// What to say of an event; nothing where it tells nothing new.
+    /// The text to print for an event, if it adds anything new.
     pub(crate) fn take(&mut self, data: &Json) -> Option<(TextStyle, String)> {
         let call: ShownToolCall = data.parse().ok()?;
         let failed = call.status.as_deref() == Some("failed");
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_named_once_with_its_command_and_its_output() {
+    fn a_call_is_printed_once_with_its_command_and_output() {
         let mut calls = ShownToolCalls::default();
         let mut said = |json: &str| calls.take(&Json::from_text(json).unwrap()).map(|(_, text)| text);
         let started = r#"{"id":"1","name":"Bash","status":"started","input":{"command":"ls"}}"#;

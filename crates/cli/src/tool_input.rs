@@ -1,4 +1,4 @@
-//! What an agent asks for, in words and lines for a terminal: exactly as it is, and inert.
+//! Renders the input of a tool and approval requests for a terminal: exact and with control characters made visible.
 
 use attache_protocol::{
     Json, Timestamp,
@@ -12,10 +12,10 @@ use crate::{
     output::{TextCell, TextStyle, TextTable, clean, time},
 };
 
-/// The input of a tool, read for people.
+/// The input of a tool, parsed for display.
 #[derive(Debug)]
 pub(crate) struct ToolInput {
-    /// Its members in order, if it is an object whose names are all different.
+    /// Its members in order, if it is an object without duplicate names.
     members: Option<Vec<(String, Json)>>,
     json: Json,
 }
@@ -32,7 +32,7 @@ impl ToolInput {
         Self { members: members(input), json: input.clone() }
     }
 
-    /// One line that says what it is about.
+    /// A one-line summary.
     pub(crate) fn summary(&self) -> String {
         let named = COMMANDS.iter().chain(&PATHS).find_map(|name| self.text(name));
         let text = named.or_else(|| self.json.parse().ok()).unwrap_or_else(|| self.json.get().to_owned());
@@ -41,7 +41,7 @@ impl ToolInput {
         if short.len() < text.trim().len() { format!("{short}…") } else { short }
     }
 
-    /// The input in parts with a name each. Together they are the whole of it.
+    /// The input in named sections. Together they show the complete input.
     pub(crate) fn sections(&self) -> Vec<(&str, String)> {
         let Some(members) = &self.members else {
             let text = self.json.parse::<String>().unwrap_or_else(|_| pretty(self.json.get()));
@@ -82,17 +82,17 @@ impl ToolInput {
     }
 }
 
-/// The members of an object; `None` for anything else, and when a name comes twice: then only the whole is the truth.
+/// The members of an object. `None` for other values and for duplicate names, which only the raw input shows correctly.
 fn members(input: &Json) -> Option<Vec<(String, Json)>> {
     input.parse().ok().filter(Members::are_distinct).map(|Members(members)| members)
 }
 
-/// One line that says what a request is about, from its input or from what is known instead.
+/// A one-line summary of a request, from its input or from what the agent disclosed instead.
 pub(crate) fn request_summary(request: &PermissionRequest) -> String {
     request.without_input().unwrap_or_else(|| ToolInput::new(&request.input).summary())
 }
 
-/// The input of a request in parts with a name each; none where the agent does not disclose it.
+/// The input of a request in named sections; empty if the agent doesn't disclose it.
 pub(crate) fn sections(request: &PermissionRequest) -> Vec<(String, String)> {
     if request.without_input().is_some() {
         return Vec::new();
@@ -101,7 +101,7 @@ pub(crate) fn sections(request: &PermissionRequest) -> Vec<(String, String)> {
     asked.sections().into_iter().map(|(name, text)| (name.to_owned(), text)).collect()
 }
 
-/// Everything about a request but its input.
+/// The details of a request except its input.
 pub(crate) fn facts(request: &PermissionRequest, names: &DisplayNames, now: Timestamp) -> TextTable {
     let mut table = TextTable::new(&["", ""]);
     let mut row = |name: &str, value: TextCell| table.row([TextCell::dim(name), value]);
@@ -109,7 +109,7 @@ pub(crate) fn facts(request: &PermissionRequest, names: &DisplayNames, now: Time
     row("request", TextCell::strong(request.permission_request_id.to_string()));
     row("state", crate::commands::permission_state(request.state));
     match request.state {
-        PermissionState::Pending => row("without an answer", TextCell::plain(unanswered_outcome(request, now))),
+        PermissionState::Pending => row("if unanswered", TextCell::plain(unanswered_outcome(request, now))),
         _ => row("decided", TextCell::plain(verdict(request, names, now))),
     }
     if let Some(comment) = &request.comment {
@@ -123,7 +123,7 @@ pub(crate) fn facts(request: &PermissionRequest, names: &DisplayNames, now: Time
         TextCell::plain(request.channel_id.map_or_else(|| "none (over HTTP)".to_owned(), |id| id.to_string())),
     );
     row("asked", TextCell::plain(time::relative(request.requested_at, now)));
-    row("risk", exact(request.risk.as_deref().unwrap_or("not said")));
+    row("risk", exact(request.risk.as_deref().unwrap_or("not stated")));
     if let Some(reason) = &request.reason {
         row("reason", exact(reason));
     }
@@ -141,7 +141,7 @@ pub(crate) fn facts(request: &PermissionRequest, names: &DisplayNames, now: Time
     table
 }
 
-/// How a line of a unified diff is painted.
+/// The style of a line in a unified diff.
 pub(crate) fn diff_style(line: &str) -> TextStyle {
     match line.as_bytes().first() {
         Some(b'+') => TextStyle::Good,
@@ -151,20 +151,20 @@ pub(crate) fn diff_style(line: &str) -> TextStyle {
     }
 }
 
-/// What happens without an answer.
+/// What happens if the request isn't answered.
 fn unanswered_outcome(request: &PermissionRequest, now: Timestamp) -> String {
     let at = request.expires_at.map(|at| time::relative(at, now));
     match (request.on_timeout, at) {
-        (OnTimeout::DenyAndHalt, Some(at)) => format!("denied {at}, and the run fails"),
-        (OnTimeout::DenyAndContinue, Some(at)) => format!("denied {at}, and the agent goes on without it"),
-        (OnTimeout::KeepWaiting, _) | (_, None) => "it waits; there is no time limit".to_owned(),
+        (OnTimeout::DenyAndHalt, Some(at)) => format!("denied {at}; the run fails"),
+        (OnTimeout::DenyAndContinue, Some(at)) => format!("denied {at}; the agent continues without it"),
+        (OnTimeout::KeepWaiting, _) | (_, None) => "waits without a time limit".to_owned(),
     }
 }
 
-/// Who settled it, how and when.
+/// How the request was decided, by whom and when.
 pub(crate) fn verdict(request: &PermissionRequest, names: &DisplayNames, now: Timestamp) -> String {
-    let at = time::relative_or(request.decided_at, now, "at some time");
-    let by = request.decided_by.as_ref().map_or_else(|| "somebody".to_owned(), |by| names.get(by));
+    let at = time::relative_or(request.decided_at, now, "at an unknown time");
+    let by = request.decided_by.as_ref().map_or_else(|| "someone".to_owned(), |by| names.get(by));
     let place = match (&request.decided_via, &request.decided_from) {
         (Some(via), Some(from)) => format!(" over {} from {}", clean::line(via), clean::line(from)),
         (Some(via), None) => format!(" over {}", clean::line(via)),
@@ -179,8 +179,8 @@ pub(crate) fn verdict(request: &PermissionRequest, names: &DisplayNames, now: Ti
         (PermissionState::Denied, Some(DecisionSource::Policy)) => format!("denied by a standing grant ({by}) {at}"),
         (PermissionState::Approved, _) => format!("approved {reach} by {by} {at}{place}"),
         (PermissionState::Denied, _) => format!("denied {reach} by {by} {at}{place}"),
-        (PermissionState::Expired, _) => format!("nobody answered in time; it was denied {at}"),
-        (PermissionState::Cancelled, _) => format!("nobody needs it any more: the run ended or lost its device {at}"),
+        (PermissionState::Expired, _) => format!("denied {at}: no answer in time"),
+        (PermissionState::Cancelled, _) => format!("withdrawn {at}: the run ended or lost its device"),
     }
 }
 
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_is_shown_whole() {
+    fn the_complete_input_is_shown() {
         assert_eq!(
             sections(r#"{"command":"rm -rf x\ny","timeout":1.50}"#),
             [pair("command", "rm -rf x\ny"), pair("input", "{\n  \"timeout\": 1.50\n}")]
@@ -218,7 +218,7 @@ mod tests {
         );
         assert_eq!(sections(r#""ls""#), [pair("input", "ls")]);
         assert_eq!(sections("{}"), [pair("input", "{}")]);
-        // A name that comes twice hides nothing.
+        // A duplicate name hides nothing.
         assert_eq!(
             sections(r#"{"command":"ls","command":"rm"}"#),
             [pair("input", "{\n  \"command\": \"ls\",\n  \"command\": \"rm\"\n}")]
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_brief_is_one_line() {
+    fn a_summary_is_one_line() {
         let brief = |json: &str| ToolInput::new(&Json::from_text(json).unwrap()).summary();
         assert_eq!(brief(r#"{"x":1,"command":"first\nsecond"}"#), "first…");
         assert_eq!(brief(r#"{"path":"a/b"}"#), "a/b");

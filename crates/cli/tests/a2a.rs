@@ -1,4 +1,4 @@
-//! Standard A2A from outside, against the real programs: what a client sees of a hub that is killed.
+//! Standard A2A from outside, against the real programs: a client's view of a hub that is killed.
 
 use std::io::BufRead as _;
 
@@ -8,7 +8,7 @@ use crate::harness::{TestHome, http};
 
 const VERSION: (&str, &str) = ("a2a-version", "1.0");
 
-/// What a stream brought so far: the text of the answer, and the state.
+/// The content of a stream so far: the answer's text and the state.
 #[derive(Default)]
 struct StreamedTask {
     text: String,
@@ -16,7 +16,7 @@ struct StreamedTask {
 }
 
 impl StreamedTask {
-    /// By the rules of a client: the task replaces everything, an update goes on or replaces.
+    /// Follows the client rules: a task replaces everything, an update appends or replaces.
     fn hear(&mut self, update: &Value) {
         let text = |artifact: &Value| -> String {
             artifact["parts"].as_array().unwrap().iter().map(|part| part["text"].as_str().unwrap()).collect()
@@ -35,7 +35,7 @@ impl StreamedTask {
         }
     }
 
-    /// Listens until this is true or the stream breaks; says whether it is true.
+    /// Reads until the condition holds or the stream breaks; returns whether it holds.
     fn until(
         &mut self,
         lines: &mut impl Iterator<Item = std::io::Result<String>>,
@@ -51,9 +51,9 @@ impl StreamedTask {
     }
 }
 
-/// The hub is killed, not stopped, in the middle of a stream: who joins again misses nothing.
+/// The hub is killed in the middle of a stream: a client that resubscribes misses nothing.
 #[test]
-fn a_stream_goes_on_after_the_hub_was_killed() {
+fn a_stream_resumes_after_the_hub_is_killed() {
     let home = TestHome::new();
     let (hub, _runtime) = home.hub_with_builder();
     let address = hub.address().to_owned();
@@ -82,9 +82,9 @@ fn a_stream_goes_on_after_the_hub_was_killed() {
     assert_eq!(seen.text.trim(), "one\ntwo", "complete, in order, nothing twice");
 }
 
-/// What a stream says is the agent's alone: neither that it was started nor the name of the device is a message of it.
+/// A stream contains only the agent's messages, not that it was started or the device's name.
 #[test]
-fn a_stream_has_the_agents_words_and_nobody_elses() {
+fn a_stream_contains_only_the_agents_messages() {
     let home = TestHome::new();
     let (hub, _runtime) = home.hub_with_builder();
     let bearer = format!("Bearer {}", home.owner_key());
@@ -103,7 +103,7 @@ fn a_stream_has_the_agents_words_and_nobody_elses() {
     assert!(!events.contains("Started"), "nothing that the agent did not say: {events}");
 }
 
-/// A context that is new belongs to the task that it came with: when that is refused, nothing is left of it.
+/// A new context belongs to its first task: if that is refused, nothing is left of it.
 #[test]
 fn a_refused_message_opens_no_conversation() {
     let home = TestHome::new();
@@ -131,7 +131,7 @@ fn a_refused_message_opens_no_conversation() {
     let refused = send("second");
     assert!(refused.status >= 400, "{}", refused.text());
     assert_eq!(made(), (1, 1));
-    // The next one in the same context goes on in the conversation that was made.
+    // The next message in the same context continues the conversation.
     home.attache(&["quotas", "set", "--agent", "builder", "--calls", "9"]).succeeds();
     let message = json!({
         "messageId": "m-again", "role": "ROLE_USER", "contextId": "first", "parts": [{ "text": "once more" }],

@@ -1,4 +1,4 @@
-//! Rules, quotas, usage and the log as people use them.
+//! Rules, quotas, usage and the audit log from the command line.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::harness::{TestHome, until};
 
 #[test]
-fn rules_are_shown_set_and_questioned() {
+fn rules_are_shown_set_and_checked() {
     let home = TestHome::new();
     let file = home.path().join("permissions.yaml");
     fs::write(&file, "default: own\n").unwrap();
@@ -22,28 +22,28 @@ fn rules_are_shown_set_and_questioned() {
     let draft = home.path().join("draft.yaml");
     fs::write(&draft, "agents:\n  laptop:\n    cannot_access:\n      - agents/vault\n").unwrap();
     let ran = home.attache(&["rules", "set", draft.to_str().unwrap()]).succeeds();
-    assert!(ran.stderr.contains("version 2"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("Version 2 of the rules is now in effect"), "{}", ran.stderr);
     assert_eq!(fs::read_to_string(&file).unwrap(), fs::read_to_string(&draft).unwrap());
-    let said = home.attache(&["rules", "check", "laptop", "agents/vault"]).succeeds().stdout;
-    assert_eq!(said, "denied: laptop → agents/vault: the rule `agents/vault`\n");
-    let said = home.attache(&["rules", "check", "laptop", "agents/knowledge", "--json"]).succeeds().json();
-    assert_eq!((&said["allowed"], &said["because"]), (&json!(true), &json!("own")));
+    let output = home.attache(&["rules", "check", "laptop", "agents/vault"]).succeeds().stdout;
+    assert_eq!(output, "denied: laptop → agents/vault: rule `agents/vault`\n");
+    let output = home.attache(&["rules", "check", "laptop", "agents/knowledge", "--json"]).succeeds().json();
+    assert_eq!((&output["allowed"], &output["because"]), (&json!(true), &json!("own")));
 
     fs::write(&draft, "agents:\n  laptop:\n    can_acces: []\n").unwrap();
     let ran = home.attache(&["rules", "set", draft.to_str().unwrap()]).exits(2);
     assert!(ran.stderr.contains("line 3, column 5"), "{}", ran.stderr);
-    // A wrong edit of the file is told, and changes nothing.
+    // An invalid edit of the file is reported and changes nothing.
     fs::write(&file, "default: everything\n").unwrap();
-    let told = until("the problem to show", || {
+    let messages = until("the problem to show", || {
         let shown = home.attache(&["rules", "--json"]).succeeds().json();
         shown["problem"].as_str().map(str::to_owned)
     });
-    assert!(told.contains("line 1, column 10"), "{told}");
+    assert!(messages.contains("line 1, column 10"), "{messages}");
     home.attache(&["rules", "check", "laptop", "agents/vault"]).succeeds();
 }
 
 #[test]
-fn a_wrong_permissions_file_refuses_the_start() {
+fn an_invalid_permissions_file_prevents_startup() {
     let home = TestHome::new();
     let file = home.path().join("permissions.yaml");
     fs::write(&file, "agents:\n  - laptop\n").unwrap();
@@ -52,7 +52,7 @@ fn a_wrong_permissions_file_refuses_the_start() {
 }
 
 #[test]
-fn quotas_are_set_and_usage_is_summed_up() {
+fn quotas_are_set_and_usage_is_summed() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -60,7 +60,7 @@ fn quotas_are_set_and_usage_is_summed_up() {
     home.attache(&["quotas", "set", "--agent", "builder"]).exits(2);
     let listed = home.attache(&["quotas", "--json"]).succeeds().json();
     assert_eq!((&listed["quotas"][0]["calls"], &listed["quotas"][0]["cost_usd"]), (&json!(1), &json!(0.5)));
-    // Limits that are not named stay; `none` lifts one.
+    // Limits that aren't passed stay unchanged; `none` removes one.
     let limits = |args: &[&str]| {
         home.attache(&[&["quotas", "set", "--agent", "builder"], args].concat()).succeeds();
         let listed = home.attache(&["quotas", "--json"]).succeeds().json();
@@ -72,7 +72,7 @@ fn quotas_are_set_and_usage_is_summed_up() {
     let run = hub.create_run("builder", "first");
     let ran = home.attache(&["ask", "builder", "second", "--no-wait"]).exits(4);
     assert!(ran.stderr.contains("the agent `builder` is used up"), "{}", ran.stderr);
-    // A call's name is understood wherever a run's is.
+    // A call id works wherever a run id does.
     let call = run.replace("run_", "a2a-");
     assert_eq!(home.attache(&["runs", "show", &call, "--json"]).succeeds().json()["task_run_id"], json!(run));
     home.attache(&["deliveries", "list", "--run", &call]).succeeds();
@@ -82,7 +82,7 @@ fn quotas_are_set_and_usage_is_summed_up() {
     let ran = home.attache(&["watch", &call]).exits(1);
     assert!(ran.stderr.contains("the run was cancelled"), "{}", ran.stderr);
     let table = home.attache(&["quotas"]).succeeds().stdout;
-    assert!(table.contains("agent builder") && table.contains("1 + 0 held of 1"), "{table}");
+    assert!(table.contains("agent builder") && table.contains("1 + 0 reserved of 1"), "{table}");
     let sums = home.attache(&["usage", "--by", "agent", "--json"]).succeeds().json();
     assert_eq!((&sums["builder"]["calls"], &sums["builder"]["failed"]), (&json!(1), &json!(1)));
     let table = home.attache(&["usage", "--days", "7"]).succeeds().stdout;
@@ -94,7 +94,7 @@ fn quotas_are_set_and_usage_is_summed_up() {
 }
 
 #[test]
-fn an_export_that_was_edited_cut_or_reordered_is_found_out() {
+fn an_edited_truncated_or_reordered_export_is_detected() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -126,17 +126,17 @@ fn an_export_that_was_edited_cut_or_reordered_is_found_out() {
             let ran = home.attache(&["audit", "verify", "--file", path]);
             let is_last = at == rows.len() - 1;
             if what == "dropped" && is_last {
-                // The end of a chain that was cut off is only missed by whoever kept its hash.
+                // Only someone who kept the hash can detect a truncated end of the chain.
                 ran.succeeds();
             } else {
-                assert!(ran.exits(1).stderr.contains("was changed"), "{kind} {what}");
+                assert!(ran.exits(1).stderr.contains("the log was modified at row "), "{kind} {what}");
             }
         }
     }
 }
 
 #[test]
-fn a_log_that_lost_its_end_or_was_made_anew_is_found_out_by_an_earlier_export() {
+fn an_earlier_export_detects_a_truncated_or_rewritten_log() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -147,16 +147,18 @@ fn a_log_that_lost_its_end_or_was_made_anew_is_found_out_by_an_earlier_export() 
     hub.add_agent("second");
     home.attache(&["audit", "verify", "--against", path]).succeeds();
 
-    // Another hub with a log of its own stands for one whose log was rebuilt: it fits itself, and nothing else.
+    // Another hub with its own log simulates a rebuilt log: consistent in itself, but different.
     let other = TestHome::new();
     let rebuilt = other.hub(&[]);
     for name in ["builder", "second", "third"] {
         rebuilt.add_agent(name);
     }
     other.attache(&["audit", "verify"]).succeeds();
-    assert!(other.attache(&["audit", "verify", "--against", path]).exits(1).stderr.contains("was changed"));
+    assert!(
+        other.attache(&["audit", "verify", "--against", path]).exits(1).stderr.contains("the log was modified at row ")
+    );
 
-    // An export that is ahead of the hub stands for a log whose newest rows are gone.
+    // An export that is ahead of the hub simulates a log whose newest rows are gone.
     hub.add_agent("third");
     let ahead = home.attache(&["audit", "export"]).succeeds().stdout;
     assert!(ahead.lines().count() > export.lines().count());

@@ -1,4 +1,4 @@
-//! `attache adapter`: its secret, its end, and its independence from a parent that dies.
+//! `attache adapter`: its secret, its shutdown, and what happens when its parent dies.
 
 use std::{fs, io::Write as _, os::unix::fs::PermissionsExt as _, process::Stdio};
 
@@ -22,7 +22,7 @@ fn task(text: &str) -> serde_json::Value {
 }
 
 #[test]
-fn the_secret_is_private_works_and_goes_with_the_adapter() {
+fn the_secret_is_private_and_removed_with_the_adapter() {
     let home = TestHome::new();
     let (adapter, url) = home.adapter(&["shell"]);
     let (path, secret) = secret_of(&home, &url);
@@ -39,7 +39,7 @@ fn the_secret_is_private_works_and_goes_with_the_adapter() {
 }
 
 #[test]
-fn a_chosen_port_keeps_its_secret_for_the_profiles_that_know_it() {
+fn a_chosen_port_keeps_its_secret() {
     let home = TestHome::new();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let listen = port.to_string();
@@ -72,14 +72,14 @@ fn a_task_sees_no_secrets_of_the_environment() {
 }
 
 #[test]
-fn it_ends_when_its_parent_is_gone() {
+fn it_exits_when_its_parent_exits() {
     let home = TestHome::new();
     let mut command = home.command(&["adapter", "shell", "--exit-with-parent", "--ready-file", "ready"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     let file = home.path().join("ready");
     until("the adapter", || file.exists().then_some(()));
-    // Ctrl-C is for the whole terminal, and a parent may say something.
+    // Ctrl-C reaches every process of the terminal, and a parent may write to standard input.
     process::signal(child.id(), "INT");
     input.write_all(b"hello\n").unwrap();
     assert!(child.try_wait().unwrap().is_none());

@@ -1,41 +1,44 @@
-//! `attache agents`: the switches of an A2A face, and agents that are elsewhere.
+//! `attache agents`: settings, A2A options and outside agents.
 
 use serde_json::json;
 
 use crate::harness::TestHome;
 
 #[test]
-fn an_agent_is_changed() {
+fn an_agent_is_updated() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     home.attache(&["agents", "add", "builder", "--a2a", "{\"hidden\":true}"]).succeeds();
     assert_eq!(hub.get("/api/v1/agent-accounts/builder")["a2a"], serde_json::json!({"hidden": true}));
     let set =
         home.attache(&["agents", "set", "builder", "--a2a", "{\"anonymous\":true}", "--name", "maker"]).succeeds();
-    assert_eq!((set.stdout.as_str(), set.stderr.as_str()), ("", "Changed maker.\n"));
+    assert_eq!((set.stdout.as_str(), set.stderr.as_str()), ("", "Updated maker.\n"));
     let account = hub.get("/api/v1/agent-accounts/maker");
     assert_eq!(account["a2a"], serde_json::json!({"anonymous": true}));
     let shown = home.attache(&["--json", "agents", "set", "maker", "--description", "Makes things"]).succeeds().json();
     assert_eq!(shown["description"], "Makes things");
 
     let nothing = home.attache(&["agents", "set", "maker"]).exits(2);
-    assert_eq!(nothing.stderr, "error: say what to change\n  → See: attache agents set --help\n");
+    assert_eq!(
+        nothing.stderr,
+        "error: nothing to change\n  → Pass at least one option; see attache agents set --help.\n"
+    );
     let typo = home.attache(&["agents", "set", "maker", "--a2a", "{\"anonymus\":true}"]).exits(2);
     assert!(
-        typo.stderr.starts_with("error: `a2a.anonymus` is not known here; there are anonymous, "),
+        typo.stderr.starts_with("error: `a2a.anonymus` is not a known member; known members: anonymous, "),
         "{}",
         typo.stderr
     );
-    for wrong in ["{", "[]", "true"] {
+    for (wrong, why) in [("{", "invalid JSON: "), ("[]", "must be a JSON object"), ("true", "must be a JSON object")] {
         let refused = home.attache(&["agents", "set", "maker", "--a2a", wrong]).exits(2);
-        assert!(refused.stderr.contains("this "), "{}", refused.stderr);
+        assert!(refused.stderr.contains(why), "{}", refused.stderr);
     }
     let nobody = home.attache(&["agents", "set", "nobody", "--name", "x"]).exits(3);
-    assert!(nobody.stderr.starts_with("error: there is no agent `nobody`\n"), "{}", nobody.stderr);
+    assert!(nobody.stderr.starts_with("error: agent `nobody` not found\n"), "{}", nobody.stderr);
 }
 
 #[test]
-fn an_agent_elsewhere_is_added_and_asked() {
+fn an_outside_agent_is_added_and_called() {
     let (here, there) = (TestHome::new(), TestHome::new());
     let hub = here.hub(&["--egress-allow", "127.0.0.1"]);
     let up = there.up(&[]);
@@ -45,21 +48,22 @@ fn an_agent_elsewhere_is_added_and_asked() {
     let account = hub.get("/api/v1/agent-accounts/travel");
     let pin = account["peer"]["card_pin"].as_str().unwrap();
     assert_eq!(added.stdout.trim_end(), account["agent_id"]);
-    assert_eq!(added.stderr, format!("Added travel, which is at {url}. Its card is trusted from now on:\n  {pin}\n"));
+    assert_eq!(added.stderr, format!("Added travel, an outside agent at {url}. Its card is now trusted:\n  {pin}\n"));
     assert_eq!(here.attache(&["ask", "travel", "echo from there"]).succeeds().stdout, "from there\n");
 
     let shown = here.attache(&["agents", "show", "travel"]).succeeds().stdout;
-    for word in [url.as_str(), pin, "given"] {
+    for word in [url.as_str(), pin] {
         assert!(shown.contains(word), "{shown}");
     }
+    assert!(shown.lines().any(|line| line.split_whitespace().eq(["key", "set"])), "{shown}");
     assert!(here.attache(&["agents"]).succeeds().stdout.contains(&url));
     let nothing = here.attache(&["agents", "trust", "travel"]).exits(1);
-    assert!(nothing.stderr.starts_with("error: No card of this agent waits to be trusted\n"), "{}", nothing.stderr);
+    assert!(nothing.stderr.starts_with("error: This agent has no card waiting to be trusted\n"), "{}", nothing.stderr);
     let key_alone = here.attache(&["agents", "add", "other", "--peer-key-file", &file]).exits(2);
     assert!(key_alone.stderr.contains("--peer <URL>"), "{}", key_alone.stderr);
     let wrong = format!("sha256:{}", "0".repeat(64));
     let refused = here.attache(&["agents", "add", "other", "--peer", &url, "--card-pin", &wrong]).exits(2);
-    assert!(refused.stderr.contains("which is sha256:"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("whose pin is sha256:"), "{}", refused.stderr);
 }
 
 #[test]
@@ -67,24 +71,27 @@ fn a_pairing_code_comes_with_an_address_that_a_device_can_reach() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
-    let said = home.attache(&["agents", "code", "builder"]).succeeds().stderr;
-    assert!(said.contains("Only this machine reaches the hub") && said.contains("--public-url"), "{said}");
+    let output = home.attache(&["agents", "code", "builder"]).succeeds().stderr;
+    assert!(output.contains("Only this machine can reach the hub") && output.contains("--public-url"), "{output}");
     hub.process.terminate();
     let hub = home.hub(&["--public-url", "https://hub.example.org"]);
-    let said = home.attache(&["agents", "code", "builder"]).succeeds().stderr;
-    assert!(said.contains("--api-base https://hub.example.org\n") && !said.contains("Only this machine"), "{said}");
+    let output = home.attache(&["agents", "code", "builder"]).succeeds().stderr;
+    assert!(
+        output.contains("--api-base https://hub.example.org\n") && !output.contains("Only this machine"),
+        "{output}"
+    );
     hub.process.terminate();
     let hub = home.hub(&["--listen", "0.0.0.0:0", "--tls-self-signed"]);
-    let said = home.attache(&["agents", "code", "builder"]).succeeds().stderr;
-    let pairs = said.lines().find(|line| line.contains("attache runtime pair")).unwrap();
-    assert!(pairs.contains(" --pin sha256:"), "{said}");
-    // A machine without a network has no address to offer, and says so.
-    assert_eq!(pairs.contains("--api-base https://127.0.0.1"), said.contains("Only this machine"), "{said}");
+    let output = home.attache(&["agents", "code", "builder"]).succeeds().stderr;
+    let pairs = output.lines().find(|line| line.contains("attache runtime pair")).unwrap();
+    assert!(pairs.contains(" --pin sha256:"), "{output}");
+    // A machine without a network has no address to offer and prints a warning.
+    assert_eq!(pairs.contains("--api-base https://127.0.0.1"), output.contains("Only this machine"), "{output}");
     drop(hub);
 }
 
 #[test]
-fn what_needed_curl_has_a_command() {
+fn skills_approvals_and_registration_have_commands() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     let args = ["agents", "add", "builder", "--skill", "review=Reviews changes", "--skill", "deploy"];
@@ -100,14 +107,14 @@ fn what_needed_curl_has_a_command() {
         ])
     );
     assert_eq!(agent["approvals"], json!({ "timeout_ms": 1_800_000, "on_timeout": "deny_and_continue" }));
-    // What is not mentioned stays.
+    // Settings that aren't passed stay unchanged.
     home.attache(&["agents", "set", "builder", "--approval-timeout", "1h"]).succeeds();
     let agent = hub.get("/api/v1/agent-accounts/builder");
     assert_eq!(agent["approvals"], json!({ "timeout_ms": 3_600_000, "on_timeout": "deny_and_continue" }));
     let file = home.path().join("crawler.key");
     let made = ["agents", "register", "crawler", "--capability", "crawl", "--to-file", file.to_str().unwrap()];
-    let said = home.attache(&made).succeeds();
-    assert!(!said.stdout.contains("ak_") && !said.stderr.contains("ak_"), "{}", said.stderr);
+    let output = home.attache(&made).succeeds();
+    assert!(!output.stdout.contains("ak_") && !output.stderr.contains("ak_"), "{}", output.stderr);
     let key = std::fs::read_to_string(&file).unwrap();
     assert!(key.starts_with("ak_"));
     home.attache(&["agents", "--key-file", file.to_str().unwrap()]).succeeds();

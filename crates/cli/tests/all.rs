@@ -1,6 +1,6 @@
-//! The command line from outside: the real binaries in processes of their own, each with a home folder of its own.
+//! The command line from outside: real binaries in separate processes, each with its own home folder.
 //!
-//! A new suite is a file beside this one and a `mod` line here; `tidy` fails when a file was forgotten.
+//! A new suite is a file in this folder and a `mod` line here; `tidy` fails if a file is forgotten.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![allow(clippy::disallowed_methods, reason = "tests build and compare JSON as values")]
 #![allow(unreachable_pub, missing_debug_implementations, reason = "nobody uses a test from outside")]

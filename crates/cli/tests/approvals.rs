@@ -1,4 +1,4 @@
-//! `attache approvals` and what a run that waits tells: requests as they are, decided once, from a terminal.
+//! `attache approvals` and the messages of a waiting run: requests shown exactly, decided once, from a terminal.
 
 use std::{
     io::Write as _,
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{TestHome, TestHub, until};
 
-/// A device that the test plays, with the run that it claimed.
+/// A device simulated by the test, with the run that it claimed.
 struct ApprovalDevice<'a> {
     hub: &'a TestHub,
     token: String,
@@ -36,7 +36,7 @@ impl<'a> ApprovalDevice<'a> {
         format!("/api/v1/task-runs/{}/{rest}", self.run)
     }
 
-    /// Asks for permission and gives the request's id.
+    /// Requests permission and returns the request's id.
     #[track_caller]
     fn ask(&self, tool: &str, input: &Value) -> String {
         let body = json!({
@@ -48,7 +48,7 @@ impl<'a> ApprovalDevice<'a> {
         reply.json()["permission_request_id"].as_str().unwrap().to_owned()
     }
 
-    /// What the device hears of its request.
+    /// What the device receives about its request.
     #[track_caller]
     fn answer(&self, request: &str) -> Value {
         let path = self.path(&format!("permission-requests/{request}"));
@@ -63,7 +63,7 @@ impl<'a> ApprovalDevice<'a> {
         reply.json()["input_request_id"].as_str().unwrap().to_owned()
     }
 
-    /// What was said to a question.
+    /// The answer to a question.
     #[track_caller]
     fn heard(&self, question: &str) -> Value {
         let path = self.path(&format!("input-requests/{question}"));
@@ -78,7 +78,7 @@ impl<'a> ApprovalDevice<'a> {
 }
 
 #[test]
-fn what_would_change_is_shown_and_what_is_not_told_is_said() {
+fn proposed_changes_and_undisclosed_parts_are_shown() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -92,15 +92,15 @@ fn what_would_change_is_shown_and_what_is_not_told_is_said() {
     let shown =
         home.attache(&["approvals", "show", reply["permission_request_id"].as_str().unwrap()]).succeeds().stdout;
     let lines: Vec<&str> = shown.lines().collect();
-    let at = lines.iter().position(|line| *line == "what would change").unwrap_or_else(|| panic!("{shown}"));
+    let at = lines.iter().position(|line| *line == "proposed changes").unwrap_or_else(|| panic!("{shown}"));
     assert_eq!(lines[at + 1..at + 5], ["--- a/x", "+++ b/x", "@@ -1 +1 @@", "-old"]);
     assert!(lines[at + 5].starts_with("+new") && !shown.contains('\u{1b}'), "{shown}");
     assert!(lines.iter().any(|line| line.starts_with("not disclosed") && line.ends_with("input, paths")), "{shown}");
 }
 
-/// The power goes between the question and the answer, and again between the answer and its reader.
+/// Power fails between the question and the answer, and again between the answer and its reader.
 #[test]
-fn a_request_and_its_decision_outlive_a_hub_that_is_killed() {
+fn a_request_and_its_decision_survive_a_killed_hub() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -118,7 +118,7 @@ fn a_request_and_its_decision_outlive_a_hub_that_is_killed() {
     home.attache(&["approvals", "approve", &request]).succeeds();
     let third = again(&second);
     assert_eq!(ApprovalDevice { hub: &third, token, run, epoch }.answer(&request)["approved"], true);
-    // Once decided it stays decided, and the log says by whom, over what and from where.
+    // A decision is final, and the log records who made it, how and from where.
     home.attache(&["approvals", "deny", &request]).exits(1);
     let shown = home.attache(&["approvals", "show", &request, "--json"]).succeeds().json();
     assert!(shown["decided_by"].as_str().unwrap().starts_with("key:"), "{shown}");
@@ -130,7 +130,7 @@ fn a_request_and_its_decision_outlive_a_hub_that_is_killed() {
 }
 
 #[test]
-fn a_hidden_input_is_listed_by_what_is_known_and_allowed_once_only() {
+fn an_undisclosed_input_can_only_be_approved_once() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("gemini");
@@ -145,7 +145,7 @@ fn a_hidden_input_is_listed_by_what_is_known_and_allowed_once_only() {
     assert!(listed.contains("touch g1.txt (input not disclosed)") && !listed.contains("{}"), "{listed}");
     let shown = home.attache(&["approvals", "show", id]).succeeds();
     assert!(
-        !shown.stdout.contains("{}") && shown.stderr.contains("holds this once"),
+        !shown.stdout.contains("{}") && shown.stderr.contains("Only scope `once` is possible"),
         "{}{}",
         shown.stdout,
         shown.stderr
@@ -160,8 +160,8 @@ fn a_request_is_listed_shown_and_decided_once() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
-    let said = home.attache(&["approvals"]).succeeds();
-    assert!(said.stdout.is_empty() && said.stderr.starts_with("Nothing waits for an answer."), "{}", said.stderr);
+    let output = home.attache(&["approvals"]).succeeds();
+    assert!(output.stdout.is_empty() && output.stderr.starts_with("No pending approvals."), "{}", output.stderr);
     hub.create_run("builder", "upgrade the parser");
     let device = ApprovalDevice::claim(&hub, "builder");
     let id = device.ask("Run", &json!({ "command": "git push --force origin main", "timeout": 60 }));
@@ -172,8 +172,8 @@ fn a_request_is_listed_shown_and_decided_once() {
     assert!(table.starts_with("ID ") && table.contains("git push --force origin main"), "{table}");
     let shown = home.attache(&["approvals", "show", &id]).succeeds();
     for part in [
-        "without an answer  denied in ",
-        "and the run fails",
+        "if unanswered  denied in ",
+        "; the run fails",
         "/home/dev/parser/src",
         "the tests want it",
         "\ncommand\ngit push --force origin main\n",
@@ -184,7 +184,7 @@ fn a_request_is_listed_shown_and_decided_once() {
     assert!(shown.stderr.contains(&format!("attache approvals approve {id}")), "{}", shown.stderr);
     let run = home.attache(&["runs", "show", &device.run]).succeeds();
     assert!(run.stdout.contains("waiting: approval") && run.stdout.contains("Run: git push"), "{}", run.stdout);
-    assert!(run.stdout.contains("the device waits for a person's answer"), "{}", run.stdout);
+    assert!(run.stdout.contains("the device is waiting for a person's answer"), "{}", run.stdout);
     assert!(run.stderr.contains(&format!("attache approvals approve {id}")), "{}", run.stderr);
     let runs = home.attache(&["runs"]).succeeds();
     assert!(runs.stdout.contains("waiting: approval") && runs.stderr.contains("attache approvals"), "{runs:?}");
@@ -192,10 +192,10 @@ fn a_request_is_listed_shown_and_decided_once() {
     let decided = home.attache(&["approvals", "approve", &id, "--comment", "go on", "--json"]).succeeds().json();
     assert_eq!((&decided["state"], &decided["decided_via"]), (&json!("approved"), &json!("rest")));
     assert_eq!(device.answer(&id)["comment"], "go on");
-    // The same again is not late; something else is, and is told who was first.
+    // Repeating the same decision is fine; a different one is refused and shows who decided first.
     home.attache(&["approvals", "approve", &id, "--comment", "go on"]).succeeds();
     let late = home.attache(&["approvals", "deny", &id]).exits(1);
-    assert!(late.stderr.starts_with("error: too late: approved once by owner"), "{}", late.stderr);
+    assert!(late.stderr.starts_with("error: already decided: approved once by owner"), "{}", late.stderr);
     assert!(late.stderr.contains("attache approvals grants"), "{}", late.stderr);
     let late = home.attache(&["approvals", "deny", &id, "--json"]).exits(1);
     let error: Value = serde_json::from_str(&late.stderr).unwrap();
@@ -230,14 +230,14 @@ fn wrong_usage_unknown_requests_and_viewers_are_refused() {
     home.attache(&["keys", "add", "look", "--role", "viewer", "--to-file", path]).succeeds();
     home.attache(&["approvals", "--key-file", path]).succeeds();
     home.attache(&["approvals", "approve", &id, "--key-file", path]).exits(4);
-    // A pattern without a reach is a mistake, and the hub says so.
+    // A pattern needs a wider scope; the hub refuses it otherwise.
     let ran = home.attache(&["approvals", "approve", &id, "--tool-pattern", "R*"]);
     assert_ne!(ran.status, Some(0), "{}", ran.stderr);
     assert_eq!(device.answer(&id)["state"], "pending");
 }
 
 #[test]
-fn a_standing_answer_is_listed_counts_and_is_revoked() {
+fn a_grant_is_listed_counted_and_revoked() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -245,8 +245,8 @@ fn a_standing_answer_is_listed_counts_and_is_revoked() {
     let device = ApprovalDevice::claim(&hub, "builder");
     let id = device.ask("Read", &json!({ "path": "a" }));
     let args = ["approvals", "approve", &id, "--scope", "agent", "--tool-pattern", "Read*", "--until", "7d"];
-    let said = home.attache(&args).succeeds();
-    assert!(said.stderr.contains("attache approvals grants revoke gnt_"), "{}", said.stderr);
+    let output = home.attache(&args).succeeds();
+    assert!(output.stderr.contains("attache approvals grants revoke gnt_"), "{}", output.stderr);
     let next = device.ask("ReadMany", &json!({ "path": "b" }));
     assert_eq!(device.answer(&next)["state"], "approved");
     let grants = home.attache(&["approvals", "grants", "--json"]).succeeds().json();
@@ -263,7 +263,7 @@ fn a_standing_answer_is_listed_counts_and_is_revoked() {
 }
 
 #[test]
-fn what_an_agent_says_reaches_no_terminal_as_it_is() {
+fn agent_text_is_sanitised_for_the_terminal() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -277,30 +277,30 @@ fn what_an_agent_says_reaches_no_terminal_as_it_is() {
         assert!(!all.contains(['\u{1b}', '\u{7}', '\u{202e}', '\u{200b}', '\r']), "{all:?}");
         assert!(all.contains("␛]0;owned␇␛[8mrm -rf ~␛[0m ⟨U+202E⟩txt⟨U+200B⟩⟨U+00A0⟩x"), "{all}");
     }
-    // JSON is exact: programs read it.
+    // JSON is exact, because programs read it.
     let json = home.attache(&["approvals", "show", &id, "--json"]).succeeds().json();
     assert_eq!(json["input"]["command"], hostile);
 }
 
 #[test]
-fn ask_says_with_which_command_a_waiting_run_goes_on() {
+fn ask_prints_the_command_that_continues_a_waiting_run() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let asking = home.spawn("ask", &["ask", "builder", "publish it", "--hub", &hub.url]);
     let device = ApprovalDevice::claim(&hub, "builder");
     let id = device.ask("Run", &json!({ "command": "cargo publish" }));
-    let told = asking.tells("approvals approve");
-    assert!(told.contains("waits for approval of Run: cargo publish"), "{told}");
+    let messages = asking.tells("approvals approve");
+    assert!(messages.contains("waiting for approval of Run: cargo publish"), "{messages}");
     let command = format!("attache approvals approve {id} --hub {}", hub.url);
-    assert!(told.contains(&command), "{told}");
+    assert!(messages.contains(&command), "{messages}");
     let args: Vec<_> = command.split(' ').skip(1).collect();
     home.attache(&args).succeeds();
     asking.tells("approved by owner");
     let question = device.wonder("Which version?\n(0.9 or 1.0)");
-    let told = asking.tells("attache runs input");
-    assert!(told.contains("asks for input: Which version?\n(0.9 or 1.0)"), "{told}");
-    // The same is told to whoever looks later.
+    let messages = asking.tells("attache runs input");
+    assert!(messages.contains("asks for input: Which version?\n(0.9 or 1.0)"), "{messages}");
+    // Later watchers see the same.
     let watching = home.spawn("watch", &["watch", &device.run]);
     watching.tells(&format!("attache runs input {} \"…\"", device.run));
     home.attache(&["runs", "input", &device.run, " "]).exits(2);
@@ -309,13 +309,13 @@ fn ask_says_with_which_command_a_waiting_run_goes_on() {
     device.complete("published 1.0\n");
     assert!(asking.wait().success() && watching.wait().success());
     assert_eq!((asking.stdout(), watching.stdout()), ("published 1.0\n".to_owned(), "published 1.0\n".to_owned()));
-    // Nobody hears what is said to a run that has ended.
+    // A finished run accepts no input.
     let ran = home.attache(&["runs", "input", &device.run, "more"]).exits(1);
     assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
 }
 
 #[test]
-fn programs_read_no_talk_while_a_run_waits() {
+fn json_output_has_no_messages_while_a_run_waits() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");

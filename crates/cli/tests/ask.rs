@@ -1,4 +1,4 @@
-//! `attache ask` and `attache watch`: the answer, the exit code, and who is told what.
+//! `attache ask` and `attache watch`: answers, exit codes and messages.
 
 use std::process::{Command, Stdio};
 
@@ -11,7 +11,7 @@ fn events(hub: &TestHub, run: &str) -> String {
     hub.get(&format!("/api/v1/task-runs/{run}/events")).to_string()
 }
 
-/// A device that the test plays: it claims the next run of an agent. Its token, and the run as it is shown to it.
+/// A simulated device claims an agent's next run. Returns its token and the run as the device sees it.
 fn claimed(hub: &TestHub, agent: &str) -> (String, Value) {
     let device = hub.attach(&hub.pairing_code(agent));
     let token = device["runtime_token"].as_str().unwrap().to_owned();
@@ -29,7 +29,7 @@ fn claim(hub: &TestHub, agent: &str) -> (String, String, i64) {
 }
 
 #[test]
-fn an_answer_whose_pieces_were_lost_is_printed_whole() {
+fn an_answer_with_lost_chunks_is_printed_completely() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -47,7 +47,7 @@ fn an_answer_whose_pieces_were_lost_is_printed_whole() {
 }
 
 #[test]
-fn a_key_that_cannot_follow_a_run_starts_none() {
+fn a_key_that_cannot_read_runs_starts_none() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -55,12 +55,12 @@ fn a_key_that_cannot_follow_a_run_starts_none() {
     let key = key.to_str().unwrap();
     home.attache(&["keys", "add", "caller", "--scope", "call", "--role", "operator", "--to-file", key]).succeeds();
     let ran = home.attache(&["ask", "builder", "count", "--hub", &hub.url, "--key-file", key]).exits(4);
-    assert!(ran.stderr.contains("nothing was started"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("no run was started"), "{}", ran.stderr);
     assert_eq!(hub.get("/api/v1/task-runs")["task_runs"], json!([]));
 }
 
 #[test]
-fn a_failed_run_shows_what_came_of_it() {
+fn a_failed_run_shows_its_partial_output() {
     let home = TestHome::new();
     let _up = home.up(&[]);
     let ran = home.attache(&["ask", "local", "echo begun; exit 3"]).exits(1);
@@ -80,12 +80,12 @@ fn exit_codes_follow_the_run() {
         assert!(ran.stderr.starts_with("error: the task is empty\n"), "{}", ran.stderr);
     }
     let ran = home.attache(&["ask", "nobody", "true"]).exits(3);
-    assert!(ran.stderr.starts_with("error: there is no agent `nobody`\n"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("local"), "the agents that there are: {}", ran.stderr);
+    assert!(ran.stderr.starts_with("error: agent `nobody` not found\n"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("local"), "the hint lists the agents: {}", ran.stderr);
 }
 
 #[test]
-fn json_is_the_run_at_its_end() {
+fn json_prints_the_finished_run() {
     let home = TestHome::new();
     let _up = home.up(&[]);
     let ran = home.attache(&["ask", "local", "printf hi; echo talk >&2", "--json"]).succeeds();
@@ -110,7 +110,7 @@ fn json_is_the_run_at_its_end() {
 }
 
 #[test]
-fn a_time_out_exits_with_124_and_cancels_the_run() {
+fn a_timeout_exits_with_124_and_cancels_the_run() {
     let home = TestHome::new();
     let up = home.up(&[]);
     let ran = home.attache(&["ask", "local", "sleep 600", "--timeout", "1"]).exits(124);
@@ -118,7 +118,7 @@ fn a_time_out_exits_with_124_and_cancels_the_run() {
     let runs = up.get("/api/v1/task-runs")["task_runs"].clone();
     assert_eq!(runs[0]["status"], "cancelled");
     let ran = home.attache(&["ask", "local", "sleep 2", "--timeout", "1", "--no-cancel"]).exits(124);
-    assert!(ran.stderr.contains("the run goes on"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the run continues"), "{}", ran.stderr);
     let id = up.get("/api/v1/task-runs")["task_runs"][0]["task_run_id"].as_str().unwrap().to_owned();
     assert_eq!(up.ended(&id)["status"], "completed");
 }
@@ -127,13 +127,13 @@ fn a_time_out_exits_with_124_and_cancels_the_run() {
 fn an_interrupt_cancels_the_run() {
     let home = TestHome::new();
     let up = home.up(&[]);
-    // What the task says on standard error comes later in the stream, so `ask` has the answer's begin by then.
+    // The task's standard error comes later in the stream, so `ask` already has the start of the answer.
     let task = "echo begun; sleep 0.5; echo said-later >&2; sleep 600";
     let asking = home.spawn("ask", &["ask", "local", task]);
     asking.tells("said-later");
     process::signal(asking.id(), "INT");
     assert_eq!(asking.wait().code(), Some(1));
-    assert_eq!(asking.stdout(), "begun\n", "what came until then");
+    assert_eq!(asking.stdout(), "begun\n", "the partial answer");
     let run = up.get("/api/v1/task-runs")["task_runs"][0].clone();
     assert_eq!(run["status"], "cancelled");
 }
@@ -144,8 +144,8 @@ fn an_agent_that_is_offline_is_explained_and_the_run_waits() {
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let asking = home.spawn("ask", &["ask", "builder", "echo late"]);
-    let told = asking.tells("queued");
-    assert!(told.contains("no device is paired with builder"), "{told}");
+    let messages = asking.tells("queued");
+    assert!(messages.contains("no device is paired with builder"), "{messages}");
     home.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
     let _runtime = home.runtime(&[]);
     assert!(asking.wait().success());
@@ -165,7 +165,7 @@ fn the_same_idempotency_key_is_the_same_run() {
 }
 
 #[test]
-fn a_budget_goes_along_with_the_task() {
+fn a_budget_is_sent_with_the_task() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -208,7 +208,8 @@ fn a_watcher_survives_a_restart_of_the_hub() {
     assert_eq!(hub.run(&id)["status"], "completed");
 }
 
-/// Titles, cleared screens, hidden links and reordered letters stay words on a terminal; a pipe gets the bytes.
+/// Titles, cleared screens, hidden links and reordered letters appear as plain text on a terminal; a pipe gets the
+/// bytes.
 #[test]
 fn what_an_agent_prints_cannot_drive_the_terminal() {
     let found = Command::new("script").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -239,7 +240,7 @@ fn what_an_agent_prints_cannot_drive_the_terminal() {
 }
 
 #[test]
-fn a_run_may_take_as_long_as_its_caller_its_agent_or_the_hub_says() {
+fn the_time_limit_comes_from_the_caller_the_agent_or_the_hub() {
     let home = TestHome::new();
     let hub = home.hub(&["--run-timeout", "3h"]);
     hub.add_agent("builder");
@@ -252,9 +253,9 @@ fn a_run_may_take_as_long_as_its_caller_its_agent_or_the_hub_says() {
     assert_eq!(limit(&[]), json!(2 * 3_600_000));
     assert_eq!(limit(&["--run-timeout", "8h"]), json!(8 * 3_600_000));
     let shown = home.attache(&["runs", "show", "last"]).succeeds().stdout;
-    assert!(shown.lines().any(|line| line.starts_with("may take") && line.ends_with("8 h")), "{shown}");
+    assert!(shown.lines().any(|line| line.starts_with("time limit") && line.ends_with("8 h")), "{shown}");
     let agent = home.attache(&["agents", "show", "builder"]).succeeds().stdout;
-    assert!(agent.lines().any(|line| line.starts_with("a run may take") && line.ends_with("2 h")), "{agent}");
+    assert!(agent.lines().any(|line| line.starts_with("run timeout") && line.ends_with("2 h")), "{agent}");
     home.attache(&["agents", "set", "builder", "--run-timeout", "default"]).succeeds();
     assert_eq!(limit(&[]), json!(3 * 3_600_000));
     home.attache(&["ask", "builder", "true", "--run-timeout", "0s"]).exits(2);
@@ -262,7 +263,7 @@ fn a_run_may_take_as_long_as_its_caller_its_agent_or_the_hub_says() {
 }
 
 #[test]
-fn a_run_is_stopped_when_its_own_time_is_over() {
+fn a_run_is_stopped_at_its_time_limit() {
     let home = TestHome::new();
     let _up = home.up(&[]);
     let ran = home.attache(&["ask", "local", "sleep 600", "--run-timeout", "1s"]).exits(1);
@@ -270,7 +271,7 @@ fn a_run_is_stopped_when_its_own_time_is_over() {
 }
 
 #[test]
-fn files_come_with_the_task() {
+fn files_are_attached_to_the_task() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -289,7 +290,7 @@ fn files_come_with_the_task() {
             { "raw": "bGluZQo=", "filename": "app.log", "mediaType": "text/plain" },
         ])
     );
-    // The same request again, as after a lost answer, is the same run.
+    // Repeating the request, as after a lost response, returns the same run.
     let again = || {
         let args = ["ask", "builder", "look", "--no-wait", "--file", "app.log", "--idempotency-key", "k"];
         home.attache(&args).succeeds().stdout
@@ -299,9 +300,9 @@ fn files_come_with_the_task() {
     home.attache(&["ask", "builder", "look", "--file", "."]).exits(2);
 }
 
-/// What is too large for the request travels as an artifact, and the device puts it where smaller files are.
+/// A file too large for the request is sent as an artifact, and the device stores it where smaller files are.
 #[test]
-fn a_large_file_comes_with_the_task_too() {
+fn a_large_file_is_attached_as_an_artifact() {
     let home = TestHome::new();
     let up = home.up(&[]);
     up.agent_is("local", "online");
@@ -318,10 +319,10 @@ fn a_large_file_comes_with_the_task_too() {
     let parts = run["input"]["message"]["parts"].as_array().unwrap();
     assert!(parts[1]["url"].as_str().unwrap().starts_with("artifact:art_"), "{}", parts[1]);
     assert_eq!(parts[1]["filename"], "large.bin");
-    // Nothing of it stays on the device.
+    // Nothing of it is left on the device.
     let left = std::fs::read_dir(home.path().join(".attache")).map(Iterator::count).unwrap_or(0);
     assert_eq!(left, 0);
-    // The caller names no file of the device.
+    // The caller can't name a file on the device.
     let passwd = json!([{ "url": "file:///etc/passwd", "filename": "x" }]);
     let call = json!({ "agent_type": "local", "task": "cat \"$ATTACHE_FILES\"/x", "parts": passwd });
     let call = up.post("/api/a2a/call", &call).expect(200).json();
@@ -336,13 +337,17 @@ fn a_file_that_is_too_large_for_the_hub_is_refused_before_anything_runs() {
     hub.add_agent("builder");
     std::fs::write(home.path().join("large.bin"), vec![0; 2_000_000]).unwrap();
     let refused = home.attache(&["ask", "builder", "look", "--file", "large.bin"]).exits(2);
-    assert!(refused.stderr.contains("large.bin (1.9 MiB) is larger than what this hub takes"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("large.bin (1.9 MiB) exceeds this hub's artifact size limit"),
+        "{}",
+        refused.stderr
+    );
     assert!(refused.stderr.contains("attache delegate --help"), "{}", refused.stderr);
     assert_eq!(hub.get("/api/v1/task-runs")["task_runs"], json!([]));
 }
 
 #[test]
-fn a_pipe_gets_the_answer_as_it_comes_where_that_is_wanted() {
+fn stream_writes_the_answer_to_a_pipe_as_it_arrives() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -358,7 +363,7 @@ fn a_pipe_gets_the_answer_as_it_comes_where_that_is_wanted() {
 }
 
 #[test]
-fn runs_are_found_by_time_caller_text_and_what_they_wait_for() {
+fn runs_are_filtered_by_time_caller_text_and_wait_reason() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");

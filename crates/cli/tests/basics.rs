@@ -1,4 +1,4 @@
-//! What every command has in common: help, version, exit codes, where data and talk go.
+//! Common behaviour of every command: help, version, exit codes, data and messages.
 
 use crate::harness::{TestHome, TestProcess, until};
 
@@ -8,7 +8,7 @@ Put agents on any machine to work, and see, approve, stop and account for what t
 Usage: attache [OPTIONS] <COMMAND>
 
 Start:
-  up             Start everything on this machine: a hub, the console, and a shell agent named `local`
+  up             Start everything on this machine: a hub, the console and a shell agent named `local`
   login          Create a link that signs a browser in to the console
   context        Save hubs and keys under a name, and switch between them
   doctor         Check this machine for problems and suggest fixes
@@ -18,22 +18,22 @@ Agents and devices:
   agents         Manage agents and create pairing codes
   runtime        Pair this device with an agent and run its tasks
   runtimes       List and disconnect paired devices
-  adapter        Serve an agent to this device's runtime: a coding agent, a shell, any program
-  channels       List live connections and what happened to them
+  adapter        Serve an agent to this device's runtime: a coding agent, a shell or any program
+  channels       List channels (live connections) and their events
   mcp            Serve tools over MCP, or install them in a client such as Claude Code
 
 Work:
   ask            Give an agent a task and follow it to the end
-  watch          Follow a run to its end
+  watch          Follow a run until it finishes
   runs           List, show, answer, cancel and delete runs
-  approvals      Review what agents ask permission for, and decide
+  approvals      Review and decide approval requests from agents
   conversations  List, start, read and delete conversations
   artifacts      List, download and upload artifacts
 
 Folders:
   delegate       Delegate a folder to an agent on another machine
   delegations    Manage delegated folders and the allow-list
-  daemon         Run the delegation daemon (starts by itself when needed)
+  daemon         Run the delegation daemon (starts automatically when needed)
 
 People and limits:
   users          Manage the people of a hub
@@ -52,14 +52,14 @@ Operate:
   bench          Measure this build on this machine
 
 Options:
-      --json     Print data as JSON in a stable shape
+      --json     Print JSON with a stable schema
   -h, --help     Print help
   -V, --version  Print version
 
 Examples:
   attache up                          start everything on this machine
-  attache ask local \"uname -a\"        put the built-in shell agent to work
-  attache runtime pair --api-base URL pair this device with a hub elsewhere
+  attache ask local \"uname -a\"        give the built-in shell agent a task
+  attache runtime pair --api-base URL pair this device with a remote hub
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 denied, 5 unreachable, 6 partial, 124 timed out.
 ";
@@ -111,14 +111,14 @@ fn wrong_usage_exits_with_2() {
 }
 
 #[test]
-fn wrong_usage_is_one_line_of_json_when_asked_for() {
+fn wrong_usage_is_one_json_line_with_json() {
     let home = TestHome::new();
     for (args, message) in [
         (&["ask", "local", "--json"][..], "the following required arguments were not provided: <TASK>"),
         (&["--json", "frobnicate"], "unrecognized subcommand 'frobnicate'"),
         (&["agents", "--json", "--frob"], "unexpected argument '--frob' found"),
-        (&["--json"], "a command is missing"),
-        (&["--json", "runtime"], "a command is missing"),
+        (&["--json"], "missing command"),
+        (&["--json", "runtime"], "missing command"),
     ] {
         let ran = home.attache(args).exits(2);
         assert_eq!((ran.stdout.as_str(), ran.stderr.lines().count()), ("", 1), "{}", ran.stderr);
@@ -131,11 +131,11 @@ fn wrong_usage_is_one_line_of_json_when_asked_for() {
 }
 
 #[test]
-fn a_hub_that_is_not_there_exits_with_5_and_says_what_to_do() {
+fn an_unreachable_hub_exits_with_5_and_a_hint() {
     let home = TestHome::new();
     // Port 9 is `discard`; nothing listens there.
     let ran = home.attache(&["agents", "--hub", "http://127.0.0.1:9"]).exits(5);
-    assert!(ran.stderr.starts_with("error: cannot reach the hub at http://127.0.0.1:9"), "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("error: can't reach the hub at http://127.0.0.1:9"), "{}", ran.stderr);
     assert!(ran.stderr.contains("attache up"), "{}", ran.stderr);
     assert!(!ran.stderr.contains('\x1b'), "colour off a terminal: {}", ran.stderr);
     let ran = home.attache(&["agents", "--hub", "http://127.0.0.1:9", "--json"]).exits(5);
@@ -144,13 +144,13 @@ fn a_hub_that_is_not_there_exits_with_5_and_says_what_to_do() {
 }
 
 #[test]
-fn the_owner_key_is_not_offered_to_a_stranger_at_the_address_of_a_hub_that_is_gone() {
+fn the_owner_key_is_not_sent_to_another_process_at_the_hubs_address() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     let address = hub.address().to_owned();
     home.attache(&["agents"]).succeeds();
     hub.process.kill();
-    // A stranger takes the port of a hub that is gone.
+    // Another process takes the port of a hub that is gone.
     let stranger = std::net::TcpListener::bind(&address).unwrap();
     stranger.set_nonblocking(true).unwrap();
     let ran = home.attache(&["agents"]).exits(5);
@@ -158,7 +158,7 @@ fn the_owner_key_is_not_offered_to_a_stranger_at_the_address_of_a_hub_that_is_go
     assert_eq!(stranger.accept().map(drop).unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "somebody called");
 }
 
-/// Answers every call with a status and a body that no hub sends, and gives the head of the first.
+/// Answers every request with a status and body that no hub sends, and returns the head of the first request.
 fn stranger(status: &str, call: impl FnOnce(&str) -> TestProcess) -> (TestProcess, String) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let asking = call(&format!("http://{}", listener.local_addr().unwrap()));
@@ -183,24 +183,24 @@ fn stranger(status: &str, call: impl FnOnce(&str) -> TestProcess) -> (TestProces
 }
 
 #[test]
-fn a_server_that_is_no_hub_is_called_that() {
+fn a_server_that_is_not_a_hub_is_recognised() {
     let home = TestHome::new();
     for status in ["404 Not Found", "501 Unsupported method"] {
         let (asking, _) = stranger(status, |url| home.spawn("agents", &["agents", "--hub", url]));
-        let told = asking.stderr();
-        assert_eq!(asking.wait().code(), Some(1), "{told}");
-        assert!(told.starts_with("error: this is not an Attaché hub: http://127.0.0.1:"), "{told}");
+        let messages = asking.stderr();
+        assert_eq!(asking.wait().code(), Some(1), "{messages}");
+        assert!(messages.starts_with("error: not an Attaché hub: http://127.0.0.1:"), "{messages}");
     }
     let args = |url: &str| home.spawn("pair", &["runtime", "pair", "K7QM-2XHD", "--api-base", url]);
-    let told = stranger("501 Unsupported method", args).0.stderr();
-    assert!(told.contains("this is not an Attaché hub"), "{told}");
-    assert!(told.contains("--api-base") && !told.contains("--hub"), "{told}");
+    let messages = stranger("501 Unsupported method", args).0.stderr();
+    assert!(messages.contains("not an Attaché hub"), "{messages}");
+    assert!(messages.contains("--api-base") && !messages.contains("--hub"), "{messages}");
     let ran = home.attache(&["runtime", "pair", "K7QM-2XHD"]).exits(5);
     assert!(ran.stderr.contains("--api-base") && !ran.stderr.contains("--hub"), "{}", ran.stderr);
 }
 
 #[test]
-fn the_owner_key_is_not_offered_to_another_port_of_this_machine() {
+fn the_owner_key_is_not_sent_to_another_port() {
     let home = TestHome::new();
     let _hub = home.hub(&[]);
     let (asking, heard) = stranger("401 Unauthorized", |url| home.spawn("agents", &["agents", "--hub", url]));
@@ -211,19 +211,19 @@ fn the_owner_key_is_not_offered_to_another_port_of_this_machine() {
 }
 
 #[test]
-fn the_owner_key_is_used_under_every_name_of_this_machine() {
+fn the_owner_key_is_used_for_every_loopback_name() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     home.attache(&["agents", "--hub", &hub.url.replace("127.0.0.1", "localhost")]).succeeds();
 }
 
 #[test]
-fn a_device_without_a_profile_exits_with_3_and_does_not_invite_to_make_a_new_agent() {
+fn a_device_without_a_profile_exits_with_3_and_suggests_no_new_agent() {
     let home = TestHome::new();
     for args in [&["runtime", "start"][..], &["runtime", "status"], &["runtime", "unpair"]] {
         let ran = home.attache(args).exits(3);
         assert!(ran.stderr.contains("attache runtime pair CODE"), "{}", ran.stderr);
-        assert!(ran.stderr.contains("Do not create a new agent"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("You don't need a new agent"), "{}", ran.stderr);
     }
 }
 
@@ -244,16 +244,17 @@ fn the_second_name_is_the_runtime_command() {
     assert!(ran.stdout.contains("pair") && ran.stdout.contains("unpair"), "{}", ran.stdout);
 }
 
-/// As the scripts ask: names from the hub, words from the help, and silence where nobody answers.
+/// As the completion scripts call it: names from the hub, values from the help, and no output if the hub is
+/// unreachable.
 #[test]
-fn agents_and_words_are_completed() {
+fn agent_names_and_values_are_completed() {
     let home = TestHome::new();
     let complete = |words: &[&str]| {
         let ran = home.attache(&[&["complete", "--"], words].concat()).succeeds();
         assert_eq!(ran.stderr, "", "{words:?}");
         ran.stdout.lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    // Without a hub, at once and without a word.
+    // Without a hub: immediately and without output.
     assert_eq!(complete(&["ask", ""]), [""; 0]);
     assert_eq!(complete(&["ask", "--hub", "http://127.0.0.1:9", ""]), [""; 0]);
     let hub = home.hub(&[]);
@@ -264,7 +265,7 @@ fn agents_and_words_are_completed() {
     assert_eq!(complete(&["runs", "--agent", "b"]), ["builder"]);
     assert_eq!(complete(&["keys", "add", "ci", "--role", "o"]), ["operator", "owner"]);
     assert_eq!(complete(&["ask", "builder", ""]), [""; 0]);
-    // Bash, with the script that a person installs.
+    // In Bash, with the script that a person installs.
     let script = home.path().join("attache.bash");
     std::fs::write(&script, home.attache(&["completions", "bash"]).succeeds().stdout).unwrap();
     let bin = std::path::Path::new(env!("CARGO_BIN_EXE_attache")).parent().unwrap().display().to_string();

@@ -1,4 +1,4 @@
-//! The call API from outside: scenario by scenario as `docs/calls.md` tells it, against the real programs.
+//! The call API from outside: the scenarios of `docs/calls.md` against the real programs.
 
 use attache_client::{CallUpdate, Client};
 use attache_protocol::wire::call::{CallId, CallStatus};
@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use crate::harness::{TestHome, http, until};
 
-/// Sends a request with the owner's key, or another one.
+/// Sends a request with the owner's key or another one.
 fn ask(key: &str, method: &str, url: &str, body: Option<&Value>) -> (u16, Value) {
     let bearer = format!("Bearer {key}");
     let reply = http::json(method, url, &[("authorization", &bearer)], body).unwrap();
     (reply.status, serde_json::from_slice(&reply.body).unwrap())
 }
 
-/// Polls the result until the call has ended.
+/// Polls the result until the call finishes.
 fn ended(key: &str, hub: &str, call: &str) -> Value {
     until("the call to end", || {
         let (status, result) = ask(key, "GET", &format!("{hub}/api/a2a/result/{call}"), None);
@@ -22,9 +22,9 @@ fn ended(key: &str, hub: &str, call: &str) -> Value {
     })
 }
 
-/// The first scenario: the cloud's assistant asks the agent on a laptop, whose runtime holds the connection.
+/// First scenario: a cloud assistant calls the agent on a laptop, whose runtime holds the connection.
 #[test]
-fn the_cloud_asks_the_agent_on_a_laptop() {
+fn a_cloud_assistant_calls_the_agent_on_a_laptop() {
     let home = TestHome::new();
     let up = home.up(&[]);
     let key = home.owner_key();
@@ -38,11 +38,12 @@ fn the_cloud_asks_the_agent_on_a_laptop() {
     assert_eq!(result["result"]["summary"].as_str().unwrap().trim(), "nine modules");
 }
 
-/// The second scenario: an agent on a laptop asks the organisation's knowledge agent, with the SDK and its own key.
+/// Second scenario: an agent on a laptop calls the organisation's knowledge agent, with the SDK and its own key.
 #[test]
-fn an_agent_on_a_laptop_asks_the_knowledge_agent_elsewhere() {
+fn an_agent_on_a_laptop_calls_a_remote_knowledge_agent() {
     let home = TestHome::new();
-    let up = home.up(&[]);
+    // No agent's own key reaches a private agent.
+    let up = home.up(&["--share-local"]);
     let owner = home.owner_key();
     let body = json!({"agent_id": "user123-laptop", "capabilities": ["file_read"]});
     let (status, registered) = ask(&owner, "POST", &format!("{}/api/a2a/register", up.url), Some(&body));
@@ -64,9 +65,9 @@ fn an_agent_on_a_laptop_asks_the_knowledge_agent_elsewhere() {
     });
 }
 
-/// The hub is killed while the agent works: the SDK's stream goes on where it broke, without loss or repetition.
+/// The hub is killed while the agent works: the SDK's stream resumes without loss or repetition.
 #[test]
-fn a_watch_outlives_the_hub() {
+fn a_watch_survives_a_killed_hub() {
     let home = TestHome::new();
     let (hub, _runtime) = home.hub_with_builder();
     let address = hub.address().to_owned();
@@ -75,19 +76,19 @@ fn a_watch_outlives_the_hub() {
     let client = Client::connect(&hub.url, home.owner_key()).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let mut updates = runtime.block_on(client.call(task).agent_type("builder").stream()).unwrap();
-    let mut said = String::new();
+    let mut output = String::new();
     let mut hub = Some(hub);
     let reply = loop {
         match runtime.block_on(updates.next()).unwrap().unwrap() {
-            CallUpdate::Message { kind, text, .. } if kind == "chunk" => said += &text.unwrap(),
+            CallUpdate::Message { kind, text, .. } if kind == "chunk" => output += &text.unwrap(),
             CallUpdate::Message { .. } | CallUpdate::Progress { .. } => {}
             CallUpdate::Completed(reply) => break reply,
         }
-        if said.contains("one") && !gate.exists() {
+        if output.contains("one") && !gate.exists() {
             hub.take().unwrap().process.kill();
             hub = Some(home.hub(&["--listen", &address]));
             std::fs::write(&gate, "").unwrap();
         }
     };
-    assert_eq!((said.as_str(), reply.summary.trim()), ("one\ntwo\n", "one\ntwo"));
+    assert_eq!((output.as_str(), reply.summary.trim()), ("one\ntwo\n", "one\ntwo"));
 }

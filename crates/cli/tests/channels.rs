@@ -1,14 +1,14 @@
-//! `attache channels`: what is connected, what was, and what happened to it.
+//! `attache channels`: current and past channels and their events.
 
 use crate::harness::{TestHome, until};
 
 #[test]
-fn a_runtimes_channel_is_listed_shown_and_told_of() {
+fn a_runtimes_channel_and_its_events_are_shown() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let none = home.attache(&["channels"]).succeeds();
-    assert!(none.stdout.is_empty() && none.stderr.starts_with("There are no such channels."), "{}", none.stderr);
+    assert!(none.stdout.is_empty() && none.stderr.starts_with("No channels found."), "{}", none.stderr);
     home.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
     let runtime = home.runtime(&[]);
     let channel = until("a channel to be connected", || {

@@ -1,10 +1,10 @@
-//! `attache adapter conformance` behind a runtime that takes many tasks at a time: what a caller of A2A would see of it.
+//! `attache adapter conformance` behind a runtime that runs many tasks at a time, as an A2A caller sees it.
 
 use serde_json::{Value, json};
 
 use crate::harness::{TestHome, TestHub, until};
 
-/// A run as the hub makes it of an A2A message.
+/// A run as the hub creates it from an A2A message.
 fn send(hub: &TestHub, id: &str, version: &str) -> String {
     let message = json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": "TCK"}]});
     let input = json!({"text": "TCK", "message": message, "a2a_version": version});
@@ -24,7 +24,7 @@ fn made(hub: &TestHub, run: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_kits_agent_works_on_many_tasks_at_a_time() {
+fn the_conformance_agent_runs_many_tasks_at_a_time() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("tck");
@@ -33,7 +33,7 @@ fn the_kits_agent_works_on_many_tasks_at_a_time() {
     home.attache(&["runtime", "pair", &code, "--api-base", &hub.url, "--local-agent-endpoint", &url]).succeeds();
     let _runtime = home.runtime(&["--concurrency", "8"]);
 
-    // More tasks that wait than a device usually takes, and they keep nobody from working.
+    // More waiting tasks than a device usually has; they don't block other tasks.
     let asking = [send(&hub, "tck-input-required-1", "1.0"), send(&hub, "msg-1", "0.3"), send(&hub, "msg-2", "0.3")];
     asking.iter().for_each(|run| waiting(&hub, run));
 
@@ -60,7 +60,7 @@ fn the_kits_agent_works_on_many_tasks_at_a_time() {
     (last["append"], last["last_chunk"]) = (json!(true), json!(true));
     assert_eq!(made(&hub, &chunked), [piece("chunk-1 "), last]);
 
-    // People see names and words, not JSON.
+    // People see names and text, not JSON.
     let watched = home.attache(&["watch", &chunked]).succeeds();
     assert!(watched.stderr.contains("artifact pieces: chunk-1") && !watched.stderr.contains('{'), "{}", watched.stderr);
 
@@ -68,7 +68,7 @@ fn the_kits_agent_works_on_many_tasks_at_a_time() {
         hub.post(&format!("/api/v1/task-runs/{run}/input"), &json!({"text": "go on"})).expect(200);
     }
     assert_eq!(hub.ended(&asking[0])["status"], "completed");
-    // A task of an old client asks again, and lives until it is cancelled.
+    // A task of an old client asks again and stays open until it is cancelled.
     until("the question after the answer", || {
         let page = hub.get(&format!("/api/v1/task-runs/{}/events", asking[1]));
         let events = page["events"].as_array().unwrap().iter();
@@ -86,7 +86,7 @@ fn the_kits_agent_works_on_many_tasks_at_a_time() {
 }
 
 #[test]
-fn numbers_that_make_no_sense_are_refused() {
+fn invalid_numbers_are_rejected() {
     let home = TestHome::new();
     let bad = home.attache(&["adapter", "conformance", "--streaming-timeout", "601"]).exits(2);
     assert!(bad.stderr.contains("must be a number from 0 to 600"), "{}", bad.stderr);

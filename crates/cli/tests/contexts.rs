@@ -1,11 +1,11 @@
-//! `attache context`: hubs and keys that a client remembers.
+//! `attache context`: saved hubs and keys.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use crate::harness::TestHome;
 
 #[test]
-fn a_client_remembers_hubs_and_their_keys() {
+fn hubs_and_their_keys_are_saved() {
     let (server, other, client) = (TestHome::new(), TestHome::new(), TestHome::new());
     let (hub, second) = (server.hub(&[]), other.hub(&[]));
     hub.add_agent("builder");
@@ -16,7 +16,7 @@ fn a_client_remembers_hubs_and_their_keys() {
     fs::remove_file(&key).unwrap();
     let key = client.keep_secret("second.key", &second.key);
     let added = client.attache(&["context", "add", "lab", "--hub", &second.url, "--key-file", &key]).succeeds();
-    assert!(added.stderr.contains("Commands still mean work"), "{}", added.stderr);
+    assert!(added.stderr.contains("The current hub is still work"), "{}", added.stderr);
     let agent = |args: &[&str]| client.attache(args).succeeds().json()["agent_accounts"][0]["name"].clone();
     assert_eq!(agent(&["agents", "--json"]), "builder", "nobody chose the other one");
     client.attache(&["context", "add", "lab", "--hub", &second.url, "--key-file", &key, "--use"]).succeeds();
@@ -24,7 +24,7 @@ fn a_client_remembers_hubs_and_their_keys() {
     assert_eq!(agent(&["agents", "--json", "--context", "work"]), "builder");
     client.attache(&["context", "use", "work"]).succeeds();
     assert_eq!(agent(&["agents", "--json"]), "builder");
-    // A key goes to its own hub alone.
+    // A key is sent only to its own hub.
     client.attache(&["agents", "--hub", &second.url]).exits(4);
     let list = client.attache(&["context", "--json"]).succeeds().json();
     assert_eq!(list["current"], "work");

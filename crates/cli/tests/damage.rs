@@ -1,8 +1,9 @@
-//! Backups of a hub that runs, logs that were tampered with, and files that are missing or damaged: each is told in words.
+//! Backups of a running hub, tampered logs, and missing or damaged files: each is reported clearly.
 #![allow(clippy::disallowed_methods, reason = "these tests do to a database what nobody should")]
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -10,13 +11,13 @@ use std::{
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use crate::harness::{TestHome, TestHub, until};
+use crate::harness::{TestHome, TestHub, TestProcess, process, until};
 
 fn database(home: &TestHome) -> PathBuf {
     home.a2a().join("hub/hub.db")
 }
 
-/// Changes the database of a hub that does not run.
+/// Changes the database of a stopped hub.
 fn tamper(home: &TestHome, sql: &str) {
     let connection = Connection::open(database(home)).unwrap();
     connection.execute_batch(sql).unwrap();
@@ -27,13 +28,13 @@ fn runs(server: &TestHub) -> Vec<Value> {
     server.get("/api/v1/task-runs?limit=100")["task_runs"].as_array().unwrap().clone()
 }
 
-/// Where a hub cannot start: what it says.
+/// The error message of a hub that can't start.
 fn refused(home: &TestHome) -> String {
     home.attache(&["hub", "--listen", "127.0.0.1:0"]).exits(1).stderr
 }
 
 #[test]
-fn a_backup_of_a_busy_hub_is_a_whole_hub() {
+fn a_backup_of_a_busy_hub_is_complete() {
     let home = TestHome::new();
     let up = home.up(&[]);
     let ran = up.ask("local", "echo kept > kept.txt && echo kept.txt >> \"$ATTACHE_ARTIFACTS\"");
@@ -46,7 +47,7 @@ fn a_backup_of_a_busy_hub_is_a_whole_hub() {
     up.create_run("local", "echo later");
     assert_eq!(made["bytes"], fs::metadata(&file).unwrap().len());
     let text = fs::read(&file).unwrap();
-    assert!(home.attache(&["backup", name]).exits(1).stderr.contains("there already"), "nothing is written over");
+    assert!(home.attache(&["backup", name]).exits(1).stderr.contains("already exists"), "nothing is overwritten");
     assert_eq!(fs::read(&file).unwrap(), text);
     assert_eq!(
         fs::read_dir(home.path())
@@ -69,8 +70,117 @@ fn a_backup_of_a_busy_hub_is_a_whole_hub() {
     assert_eq!(other.attache(&["artifacts", "get", &artifact]).succeeds().stdout, "kept\n");
 }
 
+/// Starts `attache backup` with the usual umask, which lets everyone read new files, and waits until it is at work.
+fn start_backup(home: &TestHome, file: &Path) -> TestProcess {
+    let mut command = home.program("sh");
+    command.args(["-c", r#"umask 022; exec "$0" backup "$1""#, env!("CARGO_BIN_EXE_attache")]).arg(file);
+    let backup = TestProcess::spawn("backup", &mut command, &home.logs());
+    until("the copy of the database to begin", || {
+        assert!(backup.is_running(), "{}", backup.stderr());
+        files(file.parent().unwrap()).iter().any(|file| file.to_string_lossy().ends_with(".db")).then_some(())
+    });
+    backup
+}
+
+/// Makes the database so large that copying it takes a while.
+fn enlarge_database(home: &TestHome) {
+    let connection = Connection::open(database(home)).unwrap();
+    connection.execute_batch("create table ballast (bytes blob)").unwrap();
+    for _ in 0..10 {
+        connection.execute("insert into ballast values (zeroblob(30000000))", []).unwrap();
+    }
+}
+
+/// A folder for backups that everyone can read.
+fn shared_folder(home: &TestHome) -> PathBuf {
+    let folder = home.path().join("backups");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+/// The entries of a folder, without those that vanish in the meantime.
+fn entries(folder: &Path) -> Vec<(PathBuf, fs::Metadata)> {
+    let paths = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+    paths.filter_map(|path| fs::metadata(&path).ok().map(|metadata| (path, metadata))).collect()
+}
+
+/// The only entry of a folder.
+#[track_caller]
+fn only_entry(folder: &Path) -> (PathBuf, fs::Metadata) {
+    let mut found = entries(folder);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0)
+}
+
+fn mode(metadata: &fs::Metadata) -> u32 {
+    metadata.permissions().mode() & 0o777
+}
+
 #[test]
-fn an_idle_hub_is_one_whole_file() {
+fn only_the_owner_can_read_a_backup_while_it_is_made() {
+    let home = TestHome::new();
+    home.hub(&[]).process.terminate();
+    let folder = shared_folder(&home);
+    let file = folder.join("hub.tar");
+    enlarge_database(&home);
+    let backup = start_backup(&home, &file);
+    // Nothing else is there: neither the copy nor an empty archive.
+    let (draft, metadata) = only_entry(&folder);
+    assert_eq!((metadata.is_dir(), mode(&metadata)), (true, 0o700));
+    let mut sizes = Vec::new();
+    while backup.is_running() {
+        for (path, metadata) in entries(&folder) {
+            if path == draft {
+                assert_eq!(mode(&metadata), 0o700);
+                continue;
+            }
+            assert_eq!((path.as_path(), mode(&metadata)), (file.as_path(), 0o600));
+            sizes.push(metadata.len());
+        }
+    }
+    assert!(backup.wait().success(), "{}", backup.stderr());
+    let (left, metadata) = only_entry(&folder);
+    assert_eq!((left.as_path(), mode(&metadata)), (file.as_path(), 0o600));
+    sizes.retain(|size| *size != metadata.len());
+    assert_eq!(sizes, Vec::<u64>::new(), "the archive appears only when it is complete");
+    assert!(Command::new("tar").arg("-tf").arg(&file).status().unwrap().success());
+}
+
+#[test]
+fn an_interrupted_or_failed_backup_does_not_block_the_next_one() {
+    let home = TestHome::new();
+    home.hub(&[]).process.terminate();
+    let folder = shared_folder(&home);
+    let file = folder.join("hub.tar");
+    let name = file.to_str().unwrap();
+    let names = || entries(&folder).into_iter().map(|(path, _)| path).collect::<Vec<_>>();
+
+    enlarge_database(&home);
+    let backup = start_backup(&home, &file);
+    process::signal(backup.id(), "INT");
+    assert_eq!(backup.wait().code(), Some(1), "{}", backup.stderr());
+    assert!(backup.stderr().contains("the backup was interrupted"), "{}", backup.stderr());
+    assert_eq!(names(), Vec::<PathBuf>::new());
+
+    // After `kill -9`, the private folder stays behind.
+    start_backup(&home, &file).kill();
+    let (left, metadata) = only_entry(&folder);
+    assert_eq!((metadata.is_dir(), mode(&metadata)), (true, 0o700));
+    home.attache(&["backup", name]).succeeds();
+    fs::remove_dir_all(left).unwrap();
+
+    // Failures before and during the work leave nothing behind.
+    assert!(home.attache(&["backup", name]).exits(1).stderr.contains("already exists"));
+    home.attache(&["backup", folder.join("missing/hub.tar").to_str().unwrap()]).exits(1);
+    fs::write(database(&home), [b'x'; 8192]).unwrap();
+    let output = home.attache(&["backup", folder.join("other.tar").to_str().unwrap()]).exits(1).stderr;
+    assert!(output.contains("can't copy"), "{output}");
+    assert_eq!(names(), [file.as_path()]);
+}
+
+#[test]
+fn an_idle_hub_is_one_complete_file() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -85,7 +195,7 @@ fn an_idle_hub_is_one_whole_file() {
 }
 
 #[test]
-fn a_log_whose_front_was_cut_off_is_not_called_intact() {
+fn a_log_with_missing_first_rows_is_not_intact() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -102,7 +212,7 @@ fn a_log_whose_front_was_cut_off_is_not_called_intact() {
     let _hub = home.hub(&[]);
     let said = home.attache(&["audit", "verify"]).exits(1).stderr;
     assert!(said.contains("rows up to 4 are missing"), "{said}");
-    // An earlier export says the same.
+    // An earlier export detects the same.
     let against = home.attache(&["audit", "verify", "--against", export.to_str().unwrap(), "--json"]).exits(1).json();
     assert_eq!((&against["ok"], &against["broken_at"]), (&json!(false), &json!(4)));
 }
@@ -116,11 +226,11 @@ fn every_field_of_a_row_is_covered_by_the_chain() {
     tamper(&home, "update log set run_seq = 7 where run is null and seq = 2;");
     let _hub = home.hub(&[]);
     let said = home.attache(&["audit", "verify"]).exits(1).stderr;
-    assert!(said.contains("the log was changed at row 2"), "{said}");
+    assert!(said.contains("the log was modified at row 2"), "{said}");
 }
 
 #[test]
-fn a_signed_checkpoint_knows_a_log_that_was_made_anew() {
+fn a_signed_checkpoint_detects_a_rewritten_log() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -140,16 +250,16 @@ fn a_signed_checkpoint_knows_a_log_that_was_made_anew() {
     (0..5).for_each(|_| drop(hub.create_run("builder", "something else")));
     home.attache(&["audit", "verify"]).succeeds();
     let said = home.attache(&["audit", "verify", "--against", name]).exits(1).stderr;
-    assert!(said.contains("the log was changed at row"), "{said}");
-    // Nobody else can make one.
+    assert!(said.contains("the log was modified at row"), "{said}");
+    // Nobody else can create a valid checkpoint.
     let forged = checkpoint.replacen("\"seq\": ", "\"seq\": 1", 1).replacen("\"seq\":", "\"seq\": 1", 1);
     fs::write(&file, forged).unwrap();
     let said = home.attache(&["audit", "verify", "--against", name]).exits(1).stderr;
-    assert!(said.contains("signature does not fit"), "{said}");
+    assert!(said.contains("signature is invalid"), "{said}");
 }
 
 #[test]
-fn a_lost_database_is_not_begun_anew_by_surprise() {
+fn a_lost_database_is_not_silently_recreated() {
     let home = TestHome::new();
     home.hub(&[]).process.terminate();
     let kept = home.path().join("kept.db");
@@ -167,7 +277,7 @@ fn a_lost_database_is_not_begun_anew_by_surprise() {
 }
 
 #[test]
-fn a_lost_write_ahead_log_is_noticed() {
+fn a_lost_write_ahead_log_is_detected() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -176,7 +286,7 @@ fn a_lost_write_ahead_log_is_noticed() {
     let said = refused(&home);
     assert!(said.contains("hub.db-wal is gone") && said.contains("remove hub.db-owner"), "{said}");
     fs::remove_file(home.a2a().join("hub/hub.db-owner")).unwrap();
-    // Whatever was folded before is there.
+    // Everything that was checkpointed before is still there.
     let again = home.attache(&["hub", "--listen", "127.0.0.1:0", "--ready-file", "/nowhere/at/all"]);
     assert!(!again.stderr.contains("hub.db-wal"), "{}", again.stderr);
 }
@@ -196,7 +306,7 @@ fn one_damaged_row_does_not_hide_the_others() {
 }
 
 #[test]
-fn a_damaged_or_newer_database_is_called_so() {
+fn a_damaged_or_newer_database_is_reported() {
     let home = TestHome::new();
     home.hub(&[]).process.terminate();
     tamper(&home, "pragma user_version = 999;");
@@ -213,7 +323,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn an_artifact_whose_bytes_were_changed_is_not_given_out() {
+fn a_corrupted_artifact_is_not_served() {
     let home = TestHome::new();
     let up = home.up(&[]);
     let ran = up.ask("local", "echo right > it.txt && echo it.txt >> \"$ATTACHE_ARTIFACTS\"");
@@ -223,14 +333,14 @@ fn an_artifact_whose_bytes_were_changed_is_not_given_out() {
     let blob = files(&home.a2a().join("hub/blobs")).pop().unwrap();
     fs::write(&blob, "wrong\n").unwrap();
     let ran = home.attache(&["artifacts", "get", &artifact]).exits(1);
-    assert!(ran.stdout.is_empty() && ran.stderr.contains("was changed on the hub's disk"), "{}", ran.stderr);
+    assert!(ran.stdout.is_empty() && ran.stderr.contains("was modified on the hub's disk"), "{}", ran.stderr);
     fs::remove_file(&blob).unwrap();
     let ran = home.attache(&["artifacts", "get", &artifact]).exits(1);
     assert!(ran.stderr.contains("is missing from the hub's disk"), "{}", ran.stderr);
 }
 
 #[test]
-fn what_a_task_said_while_its_runtime_was_away_is_told() {
+fn output_produced_while_the_runtime_was_away_is_delivered() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -255,7 +365,7 @@ fn what_a_task_said_while_its_runtime_was_away_is_told() {
 
 #[test]
 fn a_damaged_run_in_the_queue_does_not_stop_the_others() {
-    // What was asked cannot be read, or not even the state.
+    // Either the input is unreadable, or even the state.
     for (damage, is_readable) in [("request = '{'", true), ("state = x'01'", false)] {
         let home = TestHome::new();
         let hub = home.hub(&[]);
@@ -278,14 +388,14 @@ fn a_damaged_run_in_the_queue_does_not_stop_the_others() {
 }
 
 #[test]
-fn a_damaged_run_at_work_is_ended_and_stops_nobody() {
+fn a_damaged_running_run_fails_and_blocks_no_other() {
     let home = TestHome::new();
     let up = home.up(&[]);
     let bad = up.create_run("local", "sleep 30");
     until("the task to begin", || (up.run(&bad)["status"] == "running").then_some(()));
     up.process.kill();
     tamper(&home, "update task_runs set state = x'01' where id = 1;");
-    // Nobody lost the newest writes: this test has moved them into the database.
+    // No writes are lost here: the test has moved them into the database.
     fs::remove_file(home.a2a().join("hub/hub.db-owner")).unwrap();
     let up = home.up(&[]);
     up.process.tells("a run that has not ended is damaged");

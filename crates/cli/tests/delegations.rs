@@ -1,4 +1,4 @@
-//! `attache daemon`, `delegate` and `delegations` as people use them: real processes, a hub, and a remote that is away.
+//! `attache daemon`, `delegate` and `delegations`: real processes, a hub, and a remote that is offline.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{TestHome, TestHub, process, until};
 
-/// A home with a hub, an agent that takes folders, and a folder to lend. Its daemon ends with it.
+/// A home with a hub, an agent that accepts folders, and a folder to delegate. Its daemon stops with it.
 struct DelegationFixture {
     home: TestHome,
     hub: TestHub,
@@ -32,7 +32,7 @@ impl DelegationFixture {
         scene
     }
 
-    /// The agent's device says what it understands, and does nothing else.
+    /// The agent's device declares its capabilities and does nothing else.
     fn declare(&self, extensions: &Value) {
         let body = json!({"agent_id": self.agent, "extensions": extensions});
         self.hub.worker(&self.token, "POST", "/api/v1/agent-runtimes/runtime/heartbeat", &body).expect(200);
@@ -65,7 +65,7 @@ impl Drop for DelegationFixture {
 }
 
 #[test]
-fn what_nobody_allowed_is_refused_with_the_command() {
+fn a_refusal_names_the_command_that_allows_it() {
     let scene = DelegationFixture::new();
     let (url, folder) = (&scene.url, &scene.folder);
     let refused = scene.home.attache(&["delegate", folder, "--to", url, "do it"]).exits(4);
@@ -107,49 +107,56 @@ fn a_delegation_waits_for_its_remote_and_is_cancelled() {
     let list = scene.home.attache(&["delegations"]).succeeds();
     assert!(list.stdout.contains(&id) && list.stdout.contains("invited"), "{}", list.stdout);
     let late = scene.home.attache(&["delegations", "wait", &id, "--timeout", "1"]).exits(124);
-    assert!(late.stderr.contains("not done within 1 seconds"), "{}", late.stderr);
+    assert!(late.stderr.contains("timed out after 1 seconds"), "{}", late.stderr);
     let task = until("the task's id", || scene.show(&id)["task_id"].as_str().map(str::to_owned));
     scene.home.attache(&["delegations", "cancel", &id]).succeeds();
     assert_eq!(scene.show(&id)["status"], "cancelled");
     assert_eq!(scene.hub.ended(&task)["status"], "cancelled");
     let output = scene.home.attache(&["delegations", "output", &id]).exits(1);
-    assert!(output.stderr.starts_with("error: CANCELLED: it was cancelled"), "{}", output.stderr);
+    assert!(output.stderr.starts_with("error: CANCELLED: the delegation was cancelled"), "{}", output.stderr);
     assert_eq!(scene.home.attache(&["delegations", "diff", &id]).succeeds().stdout, "");
     let nothing = scene.home.attache(&["--json", "delegations", "wait"]).succeeds().json();
     assert_eq!(nothing, json!({"delegations": []}));
     scene.home.attache(&["delegations", "show", "dlg_00000000000000000000000000000001"]).exits(3);
-    assert_eq!(scene.home.attache(&["delegations", "log", &id]).succeeds().stderr, "The remote wrote nothing.\n");
+    assert_eq!(
+        scene.home.attache(&["delegations", "log", &id]).succeeds().stderr,
+        "The remote agent wrote no output.\n"
+    );
     let shown = scene.home.attache(&["delegations", "show", &id]).succeeds().stdout;
     assert!(!shown.contains("expires") && shown.contains(&format!("attache delegations diff {id}")), "{shown}");
     let waited = scene.home.attache(&["delegations", "wait", &id]).exits(1);
-    assert!(waited.stderr.contains(&format!("{id} cancelled; nothing was lent")), "{}", waited.stderr);
+    assert!(waited.stderr.contains(&format!("{id} cancelled; the folder was never shared")), "{}", waited.stderr);
     let nobody = scene.home.attache(&["delegations", "wait", "--session", "zzz"]).exits(3);
-    assert!(nobody.stderr.contains("nothing was delegated in a session `zzz`"), "{}", nobody.stderr);
+    assert!(nobody.stderr.contains("session `zzz` has no delegations"), "{}", nobody.stderr);
 }
 
 #[test]
-fn a_lease_that_nobody_takes_up_expires() {
+fn an_unaccepted_delegation_expires() {
     let scene = DelegationFixture::new().allowed();
     let ran = scene.home.attache(&["delegate", &scene.folder, "--to", &scene.url, "--ttl", "2", "do it"]).exits(124);
     assert!(ran.stderr.contains("invited") && ran.stderr.contains("error: START_EXPIRED"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("expired; nothing was lent\n") && !ran.stderr.contains(" ID`"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("expired; the folder was never shared\n") && !ran.stderr.contains(" ID`"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]
-fn an_agent_that_takes_no_folders_is_named() {
+fn an_agent_that_accepts_no_folders_is_named() {
     let scene = DelegationFixture::new().allowed();
     scene.declare(&json!([]));
     let ran = scene.home.attache(&["delegate", &scene.folder, "--to", &scene.url, "do it"]).exits(4);
-    assert!(ran.stderr.contains("error: DECLINED: the agent builder takes no folders"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("error: DECLINED: the agent builder doesn't accept folders"), "{}", ran.stderr);
 }
 
 #[test]
-fn a_daemon_that_was_killed_is_followed_by_one_that_cleans_up() {
+fn the_next_daemon_cleans_up_after_a_killed_one() {
     let scene = DelegationFixture::new().allowed();
     let (daemon, ready) = scene.home.ready("daemon", &["daemon"]);
     assert!(ready["ssh"].as_str().unwrap().starts_with("127.0.0.1:"), "{ready}");
     let second = scene.home.attache(&["daemon"]).exits(1);
-    assert!(second.stderr.contains("already runs"), "{}", second.stderr);
+    assert!(second.stderr.contains("is already running"), "{}", second.stderr);
     let id = scene.delegate(&[]);
     scene.until_status(&id, "invited");
     let task = until("the task's id", || scene.show(&id)["task_id"].as_str().map(str::to_owned));
@@ -158,17 +165,17 @@ fn a_daemon_that_was_killed_is_followed_by_one_that_cleans_up() {
     let shown = scene.show(&id);
     assert_eq!((&shown["status"], &shown["result"]["error"]["code"]), (&json!("error"), &json!("CANCELLED")));
     assert_eq!(scene.hub.ended(&task)["status"], "cancelled");
-    // The one that was started by itself is another process, detached from everybody.
+    // The automatically started daemon is another, detached process.
     let log = scene.home.path().join(".AWCP/logs/daemon.log");
     assert!(fs::metadata(&log).unwrap().len() > 0);
     scene.home.attache(&["daemon", "--stop"]).succeeds();
     assert!(!process::exists(u32::try_from(ready["pid"].as_u64().unwrap()).unwrap()));
     let stopped = scene.home.attache(&["daemon", "--stop"]).succeeds();
-    assert_eq!(stopped.stderr, "No daemon runs.\n");
+    assert_eq!(stopped.stderr, "No daemon is running.\n");
 }
 
 #[test]
-fn what_cannot_be_lent_or_allowed_is_said_before_anything_is_sent() {
+fn invalid_delegations_are_refused_before_anything_is_sent() {
     let scene = DelegationFixture::new().allowed();
     let (url, folder) = (&scene.url, &scene.folder);
     let delegate = |more: &[&str]| {
@@ -179,12 +186,12 @@ fn what_cannot_be_lent_or_allowed_is_said_before_anything_is_sent() {
     };
     let wrong = delegate(&["--exclude", "a[b"]);
     assert_eq!(wrong["code"], "invalid_request", "{wrong}");
-    assert!(wrong["message"].as_str().unwrap().contains("`a[b` is no pattern"), "{wrong}");
+    assert!(wrong["message"].as_str().unwrap().contains("`a[b` is not a valid gitignore pattern"), "{wrong}");
     let root = fs::canonicalize(scene.home.path()).unwrap();
     let allowed = scene.home.attache(&["delegations", "allow", "--folder", root.to_str().unwrap()]).succeeds();
-    assert!(allowed.stderr.contains("warning: everything below"), "{}", allowed.stderr);
+    assert!(allowed.stderr.contains("warning: everything in"), "{}", allowed.stderr);
     let around = scene.home.attache(&["delegate", root.to_str().unwrap(), "--to", url, "do it"]).exits(2);
-    assert!(around.stderr.contains("$AWCP_HOME") && around.stderr.contains("is in it"), "{}", around.stderr);
+    assert!(around.stderr.contains("$AWCP_HOME") && around.stderr.contains("it contains"), "{}", around.stderr);
     assert_eq!(scene.home.attache(&["--json", "delegations"]).succeeds().json(), json!({"delegations": []}));
     let no_key = scene.home.attache(&["delegations", "allow", "--peer", url, "--key-file", "/nofile"]).exits(2);
     assert!(no_key.stderr.contains("/nofile"), "{}", no_key.stderr);
@@ -195,18 +202,21 @@ fn what_cannot_be_lent_or_allowed_is_said_before_anything_is_sent() {
     assert_eq!(mistake["code"], "policy_invalid", "{mistake}");
     assert!(mistake["hint"].as_str().unwrap().contains(".gitignore"), "{mistake}");
     let line = text.lines().count() + 3;
-    assert!(mistake["message"].as_str().unwrap().contains(&format!("line {line}: `a[b` is no pattern")), "{mistake}");
+    assert!(
+        mistake["message"].as_str().unwrap().contains(&format!("line {line}: `a[b` is not a valid gitignore pattern")),
+        "{mistake}"
+    );
 }
 
 #[test]
-fn a_home_with_a_path_too_long_for_a_socket_is_named_at_once() {
+fn a_home_path_too_long_for_a_socket_is_reported() {
     let home = TestHome::new();
     let long = home.path().join("x".repeat(100));
     let begun = std::time::Instant::now();
     let ran = home.command(&["delegations"]).env("AWCP_HOME", &long).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert_eq!(ran.status.code(), Some(2), "{said}");
-    assert!(said.contains("the path of a socket") && said.contains("AWCP_HOME"), "{said}");
+    assert!(said.contains("a socket path") && said.contains("AWCP_HOME"), "{said}");
     assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
@@ -222,13 +232,13 @@ fn daemons(home: &TestHome) -> usize {
 }
 
 #[test]
-fn looking_at_delegations_leaves_no_daemon_behind() {
+fn read_only_commands_leave_no_daemon_running() {
     let home = TestHome::new();
     for args in [&["delegations"][..], &["delegations", "list", "--json"]] {
         home.attache(args).succeeds();
         until("the daemon to be gone", || (daemons(&home) == 0).then_some(()));
     }
-    // One that ran before goes on.
+    // A daemon that was already running keeps running.
     let (daemon, _) = home.ready("daemon", &["daemon"]);
     home.attache(&["delegations"]).succeeds();
     assert!(daemon.is_running());

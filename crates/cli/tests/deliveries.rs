@@ -1,5 +1,5 @@
-//! Callbacks of the real binary: they survive `kill -9`, come again under the same id, and never after an acknowledgement
-//! that was kept.
+//! Callbacks with the real binary: they survive `kill -9`, are retried with the same id, and stop after a recorded
+//! acknowledgement.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{LIMIT, TestHome, TestHub, until};
 
-/// A webhook that answers by a script; `None` is no answer.
+/// A webhook that answers according to a script; `None` means no answer.
 pub struct CallbackReceiver {
     pub origin: String,
     shared: Arc<CallbackReceiverState>,
@@ -21,12 +21,12 @@ pub struct CallbackReceiver {
 #[derive(Default)]
 struct CallbackReceiverState {
     told: Mutex<Vec<ReceivedCallback>>,
-    /// The lines before each body.
+    /// The header lines of each request.
     heads: Mutex<Vec<String>>,
     more: Condvar,
-    /// 200 once it is empty.
+    /// Answers 200 once it is empty.
     script: Mutex<Vec<Option<u16>>>,
-    /// Connections that got no answer stay open.
+    /// Connections without an answer stay open.
     open: Mutex<Vec<TcpStream>>,
 }
 
@@ -44,7 +44,7 @@ impl CallbackReceiver {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
         let heard = shared.clone();
-        // It ends with the test's process; a connection is one delivery.
+        // Runs until the test process exits; one connection per delivery.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 heard.hear(stream);
@@ -65,7 +65,7 @@ impl CallbackReceiver {
         told[number].clone()
     }
 
-    /// The lines before the body of a delivery that was told.
+    /// The header lines of a delivery.
     pub fn head(&self, number: usize) -> String {
         self.shared.heads.lock().unwrap()[number].clone()
     }
@@ -76,7 +76,7 @@ impl CallbackReceiver {
 }
 
 impl CallbackReceiverState {
-    /// One request with a body whose length is known, then the answer, then the end.
+    /// Reads one request with a content length, sends the answer and closes.
     fn hear(&self, stream: TcpStream) {
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let mut reader = BufReader::new(stream);
@@ -121,7 +121,7 @@ fn start(home: &TestHome, listen: &str) -> TestHub {
     home.hub(&["--egress-allow", "127.0.0.1", "--listen", listen])
 }
 
-/// A device that the test plays.
+/// A device simulated by the test.
 struct DeliveryDevice {
     agent: String,
     token: String,
@@ -135,7 +135,7 @@ impl DeliveryDevice {
         Self { agent: text("agent_id"), token: text("runtime_token") }
     }
 
-    /// Makes a run with a callback and completes it: its delivery's id.
+    /// Creates a run with a callback, completes it and returns the delivery's id.
     fn complete(&self, hub: &TestHub, url: &str) -> String {
         let body = json!({ "agent_id": "builder", "input": { "text": "x" }, "callback_url": url });
         let run = hub.post("/api/v1/task-runs", &body).expect(201).json()["task_run_id"].clone();
@@ -158,9 +158,9 @@ fn delivered(hub: &TestHub, delivery: &str) -> Value {
 }
 
 #[test]
-fn a_callback_survives_the_hub_and_none_follows_its_acknowledgement() {
+fn a_callback_survives_a_killed_hub_and_stops_when_acknowledged() {
     let home = TestHome::new();
-    // The first try is refused, the second gets no answer; both times the hub is killed before the next.
+    // The first attempt is refused, the second gets no answer; each time the hub is killed before the next attempt.
     let receiver = CallbackReceiver::start(&[Some(503), None]);
     let url = format!("{}/done", receiver.origin);
     let hub = start(&home, "127.0.0.1:0");
@@ -181,7 +181,7 @@ fn a_callback_survives_the_hub_and_none_follows_its_acknowledgement() {
     delivered(&hub, &delivery);
     hub.process.kill();
 
-    // What was acknowledged would be due before what is new.
+    // A retry of the acknowledged delivery would arrive before the new one.
     let hub = start(&home, &address);
     let next = device.complete(&hub, &url);
     assert_eq!(receiver.told(3).id, next);
@@ -190,7 +190,7 @@ fn a_callback_survives_the_hub_and_none_follows_its_acknowledgement() {
 }
 
 #[test]
-fn deliveries_are_listed_shown_and_sent_again_from_a_terminal() {
+fn deliveries_are_listed_shown_and_resent() {
     let home = TestHome::new();
     let receiver = CallbackReceiver::start(&[Some(410)]);
     let hub = start(&home, "127.0.0.1:0");
@@ -203,7 +203,7 @@ fn deliveries_are_listed_shown_and_sent_again_from_a_terminal() {
     assert!(list.stdout.contains(&delivery) && list.stdout.contains("failed"), "{}", list.stdout);
     assert!(list.stdout.contains("/done?key=***") && !list.stdout.contains("hunter2"), "{}", list.stdout);
     let shown = home.attache(&["deliveries", "show", &delivery]).succeeds();
-    assert!(shown.stdout.contains("it does not want this any more"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("no longer wants this"), "{}", shown.stdout);
     assert!(shown.stderr.contains(&format!("attache deliveries resend {delivery}")), "{}", shown.stderr);
     home.attache(&["deliveries", "resend", &delivery]).succeeds();
     assert_eq!(receiver.told(1), receiver.told(0));
@@ -220,18 +220,18 @@ fn deliveries_are_listed_shown_and_sent_again_from_a_terminal() {
 }
 
 #[test]
-fn a_private_callback_needs_the_owners_leave() {
+fn a_private_callback_needs_the_owners_permission() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let refused = home.attache(&["ask", "builder", "x", "--no-wait", "--callback", "http://127.0.0.1:9/done"]).exits(4);
     assert!(refused.stderr.contains("loopback") && refused.stderr.contains("--egress-allow"), "{}", refused.stderr);
     let wrong = home.attache(&["hub", "--egress-allow", "10.0.0.1/8"]).exits(2);
-    assert!(wrong.stderr.contains("the network of that length is 10.0.0.0/8"), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("the network with that prefix length is 10.0.0.0/8"), "{}", wrong.stderr);
 }
 
 #[test]
-fn a_certificate_that_nobody_vouches_for_is_not_believed() {
+fn an_untrusted_certificate_is_rejected() {
     let (home, other) = (TestHome::new(), TestHome::new());
     let impostor = other.hub(&["--tls-self-signed"]);
     assert!(impostor.url.starts_with("https://127.0.0.1:"), "{}", impostor.url);

@@ -1,5 +1,4 @@
-//! What a paired device does with its work, from outside: several tasks at a time, output of any size, files that come along,
-//! and nothing that outlives a task.
+//! A paired device from outside: concurrent tasks, output of any size, attachments, and nothing that outlives a task.
 
 use std::{
     fs,
@@ -21,13 +20,13 @@ fn paired(home: &TestHome) -> TestHub {
 }
 
 #[test]
-fn as_many_tasks_as_were_asked_for_execute_at_once() {
+fn the_configured_number_of_tasks_runs_at_once() {
     let home = TestHome::new();
     let hub = paired(&home);
     let _runtime = home.runtime(&["--concurrency", "4"]);
     let meeting = home.path().join("meeting");
     fs::create_dir(&meeting).unwrap();
-    // Nobody leaves before all four are there.
+    // All four must be running before any finishes.
     let script = format!(
         "cd {} && touch $ATTACHE_TASK_RUN_ID && while [ $(ls | wc -l) -lt 4 ]; do sleep 0.05; done; echo met",
         meeting.display()
@@ -47,7 +46,7 @@ fn as_many_tasks_as_were_asked_for_execute_at_once() {
 }
 
 #[test]
-fn more_tasks_than_an_adapter_takes_are_refused_at_the_start() {
+fn more_tasks_than_the_adapter_supports_are_refused_at_startup() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -55,12 +54,16 @@ fn more_tasks_than_an_adapter_takes_are_refused_at_the_start() {
     let code = hub.pairing_code("builder");
     home.attache(&["runtime", "pair", &code, "--api-base", &hub.url, "--local-agent-endpoint", &url]).succeeds();
     let refused = home.attache(&["runtime", "start", "--concurrency", "4"]).exits(2);
-    assert!(refused.stderr.contains("takes 1 task(s) at a time and 4 were asked for"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("executes 1 task(s) at a time, but --concurrency asks for 4"),
+        "{}",
+        refused.stderr
+    );
 }
 
-/// What a child leaves that cleared its environment and left its group and session.
+/// A leftover child that cleared its environment and left its process group and session.
 #[test]
-fn a_child_without_a_trace_ends_with_its_task() {
+fn a_detached_child_is_killed_with_its_task() {
     let home = TestHome::new();
     let hub = paired(&home);
     let _runtime = home.runtime(&["--concurrency", "2"]);
@@ -71,7 +74,7 @@ fn a_child_without_a_trace_ends_with_its_task() {
     let stray = |name: &str| -> u32 {
         until("the stray child", || fs::read_to_string(home.path().join(name)).ok()?.trim().parse().ok())
     };
-    // It ended by itself.
+    // The task finished normally.
     let script = format!(
         "{}\nuntil [ -s {1} ]; do sleep 0.02; done; echo gone",
         hide(pid_file.to_str().unwrap()),
@@ -82,7 +85,7 @@ fn a_child_without_a_trace_ends_with_its_task() {
     let pid = stray("stray");
     assert!(!process::exists(pid), "{pid} outlived its task");
 
-    // It was cancelled, while another one goes on.
+    // The task was cancelled while another one continues.
     let other = hub.create_run("builder", "sleep 600");
     let second = home.path().join("second");
     let run = hub.create_run("builder", &format!("{}\nsleep 600", hide(second.to_str().unwrap())));
@@ -102,11 +105,11 @@ fn asked(home: &TestHome, script: &str) -> Vec<u8> {
 }
 
 #[test]
-fn output_of_any_size_and_kind_reaches_a_pipe_whole() {
+fn output_of_any_size_and_kind_reaches_a_pipe_unchanged() {
     let home = TestHome::new();
     let hub = paired(&home);
     let _runtime = home.runtime(&[]);
-    // Every byte there is, many times.
+    // Every byte value, many times.
     let binary = asked(
         &home,
         "i=0; while [ $i -lt 391 ]; do printf \"$(printf '\\\\%03o' $(seq 0 255))\"; i=$((i+1)); done | head -c 100000",
@@ -120,7 +123,7 @@ fn output_of_any_size_and_kind_reaches_a_pipe_whole() {
     let line = b"a line of thirty-two characters\n";
     assert!(long.iter().eq(line.iter().cycle().take(30_000_000)), "bytes were changed on the way");
 
-    // The run itself stays small and says where the rest is.
+    // The run itself stays small and refers to the rest.
     let runs = hub.get("/api/v1/task-runs?limit=1");
     let result = &runs["task_runs"][0]["task_result"];
     assert_eq!(result["full_output"], json!({"bytes": 30_000_000, "artifact_index": 0}), "{}", result["full_output"]);
@@ -130,15 +133,15 @@ fn output_of_any_size_and_kind_reaches_a_pipe_whole() {
     let short = asked(&home, "echo all of it");
     assert_eq!(short, b"all of it\n");
 
-    // A run that fails hands over no file: what came is there, and what is missing is said.
+    // A failed run produces no artifact: the partial output is kept, and the truncation is reported.
     let mut failed = home.command(&["ask", "builder", "yes | head -c 5000000; exit 3"]);
     let failed = failed.stdin(Stdio::null()).output().unwrap();
     assert_eq!((failed.status.code(), failed.stdout.len()), (Some(1), 1 << 20));
     let said = String::from_utf8_lossy(&failed.stderr);
-    assert!(said.contains("the output was cut: 1048576 of 5000000 bytes are here"), "{said}");
+    assert!(said.contains("the output was truncated to 1048576 of 5000000 bytes"), "{said}");
 }
 
-/// However long the output is, nobody on its way holds it whole.
+/// However long the output is, no process on the way holds all of it in memory.
 #[test]
 fn two_hundred_megabytes_reach_a_pipe_in_little_memory() {
     let home = TestHome::new();
@@ -165,7 +168,7 @@ fn find(below: &Path, name: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn what_comes_with_a_task_is_there_while_it_works() {
+fn attachments_exist_while_the_task_runs() {
     let home = TestHome::new();
     let hub = paired(&home);
     let _runtime = home.runtime(&[]);
@@ -194,7 +197,7 @@ fn what_comes_with_a_task_is_there_while_it_works() {
 }
 
 #[test]
-fn input_that_nobody_hears_is_not_called_given() {
+fn undelivered_input_is_not_reported_as_delivered() {
     let home = TestHome::new();
     let hub = paired(&home);
     let _runtime = home.runtime(&[]);
@@ -202,7 +205,7 @@ fn input_that_nobody_hears_is_not_called_given() {
     let run = hub.create_run("builder", &format!("touch {}; sleep 600", begun.display()));
     until("the task to be at work", || begun.exists().then_some(()));
     let said = home.attache(&["runs", "input", &run, "faster"]).exits(1);
-    assert!(said.stderr.contains("this did not reach it") && !said.stderr.contains("Given"), "{}", said.stderr);
+    assert!(said.stderr.contains("the input wasn't delivered") && !said.stderr.contains("Answered"), "{}", said.stderr);
 }
 
 #[test]

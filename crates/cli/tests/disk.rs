@@ -1,4 +1,4 @@
-//! Disks that are full or cannot be written: nothing is lost, nothing is done twice, the reason is told, and it goes on.
+//! Full and unwritable disks: nothing is lost, nothing runs twice, the reason is reported, and work resumes.
 
 use std::{fs, process::Command};
 
@@ -10,7 +10,7 @@ fn ready(server: &TestHub) -> TestReply {
     http::json("GET", &format!("{}/readyz", server.url), &[], None).unwrap()
 }
 
-/// Waits until the hub says itself that it can store nothing, and why.
+/// Waits until the hub reports that it can't store anything, and why.
 fn is_unready(server: &TestHub, code: &str) {
     until(&format!("readyz to say {code}"), || {
         let reply = ready(server);
@@ -28,7 +28,7 @@ fn storage(server: &TestHub) -> (u16, Value, Value) {
 }
 
 #[test]
-fn a_full_disk_is_told_everywhere_and_is_over_when_there_is_room() {
+fn a_full_disk_is_reported_everywhere_until_there_is_space() {
     let Some(home) = TestHome::on_small_disk("12m") else { return };
     let up = home.up(&[]);
     up.agent_is("local", "online");
@@ -46,10 +46,10 @@ fn a_full_disk_is_told_everywhere_and_is_over_when_there_is_room() {
     let ran = home.attache(&["ask", "local", "echo no"]).exits(1);
     assert!(ran.stderr.contains("The hub's disk is full"), "{}", ran.stderr);
     let doctor = home.attache(&["doctor"]).exits(1);
-    assert!(doctor.stdout.contains("can store nothing: its disk is full"), "{}", doctor.stdout);
-    let said = up.process.stderr();
-    let lines = said.lines().filter(|line| line.contains("disk is full")).count();
-    assert!((1..=3).contains(&lines), "the log is not flooded:\n{said}");
+    assert!(doctor.stdout.contains("can't write to its storage: its disk is full"), "{}", doctor.stdout);
+    let output = up.process.stderr();
+    let lines = output.lines().filter(|line| line.contains("disk is full")).count();
+    assert!((1..=3).contains(&lines), "the log is not flooded:\n{output}");
 
     home.disk().free();
     is_ready(&up);
@@ -67,21 +67,21 @@ fn an_ask_says_why_it_waits_while_the_disk_is_full() {
     until("the task to begin", || home.path().join("begun").exists().then_some(()));
     home.disk().fill();
     is_unready(&up, "disk_full");
-    ask.tells("The hub can store nothing now: its disk is full");
+    ask.tells("The hub can't write to its storage: its disk is full");
     fs::write(home.path().join("go"), "").unwrap();
     home.disk().free();
     assert!(ask.wait().success(), "{}", ask.stderr());
     assert_eq!(ask.stdout(), "done\n");
 }
 
-/// A file that cannot be written although it is open, as after a file system that was read-only for a while.
+/// A file that can't be written although it is open, as after a file system was read-only for a while.
 fn seal(home: &TestHome, how: &str) -> bool {
     let files = ["hub.db", "hub.db-wal"].map(|name| home.a2a().join("hub").join(name));
     Command::new("chattr").arg(how).args(files).status().is_ok_and(|status| status.success())
 }
 
 #[test]
-fn a_hub_writes_again_after_its_files_could_not_be_written() {
+fn a_hub_recovers_after_its_files_were_unwritable() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -111,7 +111,7 @@ fn a_hub_on_a_read_only_disk_says_so_when_it_starts() {
     home.hub(&[]);
 }
 
-/// A run that may be tried once, and a file that counts how often it was.
+/// A run with a single attempt, and a file that counts its executions.
 fn once(hub: &TestHub, count: &std::path::Path, rest: &str) -> String {
     let text = format!("echo ran >> {}; {rest}", count.display());
     let body = json!({ "agent_id": "builder", "input": { "text": text }, "max_attempts": 1 });
@@ -123,7 +123,7 @@ fn counted(count: &std::path::Path) -> usize {
 }
 
 #[test]
-fn a_device_begins_nothing_that_it_could_not_remember() {
+fn a_device_starts_nothing_that_it_cannot_record() {
     let home = TestHome::new();
     let Some(device) = TestHome::on_small_disk("4m") else { return };
     let hub = home.hub(&[]);
@@ -134,8 +134,8 @@ fn a_device_begins_nothing_that_it_could_not_remember() {
     device.disk().fill();
     let count = home.path().join("count");
     let run = once(&hub, &count, "true");
-    runtime.tells("takes no new work");
-    // A crash now must not make it run twice, and it has not run once.
+    runtime.tells("not accepting tasks");
+    // It hasn't run yet, and a crash now must not make it run twice.
     runtime.kill();
     assert_eq!(counted(&count), 0);
     device.disk().free();
@@ -145,7 +145,7 @@ fn a_device_begins_nothing_that_it_could_not_remember() {
 }
 
 #[test]
-fn work_of_a_device_that_lost_its_ledger_is_lost_and_not_done_again() {
+fn runs_of_a_device_that_lost_its_ledger_fail_and_are_not_repeated() {
     for torn in [false, true] {
         let home = TestHome::new();
         let hub = home.hub(&["--heartbeat-timeout-ms", "3000", "--claim-grace-ms", "100"]);

@@ -1,4 +1,4 @@
-//! What the documents claim exists: every command that they tell people to type, with its options, and every test of SECURITY.md.
+//! Claims of the documents: every command exists with its options, and so does every test in SECURITY.md.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 
 use crate::harness::TestHome;
 
-/// What the binary says about itself, asked once per command.
+/// The binary's help, fetched once per command.
 struct CommandManual {
     home: TestHome,
     known: BTreeMap<String, Option<String>>,
@@ -17,7 +17,7 @@ struct CommandManual {
 // === impl CommandManual ===
 
 impl CommandManual {
-    /// The help of a command, or None when there is no such command.
+    /// The help of a command, or None if the command doesn't exist.
     fn help(&mut self, path: &[&str]) -> Option<String> {
         let home = &self.home;
         let asked = || {
@@ -41,7 +41,7 @@ impl CommandManual {
             let Some(help) = self.help(&longer) else {
                 return Some(format!("there is no `attache {}`", longer.join(" ")));
             };
-            // A word that is an argument, such as an agent's name, gets the help of the command before it.
+            // For a word that is an argument, such as an agent's name, clap prints the help of the command before it.
             if !help.contains(&format!("Usage: attache {}", longer.join(" "))) {
                 break;
             }
@@ -61,7 +61,7 @@ impl CommandManual {
     }
 }
 
-/// What stands between back-ticks, and the lines of blocks, where they begin with the program's name.
+/// Code spans and lines of code blocks that start with the program's name.
 fn commands(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut in_block = false;
@@ -69,7 +69,8 @@ fn commands(page: &str) -> Vec<String> {
         if line.trim_start().starts_with("```") {
             in_block = !in_block;
         } else if in_block {
-            // `attache …` at the start, after an assignment, or inside `$(…)`; a comment or a second column follows two blanks.
+            // `attache …` at the start, after an assignment, or inside `$(…)`; a comment or a second column follows two
+            // spaces.
             for (at, _) in line.match_indices("attache ") {
                 let before = line[..at].trim_end();
                 let is_first = before.is_empty()
@@ -111,12 +112,12 @@ fn every_command_in_the_documents_exists() {
     assert_eq!(manual.fault("attache ask builder --nothing").as_deref(), Some("`attache ask` has no --nothing"));
 }
 
-/// What is between back-ticks.
+/// The code spans of a text.
 fn code(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// The tests that a row of the table of threats names, `FILE`: `TEST`, `TEST` (a remark); …: file and function.
+/// The tests named in a row of the threat table, `FILE`: `TEST`, `TEST` (a remark); …: file and function.
 fn attacks(cell: &str) -> Vec<(&str, &str)> {
     let mut found = Vec::new();
     for group in cell.split("; `") {
@@ -143,7 +144,7 @@ fn every_threat_is_attacked_by_tests_that_exist() {
             let path = root.join(file);
             let text =
                 fs::read_to_string(&path).unwrap_or_else(|error| panic!("{number}: {}: {error}", path.display()));
-            // A function of its own, or a name in the list of those that run on both engines.
+            // A test function, or a name in the list of tests that run on both engines.
             let words: BTreeSet<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
             if !text.contains(&format!("fn {name}(")) || !words.contains(name) {
                 missing.insert(format!("{number}: {file}: {name}"));
@@ -154,7 +155,7 @@ fn every_threat_is_attacked_by_tests_that_exist() {
     assert_eq!(missing, BTreeSet::new());
 }
 
-/// What the third column of the glossary names: files, and the last part of paths such as `a::b::Name`.
+/// The places in the third column of the glossary: files, and the last part of paths such as `a::b::Name`.
 fn glossary_names(page: &str) -> BTreeSet<String> {
     let rows = page.lines().filter(|line| line.starts_with("| ")).skip(1);
     let places = rows.filter_map(|row| row.split(" | ").nth(2)).flat_map(code);

@@ -1,4 +1,4 @@
-//! The people's view of the REST API: every list and its JSON shape, keys and roles, artifacts, the log.
+//! The REST API from the command line: every list and its JSON shape, keys and roles, artifacts and the audit log.
 
 use std::fs;
 
@@ -39,7 +39,7 @@ fn agents_are_added_shown_and_removed() {
         ]
     );
     let ran = home.attache(&["agents", "add", "builder"]).exits(1);
-    assert!(ran.stderr.contains("exists already"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("already exists"), "{}", ran.stderr);
     let table = home.attache(&["agents"]).succeeds().stdout;
     assert!(table.starts_with("NAME     STATUS   DEVICE      LAST SEEN  ID"), "{table}");
     home.attache(&["agents", "remove", "builder"]).succeeds();
@@ -91,7 +91,7 @@ fn keys_have_roles_and_are_secret() {
     let id = list["api_keys"].as_array().unwrap().iter().find(|key| key["name"] == "look").unwrap()["key_id"].clone();
     home.attache(&["keys", "revoke", id.as_str().unwrap()]).succeeds();
     with(&["agents"]).exits(4);
-    // The environment works as well.
+    // The environment variable works too.
     let mut command = home.command(&["agents", "--json"]);
     command.env("ATTACHE_URL", &hub.url).env("ATTACHE_KEY", &hub.key);
     crate::harness::FinishedProcess::of(&mut command, &home.logs()).succeeds();
@@ -101,7 +101,7 @@ fn keys_have_roles_and_are_secret() {
 }
 
 #[test]
-fn artifacts_go_up_and_come_down_unchanged() {
+fn artifacts_are_uploaded_and_downloaded_unchanged() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     let conversation = home.attache(&["conversations", "add", "--title", "Files"]).succeeds().stdout.trim().to_owned();
@@ -125,7 +125,7 @@ fn artifacts_go_up_and_come_down_unchanged() {
 }
 
 #[test]
-fn a_conversation_keeps_what_was_said() {
+fn a_conversation_keeps_its_messages() {
     let home = TestHome::new();
     let _up = home.up(&[]);
     let conversation = home.attache(&["conversations", "add"]).succeeds().stdout.trim().to_owned();
@@ -173,10 +173,10 @@ fn the_log_is_listed_exported_and_verified() {
         "{}",
         said.stdout
     );
-    assert!(said.stderr.contains("The start is missing: the file begins with row 11"), "{}", said.stderr);
+    assert!(said.stderr.contains("The file starts at row 11; earlier rows are missing"), "{}", said.stderr);
     fs::write(&file, "").unwrap();
     let ran = home.attache(&["audit", "verify", "--file", path]).exits(2);
-    assert!(ran.stderr.contains("is empty: there is nothing to check"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("is empty; there is nothing to verify"), "{}", ran.stderr);
     fs::write(&file, export.replacen("builder", "bui1der", 1)).unwrap();
     let ran = home.attache(&["audit", "verify", "--file", path, "--json"]).exits(1);
     assert_eq!(ran.json()["ok"], false);
@@ -205,13 +205,13 @@ fn doctor_does_not_ask_a_paired_device_for_a_hub_of_its_own() {
     let findings = report["findings"].as_array().unwrap();
     let state = |check: &str| findings.iter().find(|finding| finding["check"] == check).unwrap()["state"].clone();
     assert_eq!([state("hub"), state("profile_hub")], ["ok", "ok"], "{report}");
-    // Without the hub that it works for, something is wrong.
+    // A device whose hub is unreachable has a problem.
     hub.process.kill();
     device.attache(&["doctor"]).exits(1);
 }
 
 #[test]
-fn doctor_finds_a_healthy_machine_and_a_sick_one() {
+fn doctor_tells_a_healthy_machine_from_a_broken_one() {
     let home = TestHome::new();
     let sick = home.attache(&["doctor", "--json", "--hub", "http://127.0.0.1:9"]).exits(1).json();
     let state = |report: &Value, check: &str| {
@@ -233,7 +233,7 @@ fn doctor_finds_a_healthy_machine_and_a_sick_one() {
 }
 
 #[test]
-fn a_list_takes_its_options_without_its_name() {
+fn a_list_accepts_its_options_without_the_subcommand() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -252,7 +252,7 @@ fn a_list_takes_its_options_without_its_name() {
     ] {
         let listed = |args: &[&str]| {
             let mut listed = home.attache(&[args, &["--json"]].concat()).succeeds().json();
-            // The head of the log is signed anew for every answer.
+            // The head of the log is signed for every response, so it differs.
             if let Some(checkpoint) = listed.get_mut("checkpoint").and_then(Value::as_object_mut) {
                 assert!(checkpoint.remove("at").is_some() && checkpoint.remove("signature").is_some());
             }
@@ -263,13 +263,13 @@ fn a_list_takes_its_options_without_its_name() {
     let newest = home.attache(&["runs", "--limit", "1", "--json"]).succeeds().json();
     assert_eq!(newest["task_runs"].as_array().unwrap().len(), 1);
     assert_eq!(newest["task_runs"][0]["task_run_id"], second.as_str());
-    // Which of the two is meant, nobody can tell.
+    // It is ambiguous which of the two is meant.
     home.attache(&["runs", "--limit", "1", "show", &first]).exits(2);
 }
 
-/// The page ends by the number of its rows, not by how much one of them has to say.
+/// A page is limited by its number of rows, not by the size of one row.
 #[test]
-fn a_long_result_or_task_leaves_its_page_whole() {
+fn long_tasks_and_results_do_not_shorten_a_page() {
     let home = TestHome::new();
     let (hub, _runtime) = home.hub_with_builder();
     for _ in 0..3 {
@@ -294,7 +294,7 @@ fn a_long_result_or_task_leaves_its_page_whole() {
     let table = home.attache(&["runs", "--limit", "50"]).succeeds();
     assert_eq!(table.stdout.lines().count(), 8, "{}", table.stdout);
 
-    // One run has all of it, and a task is found by a text that its list does not show.
+    // A single run has the complete text, and a search finds text that the list doesn't show.
     let whole = hub.run(runs[6]["task_run_id"].as_str().unwrap());
     assert_eq!(whole["task_result"]["truncated"], Value::Null);
     assert!(whole["task_result"]["text"].as_str().unwrap().len() > 1_000_000);
@@ -323,7 +323,7 @@ fn a_run_shows_its_failure_code_and_its_question() {
 }
 
 #[test]
-fn a_run_in_line_behind_another_one_says_so() {
+fn a_queued_run_shows_its_place_in_the_queue() {
     let home = TestHome::new();
     let (hub, _runtime) = home.hub_with_builder();
     let go = home.path().join("go");
@@ -331,17 +331,17 @@ fn a_run_in_line_behind_another_one_says_so() {
     hub.run_in(&first, &["running"]);
     let second = home.spawn("second", &["ask", "builder", "echo done"]);
     let said = second.tells("builder is busy with");
-    assert!(said.contains(&format!("builder is busy with {first}; this one is next in line")), "{said}");
+    assert!(said.contains(&format!("builder is busy with {first}; this run is next in the queue")), "{said}");
     let third = hub.create_run("builder", "echo third");
     let shown = home.attache(&["runs", "show", &third]).succeeds();
-    assert!(shown.stderr.contains(&format!("busy with {first}; this one comes after one more")), "{}", shown.stderr);
+    assert!(shown.stderr.contains(&format!("busy with {first}; this run is behind 1 other run")), "{}", shown.stderr);
     std::fs::write(&go, "").unwrap();
     assert!(second.wait().success());
     assert_eq!(second.stdout(), "done\n");
 }
 
 #[test]
-fn what_went_wrong_is_said_with_what_helps() {
+fn errors_come_with_hints() {
     let home = TestHome::new();
     let _hub = home.hub(&[]);
     for args in [&["login", "--user", "nosuch"][..], &["quotas", "set", "--user", "nosuch", "--calls", "3"]] {
@@ -351,5 +351,5 @@ fn what_went_wrong_is_said_with_what_helps() {
     let file = home.path().join("b1.tar");
     home.attache(&["backup", file.to_str().unwrap()]).succeeds();
     let again = home.attache(&["backup", file.to_str().unwrap()]).exits(1);
-    assert!(again.stderr.contains("b1.tar is there already") && !again.stderr.contains("os error"), "{}", again.stderr);
+    assert!(again.stderr.contains("b1.tar already exists") && !again.stderr.contains("os error"), "{}", again.stderr);
 }

@@ -1,4 +1,4 @@
-//! Output that no result holds, or that is no text, on every path that leads to it: whole, or said to be cut.
+//! Output that is too large for a result or isn't text, on every path: complete, or reported as truncated.
 
 use std::process::Stdio;
 
@@ -10,7 +10,7 @@ use crate::{
     mcp::hub::call,
 };
 
-/// Standard output of a command that succeeds, byte for byte, and what it says beside it.
+/// Standard output of a successful command, byte for byte, and its standard error.
 fn output(home: &TestHome, args: &[&str]) -> (Vec<u8>, String) {
     let output = home.command(args).stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -23,7 +23,7 @@ fn numbers() -> Vec<u8> {
 }
 
 #[test]
-fn the_output_of_an_agent_elsewhere_is_whole() {
+fn the_output_of_an_outside_agent_is_complete() {
     let (here, there) = (TestHome::new(), TestHome::new());
     let hub = here.hub(&["--egress-allow", "127.0.0.1"]);
     let (their_hub, _runtime) = there.hub_with_builder();
@@ -46,7 +46,7 @@ fn the_output_of_an_agent_elsewhere_is_whole() {
 }
 
 #[test]
-fn a_model_and_a_program_are_told_that_a_text_is_cut() {
+fn a_model_and_a_program_learn_that_a_text_is_truncated() {
     let home = TestHome::new();
     let (hub, _runtime) = home.hub_with_builder();
     let answer = call(&hub, &hub.key, "remote_agent", json!({"task": "seq 1 400000", "agent_url": "builder"}));
@@ -55,7 +55,7 @@ fn a_model_and_a_program_are_told_that_a_text_is_cut() {
     let artifact = full["artifact_id"].as_str().unwrap();
     let text = answer["content"][0]["text"].as_str().unwrap();
     let note = &text[text.len() - 400..];
-    assert!(note.contains("the whole output has 2688895"), "{note}");
+    assert!(note.contains("of 2688895 bytes"), "{note}");
     assert!(note.contains(&format!("attache artifacts get {artifact} --output FILE")), "{note}");
     assert_eq!(output(&home, &["artifacts", "get", artifact]).0.len(), numbers().len());
 
@@ -67,11 +67,11 @@ fn a_model_and_a_program_are_told_that_a_text_is_cut() {
 }
 
 #[test]
-fn a_delegation_says_when_its_output_was_cut_and_where_all_of_it_is() {
+fn a_delegation_reports_truncated_output_and_where_to_get_it() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     let (folder, url) = (world.folder.to_str().unwrap(), world.agent_url());
     let cut = world.host.attache(&["delegate", folder, "--to", &url, "seq 1 400000"]).exits(1);
-    assert!(cut.stderr.contains("the output was cut"), "{}", cut.stderr);
+    assert!(cut.stderr.contains("the output is truncated"), "{}", cut.stderr);
     let word = |prefix: &str| {
         let found = cut.stderr.split_whitespace().find(|word| word.starts_with(prefix)).unwrap_or_default();
         found.trim_end_matches('.').to_owned()

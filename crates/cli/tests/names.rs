@@ -1,10 +1,10 @@
-//! Names before ids: who called, who decided, which device and what a grant allows; ids by a part of them and `last`.
+//! Display names instead of ids for callers, deciders, devices and grants; ids by a part and `last`.
 
 use serde_json::{Value, json};
 
 use crate::harness::{TestHome, TestHub};
 
-/// A device called `workbench` that claimed the next run of an agent: its token, the run and its epoch.
+/// A device called `workbench` that claimed an agent's next run. Returns its token, the run and its epoch.
 fn claim(hub: &TestHub, agent: &str) -> (String, String, Value) {
     let code = hub.pairing_code(agent);
     let url = format!("{}/api/v1/agent-runtimes/runtime/attach-via-pairing", hub.url);
@@ -21,7 +21,7 @@ fn claim(hub: &TestHub, agent: &str) -> (String, String, Value) {
 }
 
 #[test]
-fn people_devices_and_grants_are_called_by_their_names() {
+fn people_devices_and_grants_are_shown_by_name() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -53,7 +53,7 @@ fn people_devices_and_grants_are_called_by_their_names() {
     let log = home.attache(&["audit"]).succeeds().stdout;
     assert!(log.lines().any(|line| line.contains("task.created") && line.contains(" ada ")), "{log}");
 
-    // A part of an id is enough, as long as it is the only one's.
+    // A part of an id works as long as it is unique.
     let short = &run[run.len() - 8..];
     for part in [short.to_owned(), format!("run_…{short}"), run[..run.len() - 3].to_owned()] {
         let shown = home.attache(&["runs", "show", &part, "--json"]).succeeds().json();
@@ -61,13 +61,13 @@ fn people_devices_and_grants_are_called_by_their_names() {
     }
     home.attache(&["ask", "builder", "another", "--no-wait"]).succeeds();
     let several = home.attache(&["runs", "show", "run_"]).exits(2);
-    assert!(several.stderr.contains("fits several"), "{}", several.stderr);
+    assert!(several.stderr.contains("is ambiguous"), "{}", several.stderr);
     home.attache(&["runs", "show", "ffffffffff"]).exits(3);
     home.attache(&["runtimes", "revoke", "workbench"]).succeeds();
 }
 
 #[test]
-fn keys_sessions_and_conversations_are_named_by_a_name_a_part_of_the_id_or_last() {
+fn keys_sessions_and_conversations_are_found_by_name_partial_id_or_last() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     let key = |name: &str| home.attache(&["keys", "add", name, "--json"]).succeeds().json()["key"]["key_id"].clone();
@@ -83,10 +83,10 @@ fn keys_sessions_and_conversations_are_named_by_a_name_a_part_of_the_id_or_last(
     let id = other.as_str().unwrap();
     home.attache(&["keys", "revoke", &id[id.len() - 8..]]).succeeds();
     assert!(revoked(&other));
-    // A name is free again once its key is revoked, and two that have it are not guessed between.
+    // A name is free again once its key is revoked; an ambiguous name is refused.
     key("twin");
     key("twin");
-    assert!(home.attache(&["keys", "revoke", "twin"]).exits(2).stderr.contains("fits several"));
+    assert!(home.attache(&["keys", "revoke", "twin"]).exits(2).stderr.contains("is ambiguous"));
 
     let begin = |title: &str| home.attache(&["conversations", "add", "--title", title]).succeeds().stdout;
     let (first, second) = (begin("Release 2"), begin("Release 3"));
@@ -123,8 +123,8 @@ fn a_device_that_shows_a_code_is_confirmed_from_the_command_line() {
     };
     let first = ticket("laptop");
     let code = first["pairing_code"].as_str().unwrap();
-    let said = home.attache(&["runtimes", "confirm", code, "--agent", "builder"]).succeeds().stderr;
-    assert!(said.contains("laptop is paired with builder"), "{said}");
+    let output = home.attache(&["runtimes", "confirm", code, "--agent", "builder"]).succeeds().stderr;
+    assert!(output.contains("laptop is paired with builder"), "{output}");
     let poll = json!({ "poll_token": first["poll_token"] });
     let joined = crate::harness::http::json("POST", &format!("{url}/poll"), &[], Some(&poll)).unwrap().expect(200);
     assert_eq!(joined.json()["agent_name"], "builder");

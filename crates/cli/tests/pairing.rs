@@ -1,4 +1,4 @@
-//! `attache runtime pair`, in both directions, and what becomes of the profile.
+//! `attache runtime pair` in both directions, and the resulting profile.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
@@ -23,7 +23,7 @@ fn a_code_from_the_hub_pairs_a_device() {
     assert_eq!(file["profiles"][key]["api_base"], format!("{}/api/v1", hub.url));
     assert_eq!(file["profiles"][key]["local_executor"]["type"], "shell");
 
-    // Once only.
+    // A code works only once.
     let ran = here.attache(&args).exits(3);
     assert!(ran.stderr.contains("work once"), "{}", ran.stderr);
 
@@ -50,10 +50,10 @@ fn a_code_on_the_device_is_confirmed_by_a_person() {
     let hub = there.hub(&[]);
     hub.add_agent("builder");
     let pairing = here.spawn("pair", &["runtime", "pair", "--api-base", &hub.url, "--device-name", "kitchen"]);
-    let told = pairing.tells("Confirm: ");
-    let code = told.lines().find_map(|line| line.strip_prefix("Code:    ")).unwrap().to_owned();
-    assert!(!told.contains('█'), "no QR code off a terminal: {told}");
-    let url = told.lines().find_map(|line| line.strip_prefix("Confirm: ")).unwrap();
+    let messages = pairing.tells("Confirm: ");
+    let code = messages.lines().find_map(|line| line.strip_prefix("Code:    ")).unwrap().to_owned();
+    assert!(!messages.contains('█'), "no QR code off a terminal: {messages}");
+    let url = messages.lines().find_map(|line| line.strip_prefix("Confirm: ")).unwrap();
     assert!(url.starts_with(&hub.url), "{url}");
 
     let path = format!("/api/v1/pairing-requests/{code}");
@@ -70,15 +70,15 @@ fn a_rejected_device_exits_with_4() {
     let (there, here) = (TestHome::new(), TestHome::new());
     let hub = there.hub(&[]);
     let pairing = here.spawn("pair", &["runtime", "pair", "--api-base", &hub.url]);
-    let told = pairing.tells("Confirm: ");
-    let code = told.lines().find_map(|line| line.strip_prefix("Code:    ")).unwrap();
+    let messages = pairing.tells("Confirm: ");
+    let code = messages.lines().find_map(|line| line.strip_prefix("Code:    ")).unwrap();
     hub.post(&format!("/api/v1/pairing-requests/{code}/decision"), &json!({ "agent_id": null }));
     assert_eq!(pairing.wait().code(), Some(4));
     assert!(!here.profile_file().exists());
 }
 
 #[test]
-fn a_replaced_device_is_told_so_and_exits_with_4() {
+fn a_replaced_device_exits_with_4_and_a_message() {
     let (there, old, new) = (TestHome::new(), TestHome::new(), TestHome::new());
     let hub = there.hub(&[]);
     let agent = hub.add_agent("builder");
@@ -96,7 +96,7 @@ fn a_replaced_device_is_told_so_and_exits_with_4() {
 }
 
 #[test]
-fn a_stolen_profile_is_refused_after_a_rotation_and_its_owner_is_told() {
+fn a_stolen_profile_is_refused_after_a_rotation_and_reported() {
     let (there, here, thief) = (TestHome::new(), TestHome::new(), TestHome::new());
     let hub = there.hub(&["--token-rotation-ms", "100", "--token-overlap-ms", "500"]);
     hub.add_agent("builder");
@@ -126,15 +126,15 @@ fn a_stolen_profile_is_refused_after_a_rotation_and_its_owner_is_told() {
     let log = there.attache(&["audit", "--json"]).succeeds().stdout;
     assert!(log.contains("runtime.token_reused") && !log.contains(&stolen), "{log}");
     let listed = there.attache(&["runtimes"]).succeeds();
-    assert!(listed.stderr.contains("laptop: somebody used an old token of this device"), "{}", listed.stderr);
-    // The device itself noticed nothing.
+    assert!(listed.stderr.contains("laptop: an old token of this device was used"), "{}", listed.stderr);
+    // The device itself isn't affected.
     assert_eq!(there.attache(&["ask", "builder", "echo here"]).succeeds().stdout, "here\n");
     assert!(runtime.try_wait().is_none());
 }
 
-/// Killed at any moment of a rotation, a device starts again with what is in its profile.
+/// A device that is killed at any moment of a rotation restarts with the token in its profile.
 #[test]
-fn a_device_that_is_killed_while_its_token_is_replaced_still_has_a_good_one() {
+fn a_device_killed_during_token_rotation_keeps_a_valid_token() {
     let home = TestHome::new();
     let hub = home.hub(&["--token-rotation-ms", "100", "--token-overlap-ms", "5000"]);
     hub.add_agent("builder");
@@ -161,13 +161,13 @@ fn after_five_wrong_codes_an_address_has_to_wait() {
     for guess in 0..5 {
         pair(&format!("0000-000{guess}")).exits(3);
     }
-    // Not even the right one is looked at now.
+    // Even the right code isn't checked now.
     let ran = pair(&hub.pairing_code("builder")).exits(1);
-    assert!(ran.stderr.contains("Too many attempts: 5 in a minute are taken"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("Too many attempts. The limit is 5 per minute"), "{}", ran.stderr);
 }
 
 #[test]
-fn a_looser_profile_is_refused() {
+fn a_profile_readable_by_others_is_refused() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("builder");
@@ -181,7 +181,7 @@ fn a_looser_profile_is_refused() {
 }
 
 #[test]
-fn an_adapter_of_the_users_own_is_used_with_its_secret() {
+fn a_custom_adapter_is_used_with_its_secret() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     hub.add_agent("counter");
@@ -192,7 +192,7 @@ fn an_adapter_of_the_users_own_is_used_with_its_secret() {
     let _runtime = home.runtime(&[]);
     assert_eq!(home.attache(&["ask", "counter", "one two three"]).succeeds().stdout.trim(), "3");
     let ran = home.attache(&["doctor"]).succeeds();
-    assert!(ran.stdout.contains(&format!("the adapter at {endpoint} answers")), "{}", ran.stdout);
+    assert!(ran.stdout.contains(&format!("the adapter at {endpoint} is reachable")), "{}", ran.stdout);
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_program_is_supervised_by_the_runtime() {
 }
 
 #[test]
-fn several_profiles_live_side_by_side() {
+fn several_profiles_coexist() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     for name in ["one", "two"] {
@@ -242,7 +242,7 @@ fn the_second_name_runs_a_paired_device() {
     until("a clean end", || Some(runtime.terminate().success())).then_some(()).unwrap();
 }
 
-/// The hub has moved: the device is told where to, and keeps its pairing.
+/// The hub has moved: the device gets the new address and keeps its pairing.
 #[test]
 fn a_device_follows_a_hub_that_has_moved() {
     let (platform, device) = (TestHome::new(), TestHome::new());

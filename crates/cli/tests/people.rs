@@ -1,4 +1,4 @@
-//! People, their keys and tokens, as the command line shows them; and signing in with a password.
+//! People, their keys and tokens on the command line, and signing in with a password.
 
 use std::{
     io::Write as _,

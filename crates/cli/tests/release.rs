@@ -1,4 +1,4 @@
-//! A release can be verified by whoever downloads it, and only the maintainers can make one.
+//! Anyone who downloads a release can verify it, and only the maintainers can create one.
 
 use std::{
     fs,
@@ -7,12 +7,12 @@ use std::{
     process::{Command, Output},
 };
 
-/// Runs a program without anything of the person's own.
+/// Runs a program without the person's own environment.
 fn run(program: &Path, args: &[&str]) -> Output {
     Command::new(program).args(args).env_remove("SSH_AUTH_SOCK").output().unwrap()
 }
 
-/// A new key; its file and the line that lets it sign.
+/// Creates a key; returns its file and the line that allows it to sign.
 fn key(folder: &Path, name: &str) -> (String, String) {
     let file = folder.join(name).to_str().unwrap().to_owned();
     let made = run(Path::new("ssh-keygen"), &["-q", "-t", "ed25519", "-N", "", "-C", "", "-f", &file]);
@@ -22,7 +22,7 @@ fn key(folder: &Path, name: &str) -> (String, String) {
 }
 
 #[test]
-fn a_release_that_was_changed_or_signed_by_another_is_found_out() {
+fn a_modified_or_foreign_release_is_rejected() {
     if Command::new("ssh-keygen").arg("-?").output().is_err() {
         println!("skipped: `ssh-keygen` is not installed (Debian: apt-get install openssh-client)");
         return;
@@ -33,7 +33,7 @@ fn a_release_that_was_changed_or_signed_by_another_is_found_out() {
     let (foreign, _) = key(folder.path(), "foreign");
     let signers = folder.path().join("signers");
     fs::write(&signers, line).unwrap();
-    // The real one is the same to the script, and takes a minute to pack.
+    // The real binary takes a minute to pack and makes no difference to the script.
     let binary = folder.path().join("attache");
     fs::write(&binary, "#!/bin/sh\necho attache 0.1.0\n").unwrap();
     fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
@@ -57,14 +57,14 @@ fn a_release_that_was_changed_or_signed_by_another_is_found_out() {
     let listed = String::from_utf8(listed.stdout).unwrap();
     assert!(listed.contains("/attache\n") && listed.contains("/Cargo.lock\n"), "{listed}");
 
-    // Another binary.
+    // A different binary.
     let good = fs::read(&archive).unwrap();
     let mut changed = good.clone();
     let middle = changed.len() / 2;
     changed[middle] ^= 1;
     fs::write(&archive, &changed).unwrap();
     assert!(!verifies(&out));
-    // With a checksum that fits, and a signature that does not.
+    // With a matching checksum, but an invalid signature.
     let sums = fs::read_to_string(out.join("SHA256SUMS")).unwrap();
     let fitting = run(Path::new("sha256sum"), &[archive.to_str().unwrap()]).stdout;
     let fitting = String::from_utf8(fitting).unwrap().split(' ').next().unwrap().to_owned();
@@ -73,6 +73,6 @@ fn a_release_that_was_changed_or_signed_by_another_is_found_out() {
     fs::write(out.join("SHA256SUMS"), sums).unwrap();
     fs::write(&archive, good).unwrap();
     assert!(verifies(&out));
-    // Of somebody else.
+    // Signed by someone else.
     assert!(!verifies(&make(&foreign, "other")));
 }

@@ -1,4 +1,4 @@
-//! What the command line deletes, and that a hub does not grow without end.
+//! Deleting runs and conversations from the command line, and retention that bounds a hub's growth.
 #![allow(clippy::disallowed_methods, reason = "these tests let years pass in a database")]
 
 use std::path::Path;
@@ -30,7 +30,7 @@ fn runs_and_conversations_are_deleted() {
     assert_eq!(deleted, json!({"deleted": run}));
     assert_eq!(files(&blobs), 0);
     let gone = home.attache(&["runs", "show", run]).exits(3).stderr;
-    assert!(gone.contains("There is no such run"), "{gone}");
+    assert!(gone.contains("No such run"), "{gone}");
     home.attache(&["runs", "delete", run, "--yes"]).exits(3);
 
     let conversation = home.attache(&["conversations", "add", "--title", "x"]).succeeds().stdout;
@@ -45,9 +45,9 @@ fn runs_and_conversations_are_deleted() {
     home.attache(&["audit", "verify"]).succeeds();
 }
 
-/// Much is made, a quarter passes, and nothing of it is left but the log.
+/// Creates many records and lets three months pass; only the log is left.
 #[test]
-fn growth_ends() {
+fn retention_bounds_growth() {
     let home = TestHome::new();
     let up = home.up(&[]);
     let database = home.a2a().join("hub/hub.db");

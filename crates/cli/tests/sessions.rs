@@ -1,4 +1,5 @@
-//! Signing in by link, what a session is worth and how long, and the owner key when it is lost: with the real binary.
+//! Signing in by link, the permissions and lifetime of a session, and recovery of a lost owner key, with the real
+//! binary.
 
 use std::{
     fs,
@@ -26,9 +27,9 @@ fn link(hub: &TestHub, key: &str) -> String {
     made.expect(201).json()["url"].as_str().unwrap().to_owned()
 }
 
-/// A key that is good for a few seconds opens a session, and the session makes an admin key: all of it ends with the key.
+/// A short-lived key opens a session, and the session creates an admin key: all of them end with the key.
 #[test]
-fn what_a_short_key_leads_to_ends_with_it() {
+fn sessions_and_keys_end_with_a_short_lived_key() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     let end = Env::system().now().plus(Duration::from_secs(5)).to_string();
@@ -47,7 +48,7 @@ fn what_a_short_key_leads_to_ends_with_it() {
 }
 
 #[test]
-fn a_link_signs_in_whom_it_is_for_and_sessions_can_be_ended() {
+fn a_link_signs_in_its_user_and_sessions_can_be_ended() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     home.attache(&["users", "add", "ada", "--role", "viewer"]).succeeds();
@@ -65,7 +66,7 @@ fn a_link_signs_in_whom_it_is_for_and_sessions_can_be_ended() {
     assert!(table.contains("ada") && table.contains("open"), "{table}");
     home.attache(&["sessions", "end", ada["session_id"].as_str().unwrap()]).succeeds();
     assert_eq!(browser.get("/runs").status, 303);
-    // The console makes such a link too, and ends sessions.
+    // The console creates such links and ends sessions too.
     let (owner, _) = ScriptlessBrowser::sign_in(&hub, home.attache(&["login"]).succeeds().stdout.trim());
     let user = home.attache(&["users", "show", "ada", "--json"]).succeeds().json();
     let page = owner.post(&format!("/people/{}/login-link", user["user_id"].as_str().unwrap()), &[]).expect(200).text();
@@ -97,9 +98,9 @@ fn a_lost_owner_key_is_revoked_when_a_new_one_is_made() {
     let file = home.a2a().join("hub/admin.key");
     fs::remove_file(&file).unwrap();
     {
-        // Without being told, nothing is made, and nothing is said that is not so.
+        // Without the option, nothing is created, and the messages are accurate.
         let (hub, ready) = home.ready("hub", &["hub", "--listen", "127.0.0.1:0"]);
-        hub.tells("There is no valid owner key in");
+        hub.tells("No valid owner key in");
         hub.tells("--recover-owner-key");
         assert!(!hub.stderr().contains("The owner key is in"));
         assert!(!file.exists());
@@ -111,7 +112,7 @@ fn a_lost_owner_key_is_revoked_when_a_new_one_is_made() {
     assert!(refused.stderr.contains("--recover-owner-key"), "{}", refused.stderr);
     {
         let hub = home.hub(&["--recover-owner-key"]);
-        hub.process.tells("The lost one is revoked.");
+        hub.process.tells("The lost key is revoked.");
         assert_ne!(home.owner_key(), lost);
         assert_eq!((status(&hub.url, &lost), status(&hub.url, &home.owner_key())), (401, 200));
     }
@@ -123,9 +124,9 @@ fn a_lost_owner_key_is_revoked_when_a_new_one_is_made() {
     assert_eq!(good, 1);
 }
 
-/// Somebody else prepared the place where a secret is to be written.
+/// Another user prepared the place where a secret will be written.
 #[test]
-fn secrets_go_through_no_link_and_into_no_folder_of_others() {
+fn secrets_are_not_written_through_links_or_into_foreign_folders() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     let (stolen, planted) = (home.path().join("stolen"), home.path().join("ci.key"));
@@ -146,9 +147,9 @@ fn secrets_go_through_no_link_and_into_no_folder_of_others() {
     assert!(ci.clone().all(|key| key["revoked_at"].is_string()), "a key that nobody got is not left behind");
 }
 
-/// The file that says where a server listens is as private as the secrets that it names.
+/// The ready file is as private as the secrets that it names.
 #[test]
-fn a_ready_file_goes_through_no_link_and_into_no_folder_of_others() {
+fn a_ready_file_is_not_written_through_links_or_into_foreign_folders() {
     let home = TestHome::new();
     let (stolen, planted) = (home.path().join("stolen"), home.path().join("ready"));
     fs::write(&stolen, "precious").unwrap();
@@ -161,7 +162,7 @@ fn a_ready_file_goes_through_no_link_and_into_no_folder_of_others() {
     let ready: Value = serde_json::from_slice(&fs::read(&planted).unwrap()).unwrap();
     assert!(ready["url"].as_str().unwrap().starts_with("http://127.0.0.1:"), "{ready}");
     hub.terminate();
-    // A file of somebody else is replaced, not written to; a folder of somebody else is left alone.
+    // A file of another user is replaced, not written to; a folder of another user isn't touched.
     if chown(&planted, Some(12_345), None).is_ok() {
         let before = fs::read(&planted).unwrap();
         let kept = home.path().join("kept");

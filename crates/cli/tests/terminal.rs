@@ -1,5 +1,4 @@
-//! What a person at a terminal sees of a run, and what they can type: the answer once, tools with their commands, and a
-//! decision right where it is asked for.
+//! A run at the terminal: the answer is shown once, tools with their commands, and decisions are typed right there.
 
 use std::{
     io::Write as _,
@@ -11,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::harness::{TestHome, TestHub, until};
 
-/// A terminal in which a command runs.
+/// A terminal that runs a command.
 struct TestTerminal {
     child: Child,
     log: PathBuf,
 }
 
-/// A device that the test plays, with the run that it claimed.
+/// A device simulated by the test, with the run that it claimed.
 struct TerminalDevice<'a> {
     hub: &'a TestHub,
     token: String,
@@ -87,7 +86,7 @@ impl<'a> TerminalDevice<'a> {
         reply.json()
     }
 
-    /// What became of a permission request, once it is decided.
+    /// The outcome of a permission request, once it is decided.
     fn answer(&self, asked: &Value) -> Value {
         let id = asked["permission_request_id"].as_str().unwrap();
         let path = format!("/api/v1/task-runs/{}/permission-requests/{id}", self.run);
@@ -99,7 +98,7 @@ impl<'a> TerminalDevice<'a> {
 }
 
 #[test]
-fn an_agent_that_speaks_several_times_is_not_said_to_have_lost_something() {
+fn several_messages_of_an_agent_are_not_reported_as_lost_output() {
     if !has_script() {
         return;
     }
@@ -141,7 +140,7 @@ fn tools_are_shown_once_with_their_command_and_output() {
 }
 
 #[test]
-fn a_person_decides_where_the_question_is_asked() {
+fn a_person_decides_at_the_terminal() {
     if !has_script() {
         return;
     }
@@ -153,17 +152,17 @@ fn a_person_decides_where_the_question_is_asked() {
     let command = "cargo publish\nrm -rf target";
     let ask = json!({ "tool": "Bash", "input": { "command": command }, "cwd": "/home/dev/parser" });
     let first = device.tells("permission-requests", ask);
-    // The whole of it is shown, not its first line alone.
-    let screen = terminal.shows("Type a to allow it once");
+    // The complete text is shown, not just its first line.
+    let screen = terminal.shows("Type a to allow once");
     assert!(screen.contains("rm -rf target") && screen.contains("in: /home/dev/parser"), "{screen}");
     terminal.types("maybe");
-    terminal.shows("type a to allow it, d to deny it");
+    terminal.shows("type a to allow or d to deny");
     terminal.types("a");
     let answer = device.answer(&first);
     assert_eq!((&answer["approved"], &answer["scope"]), (&json!(true), &json!("once")));
     terminal.shows("approved by owner");
     let second = device.tells("permission-requests", json!({ "tool": "Bash", "input": { "command": "git push" } }));
-    until("the second question", || (terminal.screen().matches("Type a to allow it").count() == 2).then_some(()));
+    until("the second question", || (terminal.screen().matches("Type a to allow once").count() == 2).then_some(()));
     terminal.types("d use the other remote");
     let answer = device.answer(&second);
     assert_eq!((&answer["approved"], &answer["comment"]), (&json!(false), &json!("use the other remote")));
@@ -172,7 +171,7 @@ fn a_person_decides_where_the_question_is_asked() {
 }
 
 #[test]
-fn an_agent_is_removed_only_after_a_yes() {
+fn removing_an_agent_needs_confirmation() {
     if !has_script() {
         return;
     }
@@ -189,7 +188,7 @@ fn an_agent_is_removed_only_after_a_yes() {
     terminal.types("y");
     assert!(terminal.ends(), "{}", terminal.screen());
     assert_eq!(hub.get("/api/v1/agent-accounts")["agent_accounts"], json!([]));
-    // A script says it in the command.
+    // In a script, the command includes the confirmation.
     hub.add_agent("other");
     let mut terminal = TestTerminal::run(&home, "agents remove other --yes");
     assert!(terminal.ends(), "{}", terminal.screen());

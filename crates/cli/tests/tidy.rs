@@ -1,4 +1,4 @@
-//! Rules about the tree itself, as ordinary tests: who may use whom, how files begin, what must not be forgotten.
+//! Rules about the source tree as ordinary tests: crate dependencies, file headers and forgotten files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,22 +7,40 @@ use std::{
     process::Command,
 };
 
-/// What each crate may use of our own (DESIGN §6). A crate that is not listed here fails the test.
+/// The allowed dependencies between our crates (DESIGN §6). A crate that isn't listed here fails the test.
 const ARROWS: &[(&str, &[&str])] = &[
     ("attache-protocol", &[]),
-    ("attache-store", &["attache-protocol"]),
+    ("attache-os", &["attache-protocol"]),
+    ("attache-store", &["attache-protocol", "attache-os"]),
     ("attache-client", &["attache-protocol"]),
-    ("attache-hub", &["attache-protocol", "attache-store", "attache-client"]),
+    ("attache-hub", &["attache-protocol", "attache-os", "attache-store", "attache-client"]),
     ("attache-a2a", &["attache-protocol", "attache-client", "attache-hub"]),
     ("attache-console", &["attache-protocol", "attache-hub"]),
-    ("attache-adapter", &["attache-protocol"]),
+    ("attache-adapter", &["attache-protocol", "attache-os"]),
     ("attache-workspace", &["attache-protocol"]),
     ("attache-mcp", &["attache-protocol", "attache-client"]),
-    ("attache-runtime", &["attache-protocol", "attache-client", "attache-workspace"]),
+    ("attache-delegation", &["attache-protocol", "attache-os", "attache-client", "attache-workspace"]),
+    ("attache-runtime", &["attache-protocol", "attache-os", "attache-client", "attache-delegation"]),
+    (
+        "attache-bench",
+        &[
+            "attache-protocol",
+            "attache-store",
+            "attache-client",
+            "attache-hub",
+            "attache-a2a",
+            "attache-adapter",
+            "attache-runtime",
+            "attache-workspace",
+        ],
+    ),
     (
         "attache",
         &[
             "attache-protocol",
+            "attache-os",
+            "attache-bench",
+            "attache-delegation",
             "attache-store",
             "attache-client",
             "attache-hub",
@@ -51,18 +69,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The type names that may stand in more than two places: the module says whose they are. Any other name gets a qualifier.
+/// Type names that may occur in more than two places; the module tells them apart. Any other name needs a qualifier.
 const REPEATABLE_NAMES: &[&str] = &["Args", "Error", "Inner", "Kind", "Options", "Query", "Result", "Visitor", "World"];
 
-/// Past this a file wants a split (STYLE).
+/// A longer file should be split (STYLE).
 const MAX_FILE_LINES: usize = 800;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
-/// Every `.rs` file of the workspace's crates that people write, relative to the root. What is generated is in folders
-/// named `gen`.
+/// Every hand-written `.rs` file of the workspace's crates, relative to the root. Generated code is in folders named
+/// `gen`.
 fn sources() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root().join("crates")];
@@ -107,7 +125,7 @@ fn crates_use_only_what_the_design_allows() {
         };
         for dependency in package["dependencies"].as_array().unwrap() {
             let uses = dependency["name"].as_str().unwrap();
-            // Tests of a crate may stand on anything, but nothing that ships may stand on the testkit.
+            // Tests may depend on anything, but no shipped code may depend on the testkit.
             let ships = dependency["kind"] != "dev";
             if ships && (uses == "attache" || uses.starts_with("attache-")) && !may_use.contains(uses) {
                 wrong.push(format!("{name} must not use {uses}"));
@@ -117,7 +135,33 @@ fn crates_use_only_what_the_design_allows() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// The type that a line defines. Associated types are not meant.
+/// The rooms of `hub` and what each may use of the others; data flows one way. Rooms that all may use are not listed.
+const HUB_ROOMS: &[(&str, &[&str])] = &[
+    ("serve", &["surface", "tls"]),
+    ("surface", &["channel", "control", "identity", "metrics", "stream", "tls", "tunnel"]),
+    ("tunnel", &["identity"]),
+    ("channel", &["control", "identity", "start_secrets"]),
+    ("stream", &["control", "identity"]),
+    ("in_process", &["control", "identity"]),
+    ("deliveries", &["control", "identity"]),
+    ("control", &["deliveries", "identity", "recovery", "start_secrets", "tls"]),
+    ("sweep", &["stall_detector"]),
+    ("owner_key", &["identity"]),
+    ("tls", &["identity"]),
+    ("identity", &["tls"]),
+    ("blob", &[]),
+    ("bus", &[]),
+    ("check", &[]),
+    ("connection_slot", &["identity"]),
+    ("keep", &[]),
+    ("metrics", &[]),
+    ("recovery", &[]),
+    ("render", &[]),
+    ("stall_detector", &[]),
+    ("start_secrets", &[]),
+];
+
+/// The type that a line defines, except associated types.
 fn defined_type(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub") || *word == "unsafe");
     let keyword = words.next()?;
@@ -125,6 +169,72 @@ fn defined_type(line: &str) -> Option<&str> {
         || keyword == "type" && !line.starts_with(char::is_whitespace);
     let name = words.next()?.split(|character: char| !character.is_alphanumeric() && character != '_').next()?;
     (is_definition && !name.is_empty()).then_some(name)
+}
+
+/// The first names of all paths below `crate::` in a source text: `use crate::{a::b, c}` has `a` and `c`.
+fn used_rooms(text: &str) -> BTreeSet<&str> {
+    let is_code = |line: &&str| !line.trim_start().starts_with("//");
+    let mut found = BTreeSet::new();
+    for (at, prefix) in text.match_indices("crate::") {
+        let line = text[..at].rsplit('\n').next().unwrap_or_default();
+        let after_word = text[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_');
+        if after_word || !is_code(&line) {
+            continue;
+        }
+        let rest = &text[at + prefix.len()..];
+        let Some(group) = rest.strip_prefix('{') else {
+            found.insert(first_word(rest));
+            continue;
+        };
+        let (mut depth, mut start) = (1, 0);
+        for (place, character) in group.char_indices() {
+            match character {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 1 => {}
+                _ => continue,
+            }
+            if depth == 0 || (depth == 1 && character == ',') {
+                found.insert(first_word(&group[start..place]));
+                start = place + 1;
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn first_word(path: &str) -> &str {
+    let path = path.trim_start();
+    &path[..path.find(|character: char| !character.is_alphanumeric() && character != '_').unwrap_or(path.len())]
+}
+
+#[test]
+fn rooms_of_the_hub_use_only_what_is_below_them() {
+    let table: BTreeMap<_, _> = HUB_ROOMS.iter().copied().collect();
+    let mut wrong = BTreeSet::new();
+    for path in sources().iter().filter(|path| path.starts_with("crates/hub/src") && !is_test(path)) {
+        let room = path.components().nth(3).unwrap().as_os_str().to_str().unwrap().trim_end_matches(".rs");
+        // These put the hub together, or are used by everybody.
+        if matches!(room, "lib" | "hub" | "options" | "error") {
+            continue;
+        }
+        let Some(may_use) = table.get(room) else {
+            wrong.insert(format!("the room {room} is not in the table of this test"));
+            continue;
+        };
+        let text = fs::read_to_string(root().join(path)).unwrap();
+        let shipped = text.split("#[cfg(test)]").next().unwrap();
+        for used in used_rooms(shipped).into_iter().filter(|used| table.contains_key(used) && *used != room) {
+            let is_shared = matches!(used, "bus" | "check" | "render" | "blob" | "connection_slot");
+            if !is_shared && !may_use.contains(&used) {
+                wrong.insert(format!("{} must not use {used}", path.display()));
+            }
+        }
+    }
+    assert_eq!(wrong, BTreeSet::new());
 }
 
 #[test]
@@ -166,7 +276,7 @@ fn no_file_is_forgotten_by_its_module() {
         let folder = path.parent().unwrap();
         let is_root =
             matches!(stem, "lib" | "main") || folder.ends_with("bin") || folder.ends_with("tests") && stem == "all";
-        // Examples and binaries with a path of their own, and the only test file of a crate, are roots as well.
+        // Examples, binaries with their own path, and the only test file of a crate are roots too.
         let manifest = folder.ancestors().map(|above| root().join(above).join("Cargo.toml")).find(|file| file.exists());
         let manifest = fs::read_to_string(manifest.unwrap()).unwrap();
         let in_tests = folder.ends_with("tests");
@@ -215,7 +325,7 @@ fn the_seed_table_names_every_line_of_the_checklist() {
     assert_eq!(missing, Vec::<&&str>::new());
 }
 
-/// Nothing is built that could be another thing tomorrow: every dependency has a hash, and comes from the one registry.
+/// Builds are reproducible: every dependency has a hash and comes from the one registry.
 #[test]
 fn every_dependency_is_pinned_by_its_hash() {
     let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();

@@ -1,4 +1,4 @@
-//! A hub with a certificate of its own: who gets in, what each is told, and work that goes all the way.
+//! A hub with a self-signed certificate: who can connect, the error messages, and tasks end to end.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ fn hub(home: &TestHome) -> (TestProcess, String, String) {
     (process, text("url"), text("pin"))
 }
 
-/// A home elsewhere, with the owner's key in a file.
+/// A home on another machine, with the owner key in a file.
 fn elsewhere(hub: &TestHome) -> (TestHome, String) {
     let home = TestHome::new();
     let file = home.keep_secret("owner.key", &hub.owner_key());
@@ -23,14 +23,14 @@ fn a_device_pairs_with_the_pin_and_works_over_tls() {
     let here = TestHome::new();
     let (process, url, pin) = hub(&here);
     assert!(url.starts_with("https://127.0.0.1:"), "{url}");
-    let told = process.tells("Its pin: ");
-    assert!(told.contains(&format!("Its pin: {pin}\n")), "{told}");
+    let messages = process.tells("Certificate pin: ");
+    assert!(messages.contains(&format!("Certificate pin: {pin}\n")), "{messages}");
     assert_eq!(fs::read_to_string(here.a2a().join("hub/tls.pin")).unwrap(), format!("{pin}\n"));
 
-    // On the hub's own machine nothing has to be said.
+    // On the hub's own machine, no options are needed.
     here.attache(&["agents", "add", "builder"]).succeeds();
-    let told = here.attache(&["agents", "code", "builder"]).succeeds().stderr;
-    assert!(told.contains(&format!(" --api-base {url} --pin {pin}\n")), "{told}");
+    let messages = here.attache(&["agents", "code", "builder"]).succeeds().stderr;
+    assert!(messages.contains(&format!(" --api-base {url} --pin {pin}\n")), "{messages}");
     let code = here.attache(&["--json", "agents", "code", "builder"]).succeeds().json();
     let code = code["pairing_code"].as_str().unwrap();
 
@@ -39,11 +39,11 @@ fn a_device_pairs_with_the_pin_and_works_over_tls() {
     assert_eq!(
         without.stderr,
         format!(
-            "The built-in shell asks nobody before it acts: whoever may call this agent runs commands here \
-             with your rights.\n\
-             error: {url} cannot be trusted: this machine does not trust its certificate\n\
-             \x20 → If the hub made it by itself (--tls-self-signed), pass its pin with --pin sha256:… or ATTACHE_PIN; \
-             `attache hub` prints the pin when it starts, and <data>/tls.pin at the hub holds it.\n"
+            "The built-in shell never asks before it acts. Anyone who can call this agent can run commands on this \
+             device with your permissions.\n\
+             error: can't trust {url}: this machine doesn't trust its certificate\n\
+             \x20 → If the hub uses --tls-self-signed, pass its pin with --pin sha256:… or ATTACHE_PIN. \
+             `attache hub` prints the pin when it starts, and stores it in <data>/tls.pin.\n"
         )
     );
     laptop.attache(&["runtime", "pair", code, "--api-base", &url, "--pin", &pin]).succeeds();
@@ -69,14 +69,14 @@ fn a_device_pairs_with_the_pin_and_works_over_tls() {
     asked[8] = &wrong;
     let ran = laptop.attache(&asked).exits(5);
     assert!(
-        ran.stderr.starts_with(&format!("error: {url} cannot be trusted: its key is not the pinned one\n")),
+        ran.stderr.starts_with(&format!("error: can't trust {url}: its key isn't the pinned one\n")),
         "{}",
         ran.stderr
     );
     asked[8] = "sha256:short";
     assert!(laptop.attache(&asked).exits(2).stderr.contains("not a pin"));
     assert_eq!(here.attache(&["ask", "builder", "echo at home"]).succeeds().stdout, "at home\n");
-    assert!(here.attache(&["doctor"]).succeeds().stdout.contains("answers"));
+    assert!(here.attache(&["doctor"]).succeeds().stdout.contains("is reachable"));
     drop(runtime);
 }
 
@@ -95,12 +95,16 @@ fn the_certificate_outlives_the_hub() {
     assert_eq!(reply.json()["error"]["hint"], "Use the same address with https:// (or wss://).");
     let address = url.trim_start_matches("https://");
     let taken = home.attache(&["hub", "--listen", address]).exits(1);
-    assert!(taken.stderr.starts_with(&format!("error: an Attaché hub already runs at {url} (")), "{}", taken.stderr);
+    assert!(
+        taken.stderr.starts_with(&format!("error: an Attaché hub is already running at {url} (")),
+        "{}",
+        taken.stderr
+    );
     drop(process);
 }
 
 #[test]
-fn everything_on_this_machine_speaks_tls_too() {
+fn local_commands_use_tls_too() {
     let home = TestHome::new();
     let (_up, ready) = home.ready("up", &["up", "--listen", "127.0.0.1:0", "--tls-self-signed"]);
     assert!(ready["url"].as_str().unwrap().starts_with("https://127.0.0.1:"), "{ready}");
@@ -111,7 +115,7 @@ fn everything_on_this_machine_speaks_tls_too() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_starts() {
+fn invalid_tls_options_are_refused_before_startup() {
     let home = TestHome::new();
     let refused = |args: &[&str], message: &str, hint: &str| {
         let mut all = vec!["hub"];
@@ -122,27 +126,27 @@ fn what_makes_no_sense_is_refused_before_anything_starts() {
     };
     refused(
         &["--listen", "0.0.0.0:0"],
-        "error: 0.0.0.0:0 can be reached from other machines, and there is no TLS\n",
+        "error: 0.0.0.0:0 is reachable from other machines, but TLS isn't configured\n",
         "--tls-self-signed",
     );
     refused(
         &["--listen", "127.0.0.1:0", "--tls-self-signed", "--public-url", "http://hub.example"],
-        "error: --public-url begins with http://, and the hub speaks TLS\n",
+        "error: --public-url starts with http://, but the hub uses TLS\n",
         "https://",
     );
     refused(
         &["--listen", "127.0.0.1:0", "--tls-client-certs"],
-        "error: --tls-client-certs needs TLS on the hub's own port\n",
+        "error: --tls-client-certs requires TLS on the hub's own port\n",
         "--tls-self-signed",
     );
     refused(&["--tls-cert", "chain.pem"], "error: ", "--tls-key");
     refused(&["--tls-cert", "a", "--tls-key", "b", "--tls-self-signed"], "error: ", "cannot be used with");
     let ran =
         home.attache(&["hub", "--listen", "127.0.0.1:0", "--tls-cert", "gone.pem", "--tls-key", "gone.key"]).exits(1);
-    assert!(ran.stderr.starts_with("error: cannot read gone.pem: "), "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("error: can't read gone.pem: "), "{}", ran.stderr);
 }
 
-/// Asks who it is, with a certificate instead of a key; prints the status and the answer.
+/// Asks who it is, with a certificate instead of a key; prints the status and the response.
 const ASK: &str = "
 import http.client, ssl, sys
 context = ssl._create_unverified_context()
@@ -154,12 +158,12 @@ print(reply.status, reply.read().decode())
 ";
 
 #[test]
-fn a_certificate_of_a_client_is_a_key() {
+fn a_client_certificate_works_as_a_key() {
     let here = TestHome::new();
     let (process, ready) =
         here.ready("hub", &["hub", "--listen", "127.0.0.1:0", "--tls-self-signed", "--tls-client-certs"]);
     let address = ready["url"].as_str().unwrap().trim_start_matches("https://").to_owned();
-    // It may come from anybody: here, from a hub that made it for itself, and asks for none.
+    // The certificate can come from anywhere; here, from another hub that created it for itself.
     let robot = TestHome::new();
     let (other, ..) = hub(&robot);
     let [certificate, private] =
@@ -167,16 +171,16 @@ fn a_certificate_of_a_client_is_a_key() {
     let of_no_use = robot.attache(&["keys", "add", "robot", "--certificate", &certificate]).exits(2);
     assert_eq!(
         of_no_use.stderr,
-        "error: `certificate` is of no use: this hub asks for no certificates\n\
-         \x20 → Start the hub with --tls-client-certs, or make a key without a certificate.\n"
+        "error: `certificate` has no effect: this hub does not request client certificates\n\
+         \x20 → Start the hub with --tls-client-certs, or create a key without a certificate.\n"
     );
     assert!(other.terminate().success());
 
     let ask = || {
         let mut python = here.program("python3");
         python.args(["-c", ASK, &address, &certificate, &private]);
-        let said = crate::harness::FinishedProcess::of(&mut python, &here.logs()).succeeds().stdout;
-        let (status, body) = said.split_once(' ').unwrap();
+        let output = crate::harness::FinishedProcess::of(&mut python, &here.logs()).succeeds().stdout;
+        let (status, body) = output.split_once(' ').unwrap();
         (status.to_owned(), body.to_owned())
     };
     assert_eq!(ask().0, "401", "nobody knows it yet");
@@ -188,10 +192,10 @@ fn a_certificate_of_a_client_is_a_key() {
     assert_eq!(ask().0, "401");
 
     let twice = here.attache(&["keys", "add", "again", "--certificate", &certificate]).exits(2);
-    assert!(twice.stderr.starts_with("error: `certificate` belongs to another key, or did once\n"), "{}", twice.stderr);
+    assert!(twice.stderr.starts_with("error: `certificate` is or was used by another key\n"), "{}", twice.stderr);
     let both = here.attache(&["keys", "add", "both", "--certificate", &certificate, "--to-file", "x.key"]).exits(2);
     assert!(both.stderr.contains("cannot be used with"), "{}", both.stderr);
     let gone = here.attache(&["keys", "add", "gone", "--certificate", "gone.pem"]).exits(1);
-    assert!(gone.stderr.starts_with("error: cannot read gone.pem: "), "{}", gone.stderr);
+    assert!(gone.stderr.starts_with("error: can't read gone.pem: "), "{}", gone.stderr);
     drop(process);
 }

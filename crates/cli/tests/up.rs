@@ -14,11 +14,11 @@ use crate::harness::{TestHome, TestHub, TestProcess, http, process, until};
 fn up_and_ask() {
     let home = TestHome::new();
     let up = home.up(&[]);
-    let said = up.process.says("attache ask local");
-    assert!(said.contains(&format!("Attaché is up: {}", up.url)), "{said}");
-    assert!(said.contains(&format!("{}/login?token=cs_", up.url)), "{said}");
+    let output = up.process.says("attache ask local");
+    assert!(output.contains(&format!("Attaché is up: {}", up.url)), "{output}");
+    assert!(output.contains(&format!("{}/login?token=cs_", up.url)), "{output}");
 
-    // The hub of this machine is found without a word about it.
+    // Commands find this machine's hub without options.
     let ran = home.attache(&["ask", "local", "echo out; echo err >&2"]).succeeds();
     assert_eq!(ran.stdout, "out\n");
     assert!(ran.stderr.contains("err"), "{}", ran.stderr);
@@ -36,7 +36,7 @@ fn up_and_ask() {
 }
 
 #[test]
-fn a_task_hands_over_a_file() {
+fn a_task_produces_a_file() {
     let home = TestHome::new();
     let folder = home.path().join("work");
     fs::create_dir(&folder).unwrap();
@@ -49,7 +49,7 @@ fn a_task_hands_over_a_file() {
         assert_eq!(artifacts.len(), 1, "{list}");
         home.attache(&["artifacts", "get", artifacts[0]["artifact_id"].as_str().unwrap()]).succeeds().stdout
     };
-    // Without a word, the folder where it was started.
+    // By default, the folder where it was started.
     let up = home.up(&[]);
     let here = fs::canonicalize(home.path()).unwrap();
     assert_eq!(hand_over(&up, "here.txt"), format!("{}\n", here.display()));
@@ -68,7 +68,7 @@ fn a_second_hub_does_not_take_the_commands_of_the_first() {
     first.add_agent("first");
     let elsewhere = home.path().join("elsewhere");
     let second = home.hub(&["--data", elsewhere.to_str().unwrap()]);
-    second.process.tells("Another hub of this machine runs at");
+    second.process.tells("Another hub is already running at");
     assert!(home.attache(&["agents"]).succeeds().stdout.contains("first"));
     assert!(second.process.terminate().success());
     assert!(home.attache(&["agents"]).succeeds().stdout.contains("first"));
@@ -84,7 +84,7 @@ fn a_restart_finds_the_same_agent_and_pairing() {
     assert!(first.process.terminate().success());
     assert!(!home.a2a().join("hub/address").exists(), "a clean end forgets the address");
 
-    // Another port: the pairing is the same all the same.
+    // The pairing is the same, even on another port.
     let second = home.up(&[]);
     second.agent_is("local", "online");
     assert_eq!(home.attache(&["ask", "local", "echo again"]).succeeds().stdout, "again\n");
@@ -107,18 +107,21 @@ fn a_lost_profile_is_paired_again_with_the_same_agent() {
 }
 
 #[test]
-fn a_pairing_that_a_person_ended_is_not_taken_back_silently() {
+fn a_pairing_that_a_person_ended_is_not_restored_silently() {
     let home = TestHome::new();
     let first = home.up(&[]);
     let runtime = first.get("/api/v1/agent-accounts/local")["runtime"]["runtime_id"].as_str().unwrap().to_owned();
     home.attache(&["runtimes", "revoke", &runtime]).succeeds();
-    first.process.tells("does not run here");
+    first.process.tells("isn't running here");
     assert_eq!(first.process.try_wait(), None, "the hub goes on");
     first.process.terminate();
     let second = home.up(&[]);
     second.process.tells("attache runtime unpair");
+    second.process.says("Sign in");
     home.attache(&["runtime", "unpair"]).succeeds();
     second.process.terminate();
+    let output = second.process.stdout();
+    assert!(!output.contains("attache ask"), "an agent that isn't running here isn't offered: {output}");
     home.up(&[]).agent_is("local", "online");
 }
 
@@ -134,21 +137,21 @@ fn a_killed_up_leaves_no_adapter_behind() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_explained() {
+fn a_port_in_use_is_explained() {
     let home = TestHome::new();
     let up = home.up(&[]);
     let ran = TestHome::new().attache(&["up", "--listen", up.address()]).exits(1);
-    assert!(ran.stderr.contains("an Attaché hub already runs at"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("an Attaché hub is already running at"), "{}", ran.stderr);
     assert!(ran.stderr.contains("--listen 127.0.0.1:0"), "{}", ran.stderr);
     let ran = home.attache(&["hub", "--listen", "127.0.0.1:0"]).exits(1);
-    assert!(ran.stderr.contains("another hub uses the folder"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("another hub is using the folder"), "{}", ran.stderr);
 }
 
 #[test]
-fn the_first_signal_finishes_the_task_and_the_second_ends_at_once() {
+fn the_first_signal_finishes_the_task_and_the_second_stops_immediately() {
     let home = TestHome::new();
     let up = home.up(&[]);
-    // A claim that has not begun would be handed back instead.
+    // A claim that hasn't started yet would be returned to the queue instead.
     let begun = home.path().join("begun");
     let run = up.create_run("local", &format!("touch '{}'; sleep 1; echo finished", begun.display()));
     until("the task to begin", || begun.exists().then_some(()));
@@ -161,7 +164,7 @@ fn the_first_signal_finishes_the_task_and_the_second_ends_at_once() {
     up.create_run("local", &format!("touch '{}'; sleep 600", begun.display()));
     until("the task to begin", || begun.exists().then_some(()));
     process::signal(up.process.id(), "INT");
-    up.process.tells("stopping when");
+    up.process.tells("stopping after");
     let asked = Instant::now();
     process::signal(up.process.id(), "INT");
     assert_eq!(up.process.wait().code(), Some(1));
@@ -182,7 +185,7 @@ fn the_console_and_the_platform_share_the_port() {
 }
 
 #[test]
-fn what_is_asked_while_everything_stops_is_refused_and_not_done_later() {
+fn requests_during_shutdown_are_refused_and_not_executed_later() {
     let home = TestHome::new();
     let up = home.up(&[]);
     let run = up.create_run("local", "touch begun; while [ ! -e go ]; do sleep 0.1; done; echo drained");
@@ -214,7 +217,7 @@ fn a_device_that_is_stopped_is_offline_at_once() {
     hub.agent_is("builder", "online");
 }
 
-/// A person of this hub with a role, and the file with their key.
+/// A user of this hub with a role, and the file with their key.
 fn person(home: &TestHome, name: &str, role: &str) -> String {
     home.attache(&["users", "add", name, "--role", role]).succeeds();
     let file = home.path().join(format!("{name}.key")).to_str().unwrap().to_owned();
@@ -227,7 +230,7 @@ fn bearer(file: &str) -> String {
 }
 
 #[test]
-fn nobody_else_reaches_the_owners_key_through_the_local_shell() {
+fn other_users_cannot_reach_the_owner_key_through_the_local_shell() {
     let home = TestHome::new();
     let up = home.up(&[]);
     let attack = format!("cat {}/hub/admin.key", home.a2a().display());
@@ -236,8 +239,8 @@ fn nobody_else_reaches_the_owners_key_through_the_local_shell() {
     for key in [&operator, &admin] {
         let refused = home.attache(&["ask", "local", &attack, "--key-file", key]).exits(4);
         assert_eq!(refused.stdout, "");
-        assert!(refused.stderr.contains("is its owner's alone"), "{}", refused.stderr);
-        // Over every other way in.
+        assert!(refused.stderr.contains("is private to its owner"), "{}", refused.stderr);
+        // Through every other route.
         let bearer = bearer(key);
         let headers = [("authorization", bearer.as_str()), ("a2a-version", "1.0")];
         let post = |path: &str, body: &serde_json::Value| {
@@ -250,7 +253,7 @@ fn nobody_else_reaches_the_owners_key_through_the_local_shell() {
         let message = json!({ "messageId": "m1", "role": "ROLE_USER", "parts": [{ "text": attack }] });
         let sent = post("/a2a/local/message:send", &json!({ "message": message }));
         assert!(sent.status >= 400, "{}", sent.text());
-        // Nobody opens it, or makes it their own.
+        // Nobody else can open it or take ownership.
         for change in [json!({ "callers": "everyone" }), json!({ "owner": "eve" })] {
             let changed =
                 http::json("PATCH", &format!("{}/api/v1/agent-accounts/local", up.url), &headers, Some(&change));
@@ -258,20 +261,77 @@ fn nobody_else_reaches_the_owners_key_through_the_local_shell() {
         }
     }
     assert_eq!(up.get("/api/v1/task-runs")["task_runs"], json!([]), "nothing was ever run");
-    // Its owner goes on as before, and may share it on purpose.
+    // Its owner can still use it and may share it explicitly.
     assert_eq!(home.attache(&["ask", "local", "echo mine"]).succeeds().stdout, "mine\n");
     up.process.terminate();
     let up = home.up(&["--share-local"]);
-    up.process.tells("is shared");
+    up.process.tells("is now shared");
     assert_eq!(home.attache(&["ask", "local", "echo ours", "--key-file", &operator]).succeeds().stdout, "ours\n");
     up.process.terminate();
     let up = home.up(&[]);
-    up.process.tells("is yours alone");
+    up.process.tells("is now private to you");
     home.attache(&["ask", "local", "echo ours", "--key-file", &operator]).exits(4);
 }
 
+/// Sends a request about agents with the key in a file.
+fn agents_by(hub: &TestHub, key: &str, method: &str, agent: &str, body: &Value) -> Value {
+    let url = format!("{}/api/v1/agent-accounts{agent}", hub.url);
+    let reply = http::json(method, &url, &[("authorization", &bearer(key))], Some(body)).unwrap();
+    assert!(reply.status < 300, "{}", reply.text());
+    reply.json()
+}
+
+/// The agent `local` belongs to bob: this machine gets an agent of its own.
+#[track_caller]
+fn has_own_agent_beside(home: &TestHome, up: &TestHub, bob: &str, of_bob: &Value) -> Value {
+    up.process.tells("The agent `local` belongs to bob, so this machine's agent is `local-2`.");
+    let output = up.process.says("Try it in another terminal");
+    assert!(output.contains("attache ask local-2 "), "{output}");
+    assert_eq!(home.attache(&["ask", "local-2", "echo hi"]).succeeds().stdout, "hi\n");
+    let refused = home.attache(&["ask", "local-2", "echo hi", "--key-file", bob]).exits(4);
+    assert!(refused.stderr.contains("is private to its owner"), "{}", refused.stderr);
+    let call = up.post("/api/a2a/call", &json!({ "task": "echo default" })).expect(200).json();
+    let run = call["call_id"].as_str().unwrap().replace("a2a-", "run_");
+    assert_eq!(up.ended(&run)["agent_name"], "local-2", "the default agent");
+    assert_eq!(up.get("/api/v1/agent-accounts/local"), *of_bob);
+    up.get("/api/v1/agent-accounts/local-2")["agent_id"].clone()
+}
+
 #[test]
-fn what_the_local_shell_did_is_its_owners_alone() {
+fn someone_elses_agent_named_local_is_left_alone() {
+    let home = TestHome::new();
+    let hub = home.hub(&[]);
+    let bob = person(&home, "bob", "operator");
+    let mut of_bob = agents_by(&hub, &bob, "POST", "", &json!({ "name": "local" }));
+    assert_eq!(of_bob["callers"], "everyone");
+    hub.process.terminate();
+
+    let up = home.up(&[]);
+    let agent = has_own_agent_beside(&home, &up, &bob, &of_bob);
+    of_bob = agents_by(&up, &bob, "PATCH", "/local", &json!({ "callers": "owner" }));
+    up.process.terminate();
+
+    // The next start finds the same agent, also if bob's is private.
+    let up = home.up(&[]);
+    assert_eq!(has_own_agent_beside(&home, &up, &bob, &of_bob), agent);
+    assert_eq!(up.get("/api/v1/agent-accounts")["agent_accounts"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn someone_who_takes_the_name_of_an_archived_local_is_left_alone() {
+    let home = TestHome::new();
+    let up = home.up(&[]);
+    up.agent_is("local", "online");
+    let bob = person(&home, "bob", "operator");
+    home.attache(&["agents", "remove", "local", "--yes"]).succeeds();
+    let of_bob = agents_by(&up, &bob, "POST", "", &json!({ "name": "local" }));
+    up.process.terminate();
+    let up = home.up(&[]);
+    has_own_agent_beside(&home, &up, &bob, &of_bob);
+}
+
+#[test]
+fn runs_of_the_local_shell_are_visible_only_to_its_owner() {
     let home = TestHome::new();
     let up = home.up(&[]);
     up.agent_is("local", "online");
@@ -286,7 +346,7 @@ fn what_the_local_shell_did_is_its_owners_alone() {
     let artifact = artifacts["artifacts"][0]["artifact_id"].as_str().unwrap().to_owned();
     let long = up.create_run("local", "sleep 600");
     up.run_in(&long, &["running"]);
-    // The built-in shell asks nobody, so somebody asks in its place.
+    // The built-in shell never asks for approval, so the test raises a request in its place.
     let device = home.profiles()["profiles"].as_object().unwrap().values().next().unwrap().clone();
     let token = device["runtime_token"].as_str().unwrap();
     let asked = json!({ "tool": "Bash", "input": { "command": "cat secret-of-the-owner" } });
@@ -341,7 +401,7 @@ fn what_the_local_shell_did_is_its_owners_alone() {
     assert_eq!(up.run(&long)["status"], "running");
     up.post(&format!("/api/v1/permission-requests/{permission}/decision"), &allow).expect(200);
     home.attache(&["runs", "cancel", &long]).succeeds();
-    // Shared on purpose, it is everybody's again.
+    // Once shared explicitly, everyone can use it again.
     let shared = json!({ "callers": "everyone" });
     up.call("PATCH", "/api/v1/agent-accounts/local", Some(&shared)).expect(200);
     let file = home.path().join("operator.key");
@@ -350,11 +410,11 @@ fn what_the_local_shell_did_is_its_owners_alone() {
 }
 
 #[test]
-fn work_of_others_is_not_passed_on_to_the_local_shell() {
+fn other_users_tasks_are_not_forwarded_to_the_local_shell() {
     let home = TestHome::new();
     let up = home.up(&[]);
     let operator = person(&home, "ada", "operator");
-    // An agent of the owner that everybody may call, and that could call `local` for its owner.
+    // An agent of the owner that everyone can call, and that could call `local` on the owner's behalf.
     up.add_agent("helper");
     let asked = |key: Option<&str>| {
         let mut args = vec!["ask", "helper", "work", "--no-wait"];
@@ -381,7 +441,7 @@ fn work_of_others_is_not_passed_on_to_the_local_shell() {
 }
 
 #[test]
-fn an_agent_process_is_not_led_into_our_folders() {
+fn an_agent_process_cannot_find_our_folders() {
     let home = TestHome::new();
     let up = home.up(&[]);
     let seen = home.attache(&["ask", "local", "env"]).succeeds().stdout;
@@ -394,11 +454,11 @@ fn an_agent_process_is_not_led_into_our_folders() {
     std::os::unix::fs::symlink(home.a2a().join("work"), home.path().join("link")).unwrap();
     for folder in [".a2a", ".a2a/hub", ".a2a/work", "link"] {
         let refused = home.attache(&["up", "--listen", "127.0.0.1:0", "--cwd", folder]).exits(2);
-        assert!(refused.stderr.contains("agents do not work in"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("agents can't work in"), "{}", refused.stderr);
         home.attache(&["adapter", "shell", "--cwd", folder]).exits(2);
     }
     let refused = home.attache(&["adapter", "shell", "--pass-env", "A2A_HOME"]).exits(2);
-    assert!(refused.stderr.contains("leads to the keys of this machine"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("leads to this machine's keys"), "{}", refused.stderr);
     let elsewhere = home.path().join("data");
     let args = ["up", "--listen", "127.0.0.1:0", "--data", "data", "--cwd", "data"];
     fs::create_dir(&elsewhere).unwrap();
@@ -406,7 +466,7 @@ fn an_agent_process_is_not_led_into_our_folders() {
 }
 
 #[test]
-fn a_task_inherits_no_file_that_up_was_started_with() {
+fn a_task_inherits_no_open_files_of_up() {
     let home = TestHome::new();
     fs::write(home.path().join("secret"), "a word of whoever started it\n").unwrap();
     let mut command = home.program("sh");

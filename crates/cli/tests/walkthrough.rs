@@ -1,10 +1,10 @@
-//! The walkthroughs of `docs/`, pasted into a shell block by block as a person would, with what they promise to print.
+//! Runs the walkthroughs in `docs/` block by block in a shell, as a person would, and compares the printed output.
 
 use std::{fmt::Write as _, fs, net::TcpListener, path::Path, process::Stdio};
 
 use crate::harness::{FinishedProcess, TestHome};
 
-/// A block to paste, and what the page says that it prints.
+/// A block to run, and the output that the page shows.
 #[derive(Debug, PartialEq, Eq)]
 struct WalkthroughStep {
     line: usize,
@@ -27,7 +27,7 @@ fn the_start_page_does_what_it_says() {
     walk("start.md");
 }
 
-/// Runs every block of a page in one shell, which stops at the first that fails, and compares what each printed.
+/// Runs every block of a page in one shell, which stops at the first failure, and compares each output.
 #[track_caller]
 fn walk(page: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
@@ -36,7 +36,7 @@ fn walk(page: &str) {
     let home = TestHome::new();
     let blocks = home.path().join("blocks");
     fs::create_dir(&blocks).unwrap();
-    // What a block leaves running ends with the shell.
+    // Background processes of a block end with the shell.
     let mut shell = "set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || :' EXIT\n".to_owned();
     for (number, step) in steps.iter().enumerate() {
         fs::write(blocks.join(format!("{number}.sh")), &step.script).unwrap();
@@ -46,7 +46,7 @@ fn walk(page: &str) {
     let port = free_port();
     let binaries = Path::new(env!("CARGO_BIN_EXE_attache")).parent().unwrap();
     let path = format!("{}:{}", binaries.display(), std::env::var("PATH").unwrap());
-    // It is ended with all that it started before the harness would give it up.
+    // Killed with all of its children before the harness gives up on it.
     let mut command = home.program("timeout");
     command.args(["110", "bash", "-c", &shell]).env("PATH", path).env("PORT", port.to_string()).env_remove("A2A_HOME");
     let ran = FinishedProcess::of(command.stdin(Stdio::null()), &home.logs());
@@ -58,14 +58,14 @@ fn walk(page: &str) {
         let is_last = !blocks.join(format!("{}.out", number + 1)).exists();
         assert!(!is_last || ran.status == Some(0), "{place} failed with {:?}:\n{printed}\n{}", ran.status, ran.stderr);
         if let Some(promised) = &step.promised {
-            // The page names the port that people use; the test has one of its own.
+            // The page shows the usual port; the test uses its own.
             let promised = promised.replace(":7800", &format!(":{port}"));
             assert_matches(&place, &promised, &printed);
         }
     }
 }
 
-/// A port that nobody listens on now. A page has one port in its text, so the system cannot choose while the hub binds.
+/// A port that is currently free. A page has a fixed port in its text, so the hub can't choose one when it binds.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -73,7 +73,7 @@ fn free_port() -> u16 {
 /// The fenced `sh` blocks of a page in order, each with the `text` block directly below it.
 fn steps(page: &str) -> Vec<WalkthroughStep> {
     let mut steps: Vec<WalkthroughStep> = Vec::new();
-    // Whether nothing but blank lines came since the last block to paste.
+    // Whether only blank lines came since the last `sh` block.
     let mut is_below = false;
     let mut lines = page.lines().enumerate();
     while let Some((at, line)) = lines.next() {
@@ -112,7 +112,7 @@ fn assert_matches(place: &str, promised: &str, printed: &str) {
     }
 }
 
-/// Whether a line is what a pattern says, in which `…` stands for anything.
+/// Whether a line matches a pattern, in which `…` matches anything.
 fn is_like(line: &str, pattern: &str) -> bool {
     let mut pieces = pattern.split('…');
     let first = pieces.next().unwrap_or_default();
@@ -132,7 +132,7 @@ fn is_like(line: &str, pattern: &str) -> bool {
 }
 
 #[test]
-fn a_promise_can_be_broken() {
+fn a_wrong_output_is_detected() {
     for (line, pattern, expected) in [
         ("done", "done", true),
         ("done.", "done", false),

@@ -1,4 +1,4 @@
-//! Where a hub is: an origin, or an origin with `/api/v1`, as people type it.
+//! The address of a hub: an origin, or an origin with `/api/v1`, as people type it.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use reqwest::Url;
 
 use crate::{Error, HubOptions};
 
-/// The origin of a hub, with the paths that hang below it.
+/// The origin of a hub, and the URLs below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubAddress(Url);
 
@@ -15,18 +15,18 @@ pub struct HubAddress(Url);
 impl HubAddress {
     pub fn parse(text: &str) -> Result<Self, Error> {
         let invalid = |why: &str| Error::Invalid {
-            what: format!("`{text}` is not the address of a hub: {why}"),
-            hint: "Write it like http://127.0.0.1:7800 or https://hub.example.org/api/v1.".to_owned(),
+            what: format!("`{text}` isn't a hub address: {why}"),
+            hint: "Use a form like http://127.0.0.1:7800 or https://hub.example.org/api/v1.".to_owned(),
         };
-        let mut url = Url::parse(&with_scheme(text.trim())).map_err(|_| invalid("it is not a URL"))?;
+        let mut url = Url::parse(&with_scheme(text.trim())).map_err(|_| invalid("it isn't a URL"))?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-            return Err(invalid("it must begin with http:// or https://"));
+            return Err(invalid("it must start with http:// or https://"));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            // The text is not repeated: it may hold a password.
+            // The text isn't repeated, because it may contain a password.
             return Err(Error::Invalid {
                 what: "the address of the hub must not contain a user name or password".to_owned(),
-                hint: "Give the key in a file (--key-file) or in ATTACHE_KEY.".to_owned(),
+                hint: "Pass the key in a file (--key-file) or in ATTACHE_KEY.".to_owned(),
             });
         }
         if url.query().is_some() || url.fragment().is_some() {
@@ -39,13 +39,13 @@ impl HubAddress {
         Ok(Self(url))
     }
 
-    /// The address of a hub, once it is clear that everything else about the hub fits it.
+    /// The address of a hub, validated together with the other options.
     pub(crate) fn of(options: &HubOptions) -> Result<Self, Error> {
         let address = Self::parse(&options.address)?;
         if options.pin.is_some() && !address.is_encrypted() {
             return Err(Error::Invalid {
-                what: format!("a pin is for TLS, and {address} is not"),
-                hint: "Write the address with https://, or leave the pin (--pin, ATTACHE_PIN) out.".to_owned(),
+                what: format!("a pin requires TLS, but {address} doesn't use it"),
+                hint: "Use an https:// address, or remove the pin (--pin, ATTACHE_PIN).".to_owned(),
             });
         }
         Ok(address)
@@ -56,7 +56,7 @@ impl HubAddress {
         self.0.as_str().trim_end_matches('/').to_owned()
     }
 
-    /// `http://127.0.0.1:7800/api/v1`, the form that profiles keep.
+    /// `http://127.0.0.1:7800/api/v1`, the form stored in profiles.
     pub fn api_base(&self) -> String {
         format!("{}/api/v1", self.origin())
     }
@@ -84,9 +84,9 @@ impl HubAddress {
     }
 }
 
-/// People leave the scheme out: nothing leaves this machine on loopback, anything else is encrypted.
+/// The default scheme: http on loopback, where nothing leaves this machine, https everywhere else.
 fn with_scheme(text: &str) -> String {
-    // A bare word is more often a mistake than a host.
+    // A bare word is more likely a mistake than a host.
     let names_a_host = text.contains(['.', ':']) || text.starts_with("localhost");
     if !names_a_host || text.contains("://") {
         return text.to_owned();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_address_says_how_to_write_it() {
+    fn an_invalid_address_includes_the_correct_form() {
         for text in ["", "not a hub", "ftp://h", "http://h/console", "http://h?x=1"] {
             let error = HubAddress::parse(text).unwrap_err();
             assert!(error.to_string().contains("http://127.0.0.1:7800"), "{error}");

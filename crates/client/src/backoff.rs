@@ -1,4 +1,4 @@
-//! Growing, jittered waits between tries, so that many clients of one hub do not come back at the same instant.
+//! Exponential backoff with jitter, so that many clients of one hub don't come back at the same instant.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl Backoff {
         Self { first, most, tries: 0 }
     }
 
-    /// The next wait: doubled every time up to the limit, then somewhere between its half and the whole.
+    /// The next delay: doubled every time up to the limit, then a random value between half of it and all of it.
     pub fn next(&mut self, env: &Env) -> Duration {
         let whole = self.first.saturating_mul(1_u32 << self.tries.min(16)).min(self.most);
         self.tries = self.tries.saturating_add(1);
@@ -32,7 +32,7 @@ impl Backoff {
         self.tries
     }
 
-    /// Something worked: the next failure starts from the shortest wait.
+    /// After a success, the next failure starts with the shortest delay again.
     pub const fn reset(&mut self) {
         self.tries = 0;
     }

@@ -1,4 +1,4 @@
-//! Calling agents: say what is to be done, and wait for the answer, follow it, or come back for it later.
+//! Calls agents: describe the task, then wait for the answer, stream it, or fetch it later.
 
 mod error;
 mod reply;
@@ -44,52 +44,53 @@ pub struct Client {
     hub: HubClient,
 }
 
-/// A call that is being put together. Nothing is sent before [`CallBuilder::start`], [`CallBuilder::wait`] or [`CallBuilder::stream`].
+/// A call being prepared. Nothing is sent before [`CallBuilder::start`], [`CallBuilder::wait`] or
+/// [`CallBuilder::stream`].
 #[must_use = "nothing is sent before `start`, `wait` or `stream`"]
 #[derive(Debug, Clone)]
 pub struct CallBuilder {
     hub: HubClient,
     request: CallRequest,
     key: Option<String>,
-    /// What made the call impossible before it was sent.
+    /// An error found before the call is sent.
     invalid: Option<Error>,
 }
 
 // === impl Client ===
 
 impl Client {
-    /// The hub's address, and a person's or an agent's key. The first request makes the connection.
+    /// Takes the hub's address, and a person's or an agent's key. The first request opens the connection.
     pub fn connect(url: impl Into<String>, key: impl Into<String>) -> Result<Self> {
         Self::with(HubOptions::new(url, HubCredential::Key(Secret::new(key.into()))))
     }
 
-    /// With other time limits, a pin, or a certificate of one's own.
+    /// With custom timeouts, a pin, or an extra trusted certificate.
     pub fn with(options: HubOptions) -> Result<Self> {
         Ok(Self { hub: HubClient::new(options)? })
     }
 
-    /// Everything else that the hub can do.
+    /// The client for everything else the hub can do.
     pub const fn hub(&self) -> &HubClient {
         &self.hub
     }
 
-    /// A call for the hub's default agent, unless [`CallBuilder::agent_type`] says whom it is for.
+    /// A call to the hub's default agent, unless [`CallBuilder::agent_type`] names another.
     pub fn call(&self, task: impl Into<String>) -> CallBuilder {
         let request = CallRequest { task: task.into(), ..CallRequest::default() };
         CallBuilder { hub: self.hub.clone(), request, key: None, invalid: None }
     }
 
-    /// What became of a call, or how far it is.
+    /// The result of a call, or its progress.
     pub async fn get_result(&self, call: CallId) -> Result<CallResult> {
         self.hub.call_result(call).await
     }
 
-    /// Everything of a call from its start, also when it has ended.
+    /// All updates of a call from its start, even if it has ended.
     pub fn watch(&self, call: CallId) -> CallStream {
         CallStream::new(self.hub.clone(), call)
     }
 
-    /// Ends the call, and answers with the state that it is in now: one that ended before stays as it is.
+    /// Cancels the call and returns its current state. A call that already ended stays as it is.
     pub async fn cancel(&self, call: CallId) -> Result<CallStatus> {
         match self.hub.cancel_run(call.run(), None).await {
             Ok(run) => Ok(run.status.into()),
@@ -113,75 +114,76 @@ impl From<HubClient> for Client {
 // === impl CallBuilder ===
 
 impl CallBuilder {
-    /// Whom it is for: an agent's name or id, or a skill or capability that one agent has.
+    /// The recipient: an agent's name or id, or a skill or capability that only one agent has.
     pub fn agent_type(mut self, agent_type: impl Into<String>) -> Self {
         self.request.agent_type = Some(agent_type.into());
         self
     }
 
-    /// What the agent should know besides the task: anything that serialises to JSON.
+    /// Context for the agent besides the task: anything that serializes to JSON.
     pub fn context<T: Serialize + ?Sized>(mut self, context: &T) -> Self {
         match serde_json::to_string(context).and_then(Json::from_text) {
             Ok(json) => self.request.context = Some(json),
             Err(error) => {
                 self.invalid = Some(Error::Invalid {
-                    what: format!("the context of the call cannot be written as JSON: {error}"),
-                    hint: "Use maps whose keys are texts.".to_owned(),
+                    what: format!("can't serialize the context of the call as JSON: {error}"),
+                    hint: "Use maps with string keys.".to_owned(),
                 });
             }
         }
         self
     }
 
-    /// Is told when the call has ended, signed as [`crate::webhook`] says.
+    /// A webhook to notify when the call has ended, signed as described in [`crate::webhook`].
     pub fn callback(mut self, url: impl Into<String>) -> Self {
         self.request.callback_url = Some(url.into());
         self
     }
 
-    /// Limits that whoever does it must enforce, or refuse it.
+    /// Limits the agent's device must enforce. If it can't, it refuses the call.
     pub fn sandbox(mut self, sandbox: Sandbox) -> Self {
         self.request.sandbox = Some(sandbox);
         self
     }
 
-    /// The most that it may use; then it is ended with `quota_exceeded`.
+    /// The maximum usage. When it is reached, the call ends with `quota_exceeded`.
     pub fn budget(mut self, budget: Budget) -> Self {
         self.request.budget = Some(budget);
         self
     }
 
-    /// The conversation that it belongs to. Without one it is a conversation of its own.
+    /// The conversation it belongs to. By default it starts a new one.
     pub fn conversation(mut self, conversation: ConversationId) -> Self {
         self.request.conversation_id = Some(conversation);
         self
     }
 
-    /// Higher goes first; 0 unless told.
+    /// Higher goes first. 0 by default.
     pub fn priority(mut self, priority: i64) -> Self {
         self.request.priority = Some(priority);
         self
     }
 
-    /// Hands over a file with the task.
+    /// Attaches a file to the task.
     pub fn part(mut self, part: Part) -> Self {
         self.request.parts.get_or_insert_default().push(part);
         self
     }
 
-    /// How long it may take once the agent works on it; then it is ended with `timed_out`.
+    /// The maximum working time. After that the call ends with `timed_out`.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.request.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         self
     }
 
-    /// The same key is the same call, however often it is made. Without one, each `Call` that is sent is a call of its own.
+    /// Calls with the same key are the same call. Without one, each call that is sent is a new call.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Makes the call and does not wait for it. A request whose answer was lost is sent again and makes one call.
+    /// Sends the call without waiting for it. If the response gets lost, the request is retried and still makes one
+    /// call.
     pub async fn start(self) -> Result<CallStarted> {
         if let Some(error) = self.invalid {
             return Err(error);
@@ -192,15 +194,15 @@ impl CallBuilder {
         self.hub.ask(&ask).await
     }
 
-    /// Makes the call and shows what the agent says while it works.
+    /// Sends the call and streams the agent's updates.
     pub async fn stream(self) -> Result<CallStream> {
         let hub = self.hub.clone();
         let started = self.start().await?;
         Ok(CallStream::new(hub, started.call_id))
     }
 
-    /// Makes the call and waits for its answer, over as many connections as it takes. Dropping the future does not end the
-    /// call; [`Client::cancel`] does.
+    /// Sends the call and waits for the answer, over as many connections as it takes. Dropping the future doesn't end
+    /// the call; use [`Client::cancel`].
     pub async fn wait(self) -> Result<CallReply, CallError> {
         self.stream().await?.reply().await
     }

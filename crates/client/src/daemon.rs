@@ -1,14 +1,14 @@
-//! A client of the daemon that lends folders, over its Unix socket.
+//! A client of the delegation daemon, over its Unix socket.
 //!
 //! ```no_run
-//! # async fn example(delegate: attache_protocol::wire::delegation::Delegate) -> Result<(), attache_client::daemon::Error> {
+//! # async fn example(delegate: attache_protocol::wire::delegation::DelegateRequest) -> Result<(), attache_client::daemon::Error> {
 //! use std::time::Duration;
 //! use attache_client::daemon::DaemonClient;
 //!
 //! let daemon = DaemonClient::at("/home/ann/.AWCP/daemon.sock")?;
-//! let mut lent = daemon.delegate(&delegate).await?;
-//! while !lent.status.has_ended() {
-//!     lent = daemon.wait(lent.delegation_id, lent.revision, Duration::from_secs(20)).await?;
+//! let mut delegation = daemon.delegate(&delegate).await?;
+//! while !delegation.status.has_ended() {
+//!     delegation = daemon.wait(delegation.delegation_id, delegation.revision, Duration::from_secs(20)).await?;
 //! }
 //! # Ok(())
 //! # }
@@ -33,8 +33,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::HubRefusal;
 
-/// Each request has a connection of its own: one that is kept would break when the daemon is started anew, and nobody
-/// would know whether it heard.
+/// A client of the daemon. Each request uses a new connection: a persistent one would break when the daemon restarts,
+/// with no way to know whether a request arrived.
 #[derive(Clone)]
 pub struct DaemonClient {
     client: Client,
@@ -43,34 +43,34 @@ pub struct DaemonClient {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The daemon understood and said no.
+    /// The daemon refused the request.
     #[error("{0}")]
     Refused(Box<HubRefusal>),
-    #[error("no daemon answers at {}: {reason}. Start one: `attache daemon`.", socket.display())]
+    #[error("no daemon is running at {}: {reason}. Start it with `attache daemon`.", socket.display())]
     NotRunning { socket: PathBuf, reason: String },
-    /// It may have heard the request, and done what it asks for.
+    /// The request may have been received and executed.
     #[error(
-        "the daemon at {} did not answer: {reason}. It may have done what it was asked: look at \
-         `attache delegations` before you ask again.",
+        "the daemon at {} didn't answer: {reason}. It may have carried out the request: check \
+         `attache delegations` before you retry.",
         socket.display()
     )]
     NoAnswer { socket: PathBuf, reason: String },
-    #[error("the daemon answered in a way that none of this version does: {reason}. Stop it; it is started anew.")]
+    #[error("the daemon's answer doesn't match this version: {reason}. Stop the daemon; it restarts automatically.")]
     BadReply { reason: String },
 }
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Taking back what a lease changed, or comparing it, reads many files.
+/// Reverting or comparing the changes of a lease reads many files.
 const LONG_REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
-/// The longest that the daemon keeps a request waiting.
+/// The longest a request waits at the daemon.
 pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
 // === impl DaemonClient ===
 
 impl DaemonClient {
-    /// Nothing is sent yet.
+    /// Sends nothing yet.
     pub fn at(socket: impl AsRef<Path>) -> Result<Self> {
         let socket = socket.as_ref().to_owned();
         let builder = Client::builder().unix_socket(socket.clone()).no_proxy().tls_certs_only([]);
@@ -87,7 +87,7 @@ impl DaemonClient {
         self.read(url(&["health"])).await
     }
 
-    /// Answers at once; the delegation goes its way.
+    /// Returns at once. The delegation continues in the background.
     pub async fn delegate(&self, request: &DelegateRequest) -> Result<Delegation> {
         self.ask(Method::POST, url(&["delegations"]), Some(request), REQUEST_TIMEOUT).await
     }
@@ -96,7 +96,7 @@ impl DaemonClient {
         self.read(url(&["delegations", &delegation.to_string()])).await
     }
 
-    /// Answers when more than `after` has happened, or when the time is up: with what is there then.
+    /// Returns when the revision is past `after`, or when the time is up, with the state at that moment.
     pub async fn wait(&self, delegation: DelegationId, after: u64, wait: Duration) -> Result<Delegation> {
         let mut url = url(&["delegations", &delegation.to_string()]);
         waiting(&mut url, after, wait);
@@ -108,20 +108,20 @@ impl DaemonClient {
         Ok(list.delegations)
     }
 
-    /// One that is over stays as it is.
+    /// A delegation that has ended stays as it is.
     pub async fn cancel(&self, delegation: DelegationId) -> Result<Delegation> {
         self.ask(Method::POST, url(&["delegations", &delegation.to_string(), "cancel"]), None::<&()>, REQUEST_TIMEOUT)
             .await
     }
 
-    /// Everything that is not over of one session.
+    /// Cancels everything in one session that hasn't ended.
     pub async fn cancel_session(&self, session: &str) -> Result<Vec<Delegation>> {
         let url = url(&["sessions", session, "cancel"]);
         let list: DelegationList = self.ask(Method::POST, url, None::<&()>, REQUEST_TIMEOUT).await?;
         Ok(list.delegations)
     }
 
-    /// What the folder's owner finds changed, as a unified diff.
+    /// The changes in the folder, as a unified diff.
     pub async fn diff(&self, delegation: DelegationId) -> Result<String> {
         let url = url(&["delegations", &delegation.to_string(), "diff"]);
         let diff: DelegationDiff = self.ask(Method::GET, url, None::<&()>, LONG_REQUEST_TIMEOUT).await?;
@@ -137,7 +137,7 @@ impl DaemonClient {
         self.read(url(&["sessions", session])).await
     }
 
-    /// Answers when everything of the session was done more often than `after`, or when the time is up.
+    /// Returns when the session's revision is past `after`, or when the time is up.
     pub async fn wait_for_session(&self, session: &str, after: u64, wait: Duration) -> Result<DelegationSession> {
         let mut url = url(&["sessions", session]);
         waiting(&mut url, after, wait);
@@ -183,7 +183,7 @@ impl fmt::Debug for DaemonClient {
     }
 }
 
-/// The host is never looked up.
+/// The host name is never resolved.
 fn url(segments: &[&str]) -> Url {
     let mut url = Url::parse("http://daemon/v1").expect("a constant URL");
     url.path_segments_mut().expect("an http URL has a path").extend(segments);

@@ -1,4 +1,4 @@
-//! What can go wrong between a client and a hub, told so that a person knows what to do next.
+//! Errors between a client and a hub, with the next step for a person.
 
 use attache_protocol::{
     Code,
@@ -11,26 +11,24 @@ use attache_protocol::{
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The hub understood the request and said no.
+    /// The hub refused the request.
     #[error("{0}")]
     Refused(Box<HubRefusal>),
-    /// Nothing answered, or the connection broke before the answer was complete.
-    #[error("cannot reach the hub at {address}: {reason}. {}", Code::Unreachable.hint())]
+    /// No answer, or the connection broke before the answer was complete.
+    #[error("can't reach the hub at {address}: {reason}. {}", Code::Unreachable.hint())]
     Unreachable { address: String, reason: String },
-    /// Something answered, and did not prove that it is the hub.
-    #[error("{address} cannot be trusted: {reason}. {hint}")]
+    /// The server didn't prove that it is the hub.
+    #[error("can't trust {address}: {reason}. {hint}")]
     Untrusted { address: String, reason: String, hint: String },
-    /// Something answered that does not speak like a hub.
-    #[error(
-        "{address} answered in a way that no hub does: {reason}. Check that the address is that of an Attaché hub."
-    )]
+    /// The answer isn't one of a hub.
+    #[error("{address} doesn't answer like a hub: {reason}. Check that the address is that of an Attaché hub.")]
     BadReply { address: String, reason: String },
-    /// The request never left: an option or argument cannot be used.
+    /// The request was never sent: an option or argument is invalid.
     #[error("{what}. {hint}")]
     Invalid { what: String, hint: String },
 }
 
-/// The hub's own words.
+/// The hub's own error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}{}", sentence(.hint))]
 pub struct HubRefusal {
@@ -38,9 +36,9 @@ pub struct HubRefusal {
     pub message: String,
     pub hint: String,
     pub status: u16,
-    /// The run as it is now, when the refusal is about a claim that moved on.
+    /// The current state of the run, if the claim is no longer valid.
     pub conflict: Option<Run>,
-    /// Who was first, when the refusal is about a permission that is decided already.
+    /// The earlier decision, if the permission request was already decided.
     pub decided: Option<Box<AlreadyDecided>>,
 }
 
@@ -69,7 +67,7 @@ impl Error {
         }
     }
 
-    /// The run as the hub knows it now, when it refused because the claim moved on.
+    /// The run's current state, if the hub refused because the claim is no longer valid.
     pub fn conflict(&self) -> Option<&Run> {
         match self {
             Self::Refused(refusal) => refusal.conflict.as_ref(),
@@ -77,7 +75,7 @@ impl Error {
         }
     }
 
-    /// Who decided before, when the hub refused a decision because somebody was first.
+    /// The earlier decision, if the hub refused because someone else decided first.
     pub fn decided(&self) -> Option<&AlreadyDecided> {
         match self {
             Self::Refused(refusal) => refusal.decided.as_deref(),
@@ -85,7 +83,7 @@ impl Error {
         }
     }
 
-    /// The credential is not accepted; trying again cannot help.
+    /// The credential isn't accepted. Retrying can't help.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Refused(refusal) if matches!(refusal.status, 401 | 403))
     }
@@ -93,14 +91,14 @@ impl Error {
     /// The same request may succeed a little later.
     pub fn is_passing(&self) -> bool {
         match self {
-            // A device keeps what it has to report until the hub can prove itself again.
+            // A device keeps its reports until the hub can prove itself again.
             Self::Unreachable { .. } | Self::Untrusted { .. } => true,
             Self::Refused(refusal) => refusal.status == 429 || refusal.status >= 500,
             Self::BadReply { .. } | Self::Invalid { .. } => false,
         }
     }
 
-    /// Reads an answer whose status says that the request was refused.
+    /// Reads a response with an error status.
     pub(crate) fn from_reply(address: &str, status: u16, body: &[u8]) -> Self {
         let Ok(ErrorBody { error }) = serde_json::from_slice(body) else {
             return Self::from_status(address, status);
@@ -118,7 +116,7 @@ impl Error {
         }))
     }
 
-    /// An answer without our body: a proxy on the way, or a server that is no hub.
+    /// A response without our error body: from a proxy, or a server that isn't a hub.
     fn from_status(address: &str, status: u16) -> Self {
         let address = address.to_owned();
         match code_of(status) {
@@ -156,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_keeps_the_words_of_the_hub() {
+    fn a_refusal_keeps_the_hubs_message() {
         let body =
             br#"{"error":{"code":"runtime_superseded","message":"This device was replaced.","hint":"Pair it again."}}"#;
         let error = Error::from_reply("http://h", 401, body);
@@ -167,12 +165,12 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_our_body_is_still_an_error_that_people_understand() {
+    fn a_response_without_an_error_body_still_has_a_clear_error() {
         assert_eq!(Error::from_reply("http://h", 404, b"<html>").code(), Some(Code::NotFound));
         assert!(Error::from_reply("http://h", 502, b"").is_passing());
         assert_eq!(
             Error::from_reply("http://h", 302, b"").to_string(),
-            "http://h answered in a way that no hub does: status 302 without an explanation. \
+            "http://h doesn't answer like a hub: status 302 without an explanation. \
              Check that the address is that of an Attaché hub."
         );
     }

@@ -1,4 +1,4 @@
-//! One hub, reached over HTTP: how requests are built, sent, repeated where that is safe, and read back.
+//! The HTTP client of one hub: builds and sends requests, retries them where that is safe, and reads the responses.
 
 use std::{
     fmt,
@@ -22,7 +22,7 @@ pub struct HubClient(Arc<Inner>);
 
 struct Inner {
     client: Client,
-    /// Sent with every request; a rotated token takes its place.
+    /// Sent with every request. Replaced when a token is rotated.
     credential: RwLock<HeaderMap>,
     address: HubAddress,
     timeouts: Timeouts,
@@ -33,7 +33,7 @@ struct Inner {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PageQuery {
     pub limit: Option<u32>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     pub cursor: Option<String>,
 }
 
@@ -44,20 +44,20 @@ pub(crate) struct HubRequest {
     pub(crate) url: Url,
     pub(crate) body: Option<Bytes>,
     pub(crate) repeat: RetrySafety,
-    /// Added to the usual time limit, for answers that may take long on purpose.
+    /// Added to the usual time limit, for intentionally slow responses.
     pub(crate) patience: Duration,
     /// `Idempotency-Key`.
     pub(crate) key: Option<String>,
 }
 
-/// Whether sending the same request twice is harmless.
+/// Whether it is safe to send the same request twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetrySafety {
     Safe,
     Never,
 }
 
-/// No answer of the platform API is larger; artifacts and streams are not read as a whole.
+/// No response of the platform API is larger. Artifacts and streams aren't read at once.
 const MAX_REPLY: usize = 64 << 20;
 const MAX_ATTEMPTS: u32 = 4;
 
@@ -69,18 +69,18 @@ impl HubClient {
         let builder = Client::builder()
             .user_agent(concat!("attache/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(options.timeouts.connect)
-            // A redirect would carry the credential to a place that nobody chose, and so would a proxy.
+            // A redirect or a proxy could carry the credential to an unintended server.
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .tcp_nodelay(true);
         let builder = if address.is_encrypted() {
             builder.tls_backend_preconfigured(tls::config(&options, &["h2", "http/1.1"])?)
         } else {
-            // Without TLS there is no need for the machine's certificates, which may be missing and are slow to load.
+            // Without TLS the machine's certificates aren't needed. They may be missing and are slow to load.
             builder.tls_certs_only([])
         };
         let client = builder.build().map_err(|error| Error::Invalid {
-            what: format!("cannot set up TLS: {}", chain(&error)),
+            what: format!("can't set up TLS: {}", chain(&error)),
             hint: "Install the package ca-certificates.".to_owned(),
         })?;
         let credential = RwLock::new(headers(&options.credential)?);
@@ -88,7 +88,7 @@ impl HubClient {
         Ok(Self(Arc::new(Inner { client, credential, address, timeouts, env })))
     }
 
-    /// Uses another credential from now on, for all clones.
+    /// Switches to another credential, for all clones.
     pub fn renew(&self, credential: &HubCredential) -> Result<()> {
         *self.0.credential.write().unwrap_or_else(PoisonError::into_inner) = headers(credential)?;
         Ok(())
@@ -125,19 +125,19 @@ impl HubClient {
         self.send(&HubRequest::new(Method::DELETE, url)).await.map(drop)
     }
 
-    /// Sends a request and reads its answer as JSON.
+    /// Sends a request and reads the response as JSON.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, ask: &HubRequest) -> Result<T> {
         let (_, body) = self.send(ask).await?;
         self.decode(&body)
     }
 
     pub(crate) fn decode<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T> {
-        // serde_json's message names a place and a type, never the content.
+        // serde_json's message contains a position and a type, never the content.
         serde_json::from_slice(body)
-            .map_err(|error| self.bad_reply(&format!("its JSON is not what was asked for ({error})")))
+            .map_err(|error| self.bad_reply(&format!("its JSON doesn't have the expected form ({error})")))
     }
 
-    /// Sends a request until it is answered, or its tries are used up.
+    /// Sends a request until it is answered, or the retries are used up.
     pub(crate) async fn send(&self, ask: &HubRequest) -> Result<(u16, Bytes)> {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
         loop {
@@ -146,7 +146,7 @@ impl HubClient {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            // The token was rotated while this was under way; nothing was done with the old one.
+            // The token was rotated during the request. The old one had no effect.
             if error.code() == Some(Code::TokenReplaced) && self.credential() != used {
                 continue;
             }
@@ -154,7 +154,7 @@ impl HubClient {
             if ask.repeat == RetrySafety::Never || hopeless || backoff.tries() + 1 >= MAX_ATTEMPTS {
                 return Err(error);
             }
-            tracing::debug!(%error, "the request is repeated");
+            tracing::debug!(%error, "retrying the request");
             tokio::time::sleep(backoff.next(&self.0.env)).await;
         }
     }
@@ -168,8 +168,8 @@ impl HubClient {
         }
         if let Some(key) = &ask.key {
             let key = HeaderValue::from_str(key).map_err(|_| Error::Invalid {
-                what: "the idempotency key contains characters that cannot be sent".to_owned(),
-                hint: "Use printable ASCII without blanks.".to_owned(),
+                what: "the idempotency key contains characters that aren't allowed in a header".to_owned(),
+                hint: "Use printable ASCII without spaces.".to_owned(),
             })?;
             request = request.header("idempotency-key", key);
         }
@@ -187,7 +187,7 @@ impl HubClient {
         self.0.credential.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sends a request and gives the answer with its body still unread.
+    /// Sends a request and returns the response with its body unread.
     pub(crate) async fn execute(&self, request: reqwest::RequestBuilder) -> Result<Response> {
         request.send().await.map_err(|error| self.unreachable(&error))
     }
@@ -196,7 +196,7 @@ impl HubClient {
         let mut body = Vec::new();
         while let Some(part) = response.chunk().await.map_err(|error| self.unreachable(&error))? {
             if body.len() + part.len() > MAX_REPLY {
-                return Err(self.bad_reply("the answer is far too large"));
+                return Err(self.bad_reply("the response is too large"));
             }
             body.extend_from_slice(&part);
         }
@@ -235,14 +235,14 @@ pub(crate) fn headers(credential: &HubCredential) -> Result<HeaderMap> {
         HubCredential::None => return Ok(HeaderMap::new()),
     };
     let mut value = HeaderValue::from_str(&text).map_err(|_| Error::Invalid {
-        what: "the key or token contains characters that cannot be sent".to_owned(),
-        hint: "Check the file that it was read from: it holds the bare key and a newline.".to_owned(),
+        what: "the key or token contains characters that aren't allowed in a header".to_owned(),
+        hint: "Check the file it was read from. It must contain only the key and a newline.".to_owned(),
     })?;
     value.set_sensitive(true);
     Ok(HeaderMap::from_iter([(name, value)]))
 }
 
-/// The innermost cause, which is what people can act on; URLs are left out because a pairing code may be part of one.
+/// The innermost cause, which people can act on. URLs are left out, because they may contain a pairing code.
 fn chain(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {

@@ -1,6 +1,6 @@
-//! A typed client of a hub: one method per endpoint, errors that say what to do next, and event streams that resume.
+//! A typed client of a hub: one method per endpoint, errors with the next step, and event streams that resume.
 //!
-//! [`Client`] is all that most programs need: it calls agents.
+//! Most programs only need [`Client`]: it calls agents.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), attache_client::CallError> {
@@ -13,25 +13,25 @@
 //! # }
 //! ```
 //!
-//! [`Hub`] has everything else.
+//! [`HubClient`] has everything else.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), attache_client::Error> {
-//! use attache_client::{Credential, Hub, HubOptions};
+//! use attache_client::{HubClient, HubCredential, HubOptions};
 //! use attache_protocol::{Secret, wire::run::CreateRunRequest};
 //!
-//! let key = Credential::Key(Secret::new("ak_…".to_owned()));
-//! let hub = Hub::new(HubOptions::new("http://127.0.0.1:7800", key))?;
+//! let key = HubCredential::Key(Secret::new("ak_…".to_owned()));
+//! let hub = HubClient::new(HubOptions::new("http://127.0.0.1:7800", key))?;
 //! let run = hub.create_run(&CreateRunRequest { agent_id: "builder".to_owned(), ..Default::default() }).await?;
 //! let mut events = hub.follow(run.task_run_id, 0);
 //! while let Some(event) = events.next().await {
-//!     let event = event?; // every event once and in order, until the run has ended
+//!     let event = event?; // every event exactly once and in order, until the run has ended
 //! }
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Nothing here reads the environment, the home folder or the terminal, and no secret appears in an error.
+//! Nothing here reads the environment, the home folder or the terminal, and no error contains a secret.
 
 pub mod a2a;
 mod address;
@@ -44,7 +44,6 @@ pub mod egress;
 mod error;
 mod hub;
 mod options;
-pub mod private_file;
 pub mod sse;
 mod stream;
 mod tls;

@@ -1,4 +1,4 @@
-//! What a client needs to know before it can talk to a hub.
+//! Options of a client.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ pub struct HubOptions {
     pub address: String,
     pub credential: HubCredential,
     pub timeouts: Timeouts,
-    /// A certificate (PEM) to trust besides the machine's own, for a hub that signs its own.
+    /// A certificate (PEM) to trust in addition to the machine's own, for a hub with a self-signed certificate.
     pub trusted_certificate: Option<Vec<u8>>,
-    /// The only key that the hub may have. With it, no certificate authority is asked and no name is compared.
+    /// The only key accepted from the hub. With a pin, certificate authorities and names don't matter.
     pub pin: Option<KeyPin>,
     pub env: Env,
 }
@@ -23,16 +23,16 @@ pub enum HubCredential {
     Key(Secret<String>),
     /// A paired device's token: `X-Runtime-Token: rt_…`.
     RuntimeToken(Secret<String>),
-    /// For what is open to all: health, and redeeming a pairing code.
+    /// For public endpoints: health, and redeeming a pairing code.
     None,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
     pub connect: Duration,
-    /// From sending a request to the end of its answer; long waits and transfers come on top.
+    /// From sending a request to the end of the response. Long waits and transfers get extra time.
     pub request: Duration,
-    /// How long a stream may be silent before it is taken for dead. Hubs send a comment far more often.
+    /// How long a stream may be silent before it counts as dead. Hubs send comments far more often.
     pub idle: Duration,
 }
 

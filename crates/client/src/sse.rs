@@ -1,4 +1,4 @@
-//! Server-sent events, byte by byte: any split of the same bytes gives the same messages.
+//! Parser for server-sent events. Any split of the same bytes gives the same messages.
 
 use std::{borrow::Cow, collections::VecDeque};
 
@@ -7,26 +7,26 @@ use std::{borrow::Cow, collections::VecDeque};
 pub struct SseMessage {
     /// `message` unless the stream named it.
     pub event: String,
-    /// The last id that the stream has set, here or before.
+    /// The last id the stream has set.
     pub id: String,
     pub data: String,
 }
 
-/// The stream sent a line or an event that is larger than the limit.
+/// A line or an event of the stream exceeds the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event of the stream is larger than {limit} bytes")]
 pub struct SseTooLong {
     pub limit: usize,
 }
 
-/// Takes bytes as they come and keeps what is not complete yet.
+/// Takes bytes as they arrive and buffers incomplete input.
 #[derive(Debug)]
 pub struct SseParser {
     limit: usize,
     line: Vec<u8>,
-    /// The last byte was a CR: an LF that follows belongs to it.
+    /// The last byte was a CR: a following LF belongs to it.
     after_cr: bool,
-    /// A byte order mark may only be the very first character.
+    /// A byte order mark is only valid as the very first character.
     at_start: bool,
     event: String,
     data: String,
@@ -39,7 +39,7 @@ pub struct SseParser {
 // === impl SseParser ===
 
 impl SseParser {
-    /// `limit` bounds one line, and the data of one event.
+    /// `limit` applies to one line, and to the data of one event.
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -75,12 +75,12 @@ impl SseParser {
         Ok(())
     }
 
-    /// The next complete message. An event that the stream broke off is never shown.
+    /// The next complete message. An event cut off by the end of the stream is dropped.
     pub fn pop(&mut self) -> Option<SseMessage> {
         self.ready.pop_front()
     }
 
-    /// How long the stream wants to be left alone before a reconnect.
+    /// The reconnection delay the stream asks for.
     pub const fn retry_ms(&self) -> Option<u64> {
         self.retry_ms
     }
@@ -99,7 +99,7 @@ impl SseParser {
         } else {
             self.field(&text)
         };
-        // The line's memory serves the next line.
+        // Reuse the line's buffer.
         drop(text);
         self.line = line;
         self.line.clear();
@@ -123,7 +123,7 @@ impl SseParser {
             "retry" if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) => {
                 self.retry_ms = value.parse().ok();
             }
-            // Comments begin with a colon and so have an empty name; unknown fields are ignored.
+            // Comments start with a colon, so their field name is empty. Unknown fields are ignored.
             _ => {}
         }
         Ok(())
@@ -166,7 +166,7 @@ mod tests {
         .as_bytes();
 
     #[test]
-    fn every_rule_of_the_format() {
+    fn every_rule_of_the_format_is_followed() {
         assert_eq!(
             parse([EVERYTHING]),
             vec![

@@ -1,4 +1,4 @@
-//! Following a run: its events from a cursor, over as many connections as it takes, each once and in order.
+//! Follows a run: its events from a cursor, exactly once and in order, over as many connections as it takes.
 
 use std::{collections::VecDeque, fmt, time::Duration};
 
@@ -18,19 +18,19 @@ use crate::{
     sse::{SseMessage, SseParser},
 };
 
-/// The events of one run. `next` may be dropped and called again without losing an event.
+/// The events of one run. `next` is cancel-safe.
 pub struct EventStream {
     hub: HubClient,
     run: RunId,
-    /// The seq of the last event that was handed out.
+    /// The seq of the last event returned.
     seen: i64,
     state: EventStreamState,
     ready: VecDeque<Event>,
     backoff: Backoff,
-    /// How long the hub may be away before the stream gives up.
+    /// How long the hub may be unreachable before the stream gives up.
     patience: Duration,
     away_since: Option<Instant>,
-    /// How often in a row an event was missing.
+    /// How many times in a row an event was missing.
     gaps: u32,
 }
 
@@ -39,7 +39,7 @@ enum EventStreamState {
         until: Instant,
     },
     Open(Box<EventConnection>),
-    /// The hub closed the stream and said nothing new: has the run ended before `seen`?
+    /// The hub closed the stream without new events: did the run end before `seen`?
     Closed,
     Ended,
 }
@@ -47,7 +47,7 @@ enum EventStreamState {
 struct EventConnection {
     response: Response,
     parser: SseParser,
-    /// Whether this connection has brought anything.
+    /// Whether this connection has received anything.
     fruitful: bool,
 }
 
@@ -57,7 +57,7 @@ struct GapRange {
     missing: SeqRange,
 }
 
-/// Events are at most 1 MiB at the hub; the frame around one is small.
+/// Events are at most 1 MiB at the hub, with a small envelope around them.
 const MAX_EVENT: usize = 4 << 20;
 const MAX_GAPS: u32 = 5;
 
@@ -78,18 +78,18 @@ impl EventStream {
         }
     }
 
-    /// How long the hub may be unreachable before the stream ends with an error; two minutes unless told.
+    /// How long the hub may be unreachable before the stream fails. Two minutes by default.
     #[must_use]
     pub fn timeout(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// The seq to go on from, should this stream be dropped.
+    /// The seq to continue from, should this stream be dropped.
     pub const fn cursor(&self) -> i64 {
         self.seen
     }
 
-    /// The next event; none after the event that ends the run. An error is the last thing that a stream says.
+    /// The next event. `None` after the event that ends the run. An error is always the last item.
     pub async fn next(&mut self) -> Option<Result<Event>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -110,7 +110,7 @@ impl EventStream {
         }
     }
 
-    /// Takes one step towards the next event. Dropping it half-way changes nothing that matters.
+    /// Takes one step towards the next event. Cancel-safe.
     async fn advance(&mut self) -> Result<()> {
         match &mut self.state {
             EventStreamState::Waiting { until } => {
@@ -138,7 +138,7 @@ impl EventStream {
                         let error = self.hub.unreachable(&error);
                         self.retry(error)?;
                     }
-                    // Silent for too long: the line may be dead without anybody knowing.
+                    // Silent for too long: the connection may be dead without notice.
                     Err(_) => self.wait(),
                 }
             }
@@ -174,18 +174,18 @@ impl EventStream {
         }
         let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if !kind.starts_with("text/event-stream") {
-            return Err(self.hub.bad_reply("it sent no event stream"));
+            return Err(self.hub.bad_reply("it didn't send an event stream"));
         }
         Ok(EventConnection { response, parser: SseParser::new(MAX_EVENT), fruitful: false })
     }
 
-    /// Moves what the connection has brought to the ready events.
+    /// Moves received events to the ready queue.
     fn take(&mut self) -> Result<()> {
         let EventStreamState::Open(connection) = &mut self.state else { return Ok(()) };
         let mut events = Vec::new();
         while let Some(message) = connection.parser.pop() {
             let Some(event) = read(&message, self.hub.env().now()) else {
-                return Err(self.hub.bad_reply("an event of its stream cannot be read"));
+                return Err(self.hub.bad_reply("its stream contains an unreadable event"));
             };
             events.push(event);
         }
@@ -197,9 +197,9 @@ impl EventStream {
             self.gaps = 0;
         }
         if !whole {
-            // The log has the event that is missing; reading again from the cursor brings it.
+            // The missing event is in the log. Reading again from the cursor gets it.
             self.gaps += 1;
-            tracing::warn!(run.id = %self.run, after = self.seen, "a stream skipped an event and is read again");
+            tracing::warn!(run.id = %self.run, after = self.seen, "a stream skipped an event; reading again");
             if self.gaps > MAX_GAPS {
                 return Err(self.hub.bad_reply("its stream skips events"));
             }
@@ -208,12 +208,12 @@ impl EventStream {
         Ok(())
     }
 
-    /// Queues what follows the last event without a gap; false when something between is missing.
+    /// Queues the events that follow without a gap. Returns false if one is missing.
     fn accept_all(&mut self, events: Vec<Event>) -> bool {
         let mut last = self.ready.back().map_or(self.seen, |event| event.seq);
         for event in events {
             if event.kind == EventKind::SnapshotRepaired {
-                // The events before it are gone for good; it stands in for them.
+                // The events before it are gone for good, and it replaces them.
                 let to = event.data.parse().map_or(event.seq, |GapRange { missing }| missing.to);
                 last = last.max(to);
                 self.ready.push_back(Event { seq: last, ..event });
@@ -232,14 +232,14 @@ impl EventStream {
         self.state = EventStreamState::Waiting { until };
     }
 
-    /// Comes back later, unless the error is final or the hub has been away for too long.
+    /// Schedules a retry, unless the error is final or the hub has been unreachable for too long.
     fn retry(&mut self, error: Error) -> Result<()> {
         let passing = error.is_passing() || matches!(error, Error::BadReply { .. });
         let away = self.away_since.get_or_insert_with(Instant::now).elapsed();
         if !passing || away > self.patience {
             return Err(error);
         }
-        tracing::debug!(run.id = %self.run, %error, "the stream broke and is resumed");
+        tracing::debug!(run.id = %self.run, %error, "the stream broke and will be resumed");
         self.wait();
         Ok(())
     }
@@ -251,7 +251,7 @@ impl fmt::Debug for EventStream {
     }
 }
 
-/// The data of a message is the whole event; a server that sends only the event's own data is understood as well.
+/// The data of a message is the complete event. A server that sends only the event's own data is supported as well.
 fn read(message: &SseMessage, now: Timestamp) -> Option<Event> {
     if let Ok(event) = serde_json::from_str::<Event>(&message.data) {
         return Some(event);

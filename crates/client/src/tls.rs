@@ -1,5 +1,4 @@
-//! Whom to believe at the other end of a TLS connection: the machine's certificates, or one pinned key. HTTP and channels
-//! decide alike.
+//! TLS trust: the machine's certificates, or one pinned key. Shared by HTTP and channels.
 
 use std::{io, sync::Arc};
 
@@ -18,30 +17,30 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{Error, HubOptions, Result};
 
-/// Accepts one key, whatever the certificate around it says: names and dates are for those who do not know the key.
+/// Accepts one key, whatever the certificate around it says. Names and dates only matter if the key is unknown.
 #[derive(Debug)]
 struct PinVerifier {
     pin: KeyPin,
     provider: Arc<CryptoProvider>,
 }
 
-/// What a handshake that failed means for a person.
+/// The reason of a failed handshake, for a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TlsDistrust {
-    /// Another key than the pinned one.
+    /// The key isn't the pinned one.
     OtherKey,
-    /// A certificate that this machine does not believe.
+    /// This machine doesn't trust the certificate.
     Unknown,
     /// No TLS at all.
     Plain,
 }
 
-/// TLS for a place of which only the key is known.
+/// TLS for a server of which only the key is known.
 pub(crate) fn pinned(pin: KeyPin, protocols: &[&str]) -> Result<ClientConfig> {
     verified(Some(pin), None, protocols)
 }
 
-/// TLS for a hub, speaking the given protocols above it.
+/// TLS for a hub, with the given ALPN protocols.
 pub(crate) fn config(options: &HubOptions, protocols: &[&str]) -> Result<ClientConfig> {
     verified(options.pin, options.trusted_certificate.as_deref(), protocols)
 }
@@ -50,7 +49,7 @@ fn verified(pin: Option<KeyPin>, trusted: Option<&[u8]>, protocols: &[&str]) -> 
     let invalid = |what: String, hint: &str| Error::Invalid { what, hint: hint.to_owned() };
     let provider = Arc::new(default_provider());
     let failed =
-        |error: rustls::Error| invalid(format!("cannot set up TLS: {error}"), "Install the package ca-certificates.");
+        |error: rustls::Error| invalid(format!("can't set up TLS: {error}"), "Install the package ca-certificates.");
     let verifier: Arc<dyn ServerCertVerifier> = match pin {
         Some(pin) => Arc::new(PinVerifier { pin, provider: provider.clone() }),
         None => {
@@ -58,8 +57,8 @@ fn verified(pin: Option<KeyPin>, trusted: Option<&[u8]>, protocols: &[&str]) -> 
             let extra: Vec<CertificateDer<'static>> =
                 CertificateDer::pem_slice_iter(trusted).collect::<Result<_, _>>().map_err(|_| {
                     invalid(
-                        "the trusted certificate is not PEM".to_owned(),
-                        "Give the file that the hub was started with as --tls-cert.",
+                        "the trusted certificate isn't PEM".to_owned(),
+                        "Use the file that the hub was started with as --tls-cert.",
                     )
                 })?;
             Arc::new(Verifier::new_with_extra_roots(extra, provider.clone()).map_err(failed)?)
@@ -75,7 +74,7 @@ fn verified(pin: Option<KeyPin>, trusted: Option<&[u8]>, protocols: &[&str]) -> 
     Ok(config)
 }
 
-/// Agrees on TLS over a connection.
+/// Performs the TLS handshake over a connection.
 pub(crate) async fn connect(
     config: Arc<ClientConfig>,
     host: &str,
@@ -88,20 +87,20 @@ pub(crate) async fn connect(
     connected.map_err(|error| distrusted(origin, &error).unwrap_or_else(|| broken(error.to_string())))
 }
 
-/// The error for a hub whose certificate was not believed; `None` for any other cause.
+/// The error for a hub whose certificate isn't trusted. `None` for any other cause.
 pub(crate) fn distrusted(address: &str, cause: &(dyn std::error::Error + 'static)) -> Option<Error> {
     let (reason, hint) = match TlsDistrust::find(cause)? {
         TlsDistrust::OtherKey => (
-            "its key is not the pinned one",
-            "If the hub got a new key, compare its pin (`attache hub` prints it, and <data>/tls.pin holds it) and pass \
-             that one with --pin; otherwise somebody else answers there.",
+            "its key isn't the pinned one",
+            "If the hub has a new key, compare its pin (printed by `attache hub`, stored in <data>/tls.pin) and pass it \
+             with --pin. Otherwise you may be talking to someone else.",
         ),
         TlsDistrust::Unknown => (
-            "this machine does not trust its certificate",
-            "If the hub made it by itself (--tls-self-signed), pass its pin with --pin sha256:… or ATTACHE_PIN; \
-             `attache hub` prints the pin when it starts, and <data>/tls.pin at the hub holds it.",
+            "this machine doesn't trust its certificate",
+            "If the hub uses --tls-self-signed, pass its pin with --pin sha256:… or ATTACHE_PIN. \
+             `attache hub` prints the pin when it starts, and stores it in <data>/tls.pin.",
         ),
-        TlsDistrust::Plain => ("it does not speak TLS", "Write its address with http://, or start the hub with TLS."),
+        TlsDistrust::Plain => ("it doesn't use TLS", "Use an http:// address, or start the hub with TLS."),
     };
     Some(Error::Untrusted { address: address.to_owned(), reason: reason.to_owned(), hint: hint.to_owned() })
 }
@@ -112,7 +111,7 @@ impl TlsDistrust {
     fn find(cause: &(dyn std::error::Error + 'static)) -> Option<Self> {
         let mut cause = Some(cause);
         while let Some(error) = cause {
-            // An I/O error hides the error that it was made of.
+            // An I/O error hides the error it wraps.
             let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
             let found = match inner {
                 Some(inner) => inner.downcast_ref::<rustls::Error>(),
@@ -128,7 +127,7 @@ impl TlsDistrust {
                 }
                 _ => {}
             }
-            // What an I/O error wraps may itself be an I/O error.
+            // The error wrapped by an I/O error may itself be an I/O error.
             cause = match inner {
                 Some(inner) => Some(inner as &(dyn std::error::Error + 'static)),
                 None => error.source(),
@@ -155,7 +154,7 @@ impl ServerCertVerifier for PinVerifier {
         if shown == self.pin {
             return Ok(ServerCertVerified::assertion());
         }
-        tracing::debug!(pin = %shown, "the hub has another key than the pinned one");
+        tracing::debug!(pin = %shown, "the hub's key isn't the pinned one");
         Err(CertificateError::ApplicationVerificationFailure.into())
     }
 

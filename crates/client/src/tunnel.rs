@@ -1,4 +1,4 @@
-//! Both ends of a hub's tunnel, each as a stream of bytes: the host's sockets, which wait for a remote, and a remote's.
+//! Both ends of a hub's tunnel as byte streams: the host's sockets, which wait for a remote, and the remote's.
 
 use std::{
     fmt, io,
@@ -31,38 +31,38 @@ use crate::{
     tls,
 };
 
-/// What is written at once at most; the hub takes messages of 1 MiB.
+/// Maximum size of one write. The hub accepts messages of 1 MiB.
 const MAX_MESSAGE: usize = 256 << 10;
-/// Of the bytes that were written, so many wait for their flush.
+/// How many written bytes may wait to be flushed.
 const BUFFER: usize = 128 << 10;
 
-/// The bytes of one connection through a tunnel. Dropping it ends the connection.
+/// The bytes of one connection through a tunnel. Dropping it closes the connection.
 pub struct TunnelStream {
     line: ChannelSocket,
-    /// What came and was not read yet.
+    /// Received but not yet read.
     unread: Bytes,
 }
 
-/// How a remote reaches a tunnel whose address somebody else chose.
+/// How a remote reaches a tunnel whose address someone else chose.
 #[derive(Debug, Clone)]
 pub struct TunnelDialOptions {
-    /// Judges the address; its policy has the places that the owner of this machine allows beyond the public internet.
+    /// Checks the address. Its policy has the non-public targets that the owner of this machine allows.
     pub guard: EgressGuard,
-    /// The only key that the hub may have, if it is known.
+    /// The only key accepted from the hub, if it is known.
     pub pin: Option<KeyPin>,
-    /// A certificate (PEM) to trust besides the machine's own.
+    /// A certificate (PEM) to trust in addition to the machine's own.
     pub trusted_certificate: Option<Vec<u8>>,
-    /// To connect, to agree on TLS, and to be let in, each.
+    /// Time limit for each of connecting, the TLS handshake and the upgrade.
     pub connect: Duration,
 }
 
-/// The hash of a token, as a tunnel is opened with it.
+/// The hash of a token, used to open a tunnel.
 pub fn token_sha256(token: &Secret<String>) -> String {
     attache_protocol::log::hex(digest(&SHA256, token.expose().as_bytes()).as_ref())
 }
 
-/// One socket of the host. Answers when a remote has come, which may take as long as the tunnel lasts; for the next remote
-/// open the next one.
+/// Opens one socket of the host. Returns when a remote has connected, which may take as long as the tunnel lasts. Open
+/// another one for the next remote.
 pub async fn open_host(hub: &HubOptions, id: TunnelId) -> Result<TunnelStream> {
     let way = ChannelEndpoint::new(hub)?;
     let mut url = way.address().url(&["api", "v1", "tunnels", &id.to_string()]);
@@ -73,22 +73,22 @@ pub async fn open_host(hub: &HubOptions, id: TunnelId) -> Result<TunnelStream> {
             Message::Text(text) if text.as_str() == "paired" => return Ok(TunnelStream::new(line)),
             Message::Ping(_) | Message::Pong(_) => {}
             Message::Close(Some(close)) => return Err(way.broken(format!("the tunnel was closed: {}", close.reason))),
-            _ => return Err(way.strange("a tunnel begins with the word `paired`")),
+            _ => return Err(way.strange("a tunnel must start with the message `paired`")),
         }
     }
     Err(way.broken("the tunnel was closed"))
 }
 
-/// One connection of a remote, to where START says.
+/// One connection of a remote, to the address in START.
 pub async fn open_remote(url: &str, token: &Secret<String>, reach: &TunnelDialOptions) -> Result<TunnelStream> {
     let invalid = |what: String| Error::Invalid {
         what,
-        hint: "The owner of this machine allows places that are not public: see `policy.toml`.".to_owned(),
+        hint: "The owner of this machine can allow non-public addresses in `policy.toml`.".to_owned(),
     };
     let web = match url.split_once("://") {
         Some(("ws", rest)) => format!("http://{rest}"),
         Some(("wss", rest)) => format!("https://{rest}"),
-        _ => return Err(invalid("the address of the tunnel does not begin with ws:// or wss://".to_owned())),
+        _ => return Err(invalid("the tunnel's address doesn't start with ws:// or wss://".to_owned())),
     };
     let checked = reach.guard.check(&web).map_err(|error| invalid(format!("the tunnel's address: {error}")))?;
     let origin = checked.origin();
@@ -119,7 +119,7 @@ pub async fn open_remote(url: &str, token: &Secret<String>, reach: &TunnelDialOp
 // === impl HubClient ===
 
 impl HubClient {
-    /// Opens a tunnel, or renews it. Doing so again is harmless, and needed after the hub has started anew.
+    /// Opens or renews a tunnel. Safe to repeat, and necessary after the hub has restarted.
     pub async fn open_tunnel(&self, id: TunnelId, request: &OpenTunnelRequest) -> Result<State> {
         let url = self.api(&["tunnels", &id.to_string()]);
         self.ask(&HubRequest::new(Method::PUT, url).json(request).retry_safety(RetrySafety::Safe)).await
@@ -129,7 +129,7 @@ impl HubClient {
         self.get(self.api(&["tunnels", &id.to_string()])).await
     }
 
-    /// Cuts every connection through it.
+    /// Closes the tunnel with all its connections.
     pub async fn close_tunnel(&self, id: TunnelId) -> Result<()> {
         self.delete(self.api(&["tunnels", &id.to_string()])).await
     }

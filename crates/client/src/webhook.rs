@@ -1,4 +1,4 @@
-//! Signs what is posted to a webhook, and verifies it at the other end.
+//! Signs webhook deliveries, and verifies them at the receiver.
 //!
 //! Every delivery has three headers:
 //!
@@ -8,7 +8,7 @@
 //! | `x-attache-signature` | `v1=` and the HMAC-SHA256 of `<timestamp>.<body>` in hexadecimal, keyed with the webhook's secret |
 //! | `x-attache-delivery` | the same for every repeat of one delivery: what was handled already can be skipped |
 //!
-//! While a secret is being replaced there may be several signatures, separated by commas; one that fits is enough. A
+//! While a secret is being replaced there may be several signatures, separated by commas. One match is enough. A
 //! receiver needs no library of ours. In Python:
 //!
 //! ```python
@@ -23,7 +23,7 @@
 //!     return any(hmac.compare_digest(expected, one.strip()) for one in given)
 //! ```
 //!
-//! `body` is the bytes as they arrived, before anything parses them.
+//! `body` is the raw bytes, before any parsing.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -35,34 +35,34 @@ pub const TIMESTAMP: &str = "x-attache-timestamp";
 pub const SIGNATURE: &str = "x-attache-signature";
 pub const DELIVERY: &str = "x-attache-delivery";
 
-/// How far the clocks of sender and receiver may be apart, delay on the way included.
+/// Maximum clock difference between sender and receiver, including transmission delay.
 pub const TOLERANCE: Duration = Duration::from_secs(300);
 
-/// A delivery that is genuine.
+/// A delivery that was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedDelivery {
     pub delivery: String,
     pub signed_at: Timestamp,
 }
 
-/// Why a delivery must not be believed.
+/// Why a delivery can't be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookError {
     #[error(
-        "the header {0} is missing or not plain text. Check that no proxy removes headers that begin with x-attache-."
+        "the header {0} is missing or isn't plain text. Check that no proxy removes headers that start with x-attache-."
     )]
     Header(&'static str),
-    #[error("the header {TIMESTAMP} is not a number of seconds.")]
+    #[error("the header {TIMESTAMP} isn't a number of seconds.")]
     Timestamp,
-    #[error("it was signed too long ago or in the future. Set the clocks of both machines.")]
+    #[error("it was signed too long ago or in the future. Check the clocks of both machines.")]
     OutOfTime,
-    #[error("the signature does not fit. Use the secret of this webhook, and the body exactly as it arrived.")]
+    #[error("the signature doesn't match. Use the secret of this webhook, and the body exactly as it arrived.")]
     Signature,
 }
 
 /// The three headers of a delivery that is sent at `now`.
 ///
-/// Returns `None` when `delivery` cannot be in a header.
+/// Returns `None` if `delivery` isn't valid in a header.
 pub fn sign(secret: &Secret<String>, delivery: &str, body: &[u8], now: Timestamp) -> Option<HeaderMap> {
     let timestamp = (now.millis() / 1000).to_string();
     let mut signature = String::from("v1=");
@@ -76,7 +76,7 @@ pub fn sign(secret: &Secret<String>, delivery: &str, body: &[u8], now: Timestamp
     Some(headers)
 }
 
-/// Whether a delivery was signed with this secret and not much before or after `now`.
+/// Verifies that a delivery was signed with this secret, close to `now`.
 pub fn verify(
     secret: &Secret<String>,
     headers: &HeaderMap,
@@ -90,7 +90,7 @@ pub fn verify(
     let is_number = timestamp.bytes().all(|byte| byte.is_ascii_digit());
     let seconds: i64 = timestamp.parse().ok().filter(|_| is_number).ok_or(WebhookError::Timestamp)?;
     let signed_at = Timestamp::from_millis(seconds.checked_mul(1000).ok_or(WebhookError::Timestamp)?);
-    // The signature is of a whole second, which may have begun almost one before.
+    // The signature has a resolution of one second, so it may be almost a second older.
     let tolerance = tolerance + Duration::from_millis(999);
     if now.since(signed_at).max(signed_at.since(now)) > tolerance {
         return Err(WebhookError::OutOfTime);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headers_are_those_that_are_documented() {
+    fn the_headers_match_the_documentation() {
         // Computed with Python's hmac module, by the snippet above.
         let signature = "v1=b6d78a9a8c95f54e7b7211fd1d35b906315f81a28be2f06c8d35099b31e1a50d";
         let headers = signed();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_signed_is_verified_for_a_while() {
+    fn a_signature_is_valid_for_a_while() {
         let verified =
             VerifiedDelivery { delivery: "dlv_1".to_owned(), signed_at: Timestamp::from_millis(1_763_199_000_000) };
         for now in [NOW, at(300), at(-300)] {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_not_believed() {
+    fn everything_else_is_rejected() {
         let other = Secret::new("other".to_owned());
         assert_eq!(verify(&other, &signed(), BODY, NOW, TOLERANCE), Err(WebhookError::Signature));
         assert_eq!(verify(&secret(), &signed(), b"{}", NOW, TOLERANCE), Err(WebhookError::Signature));

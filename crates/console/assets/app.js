@@ -1,11 +1,11 @@
-// What every page loads. Pages work without any of it; this makes them local, live and quick.
+// Loaded by every page. Pages work without it; it adds local times, live updates and shortcuts.
 import "./theme.js";
 import "./time.js";
 import "./copy.js";
 import "./keys.js";
 import "./live.js";
 
-// A sign-in link opened by a person signs in by itself; a preview or a prerendered page does not.
+// A sign-in link submits itself when a person opens it, but not in a preview or a prerendered page.
 const login = document.querySelector("form[data-submit]");
 if (login) {
   history.replaceState(null, "", "/login");

@@ -1,4 +1,4 @@
-// The approvals inbox: new requests appear and settled ones go without a reload, and never under somebody's finger.
+// Live approvals: new requests appear and decided ones disappear without a reload, and never under the pointer.
 import { busy, fetchPage, swap } from "./live.js";
 
 const list = document.getElementById("slips");
@@ -6,14 +6,14 @@ const SETTLE = 600;
 let due;
 let settled;
 
-// After the cards moved, a click may be meant for the card that was there before.
+// Right after cards move, a click may be meant for the card that was there before.
 function settle() {
   list.classList.add("settling");
   clearTimeout(settled);
   settled = setTimeout(() => list.classList.remove("settling"), SETTLE);
 }
 
-// Somebody else decided while a person was at it: the card stays, and says who it was.
+// Someone else decided while this user was working on the card: it stays, and shows the decision.
 async function gone(slip) {
   if (slip.classList.contains("gone")) return;
   slip.classList.add("gone");
@@ -40,7 +40,7 @@ function merge(page) {
       settle();
     }
   }
-  // The cards that are there keep their place and what was typed into them; new ones go where the server has them.
+  // Existing cards keep their place and their input. New ones go where the server puts them.
   let place = list.firstElementChild;
   for (const slip of wanted) {
     const here = document.getElementById(slip.id);
@@ -67,7 +67,7 @@ async function refresh() {
     const page = await fetchPage(document.body.dataset.here || location.href);
     if (page) merge(page);
   } catch {
-    // The next movement tries again.
+    // The next change triggers a retry.
   }
 }
 
@@ -77,7 +77,7 @@ if (list) {
   });
 }
 
-// --- the keyboard: only a card that was chosen with J or K answers to a key
+// --- keyboard: keys apply only to the card selected with J or K
 
 const slips = () => [...document.querySelectorAll("[data-slip]")];
 const chosen = () => document.querySelector("[data-slip][aria-current]");
@@ -111,7 +111,7 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// A card that was clicked into is the one that is meant.
+// Clicking into a card selects it.
 document.addEventListener("focusin", (event) => {
   const slip = event.target.closest?.("[data-slip]");
   if (!slip || slip === chosen()) return;

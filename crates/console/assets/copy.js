@@ -1,4 +1,4 @@
-// Copy buttons: hidden until there is a clipboard to copy to.
+// Copy buttons: hidden unless the clipboard is available.
 function reveal(root) {
   if (!navigator.clipboard) return;
   for (const button of root.querySelectorAll("[data-copy][hidden], [data-copy-from][hidden]")) button.hidden = false;
@@ -13,7 +13,7 @@ document.addEventListener("click", async (event) => {
     button.classList.add("did");
     setTimeout(() => button.classList.remove("did"), 1500);
   } catch {
-    // Without permission the text is still there to be selected.
+    // Without permission, the user can still select the text.
   }
 });
 

@@ -1,4 +1,4 @@
-// The keyboard: j and k move through rows, Enter opens one, / searches; marked elements answer to their own key.
+// Keyboard shortcuts: j and k move between rows, Enter opens one, / searches, and data-key elements have their own key.
 const rows = () => [...document.querySelectorAll("table.runs tbody tr[data-run]")];
 
 function typing(target) {
@@ -42,7 +42,7 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// A small form that drops down closes when a person looks elsewhere.
+// A drop-down form closes on a click outside it.
 document.addEventListener("click", (event) => {
   for (const open of document.querySelectorAll("details.ask[open]")) if (!open.contains(event.target)) open.open = false;
 });

@@ -1,4 +1,4 @@
-// The tenant's feed: says what moved, and refreshes the marked parts of the page from a fresh copy of it.
+// The tenant feed: on changes, refreshes the marked parts of the page from a new copy of it.
 const path = document.body.dataset.feed;
 const pulse = document.getElementById("pulse");
 let after = document.body.dataset.after ?? "";
@@ -22,11 +22,11 @@ function open() {
   });
   source.addEventListener("error", () => {
     say("off");
-    // The browser reconnects by itself unless the server refused.
+    // The browser reconnects automatically unless the server refused.
     if (source?.readyState === EventSource.CLOSED) {
       shut();
       clearTimeout(retry);
-      // A session that is over shows here: the page's own address then leads to the login.
+      // If the session has ended, reloading the page leads to the login.
       retry = setTimeout(() => fetchPage(document.body.dataset.here).catch(() => {}).finally(open), 3000);
     }
   });
@@ -37,13 +37,13 @@ function shut() {
   source = undefined;
 }
 
-// A page that nobody looks at holds no connection: browsers allow only a few to one hub.
+// Hidden pages close their connection: browsers allow only a few per host.
 document.addEventListener("visibilitychange", () => (document.hidden ? shut() : open()));
 addEventListener("pagehide", shut);
 addEventListener("pageshow", open);
 open();
 
-/// Fetches markup of ours as a document.
+/// Fetches one of our pages as a document.
 export async function fetchPage(url) {
   const response = await fetch(url, { headers: { accept: "text/html" }, redirect: "error" });
   if (response.status === 401) location.reload();
@@ -51,13 +51,13 @@ export async function fetchPage(url) {
   return new DOMParser().parseFromString(await response.text(), "text/html");
 }
 
-/// Whether a person is in the middle of something there.
+/// Whether the user is interacting with this element.
 export function busy(element) {
   return element.contains(document.activeElement) && document.activeElement !== document.body
     || element.querySelector("details.ask[open]") !== null;
 }
 
-/// Puts the newer version of an element in its place, unless nothing changed or a person is using it.
+/// Replaces an element with its newer version, unless nothing changed or the user is interacting with it.
 export function swap(element, fresh) {
   if (!fresh || busy(element)) return;
   const marks = new Set([...element.querySelectorAll("details[open][id]")].map((details) => details.id));
@@ -67,7 +67,7 @@ export function swap(element, fresh) {
   element.replaceChildren(...imported.childNodes);
 }
 
-// What time.js wrote into the page is not a change.
+// Ignore what time.js wrote into the page.
 function strip(element) {
   const copy = element.cloneNode(true);
   for (const time of copy.querySelectorAll("time")) {
@@ -89,7 +89,7 @@ async function refresh() {
     const page = await fetchPage(document.body.dataset.here || location.href);
     if (page) for (const element of document.querySelectorAll("[data-live][id]")) swap(element, page.getElementById(element.id));
   } catch {
-    // The next movement tries again.
+    // The next change triggers a retry.
   } finally {
     running = false;
   }
@@ -99,7 +99,7 @@ function soon() {
   due ??= setTimeout(refresh, 400);
 }
 
-// The counts in the navigation belong to no page, so they are fetched by themselves.
+// The navigation counts are not part of a page, so they are fetched separately.
 const nav = document.getElementById("nav");
 let navDue;
 async function count() {
@@ -108,7 +108,7 @@ async function count() {
     const page = await fetchPage(nav.dataset.nav);
     if (page) swap(nav, page.body);
   } catch {
-    // The next movement tries again.
+    // The next change triggers a retry.
   }
 }
 

@@ -1,4 +1,4 @@
-// The pairing dialog: counts down, and flips by itself when the device has joined.
+// The pairing dialog: counts down and advances when the device connects.
 import { fetchPage } from "./live.js";
 
 const scrim = document.getElementById("pair");
@@ -32,5 +32,5 @@ function joined(event) {
   if (event.detail.events.some(({ type, agent }) => type === "any" || (type === "runtime.attached" && agent === scrim.dataset.agent))) flip();
 }
 document.addEventListener("moved", joined);
-// The device may have joined between the page and the feed.
+// The device may have connected before the feed was open.
 flip();

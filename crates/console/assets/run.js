@@ -1,4 +1,4 @@
-// One run: appends the live log without a jump, refreshes what stands around it, and searches the whole log.
+// The run page: appends the live log without scroll jumps, refreshes the parts around it and searches the log.
 import { fetchPage, swap } from "./live.js";
 
 const panel = document.getElementById("log-panel");
@@ -66,7 +66,7 @@ function flush() {
   find(false);
 }
 
-// A text that goes on is appended to the item before it, as the server does for a whole page.
+// A continued text is appended to the previous item, as on the server.
 function append(item) {
   if (!item) return;
   const before = log.lastElementChild;
@@ -82,7 +82,7 @@ function append(item) {
   log.append(document.importNode(item, true));
 }
 
-// --- what stands around the log
+// --- the parts around the log
 
 let due;
 function soon() {
@@ -98,16 +98,16 @@ async function refresh() {
     const title = page.querySelector("title");
     if (title) document.title = title.textContent;
   } catch {
-    // The next change tries again.
+    // The next change triggers a retry.
   }
 }
 
-// Whether its device is online may change while the run itself stands still.
+// The device can go online or offline without any event of the run.
 document.addEventListener("moved", (event) => {
   if (!ended && event.detail.events.some(({ type }) => type === "any" || type.startsWith("runtime."))) soon();
 });
 
-// "Last heard" grows old even when nothing happens.
+// "Last heard from" ages even when nothing happens.
 setInterval(() => {
   if (!ended && !document.hidden) soon();
 }, 15000);
@@ -139,7 +139,7 @@ let ranges = [];
 let at = -1;
 field.hidden = false;
 
-// Every place where the words stand, in texts that are shown or folded away.
+// Every match, in visible and in folded text.
 function places(words) {
   const found = [];
   const wanted = words.toLowerCase();

@@ -1,4 +1,4 @@
-// The list of runs: rows that moved are swapped in place; new runs are announced, never pushed in.
+// The run list: changed rows are replaced in place. New runs are announced, not inserted.
 import { fetchPage, swap } from "./live.js";
 
 const body = document.getElementById("rows");
@@ -38,7 +38,7 @@ async function refresh() {
       if (old && now) swap(old, now);
     }
   } catch {
-    // The next movement tries again.
+    // The next change triggers a retry.
   }
   if (moved.size > 0) soon();
 }

@@ -1,4 +1,4 @@
-// Remembers the theme in a cookie, so that the server renders the next page in it at once.
+// Stores the theme in a cookie, so that the server renders the next page with it.
 for (const input of document.querySelectorAll(".theme input")) {
   input.addEventListener("change", () => {
     const theme = input.value;

@@ -1,4 +1,4 @@
-// Makes times local and relative. The exact time stays in `datetime` and in the title.
+// Makes times local and relative. The exact time stays in `datetime` and the title.
 const lang = document.documentElement.lang || undefined;
 const units = (document.documentElement.dataset.units || "d h m s").split(" ");
 const relative = new Intl.RelativeTimeFormat(lang, { numeric: "auto", style: "short" });
@@ -9,7 +9,7 @@ const day = new Intl.DateTimeFormat(lang, { day: "numeric", month: "short" });
 
 const pad = (number) => String(number).padStart(2, "0");
 
-// The same forms as on the server.
+// The same formats as on the server.
 function duration(millis) {
   const seconds = Math.max(0, Math.floor(millis / 1000));
   const [d, h, m, s] = units;

@@ -1,4 +1,4 @@
-//! Style sheets, modules and icons: part of the binary, cached for ever under a hash of all of them.
+//! Style sheets, modules and icons: compiled into the binary, served as immutable under a hash of all of them.
 
 use std::sync::LazyLock;
 
@@ -46,7 +46,7 @@ const ALL: &[Asset] = &[
     Asset { name: "icon.svg", kind: "image/svg+xml", content: include_str!("../assets/icon.svg") },
 ];
 
-/// One hash over everything: modules import each other by relative names, so they move together.
+/// One hash for all assets, because modules import each other by relative names.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let mut hasher = blake3::Hasher::new();
     for asset in ALL {
@@ -60,7 +60,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 
 static BASE: LazyLock<String> = LazyLock::new(|| format!("/assets/{}", *VERSION));
 
-/// The folder of all assets in a page's addresses.
+/// The URL prefix of all assets.
 pub(crate) fn base() -> &'static str {
     &BASE
 }
@@ -69,7 +69,7 @@ pub(crate) async fn serve(
     Path((version, name)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Response<Body>, PageError> {
-    // A page of another version asks for modules of another version; mixing them would break both.
+    // A page of another version needs modules of that version. Mixing versions would break the page.
     let asset =
         ALL.iter().find(|asset| asset.name == name).filter(|_| version == *VERSION).ok_or(PageError::NoSuchPath)?;
     let tag = format!("\"{}-{}\"", *VERSION, asset.name);

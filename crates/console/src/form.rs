@@ -1,4 +1,4 @@
-//! Forms: read, and believed only when they come from our own pages and from who is signed in.
+//! Form parsing. A form is accepted only from our own pages and from the signed-in user.
 
 use std::collections::HashMap;
 
@@ -17,28 +17,28 @@ use crate::{
     session::BrowserSession,
 };
 
-/// The fields of a form; the first one of a name counts.
+/// The fields of a form. If a name is repeated, the first value counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FormFields(HashMap<String, String>);
 
-/// A form that a signed-in person sent from one of our pages.
+/// A form that a signed-in user submitted from one of our pages.
 #[derive(Debug)]
 pub(crate) struct SubmittedForm {
     pub(crate) session: BrowserSession,
     pub(crate) fields: FormFields,
 }
 
-/// The same with files behind the fields, which are read when they are wanted.
+/// A form with files after the fields. Files are read on demand.
 #[derive(Debug)]
 pub(crate) struct PostedFiles {
     pub(crate) session: BrowserSession,
     pub(crate) fields: FormFields,
     files: Option<Multipart>,
-    /// The first file, whose bytes come next.
+    /// The first file. Its content follows.
     first: Option<PartHead>,
 }
 
-/// The longest field beside files.
+/// Maximum size of a field that isn't a file.
 const MAX_FIELD: usize = 256 * 1024;
 
 // === impl FormFields ===
@@ -54,17 +54,17 @@ impl FormFields {
         Ok(Self(fields))
     }
 
-    /// The field, or an empty text.
+    /// The field, or an empty string.
     pub(crate) fn get(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }
 
-    /// The field, if the form has it at all.
+    /// The field, if the form has it.
     pub(crate) fn sent(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The field without blanks around it, if there is something in it.
+    /// The trimmed field, if it isn't empty.
     pub(crate) fn non_empty(&self, name: &str) -> Option<String> {
         let text = self.get(name).trim();
         (!text.is_empty()).then(|| text.to_owned())
@@ -74,7 +74,7 @@ impl FormFields {
 // === impl PostedFiles ===
 
 impl PostedFiles {
-    /// The next file that was chosen; its bytes are in [`Self::chunk`].
+    /// The next file. Read its content with [`Self::chunk`].
     pub(crate) async fn next_file(&mut self) -> PageResult<Option<PartHead>> {
         let Some(files) = &mut self.files else { return Ok(None) };
         let mut head = self.first.take();
@@ -84,7 +84,7 @@ impl PostedFiles {
                 None => files.next().await?,
             };
             match found {
-                // A field that was left empty is a file without a name.
+                // Browsers send an empty file field as a file without a name.
                 Some(head) if head.filename.as_deref().is_some_and(|name| !name.is_empty()) => return Ok(Some(head)),
                 Some(_) => {}
                 None => return Ok(None),
@@ -123,7 +123,7 @@ impl FromRequest<ConsoleState> for PostedFiles {
                 None
             }
         };
-        // Nothing of a file is taken before it is known who sends it.
+        // No file content is read before the sender is verified.
         if !session.verify_csrf(fields.get("csrf")) {
             return Err(PageError::Csrf);
         }
@@ -143,7 +143,7 @@ impl FromRequest<ConsoleState> for SubmittedForm {
     }
 }
 
-/// Who sends the request, from one of our own pages as far as the browser says.
+/// The session of a request, if the browser says that it comes from one of our pages.
 async fn signed_in(request: Request, console: &ConsoleState) -> PageResult<(BrowserSession, Parts, Body)> {
     if is_foreign(request.headers()) {
         return Err(PageError::Foreign);
@@ -153,7 +153,7 @@ async fn signed_in(request: Request, console: &ConsoleState) -> PageResult<(Brow
     Ok((session, parts, body))
 }
 
-/// Whether a browser says that another site sent this.
+/// Whether the browser says that another site sent the request.
 pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site").and_then(|site| site.to_str().ok());
     if site.is_some_and(|site| site != "same-origin" && site != "none") {

@@ -1,4 +1,4 @@
-//! The headers that every answer of the console carries.
+//! HTTP headers of every console response.
 
 use axum::{
     body::Body,
@@ -7,7 +7,7 @@ use axum::{
     middleware::Next,
 };
 
-/// Scripts and styles come from us, in files; nothing inline, nothing from elsewhere, nobody may frame us.
+/// Only our own script and style files: nothing inline, nothing third-party, no framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
@@ -15,7 +15,7 @@ const ALWAYS: [(HeaderName, &str); 6] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    // Not `no-referrer`: under it browsers send `Origin: null` with our own forms, which then look foreign.
+    // Not `no-referrer`: with it, browsers send `Origin: null` with our own forms, which would look cross-site.
     (header::REFERRER_POLICY, "same-origin"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
@@ -27,12 +27,12 @@ pub(crate) async fn secure(request: Request, next: Next) -> Response<Body> {
     for (name, value) in ALWAYS {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    // What a page shows belongs to one person and to this moment. Assets say otherwise for themselves.
+    // Pages are personal and must not be stored. Assets set their own caching.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
 }
 
-/// Whether the browser has what this tag names already.
+/// Whether the browser already has the content with this tag.
 pub(crate) fn has_cached(asked: &HeaderMap, tag: &str) -> bool {
     asked
         .get(header::IF_NONE_MATCH)

@@ -1,4 +1,4 @@
-//! What is around every page: navigation, theme, what the person may do.
+//! The layout of every page: navigation, theme and the viewer's rights.
 
 use attache_hub::identity::{AccessVerdict, Action};
 use axum::http::{HeaderMap, Uri};
@@ -16,22 +16,22 @@ pub(crate) struct PageLayout {
     pub(crate) theme: Theme,
     pub(crate) place: NavSection,
     pub(crate) csrf: String,
-    /// Makes a form that is sent twice one request.
+    /// Idempotency key: a form that is submitted twice is one request.
     pub(crate) nonce: String,
     pub(crate) may: ViewerRights,
-    /// How many requests wait for an answer.
+    /// The number of pending approval requests.
     pub(crate) asked: u64,
     pub(crate) live_runs: Option<String>,
     pub(crate) origin_host: String,
     pub(crate) store_line: String,
     pub(crate) notice: Option<&'static str>,
-    /// Where the feed goes on from, for those who may read the log.
+    /// The position where the live feed starts, if the viewer may read the log.
     pub(crate) after: String,
-    /// The page's own address, also when it was made by a form.
+    /// The page's own path, even if a form rendered it.
     pub(crate) here: String,
 }
 
-/// The frame of a page without navigation.
+/// The layout of a page without navigation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BareLayout {
     pub(crate) assets: &'static str,
@@ -57,17 +57,17 @@ pub(crate) enum Theme {
     Dark,
 }
 
-/// What the hub would let this person do, so that a page offers nothing that is refused.
+/// The viewer's rights, so that a page offers nothing that the hub would refuse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ViewerRights {
     pub(crate) operate: bool,
-    /// Decide what agents ask for.
+    /// Decide approval requests.
     pub(crate) decide: bool,
-    /// Give a run the input that it asks for.
+    /// Answer input requests.
     pub(crate) answer: bool,
-    /// Make agents, and pair devices with those that are theirs to manage.
+    /// Create agents, and pair devices with agents that they manage.
     pub(crate) manage: bool,
-    /// Have keys, at least their own.
+    /// Use API keys, at least their own.
     pub(crate) keys: bool,
     /// Add, change and remove people.
     pub(crate) users: bool,
@@ -76,7 +76,7 @@ pub(crate) struct ViewerRights {
     pub(crate) audit: bool,
     pub(crate) rules: bool,
     pub(crate) usage: bool,
-    /// Tell a webhook once more.
+    /// Resend deliveries.
     pub(crate) resend: bool,
 }
 
@@ -104,7 +104,7 @@ impl PageLayout {
             usage: by.verdict(Action::SeeUsage) != AccessVerdict::No,
             resend: may(Action::ResendDelivery),
         };
-        // Read before anything else of the page, so that the feed misses nothing that the page does not show.
+        // Read before everything else, so that the feed covers every change that the page misses.
         let after =
             if may.audit { hub.audit(by, Some(i64::MAX), Some(1)).await?.head.to_string() } else { String::new() };
         let asked = if by.verdict(Action::SeePermissions) == AccessVerdict::Yes {
@@ -137,7 +137,7 @@ impl PageLayout {
         })
     }
 
-    /// Whether the page is this one or below it.
+    /// Whether the page belongs to this section.
     pub(crate) fn is_in(&self, path: &str) -> bool {
         let rest = self.here.strip_prefix(path);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
@@ -148,7 +148,7 @@ impl PageLayout {
     }
 }
 
-/// What an acknowledged write survives, in words.
+/// The durability of acknowledged writes, as text.
 pub(crate) fn durability(class: &str, t: &Text) -> String {
     match class {
         "power_loss" => t.durability_power_loss.to_owned(),
@@ -157,7 +157,7 @@ pub(crate) fn durability(class: &str, t: &Text) -> String {
     }
 }
 
-/// What the form before this page did. Only known words are shown, so a link cannot make the console say anything else.
+/// The notice after a form. Only known values are shown, so a link can't inject text.
 fn notice(uri: &Uri, t: &'static Text) -> Option<&'static str> {
     let said = uri.query()?.split('&').find_map(|pair| pair.strip_prefix("said="))?;
     match said {

@@ -1,7 +1,8 @@
-//! The web console: pages rendered on the server over the hub's handle, with a few small modules that make them live.
+//! The web console: pages rendered on the server from the hub's handle, with small modules for live updates.
 //!
-//! The console holds no rule: what a person may do is asked of the hub, and every change goes through it. Pages work
-//! without scripts; scripts make them local, live and quick. Every sentence comes from the catalogue in [`text`].
+//! The console has no rules of its own: the hub decides what a person may do, and every change goes through it. Pages
+//! work without scripts. Scripts add local times, live updates and speed. Every text comes from the catalogue in
+//! [`text`].
 
 mod assets;
 mod docs;
@@ -25,14 +26,14 @@ use axum::{
 
 pub use options::{CookiePolicy, Options};
 
-/// What every handler has.
+/// The state of every handler.
 #[derive(Debug, Clone)]
 pub(crate) struct ConsoleState {
     pub(crate) hub: Handle,
     pub(crate) options: Options,
 }
 
-/// The console's pages. They take the paths that people type; the hub's API has its own below `/api`.
+/// The routes of the console. The hub's API has its own routes below `/api`.
 pub fn router(hub: Handle, options: Options) -> Router {
     let console = ConsoleState { hub, options };
     Router::new()
@@ -99,7 +100,7 @@ pub fn router(hub: Handle, options: Options) -> Router {
         .with_state(console)
 }
 
-/// The page for a path that nobody serves, in the console's look; for the outermost router's fallback.
+/// The 404 page, for the fallback of the outermost router.
 pub fn not_found() -> Router {
     Router::new()
         .fallback(problem::no_such_path)

@@ -1,4 +1,4 @@
-//! The two streams behind live pages: what moved in the tenant, and the log of one run as ready-made items.
+//! The event streams of live pages: changes in the tenant, and the log of one run as rendered items.
 
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
@@ -31,9 +31,9 @@ use crate::{
     },
 };
 
-/// Movements within this time travel together.
+/// Changes within this time are sent together.
 const COALESCE_INTERVAL: Duration = Duration::from_millis(200);
-/// More than this at once is told as "anything".
+/// More changes than this at once are sent as "anything".
 const MAX_CHANGES: usize = 200;
 
 #[derive(Debug, Default, Deserialize)]
@@ -42,7 +42,7 @@ pub(crate) struct FeedQuery {
     after: Option<i64>,
 }
 
-/// What a page is told.
+/// An update for a page.
 #[derive(Debug, Serialize)]
 struct FeedMessage {
     events: Vec<FeedChange>,
@@ -57,9 +57,9 @@ struct FeedChange {
 }
 
 enum TenantFeed {
-    /// For those who may read the log: what moved.
+    /// The changes, for viewers who may read the log.
     Rows(Box<TenantFollow>),
-    /// For everybody else: that something moved.
+    /// Only that something changed, for everyone else.
     Hints(Box<TenantChanges>),
 }
 
@@ -79,7 +79,7 @@ struct RunLogStream {
     over: bool,
 }
 
-/// The tenant's feed, from where the page was rendered.
+/// The tenant feed, from the position where the page was rendered.
 pub(crate) async fn feed(
     State(console): State<ConsoleState>,
     session: BrowserSession,
@@ -99,7 +99,7 @@ pub(crate) async fn feed(
     Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
-/// The log of one run: every event after a seq as a ready-made item, then `end`.
+/// The log of one run: every event after a seq as a rendered item, then `end`.
 pub(crate) async fn run(
     State(console): State<ConsoleState>,
     session: BrowserSession,
@@ -122,7 +122,7 @@ pub(crate) async fn run(
     Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
-/// Where a browser that reconnects by itself stopped.
+/// The position where a reconnecting browser stopped.
 fn last_id(headers: &HeaderMap) -> Option<i64> {
     headers.get("last-event-id")?.to_str().ok()?.parse().ok()
 }
@@ -145,7 +145,7 @@ impl TenantFeed {
             }
             Self::Hints(changes) => {
                 changes.next().await?;
-                // Whoever may not read the log learns only that it is worth looking again.
+                // Viewers who may not read the log learn only that something changed.
                 tokio::time::sleep(COALESCE_INTERVAL).await;
                 Some(FeedMessage::anything().event())
             }
@@ -200,7 +200,7 @@ impl RunLogStream {
                         self.reader.learn(names);
                     }
                     let item = self.reader.item(&event);
-                    // A carriage return would end a line of the stream.
+                    // A carriage return would end a line of the event stream.
                     let html = LogItemFragment { item: &item }.render().unwrap_or_default().replace('\r', "");
                     self.ready.push_back(Event::default().event("item").id(event.seq.to_string()).data(html));
                     if event.event_kind().is_some_and(changes_the_run) {
@@ -210,7 +210,7 @@ impl RunLogStream {
                 None => {
                     self.over = true;
                     let ended = self.console.hub.run(&self.session.principal, self.run).await;
-                    // A stream that stops for another reason is opened again by the browser.
+                    // If the stream stops for another reason, the browser reconnects.
                     if ended.is_ok_and(|run| status::has_ended(run.status)) {
                         self.ready.push_back(Event::default().event("end").data("end"));
                     }
@@ -220,7 +220,7 @@ impl RunLogStream {
     }
 }
 
-/// Whether the parts around the log look different after this event.
+/// Whether this event changes the parts around the log.
 const fn changes_the_run(kind: EventKind) -> bool {
     kind.is_terminal()
         || matches!(

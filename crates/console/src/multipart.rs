@@ -1,4 +1,4 @@
-//! Forms with files (`multipart/form-data`), read as they come: a file is never whole in memory.
+//! A streaming `multipart/form-data` parser. A file is never held in memory completely.
 
 use axum::{
     body::{Body, BodyDataStream},
@@ -9,17 +9,17 @@ use futures_util::StreamExt as _;
 
 use crate::problem::{PageError, PageResult};
 
-/// The parts of a form, one after the other.
+/// The parts of a form, read in order.
 #[derive(Debug)]
 pub(crate) struct Multipart {
     body: BodyDataStream,
-    /// What ends a part.
+    /// The delimiter after a part.
     delimiter: Vec<u8>,
     buffer: BytesMut,
     within: bool,
 }
 
-/// What a part says of itself.
+/// The headers of a part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PartHead {
     pub(crate) name: String,
@@ -27,21 +27,21 @@ pub(crate) struct PartHead {
     pub(crate) media_type: Option<String>,
 }
 
-/// The longest heading of a part.
+/// Maximum size of a part's headers.
 const MAX_HEAD: usize = 8 * 1024;
 
 // === impl Multipart ===
 
 impl Multipart {
-    /// `None` for a form of another kind.
+    /// `None` for other content types.
     pub(crate) fn of(headers: &HeaderMap, body: Body) -> std::result::Result<Self, Body> {
         let Some(boundary) = boundary(headers) else { return Err(body) };
         let delimiter = format!("\r\n--{boundary}").into_bytes();
-        // The first delimiter stands at the beginning, without a line before it.
+        // The first delimiter has no preceding line break.
         Ok(Self { body: body.into_data_stream(), delimiter, buffer: BytesMut::from(&b"\r\n"[..]), within: true })
     }
 
-    /// The next part; the rest of the one before it is skipped.
+    /// Skips the rest of the current part and returns the next one.
     pub(crate) async fn next(&mut self) -> PageResult<Option<PartHead>> {
         while self.within {
             self.chunk().await?;
@@ -66,7 +66,7 @@ impl Multipart {
         }
     }
 
-    /// The next piece of the part; `None` at its end.
+    /// The next chunk of the part, or `None` at its end.
     pub(crate) async fn chunk(&mut self) -> PageResult<Option<Bytes>> {
         while self.within {
             match find(&self.buffer, &self.delimiter) {
@@ -75,7 +75,7 @@ impl Multipart {
                     self.within = false;
                 }
                 Some(end) => return Ok(Some(self.buffer.split_to(end).freeze())),
-                // The delimiter may have begun.
+                // The chunk may end with the start of a delimiter.
                 None if self.buffer.len() > self.delimiter.len() => {
                     let sure = self.buffer.len() - self.delimiter.len();
                     return Ok(Some(self.buffer.split_to(sure).freeze()));
@@ -86,7 +86,7 @@ impl Multipart {
         Ok(None)
     }
 
-    /// The part as text, up to a length.
+    /// Reads the part as text, up to a maximum length.
     pub(crate) async fn text(&mut self, most: usize) -> PageResult<String> {
         let mut bytes = Vec::new();
         while let Some(chunk) = self.chunk().await? {
@@ -98,7 +98,7 @@ impl Multipart {
         String::from_utf8(bytes).map_err(|_| PageError::Form)
     }
 
-    /// A form that ends in the middle is none.
+    /// A form that ends early is invalid.
     async fn fill(&mut self) -> PageResult<()> {
         match self.body.next().await {
             Some(Ok(bytes)) => self.buffer.extend_from_slice(&bytes),
@@ -126,7 +126,7 @@ impl PartHead {
     }
 }
 
-/// A member such as `name="text"`; browsers write `%22` for a quote in it.
+/// A parameter such as `name="text"`. Browsers encode quotes as `%22`.
 fn quoted(value: &str, member: &str) -> Option<String> {
     let wanted = format!("{member}=\"");
     let rest = value.split("; ").find_map(|one| one.trim().strip_prefix(&wanted))?;
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parts_come_whole_however_they_are_cut() {
+    async fn parts_are_complete_however_the_input_is_split() {
         let text = "--XX\r\nContent-Disposition: form-data; name=\"text\"\r\n\r\nline\r\n--X\r\n--XX\r\n\
                     Content-Disposition: form-data; name=\"file\"; filename=\"a b.png\"\r\nContent-Type: image/png\r\n\r\n\
                     \r\n-\r\n--XX--\r\n";
@@ -173,7 +173,7 @@ mod tests {
             assert_eq!(form.text(100).await.unwrap(), "\r\n-");
             assert_eq!(form.next().await.unwrap(), None);
         }
-        // What is not read is skipped, and what is cut off is no form.
+        // Unread content is skipped, and a truncated form is invalid.
         let mut skipped = form(text, 5);
         skipped.next().await.unwrap();
         assert_eq!(skipped.next().await.unwrap().unwrap().name, "file");

@@ -1,14 +1,14 @@
-//! What the console is told when it is built.
+//! Options of the console.
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     pub cookies: CookiePolicy,
 }
 
-/// How the session's cookie travels.
+/// How the session cookie is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CookiePolicy {
-    /// Over plain HTTP, on loopback or on a network that somebody chose to trust.
+    /// Over plain HTTP, on loopback or a trusted network.
     Plain,
     /// Over TLS only, bound to the host by the `__Host-` prefix.
     Secure,
@@ -17,7 +17,7 @@ pub enum CookiePolicy {
 // === impl Options ===
 
 impl Options {
-    /// What fits the address under which people reach the hub.
+    /// The security that fits the hub's public address.
     pub fn for_origin(origin: &str) -> Self {
         let cookies = if origin.starts_with("https://") { CookiePolicy::Secure } else { CookiePolicy::Plain };
         Self { cookies }

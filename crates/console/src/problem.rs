@@ -1,4 +1,4 @@
-//! Whatever goes wrong, as a page in the console's look.
+//! Errors, rendered as console pages.
 
 use std::borrow::Cow;
 
@@ -17,36 +17,36 @@ use crate::{
     text::{self, Text},
 };
 
-/// Why a page cannot be shown. It becomes a page on its way out, where the language is known.
+/// Why a page can't be shown. A middleware renders it in the language of the request.
 #[derive(Debug, Clone)]
 pub(crate) enum PageError {
     Hub(attache_hub::Error),
     NoSuchPath,
     WrongMethod,
-    /// The form's token is missing or of another session.
+    /// The form's CSRF token is missing or belongs to another session.
     Csrf,
     /// The form came from another site.
     Foreign,
     /// A field of the form is missing.
     Form,
-    /// Nobody is signed in any more.
+    /// The session has ended or doesn't exist.
     SignedOut(SignedOutVisit),
-    /// A template failed, which is a defect.
+    /// A template failed to render, which is a bug.
     Template,
 }
 
-/// How somebody who is not signed in came here.
+/// How an unauthenticated request arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignedOutVisit {
-    /// With a browser's address bar: show the login page.
+    /// From the address bar: show the login page.
     First,
-    /// The same, with a session that is over.
+    /// The same, with an ended session.
     Over,
-    /// A module of ours asks; it reloads the page when it is told 401.
+    /// From one of our modules, which reloads the page on 401.
     Module,
 }
 
-/// A form that the hub refused for a reason that the person can mend; its page is shown again.
+/// The hub refused a form for a reason that the user can fix. The page is shown again.
 #[derive(Debug, Clone)]
 pub(crate) struct FormRefusal {
     pub(crate) status: StatusCode,
@@ -123,7 +123,7 @@ impl PageError {
         }
     }
 
-    /// Heading, message and what to do next.
+    /// Heading, message and hint.
     fn message_parts(&self, t: &'static Text) -> (&'static str, Cow<'static, str>, Cow<'static, str>) {
         let none = Cow::Borrowed("");
         match self {
@@ -151,7 +151,7 @@ impl PageError {
 impl TryFrom<attache_hub::Error> for FormRefusal {
     type Error = PageError;
 
-    /// What is missing, over or broken has a page of its own.
+    /// Other errors have their own page.
     fn try_from(error: attache_hub::Error) -> PageResult<Self> {
         let status = StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         if !status.is_client_error() || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND) {
@@ -165,10 +165,10 @@ impl TryFrom<attache_hub::Error> for FormRefusal {
     }
 }
 
-/// Turns faults into pages, in the language of the request.
+/// Renders errors as pages, in the language of the request.
 pub(crate) async fn render(request: Request, next: Next) -> Response<Body> {
     let headers = request.headers().clone();
-    // A form cannot be repeated by a link.
+    // A link can't resubmit a form.
     let path = (request.method() == Method::GET).then(|| request.uri().path().to_owned());
     let response = next.run(request).await;
     let Some(fault) = response.extensions().get::<PageError>().cloned() else { return response };

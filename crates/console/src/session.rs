@@ -1,4 +1,4 @@
-//! Who is looking: the session's cookie, and the token that proves that a form is of the same session.
+//! Browser sessions: the session cookie and the CSRF token of forms.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -22,11 +22,11 @@ use crate::{
 
 const CSRF: &str = "attache console 2026 form token";
 
-/// A person who is signed in, and how they want to be spoken to.
+/// A signed-in person, with their language and theme.
 #[derive(Debug, Clone)]
 pub(crate) struct BrowserSession {
     pub(crate) principal: Principal,
-    /// Goes into every form; derived, so that nothing needs to be stored.
+    /// The CSRF token of every form. Derived from the session, so it isn't stored.
     pub(crate) csrf: String,
     pub(crate) t: &'static Text,
     pub(crate) theme: Theme,
@@ -35,7 +35,7 @@ pub(crate) struct BrowserSession {
 // === impl BrowserSession ===
 
 impl BrowserSession {
-    /// Whether the form was rendered for who is signed in. Both sides are hashed, so the comparison leaks nothing.
+    /// Whether the form was rendered for this session. Both tokens are hashed, so the comparison leaks nothing.
     pub(crate) fn verify_csrf(&self, token: &str) -> bool {
         SecretHash::of(&self.csrf).matches(token)
     }
@@ -60,20 +60,20 @@ impl FromRequestParts<ConsoleState> for BrowserSession {
                 })
             }
             Err(error) if error.code.http_status() >= 500 => Err(PageError::Hub(error)),
-            // Somebody who guesses is told so only a few times a minute.
+            // Rate-limits guessing of session cookies.
             Err(_) if let Err(error) = console.hub.refuse_credential(address(parts)) => Err(PageError::Hub(error)),
             Err(_) => Err(PageError::SignedOut(visit(&parts.headers, SignedOutVisit::Over))),
         }
     }
 }
 
-/// Where the browser is; a caller in this process has no address.
+/// The browser's address. A caller in this process has none.
 pub(crate) fn address(parts: &Parts) -> IpAddr {
     let peer = parts.extensions.get::<PeerAddress>();
     peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |PeerAddress(address)| address.ip())
 }
 
-/// A module of ours gets a status that it understands; a person gets the login page.
+/// Our modules get a 401 status; people get the login page.
 fn visit(headers: &HeaderMap, person: SignedOutVisit) -> SignedOutVisit {
     let mode = headers.get("sec-fetch-mode").and_then(|mode| mode.to_str().ok());
     let wants_stream = headers
@@ -98,7 +98,7 @@ pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
         .find_map(|(given, value)| (given == name).then_some(value))
 }
 
-/// The cookie that carries a session for as long as it lives.
+/// The session cookie, valid for the lifetime of the session.
 pub(crate) fn set(cookies: CookiePolicy, secret: &str, seconds: u64) -> Option<HeaderValue> {
     let text = format!("{}={secret}; Max-Age={seconds}; {}", cookies.session_name(), cookies.attributes());
     let mut value = HeaderValue::from_str(&text).ok()?;
@@ -106,7 +106,7 @@ pub(crate) fn set(cookies: CookiePolicy, secret: &str, seconds: u64) -> Option<H
     Some(value)
 }
 
-/// Takes the cookie away.
+/// A cookie that removes the session cookie.
 pub(crate) fn clear(cookies: CookiePolicy) -> Option<HeaderValue> {
     let text = format!("{}=; Max-Age=0; {}", cookies.session_name(), cookies.attributes());
     HeaderValue::from_str(&text).ok()

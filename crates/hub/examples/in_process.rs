@@ -1,7 +1,7 @@
 //! A program that embeds a hub and hosts an agent in its own process.
 //!
-//! Run it with `cargo run -p attache-hub --example in_process`. It starts a hub in a folder of its own, hosts an agent named
-//! `greeter`, calls it in memory, and prints every frame that somebody who watches the call sees:
+//! Run it with `cargo run -p attache-hub --example in_process`. It starts a hub in its own folder, hosts an agent named
+//! `greeter`, calls it in memory, and prints every frame that a watcher of the call sees:
 //!
 //! ```text
 //! {"type":"progress","data":{"goal":"finding words","progress":0.5}}

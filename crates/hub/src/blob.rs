@@ -1,4 +1,4 @@
-//! Bytes on disk under the hash of their content: written once, never changed.
+//! Artifact files on disk, named by the hash of their content: written once, never changed.
 
 use std::{
     collections::HashMap,
@@ -13,9 +13,8 @@ use attache_protocol::{
     log::{hex, unhex},
 };
 use attache_store::StorageFault;
-use axum::body::BodyDataStream;
 use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 use tokio::{
     fs::File,
     io::AsyncWriteExt as _,
@@ -24,22 +23,22 @@ use tokio::{
 
 use crate::{Error, Options, Result};
 
-/// Frames are gathered to this size before they are written.
+/// Frames are buffered to this size before they are written.
 const BLOCK: usize = 256 * 1024;
-/// How many files need not be read again before they are given out.
+/// How many verified files are remembered.
 const MAX_VERIFIED: usize = 10_000;
 
 /// The folder `blobs/`: finished content under `ab/cdef…`, unfinished uploads under `incoming/`.
 #[derive(Debug)]
 pub(crate) struct BlobStore {
     root: PathBuf,
-    /// Files whose content was read and fits their name, as they were then.
+    /// Files whose content matched their name when last read.
     verified: Mutex<HashMap<[u8; 32], FileVersion>>,
-    /// Shared by those who place a file and write its row, held alone by who removes files that have none.
+    /// Held shared while a file is placed and its row is written, exclusively while unreferenced files are removed.
     placing: RwLock<()>,
 }
 
-/// Size and time of change of a file.
+/// Size and modification time of a file.
 type FileVersion = (u64, i64, i64);
 
 /// Content that is safely on disk.
@@ -49,7 +48,7 @@ pub(crate) struct Blob {
     pub(crate) blake3: [u8; 32],
 }
 
-/// A file that is removed unless it became a blob.
+/// A file that is removed unless it becomes a blob.
 struct IncomingBlob {
     path: PathBuf,
     kept: bool,
@@ -58,7 +57,7 @@ struct IncomingBlob {
 // === impl BlobStore ===
 
 impl BlobStore {
-    /// Makes the folders and removes uploads that a stop has cut short.
+    /// Creates the folders and removes uploads that were interrupted by a stop.
     pub(crate) fn open(root: PathBuf) -> io::Result<Self> {
         let incoming = root.join("incoming");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&incoming)?;
@@ -68,12 +67,12 @@ impl BlobStore {
         Ok(Self { root, verified: Mutex::default(), placing: RwLock::default() })
     }
 
-    /// Streams to an unfinished file while hashing, flushes it to the disk, then gives it its name. The content is not
-    /// removed while the guard lives: write its row before that.
-    pub(crate) async fn write(
+    /// Streams to a temporary file while hashing, syncs it to disk, then renames it. The content is not removed while
+    /// the guard lives, so write its row before dropping it.
+    pub(crate) async fn write<E>(
         &self,
         name: &str,
-        bytes: BodyDataStream,
+        bytes: impl Stream<Item = std::result::Result<Bytes, E>> + Unpin,
         options: &Options,
     ) -> Result<(Blob, RwLockReadGuard<'_, ()>)> {
         let mut incoming = IncomingBlob { path: self.root.join("incoming").join(name), kept: false };
@@ -88,12 +87,12 @@ impl BlobStore {
         Ok((blob, placing))
     }
 
-    /// While the guard lives, nobody places a file.
+    /// No file is placed while the guard lives.
     pub(crate) async fn without_uploads(&self) -> RwLockWriteGuard<'_, ()> {
         self.placing.write().await
     }
 
-    /// Removes these files. One that is not there is fine.
+    /// Removes these files. Missing files are ignored.
     pub(crate) async fn remove(&self, blobs: Vec<[u8; 32]>) -> Result<()> {
         {
             let mut verified = self.verified();
@@ -114,7 +113,7 @@ impl BlobStore {
         removed.await.map_err(|error| Error::internal(&error))?.map_err(failed)
     }
 
-    /// Everything that lies here, folder by folder: what a stop has left between a file and its row is among it.
+    /// All files, folder by folder, including those whose row was never written because of a stop.
     pub(crate) async fn all(&self) -> Result<Vec<[u8; 32]>> {
         let root = self.root.clone();
         let found = tokio::task::spawn_blocking(move || {
@@ -133,7 +132,7 @@ impl BlobStore {
         found.await.map_err(|error| Error::internal(&error))?.map_err(failed)
     }
 
-    /// The content of this hash, and nothing else: a file that was changed on the disk is not given out.
+    /// Opens the content with this hash. A file that was modified on disk is not served.
     pub(crate) async fn open_file(&self, blake3: &[u8; 32]) -> Result<File> {
         let file = File::open(self.path(blake3)).await.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => damaged("is missing from"),
@@ -152,8 +151,8 @@ impl BlobStore {
         });
         let hash = hashed.await.map_err(|error| Error::internal(&error))?.map_err(failed)?;
         if hash != *blake3 {
-            tracing::error!(blob = %hex(blake3), "an artifact's file was changed on the disk");
-            return Err(damaged("was changed on"));
+            tracing::error!(blob = %hex(blake3), "an artifact's file was modified on disk");
+            return Err(damaged("was modified on"));
         }
         let mut verified = self.verified();
         if verified.len() >= MAX_VERIFIED {
@@ -174,7 +173,11 @@ impl BlobStore {
     }
 }
 
-async fn receive(mut file: File, mut bytes: BodyDataStream, options: &Options) -> Result<Blob> {
+async fn receive<E>(
+    mut file: File,
+    mut bytes: impl Stream<Item = std::result::Result<Bytes, E>> + Unpin,
+    options: &Options,
+) -> Result<Blob> {
     let mut hasher = blake3::Hasher::new();
     let mut size = 0_u64;
     let mut block = BytesMut::with_capacity(BLOCK);
@@ -201,17 +204,20 @@ async fn receive(mut file: File, mut bytes: BodyDataStream, options: &Options) -
     Ok(Blob { size, blake3: *hasher.finalize().as_bytes() })
 }
 
-/// A sender that stops in the middle must not hold the upload for ever.
-async fn next_frame(bytes: &mut BodyDataStream, options: &Options) -> Result<Option<Bytes>> {
+/// A sender that stalls must not hold the upload forever.
+async fn next_frame<E>(
+    bytes: &mut (impl Stream<Item = std::result::Result<Bytes, E>> + Unpin),
+    options: &Options,
+) -> Result<Option<Bytes>> {
     match tokio::time::timeout(options.body_timeout, bytes.next()).await {
         Ok(None) => Ok(None),
         Ok(Some(Ok(frame))) => Ok(Some(frame)),
-        Ok(Some(Err(_))) => Err(Error::new(Code::InvalidRequest, "The upload broke off before its end.")),
-        Err(_) => Err(Error::new(Code::InvalidRequest, "The upload stopped before its end.")),
+        Ok(Some(Err(_))) => Err(Error::new(Code::InvalidRequest, "The upload was cut off.")),
+        Err(_) => Err(Error::new(Code::InvalidRequest, "The upload stalled and was cancelled.")),
     }
 }
 
-/// The same content twice is one file. Folders are flushed too, so that the name survives a power loss.
+/// Identical content is stored once. Folders are synced too, so that the name survives a power loss.
 fn place(from: &Path, target: &Path) -> io::Result<()> {
     let folder = target.parent().expect("a blob lies in a folder");
     if let Err(error) = fs::DirBuilder::new().mode(0o700).create(folder)
@@ -225,8 +231,8 @@ fn place(from: &Path, target: &Path) -> io::Result<()> {
 }
 
 fn damaged(what: &str) -> Error {
-    let message = format!("The artifact's content {what} the hub's disk, so it is not given out.");
-    Error::new(Code::StorageFailed, message).hint("Restore it from a backup: /docs/backup says how.")
+    let message = format!("The artifact's content {what} the hub's disk, so it can't be served.");
+    Error::new(Code::StorageFailed, message).hint("Restore it from a backup. See /docs/backup.")
 }
 
 fn failed(error: io::Error) -> Error {

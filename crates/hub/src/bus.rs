@@ -1,4 +1,4 @@
-//! Hints that something moved. Losing one costs latency, never correctness: every waiter also looks by itself.
+//! In-process hints that something changed. A lost hint costs latency, never correctness: every waiter also polls.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use attache_protocol::{AgentId, ChannelId, KeyId, RunId, TenantId};
 use attache_store::WakeHint;
 use tokio::sync::{Notify, watch};
 
-/// What a waiter is interested in.
+/// What a waiter subscribes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Topic {
     Run(RunId),
@@ -21,7 +21,7 @@ pub(crate) enum Topic {
     Runtime(AgentId),
     /// This key was revoked.
     Key(KeyId),
-    /// A frame waits for this channel's peer, or the channel changed.
+    /// A frame is pending for this channel's peer, or the channel changed.
     Channel(ChannelId),
     /// A question of this run was settled.
     Asked(RunId),
@@ -30,7 +30,7 @@ pub(crate) enum Topic {
     Peers,
 }
 
-/// Keeps one slot per topic that somebody waits for, so its size is bounded by the number of waiters.
+/// Keeps one slot per watched topic, so its size is bounded by the number of waiters.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bus(Arc<Mutex<TopicSlots>>);
 
@@ -40,7 +40,7 @@ struct TopicSlots {
     multi_watches: HashMap<Topic, Vec<Arc<MultiWatchState>>>,
 }
 
-/// A waiter for many topics at once that costs next to nothing while nothing happens.
+/// Waits for many topics at once, at almost no cost while nothing happens.
 #[derive(Debug)]
 pub(crate) struct MultiWatch {
     bus: Bus,
@@ -50,12 +50,12 @@ pub(crate) struct MultiWatch {
 
 #[derive(Debug, Default)]
 struct MultiWatchState {
-    /// Which topics moved since somebody looked, each once.
+    /// Topics that changed since the last read, without duplicates.
     moved: Mutex<Vec<Topic>>,
     notify: Notify,
 }
 
-/// One waiter's interest in one topic.
+/// One waiter's subscription to one topic.
 #[derive(Debug)]
 pub(crate) struct TopicWatch {
     bus: Bus,
@@ -66,7 +66,7 @@ pub(crate) struct TopicWatch {
 // === impl Bus ===
 
 impl Bus {
-    /// Registers interest. Hints that come after this call are not missed, even while nobody awaits them.
+    /// Subscribes. Hints after this call are not missed, even while no one awaits them.
     pub(crate) fn watch(&self, topic: Topic) -> TopicWatch {
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let receiver = slots.watches.entry(topic).or_insert_with(|| watch::Sender::new(())).subscribe();
@@ -94,7 +94,7 @@ impl MultiWatch {
         Self { bus: bus.clone(), state: Arc::default(), topics: Vec::new() }
     }
 
-    /// From now on hints about the topic ring the bell.
+    /// From now on, hints about the topic wake this waiter.
     pub(crate) fn add_topic(&mut self, topic: Topic) {
         if self.topics.contains(&topic) {
             return;
@@ -112,7 +112,7 @@ impl MultiWatch {
         }
     }
 
-    /// Resolves with what moved. Safe to drop and call again.
+    /// Resolves with the topics that changed. Safe to drop and call again.
     pub(crate) async fn moved_topics(&self) -> Vec<Topic> {
         loop {
             let moved = mem::take(&mut *self.state.moved.lock().unwrap_or_else(PoisonError::into_inner));
@@ -178,7 +178,7 @@ impl From<WakeHint> for Topic {
 // === impl TopicWatch ===
 
 impl TopicWatch {
-    /// Resolves at once if a hint came since the last call, else with the next one.
+    /// Resolves immediately if a hint came since the last call, else with the next one.
     pub(crate) async fn moved(&mut self) {
         if self.receiver.changed().await.is_err() {
             // The slot lives as long as this watch does.
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_hint_is_kept_for_a_waiter_that_is_busy_and_slots_go_with_their_waiters() {
+    async fn a_busy_waiter_misses_no_hint_and_slots_are_freed_with_their_waiters() {
         let bus = Bus::default();
         let tenant = attache_protocol::env::Env::seeded(1).tenant_id();
         let (mut one, two) = (bus.watch(Topic::Tenant(tenant)), bus.watch(Topic::Tenant(tenant)));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bell_says_what_moved_and_leaves_nothing_behind() {
+    async fn a_multi_watch_reports_changed_topics_and_frees_its_slots() {
         let bus = Bus::default();
         let env = attache_protocol::env::Env::seeded(1);
         let (one, two) = (Topic::Run(env.run_id()), Topic::Run(env.run_id()));

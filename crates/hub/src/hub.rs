@@ -1,4 +1,4 @@
-//! A running hub: what it is made of, how it starts, and the handle through which everybody reaches it.
+//! A running hub: its parts, how it starts, and the handle that everything uses to reach it.
 
 use std::{
     fmt, io,
@@ -48,19 +48,19 @@ use crate::{
 #[derive(Debug)]
 pub struct Hub;
 
-/// The hub as surfaces see it. Cloning is cheap; every clone is the same hub.
+/// The hub as surfaces see it. Cloning is cheap, and all clones are the same hub.
 #[derive(Clone)]
 pub struct Handle(Arc<Inner>);
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("cannot use the data folder {path}: {source}")]
+    #[error("can't use the data folder {path}: {source}")]
     Folder { path: String, source: io::Error },
-    #[error("cannot use the store: {0}")]
+    #[error("can't use the store: {0}")]
     Store(attache_store::Error),
-    #[error("the access rules cannot be used: {0}")]
+    #[error("can't use the access rules: {0}")]
     Rules(String),
-    #[error("--public-url {0} is not an http or https URL with a host and without a path")]
+    #[error("--public-url {0} must be an http or https URL with a host and no path")]
     PublicUrl(String),
 }
 
@@ -73,11 +73,13 @@ struct Inner {
     guests: Guests,
     credentials: Arc<CredentialCache>,
     logins: LoginLinks,
-    /// Keys end one after another, so that two owners' keys do not end each other.
+    /// Serializes revocations, so that two owner keys can't revoke each other.
     revoking: tokio::sync::Mutex<()>,
-    /// Where people sign in who have shown no credential yet.
+    /// The tenant people sign in to before they have shown a credential.
     tenant: TenantId,
     owner_key: OwnerKeyState,
+    /// Named after the start, for hubs whose options name none.
+    default_agent: OnceLock<String>,
     signer: TokenSigner,
     card_key: CardKey,
     passwords: Passwords,
@@ -95,30 +97,30 @@ struct Inner {
     stream_slots: StreamSlots,
     metrics: Metrics,
     tasks: TaskTracker,
-    /// No new run is made.
+    /// No new runs are created.
     closed: AtomicBool,
     draining: CancellationToken,
     access: AccessControl,
 }
 
-/// How long the store may take to say that it can write.
+/// How long the store may take to confirm that it can write.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What pairing needs beyond the store.
+/// Pairing state outside the store.
 #[derive(Debug)]
 pub(crate) struct PairingSettings {
     pub(crate) key: Secret<[u8; 32]>,
     /// Failed redemptions.
     pub(crate) by_address: RateLimiter<ClientNetwork>,
     pub(crate) by_agent: RateLimiter<AgentId>,
-    /// Requests of devices that want a code.
+    /// Requests from devices for a code.
     pub(crate) requests: RateLimiter<ClientNetwork>,
 }
 
 // === impl Hub ===
 
 impl Hub {
-    /// Opens the data folder, makes the owner key at the first start, and begins to sweep.
+    /// Opens the data folder, creates the owner key at the first start, and starts the sweep.
     pub async fn start(options: Options, store: Arc<dyn Store>, env: Env) -> std::result::Result<Handle, StartError> {
         if let Some(url) = &options.public_url
             && crate::surface::host::authority(url).is_none()
@@ -138,7 +140,7 @@ impl Hub {
         let credentials = Arc::new(CredentialCache::new(options.credential_ttl));
         let words = Arc::new(DeviceReports::default());
         listen(&*store, &bus, &credentials, &words);
-        // Time does not go back behind what the store has seen, whatever the machine believes.
+        // Time never goes back behind what the store has recorded, whatever the machine's clock says.
         if let Some(seen) = store.clock().await.map_err(StartError::Store)? {
             env.not_before(seen);
         }
@@ -146,9 +148,9 @@ impl Hub {
         let owner_key = ensure_owner(&options, &folder, &*store, &env, tenant).await?;
         let believed = options.credential_ttl;
         let access = AccessControl::open(options.permissions.clone(), &*store, tenant, env.now(), believed).await?;
-        // No connection survives a hub: whatever the store believes, nobody is connected now.
+        // Connections don't survive a hub, so all channels are marked disconnected.
         store.close_channels("hub_restarted", env.now()).await.map_err(StartError::Store)?;
-        // Nobody could say that it still works while nobody listened: what a device holds is not lost by that.
+        // Devices couldn't send heartbeats while the hub was down, so their claims are renewed.
         store.renew_claims(options.heartbeat_timeout, env.now()).await.map_err(StartError::Store)?;
 
         let limit = options.pairing_failures_per_minute;
@@ -167,6 +169,7 @@ impl Hub {
             revoking: tokio::sync::Mutex::default(),
             tenant,
             owner_key,
+            default_agent: OnceLock::new(),
             signer,
             card_key,
             passwords: Passwords::new(),
@@ -199,7 +202,7 @@ impl Hub {
     }
 }
 
-/// Turns the store's hints into the bus's, and forgets credentials and words of runtimes that changed.
+/// Forwards the store's hints to the bus, and drops cached credentials and reports of runtimes that changed.
 fn listen(store: &dyn Store, bus: &Bus, credentials: &Arc<CredentialCache>, words: &Arc<DeviceReports>) {
     let (bus, credentials, words) = (bus.clone(), credentials.clone(), words.clone());
     store.on_wake(Box::new(move |woken| {
@@ -220,12 +223,23 @@ impl Handle {
         &self.0.options
     }
 
-    /// Whether the owner key is where this start left it.
+    /// The state of the owner key at this start.
     pub fn owner_key(&self) -> OwnerKeyState {
         self.0.owner_key
     }
 
-    /// Where people and devices reach the hub, for example `http://127.0.0.1:7800`.
+    /// The agent for calls that name none, by name or id.
+    pub fn default_agent_name(&self) -> Option<&str> {
+        self.options().default_agent.as_deref().or_else(|| self.0.default_agent.get().map(String::as_str))
+    }
+
+    /// Names the agent for calls that name none, unless the options do: for programs that find it only in a running
+    /// hub. Only the first name counts.
+    pub fn set_default_agent(&self, agent: &str) {
+        let _ = self.0.default_agent.set(agent.to_owned());
+    }
+
+    /// The address where people and devices reach the hub, for example `http://127.0.0.1:7800`.
     pub fn origin(&self) -> String {
         self.0.options.origin()
     }
@@ -238,12 +252,12 @@ impl Handle {
         &self.0.env
     }
 
-    /// How the hub is, as far as it is known.
+    /// The hub's health, as far as known.
     pub fn health(&self) -> HubHealth {
         self.health_with(self.store().fault().map_or(Storage::Ok, render::storage))
     }
 
-    /// What `/healthz` says: the same, after a look at the store.
+    /// The health for `/healthz`, after checking the store.
     pub async fn checked_health(&self) -> HubHealth {
         let storage = match timeout(STORE_TIMEOUT, self.store().ping()).await {
             Ok(Ok(())) => Storage::Ok,
@@ -268,18 +282,18 @@ impl Handle {
         self.store().durability()
     }
 
-    /// Whether the hub takes work: it is not about to stop, and its store can write.
+    /// Whether the hub accepts work: it is not shutting down, and its store can write.
     pub async fn ready(&self) -> Result<()> {
         if !self.takes_runs() {
             return Err(Error::new(Code::Draining, "The hub is shutting down."));
         }
         match timeout(STORE_TIMEOUT, self.store().ping()).await {
             Ok(written) => written.map_err(about("store")),
-            Err(_) => Err(Error::new(Code::Overloaded, "The store does not answer.")),
+            Err(_) => Err(Error::new(Code::Overloaded, "The store does not respond.")),
         }
     }
 
-    /// From now on no run is made, and what runs may end: the first step of a shutdown.
+    /// The first step of a shutdown: no new runs are created, and running ones may finish.
     pub fn stop_taking_runs(&self) {
         self.0.closed.store(true, Ordering::Relaxed);
     }
@@ -288,7 +302,7 @@ impl Handle {
         !self.0.closed.load(Ordering::Relaxed) && !self.is_draining()
     }
 
-    /// From now on long waits end early and `/readyz` says no. [`crate::serve`] calls it when it is told to stop.
+    /// Ends long waits early, and `/readyz` reports not ready. [`crate::serve`] calls it on shutdown.
     pub fn drain(&self) {
         self.0.draining.cancel();
     }
@@ -297,7 +311,7 @@ impl Handle {
         self.0.draining.is_cancelled()
     }
 
-    /// Resolves when the hub begins to drain.
+    /// Resolves when the hub starts to drain.
     pub async fn drained(&self) {
         self.0.draining.cancelled().await;
     }
@@ -310,8 +324,8 @@ impl Handle {
         self.0.store.close().await;
     }
 
-    /// Bytes that only this hub opens, and only for the same use, which `context` names. For secrets of others that it
-    /// must send again in clear: neither the database nor a page then holds them.
+    /// Encrypts bytes for one use, which `context` names. For third-party secrets that the hub must later send in
+    /// clear, so that neither the database nor a page contains them.
     pub fn seal(&self, context: &str, plain: &[u8]) -> Vec<u8> {
         self.0.seal.seal(&self.0.env, context, plain)
     }
@@ -320,7 +334,7 @@ impl Handle {
         self.0.seal.unseal(context, sealed)
     }
 
-    /// Says who writes A2A push notifications; until then they wait. The first one stays.
+    /// Sets the renderer for A2A push notifications. They wait until it is set. Only the first call counts.
     pub fn set_push_renderer(&self, letters: Arc<dyn deliveries::PushRenderer>) {
         if self.0.letters.set(letters).is_ok() {
             self.0.bus.wake([Topic::Deliveries]);
@@ -344,7 +358,7 @@ impl Handle {
         &self.0.live
     }
 
-    /// What callers without a credential have left with agents.
+    /// What callers without a credential have sent to agents.
     pub(crate) fn guests(&self) -> &Guests {
         &self.0.guests
     }
@@ -353,12 +367,12 @@ impl Handle {
         &self.0.credentials
     }
 
-    /// Where people sign in who have shown no credential yet.
+    /// The tenant people sign in to before they have shown a credential.
     pub(crate) fn tenant(&self) -> TenantId {
         self.0.tenant
     }
 
-    /// The key that cards of agents are signed with.
+    /// The key that signs agent cards.
     pub fn card_key(&self) -> &CardKey {
         &self.0.card_key
     }
@@ -387,12 +401,12 @@ impl Handle {
         &self.0.pairing
     }
 
-    /// The secrets that deliveries are signed with.
+    /// The secrets that sign deliveries.
     pub(crate) fn signers(&self) -> &deliveries::WebhookSigners {
         &self.0.signers
     }
 
-    /// What a person wants to be delivered now.
+    /// Deliveries that a person wants sent now.
     pub(crate) fn urgent(&self) -> &deliveries::UrgentDeliveries {
         &self.0.urgent
     }
@@ -401,12 +415,12 @@ impl Handle {
         &self.0.blobs
     }
 
-    /// What devices said of their work.
+    /// What devices reported about their work.
     pub(crate) fn device_reports(&self) -> &DeviceReports {
         &self.0.words
     }
 
-    /// What delegations hand over and no store holds.
+    /// Secrets of delegations, which are never stored.
     pub(crate) fn start_secrets(&self) -> &StartSecrets {
         &self.0.handover
     }
@@ -432,12 +446,12 @@ impl Handle {
         &self.0.access
     }
 
-    /// Runs a task of a surface that has no request behind it. It must end when the hub drains; the hub waits for it.
+    /// Spawns a task of a surface that has no request behind it. It must end when the hub drains; the hub waits for it.
     pub fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks().spawn(task);
     }
 
-    /// Tasks that the hub owns and waits for when it stops.
+    /// The hub's own tasks, which it waits for when it stops.
     pub(crate) fn tasks(&self) -> &TaskTracker {
         &self.0.tasks
     }

@@ -1,7 +1,7 @@
-//! Agents in the hub's own process: a Rust program that embeds the hub gives it agents that are called in memory.
+//! In-process agents: a Rust program that embeds the hub can host agents that are called in memory.
 //!
-//! Such an agent is an agent like any other: its runs are queued, claimed, renewed, fenced and ended by the same rules, and
-//! whoever watches sees the same events. Only there is no HTTP in between.
+//! They behave like any other agent: runs are queued, claimed, renewed, fenced and ended by the same rules, and
+//! watchers see the same events. Only HTTP is skipped.
 
 mod run;
 
@@ -27,7 +27,7 @@ use crate::{Error, Handle, Principal, Result, error::about, identity::Action, re
 pub use attache_store::record::peer::{NewPeerTask, PeerTask, PeerTaskChange};
 pub use run::{AgentFailure, AgentOutput, InProcessRun};
 
-/// What an agent in this process does.
+/// An in-process agent.
 ///
 /// ```
 /// use attache_hub::in_process::{Failure, InProcessAgent, Output, Work};
@@ -42,37 +42,38 @@ pub use run::{AgentFailure, AgentOutput, InProcessRun};
 /// }
 /// ```
 pub trait InProcessAgent: Send + Sync + 'static {
-    /// Does one task. The future is dropped when the run is cancelled or times out; a panic fails the run.
+    /// Executes one task. The future is dropped when the run is cancelled or times out. A panic fails the run.
     fn work(&self, work: InProcessRun) -> impl Future<Output = std::result::Result<AgentOutput, AgentFailure>> + Send;
 
-    /// The run is not this agent's any more: it was cancelled, timed out, or somebody else has it. Work on it has stopped.
+    /// The run no longer belongs to this agent: it was cancelled, timed out, or claimed by someone else. Work on it has
+    /// stopped.
     fn lost(&self, work: InProcessRun) -> impl Future<Output = ()> + Send {
         drop(work);
         async {}
     }
 
-    /// Resolves when the agent can take work; until then its runs wait.
+    /// Resolves when the agent can accept work. Until then its runs wait.
     fn ready(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
 
-    /// What calls may ask for instead of the agent's name.
+    /// Capabilities that calls can use in place of the agent's name.
     fn capabilities(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The limits of runs that it enforces. A run that asks for another one never reaches it.
+    /// The run limits it enforces. Runs that require any other limit never reach it.
     fn enforces(&self) -> Vec<SandboxLimit> {
         Vec::new()
     }
 
-    /// How many tasks it does at the same time.
+    /// How many tasks it executes at a time.
     fn concurrency(&self) -> usize {
         16
     }
 }
 
-/// An agent that the hub hosts. Dropping it ends the hosting; the account stays.
+/// An agent hosted by the hub. Dropping it ends the hosting. The account stays.
 #[derive(Debug)]
 pub struct HostedAgent {
     agent: AgentId,
@@ -80,13 +81,13 @@ pub struct HostedAgent {
     task: JoinHandle<()>,
 }
 
-/// Between asking for work, so that nothing is lost if a hint is.
+/// The interval between pulls, in case a hint is lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// How many runs are listed at a time.
 const PAGE_SIZE: usize = 200;
-/// How many claims beside the one that waits are under way when there is a lot of work.
+/// How many additional claims are made concurrently under load.
 const MAX_EXTRA_CLAIMS: usize = 7;
-/// How long work may go on when the hosting ends. The hub waits a little longer for its tasks.
+/// How long work may continue when the hosting ends. The hub waits slightly longer for its tasks.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The labels of its runtime.
@@ -99,15 +100,15 @@ struct HostedAgentLabels {
 // === impl Handle ===
 
 impl Handle {
-    /// Hosts an agent under this name, which is made if nobody has it yet. Whatever worked for the agent before is
-    /// superseded, as by pairing another device.
+    /// Hosts an agent under this name, creating it if needed. Any previous worker of the agent is superseded, as when
+    /// another device is paired.
     pub async fn host(&self, by: &Principal, name: &str, agent: impl InProcessAgent) -> Result<HostedAgent> {
         by.may(Action::RegisterAgent)?;
         let id = self.agent_named(by, name).await?;
         let token = Kind::ApiKey.generate(self.env());
         let labels = HostedAgentLabels { host_type: "in_process", capabilities: agent.capabilities() };
         let new = NewRuntime {
-            // With a key of its own an agent also calls others.
+            // With its own key, an agent can also call others.
             kind: RuntimeKind::AgentKey,
             id: self.env().runtime_id(),
             token: token.hash(),
@@ -118,7 +119,7 @@ impl Handle {
         self.store().attach_runtime(new, self.now()).await.map_err(about("agent"))?;
         self.credentials().forget_agent(id);
         let principal = self.authenticate_key(token.expose()).await?;
-        // Online before anybody is told that it is there.
+        // Online before its existence is announced.
         self.heartbeat_here(&principal, HeartbeatRequest { running: Some(Vec::new()), ..HeartbeatRequest::default() })
             .await?;
         let stop = CancellationToken::new();
@@ -127,8 +128,8 @@ impl Handle {
         Ok(HostedAgent { agent: id, stop, task: self.tasks().spawn(host.serve(Vec::new())) })
     }
 
-    /// Hosts an agent for which the hub itself works. It goes on where it stopped: after a restart of the hub, the runs
-    /// that it held are given to it again, so its work must be able to tell what it has done already.
+    /// Hosts an agent that the hub itself works for. After a hub restart, it gets the runs it held again, so its work
+    /// must be able to tell what was already done.
     pub async fn host_here(
         &self,
         tenant: TenantId,
@@ -144,7 +145,7 @@ impl Handle {
                 let new = NewRuntime {
                     kind: RuntimeKind::Hub,
                     id: self.env().runtime_id(),
-                    // Nobody ever sees it.
+                    // Never shown to anyone.
                     token: Kind::RuntimeToken.generate(self.env()).hash(),
                     proof: PairingProof::Owner { tenant, agent },
                     device_name: None,
@@ -164,7 +165,7 @@ impl Handle {
         Ok(HostedAgent { agent, stop, task: self.tasks().spawn(host.serve(held)) })
     }
 
-    /// The runs that the runtime has claimed.
+    /// The runs the runtime has claimed.
     async fn held_here(&self, tenant: TenantId, agent: AgentId, runtime: RuntimeId) -> Result<Vec<ClaimedRun>> {
         let filter = RunFilter { status: Some(RunStatus::Running), agent: Some(agent), ..RunFilter::default() };
         let (mut held, mut cursor) = (Vec::new(), None);
@@ -191,12 +192,12 @@ impl HostedAgent {
         self.agent
     }
 
-    /// Whether the hosting has ended by itself, for example because the agent's runtime was revoked.
+    /// Whether the hosting has ended on its own, for example because the agent's runtime was revoked.
     pub fn is_over(&self) -> bool {
         self.task.is_finished()
     }
 
-    /// Takes no more work, and waits a few seconds for what is under way.
+    /// Accepts no more work, and waits a few seconds for work in progress.
     pub async fn stop(mut self) {
         self.stop.cancel();
         let _ = (&mut self.task).await;
@@ -219,12 +220,12 @@ struct HostedWorker<A> {
     life: WorkLifetime,
 }
 
-/// What becomes of the work when the hosting ends.
+/// What happens to the work when the hosting ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorkLifetime {
     /// It ends with the program.
     Program,
-    /// It is somewhere else and goes on; the hub takes it up again.
+    /// It runs elsewhere and continues. The hub resumes it.
     Hub,
 }
 
@@ -248,7 +249,7 @@ impl<A: InProcessAgent> HostedWorker<A> {
                 (wait, host.hub.pull_here(&host.principal, agent, wait, host.agent.enforces()).await)
             })
         };
-        // One pull waits for work. Where there is a lot of it, others claim more in the same commit.
+        // One pull waits for work. Under load, others claim more in the same commit.
         let (mut pulls, mut waits, mut eager) = (FuturesUnordered::new(), false, 0);
         loop {
             if !waits && running.tasks.len() + pulls.len() < limit {
@@ -271,7 +272,7 @@ impl<A: InProcessAgent> HostedWorker<A> {
                         }
                         Err(error) if error.code.http_status() < 500 => return self.refused(&error),
                         Err(error) => {
-                            tracing::debug!(%error, "work could not be asked for");
+                            tracing::debug!(%error, "could not pull work");
                             tokio::time::sleep(beat_every.min(Duration::from_millis(200))).await;
                         }
                     }
@@ -304,24 +305,24 @@ impl<A: InProcessAgent> HostedWorker<A> {
         }
     }
 
-    /// Nobody has to wait for a lease to run out to learn that the work is not done any more.
+    /// Fails runs that were abandoned, so that no one has to wait for their lease to expire.
     async fn give_up(&self, runs: &[RunId]) {
         for run in runs {
             let failed =
                 AgentFailure::new("The program that hosts the agent was stopped.").code(FailureCode::RuntimeLost);
             let request = FailRequest { epoch: None, output: failed.output(), usage: None };
             if let Err(error) = self.hub.fail(&self.principal, *run, request).await {
-                tracing::warn!(run.id = %run, %error, "a run that was given up could not be ended");
+                tracing::warn!(run.id = %run, %error, "could not fail an abandoned run");
             }
         }
     }
 
     fn refused(&self, error: &Error) {
-        tracing::info!(agent.id = %self.id, %error, "an agent in this process does not work here any more");
+        tracing::info!(agent.id = %self.id, %error, "an in-process agent no longer works here");
     }
 }
 
-/// The runs that are worked on.
+/// The runs in progress.
 #[derive(Default)]
 struct RunningWork {
     tasks: JoinSet<RunId>,

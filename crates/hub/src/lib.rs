@@ -1,12 +1,14 @@
 //! The control plane: identity, actions, streams, sweeping, and the platform's REST surface.
 //!
 //! [`Hub::start`] turns [`Options`] and a store into a [`Handle`]. A surface, in this crate or outside, is a function
-//! `router(hub: Handle) -> axum::Router` over that handle: authenticate, act, read streams. [`serve`] puts a router on a
-//! port with the checks that hold for every surface. The hub knows nothing of devices, adapters or file systems.
+//! `router(hub: Handle) -> axum::Router` over that handle: authenticate, act, read streams. [`serve`] serves a router
+//! on a port with the checks for every surface. The hub knows nothing of devices, adapters or file systems.
 
 mod blob;
 mod bus;
 mod channel;
+mod check;
+mod connection_slot;
 pub mod control;
 pub mod deliveries;
 mod error;
@@ -28,7 +30,7 @@ mod sweep;
 mod tls;
 mod tunnel;
 
-pub use error::{Error, Result};
+pub use error::{Error, FieldProblem, Result};
 pub use hub::{Handle, Hub, StartError};
 pub use identity::{CardKey, Principal, PrincipalKind, SignedInSession};
 pub use in_process::InProcessAgent;

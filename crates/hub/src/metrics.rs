@@ -1,4 +1,4 @@
-//! Counters, what waits and what the store measures of itself, written as Prometheus text.
+//! Counters, backlog and store metrics, as Prometheus text.
 
 use std::{
     fmt::Write as _,
@@ -67,7 +67,7 @@ pub(crate) async fn text(hub: &Handle) -> String {
             &mut text,
             "attache_runs_ended_total",
             "counter",
-            "Runs that ended, by how: completed, cancelled, or the code of the failure.",
+            "Ended runs by outcome: completed, cancelled, or the failure code.",
         );
         for (end, count) in measures.ends() {
             let _ = writeln!(text, "attache_runs_ended_total{{end=\"{end}\"}} {count}");
@@ -75,34 +75,32 @@ pub(crate) async fn text(hub: &Handle) -> String {
         let seconds = |micros: u64| format!("{}", Duration::from_micros(micros).as_secs_f64());
         let number = |size: u64| size.to_string();
         let (commit, read) = (measures.commit_micros.buckets(), measures.read_micros.buckets());
-        histogram(
-            &mut text,
-            "attache_store_commit_seconds",
-            "How long a transaction of the store takes.",
-            &commit,
-            seconds,
-        );
-        histogram(&mut text, "attache_store_read_seconds", "How long a read of the store takes.", &read, seconds);
+        histogram(&mut text, "attache_store_commit_seconds", "Duration of store transactions.", &commit, seconds);
+        histogram(&mut text, "attache_store_read_seconds", "Duration of store reads.", &read, seconds);
         let batch = measures.batch.buckets();
-        histogram(&mut text, "attache_store_batch_size", "How many writes share a transaction.", &batch, number);
+        histogram(&mut text, "attache_store_batch_size", "Writes per transaction.", &batch, number);
     }
-    // A store that does not answer has no backlog to tell of; the counters are still worth something.
+    // Without an answer from the store there is no backlog to report, but the counters are still useful.
     if let Ok(live) = hub.store().live(hub.tenant()).await {
         let age = |since: Option<Timestamp>| since.map_or(0.0, |since| hub.now().since(since).as_secs_f64());
         #[allow(clippy::cast_precision_loss, reason = "Prometheus counts in floating point anyway")]
         let gauges = [
-            ("attache_runs_pending", "Runs that wait for a device.", live.pending as f64),
-            ("attache_runs_pending_oldest_seconds", "How long the oldest of them waits.", age(live.oldest_pending)),
-            ("attache_runs_running", "Runs that a device works on.", live.running as f64),
-            ("attache_approvals_pending", "Permission requests that wait for a person.", live.permissions as f64),
+            ("attache_runs_pending", "Runs waiting for a device.", live.pending as f64),
+            ("attache_runs_pending_oldest_seconds", "Age of the oldest pending run.", age(live.oldest_pending)),
+            ("attache_runs_running", "Runs in progress on a device.", live.running as f64),
+            ("attache_approvals_pending", "Permission requests waiting for a person.", live.permissions as f64),
             (
                 "attache_approvals_pending_oldest_seconds",
-                "How long the oldest of them waits.",
+                "Age of the oldest pending permission request.",
                 age(live.oldest_permission),
             ),
             ("attache_devices_online", "Paired devices that are online.", live.devices as f64),
-            ("attache_deliveries_pending", "Deliveries to webhooks that are still tried.", live.deliveries as f64),
-            ("attache_deliveries_pending_oldest_seconds", "How old the oldest of them is.", age(live.oldest_delivery)),
+            ("attache_deliveries_pending", "Webhook deliveries still being attempted.", live.deliveries as f64),
+            (
+                "attache_deliveries_pending_oldest_seconds",
+                "Age of the oldest pending delivery.",
+                age(live.oldest_delivery),
+            ),
         ];
         for (name, help, value) in gauges {
             family(&mut text, name, "gauge", help);
@@ -110,12 +108,7 @@ pub(crate) async fn text(hub: &Handle) -> String {
         }
     }
     if let Ok(disk) = rustix::fs::statvfs(&hub.options().data) {
-        family(
-            &mut text,
-            "attache_disk_free_bytes",
-            "gauge",
-            "What is left to this user on the disk of the data folder.",
-        );
+        family(&mut text, "attache_disk_free_bytes", "gauge", "Disk space available to this user in the data folder.");
         let _ = writeln!(text, "attache_disk_free_bytes {}", disk.f_bavail.saturating_mul(disk.f_frsize));
     }
     text
@@ -136,30 +129,25 @@ fn histogram(text: &mut String, name: &str, help: &str, buckets: &HistogramSnaps
 
 fn counters(hub: &Handle, text: &mut String) {
     let metrics = hub.metrics();
-    let _ = writeln!(text, "# HELP attache_http_requests_total Requests answered, by class of status.");
+    let _ = writeln!(text, "# HELP attache_http_requests_total Requests answered, by status class.");
     let _ = writeln!(text, "# TYPE attache_http_requests_total counter");
     for (class, counter) in (1..).zip(&metrics.requests) {
         let _ = writeln!(text, "attache_http_requests_total{{class=\"{class}xx\"}} {}", counter.get());
     }
     let rows = [
         ("attache_panics_total", "counter", "Requests that ended in a panic.", &metrics.panics),
-        ("attache_connections", "gauge", "Connections that are open.", &metrics.connections),
+        ("attache_connections", "gauge", "Open connections.", &metrics.connections),
         (
             "attache_connections_refused_total",
             "counter",
             "Connections refused because there were too many.",
             &metrics.connections_refused,
         ),
-        ("attache_streams", "gauge", "Event streams that are open.", &metrics.streams),
-        ("attache_channels", "gauge", "WebSockets that are open.", &metrics.channels),
-        ("attache_run_feeds", "gauge", "Runs whose watchers share one reading.", &metrics.feeds),
-        ("attache_tunnels", "gauge", "Tunnels that are open.", &metrics.tunnels),
-        (
-            "attache_tunnel_connections",
-            "gauge",
-            "Connections through tunnels that are open.",
-            &metrics.tunnel_connections,
-        ),
+        ("attache_streams", "gauge", "Open event streams.", &metrics.streams),
+        ("attache_channels", "gauge", "Open WebSockets.", &metrics.channels),
+        ("attache_run_feeds", "gauge", "Runs whose watchers share one reader.", &metrics.feeds),
+        ("attache_tunnels", "gauge", "Open tunnels.", &metrics.tunnels),
+        ("attache_tunnel_connections", "gauge", "Open connections through tunnels.", &metrics.tunnel_connections),
         (
             "attache_tunnel_bytes_total",
             "counter",
@@ -169,7 +157,7 @@ fn counters(hub: &Handle, text: &mut String) {
         (
             "attache_run_stream_reads_total",
             "counter",
-            "Readings of a run's stream from the store, for pages and watchers.",
+            "Reads of run streams from the store, for pages and watchers.",
             &metrics.run_reads,
         ),
         ("attache_runs_created_total", "counter", "Runs created since the start.", &metrics.runs_created),

@@ -1,4 +1,4 @@
-//! What a hub is told when it starts. Every duration is here, so that a test can shorten it.
+//! The hub's options. Every duration is here, so that tests can shorten it.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -13,140 +13,140 @@ use crate::{Tls, deliveries};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Of a browser over plain HTTP.
+/// Session lifetime over plain HTTP.
 const PLAIN_SESSION: Duration = Duration::from_secs(12 * 60 * 60);
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The hub's own folder: blobs, `admin.key`, `pairing.key`, `seal.key`, `webhook.key`. Made with mode 0700.
+    /// The hub's data folder: blobs, `admin.key`, `pairing.key`, `seal.key`, `webhook.key`. Created with mode 0700.
     pub data: PathBuf,
-    /// The address that the listener is bound to (with its real port).
+    /// The listener's address, with its actual port.
     pub listen: SocketAddr,
-    /// Where people reach the hub when it is not `http://<listen>`, for example behind a proxy.
+    /// The hub's public URL, if it is not `http://<listen>`, for example behind a proxy.
     pub public_url: Option<String>,
-    /// With it the port speaks TLS and nothing else.
+    /// If set, the port serves TLS only.
     pub tls: Option<Tls>,
-    /// How often a certificate that was replaced is looked for.
+    /// How often to check for a replaced certificate.
     pub certificate_every: Duration,
     pub owner_key: OwnerKey,
-    /// The agent that is meant when a call names none, by name or id.
+    /// The default agent for calls that name none, by name or id.
     pub default_agent: Option<String>,
-    /// The path of the MCP tools that runs are given, such as `/mcp`; `None`: they are given none.
+    /// The path of the MCP tools for runs, such as `/mcp`. `None`: runs get no tools.
     pub tools: Option<String>,
-    /// The way out to URLs that others chose.
+    /// The egress guard for third-party URLs.
     pub egress: EgressGuard,
-    /// How webhooks are told.
+    /// How webhooks are sent.
     pub outbox: deliveries::Options,
-    /// The file with the access rules of agents, looked at with every sweep. Without one they live in the store.
+    /// The access rules file, checked with every sweep. Without one, rules live in the store.
     pub permissions: Option<PathBuf>,
-    /// A runtime that is silent for longer is offline; also how long a claim lives without being renewed.
+    /// A runtime that is silent for longer is offline. Also the lease of a claim.
     pub heartbeat_timeout: Duration,
-    /// A claim younger than this need not be named in a heartbeat.
+    /// Claims younger than this don't have to be listed in a heartbeat.
     pub claim_grace: Duration,
     pub sweep_every: Duration,
-    /// How far a sweep may move the clock by which things are forgotten: a wrong time of day then costs little.
+    /// How far a sweep may advance the retention clock, so that a wrong time of day does little harm.
     pub clock_step: Duration,
     pub retain_every: Duration,
     /// How long the chunks of an ended run are kept.
     pub keep_chunks: Duration,
-    /// How long rows of the log are kept.
+    /// How long log rows are kept.
     pub keep_log: Duration,
-    /// How long a stream over HTTP that has ended can be read again.
+    /// How long an ended HTTP stream can be read again.
     pub keep_streams: Duration,
-    /// How long a channel that is disconnected can be resumed.
+    /// How long a disconnected channel can be resumed.
     pub keep_channels: Duration,
-    /// How long a run that has ended is kept, with its result and everything that belongs to it.
+    /// How long an ended run is kept, with its result and everything that belongs to it.
     pub keep_runs: Duration,
-    /// How long messages are kept, and conversations that nothing happens in.
+    /// How long messages and inactive conversations are kept.
     pub keep_conversations: Duration,
-    /// How long artifacts are kept that no run produced; those that one did go with the run.
+    /// How long artifacts without a run are kept. Others are removed with their run.
     pub keep_artifacts: Duration,
-    /// How long keys, sessions and grants are kept after their end.
+    /// How long ended keys, sessions and grants are kept.
     pub keep_credentials: Duration,
-    /// What a run gets when its creator does not say.
+    /// The default run timeout.
     pub run_timeout: Duration,
     pub queue_ttl: Duration,
-    /// How long a permission request waits for a person, unless the agent's own policy says otherwise.
+    /// How long a permission request waits for a decision, unless the agent's policy differs.
     pub permission_timeout: Duration,
-    /// What happens when nobody answers in time, unless the agent's own policy says otherwise.
+    /// What happens to unanswered permission requests, unless the agent's policy differs.
     pub on_permission_timeout: OnTimeout,
-    /// How long a request for input waits for the caller; then the run fails with `timed_out`.
+    /// How long an input request waits for the caller. After that, the run fails with `timed_out`.
     pub input_timeout: Duration,
-    /// How long a worker waits for a tool call that its caller's engine makes.
+    /// How long a worker waits for a tool call by its caller's engine.
     pub tool_timeout: Duration,
-    /// A run that has been silent for longer on a connected device is idle.
+    /// A run that is silent for longer on a connected device is idle.
     pub idle_after: Duration,
     /// How often the cards of outside agents are read again.
     pub cards_every: Duration,
-    /// How long the card of an outside agent is believed before its next task.
+    /// How long an outside agent's card is considered fresh before its next task.
     pub card_fresh: Duration,
     /// How many times work may be passed on from agent to agent.
     pub hops: i64,
     pub pairing_ttl: Duration,
     pub login_ttl: Duration,
     pub session_ttl: Duration,
-    /// How long a credential is believed without asking the store.
+    /// How long a credential is cached.
     pub credential_ttl: Duration,
-    /// A runtime token that is older is rotated with the next heartbeat.
+    /// Older runtime tokens are rotated with the next heartbeat.
     pub token_rotation: Duration,
-    /// How long a runtime token that was replaced is still taken, for requests that were under way.
+    /// How long a replaced runtime token is still accepted, for requests in flight.
     pub token_overlap: Duration,
-    /// What happens when somebody uses a runtime token that was already replaced.
+    /// What happens when a replaced runtime token is used.
     pub on_token_reuse: OnTokenReuse,
-    /// How often a waiter looks by itself, in case a hint was lost.
+    /// How often a waiter polls, in case a hint was lost.
     pub poll_every: Duration,
-    /// How often an open stream says that it is alive.
+    /// How often an open stream sends a keep-alive.
     pub keep_alive: Duration,
     /// How long a JSON body, or the next piece of an upload, may take to arrive.
     pub body_timeout: Duration,
-    /// How long a connection may take to send the head of a request, which is also how long one of HTTP/1 may be idle.
+    /// How long a connection may take to send a request head. Also the idle timeout of HTTP/1.
     pub header_timeout: Duration,
-    /// How long requests in flight may take once the hub drains.
+    /// How long requests in flight may take during a drain.
     pub drain_limit: Duration,
-    /// At a time; one in eight is for devices.
+    /// In total. One in eight is reserved for devices.
     pub max_connections: usize,
-    /// How many streams one caller may have open.
+    /// Open streams per caller.
     pub max_streams: usize,
-    /// Of one address at a time, before they have shown a good credential.
+    /// Per address, before authentication.
     pub max_unauthenticated_per_address: usize,
-    /// The memory, in bytes, that the bodies of requests without a good credential may take at a time, all together.
+    /// The memory, in bytes, that all unauthenticated request bodies may use together.
     pub max_unauthenticated_bytes: usize,
-    /// Proxies whose `X-Forwarded-For` is believed.
+    /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpNetwork>,
     /// The largest artifact, in bytes.
     pub max_artifact: u64,
-    /// Failed redemptions of pairing codes, per address and per agent, that are taken in a minute.
+    /// Failed pairing attempts allowed per minute, per address and per agent.
     pub pairing_failures_per_minute: u32,
-    /// Wrong passwords, per address and per name, that are taken in a minute.
+    /// Wrong passwords allowed per minute, per address and per name.
     pub sign_in_failures_per_minute: u32,
-    /// Wrong credentials of an address that are answered in a minute.
+    /// Wrong credentials allowed per minute and address.
     pub failures_per_minute: u32,
-    /// Requests of an address without any credential that are answered in a minute.
+    /// Requests without a credential allowed per minute and address.
     pub anonymous_per_minute: u32,
-    /// How many runs may wait for an agent when a caller without a credential adds one.
+    /// The queue limit of an agent for new runs of anonymous callers.
     pub anonymous_queue: usize,
-    /// What callers without a credential may send to one agent in an hour, in bytes: it is kept on the hub's disk.
+    /// What anonymous callers may send to one agent per hour, in bytes. It is stored on the hub's disk.
     pub anonymous_bytes_per_hour: u64,
-    /// How many requests one principal may make in a minute; `None`: as many as it likes.
+    /// Requests per principal and minute. `None`: unlimited.
     pub requests_per_minute: Option<u32>,
 }
 
-/// A replaced runtime token that is used again means that two devices hold copies of it. Either may be the thief: whoever
-/// rotated first is the one that still gets in.
+/// Using a replaced runtime token means that two devices have a copy. Either may be the thief: the one that rotated
+/// first still gets in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnTokenReuse {
-    /// Refuse it, log it, and show it at the device.
+    /// Reject it, log it, and show it on the device.
     Refuse,
-    /// Revoke the runtime as well, so that neither works until a person pairs the device again.
+    /// Also revoke the runtime, so that neither works until a person pairs the device again.
     Revoke,
 }
 
-/// What to do about `admin.key` when the store already has an owner.
+/// What to do about `admin.key` if the store already has an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnerKey {
-    /// Write the file at the first start only.
+    /// Write the file only at the first start.
     FirstStart,
-    /// Make a new owner key if the one in the file is missing or not good, and revoke the ones that were in it.
+    /// Create a new owner key if the one in the file is missing or invalid, and revoke the previous ones.
     Recover,
 }
 
@@ -217,7 +217,7 @@ impl Options {
         }
     }
 
-    /// Where people and devices reach the hub, without a slash at the end.
+    /// The hub's address, without a trailing slash.
     pub fn origin(&self) -> String {
         let scheme = self.scheme();
         match &self.public_url {
@@ -227,8 +227,8 @@ impl Options {
         }
     }
 
-    /// Where a device on another machine reaches the hub, if one can: under its public URL, or at an address of this machine
-    /// when it listens on one.
+    /// The hub's address for other machines, if there is one: its public URL, or an address of this machine when it
+    /// listens on one.
     pub fn reachable_origin(&self) -> Option<String> {
         let (scheme, port) = (self.scheme(), self.listen.port());
         match self.listen.ip() {
@@ -239,31 +239,30 @@ impl Options {
         }
     }
 
-    /// How long a browser stays signed in. Over plain HTTP that is a working day: cookies do not know ports, so whatever else
-    /// a person opens on the same host, such as a server that an agent started on loopback, is sent the session's cookie too.
+    /// How long a browser stays signed in. Over plain HTTP it is a working day: cookies ignore ports, so any other
+    /// server on the same host, such as one that an agent started on loopback, receives the session cookie too.
     pub(crate) fn session_lifetime(&self) -> Duration {
         let is_plain = self.origin().starts_with("http://");
         if is_plain { self.session_ttl.min(PLAIN_SESSION) } else { self.session_ttl }
     }
 
-    /// Whether what comes from there speaks for others.
+    /// Whether this address is a trusted proxy.
     pub(crate) fn trusts_proxy(&self, address: IpAddr) -> bool {
         self.trusted_proxies.iter().any(|proxy| proxy.contains(address.to_canonical()))
     }
 
-    /// What the port itself speaks, whatever stands in front of it.
+    /// The scheme of the port itself, whatever is in front of it.
     pub const fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// The pin, where clients need it: no authority vouches for this hub.
+    /// The pin, if clients need it because the certificate is self-signed.
     pub fn needed_pin(&self) -> Option<KeyPin> {
         self.tls.as_ref().filter(|tls| tls.is_self_signed()).map(Tls::pin)
     }
 
-    /// Whether browsers may be told never to use plain HTTP for this host again. They remember it for every port of the
-    /// host, so it has to be a name that belongs to the hub as a whole; and under a certificate that the hub made for
-    /// itself, nobody could click a warning away any more.
+    /// Whether to send HSTS. Browsers apply it to every port of the host, so the name must belong to the hub alone.
+    /// With a self-signed certificate, people could no longer click through the warning.
     pub(crate) fn is_https_for_good(&self) -> bool {
         let host = self.public_url.as_deref().and_then(|url| url.strip_prefix("https://"));
         let self_signed = self.tls.as_ref().is_some_and(Tls::is_self_signed);
@@ -273,9 +272,9 @@ impl Options {
     }
 }
 
-/// The address of this machine that packets for the world outside leave from. Nothing is sent to find it.
+/// The address of this machine for outbound packets. Nothing is sent to find it.
 fn own_address() -> Option<IpAddr> {
-    // Addresses of RFC 5737 and RFC 3849, which are routed like all others and belong to nobody.
+    // Documentation addresses of RFC 5737 and RFC 3849, which are routed like others but belong to no one.
     let outside: [(IpAddr, IpAddr); 2] = [
         (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
         (Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),

@@ -1,4 +1,4 @@
-//! The first owner and the key in `admin.key`: made at the first start, and made anew when it was lost.
+//! The first owner and the key in `admin.key`: created at the first start, and recreated when lost.
 
 use std::io;
 
@@ -17,22 +17,22 @@ use crate::{
     options::{Options, OwnerKey},
 };
 
-/// What a start found, or did, about the owner key in `admin.key`.
+/// The state of the owner key in `admin.key` at start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnerKeyState {
-    /// It is in the file, and good.
+    /// It is in the file and valid.
     InFile,
-    /// The file is missing, or what it holds is not an owner key that is good; other owner keys are.
+    /// The file is missing or contains no valid owner key, but other owner keys are valid.
     Elsewhere,
-    /// A new one is in the file, and those that were in it before were revoked.
+    /// A new one is in the file, and the previous ones were revoked.
     Recovered { revoked: usize },
 }
 
 /// The name of the key in `admin.key`.
 const OWNER_KEY: &str = "owner (admin.key)";
 
-/// The owner key is written to its file before the store knows it, so that a crash in between is mended by the next start.
-/// A key that is made in place of a lost one ends the lost one.
+/// The owner key is written to its file before the store, so that the next start repairs a crash in between. A key that
+/// replaces a lost one revokes it.
 pub(crate) async fn ensure_owner(
     options: &Options,
     folder: &IdentityFolder,
@@ -86,7 +86,7 @@ pub(crate) async fn ensure_owner(
     Ok(if has_owner { OwnerKeyState::Recovered { revoked: lost.len() } } else { OwnerKeyState::InFile })
 }
 
-/// What somebody wrote there by hand is no key of ours, and becomes none.
+/// Text that someone wrote there by hand is not one of our keys.
 fn is_key(text: &str) -> bool {
     let body = text.strip_prefix(Kind::ApiKey.prefix());
     body.is_some_and(|body| body.len() == 64 && body.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -101,7 +101,7 @@ fn is_owner_key(credential: &StoredCredential, now: Timestamp) -> bool {
     }
 }
 
-/// The keys that were once written to the file and are still good.
+/// The valid keys that were once written to the file.
 async fn lost_keys(store: &dyn Store, tenant: TenantId) -> attache_store::Result<Vec<KeyId>> {
     let (mut lost, mut cursor) = (Vec::new(), None);
     loop {
@@ -115,8 +115,8 @@ async fn lost_keys(store: &dyn Store, tenant: TenantId) -> attache_store::Result
     }
 }
 
-/// The person behind the owner key: the user `owner`, made at the first start, without a password. Somebody else who has
-/// that name is not given the key; it then belongs to nobody in particular.
+/// The user of the owner key: `owner`, created at the first start without a password. If someone else has that name,
+/// the key gets no user.
 async fn owner_user(store: &dyn Store, env: &Env, tenant: TenantId) -> attache_store::Result<Option<UserId>> {
     match store.user(tenant, UserRef::Name("owner".to_owned())).await {
         Ok(user) => return Ok(Some(user.id).filter(|_| user.role == Role::Owner)),

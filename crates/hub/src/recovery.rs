@@ -1,4 +1,4 @@
-//! What is known of work on devices: what they said last, kept in memory, and the one place that makes six states of it.
+//! The state of work on devices: their latest reports, kept in memory, and the recovery state derived from them.
 
 use std::{
     collections::HashMap,
@@ -17,25 +17,25 @@ use attache_store::record::{RunRecord, RuntimeKind, RuntimeRecord, channel::Chan
 
 use crate::{Error, Handle, Result, error::about, render};
 
-/// Runs whose last event is remembered; more are looked up again.
+/// How many runs' last events are cached.
 const CAPACITY: usize = 4096;
 
-/// What devices said since the hub started. It is bounded by the devices that are online and the runs that they hold.
+/// What devices have reported since the hub started. Bounded by the online devices and their runs.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceReports {
     said: Mutex<HashMap<RuntimeId, DeviceReport>>,
-    /// The newest event of a run that somebody looked at: its seq and time.
+    /// The newest event of recently viewed runs: seq and time.
     moved: Mutex<HashMap<RunId, (i64, Timestamp)>>,
 }
 
-/// A device's last word about what it does.
+/// A device's latest report.
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceReport {
     pub(crate) agent: AgentId,
     pub(crate) at: Timestamp,
-    /// The runs that it executes, if it says so.
+    /// The runs it executes, if reported.
     pub(crate) running: Option<Vec<RunId>>,
-    /// The runs that have ended on the device and whose outcome the hub has not accepted yet.
+    /// The runs that have ended on the device, but whose outcome the hub has not accepted yet.
     pub(crate) unreported: Vec<RunId>,
 }
 
@@ -79,7 +79,7 @@ impl DeviceReports {
     }
 }
 
-/// Nothing in here is left half done by a panic.
+/// A panic leaves no inconsistent state here.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -87,7 +87,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 // === impl Handle ===
 
 impl Handle {
-    /// The run as everybody sees it, with what is known of its device.
+    /// The public view of the run, with its device's state.
     pub(crate) async fn show_run(&self, record: RunRecord) -> Result<Run> {
         let recovery = self.recovery(&record, &mut RecoveryLookup::default()).await?;
         Ok(Run { recovery, ..render::run(record) })
@@ -106,7 +106,7 @@ impl Handle {
     async fn recovery(&self, run: &RunRecord, known: &mut RecoveryLookup) -> Result<Option<Recovery>> {
         let Some(claim) = run.state.claim() else { return Ok(None) };
         if self.known_runtime(run.tenant, claim.runtime, known).await?.kind == RuntimeKind::Hub {
-            // The agent is outside: what is known of its task is what the bridge noted last.
+            // An outside agent: the bridge's last record is all that is known about its task.
             let task = self.store().peer_task(run.tenant, run.id).await.map_err(about("run"))?;
             return Ok(task.and_then(|task| task.recovery));
         }
@@ -122,7 +122,7 @@ impl Handle {
         Ok(recovery(facts))
     }
 
-    /// Over a channel the connection tells; over HTTP the heartbeat does.
+    /// Known from the connection over a channel, from the heartbeat over HTTP.
     async fn is_connected(
         &self,
         run: &RunRecord,
@@ -132,16 +132,16 @@ impl Handle {
     ) -> Result<bool> {
         let runtime = self.known_runtime(run.tenant, claim.runtime, known).await?;
         let timeout = self.options().heartbeat_timeout;
-        // A device that says what it runs does so several times before it counts as silent.
+        // A device that lists its runs does so several times before it counts as silent.
         let patience = if said.is_some_and(|said| said.running.is_some()) { timeout / 2 } else { timeout };
         let speaks = match runtime.last_heartbeat_at {
             Some(at) => runtime.online && self.now() < at.plus(patience),
-            // One that sends no heartbeats at all is judged by its lease, which its reports renew.
+            // A device that sends no heartbeats is judged by its lease, which its reports renew.
             None => self.now() < claim.lease_until,
         };
         let Some(channel) = run.channel else { return Ok(speaks) };
         let Some(channel) = self.known_channel(run.tenant, channel, known).await? else { return Ok(speaks) };
-        // A device may go on over HTTP when its channel is cut.
+        // A device may continue over HTTP when its channel is cut.
         let since = said.map(|said| said.at).zip(channel.disconnected_at);
         Ok(channel.connected || speaks && since.is_some_and(|(said, gone)| said > gone))
     }
@@ -154,7 +154,7 @@ impl Handle {
         moved_at: Timestamp,
     ) -> LastRunReport {
         let Some(said) = said else { return LastRunReport::Nothing };
-        // A list that was made right after the claim may not know of it yet.
+        // A list made right after the claim may not include it yet.
         let settled = claim.claimed_at.plus(self.options().claim_grace / 5);
         match &said.running {
             _ if said.unreported.contains(&run) => LastRunReport::Ended,
@@ -164,7 +164,7 @@ impl Handle {
         }
     }
 
-    /// When the run's stream moved last.
+    /// The time of the run's last event.
     async fn moved_at(&self, run: &RunRecord, claim: &Claim) -> Result<Timestamp> {
         if let Some(at) = self.device_reports().moved(run.id, run.last_seq) {
             return Ok(at);
@@ -189,7 +189,7 @@ impl Handle {
         Ok(found)
     }
 
-    /// `None` for a channel that is gone from the store.
+    /// `None` if the channel is gone from the store.
     async fn known_channel(
         &self,
         tenant: TenantId,

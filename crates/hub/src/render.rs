@@ -1,4 +1,4 @@
-//! From the store's records to what travels.
+//! Converts store records to wire types.
 
 use std::time::Duration;
 
@@ -69,12 +69,12 @@ pub(crate) fn peer(record: &record::peer::PeerRecord) -> account::PeerInfo {
     }
 }
 
-/// A webhook's URL may carry a secret in its query.
+/// A webhook's URL may contain a secret in its query.
 fn shown(policy: ApprovalPolicy) -> ApprovalPolicy {
     ApprovalPolicy { webhook_url: policy.webhook_url.as_deref().map(egress::masked), ..policy }
 }
 
-/// For those who only look: where it goes, without the path, which is often the secret of a webhook.
+/// For viewers: the target without the path, which often contains the webhook's secret.
 pub(crate) fn delivery_origin(record: record::delivery::DeliveryRecord) -> delivery::Delivery {
     let shown = delivery(record);
     let path = shown.url.find("://").and_then(|at| shown.url[at + 3..].find(['/', '?', '#']).map(|path| at + 3 + path));
@@ -169,7 +169,7 @@ pub(crate) fn run(record: record::RunRecord) -> run::Run {
     }
 }
 
-/// What the runtime gets. `None` if the record is not a claim, which the store does not let happen.
+/// The claim for a runtime. `None` if the record is not a claim, which the store prevents.
 pub(crate) fn claimed(claimed: record::ClaimedRunRecord) -> Option<ClaimedRun> {
     let run = claimed.run;
     let claim = run.state.claim()?;
@@ -199,14 +199,14 @@ pub(crate) fn claimed(claimed: record::ClaimedRunRecord) -> Option<ClaimedRun> {
     })
 }
 
-/// `None` where nothing limits it.
+/// `None` if unlimited.
 fn budget(left: quota::QuotaBudget) -> Option<Budget> {
     let dollars = |micro_usd| Json::from_text(quota::usd(micro_usd)).expect("a number is JSON");
     let budget = Budget { tokens: left.tokens, cost_usd: left.micro_usd.map(dollars) };
     (budget != Budget::default()).then_some(budget)
 }
 
-/// The agent's own instructions, then those of the conversation.
+/// The agent's own instructions, then the conversation's.
 fn instructions(agent: Option<String>, metadata: Option<&attache_protocol::Json>) -> Option<String> {
     #[derive(Deserialize)]
     struct InstructionsMetadata {
@@ -279,7 +279,7 @@ pub(crate) fn key(record: record::KeyRecord) -> key::Key {
     }
 }
 
-/// `own` is the credential that asks.
+/// `own` is the caller's credential.
 pub(crate) fn session(record: record::KeyRecord, own: Option<KeyId>) -> session::ConsoleSession {
     let opening = record.opening.unwrap_or_default();
     session::ConsoleSession {
@@ -336,7 +336,7 @@ pub(crate) fn permission(record: record::worker_request::PermissionRecord) -> pe
     }
 }
 
-/// What the asker is told.
+/// The answer for the worker.
 pub(crate) fn answer(record: record::worker_request::PermissionRecord) -> permission::PermissionAnswer {
     let decision = record.settled.and_then(|settled| settled.decision);
     permission::PermissionAnswer {
@@ -397,7 +397,7 @@ pub(crate) fn channel(record: record::channel::ChannelRecord) -> channel::Channe
         account_ref: record.account_ref,
         capabilities: record.capabilities.parse().unwrap_or_default(),
         last_seen_at: record.last_seen_at,
-        // Enough of the hash to tell two tokens apart, and nothing that helps to find one.
+        // Enough of the hash to tell tokens apart, but not to find one.
         resume_token_ref: record.resume.map(|hash| log::hex(&hash.0[..6])),
         native_protocol: record.native_protocol,
         agent_card_ref: None,

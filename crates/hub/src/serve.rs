@@ -1,4 +1,4 @@
-//! One port: HTTP/1.1 and HTTP/2, plain or over TLS, a cap on connections, time for headers, and a graceful end.
+//! Serves the port: HTTP/1.1 and HTTP/2, plain or over TLS, connection limits, header timeouts, and graceful shutdown.
 
 use std::{convert::Infallible, future::Future, io, pin::pin, sync::Arc, time::Duration};
 
@@ -28,8 +28,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     Error, Handle,
+    connection_slot::{ConnectionSlot, ConnectionSlots},
     surface::{
-        connection_slot::{ConnectionSlot, ConnectionSlots},
         limits::{EdgeService, EdgeServiceFactory},
         metered::Metered,
     },
@@ -40,14 +40,14 @@ const MAX_HEADERS: usize = 100;
 const HEADER_BYTES: usize = 64 * 1024;
 const H2_STREAM_WINDOW: u32 = 256 * 1024;
 const H2_CONNECTION_WINDOW: u32 = 512 * 1024;
-/// With this, HTTP/2 by prior knowledge begins.
+/// The start of HTTP/2 with prior knowledge.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// With this, a TLS handshake begins; no request in plain HTTP does.
+/// The first byte of a TLS handshake. No plain HTTP request starts with it.
 const TLS_HANDSHAKE_BYTE: u8 = 0x16;
-/// After an accept that failed, usually for want of file descriptors.
+/// The delay after a failed accept, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The two ways of speaking HTTP on one port.
+/// The HTTP/1 and HTTP/2 servers of the port.
 #[derive(Clone)]
 struct HttpServers {
     one: Builder<TokioExecutor>,
@@ -58,16 +58,16 @@ struct HttpServers {
 enum AcceptedConnection {
     Plain(TcpStream, HttpVersion),
     Encrypted(Box<TlsStream<TcpStream>>, HttpVersion, Option<Fingerprint>),
-    /// Plain HTTP where TLS is spoken.
+    /// Plain HTTP on a TLS port.
     Mistaken(TcpStream),
 }
 
-/// For how long a connection is talked to.
+/// The lifetime of a connection.
 #[derive(Clone, Copy)]
 struct ConnectionContext<'a> {
     hub: &'a Handle,
     seat: &'a ConnectionSlot,
-    /// When it must have asked for something.
+    /// When it must have sent a request.
     until: Instant,
 }
 
@@ -77,8 +77,8 @@ enum HttpVersion {
     Two,
 }
 
-/// Serves the router on the listener until `shutdown` resolves; then stops accepting, ends long waits and streams, lets
-/// requests in flight finish, and closes the store.
+/// Serves the router on the listener until `shutdown` resolves. Then it stops accepting, ends long waits and streams,
+/// lets requests in flight finish, and closes the store.
 pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown: impl Future<Output = ()>) {
     let port = EdgeServiceFactory::new(hub.clone(), router);
     let speakers = HttpServers::new(hub.options().header_timeout);
@@ -111,7 +111,7 @@ pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown:
     hub.drain();
     let rest = async { while connections.join_next().await.is_some() {} };
     if timeout(hub.options().drain_limit, rest).await.is_err() {
-        tracing::warn!("some requests did not end in time and were cut");
+        tracing::warn!("some requests did not finish in time and were cut");
     }
     connections.shutdown().await;
     hub.stop().await;
@@ -138,11 +138,11 @@ async fn connect(hub: Handle, speakers: HttpServers, stream: TcpStream, edge: Ed
         Ok(AcceptedConnection::Mistaken(stream)) => {
             serve_connection(terms, &speakers.one, stream, service_fn(say_https)).await
         }
-        Err(error) => tracing::debug!(%error, "a connection did not begin"),
+        Err(error) => tracing::debug!(%error, "a connection failed to start"),
     }
 }
 
-/// Finds out what is spoken, and agrees on keys where that is TLS.
+/// Detects the protocol and performs the TLS handshake if needed.
 async fn open(hub: &Handle, stream: TcpStream, until: Instant) -> io::Result<AcceptedConnection> {
     let Some(tls) = &hub.options().tls else {
         let version = if begins_with_preface(&stream, until).await? { HttpVersion::Two } else { HttpVersion::One };
@@ -159,8 +159,8 @@ async fn open(hub: &Handle, stream: TcpStream, until: Instant) -> io::Result<Acc
     Ok(AcceptedConnection::Encrypted(Box::new(stream), version, client))
 }
 
-/// Answers requests until either side ends, until the hub does, or until the connection has to make room for another. One
-/// that has asked for nothing when its time is over ends too, whatever version it speaks.
+/// Serves requests until either side closes, the hub stops, or the connection is evicted. A connection without a
+/// request also ends at its deadline, whatever version it uses.
 async fn serve_connection<I, S>(terms: ConnectionContext<'_>, speaker: &Builder<TokioExecutor>, stream: I, service: S)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -193,14 +193,14 @@ where
 }
 
 async fn say_https(_: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-    let error = Error::new(Code::InvalidRequest, "This port speaks TLS, and the request came in plain HTTP.")
+    let error = Error::new(Code::InvalidRequest, "This port uses TLS, but the request was plain HTTP.")
         .hint("Use the same address with https:// (or wss://).");
     let mut response = error.into_response();
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     Ok(response)
 }
 
-/// Looks at the first bytes without taking them. A client that sends nothing does not keep its seat.
+/// Peeks at the first bytes. A client that sends nothing doesn't keep its slot.
 async fn begins_with_preface(stream: &TcpStream, until: Instant) -> io::Result<bool> {
     let mut first = [0; HTTP2_PREFACE.len()];
     loop {
@@ -208,7 +208,7 @@ async fn begins_with_preface(stream: &TcpStream, until: Instant) -> io::Result<b
         if seen == first.len() || seen == 0 || !HTTP2_PREFACE.starts_with(&first[..seen]) {
             return Ok(seen == first.len() && first == *HTTP2_PREFACE);
         }
-        // A first packet that ends within the greeting is rare enough to wait for its rest like this.
+        // A first packet that ends within the preface is rare, so waiting like this is fine.
         if Instant::now() >= until {
             return Err(late());
         }
@@ -239,7 +239,7 @@ impl HttpServers {
             .timer(TokioTimer::new())
             .max_header_list_size(u32::try_from(HEADER_BYTES).unwrap_or(u32::MAX))
             .max_concurrent_streams(256)
-            // What a client may send before anybody here reads it.
+            // What a client may send before it is read.
             .initial_stream_window_size(H2_STREAM_WINDOW)
             .initial_connection_window_size(H2_CONNECTION_WINDOW)
             .keep_alive_interval(Duration::from_secs(30))

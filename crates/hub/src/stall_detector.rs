@@ -1,4 +1,4 @@
-//! Whether it was the hub that stood still: then nobody could be heard, and the silence is held against nobody.
+//! Detects that the hub itself stalled. It couldn't hear anyone then, so the silence is not blamed on devices.
 
 use std::{pin::pin, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::Handle;
 
-/// Notices that it was the hub that stood still: it was stopped, starved, or slept with its machine.
+/// Detects that the hub stalled: it was stopped, starved, or suspended with its machine.
 #[derive(Debug)]
 pub(crate) struct StallDetector<'a> {
     hub: &'a Handle,
@@ -16,15 +16,15 @@ pub(crate) struct StallDetector<'a> {
     gap: Option<Stall>,
 }
 
-/// A standstill, in which nobody could be heard.
+/// A stall, during which no one could be heard.
 #[derive(Debug, Clone, Copy)]
 struct Stall {
     length: Duration,
-    /// By then everybody could be heard again.
+    /// By then everyone could be heard again.
     matters_until: Timestamp,
 }
 
-/// What the clocks say at a time. Only the first goes on while the machine is suspended.
+/// A reading of the clocks. Only the first advances while the machine is suspended.
 #[derive(Debug, Clone, Copy)]
 struct StallClocks {
     now: Timestamp,
@@ -39,7 +39,7 @@ impl<'a> StallDetector<'a> {
         Self { hub, observed: StallClocks::read(hub), stood_still: false, gap: None }
     }
 
-    /// Beats while something is done: a store that is slow is no standstill.
+    /// Keeps observing while something is done: a slow store is not a stall.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
@@ -55,17 +55,17 @@ impl<'a> StallDetector<'a> {
         }
     }
 
-    /// What the clock said when it was last looked at.
+    /// The time of the last observation.
     pub(crate) const fn now(&self) -> Timestamp {
         self.observed.now
     }
 
-    /// Whether it has stood still since this was last asked.
+    /// Whether it has stalled since the last call.
     pub(crate) const fn take_standstill(&mut self) -> bool {
         std::mem::replace(&mut self.stood_still, false)
     }
 
-    /// What a standstill asks for could not be done: the next one to ask is told again.
+    /// Handling a stall failed: report it again to the next caller.
     pub(crate) const fn remember_standstill(&mut self) {
         self.stood_still = true;
     }
@@ -82,7 +82,7 @@ impl<'a> StallDetector<'a> {
         }
     }
 
-    /// How long a device must have said nothing to be away. A standstill of the hub does not count.
+    /// How long a device must be silent to count as offline. Stalls of the hub don't count.
     pub(crate) fn silence(&self) -> Duration {
         let gap = self.gap.filter(|gap| self.observed.now < gap.matters_until);
         self.hub.options().heartbeat_timeout + gap.map_or(Duration::ZERO, |gap| gap.length)

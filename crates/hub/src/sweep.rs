@@ -1,21 +1,21 @@
-//! The hub's clockwork: deadlines and the file of access rules every second, retention every hour.
+//! The hub's periodic work: deadlines and the access rules file every second, retention every hour.
 
 use attache_protocol::Timestamp;
-use attache_store::record::{Retention, RetentionResult};
+use attache_store::record::{RetentionLimits, RetentionResult};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::{Handle, stall_detector::StallDetector};
 
-/// How many rows of the log are removed in one transaction.
+/// How many log rows are removed per transaction.
 const ROWS_PER_REMOVAL: usize = 5_000;
-/// How many files uploads wait for at most while it is looked up whether an artifact has them.
+/// How many files are checked at once for an artifact. Uploads wait meanwhile.
 const BLOBS_PER_LOOK: usize = 500;
 
-/// Runs until the hub drains. A sweep that fails is tried again at the next tick.
+/// Runs until the hub drains. A failed sweep is retried at the next tick.
 pub(crate) async fn run(hub: Handle) {
     let mut ticks = interval(hub.options().sweep_every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first time is soon after the start, once claims and deadlines were looked at.
+    // The first retention runs soon after the start, once claims and deadlines were checked.
     let mut retained_at: Option<Instant> = None;
     let mut clock_set = false;
     let mut pulse = StallDetector::new(&hub);
@@ -26,13 +26,13 @@ pub(crate) async fn run(hub: Handle) {
         }
         let (lease, now) = (hub.options().heartbeat_timeout, pulse.now());
         if pulse.take_standstill() {
-            // As after a start: nobody could say that it still works, so what devices hold is not lost by that.
+            // As after a start: devices couldn't be heard, so their claims are renewed.
             if let Err(error) = pulse.during(hub.store().renew_claims(lease, now)).await {
-                tracing::warn!(%error, "the claims could not be renewed after a standstill");
+                tracing::warn!(%error, "could not renew the claims after a stall");
                 pulse.remember_standstill();
                 continue;
             }
-            tracing::info!("the hub stood still for a while; every claim was renewed");
+            tracing::info!("the hub stalled for a while; every claim was renewed");
         }
         let silence = pulse.silence();
         match pulse.during(hub.store().sweep(silence, now)).await {
@@ -41,13 +41,13 @@ pub(crate) async fn run(hub: Handle) {
                 tracing::info!(runs = swept.runs.len(), offline = swept.offline.len(), "swept");
             }
             Ok(_) => {}
-            // The store logs once that it cannot write.
+            // The store logs once that it can't write.
             Err(attache_store::Error::Unwritable(_)) => {}
             Err(error) => tracing::warn!(%error, "the sweep failed"),
         }
         pulse.during(hub.sweep_handover()).await;
         if let Err(error) = pulse.during(hub.watch_rules_file()).await {
-            tracing::warn!(%error, "the rules of the file could not be put in force");
+            tracing::warn!(%error, "could not apply the access rules file");
         }
         warn_of_clock(&hub, &mut clock_set);
         match pulse.during(hub.store().advance_clock(hub.options().clock_step, hub.now())).await {
@@ -59,12 +59,12 @@ pub(crate) async fn run(hub: Handle) {
                 pulse.during(retain(&hub, clock)).await;
             }
             Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "the clock of the store could not be moved"),
+            Err(error) => tracing::debug!(%error, "could not advance the retention clock"),
         }
     }
 }
 
-/// Says once that somebody has set the machine's clock, and once that it is right again.
+/// Logs once that the machine's clock was set, and once that it is right again.
 fn warn_of_clock(hub: &Handle, clock_set: &mut bool) {
     let ahead = hub.env().clock_set_by();
     if ahead.is_some() != *clock_set {
@@ -72,15 +72,15 @@ fn warn_of_clock(hub: &Handle, clock_set: &mut bool) {
         match ahead {
             Some(ahead) => tracing::warn!(
                 ahead_ms = ahead,
-                "the machine's clock was set; deadlines go on by the time that passes, and the hub's clock follows slowly"
+                "the machine's clock was set; deadlines follow elapsed time, and the hub's clock adjusts slowly"
             ),
             None => tracing::info!("the hub's clock and the machine's agree again"),
         }
     }
 }
 
-/// Removes files of artifacts that no row knows: a stop came between the file and its row, or between the row's removal and
-/// the file's.
+/// Removes artifact files without a row: the hub stopped between writing the file and its row, or between removing the
+/// row and the file.
 async fn remove_lost_blobs(hub: &Handle) {
     let removed = async {
         for part in hub.blobs().all().await?.chunks(BLOBS_PER_LOOK) {
@@ -92,13 +92,13 @@ async fn remove_lost_blobs(hub: &Handle) {
         Ok::<_, crate::Error>(())
     };
     if let Err(error) = removed.await {
-        tracing::warn!(%error, "files that no artifact has could not be looked for");
+        tracing::warn!(%error, "could not look for unreferenced artifact files");
     }
 }
 
-/// Forgets what is old by the store's own clock.
+/// Removes old records by the store's retention clock.
 async fn retain(hub: &Handle, clock: Timestamp) {
-    let retention = Retention {
+    let retention = RetentionLimits {
         at: hub.now(),
         max_rows: ROWS_PER_REMOVAL,
         chunks_before: clock.minus(hub.options().keep_chunks),
@@ -110,7 +110,7 @@ async fn retain(hub: &Handle, clock: Timestamp) {
         artifacts_before: clock.minus(hub.options().keep_artifacts),
         credentials_before: clock.minus(hub.options().keep_credentials),
     };
-    // In small steps, so that nobody who writes has to wait for all of it.
+    // In small steps, so that other writers don't wait for all of it.
     loop {
         let RetentionResult { more, blobs } = match hub.store().retain(retention).await {
             Ok(retained) => retained,
@@ -118,7 +118,7 @@ async fn retain(hub: &Handle, clock: Timestamp) {
             Err(error) => return tracing::warn!(%error, "retention failed"),
         };
         if let Err(error) = hub.remove_blobs(blobs).await {
-            tracing::warn!(%error, "the files of removed artifacts could not be removed; the next start tries again");
+            tracing::warn!(%error, "could not remove the files of deleted artifacts; the next start tries again");
         }
         if !more || hub.is_draining() {
             return;

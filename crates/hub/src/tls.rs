@@ -1,7 +1,6 @@
-//! TLS on the hub's port: with a certificate of the owner's, or with one that the hub makes for itself.
+//! TLS on the hub's port, with the owner's certificate or a self-signed one.
 //!
-//! A certificate that changes on the disk is taken up without a restart; one that cannot be used is logged, and the one
-//! before it stays.
+//! A changed certificate is loaded without a restart. If it is invalid, that is logged and the previous one stays.
 
 mod clients;
 mod self_signed;
@@ -14,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use attache_client::private_file;
+use attache_os::private_file;
 use attache_protocol::{KeyPin, env::Env};
 use aws_lc_rs::digest::{SHA256, digest};
 use tokio::net::TcpStream;
@@ -36,32 +35,32 @@ pub(crate) use clients::Fingerprint;
 
 use clients::AnyHolder;
 
-/// What the port needs to speak TLS. Clones share the certificate.
+/// The TLS configuration of the port. Clones share the certificate.
 #[derive(Clone)]
 pub struct Tls(Arc<Inner>);
 
 /// Where the certificate comes from.
 #[derive(Debug, Clone)]
 pub enum Certificate {
-    /// PEM files: the chain, the hub's own certificate first, and its key.
+    /// PEM files: the chain, starting with the hub's own certificate, and its key.
     Files { certificate: PathBuf, key: PathBuf },
-    /// Made once and kept in the hub's folder, for these names and addresses.
+    /// Created once and kept in the hub's folder, for these names and addresses.
     SelfSigned { names: Vec<String> },
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("cannot read {path}: {source}", path = .path.display())]
+    #[error("can't read {path}: {source}", path = .path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("cannot write {path}: {source}", path = .path.display())]
+    #[error("can't write {path}: {source}", path = .path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("{path} holds no certificate in PEM; give the whole chain, the hub's own certificate first", path = .0.display())]
+    #[error("{path} contains no PEM certificate; provide the full chain, the hub's certificate first", path = .0.display())]
     Certificate(PathBuf),
-    #[error("{path} holds no private key in PEM, or one that is protected by a password", path = .0.display())]
+    #[error("{path} contains no PEM private key, or one protected by a password", path = .0.display())]
     Key(PathBuf),
-    #[error("the certificate and the key do not work together: {0}")]
+    #[error("the certificate and the key don't match: {0}")]
     Mismatch(rustls::Error),
-    #[error("no certificate can be made: {0}")]
+    #[error("can't create a certificate: {0}")]
     Make(rcgen::Error),
 }
 
@@ -84,14 +83,14 @@ enum CertificateCheck {
 struct LoadedCertificate {
     acceptor: TlsAcceptor,
     pin: KeyPin,
-    /// What was loaded, so that a change is noticed.
+    /// The loaded version, to notice changes.
     stamp: CertificateVersion,
 }
 
-/// What tells two versions of the files apart.
+/// Identifies a version of the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum CertificateVersion {
-    /// Device, inode, size and time of change of both files.
+    /// Device, inode, size and change time of both files.
     Files([(u64, u64, u64, i64, i64); 2]),
     Own(Vec<u8>),
 }
@@ -100,22 +99,22 @@ enum CertificateVersion {
 struct PemPair {
     certificate: Vec<u8>,
     key: Vec<u8>,
-    /// Where each was read from, for errors.
+    /// The source paths, for errors.
     paths: [PathBuf; 2],
 }
 
-/// Beside the owner key, for commands on the same machine.
+/// Next to the owner key, for commands on the same machine.
 pub const PIN_FILE: &str = "tls.pin";
 
 // === impl Tls ===
 
 impl Tls {
-    /// Reads the certificate, or makes it, and writes its pin to `tls.pin` in the hub's folder.
+    /// Loads or creates the certificate, and writes its pin to `tls.pin` in the hub's folder.
     pub fn open(data: &Path, certificate: Certificate, env: &Env) -> Result<Self, TlsError> {
         Self::open_for(data, certificate, ClientCertificates::Ignored, env)
     }
 
-    /// The same, for a port that may ask its clients for certificates.
+    /// The same, for a port that may request client certificates.
     pub fn open_for(
         data: &Path,
         certificate: Certificate,
@@ -133,7 +132,7 @@ impl Tls {
         self.0.clients
     }
 
-    /// The pin of the key that is in use now.
+    /// The pin of the current key.
     pub fn pin(&self) -> KeyPin {
         self.loaded().pin
     }
@@ -142,7 +141,7 @@ impl Tls {
         matches!(self.0.certificate, Certificate::SelfSigned { .. })
     }
 
-    /// The names and addresses that the hub gave to itself.
+    /// The names and addresses in the self-signed certificate.
     pub(crate) fn names(&self) -> &[String] {
         match &self.0.certificate {
             Certificate::Files { .. } => &[],
@@ -155,7 +154,7 @@ impl Tls {
         acceptor.accept(stream).await
     }
 
-    /// Looks at the certificate again and again, for as long as the hub serves.
+    /// Checks the certificate periodically while the hub serves.
     pub(crate) async fn watch(self, every: Duration, env: Env) {
         loop {
             tokio::time::sleep(every).await;
@@ -164,20 +163,20 @@ impl Tls {
                 Ok(Ok(CertificateCheck::Replaced)) => tracing::info!(pin = %self.pin(), "the certificate was replaced"),
                 Ok(Ok(CertificateCheck::Same)) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "the new certificate cannot be used; the hub goes on with the one before");
+                    tracing::warn!(%error, "the new certificate can't be used; the hub keeps the previous one");
                 }
-                Err(error) => tracing::warn!(%error, "the certificate could not be looked at"),
+                Err(error) => tracing::warn!(%error, "could not check the certificate"),
             }
         }
     }
 
-    /// Takes up a certificate that changed. A version that cannot be used is refused once, and not looked at again.
+    /// Loads a changed certificate. An unusable version is reported once and not tried again.
     fn look(&self, env: &Env) -> Result<CertificateCheck, TlsError> {
         let Inner { certificate, clients, data, loaded, tried } = &*self.0;
         let known = self.loaded().stamp;
         if let Certificate::Files { certificate, key } = certificate {
             let Ok(now) = CertificateVersion::of_files(certificate, key) else {
-                // In the middle of being replaced: the next look tells.
+                // It is being replaced right now: check again next time.
                 return Ok(CertificateCheck::Same);
             };
             let mut tried = tried.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,7 +214,7 @@ fn load(
 ) -> Result<LoadedCertificate, TlsError> {
     match certificate {
         Certificate::Files { certificate, key } => {
-            // Before the content: a file that changes in between is read again at the next look.
+            // Before the content: a file that changes in between is read again next time.
             let stamp = CertificateVersion::of_files(certificate, key)?;
             let pair = PemPair::read(certificate, key)?;
             pair.load(stamp, clients)
@@ -277,7 +276,7 @@ fn pin_of(certificate: &CertificateDer<'_>) -> Result<KeyPin, rustls::Error> {
 impl CertificateVersion {
     fn of_files(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let stamp = |path: &Path| {
-            // A link is followed: whoever replaces certificates often turns a link. A change of mode counts as well.
+            // Follows links, which certificate tools often switch. A mode change counts as well.
             let file = fs::metadata(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })?;
             Ok((file.dev(), file.ino(), file.size(), file.ctime(), file.ctime_nsec()))
         };

@@ -1,4 +1,4 @@
-//! What agents with keys of their own may reach: by default, by rule, in chains of calls; and how the rules are changed.
+//! What agents with their own keys may reach: by default, by rule and in call chains, and how rules are changed.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ const RULES: &str = "/api/v1/permission-rules";
 
 on_both! {
     without_rules_an_agent_reaches_its_own_users_things_and_shared_agents
-    rules_give_and_take_at_once
-    wrong_and_late_rules_are_refused
-    a_passed_on_call_has_the_rights_that_all_have_in_common
-    a_stream_ends_when_its_rule_does
-    work_does_not_go_round_in_circles
-    naming_another_run_takes_no_limit_away
-    cancelling_a_run_cancels_what_was_passed_on_from_it
-    nobody_sheds_a_limit_by_another_name
+    rule_changes_apply_immediately
+    invalid_and_outdated_rules_are_refused
+    a_forwarded_call_has_only_shared_rights
+    a_stream_ends_when_its_rule_is_removed
+    loops_between_agents_are_refused
+    naming_another_run_removes_no_limits
+    cancelling_a_run_cancels_its_child_runs
+    renaming_does_not_evade_a_limit
     artifacts_are_reached_by_space
-    every_change_leaves_a_row
+    every_change_is_logged
 }
 
 /// A new user with a key of this role.
@@ -68,7 +68,7 @@ async fn run_of(user: &TestCaller, agent: &str) -> Value {
     user.post("/api/v1/task-runs", json!({"agent_id": agent, "input": {"text": "secret"}})).await.expect(201)
 }
 
-/// Everything that shows something of a run.
+/// All paths that show something of a run.
 fn paths(run: &Value) -> [String; 5] {
     let text = |name: &str| run[name].as_str().unwrap().to_owned();
     let id = text("task_run_id");
@@ -92,7 +92,7 @@ async fn without_rules_an_agent_reaches_its_own_users_things_and_shared_agents(e
     let listed = laptop.get("/api/v1/agent-accounts").await.expect(200);
     assert_eq!(names(&listed), ["ann-desk", "ann-laptop", "knowledge"]);
     assert_eq!(laptop.get("/api/v1/agent-accounts/bob-laptop").await.refusal(), not_found());
-    // A call to what is out of reach is like a call to what is not there, and neither says who else there is.
+    // A call to an unreachable agent gets the same answer as one to a missing agent, and neither reveals other agents.
     let denied = laptop.post("/api/a2a/call", json!({"task": "x", "agent_type": "bob-laptop"})).await;
     let missing = laptop.post("/api/a2a/call", json!({"task": "x", "agent_type": "bob-leptop"})).await;
     assert_eq!(denied.refusal(), not_found());
@@ -120,7 +120,7 @@ async fn without_rules_an_agent_reaches_its_own_users_things_and_shared_agents(e
     assert_eq!(laptop.post("/api/v1/task-runs", body).await.refusal(), not_found(), "it is no part of that work");
 }
 
-async fn rules_give_and_take_at_once(engine: Engine) {
+async fn rule_changes_apply_immediately(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let (ann, bob) = (person(&world, "ann", "operator").await, person(&world, "bob", "operator").await);
     let laptop = agent_of(&world, &ann, "ann-laptop").await;
@@ -138,7 +138,7 @@ async fn rules_give_and_take_at_once(engine: Engine) {
     }
     call(&laptop, json!({"task": "x", "agent_type": "bob-laptop"})).await;
 
-    // A denial beats what is given, whoever gives it.
+    // A denial beats every grant.
     let text = "default: allow\nagents:\n  ann-*:\n    can_access: [\"*\"]\n    cannot_access:\n      - conversations/other_users/*\n      - agents/bob-laptop\n";
     set(&world, text).await;
     assert_eq!(names(&laptop.get("/api/v1/agent-accounts").await.expect(200)), ["ann-laptop", "knowledge"]);
@@ -169,14 +169,14 @@ async fn rules_give_and_take_at_once(engine: Engine) {
         assert_eq!(reply.refusal(), not_found(), "{agent} {object}");
     }
 
-    // People are not their agents.
+    // People don't have their agents' limits.
     bob.get(&paths(&own)[0]).await.expect(200);
     set(&world, "default: deny\n").await;
     assert_eq!(names(&laptop.get("/api/v1/agent-accounts").await.expect(200)), Vec::<&str>::new());
     assert_eq!(laptop.get(&paths(&own)[0]).await.refusal(), not_found());
 }
 
-async fn wrong_and_late_rules_are_refused(engine: Engine) {
+async fn invalid_and_outdated_rules_are_refused(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let put = |body: Value| {
         let owner = world.owner.with("content-type", "application/json");
@@ -197,7 +197,7 @@ async fn wrong_and_late_rules_are_refused(engine: Engine) {
         let reply = put(json!({"text": blank})).await;
         assert_eq!(reply.refusal(), (400, "rules_invalid".to_owned()), "{blank:?}");
         let message = reply.json()["error"]["message"].as_str().unwrap().to_owned();
-        assert!(message.starts_with("line 1, column 1: there are no rules here. Write `default: own`"), "{message}");
+        assert!(message.starts_with("line 1, column 1: the file has no rules. Write `default: own`"), "{message}");
     }
     let late = put(json!({"text": "default: allow\n", "version": 0})).await;
     assert_eq!(late.refusal(), (409, "version_changed".to_owned()));
@@ -207,14 +207,14 @@ async fn wrong_and_late_rules_are_refused(engine: Engine) {
     assert!(rows[0].0.starts_with("key:"), "{}", rows[0].0);
 }
 
-/// An agent that is connected, and the task that it gets next.
+/// The next task of a connected agent.
 async fn claims(socket: &mut Socket) -> String {
     let task = socket.next().await.unwrap();
     assert_eq!(task["type"], "task", "{task}");
     task["task_id"].as_str().unwrap().to_owned()
 }
 
-async fn a_passed_on_call_has_the_rights_that_all_have_in_common(engine: Engine) {
+async fn a_forwarded_call_has_only_shared_rights(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let ann = person(&world, "ann", "operator").await;
     let (first, second) = (agent_of(&world, &ann, "first").await, agent_of(&world, &ann, "second").await);
@@ -225,7 +225,7 @@ async fn a_passed_on_call_has_the_rights_that_all_have_in_common(engine: Engine)
     call(&first, json!({"task": "look", "agent_type": "second"})).await;
     let task = claims(&mut socket).await;
 
-    // Whether or not it says for whom it works: the first may not reach the third, so the second may not either.
+    // Whether or not it names the run it works for: the first may not reach the third, so the second may not either.
     let body = json!({"task": "x", "agent_type": "third"});
     for reply in [
         second.post("/api/a2a/call", body.clone()).await,
@@ -233,7 +233,8 @@ async fn a_passed_on_call_has_the_rights_that_all_have_in_common(engine: Engine)
     ] {
         assert_eq!(reply.refusal(), (403, "access_denied".to_owned()));
         let message = reply.json()["error"]["message"].as_str().unwrap().to_owned();
-        let wanted = "`first` has a part in this work and may not reach agents/third, by the rule `agents/third`.";
+        let wanted =
+            "`first` is part of this call chain and is not allowed to reach agents/third, by the rule `agents/third`.";
         assert_eq!(message, wanted);
     }
     let passed_on = call(&second, json!({"task": "x", "agent_type": "fourth"})).await;
@@ -241,14 +242,14 @@ async fn a_passed_on_call_has_the_rights_that_all_have_in_common(engine: Engine)
     let parent = run["parent_task_run_id"].as_str().unwrap().trim_start_matches("run_").to_owned();
     assert!(task.replace('-', "").ends_with(&parent), "{task} is not {parent}");
 
-    // Once that work is done, the second has its own rights again; and a person's work has the person's.
+    // Once that work is done, the second has its own rights again. Work for a person has the person's rights.
     socket.send(json!({"type": "result", "task_id": task, "data": {"summary": "done"}})).await;
     world.run("second").await;
     claims(&mut socket).await;
     call(&second, body).await;
 }
 
-async fn a_stream_ends_when_its_rule_does(engine: Engine) {
+async fn a_stream_ends_when_its_rule_is_removed(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let (ann, bob) = (person(&world, "ann", "operator").await, person(&world, "bob", "operator").await);
     let laptop = agent_of(&world, &ann, "ann-laptop").await;
@@ -261,7 +262,7 @@ async fn a_stream_ends_when_its_rule_does(engine: Engine) {
     assert_eq!(events.next().await, None);
 }
 
-async fn work_does_not_go_round_in_circles(engine: Engine) {
+async fn loops_between_agents_are_refused(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let ann = person(&world, "ann", "operator").await;
     let (first, second) = (agent_of(&world, &ann, "first").await, agent_of(&world, &ann, "second").await);
@@ -274,13 +275,13 @@ async fn work_does_not_go_round_in_circles(engine: Engine) {
     let refused = second.post("/api/a2a/call", json!({"task": "and you", "agent_type": "first"})).await;
     assert_eq!(refused.refusal(), (409, "loop_refused".to_owned()));
     let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
-    assert_eq!(message, "The work would go round in a circle: first → second → first.");
+    assert_eq!(message, "This call would create a loop: first → second → first.");
     let other =
         json!({"task": "x", "agent_type": "second", "parent_task_run_id": "run_00000000000000000000000000000001"});
     assert_eq!(second.post("/api/a2a/call", other).await.refusal(), not_found());
 }
 
-async fn naming_another_run_takes_no_limit_away(engine: Engine) {
+async fn naming_another_run_removes_no_limits(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let ann = person(&world, "ann", "operator").await;
     let (first, second) = (agent_of(&world, &ann, "first").await, agent_of(&world, &ann, "second").await);
@@ -288,7 +289,7 @@ async fn naming_another_run_takes_no_limit_away(engine: Engine) {
     set(&world, "agents:\n  first:\n    cannot_access: [agents/third]\n").await;
     let mut socket = Socket::open(&world, "/api/a2a/connect", &second).await;
     let run_of = |call: &str| format!("run_{}", call.trim_start_matches("a2a-"));
-    // One run that it held, one that it asked for, both over; and one that it asked for and that still waits.
+    // An ended run that it held, an ended run that it created, and a pending run that it created.
     let held = run_of(&call(&ann, json!({"task": "x", "agent_type": "second"})).await);
     let task = claims(&mut socket).await;
     socket.send(json!({"type": "result", "task_id": task, "data": {"summary": "done"}})).await;
@@ -315,7 +316,7 @@ async fn naming_another_run_takes_no_limit_away(engine: Engine) {
     assert_eq!(first.post("/api/v1/task-runs", body).await.refusal(), not_found(), "it was never its own");
 }
 
-async fn cancelling_a_run_cancels_what_was_passed_on_from_it(engine: Engine) {
+async fn cancelling_a_run_cancels_its_child_runs(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let (alice, bob) = (agent_of(&world, &world.owner, "alice").await, agent_of(&world, &world.owner, "bob").await);
     agent_of(&world, &world.owner, "carol").await;
@@ -335,19 +336,19 @@ async fn cancelling_a_run_cancels_what_was_passed_on_from_it(engine: Engine) {
         let read = world.owner.get(&format!("/api/v1/task-runs/{run}")).await.expect(200);
         ends.push((read["status"].clone(), read["task_result"]["error"].clone()));
     }
-    let with_it = (json!("cancelled"), json!("the run it was a part of was cancelled"));
+    let with_it = (json!("cancelled"), json!("its parent run was cancelled"));
     let wanted = [(json!("cancelled"), json!("enough")), with_it.clone(), with_it, (json!("pending"), Value::Null)];
     assert_eq!(ends, wanted);
     assert_eq!(two.next().await.unwrap()["type"], "cancel", "the worker is told");
     let rows = world.audit("task.cancelled").await;
     assert_eq!(rows.len(), 3);
     assert!(rows.iter().all(|(actor, _)| actor.starts_with("key:")), "{rows:?}");
-    // Again is the same answer, and nothing new.
+    // Repeating it returns the same answer and changes nothing.
     world.owner.post(&cancel, json!({})).await.expect(200);
     assert_eq!(world.audit("task.cancelled").await.len(), 3);
 }
 
-async fn nobody_sheds_a_limit_by_another_name(engine: Engine) {
+async fn renaming_does_not_evade_a_limit(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let ann = person(&world, "ann", "operator").await;
     for name in ["counted", "ruled", "target", "globbed", "free"] {
@@ -363,13 +364,13 @@ async fn nobody_sheds_a_limit_by_another_name(engine: Engine) {
     .await;
     for (name, what) in [
         ("counted", "A quota limits this agent"),
-        ("ruled", "The rule `ruled` means this agent by name"),
-        ("target", "The rule `agents/target` means this agent by name"),
+        ("ruled", "The rule `ruled` names this agent"),
+        ("target", "The rule `agents/target` names this agent"),
     ] {
         let path = format!("/api/v1/agent-accounts/{name}");
         for refused in [ann.patch(&path, json!({"name": "else"})).await, ann.delete(&path).await] {
             assert_eq!(refused.refusal(), (403, "forbidden".to_owned()), "{name}");
-            let wanted = format!("{what}, so only an owner or an admin archives or renames it.");
+            let wanted = format!("{what}, so only an owner or admin can archive or rename it.");
             assert_eq!(refused.json()["error"]["message"], wanted);
         }
         ann.patch(&path, json!({"description": "mine"})).await.expect(200);
@@ -382,7 +383,7 @@ async fn nobody_sheds_a_limit_by_another_name(engine: Engine) {
     let refused = world.owner.patch("/api/v1/users/ann", json!({"name": "anna"})).await;
     assert_eq!(refused.refusal(), (409, "name_taken".to_owned()));
     let message = refused.json()["error"]["message"].clone();
-    assert_eq!(message, "The rule `conversations/ann/*` means `ann` by name, so they keep it.");
+    assert_eq!(message, "The rule `conversations/ann/*` uses the name `ann`, so this user can't be renamed.");
     world.owner.patch("/api/v1/users/ann", json!({"name": "ann", "role": "viewer"})).await.expect(200);
     for name in ["other_users", "_"] {
         let reply = world.owner.post("/api/v1/users", json!({"name": name})).await;
@@ -423,7 +424,7 @@ async fn artifacts_are_reached_by_space(engine: Engine) {
     assert_eq!(seen().await, "nyy");
 }
 
-async fn every_change_leaves_a_row(engine: Engine) {
+async fn every_change_is_logged(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let ann = person(&world, "ann", "operator").await;
     agent_of(&world, &ann, "helper").await;
@@ -463,7 +464,7 @@ async fn every_change_leaves_a_row(engine: Engine) {
 }
 
 #[tokio::test]
-async fn a_wrong_file_refuses_the_start_with_line_and_column() {
+async fn an_invalid_file_fails_the_start_with_line_and_column() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("permissions.yaml");
     std::fs::write(&file, "agents:\n  a:\n    can_access:\n      - conversations/ann\n").unwrap();
@@ -475,17 +476,17 @@ async fn a_wrong_file_refuses_the_start_with_line_and_column() {
     std::fs::write(&file, "# default: deny\n").unwrap();
     let refused =
         Hub::start(options.clone(), Arc::new(MemoryStore::new()), Env::seeded(7)).await.unwrap_err().to_string();
-    assert!(refused.contains("line 1, column 1: there are no rules here. Write `default: own`"), "{refused}");
+    assert!(refused.contains("line 1, column 1: the file has no rules. Write `default: own`"), "{refused}");
     std::fs::remove_file(&file).unwrap();
     let refused = Hub::start(options, Arc::new(MemoryStore::new()), Env::seeded(7)).await.unwrap_err().to_string();
-    assert!(refused.contains("cannot be read"), "{refused}");
+    assert!(refused.contains("can't read the file"), "{refused}");
 }
 
 #[tokio::test]
-async fn the_file_is_taken_over_when_it_is_right_and_rewritten_when_people_change_the_rules() {
+async fn a_valid_file_is_applied_and_rewritten_when_rules_change() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("permissions.yaml");
-    // At once, as good editors do it: nobody reads half of it.
+    // Replace the file atomically, so that no one reads half of it.
     let place = |text: &str| {
         let draft = folder.path().join("draft");
         std::fs::write(&draft, text).unwrap();
@@ -517,7 +518,7 @@ async fn the_file_is_taken_over_when_it_is_right_and_rewritten_when_people_chang
 
     for (text, problem) in [
         ("default: nobody\n", "line 1, column 10: "),
-        ("", "line 1, column 1: there are no rules here. Write `default: own`"),
+        ("", "line 1, column 1: the file has no rules. Write `default: own`"),
     ] {
         place(text);
         let wrong = until("problem", json!("anything")).await;
@@ -527,7 +528,7 @@ async fn the_file_is_taken_over_when_it_is_right_and_rewritten_when_people_chang
         until("problem", Value::Null).await;
     }
 
-    // What people send replaces the file and mends it.
+    // An API change replaces and repairs the file.
     let put = |version: i64| {
         let owner = world.owner.with("content-type", "application/json");
         let body = json!({"text": "default: allow\n", "version": version});
@@ -539,7 +540,7 @@ async fn the_file_is_taken_over_when_it_is_right_and_rewritten_when_people_chang
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "default: allow\n");
     assert_eq!(world.audit("rules.changed").await.len(), 3);
 
-    // An edit that nobody has seen yet is not lost to a change that does not know it.
+    // A change doesn't overwrite an edit it has not seen.
     place("default: deny\n");
     assert_eq!(put(3).await.refusal(), (409, "version_changed".to_owned()));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "default: deny\n");

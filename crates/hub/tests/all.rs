@@ -1,4 +1,4 @@
-//! The hub, in process, on a port of its own, spoken to over HTTP.
+//! Tests of the hub, running in process on its own port, over HTTP.
 
 #![allow(clippy::disallowed_methods, reason = "tests build and compare JSON as values")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are not tests to the lint")]

@@ -1,4 +1,4 @@
-//! Artifacts: uploaded once, kept under their hash, read whole or in part, and never run by a browser.
+//! Artifacts: stored once under their hash, read completely or in ranges, and never run by a browser.
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ async fn upload(world: &World, workspace: &str, name: &str, bytes: impl Into<byt
 }
 
 #[tokio::test]
-async fn an_artifact_reads_back_whole_and_in_ranges() {
+async fn an_artifact_is_read_completely_and_in_ranges() {
     let world = World::start().await;
     let workspace = workspace(&world).await;
     let bytes: Vec<u8> = (0..1_000_000_u32).map(|number| (number % 251) as u8).collect();
@@ -82,7 +82,7 @@ async fn the_same_content_is_one_file_and_nothing_unfinished_stays() {
 }
 
 #[tokio::test]
-async fn a_result_names_artifacts_of_its_own_workspace_only() {
+async fn a_result_can_reference_only_artifacts_of_its_workspace() {
     let world = World::start().await;
     world.agent("builder").await;
     let device = world.device("builder").await;

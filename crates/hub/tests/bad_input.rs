@@ -1,4 +1,4 @@
-//! Malformed everything is a clear 4xx at every endpoint: never a 500, never a panic.
+//! Malformed input gets a clear 4xx at every endpoint, never a 500 or a panic.
 
 use attache_hub::surface::platform::ROUTES;
 use hyper::Method;
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::world::{TestCaller, World};
 
-/// Paths whose variable parts name things that exist, so that the body is what gets refused.
+/// Paths whose variables name existing things, so that the body is what is rejected.
 struct ExistingPaths {
     world: World,
     device: crate::world::TestDevice,
@@ -63,7 +63,7 @@ impl ExistingPaths {
             .replace("{session}", "key_00000000000000000000000000000001")
     }
 
-    /// The kind of caller that the endpoint is for.
+    /// The kind of caller the endpoint is for.
     fn caller(&self, route: &str) -> TestCaller {
         let client = if is_work(route) { &self.device.client } else { &self.world.owner };
         client.with("content-type", "application/json")
@@ -93,7 +93,7 @@ fn methods(method: &str) -> Method {
 }
 
 #[tokio::test]
-async fn every_endpoint_wants_a_credential_and_refuses_wrong_ones() {
+async fn every_endpoint_requires_a_valid_credential() {
     let scene = ExistingPaths::set().await;
     let mut wrong = Vec::new();
     for (method, route, _) in ROUTES.iter().filter(|(_, route, _)| !is_open(route)) {
@@ -131,7 +131,7 @@ async fn every_endpoint_refuses_a_foreign_host_and_a_foreign_origin() {
 }
 
 #[tokio::test]
-async fn every_body_that_is_not_the_right_json_is_refused() {
+async fn every_invalid_json_body_is_refused() {
     let scene = ExistingPaths::set().await;
     let deep = format!("{}{}", "{\"a\":".repeat(10_000), "}".repeat(10_000));
     let wide = format!("{{\"input\":{{\"text\":\"{}\"}}}}", "x".repeat(5 << 20));
@@ -199,7 +199,7 @@ async fn unknown_ids_are_not_found_at_every_endpoint() {
     };
     let variable = |route: &str| route.contains('{') && !route.contains("{code}");
     let mut wrong = Vec::new();
-    // What is put somewhere may be new there.
+    // A PUT may create something new.
     let is_new = |method: &str, route: &str| {
         method == "put" && (route.ends_with("/{tunnel}") || route.ends_with("/{delegation}"))
     };
@@ -211,7 +211,7 @@ async fn unknown_ids_are_not_found_at_every_endpoint() {
             } else {
                 String::new()
             };
-            // Members that a call of people does not know would be refused first.
+            // Unknown members would be rejected first.
             let body = match *route {
                 "/api/v1/agent-accounts/{agent}"
                 | "/api/v1/agent-accounts/{agent}/trust"
@@ -236,7 +236,7 @@ async fn unknown_ids_are_not_found_at_every_endpoint() {
 }
 
 #[tokio::test]
-async fn wrong_values_are_refused_by_name() {
+async fn errors_name_the_wrong_value() {
     let scene = ExistingPaths::set().await;
     let run = scene.run.clone();
     let long = "x".repeat(300);
@@ -364,7 +364,7 @@ async fn wrong_values_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_wrong_registration_is_refused_by_name() {
+async fn errors_name_the_wrong_registration_member() {
     let scene = ExistingPaths::set().await;
     for (body, field) in [
         (json!({}), "agent_id"),

@@ -1,4 +1,4 @@
-//! Clocks that are set, for a moment or for good: they erase no log, void no idempotency key and fail no run.
+//! Clocks that are set briefly or permanently: no log is erased, no idempotency key is lost, and no run fails.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 on_both! {
     a_clock_that_is_set_changes_nothing
-    time_that_passes_ends_a_key_and_the_log
+    elapsed_time_expires_keys_and_log_rows
 }
 
 /// With retention at every sweep.
@@ -28,7 +28,7 @@ async fn keyed(world: &World) -> (u16, Value) {
     (reply.status, reply.json()["task_run_id"].clone())
 }
 
-/// Waits until sweeps have seen that this much time has passed.
+/// Waits until sweeps have observed that this much time passed.
 async fn passes(world: &World, by: Duration) {
     let goal = world.env.now().plus(by).minus(Duration::from_secs(60));
     world.advance(by);
@@ -61,7 +61,7 @@ async fn a_clock_that_is_set_changes_nothing(engine: Engine) {
     }
 }
 
-async fn time_that_passes_ends_a_key_and_the_log(engine: Engine) {
+async fn elapsed_time_expires_keys_and_log_rows(engine: Engine) {
     let world = World::timed(engine, |options| {
         eager(options);
         options.keep_log = 2 * DAY;
@@ -83,15 +83,15 @@ async fn time_that_passes_ends_a_key_and_the_log(engine: Engine) {
 }
 
 #[tokio::test]
-async fn a_hub_that_starts_with_a_wrong_clock_forgets_nothing() {
+async fn a_hub_that_starts_with_a_wrong_clock_removes_nothing() {
     let world = World::timed(Engine::Sqlite, eager).await;
     world.agent("builder").await;
     let (_, run) = keyed(&world).await;
     passes(&world, Duration::from_secs(60)).await;
-    // Nobody can say whether it was away for so long or its clock is wrong.
+    // It can't be known whether it was off for so long or its clock is wrong.
     let before = world.store.clock().await.unwrap().unwrap();
     let world = world.away(401 * DAY).await;
-    // Each sweep moves the clock by which things are forgotten, and by no more than a minute.
+    // Each sweep advances the retention clock by at most a minute.
     while world.store.clock().await.unwrap().is_none_or(|clock| clock < before.plus(Duration::from_secs(600))) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -100,7 +100,7 @@ async fn a_hub_that_starts_with_a_wrong_clock_forgets_nothing() {
 }
 
 #[tokio::test]
-async fn a_hub_whose_clock_went_back_goes_on_from_what_it_has_seen() {
+async fn a_hub_whose_clock_went_back_continues_from_its_last_time() {
     let world = World::timed(Engine::Sqlite, eager).await;
     world.agent("builder").await;
     passes(&world, Duration::from_secs(600)).await;

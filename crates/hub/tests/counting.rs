@@ -1,4 +1,4 @@
-//! A store that counts what is asked of it, and keeps answers back.
+//! A store that counts calls and can hold back answers.
 
 use std::{
     collections::HashMap,
@@ -45,7 +45,7 @@ impl Counting {
         self.calls.lock().unwrap().get(method).copied().unwrap_or(0)
     }
 
-    /// From now on the answers of a method, whose work is done, are kept back until what this returns is dropped.
+    /// From now on, a method's answers are held back until the returned guard is dropped. Its work is still done.
     pub fn hold(&self, method: &'static str) -> watch::Sender<()> {
         let (release, held) = watch::channel(());
         self.held.lock().unwrap().insert(method, held);
@@ -64,7 +64,7 @@ impl Counting {
     }
 }
 
-/// Implements a trait by counting and asking the store behind.
+/// Implements a trait by counting and delegating to the inner store.
 macro_rules! counted {
     (
         $trait:ident
@@ -125,7 +125,7 @@ counted! {
     fn sweep(silence: Duration, at: Timestamp) -> Result<SweepResult>;
     fn advance_clock(step: Duration, at: Timestamp) -> Result<Timestamp>;
     fn clock() -> Result<Option<Timestamp>>;
-    fn retain(retention: Retention) -> Result<RetentionResult>;
+    fn retain(retention: RetentionLimits) -> Result<RetentionResult>;
     fn delete_run(context: WriteContext, run: RunId) -> Result<RetentionResult>;
     fn delete_conversation(context: WriteContext, conversation: ConversationId) -> Result<RetentionResult>;
     fn unused_blobs(blobs: Vec<[u8; 32]>) -> Result<Vec<[u8; 32]>>;

@@ -1,4 +1,4 @@
-//! What runtimes say they understand, and the switches of an agent's A2A face.
+//! Extensions declared by runtimes, and an agent's A2A options.
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use crate::world::{Engine, World, on_both};
 
 on_both! {
-    what_a_runtime_understands_is_kept_and_shown
-    what_a_runtime_says_has_limits
-    the_switches_of_an_agent_are_kept_as_given
+    declared_extensions_are_kept_and_shown
+    declared_extensions_have_limits
+    a2a_options_are_kept_as_sent
 }
 
 const BEAT: &str = "/api/v1/agent-runtimes/runtime/heartbeat";
@@ -18,12 +18,12 @@ async fn shown(world: &World, runtime: &str) -> Value {
     world.owner.get(&format!("/api/v1/agent-runtimes/{runtime}")).await.expect(200)["extensions"].clone()
 }
 
-async fn what_a_runtime_understands_is_kept_and_shown(engine: Engine) {
+async fn declared_extensions_are_kept_and_shown(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     world.agent("builder").await;
     let device = world.device("builder").await;
     assert_eq!(shown(&world, &device.runtime).await, json!([]));
-    // Numbers come out as they went in.
+    // Numbers are kept exactly.
     let declared = format!(
         r#"{{"agent_id":"{}","extensions":[{{"uri":"{AWCP}","params":{{"transports":["sshfs"],"max_ttl_seconds":9007199254740993,"x":42.0}}}},{{"uri":"urn:example:2"}}]}}"#,
         device.agent
@@ -36,27 +36,27 @@ async fn what_a_runtime_understands_is_kept_and_shown(engine: Engine) {
     );
     assert!(text.contains(&kept), "{text}");
 
-    // A heartbeat that says nothing of it changes nothing; one that names none takes them back.
+    // A heartbeat without the list changes nothing. An empty list removes them.
     device.client.post(BEAT, json!({"agent_id": device.agent, "running": []})).await.expect(200);
     assert_eq!(shown(&world, &device.runtime).await.as_array().unwrap().len(), 2);
     device.client.post(BEAT, json!({"extensions": [{"uri": AWCP}]})).await.expect(200);
     assert_eq!(shown(&world, &device.runtime).await, json!([{"uri": AWCP}]));
     device.client.post(BEAT, json!({"extensions": []})).await.expect(200);
     assert_eq!(shown(&world, &device.runtime).await, json!([]));
-    // The next device says for itself what it understands.
+    // The next device declares its own.
     device.client.post(BEAT, json!({"extensions": [{"uri": AWCP}]})).await.expect(200);
     let next = world.device("builder").await;
     assert_eq!(shown(&world, &next.runtime).await, json!([]));
 }
 
-async fn what_a_runtime_says_has_limits(engine: Engine) {
+async fn declared_extensions_have_limits(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     world.agent("builder").await;
     let device = world.device("builder").await;
     let many = |count: usize| (0..count).map(|n| json!({"uri": format!("urn:x:{n}")})).collect::<Vec<_>>();
     for (extensions, status, message) in [
         (json!(many(17)), 400, "`extensions` must have at most 16 entries."),
-        (json!([{"uri": AWCP}, {"uri": AWCP}]), 400, "`extensions` names one extension twice."),
+        (json!([{"uri": AWCP}, {"uri": AWCP}]), 400, "`extensions` contains a duplicate extension."),
         (json!([{"uri": "no uri"}]), 400, "`extensions.uri` must be a URI, for example https://example.org/ext/v1."),
         (
             json!([{"uri": "relative/one"}]),
@@ -78,7 +78,7 @@ async fn what_a_runtime_says_has_limits(engine: Engine) {
     assert_eq!(shown(&world, &device.runtime).await, json!(many(16)));
 }
 
-async fn the_switches_of_an_agent_are_kept_as_given(engine: Engine) {
+async fn a2a_options_are_kept_as_sent(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let accounts = "/api/v1/agent-accounts";
     let a2a = json!({"anonymous": true, "union_card": false, "streaming": false, "push": false, "extended_card": true,
@@ -88,14 +88,14 @@ async fn the_switches_of_an_agent_are_kept_as_given(engine: Engine) {
     assert_eq!(made["a2a"], a2a);
     let path = format!("{accounts}/builder");
     for (wrong, field) in [
-        (json!({"anonymus": true}), "`a2a.anonymus` is not known here; there are anonymous, "),
+        (json!({"anonymus": true}), "`a2a.anonymus` is not a known member; known members: anonymous, "),
         (
             json!({"extensions": [{"uri": AWCP, "require": true}]}),
-            "`a2a.extensions.require` is not known here; there are uri, ",
+            "`a2a.extensions.require` is not a known member; known members: uri, ",
         ),
         (json!({"extensions": [{"uri": "x"}]}), "`a2a.extensions.uri` must be a URI"),
-        (json!({"extensions": [{"required": true}]}), "`a2a` cannot be read: "),
-        (json!({"anonymous": "yes"}), "`a2a` cannot be read: "),
+        (json!({"extensions": [{"required": true}]}), "`a2a` is invalid: "),
+        (json!({"anonymous": "yes"}), "`a2a` is invalid: "),
         (json!({"input_modes": [""]}), "`a2a.input_modes` "),
         (
             json!({"extensions": (0..33).map(|n| json!({"uri": format!("urn:x:{n}")})).collect::<Vec<_>>()}),

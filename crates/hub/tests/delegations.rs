@@ -1,5 +1,5 @@
-//! What daemons say of their delegations: everybody sees what the table lets them, a person asks for an end, and the daemon
-//! hears of it.
+//! Delegations published by daemons: everyone sees what the table allows, a person asks to end one, and the daemon is
+//! notified.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ fn hub(world: &World, client: &TestCaller) -> HubClient {
 }
 
 #[tokio::test]
-async fn a_daemon_publishes_a_person_cancels_and_the_daemon_hears_of_it() {
+async fn a_person_cancels_a_published_delegation_and_its_daemon_is_notified() {
     for world in [World::start().await, World::on_sqlite().await] {
         let ann = person(&world, "ann", "operator").await;
         let (daemon, id) = (hub(&world, &ann), id());
@@ -95,7 +95,7 @@ async fn a_daemon_publishes_a_person_cancels_and_the_daemon_hears_of_it() {
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].1, json!({"delegation_id": id.to_string()}));
 
-        // One that has ended stays as it is.
+        // An ended one stays unchanged.
         let ended = self::id();
         daemon.publish_delegation(ended, &projection(DelegationStatus::Completed)).await.unwrap();
         assert!(!daemon.cancel_delegation(ended).await.unwrap().cancel_requested);
@@ -104,7 +104,7 @@ async fn a_daemon_publishes_a_person_cancels_and_the_daemon_hears_of_it() {
 }
 
 #[tokio::test]
-async fn only_its_owner_changes_it_and_agents_see_their_owners_alone() {
+async fn only_its_owner_changes_a_delegation_and_agents_see_their_owners() {
     let world = World::start().await;
     let (ann, bob) = (person(&world, "ann", "operator").await, person(&world, "bob", "operator").await);
     let viewer = person(&world, "vera", "viewer").await;
@@ -132,7 +132,7 @@ async fn only_its_owner_changes_it_and_agents_see_their_owners_alone() {
 }
 
 #[tokio::test]
-async fn paths_and_too_much_are_refused() {
+async fn paths_and_oversized_values_are_refused() {
     let world = World::start().await;
     let path = format!("/api/v1/delegations/{}", id());
     let good = serde_json::to_value(projection(DelegationStatus::Running)).unwrap();

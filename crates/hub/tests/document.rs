@@ -1,4 +1,4 @@
-//! The checked-in OpenAPI document is the one that the code makes, and has every route of the router.
+//! The checked-in OpenAPI document is current and has every route.
 
 use attache_hub::surface::platform::ROUTES;
 use serde_json::Value;
@@ -29,7 +29,7 @@ fn every_route_is_in_the_document_and_nothing_else() {
 }
 
 #[test]
-fn every_reference_of_the_document_leads_somewhere_and_names_are_unique() {
+fn references_in_the_document_resolve_and_names_are_unique() {
     fn references(value: &Value, found: &mut Vec<String>) {
         match value {
             Value::Object(members) => {

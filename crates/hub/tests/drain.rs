@@ -1,4 +1,4 @@
-//! A hub that is told to stop ends what waits, finishes what is under way, and closes its store.
+//! A stopping hub ends long waits, finishes requests in flight, and closes its store.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ async fn a_draining_hub_is_alive_but_not_ready() {
     let health = world.anonymous().get("/healthz").await.expect(200);
     assert_eq!((&health["status"], &health["durability"]), (&json!("ok"), &json!("nothing")));
     world.hub.drain();
-    // The port is closed by now, so the router is asked itself.
+    // The port is closed by now, so call the router directly.
     let ask = |path: &str| {
         let request = hyper::Request::get(path).body(axum::body::Body::empty()).unwrap();
         tower::ServiceExt::oneshot(attache_hub::router(world.hub.clone()), request)
@@ -48,7 +48,7 @@ async fn a_draining_hub_is_alive_but_not_ready() {
 }
 
 #[tokio::test]
-async fn the_first_start_makes_the_owner_key_once_and_a_lost_file_can_be_recovered() {
+async fn the_first_start_creates_the_owner_key_and_a_lost_file_can_be_recovered() {
     use std::{os::unix::fs::PermissionsExt as _, sync::Arc};
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("hub");

@@ -1,4 +1,5 @@
-//! Attacks on who may do what: somebody with a lesser credential wants what a greater one may do, or what outlives their own.
+//! Privilege escalation: someone with a weaker credential wants the rights of a stronger one, or something that
+//! outlives their own.
 
 use std::time::Duration;
 
@@ -16,17 +17,27 @@ const REQUESTS: &str = "/api/v1/agent-runtimes/runtime/pairing-requests";
 const RUNS: &str = "/api/v1/task-runs";
 
 on_both! {
-    an_admin_gives_no_agent_to_the_owner_to_act_for_them
-    an_admin_does_not_become_an_agent_of_the_owner
-    no_rule_opens_an_agent_that_is_its_owners_alone
-    a_given_agents_key_ends
-    a_pairing_code_is_worth_no_more_than_its_maker
-    a_pairing_code_ends_with_its_maker
-    what_expires_makes_nothing_that_does_not
-    only_its_owner_decides_for_an_agent_that_is_theirs_alone
-    nobody_takes_a_name_that_a_rule_speaks_about
-    an_agent_asks_for_no_more_than_its_owner_may
-    a_smaller_key_of_the_owner_does_not_reach_their_shell
+    an_admin_cannot_transfer_an_agent_to_the_owner
+    an_admin_cannot_pair_the_owners_agent
+    no_rule_opens_a_private_agent
+    a_transferred_agents_key_ends
+    a_pairing_code_has_no_more_rights_than_its_creator
+    a_pairing_code_ends_with_its_creator
+    expiring_credentials_cannot_create_permanent_ones
+    only_the_owner_decides_for_a_private_agent
+    names_used_in_rules_cannot_be_taken
+    an_agent_has_no_more_rights_than_its_owner
+    a_restricted_key_of_the_owner_does_not_reach_their_shell
+    no_agent_key_reaches_a_private_agent
+    registering_again_needs_the_rights_to_use_the_agent
+    an_admin_cannot_take_an_agent_from_the_owner
+    no_standing_grant_opens_a_private_agent
+    an_admin_cannot_delete_what_they_cannot_see
+    a_device_reads_nothing_of_a_private_agent
+    a_private_agent_stays_out_of_other_peoples_conversations
+    a_delegation_to_a_private_agent_is_shown_to_no_one_else
+    an_admin_cannot_trust_a_card_for_a_private_agent
+    login_links_of_others_cannot_be_pushed_out
 }
 
 fn forbidden() -> (u16, String) {
@@ -57,7 +68,7 @@ async fn key_of(world: &World, name: &str, role: &str, more: Value) -> TestCalle
     key(world, &world.owner.post("/api/v1/api-keys", body).await.expect(201))
 }
 
-/// A hub whose owner has a shell of their own, and an agent for everybody.
+/// A hub whose owner has a private shell agent, and a shared agent.
 async fn with_local(engine: Engine) -> World {
     let world = World::timed(engine, |_| {}).await;
     world.owner.post(ACCOUNTS, json!({"name": "local", "callers": "owner"})).await.expect(201);
@@ -77,7 +88,7 @@ async fn call_local(by: &TestCaller) -> crate::world::HttpReply {
     by.post(RUNS, json!({"agent_id": "local", "input": {"text": "cat admin.key"}})).await
 }
 
-async fn an_admin_gives_no_agent_to_the_owner_to_act_for_them(engine: Engine) {
+async fn an_admin_cannot_transfer_an_agent_to_the_owner(engine: Engine) {
     let world = with_local(engine).await;
     let eve = person(&world, "eve", "admin").await;
     let gift = key(&world, &eve.post(REGISTER, json!({"agent_id": "gift"})).await.expect(200));
@@ -85,11 +96,11 @@ async fn an_admin_gives_no_agent_to_the_owner_to_act_for_them(engine: Engine) {
     let made = json!({"name": "present", "owner": "owner"});
     assert_eq!(eve.post(ACCOUNTS, made).await.refusal(), forbidden());
     assert_eq!(call_local(&gift).await.refusal(), not_found());
-    // The owner gives whom they like.
+    // The owner can transfer to anyone.
     world.owner.patch(&format!("{ACCOUNTS}/builder"), json!({"owner": "eve"})).await.expect(200);
 }
 
-async fn an_admin_does_not_become_an_agent_of_the_owner(engine: Engine) {
+async fn an_admin_cannot_pair_the_owners_agent(engine: Engine) {
     let world = with_local(engine).await;
     let eve = person(&world, "eve", "admin").await;
     for agent in ["builder", "local"] {
@@ -98,14 +109,14 @@ async fn an_admin_does_not_become_an_agent_of_the_owner(engine: Engine) {
         let path = format!("/api/v1/pairing-requests/{}/decision", shown["pairing_code"].as_str().unwrap());
         assert_eq!(eve.post(&path, json!({"agent_id": agent})).await.refusal(), forbidden(), "{agent}");
     }
-    // Agents of people who are not above them are theirs to pair, and the owner pairs their own.
+    // They can pair agents of people not above them, and the owner can pair their own.
     person(&world, "bob", "operator").await.post(ACCOUNTS, json!({"name": "bobs"})).await.expect(201);
     code(&eve, "bobs").await.expect(201);
     let own = key(&world, &redeem(&world, &code(&world.owner, "builder").await.expect(201)).await.expect(200));
-    call_local(&own).await.expect(201);
+    own.get(ACCOUNTS).await.expect(200);
 }
 
-async fn no_rule_opens_an_agent_that_is_its_owners_alone(engine: Engine) {
+async fn no_rule_opens_a_private_agent(engine: Engine) {
     let world = with_local(engine).await;
     let eve = person(&world, "eve", "admin").await;
     let ruled = key(&world, &eve.post(REGISTER, json!({"agent_id": "ruled"})).await.expect(200));
@@ -119,12 +130,12 @@ async fn no_rule_opens_an_agent_that_is_its_owners_alone(engine: Engine) {
         assert_eq!(ruled.get(&format!("{ACCOUNTS}/local")).await.refusal(), not_found(), "{rules}");
         assert_eq!(ruled.post(RUNS, json!({"agent_id": "builder"})).await.status, builder, "{rules}");
     }
-    // Sharing is its owner's.
+    // Only its owner can share it.
     world.owner.patch(&format!("{ACCOUNTS}/local"), json!({"callers": "everyone"})).await.expect(200);
     call_local(&ruled).await.expect(201);
 }
 
-async fn a_given_agents_key_ends(engine: Engine) {
+async fn a_transferred_agents_key_ends(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let (ada, bob) = (person(&world, "ada", "operator").await, person(&world, "bob", "operator").await);
     bob.post(ACCOUNTS, json!({"name": "private", "callers": "owner"})).await.expect(201);
@@ -135,11 +146,11 @@ async fn a_given_agents_key_ends(engine: Engine) {
     world.owner.patch(&format!("{ACCOUNTS}/gift"), json!({"owner": "bob"})).await.expect(200);
     let refused = gift.post(RUNS, json!({"agent_id": "private"})).await;
     assert_eq!(refused.refusal(), (401, "runtime_revoked".to_owned()));
-    // Nor does ada become bob's agent with a code from before.
+    // Nor can ada pair bob's agent with an earlier code.
     assert_eq!(redeem(&world, &later).await.refusal(), void());
 }
 
-async fn a_pairing_code_is_worth_no_more_than_its_maker(engine: Engine) {
+async fn a_pairing_code_has_no_more_rights_than_its_creator(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     person(&world, "ada", "operator").await;
     let manage = key_of(&world, "ada", "operator", json!({"scopes": ["manage"]})).await;
@@ -147,9 +158,9 @@ async fn a_pairing_code_is_worth_no_more_than_its_maker(engine: Engine) {
     manage.post(ACCOUNTS, json!({"name": "mule"})).await.expect(201);
     let made = code(&manage, "mule").await.expect(201);
     assert_eq!(redeem(&world, &made).await.refusal(), forbidden());
-    // A device does what it is given: that is what the scope is for.
+    // Pairing a device only needs this scope.
     world.anonymous().post(ATTACH, json!({"pairing_token": made["pairing_code"]})).await.expect(200);
-    // Whoever may do less by now pairs nothing.
+    // A key with fewer rights by now can't pair.
     let ada = key_of(&world, "ada", "operator", json!({})).await;
     let made = code(&ada, "mule").await.expect(201);
     world.owner.patch("/api/v1/users/ada", json!({"role": "viewer"})).await.expect(200);
@@ -158,7 +169,7 @@ async fn a_pairing_code_is_worth_no_more_than_its_maker(engine: Engine) {
     assert_eq!(attach.refusal(), void());
 }
 
-async fn a_pairing_code_ends_with_its_maker(engine: Engine) {
+async fn a_pairing_code_ends_with_its_creator(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     world.agent("builder").await;
     let made = world.owner.post("/api/v1/api-keys", json!({"name": "stolen", "role": "owner"})).await.expect(201);
@@ -177,7 +188,7 @@ async fn a_pairing_code_ends_with_its_maker(engine: Engine) {
     assert_eq!(world.owner.get(&format!("{ACCOUNTS}/builder")).await.expect(200)["runtime"], Value::Null);
 }
 
-async fn what_expires_makes_nothing_that_does_not(engine: Engine) {
+async fn expiring_credentials_cannot_create_permanent_ones(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     world.agent("builder").await;
     let token = world.owner.post("/api/v1/tokens", json!({"ttl_seconds": 20})).await.expect(201);
@@ -192,14 +203,14 @@ async fn what_expires_makes_nothing_that_does_not(engine: Engine) {
         let shown = world.anonymous().post(REQUESTS, json!({})).await.expect(201);
         let path = format!("/api/v1/pairing-requests/{}/decision", shown["pairing_code"].as_str().unwrap());
         assert_eq!(by.post(&path, json!({"agent_id": "builder"})).await.refusal(), forbidden());
-        // Saying no makes nothing.
+        // Denying creates nothing.
         by.post(&path, json!({})).await.expect(200);
     }
     let missing = world.owner.get(&format!("{ACCOUNTS}/ghost")).await;
     assert_eq!(missing.refusal(), not_found(), "a refusal makes nothing");
 }
 
-async fn only_its_owner_decides_for_an_agent_that_is_theirs_alone(engine: Engine) {
+async fn only_the_owner_decides_for_a_private_agent(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     let world = &work.world;
     let (bob, eve) = (person(world, "bob", "operator").await, person(world, "eve", "admin").await);
@@ -218,18 +229,18 @@ async fn only_its_owner_decides_for_an_agent_that_is_theirs_alone(engine: Engine
         assert_eq!(other.delete(&grant).await.refusal(), not_found());
     }
     world.owner.delete(&grant).await.expect(200);
-    // The same for what another agent would tell it.
+    // The same for what another agent would ask it to do.
     world.owner.patch(&patch, json!({"callers": "everyone"})).await.expect(200);
     world.owner.post(ACCOUNTS, json!({"name": "local", "callers": "owner"})).await.expect(201);
     let told = work.pending("remote_agent/local", json!({"task": "cat admin.key"})).await;
     assert_eq!(decide(&bob, &told, json!({"approved": true})).await.refusal(), forbidden());
     work.decide(&told, json!({"approved": true})).await.expect(200);
-    // What everybody may put to work, everybody who may decide decides for.
+    // For a shared agent, anyone who may decide can decide.
     let open = work.pending("shell", json!({"command": "pwd"})).await;
     decide(&bob, &open, json!({"approved": true})).await.expect(200);
 }
 
-async fn nobody_takes_a_name_that_a_rule_speaks_about(engine: Engine) {
+async fn names_used_in_rules_cannot_be_taken(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let (ada, eve) = (person(&world, "ada", "operator").await, person(&world, "eve", "admin").await);
     ada.post(ACCOUNTS, json!({"name": "mine"})).await.expect(201);
@@ -246,7 +257,7 @@ async fn nobody_takes_a_name_that_a_rule_speaks_about(engine: Engine) {
     eve.post(ACCOUNTS, json!({"name": "ci-bot"})).await.expect(201);
 }
 
-async fn an_agent_asks_for_no_more_than_its_owner_may(engine: Engine) {
+async fn an_agent_has_no_more_rights_than_its_owner(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let ada = person(&world, "ada", "operator").await;
     let helper = key(&world, &ada.post(REGISTER, json!({"agent_id": "helper"})).await.expect(200));
@@ -264,9 +275,9 @@ async fn an_agent_asks_for_no_more_than_its_owner_may(engine: Engine) {
     helper.post(RUNS, body).await.expect(201);
 }
 
-/// Who may not make links for others is not told who there is.
+/// Callers who can't create links for others don't learn who exists.
 #[tokio::test]
-async fn a_login_link_does_not_tell_who_there_is() {
+async fn a_login_link_does_not_reveal_users() {
     let world = World::start().await;
     let (viewer, _) = (person(&world, "val", "viewer").await, person(&world, "ada", "operator").await);
     let known = viewer.post("/api/v1/login-links", json!({"user": "ada"})).await;
@@ -276,7 +287,7 @@ async fn a_login_link_does_not_tell_who_there_is() {
     viewer.post("/api/v1/login-links", json!({"user": "val"})).await.expect(201);
 }
 
-async fn a_smaller_key_of_the_owner_does_not_reach_their_shell(engine: Engine) {
+async fn a_restricted_key_of_the_owner_does_not_reach_their_shell(engine: Engine) {
     let world = with_local(engine).await;
     let task = json!({"agent_id": "local", "input": {"text": "cat admin.key"}});
     for smaller in [json!({"role": "operator"}), json!({"role": "owner", "scopes": ["read", "call", "manage"]})] {
@@ -284,10 +295,181 @@ async fn a_smaller_key_of_the_owner_does_not_reach_their_shell(engine: Engine) {
         body.as_object_mut().unwrap().extend(smaller.as_object().unwrap().clone());
         let small = key(&world, &world.owner.post("/api/v1/api-keys", body).await.expect(201));
         assert_eq!(small.post(RUNS, task.clone()).await.refusal(), forbidden(), "{smaller}");
-        // Nor does it open the shell for others.
+        // Nor can it share the shell.
         let opened = small.patch(&format!("{ACCOUNTS}/local"), json!({"callers": "everyone"})).await;
         assert_eq!(opened.refusal(), forbidden(), "{smaller}");
         small.post(RUNS, json!({"agent_id": "builder", "input": {"text": "hi"}})).await.expect(201);
     }
     world.owner.post(RUNS, task).await.expect(201);
+}
+
+async fn no_agent_key_reaches_a_private_agent(engine: Engine) {
+    let world = with_local(engine).await;
+    let small = json!({"name": "small", "role": "operator"});
+    let small = key(&world, &world.owner.post("/api/v1/api-keys", small).await.expect(201));
+    // Neither an agent of a restricted key nor one of the owner: no person sees what it asks for.
+    for by in [&small, &world.owner] {
+        let helper = key(&world, &by.post(REGISTER, json!({"agent_id": "helper"})).await.expect(200));
+        assert_eq!(call_local(&helper).await.refusal(), not_found());
+        let call = json!({"agent_type": "local", "task": "cat admin.key"});
+        assert_eq!(helper.post("/api/a2a/call", call).await.status, 404);
+        helper.post(RUNS, json!({"agent_id": "builder", "input": {"text": "hi"}})).await.expect(201);
+    }
+}
+
+async fn registering_again_needs_the_rights_to_use_the_agent(engine: Engine) {
+    let world = with_local(engine).await;
+    let device = world.device("local").await;
+    for smaller in [json!({"role": "operator"}), json!({"role": "owner", "scopes": ["read", "call", "manage"]})] {
+        let mut body = json!({"name": "small"});
+        body.as_object_mut().unwrap().extend(smaller.as_object().unwrap().clone());
+        let small = key(&world, &world.owner.post("/api/v1/api-keys", body).await.expect(201));
+        assert_eq!(small.post(REGISTER, json!({"agent_id": "local"})).await.refusal(), forbidden(), "{smaller}");
+    }
+    // The owner's device still works for it.
+    call_local(&world.owner).await.expect(201);
+    assert!(device.claim().await["task_run_id"].is_string());
+}
+
+async fn an_admin_cannot_take_an_agent_from_the_owner(engine: Engine) {
+    let world = with_local(engine).await;
+    world.owner.patch(&format!("{ACCOUNTS}/builder"), json!({"owner": "owner"})).await.expect(200);
+    let eve = person(&world, "eve", "admin").await;
+    for request in [json!({"owner": "eve"}), json!({"owner": "eve", "callers": "owner"}), json!({"owner": ""})] {
+        let taken = eve.patch(&format!("{ACCOUNTS}/builder"), request.clone()).await;
+        assert_eq!(taken.refusal(), forbidden(), "{request}");
+    }
+    // Of someone who is not above them they can.
+    person(&world, "bob", "operator").await.post(ACCOUNTS, json!({"name": "bobs"})).await.expect(201);
+    eve.patch(&format!("{ACCOUNTS}/bobs"), json!({"owner": "eve"})).await.expect(200);
+}
+
+async fn no_standing_grant_opens_a_private_agent(engine: Engine) {
+    let work = ClaimedRunFixture::tuned(engine, |options| options.tools = Some("/mcp".to_owned())).await;
+    let world = &work.world;
+    let me = world.owner.get("/api/v1/users").await.expect(200)["users"][0]["name"].clone();
+    let owned = json!({"name": "local", "callers": "owner", "owner": me});
+    world.owner.post(ACCOUNTS, owned).await.expect(201);
+    let bob = person(world, "bob", "operator").await;
+    // Bob may decide for the shared agent, with a pattern that also covers the owner's shell.
+    let asked = work.pending("shell", json!({"command": "ls"})).await;
+    decide(&bob, &asked, json!({"approved": true, "scope": "agent", "tool_pattern": "*"})).await.expect(200);
+    work.complete().await.expect(200);
+    world.owner.post(RUNS, json!({"agent_id": "builder"})).await.expect(201);
+    let claim = work.device.claim().await;
+    let run = world.anonymous().key(claim["mcp"]["token"].as_str().unwrap());
+    let refused = call_local(&run).await;
+    assert_eq!(refused.refusal(), (409, "approval_required".to_owned()));
+    let listed = world.owner.get("/api/v1/permission-requests?state=pending").await.expect(200);
+    let request = listed["permission_requests"][0].clone();
+    assert_eq!(request["tool"], "remote_agent/local");
+    let id = request["permission_request_id"].as_str().unwrap();
+    // Each call is decided by itself, by the owner.
+    assert_eq!(decide(&bob, id, json!({"approved": true})).await.refusal(), forbidden());
+    let always = decide(&world.owner, id, json!({"approved": true, "scope": "run"})).await;
+    assert_eq!(always.refusal(), (400, "invalid_request".to_owned()));
+    decide(&world.owner, id, json!({"approved": true})).await.expect(200);
+    call_local(&run).await.expect(201);
+}
+
+async fn an_admin_cannot_delete_what_they_cannot_see(engine: Engine) {
+    let world = with_local(engine).await;
+    let (eve, ada) = (person(&world, "eve", "admin").await, person(&world, "ada", "operator").await);
+    let device = world.device("local").await;
+    let run = call_local(&world.owner).await.expect(201);
+    let path = format!("{RUNS}/{}", run["task_run_id"].as_str().unwrap());
+    device.claim().await;
+    device.client.post(&format!("{path}/complete"), json!({"output": {"text": "done"}})).await.expect(200);
+    assert_eq!(eve.delete(&path).await.refusal(), not_found());
+    let conversation = format!("/api/v1/conversations/{}", run["conversation_id"].as_str().unwrap());
+    assert_eq!(eve.delete(&conversation).await.refusal(), not_found());
+    assert_eq!(ada.delete(&conversation).await.status, 403);
+    assert_eq!(world.owner.delete(&path).await.status, 204);
+}
+
+async fn a_device_reads_nothing_of_a_private_agent(engine: Engine) {
+    let world = with_local(engine).await;
+    let bob = person(&world, "bob", "operator").await;
+    bob.post(ACCOUNTS, json!({"name": "bobs"})).await.expect(201);
+    let made = code(&bob, "bobs").await.expect(201);
+    let attached = world.anonymous().post(ATTACH, json!({"pairing_token": made["pairing_code"]})).await.expect(200);
+    let device = world.anonymous().with("x-runtime-token", attached["runtime_token"].as_str().unwrap());
+    let place = world.owner.post("/api/v1/conversations", json!({})).await.expect(201);
+    let id = place["conversation_id"].as_str().unwrap();
+    world.owner.post(RUNS, json!({"agent_id": "bobs", "conversation_id": id})).await.expect(201);
+    let agent = attached["agent_id"].as_str().unwrap();
+    let claim = device.post(&format!("{ACCOUNTS}/{agent}/task-runs/pull?wait_ms=0"), json!({})).await;
+    let messages = format!("/api/v1/conversations/{id}/messages");
+    assert_eq!(claim.status, 200, "{:?}", claim.body);
+    device.get(&messages).await.expect(200);
+    world.owner.post(RUNS, json!({"agent_id": "local", "conversation_id": id})).await.expect(201);
+    assert_eq!(device.get(&messages).await.refusal(), not_found());
+    let workspace = claim.json()["task_run"]["workspace_id"].as_str().unwrap().to_owned();
+    assert_eq!(device.get(&format!("/api/v1/workspaces/{workspace}/artifacts")).await.status, 404);
+    world.owner.get(&messages).await.expect(200);
+}
+
+async fn a_private_agent_stays_out_of_other_peoples_conversations(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let (ada, bob) = (person(&world, "ada", "operator").await, person(&world, "bob", "operator").await);
+    bob.post(ACCOUNTS, json!({"name": "mine", "callers": "owner"})).await.expect(201);
+    let place = ada.post("/api/v1/conversations", json!({})).await.expect(201);
+    let id = place["conversation_id"].as_str().unwrap();
+    let intrusion = bob.post(RUNS, json!({"agent_id": "mine", "conversation_id": id})).await;
+    assert_eq!(intrusion.refusal(), forbidden());
+    ada.get(&format!("/api/v1/conversations/{id}")).await.expect(200);
+    let own = bob.post("/api/v1/conversations", json!({"title": "plans"})).await.expect(201);
+    let own_id = own["conversation_id"].as_str().unwrap();
+    bob.post(RUNS, json!({"agent_id": "mine", "conversation_id": own_id})).await.expect(201);
+    // Its title is not listed for others either.
+    let listed = |all: Value| {
+        let all = all["conversations"].as_array().unwrap().clone();
+        all.iter().any(|one| one["conversation_id"] == own["conversation_id"])
+    };
+    assert!(listed(bob.get("/api/v1/conversations").await.expect(200)));
+    assert!(!listed(ada.get("/api/v1/conversations").await.expect(200)));
+}
+
+async fn a_delegation_to_a_private_agent_is_shown_to_no_one_else(engine: Engine) {
+    let world = with_local(engine).await;
+    let (ada, val) = (person(&world, "ada", "operator").await, person(&world, "val", "viewer").await);
+    let shown = |peer: &str| {
+        json!({
+            "status": "running", "description": "read the payroll", "peer_url": format!("http://127.0.0.1:7800/a2a/{peer}"),
+            "folder": "src", "device_name": "laptop", "access_mode": "ro", "created_at": "2026-01-01T00:00:00.000Z",
+        })
+    };
+    let (private, open) = ("dlg_0190000000007000a000000000000001", "dlg_0190000000007000a000000000000002");
+    for (id, peer) in [(private, "local"), (open, "builder")] {
+        let path = format!("/api/v1/delegations/{id}");
+        let reply = world.owner.put(&path, shown(peer)).await;
+        assert_eq!(reply.status, 200, "{:?}", reply.body);
+    }
+    for other in [&ada, &val] {
+        let listed = other.get("/api/v1/delegations").await.expect(200);
+        let ids: Vec<_> = listed["delegations"].as_array().unwrap().iter().map(|one| &one["delegation_id"]).collect();
+        assert_eq!(ids, [open]);
+        assert_eq!(other.get(&format!("/api/v1/delegations/{private}")).await.refusal(), not_found());
+    }
+    world.owner.get(&format!("/api/v1/delegations/{private}")).await.expect(200);
+}
+
+async fn an_admin_cannot_trust_a_card_for_a_private_agent(engine: Engine) {
+    let world = with_local(engine).await;
+    let eve = person(&world, "eve", "admin").await;
+    assert_eq!(eve.post(&format!("{ACCOUNTS}/local/trust"), json!({})).await.refusal(), forbidden());
+}
+
+async fn login_links_of_others_cannot_be_pushed_out(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let val = person(&world, "val", "viewer").await;
+    let link = world.owner.post("/api/v1/login-links", json!({})).await.expect(201);
+    for _ in 0..300 {
+        if val.post("/api/v1/login-links", json!({})).await.status == 429 {
+            break;
+        }
+    }
+    let token = link["url"].as_str().unwrap().split_once("token=").unwrap().1.to_owned();
+    let page = world.hub.login_target(&token);
+    assert!(page.is_some(), "the owner's link still works");
 }

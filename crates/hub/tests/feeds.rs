@@ -1,4 +1,4 @@
-//! Many watchers of one run share one reading, and each sees every event once and in order.
+//! Many watchers of one run share one reader, and each sees every event once and in order.
 
 use attache_hub::{Principal, stream::RunFollow};
 use attache_protocol::{RunId, wire::event::Event};
@@ -44,7 +44,7 @@ async fn rest(mut watcher: RunFollow) -> Vec<Event> {
 }
 
 #[tokio::test]
-async fn a_batch_costs_one_reading_however_many_watch() {
+async fn a_batch_costs_one_read_however_many_watch() {
     let (world, store) = World::counted(|options| options.max_streams = WATCHERS).await;
     let work = ClaimedRunFixture::within(world).await;
     let mut watchers = Vec::new();
@@ -71,7 +71,7 @@ async fn a_batch_costs_one_reading_however_many_watch() {
         seen.push(events.unwrap());
     }
     let reads = counted() - before;
-    // Every batch is one reading and one look that finds nothing more.
+    // Every batch is one read, plus one that finds nothing more.
     assert!(reads <= 2 * 21 + 2, "{reads} readings for 21 batches and {WATCHERS} watchers");
     let page = work.world.owner.get(&work.path("/events?after=2&limit=200")).await;
     let page: attache_protocol::wire::event::EventPage = serde_json::from_slice(&page.body).unwrap();
@@ -82,7 +82,7 @@ async fn a_batch_costs_one_reading_however_many_watch() {
 }
 
 #[tokio::test]
-async fn a_watcher_that_falls_behind_reads_by_itself_and_misses_nothing() {
+async fn a_watcher_that_falls_behind_reads_on_its_own_and_misses_nothing() {
     let work = ClaimedRunFixture::begin(Engine::Model).await;
     let (mut slow, mut quick) = (follow(&work, 1).await, follow(&work, 2).await);
     assert_eq!(next(&mut slow).await.kind, "task.claimed");

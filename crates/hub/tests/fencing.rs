@@ -1,4 +1,4 @@
-//! A runtime that was replaced or revoked, and a key that was revoked, are refused at once, also on what is open.
+//! Replaced or revoked runtimes and revoked keys are rejected immediately, also on open streams.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{life::wait_for_connections, world::World};
 
-/// Nobody hears of anything by looking again or by forgetting with time: only by being told.
+/// No polling and no cache expiry: everything must be pushed.
 fn told(options: &mut Options) {
     options.poll_every = Duration::from_secs(3600);
     options.credential_ttl = Duration::from_secs(3600);
@@ -29,7 +29,7 @@ async fn a_superseded_runtime_is_cut_off_everywhere() {
 
     let new = world.device("builder").await;
     assert_eq!(waiting.await.unwrap().refusal(), (401, "runtime_superseded".to_owned()));
-    // The loss of the claim may still be told; nothing more.
+    // The loss of the claim may still be reported, but nothing after it.
     while let Some(event) = stream.next().await {
         assert_eq!(event.event, "task.failed");
     }
@@ -39,7 +39,7 @@ async fn a_superseded_runtime_is_cut_off_everywhere() {
         assert_eq!(reply.refusal(), (401, "runtime_superseded".to_owned()), "{call}");
     }
     let message = old.client.get(&path).await.json()["error"]["message"].as_str().unwrap().to_owned();
-    assert_eq!(message, "Another device was paired to this agent, so this one does not work for it any more.");
+    assert_eq!(message, "Another device was paired with this agent, so this one no longer works for it.");
     assert_eq!(new.pull(0).await.status, 200);
     let read = world.owner.get(&path).await.expect(200);
     assert_eq!((&read["status"], &read["task_result"]["code"]), (&json!("failed"), &json!("runtime_lost")));
@@ -59,7 +59,7 @@ async fn a_revoked_runtime_is_cut_off_everywhere() {
     while stream.next().await.is_some() {}
     let beat = device.client.post("/api/v1/agent-runtimes/runtime/heartbeat", json!({})).await;
     assert_eq!(beat.refusal(), (401, "runtime_revoked".to_owned()));
-    assert!(beat.json()["error"]["hint"].as_str().unwrap().contains("Pair the same agent again"));
+    assert!(beat.json()["error"]["hint"].as_str().unwrap().contains("new pairing code for the same agent"));
 }
 
 #[tokio::test]
@@ -78,9 +78,9 @@ async fn a_revoked_key_is_cut_off_everywhere() {
     assert_eq!(key.get("/api/v1/task-runs").await.refusal(), (401, "unauthenticated".to_owned()));
 }
 
-/// The store was asked before the key was revoked, and answers after that.
+/// The store is queried before the key is revoked, and answers afterwards.
 #[tokio::test]
-async fn a_key_that_was_revoked_meanwhile_is_not_kept_as_a_good_one() {
+async fn a_key_revoked_meanwhile_is_not_cached() {
     let (world, store) = World::counted(told).await;
     let made = world.owner.post("/api/v1/api-keys", json!({"name": "ci", "role": "viewer"})).await.expect(201);
     let key = world.anonymous().key(made["api_key"].as_str().unwrap());
@@ -101,7 +101,7 @@ async fn a_key_that_was_revoked_meanwhile_is_not_kept_as_a_good_one() {
 }
 
 #[tokio::test]
-async fn keys_never_rise_above_themselves() {
+async fn a_key_cannot_create_a_stronger_key() {
     let world = World::start().await;
     let admin = world.key("admin").await;
     let owner = json!({"name": "x", "role": "owner"});
@@ -134,7 +134,7 @@ async fn the_last_owner_key_cannot_be_revoked() {
 }
 
 #[tokio::test]
-async fn a_run_that_was_reported_on_cannot_be_handed_back() {
+async fn a_run_with_reports_cannot_be_released() {
     let world = World::start().await;
     world.agent("builder").await;
     let device = world.device("builder").await;

@@ -1,4 +1,4 @@
-//! Standing answers: how far they reach, when they end, and that a denial beats them.
+//! Standing grants: their scope, when they end, and that a denial beats them.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use crate::{
 
 on_both! {
     a_grant_reaches_as_far_as_its_scope
-    a_grant_without_a_pattern_is_bound_to_exactly_what_was_asked
-    a_pattern_holds_for_tools_by_name
-    a_grant_ends_with_its_time_or_when_it_is_revoked
+    a_grant_without_a_pattern_covers_only_the_same_subject
+    a_pattern_covers_tools_by_name
+    a_grant_ends_when_it_expires_or_is_revoked
     a_denial_beats_every_grant
-    a_grant_may_hold_for_one_channel_alone
-    a_yes_over_an_input_that_nobody_saw_holds_once
+    a_grant_can_be_limited_to_one_channel
+    an_approval_of_hidden_input_counts_once
     a_standing_denial_keeps_its_comment
 }
 
@@ -32,13 +32,13 @@ fn make() -> Value {
     json!({"command": "make"})
 }
 
-/// Decides the step once and leaves a grant behind.
+/// Decides the step once and creates a grant.
 async fn granted(work: &ClaimedRunFixture, tool: &str, input: Value, decision: Value) -> Value {
     let prm = work.pending(tool, input).await;
     work.decide(&prm, decision).await.expect(200)
 }
 
-/// What a new question is answered with at once; null when a person has to decide.
+/// The immediate answer to a new request. Null if a person has to decide.
 async fn at_once(work: &ClaimedRunFixture, tool: &str, input: Value) -> Value {
     let asked = work.ask(tool, input).await;
     if asked["approved"].is_null() {
@@ -75,7 +75,7 @@ async fn a_grant_reaches_as_far_as_its_scope(engine: Engine) {
     }
 }
 
-async fn a_grant_without_a_pattern_is_bound_to_exactly_what_was_asked(engine: Engine) {
+async fn a_grant_without_a_pattern_covers_only_the_same_subject(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     granted(&work, "shell", make(), json!({"approved": true, "scope": "agent"})).await;
     assert_eq!(at_once(&work, "shell", make()).await, true);
@@ -87,7 +87,7 @@ async fn a_grant_without_a_pattern_is_bound_to_exactly_what_was_asked(engine: En
     assert_eq!(elsewhere["state"], "pending");
 }
 
-async fn a_pattern_holds_for_tools_by_name(engine: Engine) {
+async fn a_pattern_covers_tools_by_name(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     let decision = json!({"approved": true, "scope": "run", "tool_pattern": "git_*"});
     let decided = granted(&work, "git_status", json!({}), decision).await;
@@ -107,7 +107,7 @@ async fn a_pattern_holds_for_tools_by_name(engine: Engine) {
     assert_eq!(grants["permission_grants"][0]["ended_at"], "2023-11-14T22:13:21.000Z", "it was for the run");
 }
 
-async fn a_grant_ends_with_its_time_or_when_it_is_revoked(engine: Engine) {
+async fn a_grant_ends_when_it_expires_or_is_revoked(engine: Engine) {
     let work = ClaimedRunFixture::patient(engine).await;
     let until = json!({"approved": true, "scope": "agent", "until": "2023-11-14T22:14:20Z"});
     granted(&work, "shell", make(), until).await;
@@ -131,7 +131,7 @@ async fn a_denial_beats_every_grant(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     granted(&work, "shell", make(), json!({"approved": true, "scope": "agent", "tool_pattern": "*"})).await;
     assert_eq!(at_once(&work, "edit", json!({})).await, true);
-    // The question is asked before the denial stands, because the grant answers everything else at once.
+    // Asked before the denial exists, because the grant answers everything else immediately.
     let path = "/api/v1/permission-grants";
     let grant = work.world.owner.get(path).await.expect(200)["permission_grants"][0]["grant_id"].clone();
     work.world.owner.delete(&format!("{path}/{}", grant.as_str().unwrap())).await.expect(200);
@@ -143,7 +143,7 @@ async fn a_denial_beats_every_grant(engine: Engine) {
     assert_eq!(denied["permission_requests"][0]["source"], "policy");
 }
 
-async fn a_grant_may_hold_for_one_channel_alone(engine: Engine) {
+async fn a_grant_can_be_limited_to_one_channel(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     let prm = work.pending("shell", make()).await;
     let refused = work.decide(&prm, json!({"approved": true, "scope": "agent", "this_channel_only": true})).await;
@@ -196,9 +196,9 @@ async fn open(work: &ClaimedRunFixture) -> attache_protocol::ChannelId {
     world.store.open_channel(context, channel).await.unwrap().id
 }
 
-/// Two commands whose input the agent keeps to itself look the same. Nothing that was said about one answers the other, and
-/// neither does a grant for the tool.
-async fn a_yes_over_an_input_that_nobody_saw_holds_once(engine: Engine) {
+/// Two commands with undisclosed input look the same. A decision about one doesn't answer the other, and neither does a
+/// grant for the tool.
+async fn an_approval_of_hidden_input_counts_once(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     let unseen = |reason: &str| json!({"epoch": 1, "tool": "execute", "input": {}, "cwd": "/src", "undisclosed": ["input"], "reason": reason});
     let ask = async |reason: &str| {
@@ -220,7 +220,7 @@ async fn a_yes_over_an_input_that_nobody_saw_holds_once(engine: Engine) {
     assert_eq!((&next["state"], &next["approved"]), (&json!("pending"), &Value::Null), "{next}");
     work.decide(&id(&next), json!({"approved": false})).await.expect(200);
 
-    // A yes for the tool, given where everything was shown, does not answer for what is hidden. A no does.
+    // An approval for the tool, given with full disclosure, doesn't cover hidden input. A denial does.
     granted(&work, "execute", make(), json!({"approved": true, "scope": "agent", "tool_pattern": "execute"})).await;
     assert_eq!(at_once(&work, "execute", json!({"command": "ls"})).await, true);
     let hidden = ask("rm -rf .").await;

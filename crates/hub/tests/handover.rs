@@ -1,4 +1,4 @@
-//! The secrets of a START: the runtime that holds the run is given them, over HTTP and over its channel, and nobody else is.
+//! The secrets of a START: only the runtime that holds the run receives them, over HTTP and over its channel.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn wait_for_input(world: &World, id: &str) {
     }
 }
 
-/// A device that asked for START and was given it: the run, and where the answer is.
+/// A device that asked for START and received it: the run, and the path of the answer.
 async fn given(world: &World) -> (TestDevice, String, String) {
     world.agent("builder").await;
     let device = world.device("builder").await;
@@ -48,7 +48,7 @@ async fn given(world: &World) -> (TestDevice, String, String) {
 }
 
 #[tokio::test]
-async fn a_worker_is_given_them_over_its_channel() {
+async fn a_worker_receives_the_secrets_over_its_channel() {
     let world = World::on_sqlite().await;
     let (mut peer, _) = worker(&world, "builder").await;
     let id = run(&world, "builder").await;
@@ -61,7 +61,7 @@ async fn a_worker_is_given_them_over_its_channel() {
     let path = format!("/api/v1/task-runs/{id}/input");
     world.owner.post(&path, json!({"parts": in_full()})).await.expect(200);
     assert_eq!(peer.find_action("require_input").await["payload"]["parts"], in_full());
-    // The same without having been asked.
+    // The same as unsolicited input.
     world.owner.post(&path, json!({"parts": in_full()})).await.expect(200);
     assert_eq!(peer.find_action("input").await["payload"]["parts"], in_full());
 
@@ -82,7 +82,7 @@ async fn a_worker_is_given_them_over_its_channel() {
 }
 
 #[tokio::test]
-async fn a_device_is_given_them_over_http_while_it_holds_the_run() {
+async fn a_device_receives_the_secrets_over_http_while_it_holds_the_run() {
     let world = World::timed(crate::world::Engine::Model, |_| {}).await;
     let (device, id, answer) = given(&world).await;
     for _ in 0..2 {
@@ -101,7 +101,7 @@ async fn a_device_is_given_them_over_http_while_it_holds_the_run() {
 }
 
 #[tokio::test]
-async fn after_a_restart_the_runtime_can_tell() {
+async fn after_a_restart_the_secrets_are_redacted() {
     let world = World::on_sqlite().await;
     let (device, _, answer) = given(&world).await;
     let _world = world.restart().await;
@@ -109,10 +109,10 @@ async fn after_a_restart_the_runtime_can_tell() {
 }
 
 #[tokio::test]
-async fn another_channel_of_the_agent_is_given_nothing() {
+async fn another_channel_of_the_agent_receives_no_secrets() {
     let world = World::start().await;
     let (_device, _, answer) = given(&world).await;
-    // A newer device of the same agent takes over; the run is lost with the older one.
+    // A newer device of the same agent takes over, and the older one loses the run.
     let newer = world.device("builder").await;
     let reply = newer.client.get(&answer).await;
     let body = String::from_utf8_lossy(&reply.body).into_owned();

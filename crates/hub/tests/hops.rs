@@ -1,4 +1,4 @@
-//! Work that is passed on from agent to agent counts down, so that it cannot go round in circles.
+//! Work passed on from agent to agent has a hop limit, so that it can't circulate.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Input over HTTP: a worker asks its caller and waits, the caller answers or speaks unasked.
+//! Input over HTTP: a worker asks its caller and waits, and the caller answers or sends unsolicited input.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::{
 
 on_both! {
     a_question_waits_for_its_answer
-    input_without_a_question_is_heard_in_order
-    the_same_key_is_the_same_input
-    an_answer_is_for_the_question_that_it_names
-    a_message_reaches_its_worker_as_it_came
-    nobody_hears_input_outside_a_claim
-    a_question_that_nobody_answers_ends_the_run
+    unsolicited_input_arrives_in_order
+    the_same_key_returns_the_same_input
+    an_answer_applies_to_the_named_question
+    a_message_reaches_its_worker_unchanged
+    input_outside_a_claim_is_refused
+    an_unanswered_question_ends_the_run
 }
 
 async fn a_question_waits_for_its_answer(engine: Engine) {
@@ -47,8 +47,8 @@ async fn a_question_waits_for_its_answer(engine: Engine) {
     work.complete().await.expect(200);
 }
 
-/// "Delete production?" is not answered by what somebody said to an earlier question.
-async fn an_answer_is_for_the_question_that_it_names(engine: Engine) {
+/// "Delete production?" is not answered by a reply to an earlier question.
+async fn an_answer_applies_to_the_named_question(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     let ask = async |prompt: &str| {
         let ask = json!({"epoch": 1, "prompt": prompt});
@@ -67,7 +67,7 @@ async fn an_answer_is_for_the_question_that_it_names(engine: Engine) {
     let late = give(&first, "yes").await;
     assert_eq!(late.refusal(), (409, "not_waiting".to_owned()));
     assert_eq!(waits_for().await["id"], second, "and the other question is still open");
-    // Of several that are open, the one that is named.
+    // Among several open ones, the named one.
     let third = ask("Which branch?").await;
     give(&third, "main").await.expect(200);
     assert_eq!(waits_for().await["id"], second);
@@ -77,7 +77,7 @@ async fn an_answer_is_for_the_question_that_it_names(engine: Engine) {
     assert!(matches!(unknown.status, 400 | 409), "{unknown:?}");
 }
 
-async fn input_without_a_question_is_heard_in_order(engine: Engine) {
+async fn unsolicited_input_arrives_in_order(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     let client = work.world.owner.with("content-type", "application/json");
     let parts = r#"[{"text":"a","n":1.0}, {"data":{"b":9007199254740993}}]"#;
@@ -92,7 +92,7 @@ async fn input_without_a_question_is_heard_in_order(engine: Engine) {
     assert_eq!(work.state().await.1, Value::Null);
 }
 
-async fn the_same_key_is_the_same_input(engine: Engine) {
+async fn the_same_key_returns_the_same_input(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     let path = work.path("/input");
     let body = json!({"text": "go on", "idempotency_key": "k1"});
@@ -104,7 +104,7 @@ async fn the_same_key_is_the_same_input(engine: Engine) {
     assert_eq!(heard, 2);
 }
 
-async fn a_message_reaches_its_worker_as_it_came(engine: Engine) {
+async fn a_message_reaches_its_worker_unchanged(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     let path = work.path("/input-requests");
     let asked = work.device.client.post(&path, json!({"epoch": 1, "prompt": "Which?"})).await.expect(201);
@@ -130,7 +130,7 @@ async fn a_message_reaches_its_worker_as_it_came(engine: Engine) {
     assert_eq!(refused.message, "`message` must be a JSON object.");
 }
 
-async fn nobody_hears_input_outside_a_claim(engine: Engine) {
+async fn input_outside_a_claim_is_refused(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     for refused in [&work.device.client, &work.world.key("viewer").await] {
         let reply = refused.post(&work.path("/input"), json!({"text": "x"})).await;
@@ -148,7 +148,7 @@ async fn nobody_hears_input_outside_a_claim(engine: Engine) {
     assert_eq!(asked.refusal(), (409, "run_ended".to_owned()));
 }
 
-async fn a_question_that_nobody_answers_ends_the_run(engine: Engine) {
+async fn an_unanswered_question_ends_the_run(engine: Engine) {
     let work = ClaimedRunFixture::patient(engine).await;
     let asked = work.device.client.post(&work.path("/input-requests"), json!({"prompt": "?"})).await.expect(201);
     work.world.advance(Duration::from_secs(7 * 24 * 60 * 60));

@@ -1,4 +1,4 @@
-//! Nothing of one conversation is visible in another: a runtime sees its own claims and what belongs to them.
+//! Conversations are isolated: a runtime sees its own claims and what belongs to them.
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ async fn a_runtime_sees_only_the_conversations_of_its_own_claims() {
         assert_eq!(mine.client.get(&path).await.status, 200, "{path}");
     }
 
-    // After the end its own run stays readable, but the workspace takes nothing more from the device.
+    // After the end, its run stays readable, but the workspace accepts nothing more from the device.
     let done = json!({"output": {"text": "done"}});
     mine.client.post(&format!("/api/v1/task-runs/{}/complete", text(&own, "task_run_id")), done).await.expect(200);
     mine.client.get(&format!("/api/v1/task-runs/{}", text(&own, "task_run_id"))).await.expect(200);
@@ -87,7 +87,7 @@ async fn a_runtime_sees_only_the_conversations_of_its_own_claims() {
 }
 
 #[tokio::test]
-async fn what_belongs_to_a_conversation_is_listed_there_and_nowhere_else() {
+async fn a_conversations_contents_are_listed_only_there() {
     let world = World::start().await;
     world.agent("builder").await;
     let device = world.device("builder").await;

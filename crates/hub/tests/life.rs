@@ -1,4 +1,4 @@
-//! The life of a run over HTTP, on the model and on SQLite.
+//! The lifecycle of a run over HTTP, on the in-memory store and on SQLite.
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -16,14 +16,14 @@ async fn a_task_runs_and_its_result_comes_back_on_sqlite() {
 }
 
 #[tokio::test]
-async fn an_artifact_is_an_event_of_the_run_alone() {
+async fn an_artifact_is_an_event_of_the_run_only() {
     for world in [World::start().await, World::on_sqlite().await] {
         world.agent("builder").await;
         let device = world.device("builder").await;
         let run = world.run("builder").await["task_run_id"].as_str().unwrap().to_owned();
         device.claim().await;
         let path = format!("/api/v1/task-runs/{run}");
-        // As large as it may be, and larger than the body of most other calls.
+        // The maximum size, which is larger than the body limit of most other calls.
         let head = r#"{"artifact_id":"a","name":"n","parts":[ {"data":42.0},{"text":""#;
         let artifact = format!(r#"{head}{}"}}]}}"#, "x".repeat((1 << 20) - head.len() - 4));
         assert_eq!(artifact.len(), 1 << 20);
@@ -32,7 +32,7 @@ async fn an_artifact_is_an_event_of_the_run_alone() {
         let kinds = |page: &HttpReply| -> Vec<Value> {
             page.json()["events"].as_array().unwrap().iter().map(|event| event["type"].clone()).collect()
         };
-        // It fills a page by itself.
+        // It fills a page on its own.
         let page = world.owner.get(&format!("{path}/events?after=2")).await;
         assert_eq!(kinds(&page), ["task.progress"]);
         let page = world.owner.get(&format!("{path}/events?after={}", page.json()["events"][0]["seq"])).await;
@@ -143,7 +143,7 @@ async fn the_same_idempotency_key_makes_one_run() {
 }
 
 #[tokio::test]
-async fn a_stale_epoch_is_told_how_the_run_is_now() {
+async fn a_stale_epoch_gets_the_current_run() {
     let world = World::start().await;
     world.agent("builder").await;
     let device = world.device("builder").await;
@@ -171,7 +171,7 @@ async fn a_stale_epoch_is_told_how_the_run_is_now() {
 }
 
 #[tokio::test]
-async fn a_cancelled_run_ends_at_once_and_its_worker_is_told() {
+async fn a_cancelled_run_ends_immediately_and_its_worker_is_notified() {
     let world = World::start().await;
     world.agent("builder").await;
     let device = world.device("builder").await;
@@ -194,7 +194,7 @@ async fn a_cancelled_run_ends_at_once_and_its_worker_is_told() {
 }
 
 #[tokio::test]
-async fn what_is_relayed_stays_byte_for_byte() {
+async fn relayed_json_is_kept_byte_for_byte() {
     let world = World::start().await;
     world.agent("builder").await;
     let device = world.device("builder").await;
@@ -218,7 +218,7 @@ async fn what_is_relayed_stays_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn the_trace_of_the_caller_is_kept_or_a_new_one_is_made() {
+async fn the_callers_trace_is_kept_or_a_new_one_is_created() {
     let world = World::start().await;
     world.agent("builder").await;
     let traced = world.owner.with("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
@@ -230,7 +230,7 @@ async fn the_trace_of_the_caller_is_kept_or_a_new_one_is_made() {
 }
 
 #[tokio::test]
-async fn a_claim_that_could_not_be_answered_goes_back() {
+async fn an_undelivered_claim_goes_back_to_the_queue() {
     let world = World::start().await;
     world.agent("builder").await;
     let device = world.device("builder").await;
@@ -243,7 +243,7 @@ async fn a_claim_that_could_not_be_answered_goes_back() {
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
     let created = world.run("builder").await;
-    // Whether the hub noticed the loss before or after it claimed, the run is there for the next pull.
+    // Whether the hub noticed the loss before or after it claimed, the next pull gets the run.
     let claimed = device.pull(5000).await.expect(200);
     assert_eq!(claimed["task_run"]["task_run_id"], created["task_run_id"]);
     assert_eq!(claimed["task_run"]["attempt"], 1);
@@ -301,13 +301,13 @@ async fn a_silent_runtime_loses_its_run_and_goes_offline() {
     assert_eq!(account["status"], "offline");
 }
 
-/// Waits until the hub has this many connections open, which is when a request that is under way has arrived.
+/// Waits until the hub has this many open connections, which means that a pending request has arrived.
 pub async fn wait_for_connections(world: &World, wanted: u64) {
     for _ in 0..500 {
         let metrics = world.owner.get("/metrics").await;
         let text = String::from_utf8_lossy(&metrics.body).into_owned();
         let open = text.lines().find_map(|line| line.strip_prefix("attache_connections ")).unwrap();
-        // The question itself is one of them.
+        // This request's own connection counts too.
         if open.parse::<u64>().unwrap() > wanted {
             return;
         }
@@ -317,7 +317,7 @@ pub async fn wait_for_connections(world: &World, wanted: u64) {
 }
 
 #[tokio::test]
-async fn a_claims_answer_has_a_length_that_simple_clients_can_read() {
+async fn a_claims_response_has_a_content_length() {
     let world = World::start().await;
     world.agent("builder").await;
     let device = world.device("builder").await;

@@ -1,4 +1,4 @@
-//! Limits of a run: nobody who did not declare that they enforce them gets to work on it.
+//! Run limits: only workers that declare to enforce them get the run.
 
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ async fn a_device_that_does_not_enforce_a_limit_never_sees_the_run(engine: Engin
         assert_eq!((&read["status"], &read["task_result"]["code"]), (&json!("failed"), &json!("refused")), "{read}");
         assert!(read["task_result"]["error"].as_str().unwrap().contains("enforces"), "{read}");
     }
-    // One that is refused does not stand in the way of the next.
+    // A refused run doesn't block the next one.
     create(&world, json!({"cwd_only": true})).await;
     let next = world.run("builder").await;
     let pulled = device.pull_enforcing(0, "").await.expect(200);

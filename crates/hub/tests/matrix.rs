@@ -1,4 +1,4 @@
-//! Who may do what, as a golden table: a change of rights is a change of this file.
+//! The golden access table: a change of rights is a change of this file.
 
 use attache_hub::identity::{AccessVerdict, Action, RoleColumn, verdict};
 use attache_protocol::wire::key::Role;
@@ -61,7 +61,7 @@ metrics       see         yes   yes   -        -      -         -       -   -
 ";
 
 #[test]
-fn the_table_of_rights_is_the_golden_one() {
+fn the_access_table_is_the_golden_one() {
     let columns = [Role::Owner, Role::Admin, Role::Operator, Role::Viewer].map(RoleColumn::Role);
     let shown = |verdict| match verdict {
         AccessVerdict::Yes => "yes",
@@ -87,9 +87,9 @@ fn the_table_of_rights_is_the_golden_one() {
     assert_eq!(lines, golden);
 }
 
-/// Asks over HTTP, with every role, for one thing of every row that has an endpoint.
+/// Calls one endpoint of every row over HTTP with every role.
 #[tokio::test]
-async fn the_endpoints_keep_to_the_table() {
+async fn the_endpoints_follow_the_access_table() {
     use serde_json::json;
     let world = crate::world::World::start().await;
     world.agent("builder").await;

@@ -1,4 +1,4 @@
-//! What people alert on: what waits and for how long, how runs end, how the store does, and what is left of the disk.
+//! Metrics for alerts: backlog and its age, outcomes of runs, store performance, and free disk space.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ async fn metric(world: &World, name: &str) -> Option<f64> {
 }
 
 #[tokio::test]
-async fn what_waits_is_counted_with_its_age() {
+async fn the_backlog_is_counted_with_its_age() {
     let world = World::timed(Engine::Sqlite, |_| {}).await;
     world.agent("builder").await;
     let get = async |name: &str| metric(&world, name).await.unwrap_or_else(|| panic!("there is no {name}"));
@@ -51,7 +51,7 @@ async fn what_waits_is_counted_with_its_age() {
 }
 
 #[tokio::test]
-async fn the_store_tells_how_long_its_commits_take_and_how_many_share_one() {
+async fn the_store_reports_commit_times_and_batch_sizes() {
     let world = World::timed(Engine::Sqlite, |_| {}).await;
     world.agent("builder").await;
     for name in ["attache_store_commit_seconds", "attache_store_batch_size", "attache_store_read_seconds"] {

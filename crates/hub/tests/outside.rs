@@ -1,4 +1,4 @@
-//! Accounts that stand for A2A agents outside: how they are made, what is shown of them, and which of their cards are trusted.
+//! Accounts for outside A2A agents: how they are added, what is shown of them, and which cards are trusted.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,20 +11,20 @@ use crate::world::{Engine, World, on_both};
 
 on_both! {
     an_outside_agent_is_shown_without_its_key
-    another_card_is_used_when_a_person_trusts_it
+    a_changed_card_is_used_once_a_person_trusts_it
     an_agent_is_outside_or_has_devices
     registering_with_a_url_makes_an_outside_agent
-    an_outside_agents_key_is_the_agents_and_not_a_persons
-    a_key_is_shown_only_where_it_was_given_for
+    an_outside_agents_key_belongs_to_the_agent_and_not_a_person
+    a_key_is_sent_only_to_the_url_it_was_given_for
 }
 
 const ACCOUNTS: &str = "/api/v1/agent-accounts";
 const ATTACH: &str = "/api/v1/agent-runtimes/runtime/attach-via-pairing";
 const REGISTER: &str = "/api/a2a/register";
-/// What an outside agent wants to see from us.
+/// The key that the outside agent expects.
 const KEY: &str = "pk_6a3f0c5d9e8b7a1f2c4d6e8f0a1b3c5d";
 
-/// An agent on loopback that has a card and nothing else, and keeps what its readers prove themselves with.
+/// An agent on loopback that only serves a card and records its readers' credentials.
 struct CardServer {
     url: String,
     shared: Arc<CardServerState>,
@@ -65,7 +65,7 @@ impl CardServer {
         *self.shared.card.lock().unwrap() = card.to_string();
     }
 
-    /// With what its readers proved themselves since the last time.
+    /// The readers' credentials since the last call.
     fn seen(&self) -> Vec<Option<String>> {
         std::mem::take(&mut self.shared.seen.lock().unwrap())
     }
@@ -114,7 +114,7 @@ async fn an_outside_agent_is_shown_without_its_key(engine: Engine) {
     assert_eq!(world.owner.get(&format!("{ACCOUNTS}/travel")).await.expect(200), expected);
     assert_eq!(world.owner.get(ACCOUNTS).await.expect(200)["agent_accounts"], json!([expected]));
 
-    // What its owner says about it counts more than its card; the key stays unless it is taken away.
+    // The owner's description takes precedence over the card. The key stays unless it is removed.
     let (path, peer) = (format!("{ACCOUNTS}/travel"), json!({"url": elsewhere.url}));
     let changed = world.owner.patch(&path, json!({"description": "Ours", "peer": peer})).await.expect(200);
     assert_eq!((&changed["description"], &changed["peer"]), (&json!("Ours"), &expected["peer"]));
@@ -132,13 +132,13 @@ async fn an_outside_agent_is_shown_without_its_key(engine: Engine) {
     assert!(!everything_logged(&world).await.contains(KEY));
 }
 
-async fn another_card_is_used_when_a_person_trusts_it(engine: Engine) {
+async fn a_changed_card_is_used_once_a_person_trusts_it(engine: Engine) {
     let (world, elsewhere) = (world(engine).await, CardServer::start().await);
     let wrong = format!("sha256:{}", "0".repeat(64));
     let with_pin = |pin: &str| json!({"name": "travel", "peer": {"url": elsewhere.url, "card_pin": pin}});
     let refused = world.owner.post(ACCOUNTS, with_pin(&wrong)).await;
     assert_eq!(refused.refusal(), (400, "invalid_request".to_owned()));
-    assert!(refused.json()["error"]["message"].as_str().unwrap().starts_with("`peer.card_pin` is not the pin"));
+    assert!(refused.json()["error"]["message"].as_str().unwrap().starts_with("`peer.card_pin` does not match the card"));
     assert_eq!(world.owner.get(ACCOUNTS).await.expect(200)["agent_accounts"], json!([]), "nothing was made");
     let made = world.owner.post(ACCOUNTS, json!({"name": "travel", "peer": {"url": elsewhere.url}})).await.expect(201);
     let first = made["peer"]["card_pin"].as_str().unwrap().to_owned();
@@ -195,7 +195,7 @@ async fn an_agent_is_outside_or_has_devices(engine: Engine) {
     assert_eq!(refused.refusal(), (409, "is_paired".to_owned()));
     device.pull(0).await.expect(200);
 
-    // Once the device is gone, it can be an outside one, and then no device gets in.
+    // Once the device is gone, it can become an outside agent, and then no device can pair.
     let code = world.code("builder").await;
     world.owner.delete(&format!("/api/v1/agent-runtimes/{}", device.runtime)).await.expect(200);
     let changed = world.owner.patch(&path, json!({"peer": peer})).await.expect(200);
@@ -205,7 +205,7 @@ async fn an_agent_is_outside_or_has_devices(engine: Engine) {
     let refused = world.owner.post(REGISTER, json!({"agent_id": "builder"})).await;
     assert_eq!(refused.refusal(), (409, "is_peer".to_owned()));
     assert_eq!(world.owner.get(&path).await.expect(200), changed);
-    // It goes with its account.
+    // It is removed with its account.
     world.owner.delete(&path).await.expect(200);
     assert!(world.hub.outside_agents().await.unwrap().is_empty());
 }
@@ -217,7 +217,7 @@ async fn registering_with_a_url_makes_an_outside_agent(engine: Engine) {
     let account = world.owner.get(&format!("{ACCOUNTS}/travel")).await.expect(200);
     assert_eq!((&first["agent_id"], &first["account_id"]), (&json!("travel"), &account["agent_id"]));
     assert_eq!((&account["peer"]["url"], &account["runtime"]), (&json!(elsewhere.url), &Value::Null));
-    // Its key is for what it asks of others; nothing is claimed with it.
+    // Its key is for calling others. It can't claim runs.
     let key = |registered: &Value| world.anonymous().key(registered["api_key"].as_str().unwrap());
     world.agent("builder").await;
     key(&first).post("/api/v1/task-runs", json!({"agent_id": "builder"})).await.expect(201);
@@ -244,8 +244,8 @@ async fn registering_with_a_url_makes_an_outside_agent(engine: Engine) {
     assert_eq!(world.owner.get(&format!("{ACCOUNTS}/other")).await.refusal().0, 404, "nothing was made");
 }
 
-/// Its key is under the access rules, knows no person, and ends with its agent or when that is given away.
-async fn an_outside_agents_key_is_the_agents_and_not_a_persons(engine: Engine) {
+/// Its key is subject to the access rules, belongs to no person, and ends with its agent or its transfer.
+async fn an_outside_agents_key_belongs_to_the_agent_and_not_a_person(engine: Engine) {
     let (world, elsewhere) = (world(engine).await, CardServer::start().await);
     world.agent("builder").await;
     let body = json!({"agent_id": "travel", "url": elsewhere.url});
@@ -269,7 +269,7 @@ async fn an_outside_agents_key_is_the_agents_and_not_a_persons(engine: Engine) {
     let denied = key.post("/api/v1/task-runs", json!({"agent_id": "builder"})).await;
     assert_eq!(denied.refusal(), (404, "not_found".to_owned()));
 
-    // Given away, its key acts for nobody; neither does that of an agent that is no more.
+    // After a transfer, its key no longer works. The same for an archived agent.
     world.owner.post("/api/v1/users", json!({"name": "ada"})).await.expect(201);
     world.owner.patch(&format!("{ACCOUNTS}/travel"), json!({"owner": "ada"})).await.expect(200);
     assert_eq!(key.get(ACCOUNTS).await.refusal().0, 401);
@@ -280,7 +280,7 @@ async fn an_outside_agents_key_is_the_agents_and_not_a_persons(engine: Engine) {
     assert_eq!(key.get(ACCOUNTS).await.refusal().0, 401);
 }
 
-async fn a_key_is_shown_only_where_it_was_given_for(engine: Engine) {
+async fn a_key_is_sent_only_to_the_url_it_was_given_for(engine: Engine) {
     let (world, one, two) = (world(engine).await, CardServer::start().await, CardServer::start().await);
     let body = json!({"name": "travel", "peer": {"url": one.url, "key": KEY}});
     world.owner.post(ACCOUNTS, body).await.expect(201);

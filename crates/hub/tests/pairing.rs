@@ -1,4 +1,4 @@
-//! Pairing: once, in both directions, and slow for those who guess.
+//! Pairing: once, in both directions, and rate-limited against guessing.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ const REQUEST: &str = "/api/v1/agent-runtimes/runtime/pairing-requests";
 const POLL: &str = "/api/v1/agent-runtimes/runtime/pairing-requests/poll";
 
 #[tokio::test]
-async fn of_a_hundred_clients_with_one_code_exactly_one_wins() {
+async fn only_one_of_a_hundred_clients_can_use_a_code() {
     for world in [World::start().await, World::on_sqlite().await] {
         world.agent("builder").await;
         let code = world.code("builder").await;
@@ -33,7 +33,7 @@ async fn of_a_hundred_clients_with_one_code_exactly_one_wins() {
 }
 
 #[tokio::test]
-async fn a_code_is_read_however_it_is_typed_and_works_once() {
+async fn a_code_works_once_however_it_is_typed() {
     let world = World::start().await;
     let agent = world.agent("builder").await;
     let code = world.code("builder").await;
@@ -51,7 +51,7 @@ async fn a_code_is_read_however_it_is_typed_and_works_once() {
 }
 
 #[tokio::test]
-async fn guessing_is_slow_but_success_never_counts() {
+async fn guessing_is_limited_but_success_never_counts() {
     let world = World::tuned(|options| options.pairing_failures_per_minute = 10).await;
     world.agent("builder").await;
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! Channels as people see them: lists, one, and their events as pages and as a stream.
+//! Channels for people: lists, details, and their events as pages and as a stream.
 
 use attache_protocol::{
     ChannelId, Json, TenantId,
@@ -124,7 +124,7 @@ async fn a_channels_events_are_a_stream(engine: Engine) {
 }
 
 #[tokio::test]
-async fn a_hub_that_starts_knows_that_nobody_is_connected() {
+async fn a_starting_hub_marks_all_channels_disconnected() {
     let world = World::timed(Engine::Sqlite, |_| {}).await;
     let channel = open(&world, None).await;
     let world = world.restart().await;

@@ -1,4 +1,4 @@
-//! People: users and passwords, keys with scopes, tokens, and whose agents are whose.
+//! People: users and passwords, keys with scopes, tokens, and ownership of agents.
 
 use std::{net::IpAddr, process::Stdio, time::Duration};
 
@@ -13,12 +13,12 @@ const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 on_both! {
     people_are_added_changed_and_removed
-    nobody_rises_above_their_own_role
+    no_one_can_exceed_their_own_role
     a_password_opens_a_session_until_it_changes
     keys_act_for_their_user_within_their_scopes
-    a_token_dies_with_its_key
-    agents_belong_to_somebody
-    a_lesser_key_becomes_no_greater_one
+    a_token_ends_with_its_key
+    agents_have_owners
+    a_weaker_key_cannot_become_a_stronger_one
     a_removed_person_leaves_no_key_behind
     a_refusal_to_remove_the_last_owner_changes_nothing
 }
@@ -27,7 +27,7 @@ fn secret(text: &str) -> Secret<String> {
     Secret::new(text.to_owned())
 }
 
-/// Adds a person and answers with a key of theirs.
+/// Adds a person and returns their key.
 pub async fn person(world: &World, name: &str, role: &str) -> TestCaller {
     world.owner.post("/api/v1/users", json!({"name": name, "role": role})).await.expect(201);
     key_of(world, name, json!({"role": role})).await
@@ -91,7 +91,7 @@ async fn people_are_added_changed_and_removed(engine: Engine) {
     assert_eq!(rows, [json!("owner"), json!("ada")]);
 }
 
-async fn nobody_rises_above_their_own_role(engine: Engine) {
+async fn no_one_can_exceed_their_own_role(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let admin = person(&world, "adm", "admin").await;
     let operator = person(&world, "op", "operator").await;
@@ -114,7 +114,7 @@ async fn nobody_rises_above_their_own_role(engine: Engine) {
         assert_eq!(person.get("/api/v1/users").await.expect(200)["users"].as_array().unwrap().len(), 1);
     }
     assert_eq!(refused(operator.post("/api/v1/api-keys", json!({"name": "k", "user": "vi"})).await), 403);
-    // What a person may do shrinks with their role, whatever their keys say.
+    // A person's rights shrink with their role, whatever their keys say.
     world.owner.patch("/api/v1/users/op", json!({"role": "viewer"})).await.expect(200);
     assert_eq!(refused(operator.post("/api/v1/conversations", json!({})).await), 403);
 }
@@ -129,7 +129,7 @@ async fn a_password_opens_a_session_until_it_changes(engine: Engine) {
     for (name, password) in [("ada", "wrong"), ("nobody", PASSWORD), ("owner", PASSWORD), ("", ""), ("x y", "")] {
         assert_eq!(sign_in(name, password).await.unwrap_err().code, Code::Unauthenticated, "{name}");
     }
-    // Her own password wants the old one, and ends every session but this one.
+    // Changing her own password requires the old one, and ends every session but this one.
     let other = sign_in("ada", PASSWORD).await.unwrap();
     let change = |current: Option<&str>| attache_protocol::wire::user::UpdateUserRequest {
         password: Some(secret("another long password")),
@@ -147,7 +147,7 @@ async fn a_password_opens_a_session_until_it_changes(engine: Engine) {
     let session = sign_in("ada", PASSWORD).await.unwrap();
     world.owner.delete("/api/v1/users/ada").await.expect(200);
     assert!(world.hub.authenticate_session(session.secret.expose()).await.is_err());
-    // Five failures above, one more is taken; then nobody is even looked at.
+    // Five failures above. One more is allowed, then every attempt is rejected.
     assert_eq!(sign_in("ada", PASSWORD).await.unwrap_err().code, Code::Unauthenticated);
     let refused = sign_in("ada", PASSWORD).await.unwrap_err();
     assert_eq!((refused.code, refused.limited.unwrap().per_minute), (Code::TooManyRequests, 6));
@@ -162,7 +162,7 @@ async fn keys_act_for_their_user_within_their_scopes(engine: Engine) {
     let refused = reader.post("/api/v1/task-runs", json!({"agent_id": "builder"})).await;
     assert_eq!(refused.refusal(), (403, "forbidden".to_owned()));
     assert!(String::from_utf8_lossy(&refused.body).contains("`call`"));
-    // A key gives no more than it has.
+    // A key can't grant more than it has.
     let clerk = key_of(&world, "owner", json!({"role": "owner", "scopes": ["admin", "read", "admin"]})).await;
     let made = clerk.post("/api/v1/api-keys", json!({"name": "k"})).await.expect(201);
     assert_eq!(made["key"]["scopes"], json!(["read", "admin"]));
@@ -174,7 +174,7 @@ async fn keys_act_for_their_user_within_their_scopes(engine: Engine) {
     let token = link["url"].as_str().unwrap().split_once("token=").unwrap().1.to_owned();
     let session = world.hub.redeem_login(&token, HERE).await.unwrap();
     assert_eq!(session.principal.scopes, Some(vec![KeyScope::Read, KeyScope::Admin]));
-    // Operators manage their own user's keys.
+    // Operators manage their own keys.
     let own = operator.post("/api/v1/api-keys", json!({"name": "mine"})).await.expect(201);
     let listed = operator.get("/api/v1/api-keys").await.expect(200);
     assert_eq!(listed["api_keys"].as_array().unwrap().len(), 2);
@@ -182,7 +182,7 @@ async fn keys_act_for_their_user_within_their_scopes(engine: Engine) {
     assert_eq!(operator.delete(&format!("/api/v1/api-keys/{foreign}")).await.refusal().0, 404);
     let own = own["key"]["key_id"].as_str().unwrap();
     assert!(operator.delete(&format!("/api/v1/api-keys/{own}")).await.expect(200)["revoked_at"].is_string());
-    // One that expires is refused when its time has come.
+    // An expired key is rejected.
     let soon = world.env.now().plus(Duration::from_secs(60)).to_string();
     let short = key_of(&world, "op", json!({"expires_at": soon})).await;
     assert_eq!(short.get("/api/v1/users/me").await.status, 200);
@@ -190,7 +190,7 @@ async fn keys_act_for_their_user_within_their_scopes(engine: Engine) {
     assert_eq!(short.get("/api/v1/users/me").await.refusal(), (401, "unauthenticated".to_owned()));
 }
 
-async fn a_token_dies_with_its_key(engine: Engine) {
+async fn a_token_ends_with_its_key(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let made = json!({"name": "k", "role": "admin", "scopes": ["read", "call"]});
     let made = world.owner.post("/api/v1/api-keys", made).await.expect(201);
@@ -204,7 +204,7 @@ async fn a_token_dies_with_its_key(engine: Engine) {
     for bad in [json!({"ttl_seconds": 3601}), json!({"ttl_seconds": 0}), json!({"audience": "a b"}), json!({"x": 1})] {
         assert_eq!(key.post("/api/v1/tokens", bad.clone()).await.refusal().0, 400, "{bad}");
     }
-    // A token makes nothing that outlives it.
+    // A token can't create anything that outlives it.
     let whole = world.owner.post("/api/v1/tokens", json!({})).await.expect(201);
     let whole = world.anonymous().key(whole["token"].as_str().unwrap());
     for (path, body) in [
@@ -217,11 +217,11 @@ async fn a_token_dies_with_its_key(engine: Engine) {
     }
     assert_eq!(whole.patch("/api/v1/users/me", json!({"password": PASSWORD})).await.refusal().0, 403);
     whole.post("/api/v1/agent-accounts", json!({"name": "by-token"})).await.expect(201);
-    // One that is meant for somebody else is not for us.
+    // A token with another audience is rejected.
     let other = key.post("/api/v1/tokens", json!({"audience": "https://other.example"})).await.expect(201);
     let other = world.anonymous().key(other["token"].as_str().unwrap());
     assert_eq!(other.get("/api/v1/task-runs").await.refusal(), (401, "unauthenticated".to_owned()));
-    // Revoking the key ends its tokens and what they hold open.
+    // Revoking the key ends its tokens and their open streams.
     world.agent("builder").await;
     let run = world.run("builder").await;
     let events = by.follow(&format!("/api/v1/task-runs/{}/events", run["task_run_id"].as_str().unwrap())).await;
@@ -229,25 +229,25 @@ async fn a_token_dies_with_its_key(engine: Engine) {
     world.owner.delete(&format!("/api/v1/api-keys/{id}")).await.expect(200);
     assert_eq!(by.get("/api/v1/task-runs").await.refusal(), (401, "unauthenticated".to_owned()));
     events.rest().await;
-    // Time ends the others, and their streams.
+    // The others expire, and so do their streams.
     let events = whole.follow(&format!("/api/v1/task-runs/{}/events", run["task_run_id"].as_str().unwrap())).await;
     world.advance(Duration::from_secs(900));
     assert_eq!(whole.get("/api/v1/task-runs").await.refusal(), (401, "unauthenticated".to_owned()));
     events.rest().await;
 }
 
-async fn a_lesser_key_becomes_no_greater_one(engine: Engine) {
+async fn a_weaker_key_cannot_become_a_stronger_one(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let made = |request: Value| async {
         let made = world.owner.post("/api/v1/api-keys", request).await.expect(201);
         world.anonymous().key(made["api_key"].as_str().unwrap())
     };
-    // The person has no password yet; only what may do all that they may gives them one.
+    // The person has no password yet. Only a credential with all of their rights can set one.
     let viewer = made(json!({"name": "dashboard", "role": "viewer"})).await;
     let reply = viewer.patch("/api/v1/users/me", json!({"password": PASSWORD})).await;
     assert_eq!(reply.refusal(), (403, "forbidden".to_owned()));
     assert_eq!(viewer.get("/api/v1/deliveries/secret").await.refusal(), (403, "forbidden".to_owned()));
-    // What is made with a key ends no later than the key.
+    // Nothing created with a key outlives it.
     let end = world.env.now().plus(Duration::from_secs(600));
     let brief = made(json!({"name": "brief", "role": "owner", "expires_at": end})).await;
     let heir = brief.post("/api/v1/api-keys", json!({"name": "forever"})).await.expect(201);
@@ -256,7 +256,7 @@ async fn a_lesser_key_becomes_no_greater_one(engine: Engine) {
     assert_eq!(brief.post("/api/v1/api-keys", later).await.refusal(), (400, "invalid_request".to_owned()));
     let token = brief.post("/api/v1/tokens", json!({"ttl_seconds": 3600})).await.expect(201);
     assert_eq!(token["expires_at"], json!(end));
-    // An agent's key sees and calls, so a key that may not do both makes none.
+    // An agent's key can see and call, so a key without both scopes can't create one.
     let manager = made(json!({"name": "manager", "role": "owner", "scopes": ["manage"]})).await;
     let reply = manager.post("/api/a2a/register", json!({"agent_id": "sly"})).await;
     assert_eq!(reply.refusal(), (403, "forbidden".to_owned()));
@@ -292,7 +292,7 @@ async fn a_refusal_to_remove_the_last_owner_changes_nothing(engine: Engine) {
     assert_eq!(rows().await, before);
 }
 
-async fn agents_belong_to_somebody(engine: Engine) {
+async fn agents_have_owners(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let (op, other) = (person(&world, "op", "operator").await, person(&world, "other", "operator").await);
     let made = op.post("/api/v1/agent-accounts", json!({"name": "mine"})).await.expect(201);
@@ -320,7 +320,7 @@ async fn agents_belong_to_somebody(engine: Engine) {
     other.delete(&runtime).await.expect(200);
     assert_eq!(world.owner.patch(path, json!({"owner": ""})).await.expect(200)["owner_id"], Value::Null);
     assert_eq!(world.owner.patch(path, json!({"owner": "nobody"})).await.refusal(), (404, "not_found".to_owned()));
-    // An idempotency key is a person's own, whichever key they use.
+    // An idempotency key belongs to the person, whichever of their keys they use.
     let body = json!({"agent_id": "mine", "idempotency_key": "once"});
     let first = op.post("/api/v1/task-runs", body.clone()).await.expect(201);
     let again = key_of(&world, "op", json!({})).await.post("/api/v1/task-runs", body.clone()).await.expect(200);
@@ -330,7 +330,7 @@ async fn agents_belong_to_somebody(engine: Engine) {
 }
 
 #[tokio::test]
-async fn a_token_outlives_a_restart_with_the_key_that_signed_it() {
+async fn a_token_survives_a_restart() {
     let world = World::timed(Engine::Sqlite, |_| {}).await;
     let file = world.data.path().join("hub/token.key");
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).unwrap().permissions());

@@ -1,4 +1,4 @@
-//! The permission bridge: asked, waited for, decided once, by people only, and remembered.
+//! Permission requests: asked, waited for, decided once, by people only, and remembered.
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 
 on_both! {
     a_step_is_asked_for_decided_and_answered
-    of_fifty_deciders_one_wins_and_the_others_are_told_who
-    repeating_a_decision_is_harmless_and_changing_it_is_not
-    asking_again_is_the_same_request
+    one_of_fifty_deciders_wins_and_the_others_learn_who
+    a_decision_can_be_repeated_but_not_changed
+    asking_again_returns_the_same_request
     a_known_request_id_with_another_subject_is_refused
-    what_is_shown_is_part_of_what_is_decided
-    an_approval_outlives_hours
-    an_approval_waits_for_a_device_that_is_away
+    the_decision_is_bound_to_what_was_shown
+    an_approval_can_wait_for_hours
+    an_approval_waits_for_an_offline_device
     an_answer_after_the_end_is_recorded_and_changes_nothing
-    no_answer_means_what_the_policy_says
+    unanswered_requests_follow_the_policy
     only_people_decide
     a_request_ends_with_its_run
 }
 
-/// An agent gets a harmless step approved, and asks for another one under the same name.
+/// An agent gets a harmless step approved, then asks for another one with the same id.
 async fn a_known_request_id_with_another_subject_is_refused(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     let ask = async |body: Value| work.device.client.post(&work.path("/permission-requests"), body).await;
@@ -55,7 +55,7 @@ async fn a_known_request_id_with_another_subject_is_refused(engine: Engine) {
     let list = work.world.owner.get("/api/v1/permission-requests").await.expect(200);
     assert_eq!(list["permission_requests"].as_array().unwrap().len(), 1, "nothing was asked for under another's name");
 
-    // The same for questions of a worker and for the input of a caller.
+    // The same for a worker's questions and a caller's input.
     let question = async |prompt: &str| {
         let body = json!({"epoch": 1, "prompt": prompt, "request_id": "i1"});
         work.device.client.post(&work.path("/input-requests"), body).await
@@ -70,7 +70,7 @@ async fn a_known_request_id_with_another_subject_is_refused(engine: Engine) {
     assert_eq!(give("yes, delete it").await.refusal(), refused);
 }
 
-async fn what_is_shown_is_part_of_what_is_decided(engine: Engine) {
+async fn the_decision_is_bound_to_what_was_shown(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     let ask = async |more: Value| {
         let mut body = json!({"epoch": 1, "tool": "write", "input": {"path": "a"}});
@@ -87,7 +87,7 @@ async fn what_is_shown_is_part_of_what_is_decided(engine: Engine) {
     let data = &event.unwrap()["data"];
     assert_eq!((&data["diff"], &data["undisclosed"]), (&json!(diff), &json!(["paths"])));
 
-    // What stands for one change stands for no other.
+    // A grant for one change doesn't cover another.
     work.decide(&first, json!({"approved": true, "scope": "run"})).await.expect(200);
     assert_eq!(ask(shown).await.expect(201)["approved"], true);
     for other in [
@@ -175,7 +175,7 @@ async fn a_step_is_asked_for_decided_and_answered(engine: Engine) {
     work.complete().await.expect(200);
 }
 
-async fn of_fifty_deciders_one_wins_and_the_others_are_told_who(engine: Engine) {
+async fn one_of_fifty_deciders_wins_and_the_others_learn_who(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     let prm = work.pending("shell", json!({"command": "make"})).await;
     let mut deciders = Vec::new();
@@ -211,7 +211,7 @@ async fn of_fifty_deciders_one_wins_and_the_others_are_told_who(engine: Engine) 
     assert_eq!(work.world.audit("permission.late").await.len(), 49);
 }
 
-async fn repeating_a_decision_is_harmless_and_changing_it_is_not(engine: Engine) {
+async fn a_decision_can_be_repeated_but_not_changed(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     let (one, other) = (work.world.key("operator").await, work.world.key("operator").await);
     let prm = work.pending("shell", json!({})).await;
@@ -227,7 +227,7 @@ async fn repeating_a_decision_is_harmless_and_changing_it_is_not(engine: Engine)
     assert_eq!(grants["permission_grants"].as_array().unwrap().len(), 1);
 }
 
-async fn asking_again_is_the_same_request(engine: Engine) {
+async fn asking_again_returns_the_same_request(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     let ask = |body: Value| {
         let (client, path) = (work.device.client.clone(), work.path("/permission-requests"));
@@ -240,7 +240,7 @@ async fn asking_again_is_the_same_request(engine: Engine) {
     let second = ask(unnamed.clone()).await.expect(201);
     assert_ne!(id(&second), id(&first));
     assert_eq!(ask(unnamed.clone()).await.expect(201), second, "while it is pending");
-    // The order of members, a blank, another folder: each makes it another subject.
+    // Member order, whitespace or another folder make a different subject.
     for other in [
         json!({"tool": "edit", "input": {"n": 3}}),
         json!({"tool": "edit", "input": {"n": 2}, "cwd": "/elsewhere"}),
@@ -260,7 +260,7 @@ async fn asking_again_is_the_same_request(engine: Engine) {
     assert_eq!(stale.refusal(), (409, "stale_epoch".to_owned()));
 }
 
-async fn an_approval_outlives_hours(engine: Engine) {
+async fn an_approval_can_wait_for_hours(engine: Engine) {
     let mut work = ClaimedRunFixture::begin(engine).await;
     let prm = work.pending("shell", json!({"command": "make"})).await;
     for minute in 0..300 {
@@ -278,7 +278,7 @@ async fn an_approval_outlives_hours(engine: Engine) {
     let decided = work.decide(&prm, json!({"approved": true})).await.expect(200);
     assert_eq!(decided["decided_at"], "2023-11-15T03:13:20.000Z");
     assert_eq!(work.answer(&prm, 0).await["approved"], true);
-    // The time-out of an hour counts only what was not spent waiting.
+    // Waiting doesn't count towards the timeout of an hour.
     assert_eq!(work.state().await.0, "running");
     for _ in 0..59 {
         work.world.advance(HOUR / 60);
@@ -287,8 +287,8 @@ async fn an_approval_outlives_hours(engine: Engine) {
     work.complete().await.expect(200);
 }
 
-/// The lease stands still while a person thinks; once there is an answer the device has a lease's time to come for it.
-async fn an_approval_waits_for_a_device_that_is_away(engine: Engine) {
+/// The lease is paused while a person decides. After the decision, the device has one lease to come back for it.
+async fn an_approval_waits_for_an_offline_device(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     work.beat().await;
     let prm = work.pending("shell", json!({"command": "make"})).await;
@@ -327,9 +327,9 @@ async fn an_answer_after_the_end_is_recorded_and_changes_nothing(engine: Engine)
     assert_eq!(work.state().await.0, "running");
 }
 
-async fn no_answer_means_what_the_policy_says(engine: Engine) {
+async fn unanswered_requests_follow_the_policy(engine: Engine) {
     let mut work = ClaimedRunFixture::patient(engine).await;
-    // The hub's own rule: a day, then no, and the run ends.
+    // The hub's default: after a day, the request is denied and the run fails.
     let prm = work.pending("shell", json!({})).await;
     work.world.advance(24 * HOUR - Duration::from_secs(1));
     assert_eq!(work.answer(&prm, 0).await["state"], "pending");
@@ -384,7 +384,7 @@ async fn only_people_decide(engine: Engine) {
     assert_eq!(decide(&work.world.anonymous(), &prm, json!({"approved": true})).await.refusal().0, 401);
     assert_eq!(work.answer(&prm, 0).await["state"], "pending");
     assert_eq!(work.world.audit("permission.late").await, []);
-    // What another device asked is not its business.
+    // Another device's request is none of its business.
     work.world.agent("other").await;
     let other = work.world.device("other").await;
     let foreign = other.client.get(&work.path(&format!("/permission-requests/{prm}"))).await;
@@ -429,7 +429,7 @@ async fn a_wait_for_an_answer_ends_with_the_hub() {
 }
 
 #[tokio::test]
-async fn a_device_that_was_replaced_hears_no_answer() {
+async fn a_replaced_device_gets_no_answer() {
     let work = ClaimedRunFixture::begin(Engine::Model).await;
     let prm = work.pending("shell", json!({})).await;
     let (client, path) = (work.device.client.clone(), work.path(&format!("/permission-requests/{prm}?wait_ms=60000")));
@@ -437,7 +437,7 @@ async fn a_device_that_was_replaced_hears_no_answer() {
     crate::life::wait_for_connections(&work.world, 1).await;
     work.world.device("builder").await;
     let told = waiting.await.unwrap();
-    // Its claim is gone, and with it the question: it hears either of the two, and never a yes.
+    // Its claim is gone, and with it the question: it gets one of the two errors, never an approval.
     match told.status {
         200 => assert_eq!(told.json()["state"], "cancelled"),
         _ => assert_eq!(told.refusal(), (401, "runtime_superseded".to_owned())),
@@ -446,9 +446,9 @@ async fn a_device_that_was_replaced_hears_no_answer() {
     assert_eq!(work.decide(&prm, json!({"approved": true})).await.refusal().0, 409);
 }
 
-/// What an agent says is data: nobody rewrites it, and it is for those who show it to make it harmless.
+/// Text from an agent is data: it is kept unchanged, and whoever shows it must make it inert.
 #[tokio::test]
-async fn what_an_agent_says_is_kept_byte_for_byte() {
+async fn an_agents_text_is_kept_byte_for_byte() {
     let work = ClaimedRunFixture::begin(Engine::Model).await;
     let input = r#"{"b":1.0, "a":[9007199254740993],"text":"\u001b[31mred\u202e <script>"}"#;
     let body = format!(r#"{{"tool":"shell","input":{input},"reason":"**bold** [link](javascript:x)\u202e\u001b[2J"}}"#);

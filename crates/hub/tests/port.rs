@@ -1,4 +1,4 @@
-//! The port itself: HTTP/2 by prior knowledge, and clients that take a seat without asking for anything.
+//! The port: HTTP/2 with prior knowledge, and clients that hold connections without sending requests.
 
 use std::{
     net::SocketAddr,
@@ -20,7 +20,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn http_2_is_spoken_on_the_same_port() {
+async fn http_2_works_on_the_same_port() {
     let world = World::start().await;
     let stream = TcpStream::connect(world.address).await.unwrap();
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
@@ -36,7 +36,7 @@ async fn http_2_is_spoken_on_the_same_port() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_finish_its_head_loses_its_seat() {
+async fn a_client_that_does_not_finish_its_request_head_is_disconnected() {
     let world = World::tuned(|options| options.header_timeout = Duration::from_millis(200)).await;
     for beginning in ["", "P", "PRI", "GET /healthz HTTP/1.1\r\nHost: x"] {
         let begun = Instant::now();
@@ -48,7 +48,7 @@ async fn a_client_that_does_not_finish_its_head_loses_its_seat() {
     }
 }
 
-/// Nearly a request, and then nothing.
+/// Almost a request, then nothing.
 const HALF: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: x";
 
 async fn half(address: SocketAddr) -> TcpStream {
@@ -64,7 +64,7 @@ async fn is_closed(stream: &mut TcpStream) -> bool {
     matches!(read, Ok(Ok(0) | Err(_)))
 }
 
-/// Waits until a device has shown who it is, and waits for work.
+/// Waits until a device has authenticated and is waiting for work.
 async fn until_it_waits(store: &Counting) {
     let begun = Instant::now();
     while store.calls("claim") == 0 {
@@ -74,7 +74,7 @@ async fn until_it_waits(store: &Counting) {
 }
 
 #[tokio::test]
-async fn a_stranger_gives_way_and_somebody_who_is_known_does_not() {
+async fn an_unauthenticated_connection_is_evicted_and_an_authenticated_one_is_not() {
     let (world, store) = World::counted(|options| options.max_connections = 16).await;
     let agent = world.agent("builder").await;
     let device = world.device(&agent).await;
@@ -91,9 +91,9 @@ async fn a_stranger_gives_way_and_somebody_who_is_known_does_not() {
     assert!(waiting.await.unwrap().expect(200)["task_run"].is_object(), "the device was never cut");
 }
 
-/// As many as the machine's limit of open files allows: both ends are in this process, and the hub keeps few of its own.
+/// As many as the limit of open files allows: both ends are in this process, and the hub itself keeps few files open.
 #[tokio::test]
-async fn sixteen_thousand_half_requests_keep_no_device_and_no_person_out() {
+async fn sixteen_thousand_half_requests_lock_no_one_out() {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(20_000);
     let flood = usize::try_from(files).unwrap().saturating_sub(3_000).min(16_000);
     let (world, store) = World::counted(|_| {}).await;
@@ -107,7 +107,7 @@ async fn sixteen_thousand_half_requests_keep_no_device_and_no_person_out() {
     let mut halves = Vec::with_capacity(flood);
     for number in 0..flood {
         halves.push(half(world.address).await);
-        // In the midst of it, people come and go.
+        // Meanwhile, people come and go.
         if number % 1_000 == 999 {
             assert_eq!(world.owner.get("/api/v1/task-runs").await.status, 200, "after {number}");
         }
@@ -129,7 +129,7 @@ async fn sixteen_thousand_half_requests_keep_no_device_and_no_person_out() {
 }
 
 #[tokio::test]
-async fn an_http_2_connection_that_asks_for_nothing_ends() {
+async fn an_idle_http_2_connection_is_closed() {
     let world = World::tuned(|options| options.header_timeout = Duration::from_millis(200)).await;
     let stream = TcpStream::connect(world.address).await.unwrap();
     let (_sender, connection) =
@@ -138,16 +138,16 @@ async fn an_http_2_connection_that_asks_for_nothing_ends() {
 }
 
 #[tokio::test]
-async fn what_is_kept_for_devices_is_not_for_people() {
+async fn the_device_reserve_is_not_for_people() {
     let world = World::tuned(|options| options.max_connections = 16).await;
     let agent = world.agent("builder").await;
     let device = world.device(&agent).await;
     let run = world.run(&agent).await["task_run_id"].as_str().unwrap().to_owned();
-    // People watch on all the connections that they can get.
+    // People use all the connections they can get.
     let watcher = world.owner.with("accept", "text/event-stream");
     let (path, begun, mut watching) = (format!("/api/v1/task-runs/{run}/events"), Instant::now(), Vec::new());
     while watching.len() < 14 {
-        // What was asked before may still be about to end.
+        // Earlier requests may still be ending.
         let answer = watcher.send(Method::GET, &path, Bytes::new()).await;
         if answer.status() == 200 {
             watching.push(answer);

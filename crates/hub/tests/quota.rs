@@ -1,4 +1,4 @@
-//! Quotas hold however many ask at once, runs that use too much are stopped, and what was used can be read.
+//! Quotas hold under concurrency, runs that exceed them are stopped, and usage can be read.
 
 use std::{
     sync::{
@@ -24,15 +24,15 @@ use crate::{
 const QUOTAS: &str = "/api/v1/quotas";
 
 on_both! {
-    of_ten_thousand_calls_exactly_a_thousand_pass
+    exactly_a_thousand_of_ten_thousand_calls_pass
     runs_that_report_together_do_not_overspend
-    a_run_over_its_quota_is_stopped_and_its_worker_told
-    a_worker_on_a_channel_is_told_to_stop
-    what_a_run_used_that_somebody_else_ended_is_counted
+    a_run_over_its_quota_is_stopped_and_its_worker_notified
+    a_worker_on_a_channel_is_stopped
+    usage_of_a_cancelled_run_is_counted
     usage_is_kept_by_day_and_by_call
-    a_part_of_a_run_gets_what_is_left_of_its_budget
-    a_claim_says_what_is_left
-    what_others_hold_may_come_back_in_a_minute
+    a_child_run_gets_what_is_left_of_the_budget
+    a_claim_has_the_remaining_budget
+    reserved_quota_can_be_retried_after_a_minute
     quotas_are_set_read_and_removed
 }
 
@@ -40,7 +40,7 @@ async fn put(client: &TestCaller, body: Value) -> HttpReply {
     client.with("content-type", "application/json").call(Method::PUT, QUOTAS, body.to_string()).await
 }
 
-async fn of_ten_thousand_calls_exactly_a_thousand_pass(engine: Engine) {
+async fn exactly_a_thousand_of_ten_thousand_calls_pass(engine: Engine) {
     const CALLS: usize = 10_000;
     const CALLERS: usize = 64;
     const LIMIT: usize = 1_000;
@@ -83,7 +83,7 @@ async fn of_ten_thousand_calls_exactly_a_thousand_pass(engine: Engine) {
     assert_eq!((&quota["held"]["calls"], &quota["spent"]["calls"]), (&json!(LIMIT), &json!(0)));
 }
 
-/// Thirty runs want ten tokens each of a hundred, all at once.
+/// Thirty runs want ten tokens each out of a hundred, all at once.
 async fn runs_that_report_together_do_not_overspend(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     world.agent("builder").await;
@@ -114,14 +114,14 @@ async fn runs_that_report_together_do_not_overspend(engine: Engine) {
     let quota = world.owner.get(QUOTAS).await.expect(200)["quotas"][0].clone();
     assert_eq!(quota["spent"], json!({"calls": 10, "tokens": 60, "cost_usd": 0.5}));
     assert_eq!(quota["held"], json!({"calls": 0, "tokens": 0, "cost_usd": 0}));
-    // What they did not use is there for others.
+    // Unused reservations are available to others.
     let body = json!({"agent_id": "builder", "budget": {"tokens": 40}});
     world.owner.post("/api/v1/task-runs", body.clone()).await.expect(201);
     let refused = world.owner.post("/api/v1/task-runs", body).await;
     assert_eq!(refused.refusal(), (429, "quota_exceeded".to_owned()));
 }
 
-async fn a_run_over_its_quota_is_stopped_and_its_worker_told(engine: Engine) {
+async fn a_run_over_its_quota_is_stopped_and_its_worker_notified(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     let (world, device) = (&work.world, &work.device);
     put(&world.owner, json!({"agent": "builder", "tokens": 100})).await.expect(200);
@@ -132,30 +132,30 @@ async fn a_run_over_its_quota_is_stopped_and_its_worker_told(engine: Engine) {
     let run = work.read().await;
     assert_eq!((&run["status"], &run["task_result"]["code"]), (&json!("failed"), &json!("quota_exceeded")));
     assert_eq!(run["usage"], json!({"tokens": 101}));
-    // The heartbeat says so too, to a device that reports nothing for a while.
+    // The heartbeat reports it too, for a device that reports nothing for a while.
     let beat = json!({"running": [work.run]});
     let beat = device.client.post("/api/v1/agent-runtimes/runtime/heartbeat", beat).await.expect(200);
     assert_eq!(beat["cancelled"], json!([work.run]));
     let refused = world.owner.post("/api/v1/task-runs", json!({"agent_id": "builder"})).await;
     assert_eq!(refused.refusal(), (429, "quota_exceeded".to_owned()));
     let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
-    let wanted = "The daily quota of the agent `builder` is used up: 101 of 100 tokens are spent and 0 are held by runs \
-                  that have not ended.";
+    let wanted = "The daily quota of the agent `builder` is used up: 101 of 100 tokens used, 0 reserved by runs \
+                  in progress.";
     assert_eq!(message, wanted);
     let wait: u64 = refused.header("retry-after").parse().unwrap();
     assert!((1..=86_400).contains(&wait), "{wait}");
     world.advance(Duration::from_secs(wait));
     world.owner.post("/api/v1/task-runs", json!({"agent_id": "builder"})).await.expect(201);
-    // A report that cannot be counted is refused in words.
+    // An invalid report is rejected with a message.
     for (usage, field) in [(json!({"tokens": -1}), "usage.tokens"), (json!({"cost_usd": "1"}), "usage.cost_usd")] {
         let reply = device.client.post(&work.path("/progress"), json!({"usage": usage})).await;
         assert_eq!(reply.refusal(), (400, "invalid_request".to_owned()));
         let message = reply.json()["error"]["message"].as_str().unwrap().to_owned();
-        assert_eq!(message, format!("`{field}` must be a number that is not negative."));
+        assert_eq!(message, format!("`{field}` must be a non-negative number."));
     }
 }
 
-async fn a_worker_on_a_channel_is_told_to_stop(engine: Engine) {
+async fn a_worker_on_a_channel_is_stopped(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     world.agent("builder").await;
     let (mut worker, _) = crate::channel::peer::worker(&world, "builder").await;
@@ -171,8 +171,8 @@ async fn a_worker_on_a_channel_is_told_to_stop(engine: Engine) {
     assert_eq!(run["task_result"]["code"], "quota_exceeded");
 }
 
-/// The worker of a cancelled run learns the cost when its agent has stopped: after the end.
-async fn what_a_run_used_that_somebody_else_ended_is_counted(engine: Engine) {
+/// The worker of a cancelled run learns the cost only once its agent has stopped, after the end.
+async fn usage_of_a_cancelled_run_is_counted(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     let (world, device) = (&work.world, &work.device);
     put(&world.owner, json!({"agent": "builder", "tokens": 1000, "cost_usd": 5})).await.expect(200);
@@ -180,7 +180,7 @@ async fn what_a_run_used_that_somebody_else_ended_is_counted(engine: Engine) {
     world.owner.post(&work.path("/cancel"), json!({})).await.expect(200);
     let spent = async || world.owner.get(QUOTAS).await.expect(200)["quotas"][0]["spent"].clone();
     assert_eq!(spent().await, json!({"calls": 1, "tokens": 10, "cost_usd": 0}));
-    // The sums are written down by now.
+    // The totals are written by now.
     world.owner.get("/api/v1/usage").await.expect(200);
 
     let total = json!({"tokens": 70, "cost_usd": 0.5});
@@ -190,7 +190,7 @@ async fn what_a_run_used_that_somebody_else_ended_is_counted(engine: Engine) {
     };
     late("/progress", json!({"epoch": 1, "usage": {"tokens": 40}})).await;
     late("/fail", json!({"epoch": 1, "output": {"error": "stopped", "code": "cancelled"}, "usage": total})).await;
-    // A total only grows, and the same one is told once.
+    // A total only grows, and the same one is recorded once.
     late("/progress", json!({"epoch": 1, "usage": total})).await;
     late("/progress", json!({"epoch": 1, "usage": {"tokens": 9000}})).await;
     let run = work.read().await;
@@ -241,7 +241,7 @@ async fn usage_is_kept_by_day_and_by_call(engine: Engine) {
     );
     let other_day = world.owner.get("/api/v1/usage/records?day=2001-01-01").await.expect(200);
     assert_eq!(other_day["usage_records"], json!([]));
-    // An operator sees what is their own.
+    // An operator sees their own usage.
     let operator = world.owner.post("/api/v1/users", json!({"name": "ann", "role": "operator"})).await;
     operator.expect(201);
     let key = json!({"name": "ann", "user": "ann", "role": "operator"});
@@ -257,7 +257,7 @@ async fn usage_is_kept_by_day_and_by_call(engine: Engine) {
     assert_eq!(operator.get(QUOTAS).await.refusal(), (403, "forbidden".to_owned()));
 }
 
-async fn a_part_of_a_run_gets_what_is_left_of_its_budget(engine: Engine) {
+async fn a_child_run_gets_what_is_left_of_the_budget(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     world.agent("builder").await;
     let device = world.device("builder").await;
@@ -271,7 +271,7 @@ async fn a_part_of_a_run_gets_what_is_left_of_its_budget(engine: Engine) {
         world.owner.post("/api/v1/task-runs", body)
     };
     device.client.post(&format!("{path}/progress"), used(60)).await.expect(200);
-    // It has no quota of its own; what it holds is what it may use.
+    // It has no quota of its own. Its limit is its reservation.
     put(&world.owner, json!({"agent": "builder", "tokens": 1000, "cost_usd": 10})).await.expect(200);
     for (wanted, tokens, cost) in [
         (Value::Null, 40, json!(0.75)),
@@ -290,7 +290,7 @@ async fn a_part_of_a_run_gets_what_is_left_of_its_budget(engine: Engine) {
     assert_eq!(part(json!({"tokens": 1})).await.refusal(), (429, "quota_exceeded".to_owned()));
 }
 
-async fn a_claim_says_what_is_left(engine: Engine) {
+async fn a_claim_has_the_remaining_budget(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     world.agent("builder").await;
     let device = world.device("builder").await;
@@ -312,7 +312,7 @@ async fn a_claim_says_what_is_left(engine: Engine) {
     assert_eq!(own["budget"], json!({"tokens": 100, "cost_usd": 0.5}));
     end(&own, json!({"tokens": 50})).await;
 
-    // 57 tokens are spent today.
+    // 57 tokens are used today.
     put(&world.owner, json!({"agent": "builder", "tokens": 1000})).await.expect(200);
     put(&world.owner, json!({"cost_usd": 2})).await.expect(200);
     let first = claim(json!({})).await;
@@ -325,7 +325,7 @@ async fn a_claim_says_what_is_left(engine: Engine) {
     assert_eq!(smaller["budget"], json!({"tokens": 10, "cost_usd": 0.25}), "the smaller of both");
 }
 
-async fn what_others_hold_may_come_back_in_a_minute(engine: Engine) {
+async fn reserved_quota_can_be_retried_after_a_minute(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     world.agent("builder").await;
     put(&world.owner, json!({"agent": "builder", "tokens": 100})).await.expect(200);
@@ -336,10 +336,10 @@ async fn what_others_hold_may_come_back_in_a_minute(engine: Engine) {
     ask(60).await.expect(201);
     let refused = ask(50).await;
     assert_eq!((refused.refusal(), refused.header("retry-after")), ((429, "quota_exceeded".to_owned()), "60"));
-    let wanted = "The daily quota of the agent `builder` has too little left: 0 of 100 tokens are spent and 60 are held by \
-                  runs that have not ended. A `budget` of 40 tokens fits.";
+    let wanted = "The daily quota of the agent `builder` has too little left: 0 of 100 tokens used, 60 reserved by \
+                  runs in progress. A `budget` of 40 tokens would fit.";
     assert_eq!(refused.json()["error"]["message"], wanted);
-    // What the day does not give at all is worth no question before the next one.
+    // A request that exceeds the daily limit can't succeed before the next day.
     assert!(ask(101).await.header("retry-after").parse::<u64>().unwrap() > 60);
     ask(40).await.expect(201);
     let refused = world.owner.post("/api/v1/task-runs", json!({"agent_id": "builder"})).await;
@@ -372,13 +372,13 @@ async fn quotas_are_set_read_and_removed(engine: Engine) {
     assert_eq!(refused.refusal(), (429, "quota_exceeded".to_owned()));
     let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
     assert!(message.contains("the user `owner` with the agent `builder`"), "{message}");
-    // The same call again is no new one.
+    // The same call again changes nothing.
     assert_eq!(put(&world.owner, json!({"user": "owner", "agent": "builder"})).await.status, 204);
     assert_eq!(world.owner.get(QUOTAS).await.expect(200), json!({"quotas": []}));
     call(&world.owner, body).await;
 }
 
-/// The key of a plain-frame agent whose numbers make no sense is answered, and its run goes on.
+/// Invalid numbers in a plain agent's frame get a reply, and its run continues.
 #[tokio::test]
 async fn plain_frames_with_impossible_numbers_are_refused() {
     let world = World::start().await;

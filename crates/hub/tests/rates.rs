@@ -1,4 +1,4 @@
-//! How often somebody may try, and what they are told.
+//! Rate limits and their errors.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ fn told(reply: &HttpReply) -> (u16, &str, bool, bool) {
 }
 
 #[tokio::test]
-async fn wrong_credentials_are_answered_so_often_and_right_ones_always() {
+async fn wrong_credentials_are_limited_and_valid_ones_are_not() {
     let world = World::tuned(|options| options.failures_per_minute = 3).await;
     for wrong in ["ak_wrong", "a.b.c", "rt_x"] {
         let reply = world.anonymous().key(wrong).get("/api/v1/task-runs").await;
@@ -27,7 +27,7 @@ async fn wrong_credentials_are_answered_so_often_and_right_ones_always() {
 }
 
 #[tokio::test]
-async fn requests_without_a_credential_are_answered_so_often() {
+async fn requests_without_a_credential_are_limited() {
     let world = World::tuned(|options| options.anonymous_per_minute = 3).await;
     for _ in 0..3 {
         assert_eq!(world.anonymous().get("/healthz").await.status, 200);
@@ -38,7 +38,7 @@ async fn requests_without_a_credential_are_answered_so_often() {
 }
 
 #[tokio::test]
-async fn nothing_but_a_good_credential_lifts_the_limit() {
+async fn only_a_valid_credential_lifts_the_limit() {
     let world = World::tuned(|options| options.anonymous_per_minute = 8).await;
     let anybody = world.anonymous();
     let dressed = [
@@ -58,7 +58,7 @@ async fn nothing_but_a_good_credential_lifts_the_limit() {
         assert_eq!(told(&stranger.get("/healthz").await), (429, "\"anonymous\";q=8;w=60", true, true));
     }
     assert_eq!(world.owner.get("/healthz").await.status, 200);
-    // A browser that is signed in is somebody.
+    // A signed-in browser counts as authenticated.
     let link = world.owner.post("/api/v1/login-links", json!({})).await.expect(201);
     let token = link["url"].as_str().unwrap().split_once("token=").unwrap().1;
     let session = world.hub.redeem_login(token, [127, 0, 0, 1].into()).await.unwrap();
@@ -68,7 +68,7 @@ async fn nothing_but_a_good_credential_lifts_the_limit() {
 }
 
 #[tokio::test]
-async fn a_proxy_speaks_for_others_only_if_it_is_trusted() {
+async fn forwarded_addresses_count_only_from_a_trusted_proxy() {
     let limit = |trusted: &'static [&'static str]| {
         World::tuned(move |options| {
             options.anonymous_per_minute = 2;
@@ -95,7 +95,7 @@ async fn a_proxy_speaks_for_others_only_if_it_is_trusted() {
 }
 
 #[tokio::test]
-async fn a_principal_has_a_limit_only_if_the_hub_was_told_one() {
+async fn a_principal_is_limited_only_if_configured() {
     let world = World::start().await;
     assert_eq!(world.owner.get("/api/v1/task-runs").await.header("ratelimit-policy"), "");
 
@@ -106,7 +106,7 @@ async fn a_principal_has_a_limit_only_if_the_hub_was_told_one() {
     assert_eq!(told(&reply), (200, "\"principal\";q=5;w=60", false, true));
     assert!(reply.header("ratelimit").starts_with("\"principal\";r=2;t="), "{}", reply.header("ratelimit"));
     world.agent("builder").await;
-    // A second key of the same person has what is left, which is one.
+    // A second key of the same person shares the remaining one.
     let second = world.owner.post("/api/v1/api-keys", json!({"name": "k"})).await.expect(201);
     let second = world.anonymous().key(second["api_key"].as_str().unwrap());
     let refused = second.get("/api/v1/task-runs").await;

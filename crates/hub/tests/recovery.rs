@@ -1,4 +1,4 @@
-//! The six states of work on a device, told apart, in reads and in lists.
+//! The six states of work on a device, in reads and in lists.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::{
 };
 
 on_both! {
-    the_six_states_are_told_apart
-    a_run_that_no_device_holds_has_none
-    over_a_channel_the_connection_tells
+    the_six_states_are_distinguished
+    a_run_without_a_device_has_none
+    over_a_channel_the_connection_decides
 }
 
 async fn recovery(work: &ClaimedRunFixture) -> Value {
     let mut read = work.read().await;
     let list = work.world.owner.get("/api/v1/task-runs?status=running").await.expect(200);
-    // What a run waits for is told where one is asked for.
+    // `waits_for` is only in single reads.
     read.as_object_mut().unwrap().remove("waits_for");
     assert_eq!(list["task_runs"][0], read, "a list says the same");
     read["recovery"].clone()
@@ -34,7 +34,7 @@ async fn beat(work: &ClaimedRunFixture, body: Value) {
     work.device.client.post("/api/v1/agent-runtimes/runtime/heartbeat", body).await.expect(200);
 }
 
-async fn the_six_states_are_told_apart(engine: Engine) {
+async fn the_six_states_are_distinguished(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     assert_eq!(recovery(&work).await, "remote_running");
     for _ in 0..2 {
@@ -78,7 +78,7 @@ async fn the_six_states_are_told_apart(engine: Engine) {
 }
 
 #[tokio::test]
-async fn what_a_device_did_while_the_hub_was_away_is_taken() {
+async fn work_done_while_the_hub_was_away_is_accepted() {
     for reports in [true, false] {
         let ClaimedRunFixture { world, device, run } = ClaimedRunFixture::begin(Engine::Sqlite).await;
         let work = ClaimedRunFixture { world: world.away(Duration::from_secs(600)).await, device, run };
@@ -99,14 +99,14 @@ async fn what_a_device_did_while_the_hub_was_away_is_taken() {
 }
 
 #[tokio::test]
-async fn a_hub_that_stood_still_holds_it_against_no_device() {
+async fn a_stalled_hub_blames_no_device() {
     let lease = Duration::from_secs(2);
     for is_suspended in [true, false] {
         let work = ClaimedRunFixture::tuned(Engine::Sqlite, |options| options.heartbeat_timeout = lease).await;
         if is_suspended {
             work.world.env.suspend(10 * lease);
         } else {
-            // Time goes on while nobody in this process does anything.
+            // Time passes while the process stands still.
             work.world.advance(10 * lease);
             std::thread::sleep(lease);
         }
@@ -122,7 +122,7 @@ async fn a_hub_that_stood_still_holds_it_against_no_device() {
     }
 }
 
-async fn a_run_that_no_device_holds_has_none(engine: Engine) {
+async fn a_run_without_a_device_has_none(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     let pending = work.world.run("builder").await;
     assert_eq!(pending["recovery"], Value::Null);
@@ -130,7 +130,7 @@ async fn a_run_that_no_device_holds_has_none(engine: Engine) {
     assert_eq!(work.read().await["recovery"], Value::Null);
 }
 
-async fn over_a_channel_the_connection_tells(engine: Engine) {
+async fn over_a_channel_the_connection_decides(engine: Engine) {
     let mut work = ClaimedRunFixture::begin(engine).await;
     work.complete().await.expect(200);
     let (store, env) = (work.world.store.clone(), work.world.env.clone());
@@ -166,9 +166,9 @@ async fn over_a_channel_the_connection_tells(engine: Engine) {
     assert_eq!(recovery(&work).await, "remote_running", "the device goes on over HTTP");
 }
 
-/// 002 knows neither lists nor reports of what is not accepted yet.
+/// 002 has neither lists of runs nor unreported outcomes.
 #[tokio::test]
-async fn a_device_that_says_little_is_judged_by_what_it_says() {
+async fn a_device_with_bare_heartbeats_is_judged_by_them() {
     let work = ClaimedRunFixture::begin(Engine::Model).await;
     work.world.agent("plain").await;
     let device = work.world.device("plain").await;

@@ -10,16 +10,16 @@ use crate::{
 const REGISTER: &str = "/api/a2a/register";
 
 on_both! {
-    the_same_name_again_gets_a_new_key_and_the_old_one_is_void
+    registering_again_issues_a_new_key_and_revokes_the_old_one
     a_pairing_code_registers_once
-    an_agent_calls_others_and_sees_and_stops_what_it_asked_for
+    an_agent_calls_others_and_sees_and_cancels_its_own_calls
 }
 
 fn key(world: &World, registered: &Value) -> TestCaller {
     world.anonymous().key(registered["api_key"].as_str().unwrap())
 }
 
-async fn the_same_name_again_gets_a_new_key_and_the_old_one_is_void(engine: Engine) {
+async fn registering_again_issues_a_new_key_and_revokes_the_old_one(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let body = json!({"agent_id": "user123-laptop", "capabilities": ["shell", {"x": 1}], "unknown": true,
         "device_info": {"os": "linux"}});
@@ -39,7 +39,7 @@ async fn the_same_name_again_gets_a_new_key_and_the_old_one_is_void(engine: Engi
     assert_eq!(old.refusal(), (401, "runtime_superseded".to_owned()));
     assert!(old.json()["error"]["hint"].as_str().unwrap().contains("/api/a2a/register"));
     key(&world, &second).get("/api/v1/agent-accounts").await.expect(200);
-    // The key is no runtime token, and is told so like any stranger.
+    // The key is not a runtime token, and is rejected like any unknown one.
     let wrong = world.anonymous().with("x-runtime-token", second["api_key"].as_str().unwrap());
     assert_eq!(wrong.get("/api/v1/task-runs").await.refusal().0, 401);
     for refused in [world.anonymous(), world.key("viewer").await, key(&world, &second)] {
@@ -66,7 +66,7 @@ async fn a_pairing_code_registers_once(engine: Engine) {
 }
 
 #[tokio::test]
-async fn guessing_codes_here_is_as_slow_as_at_the_other_door() {
+async fn guessing_codes_is_limited_here_too() {
     let world = World::tuned(|options| options.pairing_failures_per_minute = 10).await;
     for _ in 0..10 {
         let guess = world.anonymous().post(REGISTER, json!({"pairing_token": "0000-0000"})).await;
@@ -79,10 +79,10 @@ async fn guessing_codes_here_is_as_slow_as_at_the_other_door() {
     assert_eq!(blocked.refusal(), (429, "too_many_requests".to_owned()));
 }
 
-async fn an_agent_calls_others_and_sees_and_stops_what_it_asked_for(engine: Engine) {
+async fn an_agent_calls_others_and_sees_and_cancels_its_own_calls(engine: Engine) {
     let work = ClaimedRunFixture::begin(engine).await;
     let world = &work.world;
-    // The agent is somebody else's than the work that it must not see; what it calls belongs to nobody.
+    // The agent has another owner than the work it must not see. The agent it calls has no owner.
     world.owner.post("/api/v1/users", json!({"name": "ann"})).await.expect(201);
     let ann = world.owner.post("/api/v1/api-keys", json!({"name": "ann", "user": "ann"})).await.expect(201);
     let ann = key(world, &ann);
@@ -96,7 +96,7 @@ async fn an_agent_calls_others_and_sees_and_stops_what_it_asked_for(engine: Engi
     agent.get(&format!("{own}/events")).await.expect(200);
     let listed = agent.get("/api/v1/task-runs").await.expect(200);
     assert_eq!(listed["task_runs"].as_array().unwrap().len(), 1);
-    // What others asked for is not there, whatever is tried with it.
+    // Other callers' runs don't exist for it, whatever it tries.
     let foreign = work.path("");
     assert_eq!(agent.get(&foreign).await.refusal(), (404, "not_found".to_owned()));
     assert_eq!(agent.post(&format!("{foreign}/cancel"), json!({})).await.refusal(), (404, "not_found".to_owned()));
@@ -121,11 +121,11 @@ async fn an_agent_calls_others_and_sees_and_stops_what_it_asked_for(engine: Engi
     let again = agent.post("/api/v1/task-runs", keyed).await.expect(200);
     assert_eq!(again["task_run_id"], of_the_agent["task_run_id"]);
 
-    // It is the same agent after it was registered again.
+    // It is still the same agent after registering again.
     let agent = key(world, &ann.post(REGISTER, json!({"agent_id": "caller"})).await.expect(200));
     let cancelled = agent.post(&format!("{own}/cancel"), json!({})).await.expect(200);
     assert_eq!(cancelled["status"], "cancelled");
-    // It works over its channel, and manages nothing.
+    // It works over its channel and can't manage anything.
     for (path, body) in [
         ("/api/v1/agent-accounts/caller/task-runs/pull", json!({})),
         ("/api/v1/agent-runtimes/runtime/heartbeat", json!({})),

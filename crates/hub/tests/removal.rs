@@ -1,4 +1,4 @@
-//! What is removed, by people and by age: with everything that belongs to it, and nothing else.
+//! Removal by people and by age: with everything that belongs to it, and nothing else.
 
 use std::{path::Path, time::Duration};
 
@@ -11,17 +11,17 @@ use crate::world::{Engine, TestDevice, World, on_both};
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 on_both! {
-    a_run_that_has_ended_is_deleted_with_what_it_produced
+    an_ended_run_is_deleted_with_its_artifacts
     a_conversation_is_deleted_with_its_runs
-    only_what_is_theirs_is_deleted_by_operators
-    what_has_ended_is_removed_by_age_and_nothing_else
+    operators_can_delete_only_their_own
+    retention_removes_only_what_has_ended
 }
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap()
 }
 
-/// A run that has ended, with one artifact of this content.
+/// An ended run with one artifact of this content.
 async fn ended(world: &World, device: &TestDevice, request: Value, content: &'static str) -> (String, String) {
     let run = world.owner.post("/api/v1/task-runs", request).await.expect(201);
     device.claim().await;
@@ -33,7 +33,7 @@ async fn ended(world: &World, device: &TestDevice, request: Value, content: &'st
     (run, text(&artifact, "artifact_id").to_owned())
 }
 
-/// How many files with content there are.
+/// How many blob files there are.
 fn files(world: &World) -> usize {
     fn below(folder: &Path) -> usize {
         let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -42,7 +42,7 @@ fn files(world: &World) -> usize {
     below(&world.data.path().join("hub/blobs"))
 }
 
-/// The whole log, which must be one unbroken chain.
+/// The complete log, which must be an unbroken chain.
 async fn intact_log(world: &World) -> usize {
     let tenant = world.store.ensure_tenant(world.env.tenant_id(), "home", world.env.now()).await.unwrap();
     let page = world.store.log(tenant, 0, 100_000).await.unwrap();
@@ -55,7 +55,7 @@ async fn intact_log(world: &World) -> usize {
     page.rows.len()
 }
 
-async fn a_run_that_has_ended_is_deleted_with_what_it_produced(engine: Engine) {
+async fn an_ended_run_is_deleted_with_its_artifacts(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let agent = world.agent("builder").await;
     let device = world.device("builder").await;
@@ -75,7 +75,7 @@ async fn a_run_that_has_ended_is_deleted_with_what_it_produced(engine: Engine) {
     assert_eq!(world.owner.delete(&path(&first)).await.status, 204);
     let answer = world.owner.get(&path(&first)).await;
     assert_eq!(answer.refusal(), (404, "not_found".to_owned()));
-    assert!(text(&answer.json()["error"], "hint").contains("removed after a time"), "{}", answer.json());
+    assert!(text(&answer.json()["error"], "hint").contains("after the retention period"), "{}", answer.json());
     assert_eq!(world.owner.get(&format!("{}/events", path(&first))).await.status, 404);
     assert_eq!(world.owner.delete(&path(&first)).await.status, 404);
     assert_eq!(world.owner.get(&format!("/api/v1/artifacts/{gone}")).await.status, 404);
@@ -87,7 +87,7 @@ async fn a_run_that_has_ended_is_deleted_with_what_it_produced(engine: Engine) {
     let [(actor, deleted)] = world.audit("task.deleted").await.try_into().unwrap();
     assert!(actor.starts_with("key:"), "{actor}");
     assert_eq!(deleted, json!({"task_run_id": first, "agent_id": agent}));
-    // The key is not free again: the work would be done twice.
+    // The idempotency key is not free again, since the work would be done twice.
     let again = world.owner.post("/api/v1/task-runs", request).await;
     assert_eq!(again.refusal(), (409, "idempotency_key_reused".to_owned()));
 
@@ -95,7 +95,7 @@ async fn a_run_that_has_ended_is_deleted_with_what_it_produced(engine: Engine) {
     assert_eq!(files(&world), 0);
     let usage = world.owner.get("/api/v1/usage").await.expect(200);
     assert!(usage.to_string().contains("\"calls\":3"), "what was used stays: {usage}");
-    // The number of the newest run is free again in the store; the next run is listed under its agent all the same.
+    // The store may reuse the newest run's row number. The next run is still listed under its agent.
     world.owner.delete(&path(&child)).await;
     let next = text(&world.run("builder").await, "task_run_id").to_owned();
     let listed = world.until("/api/v1/task-runs?agent_id=builder", |list| list["task_runs"][0].is_object()).await;
@@ -137,7 +137,7 @@ async fn a_conversation_is_deleted_with_its_runs(engine: Engine) {
     intact_log(&world).await;
 }
 
-async fn only_what_is_theirs_is_deleted_by_operators(engine: Engine) {
+async fn operators_can_delete_only_their_own(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     world.agent("builder").await;
     let device = world.device("builder").await;
@@ -158,7 +158,7 @@ async fn only_what_is_theirs_is_deleted_by_operators(engine: Engine) {
     assert_eq!(world.owner.delete(&path).await.status, 204);
 }
 
-async fn what_has_ended_is_removed_by_age_and_nothing_else(engine: Engine) {
+async fn retention_removes_only_what_has_ended(engine: Engine) {
     let world = World::timed(engine, |options| {
         options.retain_every = Duration::ZERO;
         options.clock_step = 1000 * DAY;
@@ -186,7 +186,7 @@ async fn what_has_ended_is_removed_by_age_and_nothing_else(engine: Engine) {
         async |path: &str, member: &str| world.owner.get(path).await.expect(200)[member].as_array().unwrap().len();
     world.advance(89 * DAY);
     let late = ended(&world, &device, json!({"agent_id": "builder"}), "two").await.0;
-    // What was swept after the time has passed is still there.
+    // Records newer than the last sweep are still there.
     let swept = world.env.now().minus(Duration::from_secs(60));
     while world.store.clock().await.unwrap().is_none_or(|clock| clock < swept) {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -200,7 +200,7 @@ async fn what_has_ended_is_removed_by_age_and_nothing_else(engine: Engine) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(world.owner.get(&format!("/api/v1/task-runs/{}", runs[0])).await.status, 404);
-    // The key stays 90 days after its end too; messages and the conversation for a year.
+    // The key stays 90 days after its end too. Messages and the conversation stay for a year.
     world.until("/api/v1/api-keys", |list| !list.to_string().contains("\"old\"")).await;
     assert_eq!(count(&messages, "messages").await, 1);
     world.advance(365 * DAY);
@@ -216,7 +216,7 @@ async fn what_has_ended_is_removed_by_age_and_nothing_else(engine: Engine) {
 }
 
 #[tokio::test]
-async fn a_file_that_a_stop_left_without_a_row_goes_at_the_next_start() {
+async fn an_unreferenced_file_is_removed_at_the_next_start() {
     let world = World::timed(Engine::Sqlite, |_| {}).await;
     world.agent("builder").await;
     let device = world.device("builder").await;

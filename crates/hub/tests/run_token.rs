@@ -1,4 +1,4 @@
-//! The token that a run is given: it passes that run's work on, sees what it asked for, and ends with the claim.
+//! A run's token: it passes on that run's work, sees what it created, and ends with the claim.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ const BEAT: &str = "/api/v1/agent-runtimes/runtime/heartbeat";
 
 on_both! {
     a_run_passes_its_work_on_and_sees_nothing_else
-    work_does_not_go_round_in_a_circle
+    loops_are_refused
     a_token_ends_with_its_claim
-    a_token_makes_nothing_that_lasts
-    who_is_given_one
-    parts_share_the_budget_and_the_limits
-    a_run_and_its_parts_stop_at_the_budget_of_the_run
-    a_part_stops_when_the_whole_has_used_the_budget
-    rules_hold_for_everybody_in_the_chain
-    an_agent_that_asks_nobody_gets_only_what_a_person_approved
-    what_was_approved_makes_one_run
-    what_is_said_to_an_agent_that_asks_nobody_is_approved_too
+    a_token_cannot_create_anything_lasting
+    only_some_runs_get_a_token
+    child_runs_share_the_budget_and_the_limits
+    a_run_and_its_children_stop_at_the_runs_budget
+    a_child_stops_when_the_parents_budget_is_used_up
+    rules_apply_to_everyone_in_the_chain
+    an_agent_without_approvals_gets_only_approved_tasks
+    an_approval_creates_one_run
+    input_to_an_agent_without_approvals_needs_approval_too
 }
 
 /// A hub with the agents `a`, `b` and `c`, each with a device.
@@ -58,7 +58,7 @@ impl ThreeAgents {
         (three, local, claim)
     }
 
-    /// The one permission request that waits.
+    /// The only pending permission request.
     async fn pending(&self) -> Value {
         let listed = self.world.owner.get("/api/v1/permission-requests?state=pending").await.expect(200);
         let all = listed["permission_requests"].as_array().unwrap();
@@ -71,7 +71,7 @@ impl ThreeAgents {
         self.world.owner.post(&path, decision).await.expect(200);
     }
 
-    /// Has `a` work on a run that the owner asks for, and answers with its claim.
+    /// Creates a run of the owner for `a`, and returns its claim.
     async fn begin(&self, body: Value) -> Value {
         let mut body = body;
         body["agent_id"] = json!("a");
@@ -79,7 +79,7 @@ impl ThreeAgents {
         self.a.claim().await
     }
 
-    /// Whoever has the token of the claim.
+    /// A caller with the claim's token.
     fn holder(&self, claim: &Value) -> TestCaller {
         self.world.anonymous().key(token(claim))
     }
@@ -114,7 +114,7 @@ async fn a_run_passes_its_work_on_and_sees_nothing_else(engine: Engine) {
     let named = json!({"agent_id": "b", "parent_task_run_id": claim["task_run_id"]});
     holder.post(RUNS, named).await.expect(201);
 
-    // It sees what it asked for: not its own run, not another's, not one that a person put below it.
+    // It sees what it created: not its own run, not another's, not a child that a person created.
     let below = json!({"agent_id": "c", "parent_task_run_id": claim["task_run_id"]});
     let below = three.world.owner.post(RUNS, below).await.expect(201);
     for hidden in [&claim, &other, &below] {
@@ -130,13 +130,13 @@ async fn a_run_passes_its_work_on_and_sees_nothing_else(engine: Engine) {
     holder.get(&format!("{RUNS}/{}/events?after=0", id(&child))).await.expect(200);
     holder.post(&format!("{RUNS}/{}/cancel", id(&child)), json!({})).await.expect(200);
 
-    // What its agent asks for in another run is not its own.
+    // What its agent creates in another run is not its own.
     let second = three.begin(json!({})).await;
     assert_eq!(three.holder(&second).get(&format!("{RUNS}/{}", id(&child))).await.status, 404);
     assert_eq!(three.holder(&second).get(RUNS).await.expect(200)["task_runs"], json!([]));
 }
 
-async fn work_does_not_go_round_in_a_circle(engine: Engine) {
+async fn loops_are_refused(engine: Engine) {
     let three = ThreeAgents::start(engine).await;
     let first = three.begin(json!({})).await;
     let holder = three.holder(&first);
@@ -168,7 +168,7 @@ async fn a_token_ends_with_its_claim(engine: Engine) {
     three.world.owner.post(&format!("{RUNS}/{}/cancel", id(&cancelled)), json!({})).await.expect(200);
     assert!(!is_good(&cancelled).await);
 
-    // Another claim of the same run is another token.
+    // Another claim of the same run has another token.
     let handed_back = three.begin(json!({})).await;
     three.a.client.post(&format!("{RUNS}/{}/release", id(&handed_back)), json!({"epoch": 1})).await.expect(200);
     assert!(!is_good(&handed_back).await, "nobody works on it");
@@ -177,7 +177,7 @@ async fn a_token_ends_with_its_claim(engine: Engine) {
     assert_ne!(token(&again), token(&handed_back));
     assert_eq!((is_good(&handed_back).await, is_good(&again).await), (false, true));
 
-    // While it waits, time does not count against it.
+    // Waiting doesn't count against its time.
     let ask = json!({"epoch": 2, "tool": "t", "input": {}});
     three.a.client.post(&format!("{RUNS}/{}/permission-requests", id(&again)), ask).await.expect(201);
     assert!(is_good(&again).await);
@@ -186,7 +186,7 @@ async fn a_token_ends_with_its_claim(engine: Engine) {
     assert_eq!(three.world.anonymous().key(&forged).get(RUNS).await.status, 401);
 }
 
-async fn a_token_makes_nothing_that_lasts(engine: Engine) {
+async fn a_token_cannot_create_anything_lasting(engine: Engine) {
     let three = ThreeAgents::start(engine).await;
     let claim = three.begin(json!({})).await;
     let holder = three.holder(&claim);
@@ -227,7 +227,7 @@ async fn a_token_makes_nothing_that_lasts(engine: Engine) {
     assert!(refused.status == 403 || String::from_utf8_lossy(&refused.body).contains("forbidden"), "{refused:?}");
 }
 
-async fn who_is_given_one(engine: Engine) {
+async fn only_some_runs_get_a_token(engine: Engine) {
     let three = ThreeAgents::start(engine).await;
     let given = async |body: Value| three.begin(body).await["mcp"].is_object();
     assert!(given(json!({})).await);
@@ -235,7 +235,7 @@ async fn who_is_given_one(engine: Engine) {
     assert!(given(json!({"allowed_tools": ["Read", "remote_agent"]})).await);
     assert!(given(json!({"allowed_tools": ["mcp__attache__list_agents"]})).await);
     assert!(!given(json!({"allowed_tools": ["Read"]})).await, "the caller listed what it may use");
-    // Whoever lets everybody ask `a` gives them `a` alone.
+    // Anonymous callers of `a` may reach only `a`.
     let open = json!({"a2a": {"anonymous": true}});
     three.world.owner.patch("/api/v1/agent-accounts/a", open).await.expect(200);
     let agent = three.a.agent.parse().unwrap();
@@ -244,7 +244,7 @@ async fn who_is_given_one(engine: Engine) {
     three.world.hub.create_run(&stranger, request, CallHeaders::default()).await.unwrap();
     assert_eq!(three.a.claim().await["mcp"], Value::Null);
 
-    // Where nothing is left to pass on, there is nothing to give.
+    // Without hops left, no token is issued.
     let world = World::timed(engine, |options| {
         options.tools = Some("/mcp".to_owned());
         options.hops = 0;
@@ -256,7 +256,7 @@ async fn who_is_given_one(engine: Engine) {
     assert_eq!(device.claim().await["mcp"], Value::Null);
 }
 
-async fn parts_share_the_budget_and_the_limits(engine: Engine) {
+async fn child_runs_share_the_budget_and_the_limits(engine: Engine) {
     let three = ThreeAgents::start(engine).await;
     let body = json!({"budget": {"tokens": 100}, "sandbox": {"allow_network": false}});
     let claim = three.begin(body).await;
@@ -272,20 +272,20 @@ async fn parts_share_the_budget_and_the_limits(engine: Engine) {
     let first = three.b.claim().await;
     assert_eq!(first["budget"], json!({"tokens": 50}));
     assert_eq!(first["sandbox"], json!({"cwd_only": true, "allow_network": false}), "the limits of both");
-    // What the first part may use is not given a second time.
+    // The first child's budget is not available a second time.
     holder.post(RUNS, json!({"agent_id": "b"})).await.expect(201);
     let second = three.b.claim().await;
     assert_eq!(second["budget"], json!({"tokens": 20}));
     assert_eq!(holder.post(RUNS, json!({"agent_id": "b"})).await.refusal(), (429, "quota_exceeded".to_owned()));
-    // What it did not use comes back when it ends.
+    // Unused budget comes back when it ends.
     let end = json!({"epoch": 1, "output": {"text": "x"}, "usage": {"tokens": 5}});
     three.b.client.post(&format!("{RUNS}/{}/complete", id(&first)), end).await.expect(200);
     holder.post(RUNS, json!({"agent_id": "b"})).await.expect(201);
     assert_eq!(three.b.claim().await["budget"], json!({"tokens": 45}));
 }
 
-/// What the parts used counts against the run that they are parts of, also for what that one uses itself.
-async fn a_run_and_its_parts_stop_at_the_budget_of_the_run(engine: Engine) {
+/// A run's children count against its budget, together with its own usage.
+async fn a_run_and_its_children_stop_at_the_runs_budget(engine: Engine) {
     let three = ThreeAgents::start(engine).await;
     let claim = three.begin(json!({"budget": {"tokens": 100}})).await;
     three.holder(&claim).post(RUNS, json!({"agent_id": "b"})).await.expect(201);
@@ -303,8 +303,8 @@ async fn a_run_and_its_parts_stop_at_the_budget_of_the_run(engine: Engine) {
     assert!(ended["task_result"]["error"].as_str().unwrap().contains("101 tokens of 100"), "{ended}");
 }
 
-/// What a part may still use is not used yet, and what it used counts at once, whoever reports.
-async fn a_part_stops_when_the_whole_has_used_the_budget(engine: Engine) {
+/// A child's remaining budget doesn't count yet, but its usage counts immediately, whoever reports.
+async fn a_child_stops_when_the_parents_budget_is_used_up(engine: Engine) {
     let three = ThreeAgents::start(engine).await;
     let claim = three.begin(json!({"budget": {"tokens": 100}})).await;
     three.holder(&claim).post(RUNS, json!({"agent_id": "b", "budget": {"tokens": 50}})).await.expect(201);
@@ -319,7 +319,7 @@ async fn a_part_stops_when_the_whole_has_used_the_budget(engine: Engine) {
     assert_eq!(report(&three.b, &part, 46).await, "failed");
     let ended = three.world.owner.get(&format!("{RUNS}/{}", id(&part))).await.expect(200);
     assert_eq!(ended["task_result"]["code"], "quota_exceeded", "{ended}");
-    // A part that was stopped has used what its worker says at last.
+    // A stopped child's usage is what its worker finally reports.
     let late = json!({"epoch": 1, "usage": {"tokens": 60}});
     let late = three.b.client.post(&format!("{RUNS}/{}/progress", id(&part)), late).await;
     assert_eq!(late.refusal(), (409, "run_ended".to_owned()));
@@ -328,7 +328,7 @@ async fn a_part_stops_when_the_whole_has_used_the_budget(engine: Engine) {
     assert!(ended["task_result"]["error"].as_str().unwrap().contains("116 tokens of 100"), "{ended}");
 }
 
-async fn rules_hold_for_everybody_in_the_chain(engine: Engine) {
+async fn rules_apply_to_everyone_in_the_chain(engine: Engine) {
     let three = ThreeAgents::start(engine).await;
     let rules = json!({"text": "agents:\n  a:\n    cannot_access: [agents/c]\n"});
     let put = three.world.owner.with("content-type", "application/json");
@@ -340,15 +340,15 @@ async fn rules_hold_for_everybody_in_the_chain(engine: Engine) {
         names["agent_accounts"].as_array().unwrap().iter().map(|agent| agent["name"].as_str().unwrap()).collect();
     assert!(!names.contains(&"c") && names.contains(&"b"), "{names:?}");
     assert_eq!(holder.post(RUNS, json!({"agent_id": "c"})).await.refusal(), (404, "not_found".to_owned()));
-    // `b` may reach `c`, but not for `a`.
+    // `b` may reach `c`, but not on behalf of `a`.
     holder.post(RUNS, json!({"agent_id": "b"})).await.expect(201);
     let second = three.b.claim().await;
     let refused = three.holder(&second).post(RUNS, json!({"agent_id": "c"})).await;
     assert_eq!(refused.refusal(), (403, "access_denied".to_owned()));
 }
 
-/// An agent that asks before each step must not do the same step unasked through one that asks nobody.
-async fn an_agent_that_asks_nobody_gets_only_what_a_person_approved(engine: Engine) {
+/// An agent that asks for approval must not bypass it through one that doesn't.
+async fn an_agent_without_approvals_gets_only_approved_tasks(engine: Engine) {
     let (three, local, claim) = ThreeAgents::with_local(engine).await;
     let holder = three.holder(&claim);
     let task = json!({"agent_id": "local", "input": {"text": "head $A2A_HOME/hub/admin.key"}});
@@ -362,7 +362,7 @@ async fn an_agent_that_asks_nobody_gets_only_what_a_person_approved(engine: Engi
     }
     assert_eq!(local.try_claim().await, Value::Null, "nothing reaches the agent");
 
-    // It is a step of the calling run, and the person sees the very words.
+    // It is a step of the calling run, and the person sees the exact text.
     let asked = three.pending().await;
     assert_eq!([&asked["task_run_id"], &asked["tool"]], [&claim["task_run_id"], &json!("remote_agent/local")]);
     assert_eq!(asked["input"]["task"], "head $A2A_HOME/hub/admin.key", "{asked}");
@@ -375,7 +375,7 @@ async fn an_agent_that_asks_nobody_gets_only_what_a_person_approved(engine: Engi
     });
     assert_eq!(run["waits_for"], waits_for);
 
-    // A no is a no, however often it is tried.
+    // A denial stands, however often it is retried.
     three.decide(&asked, json!({"approved": false, "comment": "not this"})).await;
     for _ in 0..2 {
         let denied = holder.post(RUNS, task.clone()).await;
@@ -384,7 +384,7 @@ async fn an_agent_that_asks_nobody_gets_only_what_a_person_approved(engine: Engi
     }
     assert_eq!(local.try_claim().await, Value::Null);
 
-    // Other words are another question.
+    // Another text is another request.
     let other = json!({"agent_id": "local", "input": {"text": "uname -a"}});
     assert_eq!(holder.post(RUNS, other.clone()).await.refusal().1, "approval_required");
     let asked = three.pending().await;
@@ -393,36 +393,36 @@ async fn an_agent_that_asks_nobody_gets_only_what_a_person_approved(engine: Engi
     let made = holder.post(RUNS, other).await.expect(201);
     assert_eq!(local.claim().await["task_run_id"], made["task_run_id"]);
 
-    // People and agents with keys of their own are asked nothing.
+    // People and agents with their own keys need no approval.
     three.world.owner.post(RUNS, task).await.expect(201);
 }
 
-async fn what_was_approved_makes_one_run(engine: Engine) {
+async fn an_approval_creates_one_run(engine: Engine) {
     let (three, _local, claim) = ThreeAgents::with_local(engine).await;
     let holder = three.holder(&claim);
     let task = json!({"agent_id": "local", "input": {"text": "make test"}});
     holder.post(RUNS, task.clone()).await.refusal();
-    // The same request while it waits is the same question.
+    // Repeating a pending request returns the same request.
     holder.post(RUNS, task.clone()).await.refusal();
     three.decide(&three.pending().await, json!({"approved": true})).await;
     let first = holder.post(RUNS, task.clone()).await.expect(201);
-    // Once means once: the same task again is asked for again.
+    // Once means once: the same task needs another approval.
     assert_eq!(holder.post(RUNS, task.clone()).await.refusal().1, "approval_required");
     three.decide(&three.pending().await, json!({"approved": true, "scope": "run"})).await;
     let second = holder.post(RUNS, task.clone()).await.expect(201);
     assert_ne!(first["task_run_id"], second["task_run_id"]);
     // A grant for the run answers from then on.
     holder.post(RUNS, task.clone()).await.expect(201);
-    // With a key of the caller's, the request is one run.
+    // With the caller's idempotency key, the request creates one run.
     let keyed = json!({"agent_id": "local", "input": {"text": "make test"}, "idempotency_key": "k"});
     let made = holder.post(RUNS, keyed.clone()).await.expect(201);
     assert_eq!(holder.post(RUNS, keyed).await.expect(200)["task_run_id"], made["task_run_id"]);
-    // Another run has an approval of its own to get.
+    // Another run needs its own approval.
     let other = three.begin(json!({})).await;
     assert_eq!(three.holder(&other).post(RUNS, task).await.refusal().1, "approval_required");
 }
 
-async fn what_is_said_to_an_agent_that_asks_nobody_is_approved_too(engine: Engine) {
+async fn input_to_an_agent_without_approvals_needs_approval_too(engine: Engine) {
     let (three, local, claim) = ThreeAgents::with_local(engine).await;
     let holder = three.holder(&claim);
     let task = json!({"agent_id": "local", "input": {"text": "ask me"}});
@@ -442,9 +442,9 @@ async fn what_is_said_to_an_agent_that_asks_nobody_is_approved_too(engine: Engin
     holder.post(&path, answer).await.expect(200);
 }
 
-/// Neither the store nor the log nor anything that people read holds the token.
+/// Neither the store nor the log nor anything people can read contains the token.
 #[tokio::test]
-async fn the_token_is_written_down_nowhere() {
+async fn the_token_is_stored_nowhere() {
     let three = ThreeAgents::start(Engine::Sqlite).await;
     let claim = three.begin(json!({})).await;
     let holder = three.holder(&claim);
@@ -482,7 +482,7 @@ async fn the_token_is_written_down_nowhere() {
     assert!(looked_at > 100_000, "only {looked_at} bytes were looked at");
 }
 
-/// What stays open with a token ends with the run.
+/// Streams opened with a token end with the run.
 #[tokio::test]
 async fn a_stream_ends_with_the_run() {
     let three = ThreeAgents::start(Engine::Model).await;

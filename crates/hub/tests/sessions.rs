@@ -15,7 +15,7 @@ use crate::world::{TestCaller, World};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
 
-/// The token of a fresh link.
+/// The token of a new link.
 async fn link(by: &TestCaller, body: Value) -> String {
     let link = by.post("/api/v1/login-links", body).await.expect(201);
     link["url"].as_str().unwrap().split_once("token=").unwrap().1.to_owned()
@@ -41,7 +41,7 @@ async fn a_link_signs_one_browser_in_once_and_signing_out_ends_it() {
 }
 
 #[tokio::test]
-async fn a_link_dies_with_its_time_and_with_its_maker() {
+async fn a_link_ends_with_its_expiry_and_its_creator() {
     let world = World::tuned(|options| options.login_ttl = std::time::Duration::ZERO).await;
     let link = world.owner.post("/api/v1/login-links", json!({})).await.expect(201);
     let token = link["url"].as_str().unwrap().split_once("token=").unwrap().1;
@@ -58,7 +58,7 @@ async fn a_link_dies_with_its_time_and_with_its_maker() {
 }
 
 #[tokio::test]
-async fn hints_tell_a_page_that_something_moved() {
+async fn hints_tell_a_page_that_something_changed() {
     let world = World::start().await;
     let viewer = world.owner.post("/api/v1/api-keys", json!({"name": "v", "role": "viewer"})).await.expect(201);
     let by = world.hub.authenticate_key(viewer["api_key"].as_str().unwrap()).await.unwrap();
@@ -70,9 +70,10 @@ async fn hints_tell_a_page_that_something_moved() {
     while changes.next().await.is_some() {}
 }
 
-/// A key that expires in 20 seconds, its link, the session, and what that makes: nothing lives longer, or may do more.
+/// A key that expires in 20 seconds, its link, its session, and what that creates: nothing lives longer or has more
+/// rights.
 #[tokio::test]
-async fn nothing_that_a_credential_makes_outlives_it_or_may_do_more() {
+async fn nothing_created_with_a_credential_outlives_or_exceeds_it() {
     let world = World::timed(crate::world::Engine::Sqlite, |_| {}).await;
     let end = world.env.now().plus(Duration::from_secs(20));
     let body = json!({"name": "short", "role": "admin", "expires_at": end.to_string()});
@@ -87,7 +88,7 @@ async fn nothing_that_a_credential_makes_outlives_it_or_may_do_more() {
     let later = Some(world.env.now().plus(Duration::from_secs(21)));
     let refused = world.hub.create_key(&by, CreateKeyRequest { expires_at: later, ..request("later") }).await;
     assert_eq!(refused.unwrap_err().code, Code::InvalidRequest);
-    // A session of the session, a password, a person with one, an agent with a key of its own.
+    // Another session from the session, a password, a person with one, an agent with its own key.
     let again = world.hub.login_link(&by, Default::default()).await.unwrap();
     let again = world.hub.redeem_login(again.url.split_once("token=").unwrap().1, HERE).await.unwrap();
     assert_eq!(again.expires_at, end);
@@ -116,7 +117,7 @@ async fn nothing_that_a_credential_makes_outlives_it_or_may_do_more() {
 }
 
 #[tokio::test]
-async fn a_session_dies_with_its_key_its_user_and_its_role() {
+async fn a_session_ends_with_its_key_its_user_and_its_role() {
     let world = World::start().await;
     world.owner.post("/api/v1/users", json!({"name": "ada", "role": "admin"})).await.expect(201);
     let made = world.owner.post("/api/v1/api-keys", json!({"name": "k", "user": "ada", "role": "admin"})).await;
@@ -129,7 +130,7 @@ async fn a_session_dies_with_its_key_its_user_and_its_role() {
     world.owner.patch("/api/v1/users/ada", json!({"role": "viewer"})).await.expect(200);
     assert_eq!(alive(session.secret.expose()).await.unwrap().role(), Some(Role::Viewer));
     world.owner.patch("/api/v1/users/ada", json!({"role": "admin"})).await.expect(200);
-    // A session of the session goes too.
+    // A session opened from the session ends too.
     let again = world.hub.login_link(&session.principal, Default::default()).await.unwrap();
     let again = world.hub.redeem_login(again.url.split_once("token=").unwrap().1, HERE).await.unwrap();
     let key = made["key"]["key_id"].as_str().unwrap();
@@ -145,7 +146,7 @@ async fn a_session_dies_with_its_key_its_user_and_its_role() {
 }
 
 #[tokio::test]
-async fn a_link_for_somebody_signs_them_in_and_nobody_above() {
+async fn a_link_for_another_user_works_unless_their_role_is_higher() {
     let world = World::start().await;
     for (name, role) in [("ada", "admin"), ("bob", "viewer")] {
         world.owner.post("/api/v1/users", json!({"name": name, "role": role})).await.expect(201);
@@ -209,7 +210,7 @@ async fn sessions_are_listed_ended_and_in_the_log() {
 }
 
 #[tokio::test]
-async fn over_plain_http_a_browser_is_signed_in_for_a_working_day() {
+async fn over_plain_http_a_session_lasts_a_working_day() {
     for (public_url, hours) in [(None, 12), (Some("https://hub.example".to_owned()), 30 * 24)] {
         let world = World::tuned(|options| options.public_url = public_url).await;
         let link = world.owner.post("/api/v1/login-links", json!({})).await.expect(201);

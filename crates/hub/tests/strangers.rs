@@ -1,4 +1,4 @@
-//! What somebody without a credential can take of the hub: little memory, little time, and no more guesses than are allowed.
+//! Limits for callers without a credential: memory, time and guesses.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use crate::world::{HttpReply, PATIENCE, World};
 
 const ATTACH: &str = "/api/v1/agent-runtimes/runtime/attach-via-pairing";
 
-/// A body of about this many bytes that is well-formed JSON.
+/// Well-formed JSON of about this many bytes.
 fn body(bytes: usize) -> Value {
     json!({"pairing_token": "K7QM-2XHD", "labels": {"x": "y".repeat(bytes)}})
 }
 
-/// The head of a request that announces so much, and a part of its body.
+/// The head of a request that announces this much, and part of its body.
 async fn half(world: &World, path: &str, announced: usize, sent: usize) -> TcpStream {
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     let head = format!(
@@ -42,12 +42,12 @@ async fn rest(mut stream: TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn a_stranger_says_little_and_who_is_known_says_more() {
+async fn unauthenticated_bodies_have_a_smaller_limit() {
     let world = World::start().await;
     world.agent("builder").await;
     let reply = world.anonymous().post(ATTACH, body(100_000)).await;
     assert_eq!(reply.refusal(), (413, "too_large".to_owned()));
-    // One that was never told what is missing.
+    // A wrong credential gets the same limit.
     let dressed = world.anonymous().key("ak_wrong").post(ATTACH, body(100_000)).await;
     assert_eq!(dressed.refusal(), (413, "too_large".to_owned()));
     let large = json!({"agent_id": "builder", "input": {"text": "x".repeat(500_000)}});
@@ -55,11 +55,11 @@ async fn a_stranger_says_little_and_who_is_known_says_more() {
 }
 
 #[tokio::test]
-async fn all_strangers_together_take_no_more_memory_than_there_is_for_them() {
+async fn unauthenticated_bodies_share_a_memory_budget() {
     let world = World::tuned(|options| options.max_unauthenticated_bytes = 60_000).await;
     world.agent("builder").await;
     let held = half(&world, ATTACH, 60_000, 50_000).await;
-    // Until what the first one sent has arrived.
+    // Until the first one's data has arrived.
     let refused = timeout(PATIENCE, async {
         loop {
             let reply = world.anonymous().post(ATTACH, body(50_000)).await;
@@ -69,7 +69,7 @@ async fn all_strangers_together_take_no_more_memory_than_there_is_for_them() {
         }
     });
     assert_eq!(refused.await.unwrap().refusal(), (429, "too_many_requests".to_owned()));
-    // Nobody is kept from pairing or signing in, and who is known is not meant at all.
+    // Pairing and sign-in still work, and authenticated callers are not affected.
     assert_eq!(world.anonymous().post(ATTACH, body(100)).await.refusal().1, "pairing_failed");
     let large = json!({"agent_id": "builder", "input": {"text": "x".repeat(500_000)}});
     assert_eq!(world.owner.post("/api/v1/task-runs", large).await.status, 201);
@@ -87,7 +87,7 @@ async fn a_body_that_does_not_arrive_is_answered_with_408() {
 }
 
 #[tokio::test]
-async fn the_first_frame_of_a_socket_is_small_unless_the_head_says_whose_it_is() {
+async fn the_first_frame_is_limited_unless_the_head_has_a_credential() {
     let world = World::start().await;
     let connect = async |key: Option<&str>| {
         let mut request = format!("ws://{}/api/envelope/ws", world.address).into_client_request().unwrap();
@@ -106,7 +106,7 @@ async fn the_first_frame_of_a_socket_is_small_unless_the_head_says_whose_it_is()
     };
     let key = std::fs::read_to_string(world.data.path().join("hub/admin.key")).unwrap();
     let mut stranger = connect(None).await;
-    // The hub may hang up before all of it is written.
+    // The hub may close the connection before everything is written.
     let _ = stranger.send(Message::text(frame(key.trim()))).await;
     let mut answers = Vec::new();
     while let Some(Ok(message)) = timeout(PATIENCE, stranger.next()).await.expect("an end in time") {
@@ -120,7 +120,7 @@ async fn the_first_frame_of_a_socket_is_small_unless_the_head_says_whose_it_is()
 }
 
 #[tokio::test]
-async fn codes_that_are_tried_at_once_are_counted_before_they_are_judged() {
+async fn concurrent_code_attempts_are_counted_before_they_are_checked() {
     let (world, store) = World::counted(|options| options.pairing_failures_per_minute = 5).await;
     let held = store.hold("pairing");
     let guess = async |number: u8| -> HttpReply {
@@ -128,7 +128,7 @@ async fn codes_that_are_tried_at_once_are_counted_before_they_are_judged() {
         world.anonymous().post(ATTACH, json!({"pairing_token": code})).await
     };
     let (replies, ()) = tokio::join!(join_all((0..30).map(guess)), async {
-        // Everybody who is not refused waits for the store.
+        // All admitted attempts wait for the store.
         while store.calls("pairing") < 5 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -139,13 +139,13 @@ async fn codes_that_are_tried_at_once_are_counted_before_they_are_judged() {
 }
 
 #[tokio::test]
-async fn a_page_of_a_conversation_reads_a_page() {
+async fn a_page_of_a_conversation_reads_only_a_page() {
     let (world, store) = World::counted(|_| {}).await;
     let made = world.owner.post("/api/v1/conversations", json!({})).await.expect(201);
     let path = format!("/api/v1/conversations/{}/messages", made["conversation_id"].as_str().unwrap());
     for number in 0..450 {
         world.owner.post(&path, json!({"text": format!("m{number:03}")})).await.expect(201);
-        // What was said in the same instant is read together.
+        // Messages with the same timestamp are read together.
         world.advance(Duration::from_millis(1));
     }
     let before = store.calls("messages");
@@ -167,7 +167,7 @@ async fn a_page_of_a_conversation_reads_a_page() {
 }
 
 #[tokio::test]
-async fn counters_are_for_this_machine_or_for_an_admin() {
+async fn metrics_are_for_this_machine_or_for_an_admin() {
     let world = World::start().await;
     assert_eq!(world.anonymous().get("/metrics").await.status, 200);
     for proxied in ["x-forwarded-for", "forwarded", "via"] {

@@ -1,4 +1,4 @@
-//! Event streams: once, in order, resumable, and honest about what is missing.
+//! Event streams: once, in order, resumable, and explicit about gaps.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn a_stream_resumes_after_the_last_event_and_ends_with_the_run() {
 }
 
 #[tokio::test]
-async fn below_the_floor_a_reader_is_told_what_is_missing() {
+async fn below_the_floor_a_reader_gets_a_gap() {
     let world = World::timed(Engine::Model, |options| {
         options.keep_chunks = Duration::ZERO;
         options.retain_every = Duration::ZERO;
@@ -59,7 +59,7 @@ async fn below_the_floor_a_reader_is_told_what_is_missing() {
     device.claim().await;
     device.client.post(&format!("{path}/progress"), json!({"chunk": "x"})).await.expect(200);
     device.client.post(&format!("{path}/complete"), json!({"output": {"text": "done"}})).await.expect(200);
-    // What is old is told by whole minutes.
+    // The retention clock moves in full minutes.
     world.advance(Duration::from_secs(60));
     let first = loop {
         let page = world.owner.get(&format!("{path}/events")).await.expect(200);
@@ -83,7 +83,7 @@ async fn below_the_floor_a_reader_is_told_what_is_missing() {
 }
 
 #[tokio::test]
-async fn an_idle_stream_says_that_it_is_alive() {
+async fn an_idle_stream_sends_keep_alives() {
     use http_body_util::BodyExt as _;
     let world = World::tuned(|options| options.keep_alive = Duration::from_millis(30)).await;
     world.agent("builder").await;

@@ -1,4 +1,4 @@
-//! The port over TLS: with the real client, with a browser's eyes, and with certificates that come and go.
+//! The port over TLS: with the real client, with a browser's checks, and with changing certificates.
 
 use std::{
     fs,
@@ -35,7 +35,7 @@ use tokio_rustls::{
 
 use crate::world::{PATIENCE, World};
 
-/// A worker that remembers what it heard.
+/// A worker that records what it receives.
 struct RecordingWorker(watch::Sender<Vec<ChannelEvent>>);
 
 impl ChannelPeer for RecordingWorker {
@@ -106,22 +106,22 @@ async fn with_the_pin_requests_streams_and_channels_work() {
 }
 
 #[tokio::test]
-async fn without_the_pin_or_with_another_one_nothing_is_said_to_the_hub() {
+async fn without_the_right_pin_nothing_is_sent_to_the_hub() {
     let world = World::tuned(self_signed).await;
     let origin = format!("https://{}", world.address);
     let unknown = Error::Untrusted {
         address: origin.clone(),
-        reason: "this machine does not trust its certificate".to_owned(),
-        hint: "If the hub made it by itself (--tls-self-signed), pass its pin with --pin sha256:… or ATTACHE_PIN; \
-               `attache hub` prints the pin when it starts, and <data>/tls.pin at the hub holds it."
+        reason: "this machine doesn't trust its certificate".to_owned(),
+        hint: "If the hub uses --tls-self-signed, pass its pin with --pin sha256:… or ATTACHE_PIN. \
+               `attache hub` prints the pin when it starts, and stores it in <data>/tls.pin."
             .to_owned(),
     };
     let other = Error::Untrusted {
         address: origin,
-        reason: "its key is not the pinned one".to_owned(),
+        reason: "its key isn't the pinned one".to_owned(),
         hint:
-            "If the hub got a new key, compare its pin (`attache hub` prints it, and <data>/tls.pin holds it) and pass \
-               that one with --pin; otherwise somebody else answers there."
+            "If the hub has a new key, compare its pin (printed by `attache hub`, stored in <data>/tls.pin) and pass it \
+               with --pin. Otherwise you may be talking to someone else."
                 .to_owned(),
     };
     for (pin, expected) in [(None, unknown), (Some(KeyPin::from_digest([7; 32])), other)] {
@@ -135,7 +135,7 @@ async fn without_the_pin_or_with_another_one_nothing_is_said_to_the_hub() {
     }
     let plain = HubOptions { address: format!("http://{}", world.address), ..as_owner(&world, Some(pin(&world))) };
     let refused = Remote::new(plain).unwrap_err().to_string();
-    assert!(refused.starts_with("a pin is for TLS, and http://127.0.0.1:"), "{refused}");
+    assert!(refused.starts_with("a pin requires TLS, but http://127.0.0.1:"), "{refused}");
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn a_client_that_trusts_the_certificate_itself_needs_no_pin() {
     assert_eq!(Remote::new(options).unwrap().health().await.unwrap().status, "ok");
 }
 
-/// As a browser would that was told to trust the certificate: names and dates are checked.
+/// Like a browser that trusts the certificate: names and dates are checked.
 async fn handshake(
     world: &World,
     name: &'static str,
@@ -193,7 +193,7 @@ async fn the_client_chooses_the_version_of_http() {
 }
 
 #[tokio::test]
-async fn plain_http_is_told_to_use_https() {
+async fn plain_http_gets_a_hint_to_use_https() {
     let world = World::tuned(self_signed).await;
     for reply in
         [world.owner.get("/healthz").await, world.owner.post("/api/v1/task-runs", json!({"agent_id": "x"})).await]
@@ -203,7 +203,7 @@ async fn plain_http_is_told_to_use_https() {
             body,
             json!({"error": {
                 "code": "invalid_request",
-                "message": "This port speaks TLS, and the request came in plain HTTP.",
+                "message": "This port uses TLS, but the request was plain HTTP.",
                 "hint": "Use the same address with https:// (or wss://).",
             }})
         );
@@ -213,25 +213,25 @@ async fn plain_http_is_told_to_use_https() {
     let said = Remote::new(plain).unwrap().health().await.unwrap_err().to_string();
     assert_eq!(
         said,
-        "This port speaks TLS, and the request came in plain HTTP. Use the same address with https:// (or wss://)."
+        "This port uses TLS, but the request was plain HTTP. Use the same address with https:// (or wss://)."
     );
 }
 
 #[tokio::test]
-async fn tls_is_not_spoken_on_a_plain_port() {
+async fn a_plain_port_rejects_tls() {
     let world = World::start().await;
     let error = Remote::new(as_owner(&world, Some(KeyPin::from_digest([7; 32])))).unwrap().health().await.unwrap_err();
     assert_eq!(
         error.to_string(),
         format!(
-            "https://{} cannot be trusted: it does not speak TLS. Write its address with http://, or start the hub with TLS.",
+            "can't trust https://{}: it doesn't use TLS. Use an http:// address, or start the hub with TLS.",
             world.address
         )
     );
 }
 
 #[tokio::test]
-async fn a_client_that_begins_no_handshake_loses_its_seat() {
+async fn a_client_that_starts_no_handshake_is_disconnected() {
     let world = World::tuned(|options| {
         self_signed(options);
         options.header_timeout = Duration::from_millis(200);
@@ -247,7 +247,7 @@ async fn a_client_that_begins_no_handshake_loses_its_seat() {
 }
 
 #[test]
-fn its_own_key_is_kept_and_its_certificate_renewed_in_time() {
+fn the_self_signed_key_is_kept_and_its_certificate_renewed_in_time() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("hub");
     let env = Env::seeded(7);
@@ -273,20 +273,17 @@ fn its_own_key_is_kept_and_its_certificate_renewed_in_time() {
     assert_eq!(own(&data, &env).pin(), pin);
     fs::write(file("key.pem"), "nonsense").unwrap();
     let broken = Tls::open(&data, Certificate::SelfSigned { names: names() }, &env).unwrap_err().to_string();
-    assert!(
-        broken.ends_with("key.pem holds no private key in PEM, or one that is protected by a password"),
-        "{broken}"
-    );
+    assert!(broken.ends_with("key.pem contains no PEM private key, or one protected by a password"), "{broken}");
     fs::remove_file(file("key.pem")).unwrap();
     assert_ne!(own(&data, &env).pin(), pin);
 }
 
-/// A pair of files, as another program would give them.
+/// A pair of files, as another program would provide them.
 fn files(folder: &Path) -> Certificate {
     Certificate::Files { certificate: folder.join("chain.pem"), key: folder.join("key.pem") }
 }
 
-/// Puts a fresh certificate there, and gives its pin.
+/// Writes a new certificate there, and returns its pin.
 fn place(folder: &Path) -> KeyPin {
     let made = tempfile::tempdir().unwrap();
     let pin = own(made.path(), &Env::system()).pin();
@@ -299,7 +296,7 @@ fn place(folder: &Path) -> KeyPin {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_replaced_is_taken_up_and_a_broken_one_is_not() {
+async fn a_replaced_certificate_is_loaded_and_a_broken_one_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let first = place(folder.path());
     let world = World::tuned(|options| {
@@ -321,7 +318,7 @@ async fn a_certificate_that_is_replaced_is_taken_up_and_a_broken_one_is_not() {
     .unwrap();
     assert_eq!(health(second).await, Ok("ok".to_owned()));
     assert!(matches!(health(first).await, Err(Error::Untrusted { .. })));
-    // The file follows the certificate.
+    // The pin file follows the certificate.
     timeout(PATIENCE, async {
         while fs::read_to_string(world.data.path().join("hub/tls.pin")).unwrap() != format!("{second}\n") {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -333,7 +330,7 @@ async fn a_certificate_that_is_replaced_is_taken_up_and_a_broken_one_is_not() {
     fs::write(folder.path().join("chain.pem"), "nonsense").unwrap();
     let third = place(folder.path());
     fs::write(folder.path().join("key.pem"), "nonsense").unwrap();
-    // The broken pair was there for several looks, or for none; either way the hub answers, and goes on to what comes next.
+    // The broken pair may or may not have been seen. Either way, the hub responds and loads the next one.
     assert!(health(second).await.is_ok() || health(third).await.is_ok());
     let fourth = place(folder.path());
     timeout(PATIENCE, async {
@@ -346,25 +343,25 @@ async fn a_certificate_that_is_replaced_is_taken_up_and_a_broken_one_is_not() {
 }
 
 #[test]
-fn files_that_do_not_fit_are_refused_with_a_reason() {
+fn mismatched_files_are_refused_with_a_reason() {
     let (folder, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let refusal = || Tls::open(data.path(), files(folder.path()), &Env::system()).unwrap_err().to_string();
     let missing = refusal();
-    assert!(missing.starts_with("cannot read ") && missing.contains("chain.pem"), "{missing}");
+    assert!(missing.starts_with("can't read ") && missing.contains("chain.pem"), "{missing}");
     place(folder.path());
     let other = tempfile::tempdir().unwrap();
     place(other.path());
     fs::copy(other.path().join("key.pem"), folder.path().join("key.pem")).unwrap();
     let mismatch = refusal();
-    assert!(mismatch.starts_with("the certificate and the key do not work together: "), "{mismatch}");
+    assert!(mismatch.starts_with("the certificate and the key don't match: "), "{mismatch}");
     fs::copy(folder.path().join("chain.pem"), folder.path().join("key.pem")).unwrap();
-    assert!(refusal().ends_with("key.pem holds no private key in PEM, or one that is protected by a password"));
+    assert!(refusal().ends_with("key.pem contains no PEM private key, or one protected by a password"));
     fs::write(folder.path().join("chain.pem"), "").unwrap();
-    assert!(refusal().contains("chain.pem holds no certificate in PEM"));
+    assert!(refusal().contains("chain.pem contains no PEM certificate"));
 }
 
 #[tokio::test]
-async fn browsers_are_told_to_stay_with_https_only_where_the_whole_host_is_the_hubs() {
+async fn hsts_is_sent_only_if_the_host_belongs_to_the_hub() {
     let promise = async |url: Option<&str>| {
         let world = World::tuned(|options| options.public_url = url.map(str::to_owned)).await;
         world.owner.get("/healthz").await.header("strict-transport-security").to_owned()

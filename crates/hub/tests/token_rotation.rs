@@ -1,4 +1,4 @@
-//! A runtime's token is replaced while it works; a stolen copy of an old one is refused and noticed.
+//! A runtime's token is rotated while it works. A stolen old copy is rejected and detected.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use crate::world::{Engine, TestCaller, TestDevice, World, on_both};
 
 const BEAT: &str = "/api/v1/agent-runtimes/runtime/heartbeat";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Longer than a replaced token is taken.
+/// Longer than a replaced token is accepted.
 const OVERLAP: Duration = Duration::from_secs(121);
 
 on_both! {
     a_token_is_replaced_by_the_first_use_of_the_next_one
-    a_stolen_token_is_refused_once_it_was_replaced_and_its_use_is_noticed
-    a_thief_who_rotates_first_is_noticed_by_the_device_and_shut_out_by_pairing
-    by_policy_the_use_of_a_replaced_token_ends_the_runtime
-    what_was_opened_with_a_replaced_token_is_closed
-    a_runtime_that_does_not_ask_for_it_or_has_a_young_token_keeps_its_token
+    a_replaced_token_is_refused_and_its_use_is_detected
+    a_thief_who_rotates_first_is_detected_and_locked_out_by_pairing
+    by_policy_using_a_replaced_token_revokes_the_runtime
+    streams_opened_with_a_replaced_token_are_closed
+    a_runtime_without_rotation_or_with_a_new_token_keeps_its_token
 }
 
 struct PairedDevice {
@@ -38,7 +38,7 @@ impl PairedDevice {
         self.world.anonymous().with("x-runtime-token", token)
     }
 
-    /// A day later: the token that the next heartbeat offers.
+    /// A day later: the token offered by the next heartbeat.
     async fn offered(&self) -> String {
         self.world.advance(DAY);
         let beat = self.device.client.post(BEAT, json!({"token_rotation": true})).await.expect(200);
@@ -49,7 +49,7 @@ impl PairedDevice {
         self.world.owner.get(&format!("/api/v1/agent-runtimes/{}", self.device.runtime)).await.expect(200)
     }
 
-    /// How often tokens were rotated, and old ones used, as the log has it.
+    /// How often tokens were rotated and old ones used, according to the log.
     async fn logged(&self) -> [usize; 2] {
         let about = json!({"agent_id": self.device.agent, "runtime_id": self.device.runtime});
         let (rotated, reused) =
@@ -66,7 +66,7 @@ fn replaced() -> (u16, String) {
 async fn a_token_is_replaced_by_the_first_use_of_the_next_one(engine: Engine) {
     let paired = PairedDevice::begin(engine, OnTokenReuse::Refuse).await;
     let lost = paired.offered().await;
-    // The answer got lost: the present token stays good, and what was offered and never used is void.
+    // The response was lost: the current token stays valid, and the unused offer is void.
     let next = paired.offered().await;
     assert!(next.starts_with("rt_") && next.len() == 3 + 64 && next != lost);
     assert_eq!(paired.with(&lost).post(BEAT, json!({})).await.refusal(), (401, "unauthenticated".to_owned()));
@@ -77,14 +77,14 @@ async fn a_token_is_replaced_by_the_first_use_of_the_next_one(engine: Engine) {
     renewed.post(BEAT, json!({})).await.expect(200);
     assert_eq!(paired.logged().await, [1, 0]);
     assert!(paired.runtime().await["token_rotated_at"].is_string());
-    // What was under way with the old one may still arrive.
+    // Requests in flight with the old token may still arrive.
     paired.device.client.post(BEAT, json!({})).await.expect(200);
     paired.world.advance(OVERLAP);
     assert_eq!(paired.device.client.post(BEAT, json!({})).await.refusal(), replaced());
     renewed.post(BEAT, json!({})).await.expect(200);
 }
 
-async fn a_stolen_token_is_refused_once_it_was_replaced_and_its_use_is_noticed(engine: Engine) {
+async fn a_replaced_token_is_refused_and_its_use_is_detected(engine: Engine) {
     let paired = PairedDevice::begin(engine, OnTokenReuse::Refuse).await;
     let thief = paired.device.client.clone();
     let renewed = paired.with(&paired.offered().await);
@@ -95,7 +95,7 @@ async fn a_stolen_token_is_refused_once_it_was_replaced_and_its_use_is_noticed(e
     assert_eq!(thief.post(BEAT, json!({"token_rotation": true})).await.refusal(), replaced());
     assert_eq!(thief.get("/api/v1/task-runs").await.refusal(), replaced());
     assert!(paired.runtime().await["token_reused_at"].is_string());
-    // Knocking again does not fill the log; a minute later it is news.
+    // Repeated use doesn't fill the log. A minute later it is logged again.
     assert_eq!(paired.logged().await, [1, 1]);
     paired.world.advance(OVERLAP);
     assert_eq!(thief.get("/api/v1/task-runs").await.refusal(), replaced());
@@ -104,7 +104,7 @@ async fn a_stolen_token_is_refused_once_it_was_replaced_and_its_use_is_noticed(e
     renewed.post(BEAT, json!({})).await.expect(200);
 }
 
-async fn a_thief_who_rotates_first_is_noticed_by_the_device_and_shut_out_by_pairing(engine: Engine) {
+async fn a_thief_who_rotates_first_is_detected_and_locked_out_by_pairing(engine: Engine) {
     let paired = PairedDevice::begin(engine, OnTokenReuse::Refuse).await;
     let thief = paired.with(&paired.offered().await);
     thief.post(BEAT, json!({})).await.expect(200);
@@ -117,7 +117,7 @@ async fn a_thief_who_rotates_first_is_noticed_by_the_device_and_shut_out_by_pair
     again.client.post(BEAT, json!({})).await.expect(200);
 }
 
-async fn by_policy_the_use_of_a_replaced_token_ends_the_runtime(engine: Engine) {
+async fn by_policy_using_a_replaced_token_revokes_the_runtime(engine: Engine) {
     let paired = PairedDevice::begin(engine, OnTokenReuse::Revoke).await;
     let renewed = paired.with(&paired.offered().await);
     renewed.post(BEAT, json!({})).await.expect(200);
@@ -128,7 +128,7 @@ async fn by_policy_the_use_of_a_replaced_token_ends_the_runtime(engine: Engine) 
     assert_eq!(paired.logged().await, [1, 1]);
 }
 
-async fn what_was_opened_with_a_replaced_token_is_closed(engine: Engine) {
+async fn streams_opened_with_a_replaced_token_are_closed(engine: Engine) {
     let paired = PairedDevice::begin(engine, OnTokenReuse::Refuse).await;
     let next = paired.offered().await;
     let created = paired.world.run("builder").await;
@@ -141,13 +141,13 @@ async fn what_was_opened_with_a_replaced_token_is_closed(engine: Engine) {
         paired.world.advance(OVERLAP / 2);
     }
     while stream.next().await.is_some() {}
-    // It ended for the token's sake, not the run's; and nobody signed in with it, so nobody is suspected.
+    // It ended because of the token, not the run. No one signed in with it, so no reuse is recorded.
     let run = paired.world.owner.get(&path.replace("/events?after=2", "")).await.expect(200);
     assert_eq!(run["status"], "running");
     assert_eq!(paired.logged().await, [1, 0]);
 }
 
-async fn a_runtime_that_does_not_ask_for_it_or_has_a_young_token_keeps_its_token(engine: Engine) {
+async fn a_runtime_without_rotation_or_with_a_new_token_keeps_its_token(engine: Engine) {
     let paired = PairedDevice::begin(engine, OnTokenReuse::Refuse).await;
     let young = paired.device.client.post(BEAT, json!({"token_rotation": true})).await.expect(200);
     assert_eq!(young.get("runtime_token"), None);

@@ -1,5 +1,5 @@
-//! Tunnels, with both ends as the client has them: bytes pass in both directions, slowly where one end is slow, and not at all
-//! once the tunnel has ended.
+//! Tunnels, with both ends using the client: bytes pass in both directions, with backpressure, and not at all once the
+//! tunnel has ended.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn terms(delegation: DelegationId, expires_at: Timestamp) -> Value {
     json!({"delegation_id": delegation, "token_sha256": token_sha256(&token()), "expires_at": expires_at})
 }
 
-/// A delegation of this caller, as its daemon shows it.
+/// A delegation of this caller, as its daemon publishes it.
 async fn publish(by: &TestCaller, delegation: DelegationId, status: &str) {
     let shown = json!({"status": status, "description": "x", "peer_url": "https://a.example/a2a/b", "folder": "src",
         "device_name": "laptop", "access_mode": "rw", "created_at": Env::system().now()});
@@ -78,7 +78,7 @@ impl TunnelFixture {
         self.world.owner.put(&self.path(), terms).await.expect(200)
     }
 
-    /// Waits for a remote in a task of its own.
+    /// Waits for a remote in a separate task.
     fn host_as(&self, client: &TestCaller) -> JoinHandle<attache_client::Result<TunnelStream>> {
         let key = client.header("authorization").trim_start_matches("Bearer ").to_owned();
         let options = HubOptions::new(format!("http://{}", self.world.address), HubCredential::Key(Secret::new(key)));
@@ -99,7 +99,7 @@ impl TunnelFixture {
     }
 }
 
-/// Ends, whether with an end or an error.
+/// Ends, either cleanly or with an error.
 async fn is_cut(end: &mut TunnelStream) {
     let mut rest = Vec::new();
     let _ = timeout(PATIENCE, end.read_to_end(&mut rest)).await.expect("it is cut in time");
@@ -157,12 +157,12 @@ async fn several_connections_at_a_time_do_not_mix() {
 }
 
 #[tokio::test]
-async fn a_remote_may_come_before_its_host_and_a_host_that_left_is_not_given_one() {
+async fn a_remote_may_connect_before_its_host_and_a_host_that_left_is_skipped() {
     let scene = TunnelFixture::start(World::start().await).await;
     let left = scene.host_as(&scene.world.owner);
     tokio::time::sleep(Duration::from_millis(50)).await;
     left.abort();
-    // The hub hears of it.
+    // Give the hub time to notice.
     tokio::time::sleep(Duration::from_millis(100)).await;
     let mut remote = scene.remote().await;
     let mut host = timeout(PATIENCE, scene.host_as(&scene.world.owner)).await.unwrap().unwrap().unwrap();
@@ -171,7 +171,7 @@ async fn a_remote_may_come_before_its_host_and_a_host_that_left_is_not_given_one
     let mut said = [0; 5];
     timeout(PATIENCE, remote.read_exact(&mut said)).await.unwrap().unwrap();
     assert_eq!(&said, b"hello");
-    // One end leaves, and the other hears of it.
+    // One end leaves, and the other is notified.
     drop(host);
     is_cut(&mut remote).await;
 }
@@ -192,7 +192,7 @@ async fn a_slow_reader_slows_the_sender_down() {
 #[tokio::test]
 async fn the_end_of_a_tunnel_cuts_its_connections() {
     let scene = TunnelFixture::start(World::start().await).await;
-    // Its time is over.
+    // It expires.
     let (mut host, mut remote) = scene.pair().await;
     let end = in_a(Duration::from_secs(2));
     scene.open(terms(scene.delegation, end)).await;
@@ -201,7 +201,7 @@ async fn the_end_of_a_tunnel_cuts_its_connections() {
     assert!(Env::system().now() >= end, "not before its time");
     assert_eq!(scene.world.owner.get(&scene.path()).await.status, 404);
 
-    // Its owner closes it, also for a host that waits.
+    // Its owner closes it, also for a waiting host.
     scene.open(terms(scene.delegation, hour())).await;
     let (mut host, mut remote) = scene.pair().await;
     let waiting = scene.host_as(&scene.world.owner);
@@ -211,7 +211,7 @@ async fn the_end_of_a_tunnel_cuts_its_connections() {
     assert!(timeout(PATIENCE, waiting).await.unwrap().unwrap().is_err());
     assert_eq!(scene.world.owner.delete(&scene.path()).await.status, 404);
 
-    // It has passed as many bytes as it may.
+    // It has reached its byte limit.
     let mut few = terms(scene.delegation, hour());
     few["max_bytes"] = json!(10);
     scene.open(few).await;
@@ -225,7 +225,7 @@ async fn the_end_of_a_tunnel_cuts_its_connections() {
     is_cut(&mut remote).await;
 }
 
-/// The tunnel is of one key, and a socket in it of another key of the same person.
+/// The tunnel belongs to one key, and a socket in it to another key of the same person.
 #[tokio::test]
 async fn a_revoked_key_cuts_its_socket_in_a_tunnel_of_another_key() {
     let scene = TunnelFixture::start(World::start().await).await;
@@ -242,7 +242,7 @@ async fn a_revoked_key_cuts_its_socket_in_a_tunnel_of_another_key() {
 }
 
 #[tokio::test]
-async fn no_tunnel_without_a_live_delegation_of_ones_own() {
+async fn a_tunnel_requires_the_callers_own_live_delegation() {
     let scene = TunnelFixture::start(World::start().await).await;
     let (daemon, bob) = (person(&scene.world, "ann", "operator").await, person(&scene.world, "bob", "operator").await);
     let [unknown, foreign, over] = [new_delegation(), new_delegation(), new_delegation()];
@@ -279,7 +279,7 @@ async fn the_end_of_a_delegation_cuts_its_tunnels_and_the_log_says_so() {
         host.write_all(b"0123456789").await.unwrap();
         host.flush().await.unwrap();
         timeout(PATIENCE, remote.read_exact(&mut [0; 10])).await.unwrap().unwrap();
-        // A person asks for its end, or its daemon says that it is over.
+        // A person asks to end it, or its daemon reports that it ended.
         if revoked {
             let path = format!("/api/v1/delegations/{}/cancel", scene.delegation);
             scene.world.owner.post(&path, json!({})).await.expect(200);
@@ -337,7 +337,7 @@ async fn only_the_owner_and_the_token_get_in() {
     let other = person(&scene.world, "bob", "operator").await;
     assert_eq!(other.get(&scene.path()).await.refusal(), (404, "not_found".to_owned()));
     assert_eq!(other.put(&scene.path(), terms(scene.delegation, hour())).await.status, 404);
-    // Also with a delegation of their own.
+    // Even with their own delegation.
     let own = new_delegation();
     publish(&other, own, "started").await;
     assert_eq!(other.put(&scene.path(), terms(own, hour())).await.status, 404);
@@ -350,7 +350,7 @@ async fn only_the_owner_and_the_token_get_in() {
     let refused = tunnel::open_remote(&url, &wrong, &reach(&["127.0.0.1"])).await.unwrap_err();
     assert_eq!(refused.code(), Some(attache_protocol::Code::NotFound));
     assert!(!refused.to_string().contains("tt_"), "{refused}");
-    // The address is somebody else's choice: a private one is called only if the owner of the machine says so.
+    // The address is chosen by someone else: a private one is called only if the machine's owner allows it.
     let refused = tunnel::open_remote(&url, &token(), &reach(&[])).await.unwrap_err();
     assert!(matches!(refused, attache_client::Error::Invalid { .. }), "{refused:?}");
     for url in ["http://127.0.0.1/", "ftp://x", "nothing"] {
@@ -360,7 +360,7 @@ async fn only_the_owner_and_the_token_get_in() {
 }
 
 #[tokio::test]
-async fn terms_that_cannot_be_are_refused() {
+async fn invalid_terms_are_refused() {
     let scene = TunnelFixture::start(World::start().await).await;
     let changed = |member: &str, value: Value| {
         let mut terms = terms(scene.delegation, hour());
@@ -378,7 +378,7 @@ async fn terms_that_cannot_be_are_refused() {
         changed("token", json!("x")),
         json!({"delegation_id": scene.delegation, "token_sha256": hash}),
         json!({"token_sha256": hash, "expires_at": end}),
-        // It stays with the delegation that it was opened for.
+        // It stays with the delegation it was opened for.
         changed("delegation_id", json!(other)),
     ] {
         let reply = scene.world.owner.put(&scene.path(), wrong.clone()).await;

@@ -1,4 +1,4 @@
-//! A device in the middle of a run, with the calls that it and its people make.
+//! A device in the middle of a run, with the calls it and its people make.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl ClaimedRunFixture {
         Self::tuned(engine, |_| {}).await
     }
 
-    /// A lease that hardly ends, for tests that let days pass at once.
+    /// With a very long lease, for tests that skip days.
     pub async fn patient(engine: Engine) -> Self {
         Self::tuned(engine, |options| options.heartbeat_timeout = Duration::from_secs(10_000 * 24 * 60 * 60)).await
     }
@@ -62,7 +62,7 @@ impl ClaimedRunFixture {
         self.world.owner.get(&self.path("")).await.expect(200)
     }
 
-    /// Status, what it waits for, and what is known of the device.
+    /// Status, what it waits for, and the device's state.
     pub async fn state(&self) -> (String, Value, Value) {
         let read = self.read().await;
         (read["status"].as_str().unwrap().to_owned(), read["waiting"].clone(), read["recovery"].clone())
@@ -78,13 +78,13 @@ impl ClaimedRunFixture {
         page["events"].as_array().unwrap().iter().map(|event| event["type"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Asks for a permission and answers with what the asker is told.
+    /// Asks for permission and returns the worker's answer.
     pub async fn ask(&self, tool: &str, input: Value) -> Value {
         let body = json!({"epoch": 1, "tool": tool, "input": input, "cwd": "/src"});
         self.device.client.post(&self.path("/permission-requests"), body).await.expect(201)
     }
 
-    /// Asks, and answers with the id of the request.
+    /// Asks and returns the id of the request.
     pub async fn pending(&self, tool: &str, input: Value) -> String {
         let asked = self.ask(tool, input).await;
         assert_eq!((&asked["state"], &asked["approved"]), (&json!("pending"), &Value::Null));
@@ -104,7 +104,7 @@ impl ClaimedRunFixture {
         self.world.owner.get(&format!("/api/v1/permission-requests/{permission}")).await.expect(200)
     }
 
-    /// Waits until a sweep has made the run's or the request's state what is wanted.
+    /// Waits until a sweep has put the run or the request into this state.
     pub async fn until(&self, permission: &str, state: &str) {
         for _ in 0..500 {
             if self.permission(permission).await["state"] == state {
@@ -115,7 +115,7 @@ impl ClaimedRunFixture {
         panic!("{permission} never became {state}: {}", self.permission(permission).await);
     }
 
-    /// Waits until a sweep has seen that the device is silent, or the device was heard.
+    /// Waits until a sweep has noticed that the device is silent or back.
     pub async fn until_agent_is(&self, status: &str) {
         for _ in 0..500 {
             if self.world.owner.get("/api/v1/agent-accounts/builder").await.expect(200)["status"] == status {

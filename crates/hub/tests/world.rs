@@ -1,4 +1,4 @@
-//! A hub in this process, and clients that speak plain HTTP to it.
+//! A hub in this process, and clients that use plain HTTP.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -26,17 +26,17 @@ use tokio::{
 
 use crate::counting::Counting;
 
-/// Far longer than anything here takes, on a machine that is slow and busy too: only a test that fails waits for it.
+/// Far longer than anything here takes, even on a slow and busy machine. Only a failing test waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the hub keeps its things in.
+/// The store the hub uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
     Model,
     Sqlite,
 }
 
-/// Runs each body once on the model and once on SQLite.
+/// Runs each test once on the in-memory store and once on SQLite.
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod on_the_model {
@@ -67,14 +67,14 @@ pub struct World {
     served: JoinHandle<()>,
 }
 
-/// Somebody who calls the hub, with the same headers every time.
+/// A caller of the hub with fixed headers.
 #[derive(Clone)]
 pub struct TestCaller {
     address: SocketAddr,
     headers: Vec<(&'static str, String)>,
 }
 
-/// A device that is paired to an agent.
+/// A device paired with an agent.
 pub struct TestDevice {
     pub client: TestCaller,
     pub agent: String,
@@ -105,7 +105,7 @@ pub struct SseEvent {
 
 const BACKLOG: u32 = 1024;
 
-/// An address that only those who share it on purpose can have as well.
+/// Reserves an address, so that only sockets that share it on purpose can bind to it.
 fn reserve(address: SocketAddr) -> TcpSocket {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_reuseport(true).unwrap();
@@ -124,7 +124,7 @@ impl World {
         Self::with(tempfile::tempdir().unwrap(), Arc::new(MemoryStore::new()), Env::system(), tune).await
     }
 
-    /// On a clock that stands still until it is moved, with a sweep that is never far.
+    /// On a paused clock, with frequent sweeps.
     pub async fn timed(engine: Engine, tune: impl FnOnce(&mut Options)) -> Self {
         let data = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = match engine {
@@ -138,7 +138,7 @@ impl World {
         Self::with(data, store, Env::seeded(7), tune).await
     }
 
-    /// With a second tenant beside the first; the client is its owner.
+    /// With a second tenant. The client is its owner.
     pub async fn two_tenants(engine: Engine) -> (Self, TestCaller) {
         let (data, env) = (tempfile::tempdir().unwrap(), Env::seeded(7));
         let other = env.tenant_id();
@@ -181,22 +181,22 @@ impl World {
         (world, client)
     }
 
-    /// On a model that counts what is asked of it.
+    /// On an in-memory store that counts calls.
     pub async fn counted(tune: impl FnOnce(&mut Options)) -> (Self, Arc<Counting>) {
         let store = Arc::new(Counting::new(Arc::new(MemoryStore::new())));
         let data = tempfile::tempdir().unwrap();
         (Self::with(data, store.clone(), Env::seeded(7), tune).await, store)
     }
 
-    /// Stops a hub on SQLite and starts it again on the same port, as a new process would.
+    /// Stops a hub on SQLite and restarts it on the same port, as a new process would.
     pub async fn restart(self) -> Self {
         self.away(Duration::ZERO).await
     }
 
-    /// The same, after a while in which there was no hub.
+    /// The same, after some time without a hub.
     pub async fn away(self, during: Duration) -> Self {
         let (env, options) = (self.env.clone(), self.hub.options().clone());
-        // Keeps the port from others. It does not listen, so that whoever calls meanwhile is refused.
+        // Reserves the port without listening, so that calls meanwhile are refused.
         let kept = reserve(options.listen);
         let (served, data) = self.stop();
         served.await.unwrap();
@@ -242,7 +242,7 @@ impl World {
         self.env.advance(by);
     }
 
-    /// The rows of the tenant's log of this type: actor and data.
+    /// The rows of the tenant's log with this type: actor and data.
     pub async fn audit(&self, kind: &str) -> Vec<(String, Value)> {
         let (mut after, mut found) = (0, Vec::new());
         loop {
@@ -257,7 +257,7 @@ impl World {
         }
     }
 
-    /// What the owner reads at the path, once it fits.
+    /// What the owner reads at the path, once it matches.
     pub async fn until(&self, path: &str, fits: impl Fn(&Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
@@ -274,7 +274,7 @@ impl World {
         TestCaller::anonymous(self.address)
     }
 
-    /// Makes an agent and answers with its id.
+    /// Creates an agent and returns its id.
     pub async fn agent(&self, name: &str) -> String {
         let reply = self.owner.post("/api/v1/agent-accounts", json!({"name": name})).await.expect(201);
         reply["agent_id"].as_str().unwrap().to_owned()
@@ -285,7 +285,7 @@ impl World {
         reply.expect(201)["pairing_code"].as_str().unwrap().to_owned()
     }
 
-    /// Pairs a new device to the agent.
+    /// Pairs a new device with the agent.
     pub async fn device(&self, agent: &str) -> TestDevice {
         let code = self.code(agent).await;
         let body = json!({"pairing_token": code, "device_name": "laptop", "labels": {"host_type": "shell"}});
@@ -300,7 +300,7 @@ impl World {
         }
     }
 
-    /// Creates a run for the agent and answers with it.
+    /// Creates a run for the agent and returns it.
     pub async fn run(&self, agent: &str) -> Value {
         let body = json!({"agent_id": agent, "input": {"text": "hello"}});
         self.owner.post("/api/v1/task-runs", body).await.expect(201)
@@ -312,7 +312,7 @@ impl World {
         self.anonymous().key(reply["api_key"].as_str().unwrap())
     }
 
-    /// Tells the hub to stop; the handle resolves when it has.
+    /// Stops the hub. The handle resolves when it has stopped.
     pub fn stop(self) -> (JoinHandle<()>, TempDir) {
         let _ = self.stop.send(());
         (self.served, self.data)
@@ -338,7 +338,7 @@ impl TestDevice {
         self.pull(0).await.expect(200)["task_run"].clone()
     }
 
-    /// Claims the next run, which must be there.
+    /// Claims the next run, which must exist.
     pub async fn claim(&self) -> Value {
         let reply = self.pull(0).await.expect(200);
         assert!(reply["task_run"].is_object(), "nothing to claim: {reply}");
@@ -364,7 +364,7 @@ impl TestCaller {
         Self { address: self.address, headers }
     }
 
-    /// The value of a header that is sent every time.
+    /// The value of a fixed header.
     pub fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| value.as_str())
     }
@@ -396,7 +396,7 @@ impl TestCaller {
         HttpReply { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 
-    /// Opens a stream, which must be answered with 200.
+    /// Opens a stream, which must return 200.
     pub async fn follow(&self, path: &str) -> SseEvents {
         let client = self.with("accept", "text/event-stream");
         let response = timeout(PATIENCE, client.send(Method::GET, path, Bytes::new())).await.unwrap();
@@ -449,14 +449,14 @@ impl HttpReply {
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.body)))
     }
 
-    /// The body, if the status is this one.
+    /// The body, if the status matches.
     #[track_caller]
     pub fn expect(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
         self.json()
     }
 
-    /// Status and code of a refusal, whose body must have a message and a hint.
+    /// Status and code of an error, whose body must have a message and a hint.
     #[track_caller]
     pub fn refusal(&self) -> (u16, String) {
         let body = self.json();
@@ -473,7 +473,7 @@ impl HttpReply {
 // === impl SseEvents ===
 
 impl SseEvents {
-    /// The next message; `None` at the end of the stream.
+    /// The next message. `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<SseEvent> {
         loop {
             if let Some((frame, rest)) = self.text.split_once("\n\n") {

@@ -1,4 +1,4 @@
-//! What `remote_agent` and `list_agents` ask of whoever knows the agents: a hub, or this machine's own configuration.
+//! The agent backend behind `remote_agent`, `remote_cancel` and `list_agents`: a hub, or this machine's configuration.
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ use crate::ToolError;
 
 #[async_trait]
 pub trait AgentBackend: Send + Sync + 'static {
-    /// Whom the caller may ask.
+    /// The agents that the caller may use.
     async fn list(&self, by: ToolCaller<'_>) -> Result<Vec<ListedAgent>, ToolError>;
 
-    /// Puts an agent to work, or goes on with a call, and waits for it no longer than `wait`; the work goes on all the same,
-    /// also when nobody waits. What the agent says meanwhile goes to `said`.
+    /// Starts, continues or answers a call and waits for at most `wait`. The call continues after that, even if nobody
+    /// waits. Messages of the agent in the meantime are sent to `said`.
     async fn ask(
         &self,
         by: ToolCaller<'_>,
@@ -35,15 +35,15 @@ pub trait AgentBackend: Send + Sync + 'static {
         said: &watch::Sender<String>,
     ) -> Result<AgentCall, ToolError>;
 
-    /// Ends a call, and the work with it. One that is over stays as it is.
+    /// Cancels a call and its work. A call that has ended is returned unchanged.
     async fn cancel(&self, by: ToolCaller<'_>, call: AgentCallRef) -> Result<AgentCall, ToolError>;
 }
 
-/// Who asks, as the layers in front of the server know it: they put it into the request's extensions.
+/// The caller of a tool, as identified by the layers in front of the server, which add it to the request's extensions.
 #[derive(Debug, Clone, Copy)]
 pub struct ToolCaller<'a>(pub(crate) Option<&'a Parts>);
 
-/// To wait is not to answer: whoever only waits says nothing that an agent could take for an answer.
+/// Waiting and answering are separate requests, so that an agent can't mistake one for the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RemoteAgentRequest {
     Task(AgentTask),
@@ -65,11 +65,11 @@ pub struct AgentTask {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentCallRef {
     pub call_id: String,
-    /// Needed only where nobody remembers whom the call was to.
+    /// Needed only if the backend no longer remembers which agent was called.
     pub agent_url: Option<String>,
 }
 
-/// The answer to one question, and to no other that may have been asked since.
+/// The answer to one specific question. It is rejected if a different question is open by now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentCallAnswer {
     pub call: AgentCallRef,
@@ -77,10 +77,10 @@ pub struct AgentCallAnswer {
     pub answer: String,
 }
 
-/// A call as it stands.
+/// A call and its current state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentCall {
-    /// Agents that answer at once have no name for what they did.
+    /// `None` for agents that answer immediately without creating a task.
     pub call_id: Option<String>,
     pub state: AgentCallState,
 }
@@ -90,78 +90,78 @@ pub enum AgentCallState {
     Completed {
         summary: String,
         duration: Option<Duration>,
-        /// Where the rest is, when the summary is not all of the answer.
+        /// Where to find the complete answer if the summary is only a part of it.
         full_output: Option<FullOutput>,
     },
-    /// It goes on by itself.
+    /// Needs nothing from the caller.
     Running {
-        /// What it said last.
+        /// The agent's last message.
         last: Option<String>,
     },
-    /// It goes on when the caller answers.
+    /// Waits for an answer from the caller.
     InputRequired {
         question_id: String,
         question: String,
     },
-    /// It goes on when a person allows it.
+    /// Waits for a person's approval.
     ApprovalRequired(PendingApproval),
     Cancelled,
     Failed(ToolError),
 }
 
-/// An answer that is longer than what a call brings back, or not text.
+/// The complete output of a call whose answer was too long to return, or not text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FullOutput {
-    /// How long the whole is.
+    /// Size of the complete output.
     pub bytes: u64,
-    /// The artifact of the hub that holds it.
+    /// The hub artifact that holds the complete output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub artifact_id: Option<String>,
-    /// Where it can be downloaded, with a key of the hub.
+    /// Download URL. Requires a key of the hub.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Why it is nowhere.
+    /// Why the complete output is not available.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingApproval {
-    /// `prm_…`, where it is known.
+    /// `prm_…`, if known.
     pub id: Option<String>,
-    /// The very step: `Bash: touch x`.
+    /// The exact step: `Bash: touch x`.
     pub what: String,
     pub caller: CallerKind,
 }
 
-/// Whether somebody sits with the model that called.
+/// Whether the calling model has a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallerKind {
-    /// It has a user who can be told.
+    /// It has a user who can be notified.
     User,
-    /// It works on a run of its own; the people who decide see the request.
+    /// It works on a run of its own. The people who can decide see the request elsewhere.
     Run,
 }
 
-/// Somebody to ask.
+/// An agent in the result of `list_agents`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ListedAgent {
     pub name: String,
-    /// What `remote_agent` takes as `agent_url`, and `delegate` as `peer_url`.
+    /// Use it as agent_url of remote_agent, or as peer_url of delegate.
     pub agent_url: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// `online`, `offline` (work waits for it), or `unknown`.
+    /// online, offline (tasks are queued until it reconnects) or unknown.
     pub status: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<String>,
-    /// What it is and where, such as `claude_cli on vm`.
+    /// The agent program and its device, such as "claude_cli on vm".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Whether it asks a person before it takes a risky step.
+    /// Whether it asks a person for approval before risky steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks_before_risky_steps: Option<bool>,
-    /// Whether `delegate` can lend it a folder.
+    /// Whether it accepts folders from delegate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub takes_folders: Option<bool>,
 }
@@ -169,7 +169,7 @@ pub struct ListedAgent {
 // === impl ToolCaller ===
 
 impl<'a> ToolCaller<'a> {
-    /// Somebody on this machine.
+    /// A caller on this machine.
     pub const fn local() -> Self {
         Self(None)
     }
@@ -182,7 +182,7 @@ impl<'a> ToolCaller<'a> {
 // === impl ListedAgent ===
 
 impl ListedAgent {
-    /// An account of the hub at an origin.
+    /// The list entry of an account of the hub at `origin`.
     pub fn of(account: &Account, origin: &str) -> Self {
         let status = match account.status {
             Presence::Online => "online",
@@ -217,29 +217,29 @@ fn host(runtime: &Runtime) -> Option<String> {
 // === impl FullOutput ===
 
 impl FullOutput {
-    /// As the hub at an origin tells it.
+    /// From a location at the hub at `origin`.
     pub fn of(location: OutputLocation, origin: &str) -> Self {
         let OutputLocation { bytes, artifact_id, lost, .. } = location;
         let url = artifact_id.map(|id| format!("{origin}/api/v1/artifacts/{id}"));
         Self { bytes, artifact_id: artifact_id.map(|id| id.to_string()), url, lost }
     }
 
-    /// For a model: what it has not seen, and how to get it.
+    /// A note for the model: what is missing from the result and how to get it.
     pub(crate) fn note(&self, seen: usize) -> String {
         let Self { bytes, artifact_id, url, lost } = self;
-        let what = format!("The text above is not all: it has {seen} bytes, and the whole output has {bytes}");
+        let what = format!("The text above is truncated: it has {seen} of {bytes} bytes");
         match (artifact_id, url, lost) {
             (Some(artifact), _, _) => format!(
-                "{what}. Next: get all of it with `attache artifacts get {artifact} --output FILE`, or ask the agent for \
-                 less, such as a part or a count."
+                "{what}. Next: get the complete output with `attache artifacts get {artifact} --output FILE`, or ask \
+                 the agent for less, such as an excerpt or a count."
             ),
             (None, Some(url), _) => format!(
-                "{what}. Next: all of it is at {url}, for whoever has a key of that hub; or ask the agent for less, such \
-                 as a part or a count."
+                "{what}. Next: download the complete output from {url} with a key of that hub, or ask the agent for \
+                 less, such as an excerpt or a count."
             ),
             (None, None, lost) => format!(
-                "{what}, and the rest was not kept ({}). Next: ask the agent for less, such as a part or a count.",
-                lost.as_deref().unwrap_or("the device does not say why")
+                "{what}, and the rest was not kept ({}). Next: ask the agent for less, such as an excerpt or a count.",
+                lost.as_deref().unwrap_or("the device gives no reason")
             ),
         }
     }
@@ -248,7 +248,7 @@ impl FullOutput {
 // === impl AgentCallState ===
 
 impl AgentCallState {
-    /// How tools call it.
+    /// The status in tool results.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Completed { .. } => "completed",
@@ -261,10 +261,10 @@ impl AgentCallState {
     }
 }
 
-/// Whom a URL means at a hub: `builder` of `http://hub/a2a/builder`, nobody in particular of `http://hub`; `None` for a URL
-/// that is not the hub's.
+/// The agent that a URL addresses at a hub: `Some(Some("builder"))` for `http://hub/a2a/builder`, `Some(None)` for
+/// `http://hub`, and `None` for a URL of a different origin.
 pub fn agent_at(hub: &str, url: &str) -> Option<Option<String>> {
-    // A machine has several names for itself.
+    // Loopback addresses are equivalent.
     let usual = |text: String| text.replace("://127.0.0.1:", "://localhost:").replace("://[::1]:", "://localhost:");
     if usual(egress::origin(hub)) != usual(egress::origin(url)) {
         return None;

@@ -1,4 +1,4 @@
-//! Delegations over the daemon's socket. A daemon that does not run is started, once, and asked again.
+//! The delegation backend over the daemon's socket. Starts the daemon if it isn't running, then retries once.
 
 use std::{
     fs::File,
@@ -16,22 +16,22 @@ use attache_protocol::{
 
 use crate::{DelegationBackend, ToolError};
 
-/// The daemon of this machine's user.
+/// The delegation daemon of the local user.
 #[derive(Debug)]
 pub struct DaemonBackend<W> {
     client: DaemonClient,
     starter: W,
-    /// `delegations/` of its folder.
+    /// The daemon's `delegations/` folder.
     records: PathBuf,
 }
 
-/// Starts the daemon, and returns when it answers.
+/// Starts the daemon and waits until it responds.
 #[async_trait]
 pub trait StartDaemon: Send + Sync + 'static {
     async fn start_daemon(&self) -> Result<(), ToolError>;
 }
 
-/// Of each file of a log, the end: what is of interest happened last.
+/// At most this much is read from the end of each log file.
 const MAX_FILE: u64 = 256 << 10;
 
 // === impl DaemonBackend ===
@@ -41,7 +41,7 @@ impl<W: StartDaemon> DaemonBackend<W> {
         Self { client, starter: wake, records }
     }
 
-    /// Asks, and asks again once the daemon runs. Only for what may be asked twice.
+    /// Sends a request, and sends it again after starting the daemon. Only for idempotent requests.
     async fn ask<T, F: Future<Output = Result<T, Error>>>(&self, ask: impl Fn() -> F) -> Result<T, ToolError> {
         match ask().await {
             Err(Error::NotRunning { .. } | Error::NoAnswer { .. }) => {
@@ -56,15 +56,15 @@ impl<W: StartDaemon> DaemonBackend<W> {
 #[async_trait]
 impl<W: StartDaemon> DelegationBackend for DaemonBackend<W> {
     async fn delegate(&self, request: DelegateRequest) -> Result<Delegation, ToolError> {
-        let lent = match self.client.delegate(&request).await {
+        let created = match self.client.delegate(&request).await {
             Err(Error::NotRunning { .. }) => {
                 self.starter.start_daemon().await?;
                 self.client.delegate(&request).await
             }
-            // A daemon that may have heard it is not told again: the folder would be lent twice.
+            // Not retried if the daemon may have received it: the folder would be delegated twice.
             other => other,
         };
-        Ok(lent?)
+        Ok(created?)
     }
 
     async fn get(&self, id: DelegationId, after: Option<u64>, wait: Duration) -> Result<Delegation, ToolError> {
@@ -90,13 +90,13 @@ impl<W: StartDaemon> DelegationBackend for DaemonBackend<W> {
         let folder = self.records.join(id.to_string());
         let read = tokio::task::spawn_blocking(move || read_log(&folder)).await;
         let unread = |error: &dyn std::fmt::Display| {
-            ToolError::new("not_found", format!("the log of {id} cannot be read: {error}"), "Check the delegation_id.")
+            ToolError::new("not_found", format!("can't read the log of {id}: {error}"), "Check the delegation_id.")
         };
         read.map_err(|error| unread(&error))?.map_err(|error| unread(&error))
     }
 }
 
-/// What the daemon wrote in `logs/`, then its audit.
+/// The files in `logs/`, then the audit log.
 fn read_log(folder: &Path) -> io::Result<String> {
     let mut files = match std::fs::read_dir(folder.join("logs")) {
         Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?,
@@ -108,7 +108,7 @@ fn read_log(folder: &Path) -> io::Result<String> {
         files.push(audit);
     }
     if files.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "there is none"));
+        return Err(io::Error::new(io::ErrorKind::NotFound, "no log files"));
     }
     let mut log = String::new();
     for file in files {
@@ -127,7 +127,7 @@ fn read_end(file: &Path) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(MAX_FILE)))?;
     let mut end = Vec::new();
-    // The daemon may be writing to it.
+    // The daemon may still be writing to the file.
     file.take(MAX_FILE).read_to_end(&mut end)?;
     Ok(end)
 }

@@ -1,5 +1,5 @@
-//! Results of the delegation tools: the same for programs (structured) and for models (text that ends with
-//! `<AWCP_metadata>`).
+//! Results of the delegation tools: structured content for programs, and the same as text that ends with
+//! `<AWCP_metadata>` for models.
 
 use std::fmt::Write as _;
 
@@ -14,29 +14,29 @@ use serde::Serialize;
 
 use crate::{ToolError, resources};
 
-/// What a delegation tool answers.
+/// The result of a delegation tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct DelegationToolOutput {
-    /// For people and models: what came of it, and what to do next.
+    /// The outcome or current state, and what to do next.
     pub(crate) output: String,
     pub(crate) metadata: DelegationToolMetadata,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct DelegationToolMetadata {
-    /// What the other tools take.
+    /// Identifies the delegation in delegate_output and delegate_cancel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) delegation_id: Option<String>,
-    /// created, invited, accepted, started and running go on; completed, error, cancelled and expired are over; refused was
-    /// never made.
+    /// Active: created, invited, accepted, started, running. Ended: completed, error, cancelled, expired. Refused: the
+    /// request failed and changed nothing.
     pub(crate) status: String,
     pub(crate) session_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) peer_url: Option<String>,
-    /// Of an error: a stable name of what went wrong.
+    /// With error and refused: a stable error code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) code: Option<String>,
-    /// All that were cancelled together.
+    /// The delegations that this call cancelled.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) cancelled: Vec<String>,
 }
@@ -46,13 +46,13 @@ pub(crate) struct DelegationToolMetadata {
 pub(crate) struct ResultText(String);
 
 const MAX_PATHS: usize = 20;
-/// A summary longer than this belongs into a file.
+/// Longer texts are truncated, in characters.
 const MAX_SUMMARY: usize = 100_000;
 
 // === impl DelegationToolOutput ===
 
 impl DelegationToolOutput {
-    /// How a delegation stands.
+    /// The current state of a delegation.
     pub(crate) fn of(delegation: &Delegation, session: &str) -> Self {
         let failure = delegation.result.as_ref().and_then(|result| result.error.as_ref());
         let mut metadata = DelegationToolMetadata::of(delegation, session);
@@ -95,7 +95,7 @@ impl DelegationToolMetadata {
         Self {
             delegation_id: Some(delegation.delegation_id.to_string()),
             status: delegation.status.as_str().to_owned(),
-            // It may belong to another session of the same person.
+            // It may belong to another session of the same user.
             session_id: delegation.session_id.clone().unwrap_or_else(|| session.to_owned()),
             peer_url: Some(delegation.peer_url.clone()),
             ..Self::default()
@@ -103,7 +103,7 @@ impl DelegationToolMetadata {
     }
 }
 
-/// A call that made or changed nothing.
+/// The result of a request that failed and changed nothing.
 pub(crate) fn refused(trouble: &ToolError, session: &str, id: Option<DelegationId>) -> CallToolResult {
     let metadata = DelegationToolMetadata {
         delegation_id: id.map(|id| id.to_string()),
@@ -122,23 +122,23 @@ fn describe(delegation: &Delegation) -> String {
     match delegation.status {
         DelegationStatus::Completed => {
             let summary = result.and_then(|result| result.final_summary.as_deref());
-            words.foreign(summary.unwrap_or("The remote agent says that it is done."));
+            words.foreign(summary.unwrap_or("The remote agent reports that it is done."));
             if let Some(full) = result.and_then(|result| result.full_output.as_ref()) {
                 let place = match (full.artifact_id, full.task_run_id) {
                     (Some(artifact), Some(run)) => {
-                        format!("it is the artifact {artifact} of {run} at {}", delegation.peer_url)
+                        format!("see artifact {artifact} of {run} at {}", delegation.peer_url)
                     }
-                    (Some(artifact), None) => format!("it is the artifact {artifact} at {}", delegation.peer_url),
+                    (Some(artifact), None) => format!("see artifact {artifact} at {}", delegation.peer_url),
                     (None, _) => "the remote did not keep the rest".to_owned(),
                 };
-                words.line(&format!("This is not all that it printed, which has {} bytes: {place}.", full.bytes));
+                words.line(&format!("This is only a part of its output of {} bytes: {place}.", full.bytes));
             }
             if let Some(notes) = result.and_then(|result| result.notes.as_deref()) {
                 words.line("Notes: ").more(notes);
             }
             let highlights = result.map(|result| result.highlights.join(", ")).filter(|paths| !paths.is_empty());
             if let Some(highlights) = highlights {
-                words.line("It points at: ").more(&highlights);
+                words.line("Highlights: ").more(&highlights);
             }
         }
         DelegationStatus::Error => {
@@ -148,24 +148,26 @@ fn describe(delegation: &Delegation) -> String {
                     words.line("The delegation failed: ").more(failure.message.trim_end_matches('.'));
                     words.more(&format!(" ({}). {}", failure.code.as_str(), failure.hint));
                 }
-                None => drop(words.line("The delegation failed, and nothing says why.")),
+                None => drop(words.line("The delegation failed for an unknown reason.")),
             }
         }
         DelegationStatus::Cancelled if delegation.started_at.is_none() => {
-            words.line("The delegation was cancelled before anything was lent.");
+            words.line("The delegation was cancelled before the agent had access to the folder.");
         }
-        DelegationStatus::Cancelled => drop(words.line("The delegation was cancelled, and the folder was taken back.")),
+        DelegationStatus::Cancelled => {
+            words.line("The delegation was cancelled, and access to the folder was revoked.");
+        }
         DelegationStatus::Expired if delegation.started_at.is_none() => {
             words.line(&format!(
-                "The remote agent did not take it up within {} s, and nothing was lent. Check with list_agents that it is \
-                 online, then delegate again.",
+                "The remote agent did not start within {} s, so it never had access to the folder. Check with \
+                 list_agents that it is online, then delegate again.",
                 delegation.ttl_seconds
             ));
         }
         DelegationStatus::Expired => {
             words.line(&format!(
-                "The lease of {} s ran out before the work was done, and the folder was taken back. Delegate again with a \
-                 longer ttl_seconds.",
+                "The lease of {} s expired before the work was done, and access to the folder was revoked. Delegate \
+                 again with a longer ttl_seconds.",
                 delegation.ttl_seconds
             ));
         }
@@ -176,10 +178,10 @@ fn describe(delegation: &Delegation) -> String {
         | DelegationStatus::Running => {
             words.line(&format!("The delegation is {}: ", delegation.status)).more(&delegation.description);
             if let Some(reason) = &delegation.waits_for {
-                words.line("It waits for: ").more(reason);
+                words.line("Waiting for: ").more(reason);
             }
             if let Some(progress) = &delegation.progress {
-                words.line("Last heard: ").more(progress);
+                words.line("Last message: ").more(progress);
             }
         }
     }
@@ -192,23 +194,26 @@ fn describe(delegation: &Delegation) -> String {
         }
         let has_changed = match &delegation.changes {
             Some(changes) => !changes.changed_paths.is_empty(),
-            // What cannot be told may still have happened.
+            // Unknown changes may still exist.
             None => delegation.started_at.is_some(),
         };
         if has_changed {
             words.line(&format!(
-                "Next: look at the changes in {}; the diff is {}. `attache delegations revert {id}` undoes them.",
+                "Next: review the changes in {}. The diff is {}. To undo them, run `attache delegations revert {id}`.",
                 delegation.workspace_dir,
                 resources::diff_uri(id)
             ));
         } else if delegation.status == DelegationStatus::Completed {
-            words.line("Next: nothing has to be looked at or undone.");
+            words.line("Next: there is nothing to review or undo.");
         } else {
-            words.line("Next: nothing has to be undone; mend what went wrong, or do it without this agent.");
+            words.line(
+                "Next: there is nothing to undo. Fix the problem and delegate again, or do the work without \
+                this agent.",
+            );
         }
     } else {
         words.line(&format!(
-            "Next: it goes on by itself. Call delegate_output with delegation_id \"{id}\" and block true to wait for the \
+            "Next: the work continues. Call delegate_output with delegation_id \"{id}\" and block true to wait for the \
              result, or delegate_cancel to stop it."
         ));
     }
@@ -218,22 +223,24 @@ fn describe(delegation: &Delegation) -> String {
 fn changes_text(changes: &FolderChanges) -> String {
     let stat = changes.diff_stat;
     if changes.changed_paths.is_empty() {
-        return "Nothing in the folder was changed.".to_owned();
+        return "No files in the folder were changed.".to_owned();
     }
     let paths: Vec<_> = changes
         .changed_paths
         .iter()
         .take(MAX_PATHS)
         .map(|one| {
-            let also = if one.also_changed_here { ", also changed here meanwhile" } else { "" };
-            let run_by =
-                one.run_by.as_ref().map(|who| format!(", run or obeyed by {who}: have a person look at it first"));
+            let also = if one.also_changed_here { ", also changed locally in the meantime" } else { "" };
+            let run_by = one
+                .run_by
+                .as_ref()
+                .map(|who| format!(", run or read automatically by {who}: have a person review it first"));
             format!("{} ({}{also}{})", one.path, change_label(one.change), run_by.unwrap_or_default())
         })
         .collect();
     let more = if stat.files_changed > paths.len() as u64 { ", …" } else { "" };
     format!(
-        "Changed in the folder: {} files, +{} −{} lines: {}{more}",
+        "Changed files: {}, lines: +{} −{}: {}{more}",
         stat.files_changed,
         stat.insertions,
         stat.deletions,
@@ -253,7 +260,7 @@ const fn change_label(change: FileChangeKind) -> &'static str {
 // === impl ResultText ===
 
 impl ResultText {
-    /// A new line of our own.
+    /// Starts a new paragraph with text of our own.
     fn line(&mut self, text: &str) -> &mut Self {
         if !self.0.is_empty() {
             self.0.push_str("\n\n");
@@ -266,12 +273,12 @@ impl ResultText {
         self.line("").more(text)
     }
 
-    /// What somebody else said: it must not look like our metadata, nor fill a model's memory.
+    /// Appends third-party text, truncated and made unable to imitate our metadata block.
     fn more(&mut self, text: &str) -> &mut Self {
         let end = text.char_indices().nth(MAX_SUMMARY).map_or(text.len(), |(end, _)| end);
         self.0.push_str(&text[..end].replace("AWCP_metadata", "AWCP-metadata"));
         if end < text.len() {
-            self.0.push_str(" … (cut)");
+            self.0.push_str(" … (truncated)");
         }
         self
     }

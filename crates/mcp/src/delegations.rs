@@ -1,4 +1,4 @@
-//! What the delegation tools ask of this machine's daemon.
+//! The backend of the delegation tools: this machine's daemon.
 
 use std::time::Duration;
 
@@ -10,24 +10,25 @@ use attache_protocol::{
 
 use crate::ToolError;
 
-/// The delegations of this machine's user.
+/// The delegations of the local user.
 #[async_trait]
 pub trait DelegationBackend: Send + Sync + 'static {
-    /// Makes one, and answers at once; what is not allowed by the person's policy is refused with the command that allows it.
+    /// Creates a delegation and returns immediately. If the policy doesn't allow it, the error names the command that
+    /// does.
     async fn delegate(&self, request: DelegateRequest) -> Result<Delegation, ToolError>;
 
-    /// How it stands, as soon as more has happened than `after`, or when `wait` is over.
+    /// The delegation, as soon as its revision is newer than `after`, or after `wait`.
     async fn get(&self, id: DelegationId, after: Option<u64>, wait: Duration) -> Result<Delegation, ToolError>;
 
-    /// Ends it: the folder is taken back before this answers. One that is over stays as it is.
+    /// Cancels a delegation. Access is revoked before this returns. One that has ended is returned unchanged.
     async fn cancel(&self, id: DelegationId) -> Result<Delegation, ToolError>;
 
-    /// Ends all of a session that are not over, and answers with those.
+    /// Cancels all active delegations of a session and returns them.
     async fn cancel_session(&self, session: &str) -> Result<Vec<Delegation>, ToolError>;
 
-    /// What the lease changed, as a unified diff.
+    /// The changes of the lease, as a unified diff.
     async fn diff(&self, id: DelegationId) -> Result<String, ToolError>;
 
-    /// What happened, line by line.
+    /// The log of the delegation.
     async fn log(&self, id: DelegationId) -> Result<String, ToolError>;
 }

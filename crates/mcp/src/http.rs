@@ -1,5 +1,5 @@
-//! MCP over streamable HTTP, for clients on this machine: only programs that know the secret, under a name of this machine,
-//! and no web page.
+//! MCP over streamable HTTP for clients on this machine. Requires the secret and a loopback host name, and rejects web
+//! pages.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -22,14 +22,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::McpService;
 
-/// A connection, by a name of its own.
+/// The unique id of a connection.
 #[derive(Debug, Clone)]
 pub struct McpConnection(Arc<str>);
 
-/// Connections that send what there is, and do not wait until there is more.
+/// A listener that sets `TCP_NODELAY` on every connection.
 struct NoDelayListener(TcpListener);
 
-/// Where the tools are.
+/// The path of the MCP endpoint.
 pub const PATH: &str = "/mcp";
 
 // === impl McpConnection ===
@@ -63,7 +63,7 @@ impl Listener for NoDelayListener {
     }
 }
 
-/// Serves sessions on a port of this machine until `stop` is cancelled. Whoever calls must send the secret.
+/// Serves sessions on a local port until `stop` is cancelled. Every request must carry the secret.
 pub async fn serve(
     service: McpService,
     listener: TcpListener,
@@ -83,9 +83,10 @@ pub async fn serve(
     axum::serve(NoDelayListener(listener), made).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
-/// The tools at [`PATH`] without sessions, for a server that knows its callers itself, and checks `Host` and `Origin`.
+/// The tools at [`PATH`] without sessions, for a server that authenticates callers and checks `Host` and `Origin`
+/// itself.
 pub fn router<S: Clone + Send + Sync + 'static>(service: McpService, stop: CancellationToken) -> Router<S> {
-    // The server in front knows its own names better.
+    // The outer server checks the host name.
     let config = StreamableHttpServerConfig::default()
         .disable_allowed_hosts()
         .with_legacy_session_mode(false)
@@ -102,7 +103,7 @@ fn config(hosts: Vec<String>, stop: CancellationToken) -> StreamableHttpServerCo
         .with_cancellation_token(stop)
 }
 
-/// What this machine is called by those who mean it; a name that resolves to it by somebody's trick is none.
+/// The host names that clients may use. Other names are rejected to prevent DNS rebinding.
 fn names(address: SocketAddr) -> Vec<String> {
     let port = address.port();
     let mut names = vec![format!("localhost:{port}"), format!("127.0.0.1:{port}"), format!("[::1]:{port}")];
@@ -112,7 +113,7 @@ fn names(address: SocketAddr) -> Vec<String> {
     names
 }
 
-/// Where the tools look for it.
+/// Copies the connection id to where the tools look for it.
 async fn name_connection(mut request: Request) -> Request {
     use axum::extract::ConnectInfo;
     if let Some(ConnectInfo(connection)) = request.extensions().get::<ConnectInfo<McpConnection>>().cloned() {
@@ -121,14 +122,14 @@ async fn name_connection(mut request: Request) -> Request {
     request
 }
 
-/// A session is ended once: the library would say the same of one that never was.
+/// Answers 404 when the session to end doesn't exist. The library would report success.
 async fn end_session(State(sessions): State<Arc<LocalSessionManager>>, request: Request, next: Next) -> Response {
     let named = request.headers().get("mcp-session-id").and_then(|id| id.to_str().ok()).map(SessionId::from);
     if request.method() == Method::DELETE
         && let Some(id) = named
         && !sessions.has_session(&id).await.unwrap_or(false)
     {
-        let mut unknown = Response::new(Body::from("There is no such session."));
+        let mut unknown = Response::new(Body::from("No such session."));
         *unknown.status_mut() = StatusCode::NOT_FOUND;
         return unknown;
     }
@@ -139,7 +140,7 @@ async fn authenticate(State(secret): State<SecretHash>, request: Request, next: 
     if bearer(request.headers()).is_some_and(|token| secret.matches(token)) {
         return next.run(request).await;
     }
-    let body = r#"{"error":{"code":"unauthenticated","message":"The secret of this server is missing or wrong.","hint":"Send `Authorization: Bearer <secret>`; it is in $A2A_HOME/mcp/<host>_<port>."}}"#;
+    let body = r#"{"error":{"code":"unauthenticated","message":"The secret of this server is missing or wrong.","hint":"Send `Authorization: Bearer <secret>`. The secret is in $A2A_HOME/mcp/<host>_<port>."}}"#;
     let mut refusal = Response::new(Body::from(body));
     *refusal.status_mut() = StatusCode::UNAUTHORIZED;
     let headers = refusal.headers_mut();

@@ -1,10 +1,10 @@
 //! The MCP server: `delegate`, `delegate_output`, `delegate_cancel` over this machine's daemon, `remote_agent`,
 //! `remote_cancel` and `list_agents` over any A2A agent.
 //!
-//! What the tools stand on are two traits, [`Delegations`] and [`Agents`]; [`Daemon`] and [`Peers`] implement them over the
-//! daemon's socket and over hubs and agents elsewhere. [`Service`] makes a [`Server`] per session, for standard input and
-//! output or for HTTP ([`http`]). Every era of the protocol that the library knows is spoken; nothing here decides by it but
-//! what a client of that era may be sent unasked.
+//! The tools use two traits, [`DelegationBackend`] and [`AgentBackend`]. [`DaemonBackend`] implements the first over
+//! the daemon's socket, [`PeerAgentBackend`] the second over hubs and remote agents. [`McpService`] creates one
+//! [`McpToolServer`] per session, for stdio or HTTP ([`http`]). All protocol versions that the library knows are
+//! supported. The version matters here only for unsolicited notifications.
 #![allow(clippy::disallowed_methods, reason = "the types of MCP hold JSON as values")]
 
 mod agents;

@@ -1,5 +1,5 @@
-//! The lines between a client and its server. What is no message of JSON-RPC is answered here: the library that reads the
-//! rest would say nothing.
+//! The line-based transport between a client and its server. Answers lines that aren't JSON-RPC messages, which the
+//! library would silently ignore.
 
 use std::pin::pin;
 
@@ -11,16 +11,18 @@ use tokio::{
     sync::mpsc,
 };
 
-/// What the server reads from and writes to.
+/// The server's end of the transport.
 pub(crate) type ServerPipes = (ReadHalf<DuplexStream>, WriteHalf<DuplexStream>);
 
 const PARSE_ERROR: i64 = -32700;
 const INVALID_REQUEST: i64 = -32600;
-/// Bytes under way in each direction, and lines that wait to be written.
+/// Bytes buffered in each direction.
 const PIPE_BUFFER: usize = 1 << 16;
+/// Lines waiting to be written to the client.
 const MAX_QUEUED_LINES: usize = 16;
 
-/// Passes lines on while the future is polled. It ends when the client has hung up and the server has said everything.
+/// Forwards lines while the future is polled. Completes when the client has disconnected and the server has sent
+/// everything.
 pub(crate) fn between<R, W>(input: R, output: W) -> (impl Future<Output = ()> + Send, ServerPipes)
 where
     R: AsyncRead + Send + Unpin + 'static,
@@ -35,7 +37,7 @@ where
             let mut answered = pin!(pass_on(from_server, say));
             tokio::select! {
                 () = heard => answered.await,
-                // A server that is gone listens to nobody.
+                // The server is gone, so further input is useless.
                 () = &mut answered => {}
             }
         };
@@ -61,7 +63,7 @@ async fn listen(
         }
         line.clear();
     }
-    // The server reads the end.
+    // Signals end of input to the server.
     let _ = to_server.shutdown().await;
 }
 
@@ -82,14 +84,14 @@ async fn pass_on(from_server: ReadHalf<DuplexStream>, say: mpsc::Sender<Vec<u8>>
 
 async fn write(mut output: impl AsyncWrite + Send + Unpin, mut said: mpsc::Receiver<Vec<u8>>) {
     while let Some(line) = said.recv().await {
-        // A client that is gone reads nothing; what it asked for goes on.
+        // The client is gone. Its requests continue.
         if output.write_all(&line).await.is_err() || output.flush().await.is_err() {
             return;
         }
     }
 }
 
-/// The answer to a line that is no message; nothing for one that is, and for an empty line.
+/// The error response to a line that isn't a message. `None` for messages and empty lines.
 fn invalid_line_answer(line: &[u8]) -> Option<Value> {
     if line.iter().all(u8::is_ascii_whitespace) {
         return None;
@@ -104,9 +106,9 @@ fn invalid_line_answer(line: &[u8]) -> Option<Value> {
             (INVALID_REQUEST, id, "The line has neither `method` nor `result` nor `error`.".to_owned())
         }
         Ok(Value::Array(_)) => {
-            (INVALID_REQUEST, Value::Null, "Batches are not taken: write each message on a line of its own.".to_owned())
+            (INVALID_REQUEST, Value::Null, "Batches are not supported: write each message on its own line.".to_owned())
         }
-        Ok(_) => (INVALID_REQUEST, Value::Null, "A message is a JSON object.".to_owned()),
+        Ok(_) => (INVALID_REQUEST, Value::Null, "A message must be a JSON object.".to_owned()),
         Err(error) => (PARSE_ERROR, Value::Null, format!("The line is not JSON: {error}.")),
     };
     Some(json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } }))

@@ -1,4 +1,4 @@
-//! Waiting on a client's behalf: it is told that something still happens, neither too rarely nor too often.
+//! Progress notifications for a waiting client, at a bounded rate.
 
 use std::{future::Future, time::Duration};
 
@@ -9,7 +9,7 @@ use rmcp::{
 };
 use tokio::{sync::watch, time::Instant};
 
-/// Tells the client how far its call is, if it wants to know.
+/// Sends progress notifications if the client asked for them.
 #[derive(Debug)]
 pub(crate) struct ProgressNotifier {
     to: Option<(Peer<RoleServer>, ProgressToken)>,
@@ -18,7 +18,7 @@ pub(crate) struct ProgressNotifier {
     interval: Duration,
 }
 
-/// What is said in between is not worth a message each.
+/// Messages within this interval are merged into one notification.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 // === impl ProgressNotifier ===
@@ -29,7 +29,7 @@ impl ProgressNotifier {
         Self { to, began: Instant::now(), last: None, interval: at_least_every }
     }
 
-    /// Waits for the work, and passes on what it says.
+    /// Waits for the work and forwards its messages.
     pub(crate) async fn notify_while<F: Future>(mut self, work: F, mut said: watch::Receiver<String>) -> F::Output {
         tokio::pin!(work);
         if self.to.is_none() {
@@ -53,9 +53,9 @@ impl ProgressNotifier {
         let seconds = self.began.elapsed().as_secs_f64();
         let message = said.borrow_and_update().clone();
         let message = if message.is_empty() { format!("working for {seconds:.0} s") } else { message };
-        // Only that it grows is asked of it; nobody knows how long the work will take.
+        // The protocol only requires that it increases. The total duration is unknown.
         let progress = ProgressNotificationParam::new(token.clone(), seconds.max(f64::MIN_POSITIVE));
-        // A client that is gone hears nothing; the work goes on.
+        // If the client is gone, the work continues anyway.
         let _ = peer.notify_progress(progress.with_message(message)).await;
         self.last = Some(Instant::now());
     }

@@ -1,4 +1,4 @@
-//! What is too long for a result: the diff and the log of a delegation, as links that can be read.
+//! MCP resources for content that is too long for a result: the diff and the log of a delegation.
 
 use attache_protocol::{DelegationId, wire::delegation::Delegation};
 use rmcp::{
@@ -15,7 +15,7 @@ enum ResourceKind {
 }
 
 const BASE: &str = "attache://delegations/";
-/// A diff longer than this is read with `attache delegations diff`.
+/// Longer content is truncated. `attache delegations diff` shows all of it.
 const MAX_RESOURCE: usize = 1 << 20;
 
 // === impl ResourceKind ===
@@ -39,8 +39,8 @@ impl ResourceKind {
 
     const fn description(self) -> &'static str {
         match self {
-            Self::Diff => "What the delegation changed in the folder, as a unified diff",
-            Self::Log => "What happened during the delegation, line by line",
+            Self::Diff => "The delegation's changes to the folder, as a unified diff",
+            Self::Log => "The log of the delegation",
         }
     }
 }
@@ -53,7 +53,7 @@ fn uri(id: DelegationId, kind: ResourceKind) -> String {
     format!("{BASE}{id}/{}", kind.name())
 }
 
-/// Links to what there is of a delegation that is over.
+/// Links to the resources of a delegation that has ended.
 pub(crate) fn links(delegation: &Delegation) -> Vec<ContentBlock> {
     let link = |kind: ResourceKind| {
         let id = delegation.delegation_id;
@@ -73,7 +73,7 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
 }
 
 pub(crate) async fn read(delegations: &dyn DelegationBackend, uri: &str) -> Result<ReadResourceResult, ErrorData> {
-    let unknown = || ErrorData::resource_not_found(format!("There is no resource {uri}."), None);
+    let unknown = || ErrorData::resource_not_found(format!("No such resource: {uri}"), None);
     let (id, name) = uri.strip_prefix(BASE).and_then(|rest| rest.split_once('/')).ok_or_else(unknown)?;
     let id: DelegationId = id.parse().map_err(|_| unknown())?;
     let kind = ResourceKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(unknown)?;
@@ -84,7 +84,7 @@ pub(crate) async fn read(delegations: &dyn DelegationBackend, uri: &str) -> Resu
     let mut text = text.map_err(|trouble| ErrorData::resource_not_found(trouble.to_string(), None))?;
     if text.len() > MAX_RESOURCE {
         text.truncate(text.floor_char_boundary(MAX_RESOURCE));
-        text.push_str(&format!("\n… (cut; `attache delegations {} {id}` shows all of it)\n", kind.name()));
+        text.push_str(&format!("\n… (truncated; `attache delegations {} {id}` shows all of it)\n", kind.name()));
     }
     Ok(ReadResourceResult::new(vec![ResourceContents::text(text, uri).with_mime_type(kind.mime_type())]))
 }

@@ -1,4 +1,4 @@
-//! JSON Schemas of the tools: what the types say, without what makes clients complain.
+//! JSON Schemas of the tools, derived from their types and simplified for strict clients.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use rmcp::model::JsonObject;
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::Value;
 
-/// Of what a tool is given.
+/// The schema of a tool's arguments.
 pub(crate) fn input<T: JsonSchema>() -> Arc<JsonObject> {
     of::<T>(SchemaSettings::draft2020_12().for_deserialize())
 }
 
-/// Of what a tool answers.
+/// The schema of a tool's result.
 pub(crate) fn output<T: JsonSchema>() -> Arc<JsonObject> {
     of::<T>(SchemaSettings::draft2020_12().for_serialize())
 }
@@ -25,19 +25,19 @@ fn of<T: JsonSchema>(settings: SchemaSettings) -> Arc<JsonObject> {
     Arc::new(object)
 }
 
-/// Without `format` (strict clients warn of `uint64`), names of our types, and `null` beside a type: what is optional may be
-/// left out.
+/// Removes `format` (strict clients warn about `uint64`), the names of Rust types, and `null` alternatives: optional
+/// members are omitted instead.
 fn tidy(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
             for member in ["$schema", "title", "format", "default"] {
-                // A property may have such a name; then it is a schema, not a text or a number.
+                // If a property has this name, its value is a schema (an object) and must stay.
                 if object.get(member).is_some_and(|value| !value.is_object()) {
                     object.remove(member);
                 }
             }
             if let Some(Value::String(words)) = object.get_mut("description") {
-                // Comments are wrapped, sentences are not.
+                // Undo the line wrapping of doc comments.
                 *words = words.replace('\n', " ");
             }
             if let Some(Value::Array(values)) = object.get_mut("enum") {

@@ -1,4 +1,4 @@
-//! One client's session: its name, the delegations that were begun in it, and the one notice when all of them are over.
+//! The session of one client: its id, the delegations it started, and one notification when all of them have ended.
 
 use std::{
     collections::BTreeSet,
@@ -7,7 +7,7 @@ use std::{
 };
 
 use attache_protocol::{DelegationId, rules::delegation::DelegationStatus, wire::delegation::Delegation};
-#[expect(deprecated, reason = "clients before 2026-07-28 have no other way to hear of something")]
+#[expect(deprecated, reason = "clients before 2026-07-28 can't be notified in any other way")]
 use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
 use rmcp::{RoleServer, service::Peer};
 use tokio::time::sleep;
@@ -15,7 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::DelegationBackend;
 
-/// Ends what it started when it goes away; the delegations go on.
+/// Dropping it stops its tasks. The delegations continue.
 #[derive(Debug)]
 pub(crate) struct McpSession {
     id: String,
@@ -27,13 +27,13 @@ pub(crate) struct McpSession {
 #[derive(Debug, Default)]
 struct WatchedDelegations {
     open: BTreeSet<DelegationId>,
-    /// Over since the last notice.
+    /// Ended since the last notification.
     ended: Vec<(DelegationId, DelegationStatus)>,
-    /// Clients may ask for nothing below a level.
+    /// The client's log level suppresses notices.
     quiet: bool,
 }
 
-/// More are delegated all the same; only the notice leaves them out.
+/// Further delegations work, but are not watched.
 const MAX_WATCHED: usize = 64;
 const WAIT_TIMEOUT: Duration = Duration::from_secs(25);
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -49,18 +49,18 @@ impl McpSession {
         &self.id
     }
 
-    /// The notice is of the level `notice`.
+    /// Sets the minimum log level. Notifications have the level `notice`.
     #[expect(deprecated, reason = "part of the protocol before 2026-07-28")]
     pub(crate) fn set_level(&self, level: LoggingLevel) {
         lock(&self.watched).quiet = !matches!(level, LoggingLevel::Debug | LoggingLevel::Info | LoggingLevel::Notice);
     }
 
-    /// Does something that is to be finished although the client may stop waiting for it.
+    /// Runs work to completion, even if the client stops waiting for it.
     pub(crate) async fn finish<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
         self.tasks.spawn(work).await.ok()
     }
 
-    /// Counts a delegation that nobody waits for, and tells the client once all of them are over.
+    /// Watches a background delegation. The client is notified once all watched delegations have ended.
     pub(crate) fn watch(
         &self,
         delegations: Arc<dyn DelegationBackend>,
@@ -93,26 +93,26 @@ impl Drop for McpSession {
     }
 }
 
-/// Waits for the end of a delegation; none when there is no such delegation any more.
+/// Waits for a delegation to end. `None` if it no longer exists.
 async fn end_of(delegations: &dyn DelegationBackend, id: DelegationId, mut revision: u64) -> Option<DelegationStatus> {
     loop {
         match delegations.get(id, Some(revision), WAIT_TIMEOUT).await {
             Ok(delegation) if delegation.status.has_ended() => return Some(delegation.status),
             Ok(delegation) => {
-                // One that answers at once with nothing new is not asked again at once.
+                // Don't spin if the backend returns immediately without news.
                 if delegation.revision == revision {
                     sleep(RETRY_INTERVAL).await;
                 }
                 revision = delegation.revision;
             }
             Err(trouble) if trouble.code == "not_found" => return None,
-            // The daemon starts again; what it knows is on the disk.
+            // The daemon may be restarting. Its state is on disk.
             Err(_) => sleep(RETRY_INTERVAL).await,
         }
     }
 }
 
-/// All that ended, when this was the last.
+/// Returns all ended delegations if this was the last open one.
 fn record_end(
     watched: &Mutex<WatchedDelegations>,
     id: DelegationId,
@@ -128,11 +128,11 @@ fn record_end(
     (!watched.quiet).then_some(ended)
 }
 
-#[expect(deprecated, reason = "clients before 2026-07-28 have no other way to hear of something")]
+#[expect(deprecated, reason = "clients before 2026-07-28 can't be notified in any other way")]
 async fn notify_all_done(peer: &Peer<RoleServer>, ended: &[(DelegationId, DelegationStatus)]) {
     let each: Vec<_> = ended.iter().map(|(id, status)| format!("{id} {status}")).collect();
     let message = format!(
-        "All delegations of this session are over: {}. Read each result with delegate_output.",
+        "All delegations of this session have ended: {}. Call delegate_output to get each result.",
         each.join(", ")
     );
     let delegations: Vec<_> = ended
@@ -142,7 +142,7 @@ async fn notify_all_done(peer: &Peer<RoleServer>, ended: &[(DelegationId, Delega
     let data = serde_json::json!({ "message": message, "delegations": delegations });
     let notice = LoggingMessageNotificationParam::new(LoggingLevel::Notice, data).with_logger("attache");
     if let Err(error) = peer.notify_logging_message(notice).await {
-        tracing::debug!(%error, "the client is gone before its delegations were over");
+        tracing::debug!(%error, "the client disconnected before its delegations ended");
     }
 }
 

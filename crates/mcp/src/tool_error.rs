@@ -1,15 +1,15 @@
-//! What can go wrong with a tool, told so that a model or a person knows what to do next.
+//! Tool errors with a code, a message and a hint that tells the model or person what to do next.
 
 use attache_client::{a2a, daemon, egress::EgressFailure};
 use attache_protocol::Code;
 
-/// Becomes a result with `isError`: a protocol error is shown to nobody.
+/// Becomes a result with `isError`, because clients don't show protocol errors to the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message} ({code}). {hint}")]
 pub struct ToolError {
-    /// A stable name.
+    /// A stable error code.
     pub code: String,
-    /// Without a full stop.
+    /// Without a final period.
     pub message: String,
     pub hint: String,
 }
@@ -35,16 +35,14 @@ impl From<attache_client::Error> for ToolError {
             E::Refused(refusal) => Self::new(code, refusal.message.clone(), refusal.hint.clone()),
             E::Unreachable { address, reason } => Self::new(
                 code,
-                format!("cannot reach the hub at {address}: {reason}"),
-                "Ask the person whether it runs; `attache doctor` looks closer.",
+                format!("can't reach the hub at {address}: {reason}"),
+                "Ask the user whether the hub is running. `attache doctor` diagnoses the problem.",
             ),
-            E::Untrusted { address, reason, hint } => {
-                Self::new(code, format!("{address} cannot be trusted: {reason}"), hint)
-            }
+            E::Untrusted { address, reason, hint } => Self::new(code, format!("can't trust {address}: {reason}"), hint),
             E::BadReply { address, reason } => Self::new(
                 code,
-                format!("{address} answered in a way that no hub does: {reason}"),
-                "Check the address: it must be that of an Attaché hub.",
+                format!("{address} sent an invalid response: {reason}"),
+                "Check that the address is an Attaché hub.",
             ),
             E::Invalid { what, hint } => Self::new("invalid_arguments", what, hint),
         }
@@ -54,28 +52,26 @@ impl From<attache_client::Error> for ToolError {
 impl From<a2a::Error> for ToolError {
     fn from(error: a2a::Error) -> Self {
         let (code, hint) = match &error {
-            a2a::Error::Refused(_) => ("refused", "Change the request as it says, or ask another agent."),
+            a2a::Error::Refused(_) => ("refused", "Change the request as the message says, or use another agent."),
             a2a::Error::Denied { .. } => {
                 return Self::new(
                     "unauthenticated",
-                    "the agent wants a key that it accepts",
-                    "Ask the person to start the MCP server with --peer-key ORIGIN=FILE for this origin.",
+                    "the agent requires a valid key",
+                    "Ask the user to start the MCP server with --peer-key ORIGIN=FILE for this origin.",
                 );
             }
             a2a::Error::Call(EgressFailure::Refused(refused)) if !refused.is_malformed() => {
                 return Self::new(
                     Code::EgressRefused.as_str(),
-                    "the agent's address is private or not encrypted, and nobody has allowed to call it",
-                    "A person allows it with `attache delegations allow --peer URL`.",
+                    "the agent's address is private or not encrypted, and calling it isn't allowed",
+                    "Ask the user to allow it with `attache delegations allow --peer URL`.",
                 );
             }
-            a2a::Error::Call(_) => {
-                ("unreachable", "Check agent_url, or try again later; list_agents shows whom to ask.")
-            }
-            a2a::Error::NoCard { .. } => ("not_found", "Check agent_url; list_agents shows whom to ask."),
+            a2a::Error::Call(_) => ("unreachable", "Check agent_url with list_agents, or try again later."),
+            a2a::Error::NoCard { .. } => ("not_found", "Check agent_url with list_agents."),
             a2a::Error::Status { .. } | a2a::Error::NotUnderstood { .. } => ("bad_reply", "Check agent_url."),
             a2a::Error::NoInterface { .. } | a2a::Error::Unsupported { .. } | a2a::Error::Credential => {
-                ("unsupported", "Ask another agent.")
+                ("unsupported", "Use another agent.")
             }
         };
         Self::new(code, error.to_string(), hint)
@@ -90,18 +86,18 @@ impl From<daemon::Error> for ToolError {
             }
             daemon::Error::NotRunning { reason, .. } => Self::new(
                 Code::Unreachable.as_str(),
-                format!("the daemon that lends folders does not answer: {reason}"),
-                "Ask the person to run `attache daemon` and to look at what it says.",
+                format!("the delegation daemon isn't running: {reason}"),
+                "Ask the user to run `attache daemon` and check its output.",
             ),
             daemon::Error::NoAnswer { reason, .. } => Self::new(
                 Code::Unknown.as_str(),
-                format!("the daemon that lends folders did not answer, and may have done what it was asked: {reason}"),
-                "Have the person look at `attache delegations` before you ask again: it could be done twice.",
+                format!("the delegation daemon didn't respond, but may have processed the request: {reason}"),
+                "Ask the user to check `attache delegations` before you retry, or the request may be executed twice.",
             ),
             daemon::Error::BadReply { reason } => Self::new(
                 "bad_reply",
-                format!("the daemon answered in a way that none of this version does: {reason}"),
-                "Ask the person to stop it; it is started anew.",
+                format!("the delegation daemon sent an invalid response: {reason}"),
+                "Ask the user to stop the daemon. It restarts automatically in the current version.",
             ),
         }
     }

@@ -29,7 +29,7 @@ async fn go_on(pipe: &mut McpPipe, arguments: Value) -> Value {
 }
 
 #[tokio::test]
-async fn an_agent_is_asked_and_its_answer_told() {
+async fn a_call_returns_the_agents_answer() {
     for era in [McpEra::Legacy, McpEra::Modern] {
         let mut pipe = McpPipe::open(era, options()).await;
         let result = ask(&mut pipe, "echo", json!({ "context": { "files": ["a"] }, "agent_type": "explore" })).await;
@@ -44,7 +44,7 @@ async fn an_agent_is_asked_and_its_answer_told() {
 }
 
 #[tokio::test]
-async fn a_slow_agent_is_waited_for_in_turns() {
+async fn a_slow_call_is_waited_for_in_several_turns() {
     let agents = FakeAgents::default();
     let options = Options { answer_timeout: Duration::from_secs(1), ..options() };
     let service = McpService { agents: Arc::new(agents.clone()), ..service(&FakeDaemon::default(), options) };
@@ -56,15 +56,15 @@ async fn a_slow_agent_is_waited_for_in_turns() {
     let result = pipe.answer(call).await["result"].take();
     assert_eq!(result["structuredContent"]["metadata"]["status"], "running");
     let says = text(&result);
-    assert!(says.contains("Last heard: \"npm test\"") && says.contains("with only call_id \"a2a-1\""), "{says}");
+    assert!(says.contains("Last message: \"npm test\"") && says.contains("with only call_id \"a2a-1\""), "{says}");
     let result = go_on(&mut pipe, json!({ "call_id": "a2a-1" })).await;
     assert_eq!(result["structuredContent"]["output"], "done with a2a-1");
-    // To wait was all that the agent was told.
+    // Waiting sends nothing to the agent.
     let wait = RemoteAgentRequest::Wait(AgentCallRef { call_id: "a2a-1".to_owned(), agent_url: None });
     assert_eq!(agents.asked.lock().unwrap().last(), Some(&wait));
 }
 
-/// "Delete production?" must not be answered by the task of somebody who only goes on waiting.
+/// A caller that only keeps waiting must not answer "Delete production?" by accident.
 #[tokio::test]
 async fn waiting_and_answering_are_different_calls() {
     let agents = FakeAgents::default();
@@ -74,21 +74,21 @@ async fn waiting_and_answering_are_different_calls() {
     let result = ask(&mut pipe, "shy", json!({})).await;
     let metadata = &result["structuredContent"]["metadata"];
     assert_eq!([&metadata["status"], &metadata["question_id"]], ["input_required", "ask_1"], "{result}");
-    assert!(text(&result).starts_with("The agent asks: Delete production?"), "{result}");
+    assert!(text(&result).starts_with("Question from the agent: Delete production?"), "{result}");
     for (arguments, says) in [
-        (json!({ "task": "clean up", "agent_url": "shy", "call_id": "a2a-1" }), "task begins a new call"),
+        (json!({ "task": "clean up", "agent_url": "shy", "call_id": "a2a-1" }), "task starts a new call"),
         (json!({ "call_id": "a2a-1", "answer": "yes" }), "an answer needs call_id, question_id and answer"),
         (json!({ "call_id": "a2a-1", "question_id": "ask_1" }), "an answer needs"),
-        (json!({ "task": "t", "agent_url": "shy", "answer": "yes" }), "neither a task nor a call"),
-        (json!({ "agent_url": "shy" }), "neither a task nor a call"),
+        (json!({ "task": "t", "agent_url": "shy", "answer": "yes" }), "neither task nor call_id was provided"),
+        (json!({ "agent_url": "shy" }), "neither task nor call_id was provided"),
         (json!({ "task": "t" }), "a new task needs agent_url"),
-        (json!({ "task": " ", "agent_url": "echo" }), "neither a task nor a call"),
+        (json!({ "task": " ", "agent_url": "echo" }), "neither task nor call_id was provided"),
         (json!({ "task": "t", "agent_url": "echo", "context": "text" }), "invalid type"),
     ] {
         let result = pipe.call("remote_agent", arguments).await;
         assert_eq!(result["isError"], json!(true));
         assert_eq!(result["structuredContent"]["metadata"]["code"], "invalid_arguments");
-        assert!(text(&result).starts_with("Nobody was asked: ") && text(&result).contains(says), "{result}");
+        assert!(text(&result).starts_with("Request failed: ") && text(&result).contains(says), "{result}");
     }
     assert_eq!(agents.asked.lock().unwrap().len(), 1, "none of these reached an agent");
     let arguments = json!({ "call_id": "a2a-1", "question_id": "ask_1", "answer": "no" });
@@ -96,7 +96,7 @@ async fn waiting_and_answering_are_different_calls() {
 }
 
 #[tokio::test]
-async fn an_approval_that_is_missing_is_told_with_what_and_by_whom() {
+async fn a_pending_approval_names_the_step_and_who_decides() {
     let mut pipe = McpPipe::open(McpEra::Legacy, options()).await;
     let result = ask(&mut pipe, "careful", json!({})).await;
     let metadata = &result["structuredContent"]["metadata"];
@@ -108,11 +108,11 @@ async fn an_approval_that_is_missing_is_told_with_what_and_by_whom() {
 }
 
 #[tokio::test]
-async fn failures_say_who_failed_and_a_call_can_be_cancelled() {
+async fn failures_name_the_agent_and_calls_can_be_cancelled() {
     let mut pipe = McpPipe::open(McpEra::Legacy, options()).await;
     for (agent, status, code, says) in [
         ("broken", "failed", "task_failed", "broken failed: it fell over (task_failed). Try again."),
-        ("nobody", "refused", "not_found", "Nobody was asked: nobody is at nobody (not_found). Check agent_url."),
+        ("nobody", "refused", "not_found", "Request failed: nobody is at nobody (not_found). Check agent_url."),
     ] {
         let result = ask(&mut pipe, agent, json!({})).await;
         assert_eq!(result["isError"], json!(true));
@@ -128,7 +128,7 @@ async fn failures_say_who_failed_and_a_call_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn agents_are_listed_for_programs_and_for_models() {
+async fn list_agents_returns_structured_content_and_text() {
     for era in [McpEra::Legacy, McpEra::Modern] {
         let mut pipe = McpPipe::open(era, options()).await;
         let result = pipe.call("list_agents", json!({})).await;
@@ -143,7 +143,7 @@ async fn agents_are_listed_for_programs_and_for_models() {
             "takes_folders": false,
         }]);
         assert_eq!(result["structuredContent"]["agents"], agents);
-        let line = "- echo (online) http://127.0.0.1:7800/a2a/echo: Repeats (skills: repeating) [claude_cli on vm; takes folders: no; asks before risky steps: yes]\n";
+        let line = "- echo (online) http://127.0.0.1:7800/a2a/echo: Repeats (skills: repeating) [claude_cli on vm; accepts folders: no; asks before risky steps: yes]\n";
         assert!(text(&result).starts_with(line), "{result}");
         let wrong = pipe.call("list_agents", json!({ "x": 1 })).await;
         assert_eq!(wrong["isError"], json!(true));
@@ -151,9 +151,9 @@ async fn agents_are_listed_for_programs_and_for_models() {
 }
 
 #[tokio::test]
-async fn a_wrong_call_names_nobody() {
+async fn invalid_arguments_are_refused_without_an_agent() {
     let mut pipe = McpPipe::open(McpEra::Legacy, options()).await;
     let refused = pipe.call("remote_agent", json!({ "tusk": "x" })).await;
-    assert!(text(&refused).starts_with("Nobody was asked: "), "{refused}");
+    assert!(text(&refused).starts_with("Request failed: "), "{refused}");
     assert!(text(&refused).ends_with("\n\n(refused)"), "{refused}");
 }

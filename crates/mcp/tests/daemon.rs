@@ -1,4 +1,4 @@
-//! Delegations over a socket at which a daemon is that loses requests, or none.
+//! The daemon backend, with a daemon that drops requests and without a daemon.
 
 use std::{
     io::{Seek as _, SeekFrom, Write as _},
@@ -17,7 +17,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::{io::AsyncReadExt as _, net::UnixListener};
 
-/// Counts how often somebody tried to start the daemon.
+/// Counts attempts to start the daemon.
 #[derive(Clone, Default)]
 struct CountedStarts(Arc<AtomicUsize>);
 
@@ -35,7 +35,7 @@ fn daemon(home: &TempDir) -> (DaemonBackend<CountedStarts>, CountedStarts) {
     (DaemonBackend::new(client, woken.clone(), home.path().join("delegations")), woken)
 }
 
-/// Hears requests, and hangs up instead of answering.
+/// Accepts requests and disconnects without answering.
 fn deaf(home: &TempDir) -> Arc<AtomicUsize> {
     let (listener, heard) =
         (UnixListener::bind(home.path().join("daemon.sock")).unwrap(), Arc::<AtomicUsize>::default());
@@ -61,7 +61,7 @@ fn id() -> DelegationId {
 }
 
 #[tokio::test]
-async fn a_delegation_that_the_daemon_may_have_begun_is_not_asked_for_again() {
+async fn a_delegation_that_may_have_started_is_not_retried() {
     let home = TempDir::new().unwrap();
     let heard = deaf(&home);
     let (daemon, woken) = daemon(&home);
@@ -70,13 +70,13 @@ async fn a_delegation_that_the_daemon_may_have_begun_is_not_asked_for_again() {
     let trouble = daemon.delegate(request()).await.unwrap_err();
     assert_eq!((trouble.code.as_str(), counts()), ("outcome_unknown", (1, 0)), "{trouble}");
     assert!(trouble.hint.contains("`attache delegations`"), "{trouble}");
-    // What changes nothing may be asked again.
+    // Read-only requests are retried.
     let trouble = daemon.get(id(), None, Duration::ZERO).await.unwrap_err();
     assert_eq!((trouble.code.as_str(), counts()), ("outcome_unknown", (3, 1)), "{trouble}");
 }
 
 #[tokio::test]
-async fn a_daemon_that_does_not_run_is_started_once() {
+async fn a_daemon_that_is_not_running_is_started_once() {
     let home = TempDir::new().unwrap();
     let (daemon, woken) = daemon(&home);
     let trouble = daemon.delegate(request()).await.unwrap_err();
@@ -84,12 +84,12 @@ async fn a_daemon_that_does_not_run_is_started_once() {
 }
 
 #[tokio::test]
-async fn of_a_long_log_only_the_end_is_read() {
+async fn only_the_end_of_a_long_log_is_read() {
     let home = TempDir::new().unwrap();
     let (daemon, _) = daemon(&home);
     let folder = home.path().join("delegations").join(id().to_string());
     std::fs::create_dir_all(&folder).unwrap();
-    // A terabyte that takes no room on the disk, and finds none in memory.
+    // A sparse file of one terabyte: it needs no disk space and doesn't fit in memory.
     let mut audit = std::fs::File::create(folder.join("audit.jsonl")).unwrap();
     audit.seek(SeekFrom::Start(1 << 40)).unwrap();
     audit.write_all(b"the end\n").unwrap();

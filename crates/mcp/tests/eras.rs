@@ -1,4 +1,4 @@
-//! Hello, and what the server says of itself, in every era.
+//! Handshake, server info, tools and invalid input in every era of the protocol.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ async fn tools(era: McpEra) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn every_version_before_is_agreed_on_and_the_server_says_who_it_is() {
+async fn every_legacy_version_is_accepted_and_the_server_identifies_itself() {
     for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
         let mut pipe = McpPipe::silent(&FakeDaemon::default(), McpEra::Legacy, options());
         let answer = pipe.initialize(version).await;
@@ -29,7 +29,7 @@ async fn every_version_before_is_agreed_on_and_the_server_says_who_it_is() {
 }
 
 #[tokio::test]
-async fn the_new_era_discovers_and_needs_no_hello() {
+async fn the_new_era_needs_no_handshake() {
     let mut pipe = McpPipe::open(McpEra::Modern, options()).await;
     let answer = pipe.ask("server/discover", json!({})).await;
     let versions = answer["result"]["supportedVersions"].as_array().unwrap_or_else(|| panic!("{answer}"));
@@ -53,7 +53,7 @@ async fn both_eras_offer_the_same_tools() {
 }
 
 #[tokio::test]
-async fn schemas_are_plain_and_say_what_is_wanted() {
+async fn schemas_are_simple_and_list_required_arguments() {
     let tools = tools(McpEra::Legacy).await;
     for tool in &tools {
         let name = &tool["name"];
@@ -84,14 +84,14 @@ async fn schemas_are_plain_and_say_what_is_wanted() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_answered_and_the_rest_goes_on() {
+async fn invalid_lines_get_an_error_and_the_session_continues() {
     let mut pipe = McpPipe::open(McpEra::Legacy, options()).await;
     for (line, id, code, says) in [
         ("{nonsense", Value::Null, -32700, "The line is not JSON"),
-        (r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, Value::Null, -32600, "Batches are not taken"),
-        ("7", Value::Null, -32600, "A message is a JSON object"),
+        (r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, Value::Null, -32600, "Batches are not supported"),
+        ("7", Value::Null, -32600, "A message must be a JSON object"),
         (r#"{"jsonrpc":"2.0","id":7}"#, json!(7), -32600, "neither `method`"),
-        (r#"{"jsonrpc":"2.0","id":8,"method":"nonsense"}"#, json!(8), -32601, "There is no method `nonsense`."),
+        (r#"{"jsonrpc":"2.0","id":8,"method":"nonsense"}"#, json!(8), -32601, "Method `nonsense` is not supported."),
     ] {
         pipe.send_text(line).await;
         let answer = pipe.read().await;
@@ -104,7 +104,7 @@ async fn what_is_no_message_is_answered_and_the_rest_goes_on() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_speak_mcp_is_told_and_let_go() {
+async fn a_client_that_does_not_speak_mcp_is_disconnected() {
     let mut pipe = McpPipe::silent(&FakeDaemon::default(), McpEra::Legacy, options());
     pipe.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
     let ended = pipe.close().await;

@@ -1,4 +1,4 @@
-//! Stand-ins for the daemon and for agents.
+//! Fake backends for delegations and agents.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ use attache_protocol::{
 };
 use tokio::sync::{Notify, watch};
 
-/// Delegations that do what the test says, when it says so.
+/// A delegation backend that the test controls.
 #[derive(Clone, Default)]
 pub struct FakeDaemon(Arc<Inner>);
 
@@ -51,7 +51,7 @@ impl FakeDaemon {
         self.0.state.lock().unwrap().values().cloned().collect()
     }
 
-    /// Waits until so many were made.
+    /// Waits until `count` delegations were created.
     pub async fn made(&self, count: usize) -> Vec<Delegation> {
         loop {
             let made = self.0.made.notified();
@@ -189,11 +189,11 @@ impl DelegationBackend for FakeDaemon {
     }
 }
 
-/// One agent, `echo`, that repeats its task; `slow` never gets done, `shy` asks first, `careful` waits for a person.
+/// Agents: `echo` repeats its task, `slow` never finishes, `shy` asks a question, `careful` waits for approval.
 #[derive(Clone, Default)]
 pub struct FakeAgents {
     pub asked: Arc<Mutex<Vec<RemoteAgentRequest>>>,
-    /// Rung when what `slow` said was heard: only then does it begin to take its time.
+    /// Notified when the client has seen the message of `slow`, which only then starts to wait.
     pub heard: Arc<Notify>,
 }
 

@@ -1,4 +1,4 @@
-//! Streamable HTTP: who is let in, and sessions of both eras.
+//! Streamable HTTP: authentication, and sessions in both eras.
 
 use std::net::SocketAddr;
 
@@ -87,7 +87,7 @@ fn initialize() -> Value {
     json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params })
 }
 
-/// The answer, whether it came as JSON or as an event.
+/// The response body, as JSON or as an event.
 async fn answer(response: Response) -> Value {
     let (status, text) = (response.status(), response.text().await.unwrap());
     let message = match serde_json::from_str(&text) {
@@ -109,7 +109,7 @@ fn background() -> Value {
 }
 
 #[tokio::test]
-async fn only_programs_of_this_machine_that_know_the_secret_are_let_in() {
+async fn only_local_programs_with_the_secret_are_accepted() {
     let world = McpHttpFixture::start().await;
     let body = || initialize().to_string();
     for (request, status) in [
@@ -153,7 +153,7 @@ async fn a_session_has_its_own_delegations() {
 }
 
 #[tokio::test]
-async fn a_session_is_ended_once() {
+async fn a_session_can_be_ended_only_once() {
     let world = McpHttpFixture::start().await;
     let (session, _) = world.initialize().await;
     let end = async |session: &str| {
@@ -170,7 +170,7 @@ async fn a_session_is_ended_once() {
 }
 
 #[tokio::test]
-async fn the_new_era_has_no_sessions_so_the_connection_counts() {
+async fn in_the_new_era_the_connection_is_the_session() {
     let world = McpHttpFixture::start().await;
     let (one, two) = (client(), client());
     let session = |result: &Value| result["structuredContent"]["metadata"]["session_id"].as_str().unwrap().to_owned();
@@ -185,7 +185,7 @@ async fn the_new_era_has_no_sessions_so_the_connection_counts() {
 }
 
 #[tokio::test]
-async fn it_ends_when_it_is_asked_to() {
+async fn the_server_stops_on_request() {
     let world = McpHttpFixture::start().await;
     world.initialize().await;
     drop(world.client);

@@ -1,4 +1,4 @@
-//! Agents elsewhere: keys go where they belong, and a model cannot reach what only this machine reaches.
+//! Remote agents: keys go only to their origin, and a model can't reach private addresses.
 
 use std::{
     sync::{Arc, Mutex},
@@ -21,11 +21,11 @@ use tokio::{net::TcpListener, sync::watch};
 
 use crate::pipe::{McpEra, McpPipe, options};
 
-/// An A2A agent that asks first, and then repeats what it was told. It writes down which credentials it saw.
+/// An A2A agent that asks a question, then repeats the answer. Records the credentials it receives.
 #[derive(Clone)]
 struct RecordingA2aAgent {
     origin: String,
-    /// Where its card says that it is.
+    /// The URL in its card.
     card_url: String,
     seen: Arc<Mutex<Vec<String>>>,
 }
@@ -97,9 +97,9 @@ async fn go_on(peers: &PeerAgentBackend, ask: RemoteAgentRequest) -> Result<Agen
     peers.ask(attache_mcp::ToolCaller::local(), ask, Duration::from_secs(20), &said).await
 }
 
-/// The agent's own name for its question is what an answer must name.
+/// An answer must carry the agent's own id of the question.
 #[tokio::test]
-async fn an_agent_asks_and_only_its_own_question_is_answered() {
+async fn an_answer_is_sent_only_for_the_open_question() {
     let agent = RecordingA2aAgent::start(None).await;
     let peers = peers(&[(&agent.origin, "key-of-parrot")]);
     let call = ask(&peers, &agent.origin, "say it").await.unwrap();
@@ -108,7 +108,7 @@ async fn an_agent_asks_and_only_its_own_question_is_answered() {
     assert_eq!(call, AgentCall { call_id: Some("task-1".to_owned()), state: question.clone() });
     assert_eq!(agent.seen(), ["card: Bearer key-of-parrot", "SendMessage: Bearer key-of-parrot"]);
 
-    // Whoever goes on waiting sends nothing, and is remembered by the call alone.
+    // Waiting sends no message and needs only the call id.
     let call = AgentCallRef { call_id: "task-1".to_owned(), agent_url: None };
     assert_eq!(go_on(&peers, RemoteAgentRequest::Wait(call.clone())).await.unwrap().state, question);
     assert_eq!(agent.seen(), ["card: Bearer key-of-parrot", "GetTask: Bearer key-of-parrot"]);
@@ -131,7 +131,7 @@ async fn an_agent_asks_and_only_its_own_question_is_answered() {
 #[tokio::test]
 async fn a_key_is_never_sent_to_another_origin() {
     let other = RecordingA2aAgent::start(None).await;
-    // Its card sends callers, and their keys, elsewhere.
+    // Its card points to another origin.
     let liar = RecordingA2aAgent::start(Some(other.origin.clone())).await;
     let peers = peers(&[(&liar.origin, "key-of-liar")]);
     let refused = ask(&peers, &liar.origin, "say it").await.unwrap_err();
@@ -141,7 +141,7 @@ async fn a_key_is_never_sent_to_another_origin() {
 }
 
 #[tokio::test]
-async fn what_nobody_configured_is_reached_only_if_it_is_public() {
+async fn unconfigured_origins_are_reached_only_if_public() {
     let agent = RecordingA2aAgent::start(None).await;
     let peers = peers(&[]);
     for url in [agent.origin.as_str(), "http://169.254.169.254/latest", "https://10.0.0.1/", "file:///etc/passwd"] {
@@ -167,7 +167,7 @@ async fn a_server_without_a_daemon_offers_no_delegations() {
     assert_eq!(names, ["remote_agent", "remote_cancel", "list_agents"]);
     let list_agents = &tools["result"]["tools"][2];
     assert!(!list_agents["description"].as_str().unwrap().contains("delegate"), "{list_agents}");
-    // What the capabilities do not promise is not there.
+    // Methods outside the capabilities are not supported.
     for method in ["prompts/list", "resources/list", "resources/templates/list", "logging/setLevel"] {
         let answer = pipe.ask(method, json!({ "level": "info" })).await;
         assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");
@@ -177,7 +177,7 @@ async fn a_server_without_a_daemon_offers_no_delegations() {
 }
 
 #[tokio::test]
-async fn a_private_address_is_called_when_a_person_allowed_it() {
+async fn a_private_address_is_called_only_if_allowed() {
     let agent = RecordingA2aAgent::start(None).await;
     let refused = ask(&peers(&[]), &agent.origin, "hi").await.unwrap_err();
     assert_eq!(refused.code, "egress_refused", "{refused}");

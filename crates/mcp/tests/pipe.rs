@@ -1,4 +1,4 @@
-//! A client that writes and reads lines of JSON, as programs do on standard input and output.
+//! A client that writes and reads lines of JSON, like a program over stdio.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use crate::fakes::{FakeAgents, FakeDaemon};
 
 pub const MODERN: &str = "2026-07-28";
-/// Far longer than anything here takes: only a test that fails waits for it.
+/// Much longer than anything here takes: only a failing test waits this long.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Which life cycle the client follows.
+/// The protocol era of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum McpEra {
     Legacy,
@@ -32,7 +32,7 @@ pub struct McpPipe {
     from: Lines<BufReader<ReadHalf<DuplexStream>>>,
     server: JoinHandle<Result<(), String>>,
     next: u64,
-    /// Notifications that came while an answer was awaited.
+    /// Notifications received while waiting for a response.
     pub heard: Vec<Value>,
 }
 
@@ -49,7 +49,7 @@ pub fn service(daemon: &FakeDaemon, options: Options) -> McpService {
 }
 
 impl McpPipe {
-    /// A client that has said hello.
+    /// A client after the handshake.
     pub async fn open(era: McpEra, options: Options) -> Self {
         let daemon = FakeDaemon::default();
         let mut pipe = Self::silent(&daemon, era, options);
@@ -59,7 +59,7 @@ impl McpPipe {
         pipe
     }
 
-    /// A client that has said nothing.
+    /// A client before the handshake.
     pub fn silent(daemon: &FakeDaemon, era: McpEra, options: Options) -> Self {
         Self { daemon: daemon.clone(), ..Self::of(service(daemon, options), era) }
     }
@@ -96,7 +96,7 @@ impl McpPipe {
         serde_json::from_str(&line.expect("the server hung up")).unwrap()
     }
 
-    /// Sends a request and does not wait for its answer.
+    /// Sends a request without waiting for the response.
     pub async fn begin(&mut self, method: &str, mut params: Value) -> u64 {
         self.next += 1;
         if self.era == McpEra::Modern && method != "initialize" {
@@ -109,7 +109,7 @@ impl McpPipe {
         self.next
     }
 
-    /// The answer to a request, result or error and all.
+    /// The complete response to a request.
     pub async fn answer(&mut self, id: u64) -> Value {
         loop {
             let message = self.read().await;
@@ -125,7 +125,7 @@ impl McpPipe {
         self.answer(id).await
     }
 
-    /// The next notification of this method.
+    /// The next notification with this method.
     pub async fn notification(&mut self, method: &str) -> Value {
         if let Some(at) = self.heard.iter().position(|heard| heard["method"] == method) {
             return self.heard.remove(at);
@@ -153,7 +153,7 @@ impl McpPipe {
         self.answer(id).await["result"].take()
     }
 
-    /// Hangs up, and returns what became of the server.
+    /// Disconnects and returns the server's result.
     pub async fn close(self) -> Result<(), String> {
         let Self { to, from, server, .. } = self;
         drop((to, from));

@@ -1,4 +1,4 @@
-//! `permissions.yaml`: reads the rules of [`crate::rules::access`] and says where a mistake is, and writes them.
+//! `permissions.yaml`: parses and writes the rules of [`crate::rules::access`], and locates errors.
 //!
 //! ```yaml
 //! default: own            # own (its own user's things, and shared agents), deny or allow; may be left out if there are agents
@@ -12,7 +12,7 @@
 //!       - agents/*/memory/*
 //! ```
 //!
-//! The file is refused as a whole when anything in it is not understood: a typing error in a denial must not open a door.
+//! A file with any invalid part is rejected: a typo in a denial must not grant access.
 
 use std::fmt;
 
@@ -20,13 +20,13 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInpu
 
 use crate::rules::access::{self, AccessPattern, AccessRule, AccessRuleSet, Fallback, NameGlob};
 
-/// Everything that is wrong with a file, in the order of its lines.
+/// All errors in a file, in line order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct RulesFileReport {
     pub mistakes: Vec<RulesFileMistake>,
 }
 
-/// One thing that is wrong, where it is, and what to do. Lines and columns count from 1, as editors do.
+/// One error, its position, and how to fix it. Lines and columns count from 1, as in editors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RulesFileMistake {
     pub line: usize,
@@ -35,7 +35,7 @@ pub struct RulesFileMistake {
     pub hint: String,
 }
 
-/// A piece of YAML with its place.
+/// A YAML node with its position.
 struct YamlNode<'a> {
     at: Marker,
     value: YamlValue<'a>,
@@ -43,7 +43,7 @@ struct YamlNode<'a> {
 
 enum YamlValue<'a> {
     Text(std::borrow::Cow<'a, str>),
-    /// Nothing was written.
+    /// No value.
     Empty,
     List(Vec<YamlNode<'a>>),
     Map(Vec<(YamlNode<'a>, YamlNode<'a>)>),
@@ -54,7 +54,7 @@ struct RulesFileReader<'a> {
     text: &'a str,
 }
 
-/// Rules are short. What is larger or deeper is another file.
+/// Rules are short. A larger or deeper file is probably the wrong one.
 const MAX_FILE_BYTES: usize = 1 << 20;
 const MAX_NESTING: usize = 8;
 
@@ -62,8 +62,8 @@ pub fn parse(text: &str) -> Result<AccessRuleSet, RulesFileReport> {
     if text.len() > MAX_FILE_BYTES {
         let mistake = RulesFileMistake::new(
             Marker::new(0, 1, 0),
-            format!("the file has {} bytes, and {MAX_FILE_BYTES} are the most", text.len()),
-            "Check that it is the permissions file; use patterns with * instead of long lists.",
+            format!("the file has {} bytes; the limit is {MAX_FILE_BYTES}", text.len()),
+            "Check that it is the permissions file, and use patterns with * instead of long lists.",
         );
         return Err(RulesFileReport { mistakes: vec![mistake] });
     }
@@ -73,10 +73,10 @@ pub fn parse(text: &str) -> Result<AccessRuleSet, RulesFileReport> {
     let rules = match document {
         Some(document) if !document.is_blank() => rules(document, &mut mistakes),
         blank => {
-            // A file that was emptied by mistake must not open what `default: deny` kept shut.
+            // A file emptied by mistake must not grant what `default: deny` denied.
             let at = blank.map_or(Marker::new(0, 1, 0), |document| document.at);
-            let hint = "Write `default: own` if agents shall reach what is their own user's and what is shared.";
-            mistakes.push(RulesFileMistake::new(at, "there are no rules here".to_owned(), hint));
+            let hint = "Write `default: own` to let agents reach what belongs to their own user and what is shared.";
+            mistakes.push(RulesFileMistake::new(at, "the file has no rules".to_owned(), hint));
             AccessRuleSet::default()
         }
     };
@@ -84,7 +84,7 @@ pub fn parse(text: &str) -> Result<AccessRuleSet, RulesFileReport> {
     if mistakes.is_empty() { Ok(rules) } else { Err(RulesFileReport { mistakes }) }
 }
 
-/// Writes the rules so that [`parse`] reads the same ones back.
+/// Writes rules that [`parse`] reads back unchanged.
 pub fn render(rules: &AccessRuleSet) -> String {
     use fmt::Write as _;
     let mut text = format!("default: {}\n", rules.fallback.as_str());
@@ -101,7 +101,7 @@ pub fn render(rules: &AccessRuleSet) -> String {
     text
 }
 
-/// Quotes what YAML would read as something else; plain names and paths stay as people write them.
+/// Quotes text that YAML would read as something else. Plain names and paths stay unquoted.
 fn quoted(text: &str) -> String {
     let is_plain = text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text.chars().all(|character| character.is_ascii_alphanumeric() || "-_./*".contains(character))
@@ -129,8 +129,9 @@ fn fallback(node: &YamlNode<'_>) -> Result<Fallback, RulesFileMistake> {
     let YamlValue::Text(text) = &node.value else {
         return Err(RulesFileMistake::new(node.at, "the default is not a word".to_owned(), hint));
     };
-    Fallback::from_text(text)
-        .ok_or_else(|| RulesFileMistake::new(node.at, format!("`{}` is no default", text.escape_debug()), hint))
+    Fallback::from_text(text).ok_or_else(|| {
+        RulesFileMistake::new(node.at, format!("`{}` is not a valid default", text.escape_debug()), hint)
+    })
 }
 
 fn entries(node: YamlNode<'_>, mistakes: &mut Vec<RulesFileMistake>) -> Vec<AccessRule> {
@@ -140,16 +141,16 @@ fn entries(node: YamlNode<'_>, mistakes: &mut Vec<RulesFileMistake>) -> Vec<Acce
         YamlValue::Map(agents) => agents,
         YamlValue::Empty => Vec::new(),
         YamlValue::Text(_) | YamlValue::List(_) => {
-            let hint = "Write each agent's name and a colon on a line of its own, two spaces further in.";
-            mistakes.push(RulesFileMistake::new(at, "`agents` does not list agents".to_owned(), hint));
+            let hint = "Write each agent's name and a colon on its own line, indented by two spaces.";
+            mistakes.push(RulesFileMistake::new(at, "`agents` is not a list of agents".to_owned(), hint));
             Vec::new()
         }
     };
     for (key, value) in agents {
         let name = match name(&key) {
             Ok(name) if entries.iter().any(|entry| entry.agents == name) => {
-                let what = format!("`{name}` is written twice");
-                mistakes.push(RulesFileMistake::new(key.at, what, "Put all of its rules below one of them."));
+                let what = format!("`{name}` appears twice");
+                mistakes.push(RulesFileMistake::new(key.at, what, "Merge the two entries."));
                 continue;
             }
             Ok(name) => name,
@@ -172,20 +173,16 @@ fn entries(node: YamlNode<'_>, mistakes: &mut Vec<RulesFileMistake>) -> Vec<Acce
 fn name(node: &YamlNode<'_>) -> Result<NameGlob, RulesFileMistake> {
     let hint = "Write an agent's name, its id, or a pattern in quotes.";
     let YamlValue::Text(text) = &node.value else {
-        return Err(RulesFileMistake::new(node.at, "this is not the name of an agent".to_owned(), hint));
+        return Err(RulesFileMistake::new(node.at, "this is not an agent's name".to_owned(), hint));
     };
     if text.contains('/') {
-        return Err(RulesFileMistake::new(
-            node.at,
-            format!("`{}` is not the name of an agent", text.escape_debug()),
-            hint,
-        ));
+        return Err(RulesFileMistake::new(node.at, format!("`{}` is not an agent's name", text.escape_debug()), hint));
     }
     text.parse().map_err(|mistake| RulesFileMistake::of(node.at, mistake))
 }
 
 fn patterns(key: &str, node: YamlNode<'_>, mistakes: &mut Vec<RulesFileMistake>) -> Vec<AccessPattern> {
-    let hint = "Write each pattern on a line of its own, as in `- resources/public/*`.";
+    let hint = "Write each pattern on its own line, as in `- resources/public/*`.";
     let items = match node.value {
         YamlValue::List(items) => items,
         YamlValue::Empty => return Vec::new(),
@@ -204,7 +201,7 @@ fn patterns(key: &str, node: YamlNode<'_>, mistakes: &mut Vec<RulesFileMistake>)
             YamlValue::Empty | YamlValue::List(_) | YamlValue::Map(_) => {
                 mistakes.push(RulesFileMistake::new(
                     item.at,
-                    format!("`{key}` has something that is no pattern"),
+                    format!("`{key}` contains something that is not a pattern"),
                     hint,
                 ));
             }
@@ -213,7 +210,7 @@ fn patterns(key: &str, node: YamlNode<'_>, mistakes: &mut Vec<RulesFileMistake>)
     patterns
 }
 
-/// The members of a map whose names are known; each may be there once.
+/// The members of a map. Each known name may appear once.
 fn members<'a>(
     node: YamlNode<'a>,
     what: &str,
@@ -221,12 +218,12 @@ fn members<'a>(
     mistakes: &mut Vec<RulesFileMistake>,
 ) -> Vec<(String, YamlNode<'a>)> {
     let names: Vec<_> = known.iter().map(|name| format!("`{name}`")).collect();
-    let hint = format!("There may be {}, each once.", names.join(" and "));
+    let hint = format!("Allowed: {}, each once.", names.join(" and "));
     let pairs = match node.value {
         YamlValue::Map(pairs) => pairs,
         YamlValue::Empty => Vec::new(),
         YamlValue::Text(_) | YamlValue::List(_) => {
-            mistakes.push(RulesFileMistake::new(node.at, format!("{what} has no members with names"), &hint));
+            mistakes.push(RulesFileMistake::new(node.at, format!("{what} is not a map"), &hint));
             Vec::new()
         }
     };
@@ -239,11 +236,11 @@ fn members<'a>(
         if !known.contains(&name.as_str()) {
             mistakes.push(RulesFileMistake::new(
                 key.at,
-                format!("{what} cannot have `{}`", name.escape_debug()),
+                format!("{what} can't contain `{}`", name.escape_debug()),
                 &hint,
             ));
         } else if members.iter().any(|(before, _)| *before == name) {
-            mistakes.push(RulesFileMistake::new(key.at, format!("{what} has `{name}` twice"), &hint));
+            mistakes.push(RulesFileMistake::new(key.at, format!("{what} contains `{name}` twice"), &hint));
         } else {
             members.push((name, value));
         }
@@ -254,7 +251,7 @@ fn members<'a>(
 // === impl YamlNode ===
 
 impl YamlNode<'_> {
-    /// Whether nothing is said.
+    /// Whether the node has no content.
     fn is_blank(&self) -> bool {
         match &self.value {
             YamlValue::Empty => true,
@@ -267,7 +264,7 @@ impl YamlNode<'_> {
 // === impl RulesFileReader ===
 
 impl<'a> RulesFileReader<'a> {
-    /// The one document of the file; `None` when there is nothing but comments.
+    /// The file's document. `None` if it has only comments.
     fn document(mut self) -> Result<Option<YamlNode<'a>>, Box<RulesFileMistake>> {
         let mut document = None;
         loop {
@@ -275,11 +272,11 @@ impl<'a> RulesFileReader<'a> {
             match event {
                 Event::StreamEnd => return Ok(document),
                 Event::DocumentStart(_) if document.is_some() => {
-                    let what = "a second document begins here".to_owned();
+                    let what = "a second document starts here".to_owned();
                     return Err(Box::new(RulesFileMistake::new(
                         span.start,
                         what,
-                        "Remove the line `---` and merge the two.",
+                        "Remove the line `---` and merge the documents.",
                     )));
                 }
                 Event::DocumentStart(_) => {
@@ -300,8 +297,8 @@ impl<'a> RulesFileReader<'a> {
     fn node(&mut self, (event, span): (Event<'a>, Span), depth: usize) -> Result<YamlNode<'a>, Box<RulesFileMistake>> {
         let at = span.start;
         if depth > MAX_NESTING {
-            let hint = "The deepest thing is a pattern in a list of an agent.";
-            return Err(Box::new(RulesFileMistake::new(at, "this is nested too deep".to_owned(), hint)));
+            let hint = "The deepest level is a pattern in an agent's list.";
+            return Err(Box::new(RulesFileMistake::new(at, "this is nested too deeply".to_owned(), hint)));
         }
         let value = match event {
             Event::Scalar(text, ScalarStyle::Plain, 0, None) if matches!(&*text, "" | "~" | "null") => YamlValue::Empty,
@@ -328,7 +325,7 @@ impl<'a> RulesFileReader<'a> {
                     }
                 }
             }
-            // Anchors, aliases and tags could make a short file mean a long one; rules need none of them.
+            // Anchors, aliases and tags could expand a short file into a huge one. Rules don't need them.
             _ => return Err(Box::new(RulesFileMistake::clever(at))),
         };
         Ok(YamlNode { at, value })
@@ -347,11 +344,11 @@ impl<'a> RulesFileReader<'a> {
         let line = self.text.lines().nth(at.line().saturating_sub(1)).unwrap_or_default().trim_start();
         let begins_with_a_star = line.trim_start_matches("- ").starts_with('*');
         let hint = if begins_with_a_star {
-            "Put quotes around what begins with a star: \"*\"."
+            "Quote values that start with a star: \"*\"."
         } else {
-            "Indent with spaces, two more for each level, and write `name:` and `- pattern` as in the example."
+            "Indent with two spaces per level, and write `name:` and `- pattern` as in the example."
         };
-        RulesFileMistake::new(at, format!("this is not YAML ({})", error.info()), hint)
+        RulesFileMistake::new(at, format!("this is not valid YAML ({})", error.info()), hint)
     }
 }
 
@@ -367,8 +364,8 @@ impl RulesFileMistake {
     }
 
     fn clever(at: Marker) -> Self {
-        let hint = "Write it out; put quotes around what begins with a star or an ampersand.";
-        Self::new(at, "anchors, aliases and tags are not used here".to_owned(), hint)
+        let hint = "Write it out, and quote values that start with a star or an ampersand.";
+        Self::new(at, "anchors, aliases and tags are not supported".to_owned(), hint)
     }
 }
 

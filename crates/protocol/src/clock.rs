@@ -1,37 +1,37 @@
-//! A clock that cannot be set: the time of day at the start, and from then on the time that really passes.
+//! A clock that can't be set: the time of day at start, advanced by elapsed time.
 
 use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// What the machine's clocks say at one moment.
+/// The machine's clocks at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MachineClocks {
-    /// The time of day, which people and time servers set.
+    /// The time of day, as set by people and time servers.
     pub wall: Timestamp,
-    /// How long the machine has been up, suspended or not.
+    /// How long the machine has been up, including suspend.
     pub up: Duration,
-    /// How long it was awake, counted from some moment on.
+    /// How long it was awake, counted from an arbitrary moment.
     pub awake: Duration,
 }
 
-/// The time of day, as one who looked at it once and counts since then. When the machine's clock was set and stays so, it
-/// follows at a tenth of the speed of time: deadlines end a tenth early or late while that lasts, instead of all at once.
+/// The time of day at start plus elapsed time. If the machine's clock is set and stays that way, it slews by a tenth of
+/// elapsed time, so that deadlines shift gradually instead of all at once.
 #[derive(Debug)]
 pub struct SteadyClock {
-    /// The time at which the machine was switched on, in milliseconds, as far as we believe.
+    /// The believed boot time, in milliseconds.
     began: Option<i64>,
-    /// Since when the machine's clock says something else.
+    /// Since when the machine's clock differs.
     set_at: Option<Duration>,
     /// Up to when that was followed.
     followed: Duration,
 }
 
-/// Less is no difference.
+/// Smaller differences are ignored.
 const TOLERANCE: i64 = 1000;
-/// A clock that was set for less long is not followed: somebody corrects a mistake.
+/// A clock that was set more recently is not followed, in case someone corrects a mistake.
 const CLOCK_SET_TIMEOUT: Duration = Duration::from_secs(60);
-/// One part in so many.
+/// Slews by one part in this many.
 const SLEW_DIVISOR: i64 = 10;
 
 // === impl MachineClocks ===
@@ -72,7 +72,7 @@ impl SteadyClock {
         self.read(clocks)
     }
 
-    /// By how much the machine's clock is ahead, when it was set.
+    /// How far the machine's clock is ahead, if it was set.
     pub(crate) fn set_by(&mut self, clocks: MachineClocks) -> Option<i64> {
         let ahead = clocks.wall.millis().saturating_sub(self.now(clocks).millis());
         (ahead.abs() > TOLERANCE).then_some(ahead)
@@ -106,7 +106,7 @@ mod tests {
 
     const DAY: i64 = 24 * 60 * 60 * 1000;
 
-    /// A machine that can be set and waited for.
+    /// A machine whose clock can be set and advanced.
     struct Machine {
         clocks: MachineClocks,
         steady: SteadyClock,
@@ -157,13 +157,13 @@ mod tests {
                 assert!((900..=1100).contains(&(now - before)), "{now} after {before}");
                 before = now;
             }
-            // A second of difference is none.
+            // A difference of a second is ignored.
             assert!((before - after).abs() <= 1000, "{before} {after}");
         }
     }
 
     #[test]
-    fn it_is_never_before_what_is_known_to_have_happened() {
+    fn the_clock_is_never_before_a_known_event() {
         let mut machine = Machine::new();
         machine.steady.not_before(Timestamp::from_millis(100 * DAY + 5_000), machine.clocks);
         assert_eq!(machine.wait(1), 6_000);

@@ -1,4 +1,4 @@
-//! Time, randomness and ids, through one small handle: real in production, paused and seeded in tests.
+//! Time, randomness and ids through one handle: real in production, paused and seeded in tests.
 
 use std::{
     fmt,
@@ -17,7 +17,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// Where the current time, random bytes and new ids come from.
+/// The source of the current time, random bytes and new ids.
 #[derive(Clone)]
 pub struct Env(EnvSource);
 
@@ -33,9 +33,9 @@ struct SeededEnv {
     random: blake3::OutputReader,
 }
 
-/// From when on the machine's waking time is counted.
+/// The start of the machine's awake time.
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
-/// The one clock of this process.
+/// This process's clock.
 static STEADY: Mutex<SteadyClock> = Mutex::new(SteadyClock::new());
 
 // === impl Env ===
@@ -46,7 +46,7 @@ impl Env {
         Self(EnvSource::System)
     }
 
-    /// A clock that stands still until it is moved, and randomness that repeats for the same seed.
+    /// A clock that stands still until it is advanced, and repeatable randomness per seed.
     pub fn seeded(seed: u64) -> Self {
         let random = blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof();
         let clocks = MachineClocks { wall: Timestamp::from_millis(1_700_000_000_000), ..MachineClocks::default() };
@@ -55,24 +55,23 @@ impl Env {
         Self(EnvSource::Seeded(Arc::new(Mutex::new(SeededEnv { clocks, steady, random }))))
     }
 
-    /// The time, by a clock that only ever goes forward: it goes on from the machine's clock as it was at the start, by the
-    /// time that really passes. Somebody who sets the machine's clock does not move it; see [`SteadyClock`].
+    /// The time, from a clock that only moves forward: it starts from the machine's clock and advances with elapsed
+    /// time. Setting the machine's clock doesn't move it; see [`SteadyClock`].
     pub fn now(&self) -> Timestamp {
         self.with_clock(SteadyClock::now)
     }
 
-    /// What the machine's own clock says, for those who compare it with theirs.
+    /// The machine's own clock, for comparing it with a peer's.
     pub fn wall(&self) -> Timestamp {
         self.with_clock(|_, clocks| clocks.wall)
     }
 
-    /// By how many milliseconds the machine's clock is ahead of [`Self::now`], because somebody has set it; none when they
-    /// agree.
+    /// How many milliseconds the machine's clock is ahead of [`Self::now`] because it was set. `None` if they agree.
     pub fn clock_set_by(&self) -> Option<i64> {
         self.with_clock(|steady, clocks| steady.set_by(clocks))
     }
 
-    /// It is at least this late: something is known that happened then.
+    /// Moves the clock to at least this time, because something is known to have happened then.
     pub fn not_before(&self, at: Timestamp) {
         self.with_clock(|steady, clocks| steady.not_before(at, clocks));
     }
@@ -90,8 +89,8 @@ impl Env {
         }
     }
 
-    /// How long the machine has been awake, counted from some moment on: unlike `now` it stands still while the machine is
-    /// suspended, and nobody sets it.
+    /// How long the machine has been awake, from an arbitrary moment. Unlike `now`, it stands still during suspend and
+    /// can't be set.
     pub fn awake(&self) -> Duration {
         match &self.0 {
             EnvSource::System => BEGAN.elapsed(),
@@ -99,7 +98,7 @@ impl Env {
         }
     }
 
-    /// Moves a seeded clock forward; a system clock moves by itself.
+    /// Advances a seeded clock. A system clock advances on its own.
     pub fn advance(&self, by: Duration) {
         self.move_clocks(|clocks| {
             clocks.wall = clocks.wall.plus(by);
@@ -108,7 +107,7 @@ impl Env {
         });
     }
 
-    /// Moves a seeded clock forward as that of a machine that was suspended meanwhile.
+    /// Advances a seeded clock as if the machine had been suspended.
     pub fn suspend(&self, by: Duration) {
         self.move_clocks(|clocks| {
             clocks.wall = clocks.wall.plus(by);
@@ -116,7 +115,7 @@ impl Env {
         });
     }
 
-    /// Sets a seeded machine's clock by so many milliseconds, as a person or a time server does.
+    /// Sets a seeded machine's clock by so many milliseconds, as a person or time server does.
     pub fn set_clock(&self, by_millis: i64) {
         self.move_clocks(|clocks| clocks.wall = Timestamp::from_millis(clocks.wall.millis() + by_millis));
     }

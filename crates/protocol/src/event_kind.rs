@@ -1,21 +1,21 @@
-//! Every type of event, once: what the wire calls it, where it is kept, whether it ends a run, whether it is pushed.
+//! All event kinds: wire name, where they are stored, whether they end a run, and whether they are pushed.
 
 use std::fmt;
 
-/// Where events of a kind are kept.
+/// Where events of a kind are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventScope {
-    /// A row of the tenant's log, and of the stream of the run or channel that it is about.
+    /// In the tenant's log, and in the stream of the run or channel.
     Log,
-    /// The run's own stream alone.
+    /// In the run's own stream only.
     Run,
-    /// Nowhere: a stream makes it for a reader that missed something.
+    /// Nowhere: a stream generates it for a reader that missed something.
     Stream,
 }
 
 macro_rules! event_kinds {
     ($($scope:ident { $($variant:ident = $text:literal),+ $(,)? })+) => {
-        /// The type of an event.
+        /// An event kind.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum EventKind {
             $($($variant,)+)+
@@ -24,14 +24,14 @@ macro_rules! event_kinds {
         impl EventKind {
             pub const ALL: &'static [Self] = &[$($(Self::$variant,)+)+];
 
-            /// What the wire and the log call it.
+            /// Its name on the wire and in the log.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $($(Self::$variant => $text,)+)+
                 }
             }
 
-            /// `None` for what a newer hub may send.
+            /// `None` for kinds of a newer hub.
             pub fn parse(text: &str) -> Option<Self> {
                 match text {
                     $($($text => Some(Self::$variant),)+)+
@@ -139,17 +139,17 @@ event_kinds! {
 // === impl EventKind ===
 
 impl EventKind {
-    /// Whether it is the last event of its run; only these show the run's result.
+    /// Whether it is the last event of its run. Only these contain the run's result.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::TaskCompleted | Self::TaskFailed | Self::TaskCancelled)
     }
 
-    /// Whether subscribers of a run get a push notification of it.
+    /// Whether it triggers push notifications.
     pub const fn is_pushed(self) -> bool {
         self.is_terminal() || matches!(self, Self::TaskClaimed | Self::TaskRequeued | Self::TaskWaiting)
     }
 
-    /// The kinds that the tenant's log has.
+    /// The kinds in the tenant's log.
     pub fn logged() -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied().filter(|kind| kind.scope() == EventScope::Log)
     }
@@ -172,7 +172,7 @@ mod tests {
     use super::EventKind;
 
     #[test]
-    fn every_kind_has_a_name_of_its_own_and_is_read_back() {
+    fn every_kind_has_a_unique_name_that_parses_back() {
         for kind in EventKind::ALL {
             assert_eq!(EventKind::parse(kind.as_str()), Some(*kind));
         }

@@ -1,11 +1,11 @@
-//! Typed, prefixed ids: a run id cannot be passed where an agent id is wanted.
+//! Typed, prefixed ids: a run id can't be passed where an agent id is expected.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use uuid::Uuid;
 
-/// A text that is not an id of the expected kind.
+/// Text that is not an id of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is not an id of the form `{prefix}…`")]
 pub struct IdParseError {
@@ -93,42 +93,42 @@ macro_rules! ids {
 }
 
 ids! {
-    /// The owner of everything: a credential belongs to exactly one tenant.
+    /// The top-level owner. A credential belongs to exactly one tenant.
     TenantId = "tnt_";
-    /// An agent account: the lasting identity of an agent across devices.
+    /// An agent account: an agent's identity across devices.
     AgentId = "agt_";
-    /// One device's connection to an agent account.
+    /// One device's pairing with an agent account.
     RuntimeId = "rtm_";
-    /// One execution of one task: the only truth about work.
+    /// One execution of one task.
     RunId = "run_";
-    /// The boundary of context; nothing of one is visible in another.
+    /// The boundary of context: nothing in one is visible in another.
     ConversationId = "cnv_";
-    /// Where the artifacts of one conversation live; shares the conversation's uuid.
+    /// Holds the artifacts of one conversation. Shares the conversation's uuid.
     WorkspaceId = "wsp_";
     ArtifactId = "art_";
     MessageId = "msg_";
-    /// A person of a tenant.
+    /// A person in a tenant.
     UserId = "usr_";
     KeyId = "key_";
-    /// A lasting connection of a peer: it outlives every socket.
+    /// A peer's durable link. Outlives every socket.
     ChannelId = "chn_";
     PermissionId = "prm_";
     /// A standing answer to permission requests.
     GrantId = "gnt_";
-    /// A question that a worker waits for: input from its caller, or a tool call that the caller's engine makes.
+    /// A question a worker waits for: input from its caller, or a tool call made by the caller's engine.
     WorkerRequestId = "ask_";
-    /// One piece of input that a caller gave to a run.
+    /// One input from a caller to a run.
     InputId = "inp_";
-    /// One thing to tell a webhook; shares the uuid of what it tells of.
+    /// One webhook delivery. Shares the uuid of what it reports.
     DeliveryId = "dlv_";
-    /// One folder lent to one remote agent, under a lease.
+    /// One folder delegated to one remote agent under a lease.
     DelegationId = "dlg_";
-    /// A way for bytes between two machines that cannot reach each other.
+    /// Relays bytes between two machines that can't reach each other.
     TunnelId = "tun_";
 }
 
 impl ConversationId {
-    /// A workspace is one to one with its conversation, so they share a uuid.
+    /// Each conversation has one workspace, with the same uuid.
     pub const fn workspace(self) -> WorkspaceId {
         WorkspaceId::from_uuid(self.0)
     }
@@ -141,29 +141,29 @@ impl WorkspaceId {
 }
 
 impl DeliveryId {
-    /// What tells of a run's end.
+    /// The delivery that reports a run's end.
     pub const fn of_run(run: RunId) -> Self {
         Self(run.0)
     }
 
-    /// What tells of a permission that waits for a person.
+    /// The delivery that reports a pending permission request.
     pub const fn of_permission(permission: PermissionId) -> Self {
         Self(permission.0)
     }
 
-    /// What tells a subscriber of one row of a run's stream.
+    /// The delivery that reports one event of a run's stream to a subscriber.
     pub fn of_push(run: RunId, config: &str, seq: i64) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(b"push\0").update(run.0.as_bytes()).update(&seq.to_be_bytes()).update(config.as_bytes());
         let mut half = [0; 16];
         half.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-        // A uuid of our own making (version 8), so that it reads like every other id.
+        // A custom uuid (version 8), so that it looks like every other id.
         Self(uuid::Builder::from_custom_bytes(half).into_uuid())
     }
 }
 
 impl RunId {
-    /// A run that names no conversation is a conversation of its own.
+    /// A run without a conversation gets its own.
     pub const fn own_conversation(self) -> ConversationId {
         ConversationId::from_uuid(self.0)
     }

@@ -1,4 +1,4 @@
-//! JSON that we relay for others: kept as the text it came in, never through a value tree.
+//! Relayed JSON: kept as the original text, never parsed into a value tree.
 
 mod explain;
 mod members;
@@ -10,14 +10,14 @@ use serde_json::value::RawValue;
 
 pub use self::{explain::explain, members::Members};
 
-/// Byte-exact JSON text. Never place it below `flatten`, `untagged` or `tag`: they buffer and fail.
+/// Byte-exact JSON text. Never use it below `flatten`, `untagged` or `tag`: they buffer and fail.
 #[derive(Clone)]
 pub struct Json(Box<RawValue>);
 
-/// How deep JSON of a request may nest; a person's data is never near it, and a parser's stack is never at risk.
+/// How deep JSON in a request may be nested. Far more than real data needs, and safe for a parser's stack.
 pub const MAX_DEPTH: usize = 64;
 
-/// The deepest nesting of a JSON text. It counts brackets outside strings and does not validate.
+/// The maximum nesting depth of a JSON text. Counts brackets outside strings and doesn't validate.
 pub fn depth(text: &[u8]) -> usize {
     let (mut now, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
     for byte in text {
@@ -36,7 +36,7 @@ pub fn depth(text: &[u8]) -> usize {
     deepest
 }
 
-/// The same tokens on lines of their own. Numbers, escapes and names that come twice stay as they came.
+/// The same tokens, indented. Numbers, escapes and duplicate names are unchanged.
 pub fn pretty(json: &str) -> String {
     let mut text = String::with_capacity(json.len() * 2);
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
@@ -96,7 +96,7 @@ impl Json {
         RawValue::from_string(text.into()).map(Self)
     }
 
-    /// JSON of a value of ours.
+    /// Serializes one of our own values.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Self {
         Self(serde_json::value::to_raw_value(value).expect("our own types serialise to JSON"))
     }
@@ -117,7 +117,7 @@ impl Json {
         self.0.get().starts_with('{')
     }
 
-    /// A member of the top-level object that is a string, for showing.
+    /// A string member of the top-level object, for display.
     pub fn text_member(&self, name: &str) -> Option<String> {
         let value: serde_json::Value = self.parse().ok()?;
         value.get(name)?.as_str().map(str::to_owned)

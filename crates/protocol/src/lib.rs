@@ -1,4 +1,4 @@
-//! The vocabulary of Attaché: ids, secrets, time, wire types and the pure rules.
+//! Shared types of Attaché: ids, secrets, time, wire types and the pure rules.
 //!
 //! Nothing here does I/O, reads a clock or spawns a task.
 
@@ -14,6 +14,7 @@ pub mod pairing;
 pub mod pin;
 pub mod rules;
 pub mod secret;
+mod text_enum;
 pub mod time;
 pub mod wire;
 

@@ -1,4 +1,4 @@
-//! The hash chain of the log: anybody who holds the rows can check that none was changed, added or removed.
+//! The hash chain of the log: anyone who has the rows can verify that none was changed, added or removed.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -7,16 +7,16 @@ use crate::{EventKind, id::RunId, json::Json, time::Timestamp};
 
 pub const GENESIS: [u8; 32] = [0; 32];
 
-/// The data of `log.removed`: rows that retention removed from the front of the log.
+/// The data of `log.removed`: rows that retention removed from the start of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogRemoval {
-    /// The last of them.
+    /// The last removed row.
     pub through: i64,
-    /// Hex of the chain's hash there.
+    /// The chain's hash at that row, in hex.
     pub hash: String,
 }
 
-/// One row of a tenant's log: life-cycle event, audit record and feed item in one.
+/// One row of a tenant's log. Serves as lifecycle event, audit record and feed item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = LogRow)]
 pub struct LogRow {
@@ -28,15 +28,15 @@ pub struct LogRow {
     pub kind: String,
     #[serde(rename = "task_run_id")]
     pub run: Option<RunId>,
-    /// The same event's place in the run's own stream.
+    /// The event's seq in the run's own stream.
     #[serde(rename = "run_seq")]
     pub run_seq: Option<i64>,
     pub data: Json,
-    /// Hex of the chain's hash up to and including this row.
+    /// The chain's hash up to and including this row, in hex.
     pub hash: String,
 }
 
-/// The fields that the chain covers, in order.
+/// The fields covered by the chain, in order.
 #[derive(Debug, Clone, Copy)]
 pub struct ChainedFields<'a> {
     pub seq: i64,
@@ -51,7 +51,7 @@ pub struct ChainedFields<'a> {
 // === impl ChainedFields ===
 
 impl ChainedFields<'_> {
-    /// The chain's hash after this entry. Every field is length-prefixed, so no two entries share an encoding.
+    /// The chain's hash after this entry. Every field is length-prefixed, so that no two entries share an encoding.
     pub fn chain(&self, previous: &[u8; 32]) -> [u8; 32] {
         // One buffer and one call: many small updates cost more than the hash itself.
         let mut bytes = Vec::with_capacity(160 + self.actor.len() + self.kind.len() + self.data.len());
@@ -62,7 +62,7 @@ impl ChainedFields<'_> {
             bytes.extend_from_slice(&u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes());
             bytes.extend_from_slice(text.as_bytes());
         }
-        // Each case has a length of its own. Rows have both or neither; what has one of them is covered all the same.
+        // Each case has a different length. Rows have both or neither, but a row with only one is covered too.
         match (self.run, self.run_seq) {
             (Some(run), Some(run_seq)) => {
                 bytes.extend_from_slice(run.uuid().as_bytes());
@@ -156,7 +156,7 @@ mod tests {
         ];
         let different: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(different.len(), all.len());
-        // As every chain that exists has it.
+        // The encoding of all existing chains.
         let mut bytes = [GENESIS.as_slice(), &1_i64.to_le_bytes(), &1_i64.to_le_bytes()].concat();
         for text in ["system", "a.b", "{}"] {
             bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());

@@ -7,7 +7,7 @@ use crate::{
 
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
-/// A code in its canonical form: eight upper-case characters without the dash.
+/// A code in canonical form: eight upper-case characters without the dash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PairingCode(Secret<String>);
 
@@ -21,7 +21,7 @@ impl PairingCode {
         Self(Secret::new(bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte & 31)])).collect()))
     }
 
-    /// Reads what a person typed: case, dashes and blanks are ignored, and look-alikes are folded.
+    /// Parses what a person typed: ignores case, dashes and spaces, and maps look-alike characters.
     pub fn parse(text: &str) -> Option<Self> {
         let mut code = String::with_capacity(8);
         for character in text.chars() {
@@ -39,13 +39,13 @@ impl PairingCode {
         (code.len() == 8).then(|| Self(Secret::new(code)))
     }
 
-    /// `XXXX-XXXX`, for the one place that shows it.
+    /// `XXXX-XXXX`, for display.
     pub fn shown(&self) -> String {
         let code = self.0.expose();
         format!("{}-{}", &code[..4], &code[4..])
     }
 
-    /// What the store keeps. `key` lives outside the database.
+    /// The stored hash. `key` is kept outside the database.
     pub fn hash(&self, key: &[u8; 32]) -> SecretHash {
         SecretHash::keyed(key, self.0.expose())
     }

@@ -1,4 +1,5 @@
-//! The pin of a hub's TLS key, written as `sha256:` and 64 hexadecimal digits: whoever has it needs no certificate authority.
+//! The pin of a hub's TLS key, written as `sha256:` and 64 hexadecimal digits. A client with the pin needs no
+//! certificate authority.
 
 use std::{fmt, str::FromStr};
 
@@ -11,9 +12,9 @@ use crate::log::{hex, unhex};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyPin([u8; 32]);
 
-/// A text that is not a pin.
+/// Text that is not a pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a pin; it is `sha256:` and 64 hexadecimal digits, and the hub prints it when it starts")]
+#[error("not a pin; a pin is `sha256:` followed by 64 hexadecimal digits, and the hub prints it at start")]
 pub struct PinParseError;
 
 const PREFIX: &str = "sha256:";

@@ -1,4 +1,4 @@
-//! Secrets that neither print nor serialise, and the hashes under which they are stored.
+//! Secrets that are never printed or serialized, and the hashes they are stored as.
 
 use std::{borrow::Cow, fmt};
 
@@ -6,31 +6,31 @@ use serde::{Deserialize, Deserializer};
 
 use crate::{env::Env, pairing::PairingCode};
 
-/// A value that must never reach a log, an event, a page or an error.
+/// A value that must never appear in a log, event, page or error.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret<T>(T);
 
-/// What the store keeps of a secret. Looking a credential up by its hash leaks nothing about the secret itself.
+/// The stored form of a secret. Looking up a credential by its hash leaks nothing about the secret.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SecretHash(pub [u8; 32]);
 
-/// The kinds of bearer secrets; the prefix makes a leaked one findable.
+/// The kinds of bearer secrets. The prefix makes a leaked one easy to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     RuntimeToken,
     ApiKey,
     /// A console session or a one-time login link.
     Session,
-    /// What a device polls with while a person confirms its pairing code.
+    /// The token a device polls with while a person confirms its pairing code.
     PairingPoll,
     AdapterSecret,
-    /// Takes a channel up again after its connection broke; works once.
+    /// Resumes a channel after its connection broke. Works once.
     Resume,
-    /// Signs what is posted to the webhooks of one person or agent.
+    /// Signs the webhooks of one person or agent.
     Webhook,
 }
 
-/// Text from outside that goes into an error or a log, with everything that looks like a secret of ours as `***`: people
+/// Replaces everything that looks like one of our secrets with `***`, for external text in errors and logs: people
 /// paste keys into the wrong field.
 pub fn mask(text: &str) -> Cow<'_, str> {
     let is_part = |character: char| character.is_ascii_alphanumeric() || "-_".contains(character);
@@ -50,7 +50,7 @@ pub fn mask(text: &str) -> Cow<'_, str> {
 fn looks_secret(word: &str) -> bool {
     let is_bearer = Kind::ALL.iter().any(|kind| word.strip_prefix(kind.prefix()).is_some_and(|body| body.len() >= 16));
     let is_body = word.len() >= 48 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-    // The first two parts of a JWT are objects in base64url; without them the signature is worth nothing.
+    // The first two parts of a JWT are base64url objects. Without them, the signature is useless.
     let is_token = word.len() >= 32 && word.starts_with("eyJ");
     // Eight letters may be ordinary words, with a dash (`Read-only`) or without.
     let is_no_word =
@@ -90,8 +90,7 @@ impl Kind {
         self.write(bytes)
     }
 
-    /// The secret of this kind that belongs to `subject` under this key: the same every time, and of no use to guess
-    /// another one.
+    /// Derives the secret of this kind for `subject`: always the same, and useless for guessing another.
     pub fn derive(self, key: &Secret<[u8; 32]>, subject: &str) -> Secret<String> {
         self.write(*blake3::keyed_hash(&key.0, format!("{} {subject}", self.prefix()).as_bytes()).as_bytes())
     }
@@ -113,7 +112,7 @@ impl<T> Secret<T> {
         Self(value)
     }
 
-    /// The value itself. Every call is a place to look at when something leaked.
+    /// The value itself. Every call is a place to check after a leak.
     pub const fn expose(&self) -> &T {
         &self.0
     }
@@ -150,7 +149,7 @@ impl SecretHash {
         Self(*blake3::hash(secret.as_bytes()).as_bytes())
     }
 
-    /// For short secrets: without the key, the hash of forty bits could be searched.
+    /// For short secrets: without the key, a hash of forty bits could be brute-forced.
     pub fn keyed(key: &[u8; 32], secret: &str) -> Self {
         Self(*blake3::keyed_hash(key, secret.as_bytes()).as_bytes())
     }
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_derived_secret_is_always_the_same_and_nobody_elses() {
+    fn a_derived_secret_is_stable_and_unique() {
         let (one, two) = (Secret::new([1; 32]), Secret::new([2; 32]));
         let ann = Kind::Webhook.derive(&one, "user:ann");
         assert_eq!(ann, Kind::Webhook.derive(&one, "user:ann"));

@@ -1,4 +1,4 @@
-//! Points in time as integer milliseconds inside, RFC 3339 UTC with milliseconds and `Z` on the wire.
+//! Points in time: integer milliseconds internally, RFC 3339 UTC with milliseconds and `Z` on the wire.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -8,12 +8,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
-/// A text that is not an RFC 3339 time.
+/// Text that is not an RFC 3339 time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a time; write it like 2026-11-15T09:30:00.000Z")]
 pub struct TimestampParseError;
 
-/// The last instant that the wire form can show (in the last days of the year 9999).
+/// The last instant the wire format can show (in the last days of the year 9999).
 const LATEST: i64 = 253_402_000_000_000;
 
 // === impl Timestamp ===
@@ -39,7 +39,7 @@ impl Timestamp {
         Self(self.0.saturating_sub(millis))
     }
 
-    /// How long after `earlier` this is; zero when it is before.
+    /// The duration since `earlier`. Zero if this is before.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }

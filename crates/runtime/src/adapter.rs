@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use crate::{Error, progress::ProgressItem};
 
-/// Where an adapter listens, and what it wants to hear.
+/// An adapter's address and secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     /// For example `http://127.0.0.1:7801`.
@@ -28,23 +28,23 @@ pub(crate) struct Endpoint {
     pub(crate) secret: Option<Secret<String>>,
 }
 
-/// A client of the adapter, wherever it is now: a supervised one moves when it is restarted.
+/// A client of the adapter. A supervised adapter's address changes when it restarts.
 #[derive(Debug, Clone)]
 pub(crate) struct AdapterClient {
     client: Client,
     endpoint: watch::Receiver<Option<Endpoint>>,
 }
 
-/// Why a call to the adapter brought no answer.
+/// Why a call to the adapter failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AdapterCallError {
     /// The adapter never saw the request.
     NotSent(String),
     /// The connection broke; the adapter may have seen the request.
     Broken(String),
-    /// Another task executes.
+    /// Another task is executing.
     Busy,
-    /// A failed task, told with an error status.
+    /// The task failed, reported with an error status.
     Failed(TaskReply),
     Refused {
         status: u16,
@@ -53,7 +53,7 @@ pub(crate) enum AdapterCallError {
     Invalid(String),
 }
 
-/// The answer to one `POST /run-task`, as it comes.
+/// The response to one `POST /run-task`, as it arrives.
 #[derive(Debug)]
 pub(crate) struct RunTaskResponse {
     response: Response,
@@ -64,7 +64,7 @@ pub(crate) struct RunTaskResponse {
 enum Kind {
     Stream {
         parser: SseParser,
-        /// Stands in for ids that the adapter does not send.
+        /// Replaces ids that the adapter doesn't send.
         count: u64,
     },
     Json,
@@ -73,18 +73,18 @@ enum Kind {
 #[derive(Debug)]
 pub(crate) enum AdapterEvent {
     Progress { seq: u64, piece: ProgressItem },
-    Question { seq: u64, asked: AdapterQuestion },
+    Question { seq: u64, question: AdapterQuestion },
     Result(TaskReply),
 }
 
-/// What the adapter wants to know before it goes on.
+/// A question that the adapter needs answered to continue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AdapterQuestion {
     Permission(AdapterPermissionRequest),
     Input(AdapterInputRequest),
 }
 
-/// Error answers come in the hub's form, or as the failed reply of a task.
+/// Error responses have the hub's form, or are the failed reply of a task.
 #[derive(Deserialize)]
 struct AdapterErrorBody {
     error: AdapterErrorDetail,
@@ -96,7 +96,7 @@ struct AdapterErrorDetail {
     message: String,
 }
 
-/// No result is larger; what is larger belongs into an artifact.
+/// The size limit of a result. Anything larger belongs in an artifact.
 const MAX_REPLY: usize = 32 << 20;
 const ADAPTER_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -106,7 +106,7 @@ impl AdapterClient {
     pub(crate) fn new(endpoint: watch::Receiver<Option<Endpoint>>) -> Result<Self, Error> {
         let client = Client::builder()
             .connect_timeout(ADAPTER_CALL_TIMEOUT)
-            // The adapter's secret goes to the adapter and nowhere else.
+            // The adapter's secret must not be sent anywhere else.
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .tcp_nodelay(true)
@@ -128,12 +128,13 @@ impl AdapterClient {
         serde_json::from_slice(&body).map_err(|error| AdapterCallError::Invalid(format!("GET /health: {error}")))
     }
 
-    /// The limits that it enforces now; none of an adapter that does not say.
+    /// The limits that it currently enforces. Empty if it doesn't say.
     pub(crate) async fn enforces(&self) -> Vec<String> {
         self.health().await.map(|health| health.enforces).unwrap_or_default()
     }
 
-    /// Starts a task, or joins it when it executes already; events up to `after` are left out where the adapter can.
+    /// Starts a task, or joins it if it is already executing. Events up to `after` are skipped if the adapter supports
+    /// that.
     pub(crate) async fn run_task(&self, task: &RunTask, after: u64) -> Result<RunTaskResponse, AdapterCallError> {
         let body = serde_json::to_vec(task).expect("a task serialises to JSON");
         let mut request = self
@@ -161,7 +162,7 @@ impl AdapterClient {
         })
     }
 
-    /// The events of a run that the adapter knows, from the first one, without ever starting it.
+    /// The events of a run that the adapter knows, from the first one. Never starts the run.
     pub(crate) async fn events(&self, run: RunId) -> Result<RunTaskResponse, AdapterCallError> {
         let request = self.request(|client, url| client.get(format!("{url}/run-task/{run}/events")))?;
         let mut response = send(request.header(ACCEPT, "text/event-stream")).await?;
@@ -173,21 +174,21 @@ impl AdapterClient {
                 kind: Kind::Stream { parser: SseParser::new(MAX_REPLY), count: 0 },
             });
         }
-        // An adapter that does not know the call has no such path.
+        // Adapters without this call answer with "not found".
         Err(refused(status.as_u16(), &read(&mut response).await?))
     }
 
-    /// Stops a run and gives its outcome, where the adapter still knows it.
+    /// Stops a run and returns its outcome, if the adapter still knows it.
     pub(crate) async fn cancel(&self, run: RunId) -> Result<Option<TaskReply>, AdapterCallError> {
         let request = self.request(|client, url| client.post(format!("{url}/run-task/{run}/cancel")))?;
         let mut response = send(request.timeout(Duration::from_secs(30))).await?;
         let status = response.status().as_u16();
         let body = read(&mut response).await?;
-        // An adapter that knows only the two calls of 002 has no such path.
+        // Adapters that only implement the two basic calls answer with "not found".
         Ok(if status == 200 { serde_json::from_slice(&body).ok() } else { None })
     }
 
-    /// Brings the answer to a permission.
+    /// Delivers the decision on a permission request.
     pub(crate) async fn decide(
         &self,
         run: RunId,
@@ -197,14 +198,14 @@ impl AdapterClient {
         self.answer(&["run-task", &run.to_string(), "permission", id], &Json::of(given)).await
     }
 
-    /// Brings what the caller said.
-    pub(crate) async fn send_input(&self, run: RunId, given: &AdapterInputAnswer) -> Result<(), AdapterCallError> {
-        self.answer(&["run-task", &run.to_string(), "input"], &Json::of(given)).await
+    /// Delivers input from the caller.
+    pub(crate) async fn send_input(&self, run: RunId, answer: &AdapterInputAnswer) -> Result<(), AdapterCallError> {
+        self.answer(&["run-task", &run.to_string(), "input"], &Json::of(answer)).await
     }
 
     async fn answer(&self, path: &[&str], body: &Json) -> Result<(), AdapterCallError> {
         let request = self.request(|client, url| {
-            // The id is the adapter's own and may hold anything.
+            // The id comes from the adapter and can contain anything.
             let url = reqwest::Url::parse(url).ok().and_then(|mut url| {
                 url.path_segments_mut().ok()?.pop_if_empty().extend(path);
                 Some(url)
@@ -277,7 +278,7 @@ fn cause(error: &reqwest::Error) -> String {
 // === impl RunTaskResponse ===
 
 impl RunTaskResponse {
-    /// The next thing that happened. The result is the last; an end without one is a broken connection.
+    /// The next event. The result is the last one. An end without a result is a broken connection.
     pub(crate) async fn next(&mut self) -> Result<AdapterEvent, AdapterCallError> {
         let Kind::Stream { parser, count } = &mut self.kind else {
             return parse(&read(&mut self.response).await?).map(AdapterEvent::Result);
@@ -289,15 +290,15 @@ impl RunTaskResponse {
                     return parse(message.data.as_bytes()).map(AdapterEvent::Result);
                 }
                 let seq = message.id.parse().unwrap_or(*count);
-                if let Some(asked) = AdapterQuestion::read(&message.event, &message.data) {
-                    let asked = asked.map_err(|error| {
-                        AdapterCallError::Invalid(format!("a question of the adapter cannot be understood ({error})"))
+                if let Some(question) = AdapterQuestion::read(&message.event, &message.data) {
+                    let question = question.map_err(|error| {
+                        AdapterCallError::Invalid(format!("invalid question from the adapter ({error})"))
                     })?;
-                    return Ok(AdapterEvent::Question { seq, asked });
+                    return Ok(AdapterEvent::Question { seq, question });
                 }
                 match ProgressItem::read(&message.event, &message.data) {
                     Some(piece) => return Ok(AdapterEvent::Progress { seq, piece }),
-                    None => tracing::debug!(event = %message.event, "an event of the adapter is not understood"),
+                    None => tracing::debug!(event = %message.event, "ignored an unknown event of the adapter"),
                 }
             }
             match self.response.chunk().await {
@@ -312,7 +313,7 @@ impl RunTaskResponse {
 // === impl AdapterQuestion ===
 
 impl AdapterQuestion {
-    /// None for an event that is no question.
+    /// `None` if the event isn't a question.
     fn read(name: &str, data: &str) -> Option<serde_json::Result<Self>> {
         match name {
             event::PERMISSION => Some(serde_json::from_str(data).map(Self::Permission)),
@@ -324,9 +325,9 @@ impl AdapterQuestion {
 
 fn parse(body: &[u8]) -> Result<TaskReply, AdapterCallError> {
     let reply: TaskReply = serde_json::from_slice(body)
-        .map_err(|error| AdapterCallError::Invalid(format!("the reply is not what an adapter answers ({error})")))?;
+        .map_err(|error| AdapterCallError::Invalid(format!("invalid reply from the adapter ({error})")))?;
     match (reply.success, &reply.output) {
-        (true, None) => Err(AdapterCallError::Invalid("the reply says success and has no `output`".to_owned())),
+        (true, None) => Err(AdapterCallError::Invalid("the reply reports success but has no `output`".to_owned())),
         (true, Some(output)) if !output.is_object() => {
             Err(AdapterCallError::Invalid("the reply's `output` is not an object like {\"text\":\"…\"}".to_owned()))
         }
@@ -334,7 +335,7 @@ fn parse(body: &[u8]) -> Result<TaskReply, AdapterCallError> {
     }
 }
 
-/// A number, text or object under a name of a JSON object, as given.
+/// A number, string or object member of a JSON object, verbatim.
 pub(crate) fn member(json: &Json, name: &str) -> Option<Json> {
     let members: Members = json.parse().ok()?;
     members.0.into_iter().find(|(key, value)| key == name && value.get() != "null").map(|(_, value)| value)

@@ -1,27 +1,24 @@
-//! Files that a result names: uploaded from below the task's folder, and replaced by the ids of their artifacts.
+//! Uploads the files that a result names, from below the task's folder, and replaces them with artifact ids.
 
 use std::{
     fs::File,
-    os::{
-        fd::AsFd,
-        unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
-    },
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use crate::link::HubLink;
 use attache_client::{ArtifactSource, Backoff, HubClient};
+use attache_os::confined::open_beneath;
 use attache_protocol::{Json, WorkspaceId, env::Env, json::Members, wire::adapter::FileRef};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-/// Where the files of a result go to, and where they may come from.
+/// Where a result's files are uploaded, and which folders they may come from.
 #[derive(Debug, Clone)]
 pub(crate) struct ArtifactUploader {
     pub(crate) hub: HubClient,
     pub(crate) workspace: WorkspaceId,
     pub(crate) cwd: Option<PathBuf>,
-    /// Where adapters of this device make the private folders of runs, in which they keep what tasks print.
+    /// The folder in which adapters create the private folders of runs, which hold captured output.
     pub(crate) scratch: PathBuf,
     pub(crate) env: Env,
     pub(crate) link: HubLink,
@@ -32,7 +29,7 @@ const REFS: &str = "artifact_refs";
 // === impl ArtifactUploader ===
 
 impl ArtifactUploader {
-    /// The output with every file uploaded. An error is a sentence for the person who asked for the run.
+    /// Returns the output with every file uploaded. An error is a sentence for the person who started the run.
     pub(crate) async fn upload_all(&self, output: Json) -> Result<Json, String> {
         let Ok(Members(mut members)) = output.parse::<Members>() else { return Ok(output) };
         let Some((_, refs)) = members.iter_mut().find(|(name, value)| name == REFS && value.get() != "null") else {
@@ -60,23 +57,23 @@ impl ArtifactUploader {
     async fn upload(&self, entry: &Json) -> Result<String, String> {
         let FileRef { path, name, media_type } =
             entry.parse().map_err(|_| format!("An entry of `{REFS}` is neither an artifact id nor {{\"path\":…}}."))?;
-        let wanted = PathBuf::from(&path);
+        let file_path = PathBuf::from(&path);
         let (scratch, cwd) = (self.scratch.clone(), self.cwd.clone());
         let opened = tokio::task::spawn_blocking(move || {
-            let root = private_folder_of(&wanted, &scratch).or(cwd);
-            open_below(root.as_deref(), &wanted)
+            let root = private_folder_of(&file_path, &scratch).or(cwd);
+            open_below(root.as_deref(), &file_path)
         })
         .await;
         let file = opened
-            .map_err(|_| "The file could not be opened.".to_owned())?
-            .map_err(|why| format!("The result names the file `{path}`, which cannot be delivered: {why}."))?;
+            .map_err(|_| "Can't open the file.".to_owned())?
+            .map_err(|why| format!("Can't deliver the file `{path}` named in the result: {why}."))?;
         let name = match &name {
             Some(name) => name.as_str(),
             None => Path::new(&path).file_name().and_then(|name| name.to_str()).unwrap_or("artifact"),
         };
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
         loop {
-            let failed = |error: std::io::Error| format!("The file `{path}` cannot be read: {error}.");
+            let failed = |error: std::io::Error| format!("Can't read the file `{path}`: {error}.");
             let size = file.metadata().map_err(failed)?.len();
             let copy = file.try_clone().map_err(failed)?;
             rustix::fs::seek(&copy, rustix::fs::SeekFrom::Start(0)).map_err(|error| failed(error.into()))?;
@@ -86,19 +83,19 @@ impl ArtifactUploader {
                     self.link.hub_answered();
                     return Ok(artifact.artifact_id.to_string());
                 }
-                // Work that is done must not be lost because the hub is away for a while.
+                // Finished work must not be lost because the hub is temporarily unreachable.
                 Err(error) if error.is_passing() => {
                     self.link.failed(&error);
                     tokio::time::sleep(backoff.next(&self.env)).await;
                 }
-                Err(error) => return Err(format!("The hub did not take the file `{path}`: {error}")),
+                Err(error) => return Err(format!("The hub did not accept the file `{path}`: {error}")),
             }
         }
     }
 }
 
-/// The private folder of a run that a file lies in. Much else lies in `scratch`, and others may write to it: only a folder
-/// that is named as adapters name theirs (`attache-PID-ID`), and that nobody but this user can enter.
+/// The private folder of a run that contains a file. Others can write to `scratch` too, so the folder must be named as
+/// adapters name theirs (`attache-PID-ID`) and be accessible only to this user.
 fn private_folder_of(file: &Path, scratch: &Path) -> Option<PathBuf> {
     let folder = file.parent().filter(|folder| folder.parent() == Some(scratch))?;
     let (process, id) = folder.file_name()?.to_str()?.strip_prefix("attache-")?.split_once('-')?;
@@ -108,10 +105,10 @@ fn private_folder_of(file: &Path, scratch: &Path) -> Option<PathBuf> {
     (metadata.is_dir() && is_private).then(|| folder.to_owned())
 }
 
-/// Opens a file that lies below `root` once every link on the way is resolved.
+/// Opens a file that is below `root` after resolving all symbolic links.
 fn open_below(root: Option<&Path>, path: &Path) -> Result<File, String> {
     let Some(root) = root else {
-        return Err("this device has no folder for tasks; pair it with --cwd".to_owned());
+        return Err("this device has no working folder for tasks; pair it with --cwd".to_owned());
     };
     let root = root.canonicalize().map_err(|error| format!("the folder {}: {error}", root.display()))?;
     let real = root.join(path).canonicalize().map_err(|error| error.to_string())?;
@@ -119,18 +116,12 @@ fn open_below(root: Option<&Path>, path: &Path) -> Result<File, String> {
         return Err(format!("it is outside the task's folder {}", root.display()));
     };
     let folder = File::open(&root).map_err(|error| error.to_string())?;
-    // What was checked is opened again from the folder itself, so that a link put in between leads nowhere.
+    // Reopened from the folder itself, so that a link swapped in meanwhile leads nowhere.
     let file = open_beneath(&folder, below).map_err(|error| error.to_string())?;
     if !file.metadata().map_err(|error| error.to_string())?.is_file() {
         return Err("it is not a file".to_owned());
     }
     Ok(file)
-}
-
-fn open_beneath(folder: impl AsFd, path: &Path) -> rustix::io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    rustix::fs::openat2(folder, path.as_os_str().as_bytes(), flags, Mode::empty(), resolve).map(File::from)
 }
 
 #[cfg(test)]
@@ -172,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_lies_beside_only_the_private_folders_of_runs_are_open() {
+    fn outside_the_folder_only_private_run_folders_are_readable() {
         let scratch = tempfile::tempdir().unwrap();
         let folder = |name: &str, mode: u32| {
             let path = scratch.path().join(name);

@@ -1,4 +1,4 @@
-//! Files that came with a task as artifacts: fetched into a private folder of this device before the adapter gets the task.
+//! Downloads files attached to a task into a private folder of this device, before the adapter gets the task.
 
 use std::{
     io,
@@ -18,7 +18,7 @@ use attache_protocol::{
 use serde::Deserialize;
 use tokio::{fs, io::AsyncWriteExt as _};
 
-/// The files of one run. They are removed when this is dropped.
+/// The files of one run, removed when this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Attachments {
     folder: Option<PathBuf>,
@@ -39,14 +39,14 @@ struct Message {
 // === impl Attachments ===
 
 impl Attachments {
-    /// Fetches what the input names. An error is a sentence for the person who asked for the run.
+    /// Downloads the files that the input names. An error is a sentence for the person who started the run.
     pub(crate) async fn fetch(hub: &HubClient, input: &Json, below: &Path, env: &Env) -> Result<Self, String> {
         let mut fetched = Self::default();
         for (url, artifact) in named(input) {
             if fetched.files.iter().any(|file| file.url == url) {
                 continue;
             }
-            let failed = |why: String| format!("A file that came with the task ({artifact}) cannot be fetched: {why}");
+            let failed = |why: String| format!("Can't download a file attached to the task ({artifact}): {why}");
             let folder = match &fetched.folder {
                 Some(folder) => folder.clone(),
                 None => fetched.folder.insert(private_folder(below, env).map_err(|e| failed(e.to_string()))?).clone(),
@@ -64,7 +64,7 @@ impl Drop for Attachments {
         if let Some(folder) = self.folder.take()
             && let Err(error) = std::fs::remove_dir_all(&folder)
         {
-            tracing::warn!(path = %folder.display(), %error, "files that came with a task could not be removed");
+            tracing::warn!(path = %folder.display(), %error, "failed to remove the files of a task");
         }
     }
 }
@@ -82,7 +82,7 @@ fn named(input: &Json) -> Vec<(String, ArtifactId)> {
     parts.into_iter().filter_map(part).collect()
 }
 
-/// Named as adapters name theirs, so that what a killed runtime left behind is swept with what they left.
+/// Named as adapters name theirs, so that the same sweep removes what a killed runtime left behind.
 fn private_folder(below: &Path, env: &Env) -> io::Result<PathBuf> {
     let path = below.join(format!("attache-{}-{}", std::process::id(), env.uuid().simple()));
     std::fs::DirBuilder::new().mode(0o700).create(&path)?;

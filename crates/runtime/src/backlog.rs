@@ -1,4 +1,4 @@
-//! What the hub has not heard yet of a run: in its order, within a bound, kept while the hub is away.
+//! Progress of a run that the hub has not received yet: in order, bounded, kept while the hub is away.
 
 mod batch;
 mod capacity;
@@ -22,71 +22,71 @@ use self::{
 };
 use crate::progress::ProgressItem;
 
-/// Filled by whoever listens to the adapter and emptied by one teller.
+/// Filled by the listener of the adapter, emptied by one sender.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     state: Mutex<BacklogState>,
     moved: Notify,
-    /// Rings whenever the hub took a call.
+    /// Notified whenever the hub accepts a call.
     heard: Notify,
 }
 
 #[derive(Debug, Default)]
 struct BacklogState {
-    /// Made and not yet taken by the hub; it is repeated as it is.
+    /// The call in flight. It is repeated unchanged until the hub accepts it.
     call: Option<ProgressRequest>,
-    /// The number of the newest report, which tells a repeated one from a new one.
+    /// The number of the newest report. It distinguishes a repeated report from a new one.
     report: i64,
-    /// When text was last told.
+    /// When text was last sent.
     spoke: Option<Instant>,
-    /// The call after it, in the making.
+    /// The next call, being assembled.
     batch: Option<ProgressBatch>,
     pieces: VecDeque<ProgressItem>,
-    /// How far each piece has come, as the number of the newest one.
+    /// The progress of items through the queue, as the number of the newest one.
     added: u64,
     gathered: u64,
     called: u64,
     heard: u64,
-    /// What they take of the room for progress, and of that for what the agent made.
+    /// The size of the waiting items: progress and artifacts.
     bytes: BacklogSize,
-    /// How many pieces found no room and are not confessed yet.
+    /// How many items were dropped for lack of room and not reported as missing yet.
     dropped: BacklogSize,
-    /// When nothing more was to come, or the patience with the hub began anew.
+    /// When the last item arrived, or when the drain timer was restarted.
     closed: Option<Instant>,
-    /// When the hub last took a call since then.
+    /// When the hub last accepted a call since then.
     settled: Option<Instant>,
-    /// Nothing is left but the news of what is missing, which is never given up.
+    /// Only the notice of missing items is left, which is never discarded.
     is_last_word: bool,
-    /// The log of the run takes no more events. The hub has said so in it; only totals of what was used are still told.
+    /// The log of the run is full. The hub has noted that in it. Only usage totals are still sent.
     is_full: bool,
 }
 
-/// What is given up of what still waits.
+/// What to discard of the waiting items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BacklogDiscard {
-    /// All but what the agent made.
+    /// Everything except artifacts.
     Progress,
     Everything,
 }
 
-/// How soon text may follow text; what comes in between is gathered. The first word is not kept waiting.
+/// The minimum interval between texts. Texts in between are joined. The first text is sent immediately.
 const COALESCE_INTERVAL: Duration = Duration::from_millis(50);
 
 // === impl Backlog ===
 
 impl Backlog {
-    /// Reports are counted from here on.
+    /// Numbers reports from here on.
     pub(crate) fn after(report: i64) -> Self {
         Self { state: Mutex::new(BacklogState { report, ..BacklogState::default() }), ..Self::default() }
     }
 
-    /// Takes the piece if there is room. It never waits: progress must not delay the result.
+    /// Adds an item if there is room. Never waits: progress must not delay the result.
     pub(crate) fn push(&self, piece: ProgressItem) {
         {
             let mut state = self.state();
             let Some(piece) = (if state.is_full { piece.usage_alone() } else { Some(piece) }) else { return };
             let limit = if is_artifact(&piece) { MAX_ARTIFACT_BYTES } else { MAX_PROGRESS_BYTES };
-            // After a gap there must be real room again, or there would be a gap after every piece.
+            // After a gap, require real room again. Otherwise there would be a gap after every item.
             let room = if *state.dropped.of(&piece) > 0 { limit / 2 } else { limit };
             if *state.bytes.of(&piece) + piece.cost() > room {
                 *state.dropped.of(&piece) += 1;
@@ -98,7 +98,7 @@ impl Backlog {
         self.moved.notify_one();
     }
 
-    /// Nothing more will come.
+    /// No more items will follow.
     pub(crate) fn close(&self) {
         {
             self.state().closed.get_or_insert_with(Instant::now);
@@ -106,21 +106,21 @@ impl Backlog {
         self.moved.notify_one();
     }
 
-    /// The hub is away: how long it takes to hear the rest counts from when it is back.
+    /// The hub is away: restart the drain timer, so that its time counts from when the hub is back.
     pub(crate) fn restart_drain_timer(&self) {
         let mut state = self.state();
         state.closed = Some(Instant::now());
         state.settled = None;
     }
 
-    /// For how long the hub has been hearing the rest, and for how long it has taken nothing of it.
+    /// How long the rest has been draining, and how long the hub has accepted nothing.
     pub(crate) fn drain_times(&self) -> (Duration, Duration) {
         let state = self.state();
         let closed = state.closed.unwrap_or_else(Instant::now);
         (closed.elapsed(), state.settled.unwrap_or(closed).elapsed())
     }
 
-    /// Gives up what still waits; the news of that is told last.
+    /// Discards waiting items. A notice of that is sent last.
     pub(crate) fn abandon(&self, loss: BacklogDiscard) {
         let mut state = self.state();
         if state.is_last_word {
@@ -143,7 +143,8 @@ impl Backlog {
         }
     }
 
-    /// The call to make now: the last one again until it is told. None when all is told and nothing more comes.
+    /// The next call: the last one again until it is accepted. `None` when everything was sent and no more items
+    /// follow.
     pub(crate) async fn next(&self, epoch: i64) -> Option<ProgressRequest> {
         loop {
             let due = {
@@ -179,7 +180,7 @@ impl Backlog {
         }
     }
 
-    /// The hub took the call, or will never take it.
+    /// The hub accepted the call, or never will.
     pub(crate) fn mark_sent(&self) {
         {
             let mut state = self.state();
@@ -190,7 +191,7 @@ impl Backlog {
         self.heard.notify_waiters();
     }
 
-    /// The hub refused the call, because the log of the run is full: it will refuse every other one too.
+    /// The hub refused the call because the log of the run is full. It will refuse all others too.
     pub(crate) fn fill_up(&self) {
         {
             let mut state = self.state();
@@ -202,7 +203,7 @@ impl Backlog {
                 refused.into_iter().chain(batch.into_iter().chain(waiting).filter_map(ProgressItem::usage_alone));
             let total = totals.next_back();
             (state.gathered, state.called, state.heard) = (state.added, state.added, state.added);
-            // Each is a total, so the newest says all.
+            // Each is a total, so the newest one is enough.
             if let Some(total) = total {
                 state.add(total);
             }
@@ -211,7 +212,7 @@ impl Backlog {
         self.heard.notify_waiters();
     }
 
-    /// Waits until the hub has heard what was pushed so far, at once instead of gathered; no longer than `patience`.
+    /// Waits until the hub has received everything pushed so far, without coalescing, for at most `patience`.
     pub(crate) async fn caught_up(&self, patience: Duration) {
         let goal = self.state().added;
         let all_heard = async {
@@ -246,21 +247,21 @@ impl BacklogState {
         self.pieces.push_back(piece);
     }
 
-    /// Says what is missing, where it is missing.
+    /// Adds a notice where items are missing.
     fn append_loss_notice(&mut self) {
         if let Some(piece) = std::mem::take(&mut self.dropped).loss_notice() {
             self.add(piece);
         }
     }
 
-    /// The same at the end, when all that is left was told.
+    /// The notice at the end, after everything else was sent.
     fn final_batch(&mut self) -> Option<ProgressBatch> {
         let piece = self.closed.and_then(|_| std::mem::take(&mut self.dropped).loss_notice())?;
         self.is_last_word = true;
         Some(ProgressBatch::new(piece))
     }
 
-    /// Moves what fits into the batch; true when the batch need not wait for more.
+    /// Moves fitting items into the batch. `true` if the batch is complete.
     fn gather(&mut self) -> bool {
         loop {
             if self.batch.as_ref().is_some_and(ProgressBatch::is_complete) {
@@ -289,7 +290,7 @@ mod tests {
 
     use super::*;
 
-    /// Every call, each told at once.
+    /// Every call, each accepted immediately.
     async fn calls(backlog: &Backlog) -> Vec<String> {
         let mut calls = Vec::new();
         while let Some(call) = backlog.next(3).await {
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn texts_of_a_kind_share_a_report_and_reports_are_counted() {
+    async fn texts_of_one_kind_share_a_report_and_reports_are_numbered() {
         let backlog = Backlog::after(10);
         for (name, data) in [
             ("progress", r#"{"message":"m","percent":5}"#),
@@ -326,7 +327,7 @@ mod tests {
                 r#"{"epoch":3,"report":14,"log":"second"}"#,
                 r#"{"epoch":3,"report":15,"tool_call":{"n":1.0}}"#,
                 r#"{"epoch":3,"report":16,"artifact":{"artifact_id":"a","parts":[ {"data":1.0}]}}"#,
-                r#"{"epoch":3,"report":17,"log":{"level":"warning","message":"an artifact of 30 bytes cannot be shown: it has no parts"}}"#,
+                r#"{"epoch":3,"report":17,"log":{"level":"warning","message":"an artifact of 30 bytes can't be shown: it has no parts"}}"#,
                 r#"{"epoch":3,"report":18,"thought":{"text":"hm"}}"#,
                 r#"{"epoch":3,"report":19,"chunk":{"text":"c"}}"#,
             ]
@@ -334,13 +335,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_word_goes_at_once_and_the_next_ones_together() {
+    async fn the_first_text_is_sent_immediately_and_later_ones_are_joined() {
         let backlog = Backlog::default();
         let now = || backlog.next(1).now_or_never().flatten().map(|call| call.chunk.unwrap().get().to_owned());
         backlog.push(ProgressItem::Chunk("a".to_owned()));
         assert_eq!(now().as_deref(), Some(r#"{"text":"a"}"#));
         backlog.mark_sent();
-        // As if it were told at a later moment, so that the test does not depend on how fast it is.
+        // As if it were sent later, so that the test doesn't depend on timing.
         backlog.state().spoke = Some(Instant::now() + 100 * COALESCE_INTERVAL);
         backlog.push(ProgressItem::Chunk("b".to_owned()));
         assert_eq!(now(), None);
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_asks_waits_until_all_was_heard_and_no_longer() {
+    async fn a_question_waits_until_earlier_items_are_received() {
         let backlog = Backlog::default();
         backlog.push(ProgressItem::Chunk("I would".to_owned()));
         backlog.next(1).await.unwrap();
@@ -360,21 +361,21 @@ mod tests {
         backlog.push(ProgressItem::Chunk(" like to".to_owned()));
         let heard = async {
             backlog.next(1).await.unwrap();
-            // What is said after the question is not waited for.
+            // Items after the question are not waited for.
             backlog.push(ProgressItem::Log(Json::of("still talking")));
             backlog.mark_sent();
         };
         let minute = Duration::from_secs(60);
         timeout(minute, async { tokio::join!(backlog.caught_up(2 * minute), heard) }).await.unwrap();
-        // A hub that is away is not waited for either.
+        // An unreachable hub is not waited for either.
         backlog.caught_up(Duration::from_millis(1)).await;
         assert!(backlog.next(1).await.unwrap().log.is_some());
         backlog.mark_sent();
-        assert!(backlog.caught_up(minute).now_or_never().is_some(), "nothing is left");
+        assert!(backlog.caught_up(minute).now_or_never().is_some(), "nothing is waiting");
     }
 
     #[tokio::test]
-    async fn a_call_is_repeated_until_it_is_told() {
+    async fn a_call_is_repeated_until_it_is_accepted() {
         let backlog = Backlog::default();
         backlog.push(ProgressItem::Chunk("a".into()));
         let first = backlog.next(1).await.map(|call| serde_json::to_string(&call).unwrap());
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_finds_no_room_is_dropped_and_confessed_once() {
+    async fn items_without_room_are_dropped_and_reported_once() {
         let backlog = Backlog::default();
         let pieces = MAX_PROGRESS_BYTES / ProgressItem::Chunk("~".repeat(4096)).cost();
         for _ in 0..pieces + 7 {
@@ -397,12 +398,12 @@ mod tests {
         let text: usize = calls.iter().map(|call| call.matches('~').count()).sum();
         assert_eq!(text, pieces * 4096);
         assert!(calls.iter().all(|call| call.len() < 60 << 10), "every call fits");
-        let confessed: Vec<&String> = calls.iter().filter(|call| call.contains("are missing here")).collect();
-        assert!(matches!(confessed[..], [one] if one.contains("\"7 pieces of progress") && Some(one) == calls.last()));
+        let notices: Vec<&String> = calls.iter().filter(|call| call.contains("are missing here")).collect();
+        assert!(matches!(notices[..], [one] if one.contains("\"7 pieces of progress") && Some(one) == calls.last()));
     }
 
     #[tokio::test]
-    async fn what_is_abandoned_is_confessed() {
+    async fn abandoned_items_are_reported() {
         let backlog = Backlog::default();
         backlog.push(ProgressItem::Chunk("a".into()));
         backlog.next(1).await.unwrap();
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn artifacts_and_progress_take_none_of_each_others_room() {
+    async fn artifacts_and_progress_have_separate_limits() {
         let backlog = Backlog::default();
         for _ in 0..MAX_ARTIFACT_BYTES / (1 << 20) {
             backlog.push(artifact(1 << 20));
@@ -429,8 +430,8 @@ mod tests {
         let calls = calls(&backlog).await;
         let short: Vec<&String> = calls.iter().filter(|call| call.len() < 1 << 20).collect();
         let missing = "1 artifacts and 0 pieces of progress are missing here: the hub was away or too slow; \
-                       the result comes without these artifacts";
-        // The last artifact finds no room beside the others, and the progress has all of its own.
+                       the result does not contain these artifacts";
+        // The last artifact doesn't fit, while progress has its own room.
         assert_eq!(
             short,
             [
@@ -443,7 +444,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn progress_is_given_up_before_what_the_agent_made() {
+    async fn progress_is_discarded_before_artifacts() {
         let backlog = Backlog::default();
         for piece in [ProgressItem::Log(Json::of("one")), artifact(1), ProgressItem::Log(Json::of("two")), artifact(2)]
         {
@@ -455,22 +456,22 @@ mod tests {
         let first = backlog.next(1).await.unwrap();
         assert_eq!(first.artifact.unwrap().get(), r#""a""#);
         backlog.abandon(BacklogDiscard::Progress);
-        assert_eq!(backlog.next(1).await.unwrap().report, first.report, "the call is still under way");
+        assert_eq!(backlog.next(1).await.unwrap().report, first.report, "the call is still in flight");
         backlog.mark_sent();
         backlog.abandon(BacklogDiscard::Everything);
         let last = backlog.next(1).await.unwrap();
         let line: adapter::AdapterLogLine = last.log.unwrap().parse().unwrap();
         assert!(line.message.starts_with("1 artifacts and 2 pieces of progress are missing here"), "{line:?}");
         backlog.abandon(BacklogDiscard::Everything);
-        assert_eq!(backlog.next(1).await.unwrap().report, last.report, "the news itself is not given up");
+        assert_eq!(backlog.next(1).await.unwrap().report, last.report, "the notice itself is not discarded");
         backlog.mark_sent();
         assert_eq!(backlog.next(1).await, None);
     }
 
     #[tokio::test]
-    async fn patience_lasts_as_long_as_the_hub_hears() {
+    async fn the_drain_timer_restarts_while_the_hub_accepts() {
         let (backlog, minute) = (Backlog::default(), Duration::from_secs(60));
-        // Which of the two are more than a minute.
+        // Which of the two exceed a minute.
         let patience = || Into::<[Duration; 2]>::into(backlog.drain_times()).map(|time| time >= minute);
         backlog.push(ProgressItem::Log(Json::of("l")));
         backlog.close();

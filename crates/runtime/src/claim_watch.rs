@@ -1,4 +1,4 @@
-//! Following the run that executes: when the hub cancels it or gives it to another claim, the work here stops.
+//! Watches the claim of an executing run: when the hub cancels the run or another claim holds it, the work here stops.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,33 +8,33 @@ use serde::Deserialize;
 
 use crate::{inbox::ChannelInbox, progress::ClaimContext};
 
-/// The member of `task.claimed` that tells whose claim it is.
+/// The member of `task.claimed` that identifies the claim.
 #[derive(Deserialize)]
 struct ClaimedEventData {
     epoch: i64,
 }
 
-/// By which way a claim came, and so by which way its end and its input come.
+/// How a claim arrived, which determines how its end and its input arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClaimSource {
-    /// Frames tell of everything, however often the line breaks in between.
+    /// Frames report everything, even across reconnections.
     Channel,
     Pull,
-    /// Of an earlier process: what it has told the adapter is not known either.
+    /// From an earlier process. What that process sent to the adapter is unknown too.
     Unknown,
 }
 
-/// The hub's word for input that answers no question.
+/// The event for unsolicited input.
 #[derive(Deserialize)]
 struct InputReceivedEventData {
     input_request_id: Option<WorkerRequestId>,
     parts: Json,
 }
 
-/// How long the channel of a run may be broken before its stream is followed instead.
+/// How long the channel of a run can be down before its event stream is followed instead.
 const CHANNEL_RECONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Listens until there is a reason to stop.
+/// Watches until there is a reason to stop.
 pub(crate) async fn watch(claimant: ClaimContext, source: ClaimSource, inbox: Arc<ChannelInbox>) {
     let doubts = async {
         loop {
@@ -47,7 +47,7 @@ pub(crate) async fn watch(claimant: ClaimContext, source: ClaimSource, inbox: Ar
     tokio::join!(doubts, listen(&claimant, source, &inbox));
 }
 
-/// Why the claim is not ours any more; none when it is. Waits for the hub as long as it is away.
+/// Why this device no longer holds the claim. `None` if it does. Waits while the hub is away.
 pub(crate) async fn lost(hub: &HubClient, run: RunId, epoch: i64, env: &Env) -> Option<&'static str> {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
     loop {
@@ -55,14 +55,14 @@ pub(crate) async fn lost(hub: &HubClient, run: RunId, epoch: i64, env: &Env) -> 
             Ok(run) => {
                 return match run.status {
                     RunStatus::Running if run.epoch == epoch => None,
-                    RunStatus::Running => Some("another claim owns the run"),
+                    RunStatus::Running => Some("another claim holds the run"),
                     RunStatus::Pending => Some("the hub took the run back"),
                     RunStatus::Cancelled => Some("the run was cancelled"),
                     RunStatus::Completed | RunStatus::Failed => Some("the run has ended at the hub"),
                 };
             }
             Err(error) if error.is_passing() => tokio::time::sleep(backoff.next(env)).await,
-            Err(_) => return Some("the hub does not know the run any more"),
+            Err(_) => return Some("the hub no longer knows the run"),
         }
     }
 }
@@ -88,43 +88,43 @@ async fn listen(claimant: &ClaimContext, source: ClaimSource, inbox: &ChannelInb
     }
 }
 
-/// Reads the run's own stream until there is a reason to stop.
+/// Reads the run's event stream until there is a reason to stop.
 async fn follow(claimant: &ClaimContext, source: ClaimSource, inbox: &ChannelInbox) {
     let ClaimContext { transport: ways, run, epoch, stop, link, .. } = claimant;
     let (run, epoch) = (*run, *epoch);
     let mut events = ways.hub.follow(run, 0).timeout(Duration::MAX);
-    let mut ours = false;
+    let mut is_ours = false;
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
-                if let Some(reason) = reason(&event, epoch, &mut ours) {
+                if let Some(reason) = reason(&event, epoch, &mut is_ours) {
                     return stop.set(reason);
                 }
-                let is_input = ours && source == ClaimSource::Pull && event.kind == EventKind::TaskInputReceived;
+                let is_input = is_ours && source == ClaimSource::Pull && event.kind == EventKind::TaskInputReceived;
                 if is_input && let Ok(InputReceivedEventData { input_request_id: None, parts }) = event.data.parse() {
                     inbox.give_input(run, parts);
                 }
             }
             Err(error) if error.is_denied() => return link.failed(&error),
-            // The heartbeat still tells of a cancelled run, only later.
-            Err(error) => return tracing::warn!(run.id = %run, %error, "the run's events cannot be followed"),
+            // The heartbeat still reports a cancelled run, only later.
+            Err(error) => return tracing::warn!(run.id = %run, %error, "failed to follow the run's events"),
         }
     }
 }
 
-fn reason(event: &Event, epoch: i64, ours: &mut bool) -> Option<&'static str> {
+fn reason(event: &Event, epoch: i64, is_ours: &mut bool) -> Option<&'static str> {
     match event.event_kind() {
         Some(EventKind::TaskCancelled) => Some("the run was cancelled"),
         Some(EventKind::TaskCompleted | EventKind::TaskFailed) => Some("the run has ended at the hub"),
-        // Whatever came before our own claim was about others.
-        Some(EventKind::TaskRequeued) if *ours => Some("the hub took the run back"),
+        // Events before our own claim are about earlier claims.
+        Some(EventKind::TaskRequeued) if *is_ours => Some("the hub took the run back"),
         Some(EventKind::TaskClaimed) => {
             let claimed = event.data.parse::<ClaimedEventData>().map_or(epoch, |claimed| claimed.epoch);
-            *ours = claimed == epoch;
-            (claimed > epoch).then_some("another claim owns the run")
+            *is_ours = claimed == epoch;
+            (claimed > epoch).then_some("another claim holds the run")
         }
         Some(EventKind::SnapshotRepaired) => {
-            *ours = true;
+            *is_ours = true;
             None
         }
         _ => None,
@@ -138,14 +138,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_follows_our_claim_is_about_us() {
+    fn only_events_after_our_claim_count() {
         let event = |kind: &str, data: &str| Event {
             seq: 1,
             kind: kind.to_owned(),
             at: Timestamp::default(),
             data: Json::from_text(data).unwrap(),
         };
-        let mut ours = false;
+        let mut is_ours = false;
         for (kind, data, expected) in [
             ("task.created", "{}", None),
             ("task.claimed", r#"{"epoch":1}"#, None),
@@ -153,11 +153,11 @@ mod tests {
             ("task.claimed", r#"{"epoch":2}"#, None),
             ("task.chunk", "{}", None),
             ("task.requeued", "{}", Some("the hub took the run back")),
-            ("task.claimed", r#"{"epoch":3}"#, Some("another claim owns the run")),
+            ("task.claimed", r#"{"epoch":3}"#, Some("another claim holds the run")),
             ("task.cancelled", "{}", Some("the run was cancelled")),
             ("task.failed", "{}", Some("the run has ended at the hub")),
         ] {
-            assert_eq!(reason(&event(kind, data), 2, &mut ours), expected, "{kind} {data}");
+            assert_eq!(reason(&event(kind, data), 2, &mut is_ours), expected, "{kind} {data}");
         }
     }
 }

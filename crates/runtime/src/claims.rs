@@ -1,5 +1,5 @@
-//! The claims that this device answers for: the one that executes, those that wait for it, and those whose outcome the hub
-//! has not heard yet.
+//! The claims that this device holds: the one that executes, those that wait for it, and those whose outcome the hub
+//! has not received yet.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -10,33 +10,33 @@ use attache_protocol::RunId;
 
 use crate::shutdown::StopSignal;
 
-/// Clones hold the same claims.
+/// Clones share the same claims.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HeldClaims(Arc<Mutex<ClaimsState>>);
 
 #[derive(Debug, Default)]
 struct ClaimsState {
     held: BTreeMap<(RunId, i64), HeldClaim>,
-    /// Started by an earlier process, and nobody here knows what became of them.
+    /// Started by an earlier process; their state is unknown.
     abandoned: BTreeSet<(RunId, i64)>,
-    /// Handed back lately: a claim that is still on its way to us must not be started.
+    /// Recently handed back: a copy of the claim that is still in flight must not be started.
     given_back: VecDeque<(RunId, i64)>,
 }
 
 #[derive(Debug, Default)]
 struct HeldClaim {
     stop: StopSignal,
-    /// It ended here, and the hub may not know it.
+    /// It ended here, and the hub may not know that.
     ended: bool,
 }
 
-/// How many of those are remembered. There are at most a few on their way.
+/// How many of those are remembered. Only a few can be in flight.
 const MAX_REMEMBERED: usize = 256;
 
 // === impl HeldClaims ===
 
 impl HeldClaims {
-    /// From now on every heartbeat names the run. None when the claim was handed back before it arrived.
+    /// Every heartbeat names the run from now on. `None` if the claim was handed back before it arrived.
     pub(crate) fn take(&self, run: RunId, epoch: i64) -> Option<StopSignal> {
         let mut state = self.state();
         if state.given_back.contains(&(run, epoch)) {
@@ -45,13 +45,14 @@ impl HeldClaims {
         Some(state.held.entry((run, epoch)).or_default().stop.clone())
     }
 
-    /// The same for a claim that arrives; none also when it has arrived before.
+    /// Like `take`, for a claim that arrives. `None` also if it has arrived before.
     pub(crate) fn take_new(&self, run: RunId, epoch: i64) -> Option<StopSignal> {
         let is_held = self.state().held.contains_key(&(run, epoch));
         if is_held { None } else { self.take(run, epoch) }
     }
 
-    /// Whether the claim may be handed back: nothing here has it or may have begun it, and nothing will from now on.
+    /// Whether the claim can be handed back: nothing here holds it or may have started it, and nothing will from now
+    /// on.
     pub(crate) fn hand_back(&self, run: RunId, epoch: i64) -> bool {
         let mut state = self.state();
         if state.held.contains_key(&(run, epoch)) || state.abandoned.contains(&(run, epoch)) {
@@ -64,7 +65,7 @@ impl HeldClaims {
     pub(crate) fn give_up(&self, run: RunId, epoch: i64) {
         let mut state = self.state();
         if state.held.remove(&(run, epoch)).is_some() {
-            // A frame that comes again over another channel must not start it again.
+            // A frame that arrives again over another channel must not start it again.
             state.remember((run, epoch));
         }
     }
@@ -74,7 +75,7 @@ impl HeldClaims {
         self.state().held.entry((run, epoch)).or_default().ended = true;
     }
 
-    /// The hub thinks that this device executes the claim, and it was started here, but nothing here executes it.
+    /// The hub believes that this device executes the claim. It was started here, but nothing executes it.
     pub(crate) fn abandon(&self, run: RunId, epoch: i64) {
         let mut state = self.state();
         if !state.held.contains_key(&(run, epoch)) {
@@ -82,8 +83,8 @@ impl HeldClaims {
         }
     }
 
-    /// The claims that a new channel must not put back into the queue: those that are held, and those that were started
-    /// before. The latter are lost, as the heartbeats tell by not naming them, and must not be taken for undelivered.
+    /// The claims that a new channel must not put back into the queue: the held ones, and those started earlier. The
+    /// latter are lost, which heartbeats report by not naming them, and must not count as undelivered.
     pub(crate) fn started_runs(&self) -> Vec<RunId> {
         let mut runs = self.named();
         runs.extend(self.state().abandoned.iter().map(|(run, _)| *run));
@@ -95,7 +96,7 @@ impl HeldClaims {
         self.runs(|_| true)
     }
 
-    /// Those whose outcome waits for the hub.
+    /// Runs whose outcome the hub has not received.
     pub(crate) fn unreported(&self) -> Vec<RunId> {
         self.runs(|held| held.ended)
     }

@@ -1,18 +1,18 @@
-//! How this device's clock stands to the hub's, and what a time of the hub is here.
+//! The difference between this device's clock and the hub's, and the conversion of hub times.
 
 use std::time::Duration;
 
 use attache_protocol::Timestamp;
 use tokio::{sync::watch, time::timeout};
 
-/// Each answered heartbeat sets it.
+/// Set by every answered heartbeat.
 #[derive(Debug)]
 pub(crate) struct HubClock {
-    /// By how many milliseconds this device's clock is ahead; none before the first heartbeat.
+    /// How many milliseconds this device's clock is ahead. `None` before the first heartbeat.
     ahead: watch::Sender<Option<i64>>,
 }
 
-/// The hub read its clock between the moments, by this device's clock, when it was asked and when it answered.
+/// One reading of the hub's clock: taken between `asked` and `answered` on this device's clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClockReading {
     pub(crate) asked: Timestamp,
@@ -20,7 +20,7 @@ pub(crate) struct ClockReading {
     pub(crate) answered: Timestamp,
 }
 
-/// How long a run waits for the first heartbeat, which is on its way when there is work.
+/// How long a run waits for the first heartbeat, which is usually in flight already.
 const FIRST_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(2);
 
 const MINUTE: i64 = 60_000;
@@ -32,17 +32,17 @@ impl HubClock {
         Self { ahead: watch::Sender::new(None) }
     }
 
-    /// By how many minutes this device's clock is ahead; none when it is right, for less is nobody's concern.
+    /// Stores the reading. Returns how many minutes this device's clock is ahead; `None` below one minute.
     pub(crate) fn set(&self, reading: ClockReading) -> Option<i64> {
         let ahead = reading.ahead();
         self.ahead.send_replace(Some(ahead));
         Some(ahead / MINUTE).filter(|minutes| *minutes != 0)
     }
 
-    /// A moment of the hub's clock, by this device's.
+    /// Converts a time of the hub's clock to this device's clock.
     pub(crate) async fn to_local(&self, at: Timestamp) -> Timestamp {
         let mut ahead = self.ahead.subscribe();
-        // The sender lives in `self`, so only the time can run out.
+        // The sender lives in `self`, so only the timeout can fail.
         let ahead = match timeout(FIRST_HEARTBEAT_TIMEOUT, ahead.wait_for(Option::is_some)).await {
             Ok(Ok(ahead)) => ahead.unwrap_or(0),
             Ok(Err(_)) | Err(_) => 0,
@@ -54,7 +54,7 @@ impl HubClock {
 // === impl ClockReading ===
 
 impl ClockReading {
-    /// The least difference that explains it: a slow answer is no proof of a wrong clock.
+    /// The smallest difference that explains the reading: a slow answer doesn't prove a wrong clock.
     const fn ahead(self) -> i64 {
         let Self { asked, hub, answered } = self;
         if hub.millis() < asked.millis() {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_time_of_the_hub_is_moved_by_what_the_clocks_differ() {
+    async fn a_hub_time_is_shifted_by_the_clock_difference() {
         for (hub, ahead, minutes) in [
             (100, 0, None),
             (130, 0, None),

@@ -1,4 +1,4 @@
-//! How this device is connected, kept in a small file for whoever asks for its status.
+//! How this device is connected, kept in a small file for `attache runtime status`.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::ledger::ExecutionLedger;
 
-/// What the file says. It is true as long as the runtime lives.
+/// The content of the file, valid while the runtime is running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionStatus {
-    /// `channel`, or `pull` while there is none.
+    /// `channel`, or `pull` without a channel.
     pub way: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel_id: Option<ChannelId>,
@@ -21,8 +21,7 @@ pub struct ConnectionStatus {
     /// Why there is no channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// By how much this device's clock is ahead of the hub's, or behind it where the number is negative. Nothing while
-    /// it is less than a minute.
+    /// How far this device's clock is ahead of the hub's. Negative: behind. Absent below one minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_ahead_minutes: Option<i64>,
 }
@@ -45,7 +44,7 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct ConnectionStatusState {
-    /// And since when.
+    /// With the time since when.
     mode: Option<(ConnectionMode, Timestamp)>,
     clock_ahead_minutes: Option<i64>,
 }
@@ -53,7 +52,7 @@ struct ConnectionStatusState {
 // === impl ConnectionStatus ===
 
 impl ConnectionStatus {
-    /// How the runtime of this agent is connected, as it said last.
+    /// The last reported connection of this agent's runtime.
     pub fn read(home: &Path, agent: AgentId) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(path(home, agent)).ok()?).ok()
     }
@@ -64,27 +63,27 @@ impl ConnectionStatus {
 impl ConnectionStatusFile {
     pub(crate) fn new(home: &Path, agent: AgentId, env: Env) -> Self {
         let path = path(home, agent);
-        // What an earlier process wrote is not true any more.
+        // The file of an earlier process is out of date.
         let _ = std::fs::remove_file(&path);
         Self(Arc::new(Inner { path, env, now: Mutex::default() }))
     }
 
-    /// True when the device was connected otherwise before.
-    pub(crate) fn set(&self, way: ConnectionMode) -> bool {
+    /// Returns whether the connection changed.
+    pub(crate) fn set(&self, mode: ConnectionMode) -> bool {
         let mut now = self.now();
-        let is_same = match (&now.mode, &way) {
+        let is_same = match (&now.mode, &mode) {
             (Some((ConnectionMode::Channel(one), _)), ConnectionMode::Channel(other)) => one == other,
             (Some((ConnectionMode::Pull(_), _)), ConnectionMode::Pull(_)) => true,
             _ => false,
         };
         if !is_same {
-            now.mode = Some((way, self.0.env.now()));
+            now.mode = Some((mode, self.0.env.now()));
             self.write(&now);
         }
         !is_same
     }
 
-    /// True when the clock was right and is not, or the other way round.
+    /// Returns whether the clock became wrong, or right again.
     pub(crate) fn set_clock(&self, ahead_minutes: Option<i64>) -> bool {
         let mut now = self.now();
         let before = std::mem::replace(&mut now.clock_ahead_minutes, ahead_minutes);
@@ -95,17 +94,17 @@ impl ConnectionStatusFile {
     }
 
     fn write(&self, now: &ConnectionStatusState) {
-        let Some((way, since)) = now.mode.clone() else { return };
-        let (name, channel_id, reason) = match way {
+        let Some((mode, since)) = now.mode.clone() else { return };
+        let (name, channel_id, reason) = match mode {
             ConnectionMode::Channel(channel) => ("channel", Some(channel), None),
             ConnectionMode::Pull(reason) => ("pull", None, Some(reason)),
         };
         let clock_ahead_minutes = now.clock_ahead_minutes;
         let connection = ConnectionStatus { way: name.to_owned(), channel_id, since, reason, clock_ahead_minutes };
         let text = serde_json::to_vec(&connection).expect("a connection serialises to JSON");
-        // A few bytes that nobody depends on: a reader that comes in between sees nothing.
+        // Not atomic: a reader in between sees an incomplete file and ignores it.
         if let Err(error) = std::fs::write(&self.0.path, text) {
-            tracing::debug!(%error, "the state of the channel cannot be noted");
+            tracing::debug!(%error, "failed to write the connection status");
         }
     }
 

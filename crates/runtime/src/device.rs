@@ -1,4 +1,4 @@
-//! What every part of a running runtime shares.
+//! The state that all parts of a running runtime share.
 
 use std::{
     path::PathBuf,
@@ -9,6 +9,7 @@ use std::{
 };
 
 use attache_client::{HubClient, channel::ChannelHandle};
+use attache_delegation::collaborator::Collaborator;
 use attache_protocol::{
     RunId, WorkspaceId,
     env::Env,
@@ -20,7 +21,6 @@ use crate::{
     artifacts::ArtifactUploader,
     claims::HeldClaims,
     clock::HubClock,
-    collaborator::Collaborator,
     connection_status::ConnectionStatusFile,
     hub_transport::HubTransport,
     inbox::ChannelInbox,
@@ -33,23 +33,23 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct DeviceRuntime {
     pub(crate) transport: HubTransport,
-    /// What came over the channel.
+    /// What arrived over the channel.
     pub(crate) inbox: Arc<ChannelInbox>,
     pub(crate) presence: ConnectionStatusFile,
     pub(crate) adapter: AdapterClient,
     pub(crate) ledger: ExecutionLedger,
     pub(crate) profile: Profile,
-    /// Where tasks work and where their files are taken from.
+    /// The working folder of tasks, from which their files are uploaded.
     pub(crate) cwd: Option<PathBuf>,
-    /// Where adapters of this device make the private folders of runs.
+    /// The folder in which adapters create the private folders of runs.
     pub(crate) scratch: PathBuf,
-    /// Instructions of this device for an adapter that does not read them itself.
+    /// Instructions of this device, for an adapter that doesn't read them itself.
     pub(crate) instruction_file: Option<PathBuf>,
-    /// Borrows folders, where its owner lets it.
+    /// Accepts delegated folders, if its owner allows that.
     pub(crate) collaborator: Option<Collaborator>,
-    /// What every heartbeat declares, besides whether the agent asks.
+    /// Declared by every heartbeat, in addition to whether the agent asks.
     pub(crate) extensions: Vec<DeclaredExtension>,
-    /// Whether the agent asks before it takes a risky step, as its adapter said last.
+    /// Whether the agent asks before a risky step, as its adapter last reported.
     pub(crate) asks: AtomicBool,
     pub(crate) env: Env,
     pub(crate) clock: HubClock,
@@ -61,9 +61,9 @@ pub(crate) struct DeviceRuntime {
 // === impl DeviceRuntime ===
 
 impl DeviceRuntime {
-    /// All that this device declares, and that there is nothing as well: the hub remembers what an earlier life declared.
+    /// Everything this device declares, even if it is nothing: the hub remembers what an earlier process declared.
     pub(crate) async fn declared(&self) -> Vec<DeclaredExtension> {
-        // An adapter that does not answer is the one that it was; what it is next, it says next.
+        // If the adapter doesn't answer, the last known value stays.
         if let Ok(health) = self.adapter.health().await {
             self.asks.store(health.asks, Ordering::Relaxed);
         }
@@ -79,23 +79,23 @@ impl DeviceRuntime {
         self.transport.channel.as_ref()
     }
 
-    /// Where the files of a result go to.
+    /// Uploads the files of results in this workspace.
     pub(crate) fn artifact_uploader(&self, workspace: WorkspaceId) -> ArtifactUploader {
         let (hub, cwd) = (self.hub().clone(), self.cwd.clone());
         let scratch = self.scratch.clone();
         ArtifactUploader { hub, workspace, cwd, scratch, env: self.env.clone(), link: self.link.clone() }
     }
 
-    /// Writes a line about work that is under way. A full disk must not stop that: without the line the work counts as
-    /// lost after a restart, and is not done twice.
+    /// Appends an entry about work in progress. A full disk must not stop the work: without the entry, it counts as
+    /// lost after a restart and isn't done twice.
     pub(crate) async fn note(&self, line: LedgerEntry) {
         if let Err(error) = self.ledger.append(&line).await {
             self.link.ledger_failed(&error);
         }
     }
 
-    /// Writes the lines that begin work; false when they are not on the disk, or nothing after them would be. Work begins
-    /// only after its lines were written.
+    /// Appends the entries that start work. `false` if they are not on disk, or if later entries would not fit. Work
+    /// starts only after its entries are written.
     pub(crate) async fn begin(&self, lines: &[LedgerEntry]) -> bool {
         match self.ledger.begin(lines).await {
             Ok(()) => {
@@ -109,7 +109,7 @@ impl DeviceRuntime {
         }
     }
 
-    /// Whether the ledger can be written; one that failed is tried again.
+    /// Whether the ledger can be written. Tries again after a failure.
     pub(crate) async fn remembers(&self) -> bool {
         !self.link.ledger_fails() || self.begin(&[]).await
     }

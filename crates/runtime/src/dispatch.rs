@@ -1,4 +1,4 @@
-//! Handing one run to the adapter and bringing its outcome back, whatever happens to the connection in between.
+//! Hands one run to the adapter and returns its outcome, even if the connection breaks in between.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     artifacts::ArtifactUploader,
     attachments::Attachments,
     claim_watch::{self, ClaimSource},
-    collaborator,
+    delegation_run,
     device::DeviceRuntime,
     ledger::{ExecutionOutcome, LedgerStep},
     progress::{
@@ -33,21 +33,21 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct RunDispatch {
     pub(crate) task: RunTask,
-    /// Who asked, as the hub says.
+    /// The caller, as the hub names it.
     pub(crate) caller: String,
     pub(crate) epoch: i64,
     pub(crate) mode: DispatchMode,
     pub(crate) source: ClaimSource,
-    /// Reports of this claim are counted after this.
+    /// Reports of this claim are numbered from here on.
     pub(crate) reports: i64,
 }
 
 #[derive(Debug)]
 pub(crate) enum DispatchMode {
     Start,
-    /// The adapter executes it already; its events come again from the first.
+    /// The adapter is already executing it. Its events are replayed from the first one.
     Join,
-    /// It ended with this reply while nobody listened; its events are heard once more.
+    /// It ended with this reply while nothing listened. Its events are replayed.
     Replay(TaskReply),
 }
 
@@ -58,34 +58,34 @@ pub(crate) struct DispatchFailure {
     pub(crate) message: String,
 }
 
-/// What became of a task after the connection to the adapter broke.
+/// The state of a task after the connection to the adapter broke.
 enum DisconnectedTask {
     Runs,
     Ended(TaskReply),
     Gone,
 }
 
-/// Hears what the adapter says of one run.
+/// Receives the events of one run from the adapter.
 pub(crate) struct AdapterListener {
     pub(crate) device: Arc<DeviceRuntime>,
     pub(crate) claimant: ClaimContext,
     pub(crate) known: ReportedCounts,
-    /// The newest event that was heard.
+    /// The newest event received.
     pub(crate) seen: u64,
     pub(crate) progress: ProgressSender,
-    /// The questions that wait for their answers. They end with the listener.
+    /// Questions that wait for answers. They end with the listener.
     pub(crate) questions: JoinSet<()>,
 }
 
 const UNREACHABLE: &str = "adapter_unreachable";
 const INVALID: &str = "adapter_invalid_reply";
 
-/// How often a silent adapter is asked for its health before the run fails: about five seconds.
+/// How often a silent adapter's health is checked before the run fails: about five seconds.
 const MAX_HEALTH_ATTEMPTS: u32 = 6;
-/// How long another task may occupy the adapter.
+/// How long another task can occupy the adapter.
 const MAX_BUSY_ATTEMPTS: u32 = 30;
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long an adapter may take to tell everything again.
+/// How long a replay can take.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(30);
 const ANSWER_DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 
@@ -105,8 +105,8 @@ pub(crate) async fn execute(device: &Arc<DeviceRuntime>, job: RunDispatch, abort
     let watcher = AbortOnDropHandle::new(tokio::spawn(watcher));
     let is_delegation = job.task.task_type == awcp::TASK_TYPE;
     let ended = if is_delegation {
-        // It has to unmount in the end, so it stops by itself.
-        Box::pin(collaborator::delegation_run::work(device, job, claimant, abort)).await
+        // It has to unmount the folder, so it handles stopping itself.
+        Box::pin(delegation_run::work(device, job, claimant, abort)).await
     } else {
         tokio::select! {
             outcome = Box::pin(work(device, job, claimant)) => Ok(outcome),
@@ -114,7 +114,7 @@ pub(crate) async fn execute(device: &Arc<DeviceRuntime>, job: RunDispatch, abort
             () = device.link.denied() => Err("the hub no longer accepts this device".to_owned()),
             () = abort.cancelled() => {
                 let usage = cancel(device, run).await;
-                let message = "The runtime was stopped before the task had finished.";
+                let message = "The runtime was stopped before the task finished.";
                 Ok((ExecutionOutcome::failed("runtime_stopped", message, usage.as_ref()), None))
             }
         }
@@ -125,7 +125,7 @@ pub(crate) async fn execute(device: &Arc<DeviceRuntime>, job: RunDispatch, abort
             report::finish(device, OutcomeReport { run, epoch, outcome, pending_progress: untold }).await
         }
         Err(reason) => {
-            // A delegation has stopped its agent already; the adapter still knows how it ended.
+            // A delegation has already stopped its agent. The adapter still knows the outcome.
             let usage = cancel(device, run).await;
             device.note(device.run_entry(LedgerStep::TaskStopped, run, epoch).because(&reason)).await;
             device.claims.give_up(run, epoch);
@@ -137,11 +137,11 @@ pub(crate) async fn execute(device: &Arc<DeviceRuntime>, job: RunDispatch, abort
     }
 }
 
-/// Stops the run on this device, and answers what it used in all where its agent told that.
+/// Stops the run on this device, and returns its total usage if the agent reported it.
 pub(crate) async fn cancel(device: &DeviceRuntime, run: RunId) -> Option<Json> {
     match timeout(CANCEL_TIMEOUT, device.adapter.cancel(run)).await {
         Ok(Ok(reply)) => return reply.and_then(|reply| reply.usage).filter(countable),
-        Ok(Err(trouble)) => tracing::warn!(run.id = %run, ?trouble, "the adapter could not be told to stop"),
+        Ok(Err(trouble)) => tracing::warn!(run.id = %run, ?trouble, "failed to stop the task at the adapter"),
         Err(_) => tracing::warn!(run.id = %run, "the adapter did not stop the task in time"),
     }
     None
@@ -152,15 +152,15 @@ async fn work(
     job: RunDispatch,
     claimant: ClaimContext,
 ) -> (ExecutionOutcome, Option<PendingProgress>) {
-    let RunDispatch { mut task, mode: way, reports, .. } = job;
+    let RunDispatch { mut task, mode, reports, .. } = job;
     let shelf = device.artifact_uploader(task.workspace_id);
-    let known = match &way {
+    let known = match &mode {
         DispatchMode::Start => ReportedCounts::default(),
         DispatchMode::Join | DispatchMode::Replay(_) => reported_counts(device, task.task_run_id).await,
     };
-    let sent = !matches!(way, DispatchMode::Start);
+    let sent = !matches!(mode, DispatchMode::Start);
     let progress = ProgressReporter::start(claimant.clone(), reports);
-    // Only the agent speaks in its run: that it was claimed, and by which device, is the hub's to say.
+    // Only the agent speaks in its run. The hub reports the claim and the device.
     if !sent && let Err(DispatchFailure { code, message }) = instruct(device, &mut task).await {
         return (ExecutionOutcome::failed(code, &message, None), None);
     }
@@ -182,7 +182,7 @@ async fn work(
         progress: progress.sender(),
         questions: JoinSet::new(),
     };
-    let reply = match way {
+    let reply = match mode {
         DispatchMode::Replay(reply) => Ok(replay(device, task.task_run_id, reply, &mut listener).await),
         DispatchMode::Start | DispatchMode::Join => drive(device, &task, sent, &mut listener).await,
     };
@@ -197,19 +197,19 @@ async fn work(
     (outcome, untold)
 }
 
-/// Hears what the adapter said before the run ended, as far as it remembers that.
+/// Replays the events from before the run ended, as far as the adapter remembers them.
 async fn replay(device: &DeviceRuntime, run: RunId, reply: TaskReply, listener: &mut AdapterListener) -> TaskReply {
-    let heard = async {
+    let replayed = async {
         let mut session = device.adapter.events(run).await?;
         listener.listen(&mut session).await
     };
-    match timeout(REPLAY_TIMEOUT, heard).await {
+    match timeout(REPLAY_TIMEOUT, replayed).await {
         Ok(Ok(reply)) => reply,
         Ok(Err(_)) | Err(_) => {
-            tracing::warn!(run.id = %run, "the adapter does not tell again what the task said before it ended");
+            tracing::warn!(run.id = %run, "the adapter could not replay the output of the task");
             let line = AdapterLogLine {
                 level: "warning".to_owned(),
-                message: "the runtime was restarted while the task ended; the end of its output may be missing here"
+                message: "the runtime restarted while the task ended; the end of its output may be missing here"
                     .to_owned(),
                 code: None,
             };
@@ -219,7 +219,7 @@ async fn replay(device: &DeviceRuntime, run: RunId, reply: TaskReply, listener: 
     }
 }
 
-/// What the hub has of the run already, once it can be asked.
+/// What the hub already has of the run. Waits until the hub can be reached.
 async fn reported_counts(device: &DeviceRuntime, run: RunId) -> ReportedCounts {
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(5));
     loop {
@@ -227,19 +227,19 @@ async fn reported_counts(device: &DeviceRuntime, run: RunId) -> ReportedCounts {
             Ok(known) => return known,
             Err(error) if error.is_passing() => tokio::time::sleep(backoff.next(&device.env)).await,
             Err(error) => {
-                tracing::warn!(run.id = %run, %error, "what the hub knows of the run cannot be read; some events may appear twice");
+                tracing::warn!(run.id = %run, %error, "failed to read what the hub has of the run; some events may appear twice");
                 return ReportedCounts::default();
             }
         }
     }
 }
 
-/// The device's own instructions come before those of the agent and the conversation.
+/// The device's instructions come before those of the agent and the conversation.
 pub(crate) async fn instruct(device: &DeviceRuntime, task: &mut RunTask) -> Result<(), DispatchFailure> {
     let Some(path) = &device.instruction_file else { return Ok(()) };
     let local = tokio::fs::read_to_string(path).await.map_err(|error| DispatchFailure {
         code: "task_failed",
-        message: format!("The device's instruction file {} cannot be read: {error}.", path.display()),
+        message: format!("Can't read the device's instruction file {}: {error}.", path.display()),
     })?;
     task.instructions = Some(match task.instructions.take() {
         Some(instructions) => format!("{}\n\n{instructions}", local.trim_end()),
@@ -248,8 +248,8 @@ pub(crate) async fn instruct(device: &DeviceRuntime, task: &mut RunTask) -> Resu
     Ok(())
 }
 
-/// Talks to the adapter until there is a reply. A task is never sent a second time unless the adapter says that it
-/// executes it, for agents are not idempotent.
+/// Talks to the adapter until there is a reply. A task is never sent twice unless the adapter says that it is executing
+/// it, because agents are not idempotent.
 pub(crate) async fn drive(
     device: &DeviceRuntime,
     task: &RunTask,
@@ -285,7 +285,7 @@ pub(crate) async fn drive(
                     DisconnectedTask::Gone => {
                         device.link.notify(&Notice::AdapterAway { reason: reason.clone() });
                         let message = format!(
-                            "The connection to the adapter broke while it worked ({reason}), and it does not know the task any more."
+                            "The connection to the adapter broke during the task ({reason}), and the adapter no longer knows the task."
                         );
                         return Err(DispatchFailure { code: UNREACHABLE, message });
                     }
@@ -301,7 +301,7 @@ pub(crate) async fn drive(
             }
             AdapterCallError::Refused { status: 401 | 403, message } => {
                 let message = format!(
-                    "The adapter does not accept the runtime's secret ({message}). Pair the device again with --adapter-secret-file."
+                    "The adapter doesn't accept the runtime's secret ({message}). Pair the device again with --adapter-secret-file."
                 );
                 return Err(DispatchFailure { code: INVALID, message });
             }
@@ -312,12 +312,12 @@ pub(crate) async fn drive(
                 return Err(DispatchFailure { code: INVALID, message });
             }
             AdapterCallError::Invalid(reason) => {
-                // It may still be at work, and nobody listens any more.
+                // It may still be working, and nothing listens any more.
                 let usage = cancel(device, task.task_run_id).await;
                 listener.progress.push_usage(usage);
                 return Err(DispatchFailure {
                     code: INVALID,
-                    message: format!("The adapter's reply cannot be used: {reason}."),
+                    message: format!("The adapter's reply is invalid: {reason}."),
                 });
             }
         }
@@ -327,7 +327,7 @@ pub(crate) async fn drive(
 // === impl AdapterListener ===
 
 impl AdapterListener {
-    /// The run is over. An answer that is just being brought may arrive; whatever is still open needs none any more.
+    /// The run has ended. Answers being delivered may arrive. Open questions need none any more.
     pub(crate) async fn drain_answers(mut self) {
         let brought = async { while self.questions.join_next().await.is_some() {} };
         let _ = timeout(ANSWER_DRAIN_TIMEOUT, brought).await;
@@ -335,12 +335,12 @@ impl AdapterListener {
 
     async fn listen(&mut self, session: &mut RunTaskResponse) -> Result<TaskReply, AdapterCallError> {
         loop {
-            // Those that are answered need not be kept.
+            // Answered questions are dropped.
             while self.questions.try_join_next().is_some() {}
             let happening = session.next().await?;
             match happening {
                 AdapterEvent::Result(reply) => return Ok(reply),
-                // An adapter that cannot go on from the last event tells everything again.
+                // An adapter that can't resume after the last event replays everything.
                 AdapterEvent::Progress { seq, .. } | AdapterEvent::Question { seq, .. } if seq <= self.seen => {}
                 AdapterEvent::Progress { seq, piece } => {
                     self.seen = seq;
@@ -348,18 +348,18 @@ impl AdapterListener {
                         self.progress.push(piece);
                     }
                 }
-                AdapterEvent::Question { seq, asked } => {
+                AdapterEvent::Question { seq, question } => {
                     self.seen = seq;
                     let (device, claimant, progress) =
                         (self.device.clone(), self.claimant.clone(), self.progress.clone());
-                    self.questions.spawn(question_bridge::relay_question(device, claimant, progress, seq, asked));
+                    self.questions.spawn(question_bridge::relay_question(device, claimant, progress, seq, question));
                 }
             }
         }
     }
 }
 
-/// Asks for the adapter's health until it answers or the next try is due.
+/// Checks the adapter's health until it answers or the next attempt is due.
 async fn wait_for_health(device: &DeviceRuntime, backoff: &mut Backoff) {
     while backoff.tries() + 1 < MAX_HEALTH_ATTEMPTS {
         tokio::time::sleep(backoff.next(&device.env)).await;
@@ -373,11 +373,11 @@ fn unreachable(device: &DeviceRuntime, reason: &str) -> DispatchFailure {
     device.link.notify(&Notice::AdapterAway { reason: reason.to_owned() });
     DispatchFailure {
         code: UNREACHABLE,
-        message: format!("The adapter on the device cannot be reached ({reason}). Start it there, then try again."),
+        message: format!("Can't reach the adapter on the device ({reason}). Start it there, then try again."),
     }
 }
 
-/// Finds out whether the adapter still executes the run, or remembers how it ended.
+/// Finds out whether the adapter still executes the run, or knows how it ended.
 async fn after_break(device: &DeviceRuntime, run: RunId) -> DisconnectedTask {
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
     while backoff.tries() + 1 < MAX_HEALTH_ATTEMPTS {
@@ -395,7 +395,7 @@ async fn after_break(device: &DeviceRuntime, run: RunId) -> DisconnectedTask {
     DisconnectedTask::Gone
 }
 
-/// How a run ended, if an adapter that was left alone during a restart remembers it.
+/// The outcome of a run, if an adapter that kept running across a restart remembers it.
 pub(crate) async fn remembered(device: &DeviceRuntime, run: RunId) -> Option<TaskReply> {
     device.adapter.cancel(run).await.ok().flatten()
 }
@@ -403,7 +403,7 @@ pub(crate) async fn remembered(device: &DeviceRuntime, run: RunId) -> Option<Tas
 async fn outcome(shelf: &ArtifactUploader, reply: TaskReply) -> ExecutionOutcome {
     let TaskReply { success, output, error, usage } = reply;
     let usage = usage.or_else(|| member(output.as_ref()?, "usage"));
-    // A strange account of the cost must not spoil the result.
+    // Invalid usage must not spoil the result.
     let usage = usage.filter(countable);
     match (success, output) {
         (true, Some(output)) => match shelf.upload_all(output).await {

@@ -1,4 +1,4 @@
-//! The heartbeat: says that the device is there and which runs it answers for, and hears which ones to stop.
+//! The heartbeat: reports that the device is alive and which runs it holds, and learns which ones to stop.
 
 use std::time::Duration;
 
@@ -12,20 +12,21 @@ use crate::{
     recover,
 };
 
-/// The profile's `last_heartbeat_at` is for people; writing it more often would only wear the disk.
+/// `last_heartbeat_at` in the profile is for people. Writing it more often would only wear out the disk.
 const PROFILE_WRITE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long a line may take to prove that everything has arrived.
+/// How long a channel can take to confirm that everything has arrived.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long to wait between beats.
+/// The intervals between heartbeats.
 #[derive(Debug, Clone, Copy)]
 struct HeartbeatSchedule {
     timeout_ms: u64,
     pace: RuntimeTimings,
 }
 
-/// Beats until asked to quit or denied. A missed beat is made up for soon, long before the hub gives the device up.
+/// Sends heartbeats until asked to stop or denied. A failed heartbeat is repeated soon, long before the hub gives up on
+/// the device.
 pub(crate) async fn run_heartbeats(
     device: &DeviceRuntime,
     profiles: &Profiles,
@@ -38,12 +39,12 @@ pub(crate) async fn run_heartbeats(
     let mut noted: Option<Timestamp> = None;
     let mut online = false;
     while !quit.is_cancelled() && !device.link.is_denied() {
-        let heard = send_heartbeat(device, profiles).await;
+        let reached = send_heartbeat(device, profiles).await;
         if returns.has_changed().unwrap_or(false) {
             returns.mark_unchanged();
             since = Instant::now();
         }
-        let wait = if heard {
+        let wait = if reached {
             if !std::mem::replace(&mut online, true) {
                 device.link.notify(&Notice::Online);
             }
@@ -59,7 +60,7 @@ pub(crate) async fn run_heartbeats(
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            // Another call found the hub again: it wants to know at once what is still running here.
+            // Another call reached the hub again. Report immediately what is still running here.
             Ok(()) = returns.changed() => since = Instant::now(),
             () = quit.cancelled() => {}
             () = device.link.denied() => {}
@@ -70,8 +71,8 @@ pub(crate) async fn run_heartbeats(
 // === impl HeartbeatSchedule ===
 
 impl HeartbeatSchedule {
-    /// A quarter of what the hub allows, so that three beats may get lost. At first more often: a young claim that this
-    /// device does not name is spared by the hub, and should not stay so until the next beat of the usual period.
+    /// A quarter of what the hub allows, so that three heartbeats can get lost. More often at first: the hub spares a
+    /// young claim that this device doesn't name, and should not have to until the next regular heartbeat.
     fn period(self, since: Duration) -> Duration {
         let least = Duration::from_millis(100);
         let RuntimeTimings { heartbeat, early_heartbeat, early, .. } = self.pace;
@@ -80,8 +81,8 @@ impl HeartbeatSchedule {
     }
 }
 
-/// What this device executes, if it can know: the hub gives up every other claim. A claim that may be on its way over
-/// the channel must have arrived before the list is made.
+/// The runs that this device executes, if it can know: the hub releases every other claim. A claim in flight over the
+/// channel must have arrived before the list is made.
 async fn running(device: &DeviceRuntime) -> Option<Vec<RunId>> {
     match (device.inbox.expects(), device.channel()) {
         (ClaimExpectation::Nothing, _) | (ClaimExpectation::Perhaps, None) => {}
@@ -134,17 +135,17 @@ async fn send_heartbeat(device: &DeviceRuntime, profiles: &Profiles) -> bool {
     }
 }
 
-/// Takes the token that the hub offers. It is on disk before it is used: whatever happens between, the profile holds a token
-/// that the hub takes.
+/// Switches to the token that the hub offers. It is written to disk before use, so that the profile always contains a
+/// token that the hub accepts.
 async fn rotate(device: &DeviceRuntime, profiles: &Profiles, token: Secret<String>) {
-    let (profiles, key, kept) = (profiles.clone(), device.profile.key(), token.clone());
+    let (profiles, key, stored) = (profiles.clone(), device.profile.key(), token.clone());
     let written = tokio::task::spawn_blocking(move || {
         profiles.update(|set| match set.profiles.get_mut(&key) {
             Some(profile) => {
-                profile.runtime_token = kept;
+                profile.runtime_token = stored;
                 true
             }
-            // Unpaired meanwhile.
+            // Unpaired in the meantime.
             None => false,
         })
     });
@@ -152,11 +153,11 @@ async fn rotate(device: &DeviceRuntime, profiles: &Profiles, token: Secret<Strin
         Ok(Ok(true)) => {}
         Ok(Ok(false)) => return,
         Ok(Err(error)) => {
-            tracing::warn!(%error, "the new runtime token cannot be stored; the present one stays in use");
+            tracing::warn!(%error, "failed to store the new runtime token; the current one stays in use");
             return;
         }
         Err(error) => {
-            tracing::warn!(%error, "the new runtime token was not stored; the present one stays in use");
+            tracing::warn!(%error, "the new runtime token was not stored; the current one stays in use");
             return;
         }
     }
@@ -166,8 +167,8 @@ async fn rotate(device: &DeviceRuntime, profiles: &Profiles, token: Secret<Strin
         None => Ok(()),
     });
     match renewed {
-        Ok(()) => tracing::info!("the runtime token was rotated"),
-        Err(error) => tracing::error!(%error, "the hub's new runtime token cannot be sent"),
+        Ok(()) => tracing::info!("rotated the runtime token"),
+        Err(error) => tracing::error!(%error, "can't use the hub's new runtime token"),
     }
 }
 
@@ -175,7 +176,7 @@ async fn note(device: &DeviceRuntime, profiles: &Profiles, now: Timestamp) {
     let (profiles, key) = (profiles.clone(), device.profile.key());
     let written = tokio::task::spawn_blocking(move || {
         profiles.update(|set| {
-            // The device may have been paired again meanwhile; then this profile is gone.
+            // The device may have been paired again. Then this profile is gone.
             if let Some(profile) = set.profiles.get_mut(&key) {
                 profile.last_heartbeat_at = Some(now);
             }
@@ -183,8 +184,8 @@ async fn note(device: &DeviceRuntime, profiles: &Profiles, now: Timestamp) {
     });
     match written.await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "the time of the heartbeat cannot be noted in the profile"),
-        Err(error) => tracing::warn!(%error, "the time of the heartbeat was not noted"),
+        Ok(Err(error)) => tracing::warn!(%error, "failed to write the heartbeat time to the profile"),
+        Err(error) => tracing::warn!(%error, "failed to write the heartbeat time"),
     }
 }
 
@@ -193,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_period_leaves_room_for_lost_beats_and_is_short_at_first() {
+    fn the_period_tolerates_lost_heartbeats_and_is_short_at_first() {
         let period = |timeout_ms, since| {
             HeartbeatSchedule { timeout_ms, pace: RuntimeTimings::default() }
                 .period(Duration::from_secs(since))

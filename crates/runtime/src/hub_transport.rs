@@ -1,5 +1,5 @@
-//! What this device tells the hub, over the channel while there is one and over HTTP otherwise: the same words, so that
-//! whichever arrives first counts and the other changes nothing.
+//! Sends reports to the hub, over the channel while it is open and over HTTP otherwise. Both carry the same content, so
+//! the first to arrive counts and the other changes nothing.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use tokio::time::timeout;
 
 use crate::ledger::ExecutionOutcome;
 
-/// The two ways to the hub.
+/// The two transports to the hub.
 #[derive(Debug, Clone)]
 pub(crate) struct HubTransport {
     pub(crate) hub: HubClient,
     pub(crate) channel: Option<ChannelHandle>,
 }
 
-/// How long a line may keep quiet before the other way is taken: it may be dead without anybody knowing.
+/// How long to wait for the channel before HTTP is used: the connection may be dead without anyone noticing.
 const CHANNEL_SEND_TIMEOUT: Duration = Duration::from_secs(1);
-/// Leaves room for the frame around a payload.
+/// Leaves room for the rest of the frame.
 const MAX_PAYLOAD: usize = MAX_FRAME - (16 << 10);
 
 // === impl HubTransport ===
@@ -37,12 +37,13 @@ impl HubTransport {
         self.channel.as_ref().filter(|channel| channel.is_connected())
     }
 
-    /// The channel, open or not, for a payload that fits into a frame. The hub cannot say of a larger one which it refuses.
+    /// The channel, open or not, for a payload that fits into a frame. For a larger one, the hub couldn't say which one
+    /// it refuses.
     pub(crate) fn channel_for(&self, payload: &Json) -> Option<&ChannelHandle> {
         self.channel.as_ref().filter(|_| payload.get().len() <= MAX_PAYLOAD)
     }
 
-    /// Tells one report. The answer is the run's state, where the way that it took says so.
+    /// Sends one report. Returns the run's state if the transport reports it.
     pub(crate) async fn progress(
         &self,
         run: RunId,
@@ -95,7 +96,7 @@ impl HubTransport {
         }
     }
 
-    /// A request that is answered at once; none when it must go over HTTP.
+    /// A request that is answered immediately. `None` if it must be sent over HTTP.
     async fn ask(&self, payload: Json) -> Option<Result<Json, Error>> {
         let channel = self.channel_for(&payload).filter(|channel| channel.is_connected())?;
         let answer = timeout(CHANNEL_SEND_TIMEOUT, channel.request(None, payload)).await.ok()?;
@@ -106,12 +107,12 @@ impl HubTransport {
     }
 }
 
-/// The line broke: the hub may or may not have heard.
+/// The connection broke: the hub may or may not have received the request.
 pub(crate) fn is_disconnect(error: &Error) -> bool {
     !matches!(error, Error::Refused(_))
 }
 
-/// The report as a frame; none for what has no frame of its own.
+/// The report as a frame. `None` if no frame can carry it.
 fn frame(task_run_id: RunId, request: &ProgressRequest) -> Option<(FrameType, Json)> {
     #[derive(Deserialize)]
     struct TextMember {
@@ -128,8 +129,8 @@ fn frame(task_run_id: RunId, request: &ProgressRequest) -> Option<(FrameType, Js
     if artifact.as_ref().is_some_and(|artifact| artifact.get().len() > MAX_PAYLOAD) {
         return None;
     }
-    let told = usize::from(is_progress) + [chunk, thought, log, tool_call].into_iter().flatten().count();
-    if told != 1 {
+    let items = usize::from(is_progress) + [chunk, thought, log, tool_call].into_iter().flatten().count();
+    if items != 1 {
         return None;
     }
     if let Some(chunk) = chunk {
@@ -141,7 +142,7 @@ fn frame(task_run_id: RunId, request: &ProgressRequest) -> Option<(FrameType, Js
         Think { task_run_id, epoch, thought_text, report }.payload()
     } else if let Some(log) = log {
         let LogMember { level, message } = log.parse().ok()?;
-        // A frame has room for these two and no more; anything else goes over HTTP, as it is.
+        // A frame has only these two members. Anything else is sent unchanged over HTTP.
         if !message.get().starts_with('"') || members(log) > 1 + usize::from(level.is_some()) {
             return None;
         }
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_keeps_its_words_and_its_number_as_a_frame() {
+    fn a_report_keeps_its_content_and_number_as_a_frame() {
         let head = r#""task_run_id":"run_00000000000000000000000000000001","epoch":2"#;
         for (request, kind, expected) in [
             (
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_frame_goes_over_http() {
+    fn reports_without_a_frame_are_sent_over_http() {
         for request in [
             r#"{"epoch":2,"tool_call":{"name":"x"}}"#,
             r#"{"epoch":2,"log":{"level":"info","message":"m","more":1}}"#,

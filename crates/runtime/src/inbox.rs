@@ -1,4 +1,4 @@
-//! What the hub says over the channel: claims that wait for their turn, runs to stop, input for the run that executes.
+//! What arrives over the channel: claims waiting their turn, runs to stop, and input for the executing run.
 
 use std::{
     collections::VecDeque,
@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct ChannelInbox {
     state: Mutex<InboxState>,
-    /// Moves when anything in here does.
+    /// Changes when anything in here does.
     moved: watch::Sender<u64>,
     claims: HeldClaims,
     link: HubLink,
@@ -34,27 +34,27 @@ pub(crate) struct ChannelInbox {
 struct InboxState {
     claimed: VecDeque<ClaimedRun>,
     inputs: VecDeque<(RunId, Json)>,
-    /// Runs that the hub says this device does not hold any more. Which claim of theirs is meant it does not say.
+    /// Runs that, according to the hub, this device no longer holds. The hub doesn't say which claim it means.
     doubted: VecDeque<RunId>,
-    /// The names of inputs that were heard lately.
+    /// The ids of recently received inputs.
     heard: VecDeque<String>,
-    /// Counts the lines, so that a credit is known to belong to the one that is open.
+    /// Counts connections, so that a credit can be matched to the open one.
     connection: u64,
     is_open: bool,
-    /// The line over which a credit was granted that has not been used.
+    /// The connection over which an unused credit was granted.
     credit: Option<u64>,
-    /// Since when a claim may be on its way over a line that is broken.
+    /// Since when a claim may be in flight over a broken connection.
     unsure: Option<Instant>,
-    /// What was on its way may come over the new line until then.
+    /// Until when claims in flight may still arrive over the new connection.
     settling: Option<Instant>,
-    /// The answer to a pull got lost, and it may have been a claim.
+    /// The answer to a pull was lost, and it may have been a claim.
     is_answer_lost: bool,
 }
 
-/// What may wait for the run to take it, and how many names are remembered.
+/// How many inputs can wait for the run, and how many ids are remembered.
 const MAX_INPUTS: usize = 64;
 const SETTLING_INTERVAL: Duration = Duration::from_secs(3);
-/// By then the hub has given up a line that is broken, and no claim is made over it any more.
+/// By then the hub has given up on a broken connection, and no claim is made over it any more.
 const UNSURE_TIMEOUT: Duration = Duration::from_secs(150);
 
 // === impl ChannelInbox ===
@@ -64,17 +64,17 @@ impl ChannelInbox {
         Arc::new(Self { state: Mutex::default(), moved: watch::Sender::new(0), claims, link, presence })
     }
 
-    /// The next claim that came over the channel.
+    /// The next claim that arrived over the channel.
     pub(crate) fn pop(&self) -> Option<ClaimedRun> {
         self.state().claimed.pop_front()
     }
 
-    /// Moves from now on whenever something came or the line changed.
+    /// Changes whenever something arrives or the connection changes.
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.moved.subscribe()
     }
 
-    /// What the caller of the run said without being asked.
+    /// Unsolicited input from the caller of the run.
     pub(crate) async fn input(&self, run: RunId) -> Json {
         let mut moved = self.watch();
         loop {
@@ -85,12 +85,12 @@ impl ChannelInbox {
                     return parts;
                 }
             }
-            // The sender lives in `self`, so waiting cannot fail.
+            // The sender lives in `self`, so waiting can't fail.
             let _ = moved.changed().await;
         }
     }
 
-    /// Waits until the hub says that this device does not hold the run.
+    /// Waits until the hub says that this device doesn't hold the run.
     pub(crate) async fn claim_questioned(&self, run: RunId) {
         let mut moved = self.watch();
         while !self.is_doubted(run) {
@@ -98,7 +98,7 @@ impl ChannelInbox {
         }
     }
 
-    /// Whether the hub said so since it was asked last.
+    /// Whether the hub said so since the last check.
     pub(crate) fn is_doubted(&self, run: RunId) -> bool {
         let mut state = self.state();
         let before = state.doubted.len();
@@ -106,7 +106,7 @@ impl ChannelInbox {
         state.doubted.len() < before
     }
 
-    /// The hub says that this device does not hold the run. It may be about an earlier claim of it: whoever has it asks.
+    /// The hub says that this device doesn't hold the run. It may mean an earlier claim, so the holder asks the hub.
     pub(crate) fn question_claim(&self, run: RunId) {
         {
             let mut state = self.state();
@@ -117,12 +117,12 @@ impl ChannelInbox {
         self.notify_watchers();
     }
 
-    /// Input that came by another way than the channel.
+    /// Input that did not arrive over the channel.
     pub(crate) fn give_input(&self, run: RunId, parts: Json) {
         {
             let mut state = self.state();
             if state.inputs.len() >= MAX_INPUTS {
-                tracing::warn!(run.id = %run, "the adapter takes no input; some of it is dropped");
+                tracing::warn!(run.id = %run, "the adapter does not accept input; dropping some of it");
                 state.inputs.pop_front();
             }
             state.inputs.push_back((run, parts));
@@ -130,36 +130,36 @@ impl ChannelInbox {
         self.notify_watchers();
     }
 
-    /// Whether the hub may be granted a run: none was granted over this line.
+    /// Whether the hub can be granted a run: none was granted over this connection.
     pub(crate) fn may_grant(&self) -> bool {
         let state = self.state();
         state.is_open && state.credit != Some(state.connection)
     }
 
-    /// Grants the hub one run, unless it was granted one over the same line.
+    /// Grants the hub one run, unless one was already granted over this connection.
     pub(crate) async fn grant(&self, channel: &ChannelHandle, enforces: Vec<String>) {
         {
             let mut state = self.state();
             if !state.is_open || state.credit == Some(state.connection) {
                 return;
             }
-            // Before it is sent: the run may come at once.
+            // Set before it is sent: the run may arrive immediately.
             state.credit = Some(state.connection);
         }
         if let Err(error) = channel.notify(Ready { credits: 1, enforces: Some(enforces) }.payload()).await {
-            tracing::debug!(%error, "no credit could be granted");
+            tracing::debug!(%error, "failed to grant a credit");
         }
     }
 
-    /// Takes back what was granted.
+    /// Revokes the credit.
     pub(crate) async fn revoke(&self, channel: &ChannelHandle) {
         self.state().credit = None;
         if let Err(error) = channel.notify(Ready { credits: 0, enforces: None }.payload()).await {
-            tracing::debug!(%error, "the credit could not be taken back");
+            tracing::debug!(%error, "failed to revoke the credit");
         }
     }
 
-    /// Whether a claim may be on its way that this device cannot know of.
+    /// Whether a claim that this device doesn't know of may be in flight.
     pub(crate) fn expects(&self) -> ClaimExpectation {
         let state = self.state();
         match (state.unsure, state.credit) {
@@ -172,14 +172,14 @@ impl ChannelInbox {
         }
     }
 
-    /// The hub was asked, and nothing is on its way.
+    /// The hub confirmed that nothing is in flight.
     pub(crate) fn clear_expectation(&self) {
         let mut state = self.state();
         state.unsure = None;
         state.is_answer_lost = false;
     }
 
-    /// Nobody knows whether the hub answered a pull with a claim; it must be asked before it is told what executes here.
+    /// A pull may have been answered with a claim. The hub must be asked before it is told what executes here.
     pub(crate) fn mark_pull_answer_lost(&self) {
         self.state().is_answer_lost = true;
     }
@@ -196,11 +196,11 @@ impl ChannelInbox {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClaimExpectation {
     Nothing,
-    /// Over the line that is open.
+    /// Over the open connection.
     Perhaps,
-    /// Over a line that broke.
+    /// Over a broken connection.
     Unsure,
-    /// The same, but for so long that the hub itself must be asked; or by an answer that got lost.
+    /// Over a broken connection, for so long that the hub must be asked, or in a lost answer.
     Overdue,
 }
 
@@ -217,7 +217,7 @@ impl ChannelPeer for ChannelInbox {
                     state.connection += 1;
                     state.is_open = true;
                     state.credit = None;
-                    // What was on its way comes again over this line, or went back to the queue.
+                    // What was in flight arrives again over this connection, or went back to the queue.
                     if state.unsure.take().is_some() {
                         state.settling = Some(Instant::now() + SETTLING_INTERVAL);
                     }
@@ -250,7 +250,7 @@ impl ChannelPeer for ChannelInbox {
                 if self.claims.take_new(run, epoch).is_some() {
                     state.claimed.push_back(*claimed);
                 } else {
-                    tracing::debug!(run.id = %run, epoch, "a claim came that was handed back or is here already");
+                    tracing::debug!(run.id = %run, epoch, "ignored a claim that was handed back or is already held");
                 }
             }
             ChannelEvent::Cancel(run) => self.question_claim(run),
@@ -267,8 +267,8 @@ impl ChannelPeer for ChannelInbox {
                 }
                 self.give_input(run, parts);
             }
-            ChannelEvent::Drain => tracing::debug!("the hub is about to leave"),
-            ChannelEvent::Other(frame) => tracing::debug!(action = frame.action(), "a frame is not understood"),
+            ChannelEvent::Drain => tracing::debug!("the hub is draining"),
+            ChannelEvent::Other(frame) => tracing::debug!(action = frame.action(), "ignored an unknown frame"),
         }
         self.notify_watchers();
     }

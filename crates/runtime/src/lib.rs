@@ -1,20 +1,19 @@
-//! The bridge on a person's device: pairs it, beats, takes one run at a time over a channel or by pulling, hands it to the
-//! adapter, brings its questions to people and their answers back, and reports it.
+//! The runtime on a person's device: pairs the device, sends heartbeats, takes runs over a channel or by pulling, hands
+//! them to the adapter, relays questions and answers, and reports the outcome.
 //!
-//! `Options -> Runtime::new -> Runtime::run`. It has no brain and no store: the hub's runs are the truth, the
-//! [`ledger`] is what this device remembers. It reads no environment and prints nothing; [`Notice`]s tell what happens.
+//! `Options -> RuntimeService::new -> RuntimeService::run`. It makes no decisions about the task and has no store: the
+//! hub owns the runs, and the [`ledger`] is what this device remembers. It reads no environment variables and prints
+//! nothing. [`Notice`]s report what happens.
 
 mod adapter;
 mod artifacts;
 mod attachments;
-pub mod awcp_policy;
 mod backlog;
 mod claim_watch;
 mod claims;
 mod clock;
-pub mod collaborator;
 mod connection_status;
-pub mod delegator;
+mod delegation_run;
 mod device;
 mod dispatch;
 mod error;

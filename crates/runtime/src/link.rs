@@ -1,5 +1,5 @@
-//! What a runtime's owner is told of its hub and its disk: once when it fails, once when it is back, and for good when the
-//! hub says no.
+//! Notices about the hub and the disk: once when they fail, once when they are back, and for good when the hub refuses
+//! this device.
 
 use std::{
     fmt,
@@ -19,7 +19,7 @@ struct Inner {
     observer: Option<Observer>,
     state: Mutex<HubLinkState>,
     denied: CancellationToken,
-    /// Moves when the hub is back after it was away.
+    /// Changes when the hub is back.
     back: watch::Sender<()>,
 }
 
@@ -62,14 +62,14 @@ impl HubLink {
         self.state().away
     }
 
-    /// Moves whenever the hub is back from now on.
+    /// Changes whenever the hub is back from now on.
     pub(crate) fn hub_back(&self) -> watch::Receiver<()> {
         self.0.back.subscribe()
     }
 
-    /// The hub did not answer, or refused. A refused credential ends the runtime.
+    /// The hub did not answer, or refused. A refused credential stops the runtime.
     pub(crate) fn failed(&self, error: &attache_client::Error) {
-        // It was sent before the token was rotated; whether the newest one is good is for the heartbeat to say.
+        // Sent before the token was rotated. The heartbeat finds out whether the newest one is valid.
         if error.code() == Some(Code::TokenReplaced) {
             return;
         }
@@ -79,7 +79,7 @@ impl HubLink {
         }
         if !std::mem::replace(&mut self.state().away, true) {
             let reason = error.to_string();
-            tracing::warn!(%reason, "the hub does not answer; the runtime keeps trying");
+            tracing::warn!(%reason, "the hub does not answer; retrying");
             self.notify(&Notice::HubAway { reason });
         }
     }
@@ -94,7 +94,7 @@ impl HubLink {
     pub(crate) fn ledger_failed(&self, error: &Error) {
         if !std::mem::replace(&mut self.state().ledger_fails, true) {
             let reason = error.to_string();
-            tracing::error!(%reason, "the ledger cannot be written; nothing new is begun");
+            tracing::error!(%reason, "failed to write the ledger; no new run is started");
             self.notify(&Notice::LedgerUnwritable { reason });
         }
     }
@@ -130,6 +130,6 @@ impl HubLink {
 
 impl fmt::Debug for HubLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Link")
+        f.write_str("HubLink")
     }
 }

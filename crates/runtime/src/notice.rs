@@ -1,10 +1,10 @@
-//! What a runtime tells whoever watches it; the command line turns it into words.
+//! What a runtime reports to its observer. The command line turns it into text.
 
 use std::sync::Arc;
 
 use attache_protocol::{AgentId, ChannelId, RunId, RuntimeId, rules::run::RunStatus};
 
-/// Called for everything worth telling. It must return quickly.
+/// Called for every notice. It must return quickly.
 pub type Observer = Arc<dyn Fn(&Notice) + Send + Sync>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,29 +16,29 @@ pub enum Notice {
     },
     /// The first heartbeat was answered.
     Online,
-    /// Told once, however long the hub stays away.
+    /// Reported once, however long the hub is unreachable.
     HubAway {
         reason: String,
     },
     HubBack,
-    /// This device's clock is ahead of the hub's by so much, or behind it where the number is negative.
+    /// How far this device's clock is ahead of the hub's. Negative: behind.
     ClockOff {
         ahead_minutes: i64,
     },
-    /// Work comes over a channel from now on.
+    /// From now on, work arrives over a channel.
     ChannelOpen {
         channel: ChannelId,
     },
-    /// Work is pulled over HTTP from now on, until the channel is back.
+    /// From now on, work is pulled over HTTP, until the channel is back.
     ChannelBroken {
         reason: String,
     },
-    /// The ledger cannot be written, so nothing new is begun. Told once.
+    /// The ledger can't be written, so no new run is started. Reported once.
     LedgerUnwritable {
         reason: String,
     },
     LedgerWritable,
-    /// The ledger is missing or damaged: claims of before that the hub knows of count as lost.
+    /// The ledger is missing or damaged. Earlier claims that the hub knows of count as lost.
     LedgerDamaged,
     AdapterAway {
         reason: String,
@@ -50,19 +50,19 @@ pub enum Notice {
         run: RunId,
         task_type: String,
     },
-    /// A run of before the restart is still executing and is followed again.
+    /// A run from before the restart is still executing and is followed again.
     Rejoined {
         run: RunId,
     },
     Released {
         run: RunId,
     },
-    /// The run waits for a person. The text is the agent's own.
+    /// The run waits for a person. The text comes from the agent.
     Asked {
         run: RunId,
         question: QuestionNotice,
     },
-    /// The agent has the answer, and goes on.
+    /// The agent received the answer and continues.
     Answered {
         run: RunId,
         answer: AnswerNotice,
@@ -73,7 +73,7 @@ pub enum Notice {
         status: RunStatus,
         error: Option<String>,
     },
-    /// The hub cancelled the run or gave it to another claim.
+    /// The hub cancelled the run, or another claim holds it.
     TaskStopped {
         run: RunId,
         reason: String,
@@ -81,7 +81,7 @@ pub enum Notice {
     Reported {
         run: RunId,
     },
-    /// The hub cannot be told now; the ledger keeps the outcome.
+    /// The hub can't be reached now. The ledger keeps the outcome.
     ReportKept {
         run: RunId,
         reason: String,
@@ -90,7 +90,7 @@ pub enum Notice {
         run: RunId,
         reason: String,
     },
-    /// No new run is pulled; the one that executes is finished first.
+    /// No new run is pulled. The current one finishes first.
     Stopping {
         running: Option<RunId>,
     },

@@ -1,4 +1,4 @@
-//! Pairing this device: redeem a code that a person made, or show one and wait until a person has confirmed it.
+//! Pairs this device: redeems a code that a person created, or shows a code and waits for a person to confirm it.
 
 use std::{path::Path, time::Duration};
 
@@ -10,21 +10,21 @@ use crate::{
     profile::{LocalExecutor, Profile, Profiles},
 };
 
-/// What the device says about itself, and what its profile will hold. What is absent is taken over from an earlier
-/// pairing with the same agent.
+/// What the device reports about itself and what its profile contains. Absent values are taken from an earlier pairing
+/// with the same agent.
 #[derive(Debug, Clone)]
 pub struct PairOptions {
     /// The hub's origin, or the origin with `/api/v1`.
     pub api_base: String,
     pub device_name: Option<String>,
     pub local_executor: LocalExecutor,
-    /// Whether what executes asks before a risky step (`yes`, `partly`, `no`), where that is known: a label for people.
+    /// Whether the agent asks before a risky step (`yes`, `partly`, `no`), if known. A label for people.
     pub asks: Option<String>,
     pub local_agent_endpoint: Option<String>,
     pub adapter_secret: Option<Secret<String>>,
-    /// A certificate (PEM) to trust besides the machine's own.
+    /// A certificate (PEM) to trust in addition to the machine's own.
     pub trusted_certificate: Option<Vec<u8>>,
-    /// The only key that the hub may have. The profile keeps it.
+    /// The hub must have this key. Stored in the profile.
     pub pin: Option<KeyPin>,
     pub env: Env,
 }
@@ -36,7 +36,7 @@ pub async fn redeem(home: &Path, options: PairOptions, code: &Secret<String>) ->
     save_profile(home, options, &hub, attached)
 }
 
-/// Asks for a code, hands it to `show`, waits until a person has confirmed it, and writes the profile.
+/// Requests a code, passes it to `show`, waits until a person confirms it, and writes the profile.
 pub async fn request(
     home: &Path,
     options: PairOptions,
@@ -51,9 +51,9 @@ pub async fn request(
         match hub.poll_pairing(&ticket.poll_token).await {
             Ok(PairingPoll::Attached(attached)) => return save_profile(home, options, &hub, attached),
             Ok(PairingPoll::Pending) if options.env.now() < ticket.expires_at => {}
-            // A hub that restarts while a person looks for the page is no reason to give up.
+            // The hub may restart while a person looks for the page: keep trying.
             Err(error) if error.is_passing() && options.env.now() < ticket.expires_at => {
-                tracing::debug!(%error, "the hub did not answer; it is asked again");
+                tracing::debug!(%error, "the hub did not answer; trying again");
             }
             Err(error) if !error.is_passing() => return Err(error.into()),
             Ok(PairingPoll::Pending) | Err(_) => return Err(expired().into()),
@@ -64,7 +64,7 @@ pub async fn request(
 fn expired() -> attache_client::Error {
     attache_client::Error::Refused(Box::new(attache_client::HubRefusal {
         code: Code::PairingFailed,
-        message: "Nobody confirmed the code before it expired.".to_owned(),
+        message: "The code was not confirmed before it expired.".to_owned(),
         hint: "Run `attache runtime pair` again for a new one.".to_owned(),
         status: Code::PairingFailed.http_status(),
         conflict: None,
@@ -95,7 +95,7 @@ fn save_profile(
     let AttachedRuntime { agent_id, agent_name, runtime_id, runtime_token, heartbeat_timeout_ms } = attached;
     let api_base = hub.address().api_base();
     Profiles::at(home, options.env).update(|set| {
-        // A change of device or token keeps what the user once said about this device.
+        // Pairing again keeps the settings of this device.
         let mut profile = match set.of_agent(agent_id, &api_base) {
             Some(earlier) => Profile { runtime_id, runtime_token, ..earlier.clone() },
             None => Profile::new(agent_id, runtime_id, runtime_token, api_base),
@@ -105,10 +105,10 @@ fn save_profile(
         profile.last_heartbeat_at = None;
         profile.pin = options.pin.or(profile.pin);
         profile.device_name = options.device_name.or(profile.device_name);
-        let another =
+        let is_other_kind =
             options.local_executor.kind.is_some() && options.local_executor.kind != profile.local_executor.kind;
-        if options.local_agent_endpoint.is_some() || another {
-            // A secret belongs to its endpoint, and an endpoint to what executes there.
+        if options.local_agent_endpoint.is_some() || is_other_kind {
+            // A secret belongs to its endpoint, and an endpoint to the program behind it.
             profile.local_agent_endpoint = options.local_agent_endpoint;
             profile.adapter_secret = None;
         }
@@ -122,10 +122,10 @@ fn save_profile(
 // === impl LocalExecutor ===
 
 impl LocalExecutor {
-    /// Replaces what `other` knows better.
+    /// Replaces what `other` specifies.
     fn take_over(&mut self, other: Self) {
         if other.kind.is_some() && other.kind != self.kind {
-            // The program of one kind is none of another.
+            // The program of one kind isn't valid for another.
             (self.reference, self.keep_sessions) = (None, false);
         }
         self.keep_sessions |= other.keep_sessions;

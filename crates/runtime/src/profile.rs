@@ -1,4 +1,4 @@
-//! `runtime.json`: which agents this device is paired with, and how it reaches their hubs and adapters.
+//! `runtime.json`: the agents that this device is paired with, and how to reach their hubs and adapters.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ pub struct Profiles {
     env: Env,
 }
 
-/// The content of the file. Members that this version does not know are kept.
+/// The content of the file. Unknown members are kept.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct ProfileSet {
     #[serde(default)]
@@ -31,22 +31,22 @@ pub struct ProfileSet {
     other: Map<String, Value>,
 }
 
-/// One pairing. It does not serialise, so that a token cannot end up in somebody's `--json`.
+/// One pairing. It isn't serialisable, so that a token can't end up in `--json` output.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Profile {
     pub agent_id: AgentId,
-    /// What the agent was called when it was paired; for people.
+    /// The agent's name when it was paired, for people.
     #[serde(default)]
     pub agent_name: Option<String>,
     pub runtime_id: RuntimeId,
     pub runtime_token: Secret<String>,
     pub api_base: String,
-    /// The only key that the hub may have; absent where a certificate authority vouches for it, or without TLS.
+    /// The hub must have this key. Absent if a certificate authority vouches for the hub, or without TLS.
     #[serde(default)]
     pub pin: Option<KeyPin>,
     #[serde(default)]
     pub local_agent_endpoint: Option<String>,
-    /// How the adapter is spoken to; `http` today.
+    /// The protocol of the adapter: `http` today.
     #[serde(default = "http")]
     pub adapter: String,
     #[serde(default)]
@@ -59,15 +59,15 @@ pub struct Profile {
     pub heartbeat_timeout_ms: u64,
     #[serde(default)]
     pub local_executor: LocalExecutor,
-    /// Members that this version does not know.
+    /// Unknown members, kept.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
-/// What executes the tasks, as the user described it.
+/// The program that executes tasks, as the user described it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalExecutor {
-    /// The host's kind, for example `claude_cli`: a label for people.
+    /// The kind of host, for example `claude_cli`. A label for people.
     #[serde(rename = "type", default)]
     pub kind: Option<String>,
     #[serde(rename = "ref", default)]
@@ -78,15 +78,15 @@ pub struct LocalExecutor {
     pub cwd: Option<String>,
     #[serde(default)]
     pub instruction_file: Option<String>,
-    /// The host remembers a conversation from one run to the next.
+    /// The host remembers a conversation across runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_sessions: bool,
-    /// Members that this version does not know.
+    /// Unknown members, kept.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
-/// The only way a profile is written: with its secrets, into a file of mode 0600.
+/// The only way to write a profile: with its secrets, to a file with mode 0600.
 struct WithSecrets<'a, T>(&'a T);
 
 fn http() -> String {
@@ -109,7 +109,7 @@ impl Profiles {
         &self.path
     }
 
-    /// Reads the file; a missing one is an empty set, and one that others can read is refused.
+    /// Reads the file. A missing file is an empty set. A file that others can read is refused.
     pub fn load(&self) -> Result<ProfileSet, Error> {
         let text = match fs::read_to_string(&self.path) {
             Ok(text) => text,
@@ -122,12 +122,12 @@ impl Profiles {
         }
         serde_json::from_str(&text).map_err(|error| Error::BadProfile {
             path: self.path.clone(),
-            // The place is enough; the parser's own words could repeat a token.
-            reason: format!("line {}, column {} cannot be read", error.line(), error.column()),
+            // Only the position: the parser's message could contain a token.
+            reason: format!("syntax error at line {}, column {}", error.line(), error.column()),
         })
     }
 
-    /// Changes the file as a whole. Writers of other processes wait their turn.
+    /// Changes the file atomically. Other processes wait for the lock.
     pub fn update<R>(&self, change: impl FnOnce(&mut ProfileSet) -> R) -> Result<R, Error> {
         let home = self.path.parent().unwrap_or_else(|| Path::new("."));
         files::private_folder(home)?;
@@ -154,12 +154,12 @@ impl ProfileSet {
         }
     }
 
-    /// The profile of an earlier pairing with the same agent at the same hub, whose token is dead after a new one.
+    /// The profile of an earlier pairing with the same agent at the same hub. Its token is invalid after a new pairing.
     pub fn of_agent(&self, agent: AgentId, api_base: &str) -> Option<&Profile> {
         self.profiles.values().find(|profile| profile.agent_id == agent && profile.api_base == api_base)
     }
 
-    /// Adds a pairing and makes it the active one; earlier pairings with the same agent go, for their tokens are dead.
+    /// Adds a pairing and makes it active. Removes earlier pairings with the same agent, whose tokens are invalid.
     pub fn insert(&mut self, profile: Profile) {
         self.profiles.retain(|_, earlier| earlier.agent_id != profile.agent_id || earlier.api_base != profile.api_base);
         let key = profile.key();
@@ -202,7 +202,7 @@ impl Profile {
         format!("{}/{}", self.agent_id, self.runtime_id)
     }
 
-    /// Where tasks work: `cwd`, else the workspace.
+    /// The working folder of tasks: `cwd`, or the workspace.
     pub fn cwd(&self) -> Option<&str> {
         self.local_executor.cwd.as_deref().or(self.local_executor.workspace.as_deref())
     }

@@ -1,4 +1,4 @@
-//! Progress on its way to the hub: the pieces of the adapter's stream, told in the background and in their order.
+//! Sends progress to the hub: the items of the adapter's stream, in the background and in order.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ use crate::{
     shutdown::StopSignal,
 };
 
-/// One thing that the adapter said while it worked.
+/// One item of the adapter's stream.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ProgressItem {
     Progress {
@@ -33,7 +33,7 @@ pub(crate) enum ProgressItem {
         percent: Option<f64>,
         usage: Option<Json>,
     },
-    /// The total so far, and nothing else. The hub's stream does not show it, so a replay tells it again.
+    /// Only the usage total so far. The hub's stream doesn't show it, so a replay sends it again.
     Usage(Json),
     Chunk(String),
     Thought(String),
@@ -42,35 +42,35 @@ pub(crate) enum ProgressItem {
     Artifact(Json),
 }
 
-/// Tells the pieces of one run in the background.
+/// Sends the items of one run in the background.
 #[derive(Debug)]
 pub(crate) struct ProgressReporter {
     pending: PendingProgress,
     task: AbortOnDropHandle<()>,
 }
 
-/// Adds to the progress of a run.
+/// Adds items to the progress of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct ProgressSender(Arc<Backlog>);
 
-/// What the hub has not heard yet, and how to tell it.
+/// The items that the hub has not received yet, and how to send them.
 #[derive(Debug, Clone)]
 pub(crate) struct PendingProgress {
     claimant: ClaimContext,
     backlog: Arc<Backlog>,
 }
 
-/// What became of one call.
+/// The outcome of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SendOutcome {
-    /// The hub took it, or never will.
+    /// The hub accepted it, or never will.
     Settled,
-    /// The log of the run takes nothing more.
+    /// The log of the run is full.
     Full,
     NotNow,
 }
 
-/// Who reports, and to whom.
+/// The claim that reports, and the way to the hub.
 #[derive(Debug, Clone)]
 pub(crate) struct ClaimContext {
     pub(crate) transport: HubTransport,
@@ -81,14 +81,14 @@ pub(crate) struct ClaimContext {
     pub(crate) env: Env,
 }
 
-/// What the hub has of this claim already, so that a replay after a restart is not told twice.
+/// What the hub already has of this claim, so that a replay after a restart sends nothing twice.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct ReportedCounts {
     progress: usize,
     log: usize,
     tool_call: usize,
     artifact: usize,
-    /// In bytes, because pieces of text are joined on the way.
+    /// In bytes, because texts are joined.
     chunk: usize,
     thought: usize,
 }
@@ -100,34 +100,34 @@ enum TextPayload {
     Plain(String),
 }
 
-/// Longer texts are cut.
+/// Longer texts are split.
 const MAX_TEXT: usize = 4 << 10;
 /// The hub's limit for an event is 64 KiB.
 const MAX_JSON: usize = 60 << 10;
 /// The hub's limit for an artifact.
 const MAX_ARTIFACT: usize = 1 << 20;
-/// The hub's limit for an account of the cost.
+/// The hub's limit for usage.
 const MAX_USAGE: usize = 16 << 10;
-/// What a piece costs beside its text.
+/// The overhead of an item besides its text.
 const OVERHEAD: usize = 64;
 const PROGRESS_CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a question waits for what was said before it.
+/// How long a question waits for earlier items to be sent.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long progress may hold up the result.
+/// How long progress can delay the result.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(1800);
-/// The same for what holds an artifact: up to a mebibyte, over any line.
+/// The same with an artifact: up to 1 MiB, over any connection.
 const ARTIFACT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a hub that is there may take nothing of the rest before the result goes without the progress in it, and
-/// without the artifacts.
+/// How long a reachable hub can accept nothing before the remaining progress, and then the artifacts, are discarded so
+/// that the result can be reported.
 const PROGRESS_STALL_TIMEOUT: Duration = Duration::from_secs(12);
 const ARTIFACT_STALL_TIMEOUT: Duration = Duration::from_secs(90);
-/// How long progress may hold up the result of a hub that takes it piece by piece.
+/// How long progress can delay the result if the hub keeps accepting items.
 const TOTAL_DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
 
 // === impl ProgressItem ===
 
 impl ProgressItem {
-    /// Reads an event of the adapter's stream; none when it is of a kind that this runtime does not relay.
+    /// Reads an event of the adapter's stream. `None` if the runtime doesn't relay its kind.
     pub(crate) fn read(name: &str, data: &str) -> Option<Self> {
         match name {
             event::PROGRESS => {
@@ -144,12 +144,12 @@ impl ProgressItem {
             event::LOG => Some(Self::Log(relayed(data, &['{', '"'], MAX_JSON)?)),
             event::TOOL_CALL => match relayed(data, &['{'], MAX_JSON) {
                 Some(call) => Some(Self::ToolCall(call)),
-                None => Some(Self::Log(Json::of(&format!("a tool call of {} bytes cannot be shown", data.len())))),
+                None => Some(Self::Log(Json::of(&format!("a tool call of {} bytes can't be shown", data.len())))),
             },
             event::ARTIFACT => match artifact(data) {
                 Ok(artifact) => Some(Self::Artifact(artifact)),
                 Err(why) => {
-                    let message = format!("an artifact of {} bytes cannot be shown: {why}", data.len());
+                    let message = format!("an artifact of {} bytes can't be shown: {why}", data.len());
                     Some(Self::Log(Json::of(&adapter::AdapterLogLine::new("warning", message))))
                 }
             },
@@ -157,7 +157,7 @@ impl ProgressItem {
         }
     }
 
-    /// What the run used, of whatever this is; none where it does not say.
+    /// The usage that this item reports, if any.
     pub(crate) fn usage_alone(self) -> Option<Self> {
         match self {
             Self::Usage(usage) | Self::Progress { usage: Some(usage), .. } => Some(Self::Usage(usage)),
@@ -170,7 +170,7 @@ impl ProgressItem {
         }
     }
 
-    /// What it takes of the room for what waits.
+    /// Its size in the backlog.
     pub(crate) fn cost(&self) -> usize {
         OVERHEAD
             + match self {
@@ -180,7 +180,7 @@ impl ProgressItem {
             }
     }
 
-    /// Cuts a long text at a character's end.
+    /// Splits a long text between characters.
     fn split(self) -> Vec<Self> {
         match self {
             Self::Chunk(text) => cut(text).into_iter().map(Self::Chunk).collect(),
@@ -190,7 +190,7 @@ impl ProgressItem {
     }
 }
 
-/// An account of the cost that the hub would refuse is left out: it must not hold up what else was said.
+/// Whether the hub would accept this usage. Otherwise it is omitted, so that it doesn't hold up anything else.
 pub(crate) fn countable(usage: &Json) -> bool {
     usage.get().len() <= MAX_USAGE && ReportedUsage::read(usage).is_ok()
 }
@@ -201,13 +201,13 @@ fn text(data: &str) -> Option<String> {
     }
 }
 
-/// JSON that the hub takes as one event: of the right kind, neither too large nor too deep.
+/// JSON that the hub accepts as one event: of the right kind, neither too large nor too deep.
 fn relayed(data: &str, starts: &[char], largest: usize) -> Option<Json> {
     let fits = data.starts_with(starts) && data.len() <= largest && json::depth(data.as_bytes()) < json::MAX_DEPTH;
     if fits { Json::from_text(data).ok() } else { None }
 }
 
-/// An artifact that the hub takes, as it came.
+/// An artifact that the hub accepts, verbatim.
 fn artifact(data: &str) -> Result<Json, String> {
     let change: adapter::ArtifactChange = serde_json::from_str(data).map_err(|error| json::explain(&error))?;
     if change.parts.is_empty() {
@@ -229,7 +229,7 @@ fn cut(mut text: String) -> Vec<String> {
 // === impl ProgressReporter ===
 
 impl ProgressReporter {
-    /// Counts the reports of the claim after `report`.
+    /// Numbers the reports of the claim after `report`.
     pub(crate) fn start(claimant: ClaimContext, report: i64) -> Self {
         let untold = PendingProgress { claimant, backlog: Arc::new(Backlog::after(report)) };
         let teller = untold.clone();
@@ -240,12 +240,12 @@ impl ProgressReporter {
         self.sender().push(piece);
     }
 
-    /// A way to add to it.
+    /// A handle to add items.
     pub(crate) fn sender(&self) -> ProgressSender {
         ProgressSender(self.pending.backlog.clone())
     }
 
-    /// Waits a little until everything is told. What the hub has not heard by then comes back, to be told before the result.
+    /// Waits briefly until everything is sent. Returns what the hub has not received, to be sent before the result.
     pub(crate) async fn finish(mut self) -> Option<PendingProgress> {
         let (backlog, link) = (&self.pending.backlog, &self.pending.claimant.link);
         backlog.close();
@@ -253,7 +253,7 @@ impl ProgressReporter {
             return None;
         }
         self.task.abort();
-        // Two tellers at once would tell things twice.
+        // Two senders at once would send things twice.
         let _ = (&mut self.task).await;
         Some(self.pending)
     }
@@ -262,12 +262,12 @@ impl ProgressReporter {
 // === impl ProgressSender ===
 
 impl ProgressSender {
-    /// Waits a moment until the hub has heard what was pushed so far.
+    /// Waits briefly until the hub has received everything pushed so far.
     pub(crate) async fn caught_up(&self) {
         self.0.caught_up(CATCH_UP_TIMEOUT).await;
     }
 
-    /// What the run used in all, where its agent told that.
+    /// Pushes the total usage of the run, if the agent reported it.
     pub(crate) fn push_usage(&self, usage: Option<Json>) {
         if let Some(usage) = usage {
             self.push(ProgressItem::Usage(usage));
@@ -286,7 +286,7 @@ impl ProgressSender {
 // === impl PendingProgress ===
 
 impl PendingProgress {
-    /// Tells what comes until nothing more will, however long the hub is away meanwhile.
+    /// Sends items until no more will follow, however long the hub is away.
     async fn send_all(&self) {
         let Self { claimant, backlog } = self;
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
@@ -306,20 +306,20 @@ impl PendingProgress {
         }
     }
 
-    /// Tells the rest, but not for long: the result is due. Whether the result may follow now; it may not while the hub is
-    /// away, for then it would overtake what comes before it.
+    /// Sends the rest, but not for long: the result is due. Returns whether the result can follow now. It can't while
+    /// the hub is away, because it would overtake the progress.
     pub(crate) async fn drain(&self) -> bool {
         let Self { claimant, backlog } = self;
         let end = Instant::now() + DRAIN_TIMEOUT;
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(400));
         while let Some(call) = backlog.next(claimant.epoch).await {
-            let told = if call.artifact.is_some() {
-                // One that is broken off would begin from its first byte the next time.
+            let sent = if call.artifact.is_some() {
+                // An interrupted upload would start from the first byte again.
                 claimant.send(&call).await
             } else {
                 timeout_at(end, claimant.send(&call)).await.unwrap_or(SendOutcome::NotNow)
             };
-            match told {
+            match sent {
                 SendOutcome::Settled => backlog.mark_sent(),
                 SendOutcome::Full => backlog.fill_up(),
                 SendOutcome::NotNow => tokio::time::sleep(backoff.next(&claimant.env)).await,
@@ -332,14 +332,14 @@ impl PendingProgress {
         true
     }
 
-    /// The hub has just taken some of it.
+    /// The hub has just accepted some of it.
     pub(crate) fn is_moving(&self) -> bool {
         let (_, quiet) = self.backlog.drain_times();
         quiet < DRAIN_TIMEOUT
     }
 
-    /// Gives up what a hub that is there does not take. That something is missing is told all the same, however long
-    /// that takes.
+    /// Discards what a reachable hub doesn't accept. The notice of missing items is still sent, however long that
+    /// takes.
     fn discard_if_stalled(&self) {
         let Self { claimant, backlog } = self;
         let (all, quiet) = backlog.drain_times();
@@ -352,7 +352,7 @@ impl PendingProgress {
         } else {
             return;
         };
-        tracing::warn!(run.id = %claimant.run, ?loss, "the hub is too slow to hear all that comes before the result");
+        tracing::warn!(run.id = %claimant.run, ?loss, "the hub is too slow; discarding progress before the result");
         backlog.abandon(loss);
     }
 }
@@ -360,7 +360,7 @@ impl PendingProgress {
 // === impl ClaimContext ===
 
 impl ClaimContext {
-    /// What the hub refuses is lost, and only the news that the claim is gone matters.
+    /// Items that the hub refuses are lost. Only a lost claim matters.
     async fn send(&self, request: &ProgressRequest) -> SendOutcome {
         let time = if request.artifact.is_some() { ARTIFACT_TIMEOUT } else { PROGRESS_CALL_TIMEOUT };
         match timeout(time, self.transport.progress(self.run, request)).await {
@@ -376,18 +376,18 @@ impl ClaimContext {
                 SendOutcome::Settled
             }
             Ok(Err(error)) if error.code() == Some(Code::LogFull) => {
-                tracing::warn!(run.id = %self.run, "the log of the run is full; what follows is not told, its end is");
+                tracing::warn!(run.id = %self.run, "the log of the run is full; only its end is still reported");
                 SendOutcome::Full
             }
             Ok(Err(error)) => {
-                tracing::debug!(run.id = %self.run, %error, "progress was not told");
+                tracing::debug!(run.id = %self.run, %error, "failed to send progress");
                 if error.is_passing() || error.is_denied() {
                     self.link.failed(&error);
                 }
                 if error.is_passing() { SendOutcome::NotNow } else { SendOutcome::Settled }
             }
             Err(_) => {
-                tracing::debug!(run.id = %self.run, "progress was not told in time");
+                tracing::debug!(run.id = %self.run, "timed out sending progress");
                 SendOutcome::NotNow
             }
         }
@@ -397,7 +397,7 @@ impl ClaimContext {
 // === impl ReportedCounts ===
 
 impl ReportedCounts {
-    /// Reads the run's stream at the hub from the claim on.
+    /// Reads the run's stream at the hub, starting with the claim.
     pub(crate) async fn read(hub: &HubClient, run: RunId) -> Result<Self, attache_client::Error> {
         let (mut known, mut after) = (Self::default(), 0);
         loop {
@@ -426,7 +426,7 @@ impl ReportedCounts {
         }
     }
 
-    /// What of a replayed piece the hub does not have yet.
+    /// The part of a replayed item that the hub doesn't have yet.
     pub(crate) fn without(&mut self, piece: ProgressItem) -> Option<ProgressItem> {
         let one = |left: &mut usize, piece| {
             let new = *left == 0;
@@ -459,13 +459,13 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_hub_takes_is_read() {
+    fn only_items_that_the_hub_accepts_are_read() {
         assert_eq!(ProgressItem::read("permission", "{}"), None);
         assert_eq!(ProgressItem::read("chunk", "not json"), None);
         assert_eq!(ProgressItem::read("log", "17"), None);
         let deep = format!("{}{}", r#"{"a":"#.repeat(100), "}".repeat(100));
-        let said = ProgressItem::Log(Json::of("a tool call of 600 bytes cannot be shown"));
-        assert_eq!(ProgressItem::read("tool_call", &deep), Some(said));
+        let refused = ProgressItem::Log(Json::of("a tool call of 600 bytes can't be shown"));
+        assert_eq!(ProgressItem::read("tool_call", &deep), Some(refused));
         assert_eq!(
             ProgressItem::read("progress", r#"{"percent":250}"#),
             Some(ProgressItem::Progress { message: None, percent: Some(100.0), usage: None })
@@ -481,14 +481,14 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_between_characters() {
+    fn long_texts_are_split_between_characters() {
         let parts = cut("é".repeat(MAX_TEXT));
         assert_eq!(parts.iter().map(String::len).collect::<Vec<_>>(), [MAX_TEXT, MAX_TEXT]);
         assert_eq!(parts.concat(), "é".repeat(MAX_TEXT));
     }
 
     #[test]
-    fn a_replay_tells_only_what_is_new() {
+    fn a_replay_sends_only_what_is_new() {
         let at = attache_protocol::Timestamp::default();
         let event = |kind: &str, data: &str| Event { seq: 1, kind: kind.to_owned(), at, data: raw(data) };
         let mut known = ReportedCounts::default();

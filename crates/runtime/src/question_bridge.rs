@@ -1,7 +1,8 @@
-//! The permission bridge: a question of the adapter goes to the hub, its answer back to the process that waits for it.
+//! The question bridge: relays a question of the adapter to the hub, and the answer back to the process that waits for
+//! it.
 //!
-//! The question has one name everywhere, made of the claim and the adapter's own name for it. So it may be asked again
-//! over another way, by another process, after any restart: it is one question at the hub, with one answer.
+//! A question has the same id everywhere, built from the claim and the adapter's own id. So it can be asked again over
+//! another transport, by another process or after a restart: the hub still sees one question with one answer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,11 +31,11 @@ use crate::{
     progress::{ClaimContext, ProgressItem, ProgressSender},
 };
 
-/// What came back.
+/// The answer to a question.
 enum QuestionAnswer {
     Permission(AdapterPermissionDecision),
     Input(InputParts),
-    /// Nobody needs the answer any more: the run ended or lost its claim.
+    /// The answer is no longer needed: the run ended or lost its claim.
     Nothing,
 }
 
@@ -47,62 +48,63 @@ struct InputParts {
 
 /// How long one call waits for the answer over HTTP.
 const ANSWER_WAIT_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long an adapter's own name for a question may be; the rest of a longer one does not count.
+/// The length limit of an adapter's own id for a question. The rest is cut off.
 const MAX_QUESTION_ID: usize = 128;
 const INPUT_NOT_DELIVERED: &str =
-    "the agent of this device cannot be spoken to while it works; what was said did not reach it";
+    "the agent on this device doesn't accept input while it works; the input was not delivered";
 
-/// Asks until there is an answer, and brings it to the adapter. Dropping it leaves the question open.
+/// Asks until there is an answer, and delivers it to the adapter. Dropping it leaves the question open.
 pub(crate) async fn relay_question(
     device: Arc<DeviceRuntime>,
     claimant: ClaimContext,
     progress: ProgressSender,
     seq: u64,
-    asked: AdapterQuestion,
+    question: AdapterQuestion,
 ) {
     let run = claimant.run;
-    let question = match &asked {
-        AdapterQuestion::Permission(asked) => QuestionNotice::Permission { tool: asked.tool.clone() },
-        AdapterQuestion::Input(asked) => QuestionNotice::Input { prompt: asked.prompt.clone() },
+    let notice = match &question {
+        AdapterQuestion::Permission(question) => QuestionNotice::Permission { tool: question.tool.clone() },
+        AdapterQuestion::Input(question) => QuestionNotice::Input { prompt: question.prompt.clone() },
     };
-    device.link.notify(&Notice::Asked { run, question });
-    // Whoever answers has read what led to the question.
+    device.link.notify(&Notice::Asked { run, question: notice });
+    // The person who answers must first see what led to the question.
     progress.caught_up().await;
-    let given = match &asked {
-        AdapterQuestion::Permission(asked) => permission(&claimant, asked).await,
-        AdapterQuestion::Input(asked) => input(&claimant, seq, asked).await,
+    let answer = match &question {
+        AdapterQuestion::Permission(question) => permission(&claimant, question).await,
+        AdapterQuestion::Input(question) => input(&claimant, seq, question).await,
     };
-    let given = match (given, &asked) {
-        (Ok(given), _) => given,
+    let answer = match (answer, &question) {
+        (Ok(answer), _) => answer,
         (Err(error), _) if crate::report::is_final(&error) => {
             return claimant.stop.set(error.to_string());
         }
-        // The hub will never take this question. No answer means no, and the agent should know why.
+        // The hub will never accept this question. Unanswered requests are denied, and the agent should know why.
         (Err(error), AdapterQuestion::Permission(_)) => {
-            progress.push(warning(format!("the hub did not take a question: {error}")));
-            let comment = Some(format!("nobody could be asked: {error}"));
+            progress.push(warning(format!("the hub did not accept a question: {error}")));
+            let comment = Some(format!("the request could not be sent: {error}"));
             QuestionAnswer::Permission(AdapterPermissionDecision { approved: false, scope: None, comment })
         }
         (Err(error), AdapterQuestion::Input(_)) => {
-            return progress.push(warning(format!("the hub did not take a question: {error}")));
+            return progress.push(warning(format!("the hub did not accept a question: {error}")));
         }
     };
-    let answer = match (&given, &asked) {
-        (QuestionAnswer::Permission(given), _) if given.approved => AnswerNotice::Approved,
+    let notice = match (&answer, &question) {
+        (QuestionAnswer::Permission(answer), _) if answer.approved => AnswerNotice::Approved,
         (QuestionAnswer::Permission(_), _) => AnswerNotice::Denied,
         (QuestionAnswer::Input(_), _) => AnswerNotice::Input,
         (QuestionAnswer::Nothing, _) => return,
     };
-    deliver(&device, &claimant, &asked, given).await;
-    device.link.notify(&Notice::Answered { run, answer });
+    deliver(&device, &claimant, &question, answer).await;
+    device.link.notify(&Notice::Answered { run, answer: notice });
 }
 
-/// Asks the caller on the runtime's own behalf. None when nobody needs the answer any more.
-pub(crate) async fn ask_caller(claimant: &ClaimContext, asked: &AdapterInputRequest) -> Result<Option<Json>, Error> {
-    claimant
-        .link
-        .notify(&Notice::Asked { run: claimant.run, question: QuestionNotice::Input { prompt: asked.prompt.clone() } });
-    match input(claimant, 0, asked).await? {
+/// Asks the caller on the runtime's own behalf. `None` if the answer is no longer needed.
+pub(crate) async fn ask_caller(claimant: &ClaimContext, request: &AdapterInputRequest) -> Result<Option<Json>, Error> {
+    claimant.link.notify(&Notice::Asked {
+        run: claimant.run,
+        question: QuestionNotice::Input { prompt: request.prompt.clone() },
+    });
+    match input(claimant, 0, request).await? {
         QuestionAnswer::Input(InputParts { parts, .. }) => {
             claimant.link.notify(&Notice::Answered { run: claimant.run, answer: AnswerNotice::Input });
             Ok(Some(parts))
@@ -111,9 +113,9 @@ pub(crate) async fn ask_caller(claimant: &ClaimContext, asked: &AdapterInputRequ
     }
 }
 
-async fn permission(claimant: &ClaimContext, asked: &AdapterPermissionRequest) -> Result<QuestionAnswer, Error> {
-    let name = name(claimant, "permission", &asked.id);
-    let AdapterPermissionRequest { tool, input, cwd, paths, reason, risk, diff, undisclosed, .. } = asked.clone();
+async fn permission(claimant: &ClaimContext, request: &AdapterPermissionRequest) -> Result<QuestionAnswer, Error> {
+    let name = name(claimant, "permission", &request.id);
+    let AdapterPermissionRequest { tool, input, cwd, paths, reason, risk, diff, undisclosed, .. } = request.clone();
     let (run, epoch) = (claimant.run, claimant.epoch);
     let frame = RequireApproval {
         task_run_id: run,
@@ -162,10 +164,10 @@ async fn permission(claimant: &ClaimContext, asked: &AdapterPermissionRequest) -
     ask(claimant, &name, &frame.payload(), by_channel, by_http).await
 }
 
-async fn input(claimant: &ClaimContext, seq: u64, asked: &AdapterInputRequest) -> Result<QuestionAnswer, Error> {
-    let id = asked.id.clone().unwrap_or_else(|| seq.to_string());
+async fn input(claimant: &ClaimContext, seq: u64, request: &AdapterInputRequest) -> Result<QuestionAnswer, Error> {
+    let id = request.id.clone().unwrap_or_else(|| seq.to_string());
     let name = name(claimant, "input", &id);
-    let AdapterInputRequest { prompt, parts, .. } = asked.clone();
+    let AdapterInputRequest { prompt, parts, .. } = request.clone();
     let (run, epoch) = (claimant.run, claimant.epoch);
     let frame = RequireInput { task_run_id: run, epoch, prompt: prompt.clone(), parts: parts.clone() };
     let call = CreateInputRequest { epoch: Some(epoch), prompt, parts, request_id: Some(name.clone()) };
@@ -182,8 +184,8 @@ async fn input(claimant: &ClaimContext, seq: u64, asked: &AdapterInputRequest) -
     ask(claimant, &name, &frame.payload(), by_channel, by_http).await
 }
 
-/// Asks over the channel while there is one, else over HTTP, and changes from one to the other as often as it takes.
-/// What no frame can hold goes over HTTP, where the hub can say so.
+/// Asks over the channel while it is open, otherwise over HTTP, and switches between them as needed. A question that
+/// doesn't fit into a frame is sent over HTTP, where the hub can refuse it properly.
 async fn ask<F: Future<Output = Result<QuestionAnswer, Error>>>(
     claimant: &ClaimContext,
     name: &str,
@@ -207,8 +209,8 @@ async fn ask<F: Future<Output = Result<QuestionAnswer, Error>>>(
         }
         match unless_channel_opens(channel, by_http()).await {
             None => {}
-            Some(Ok(given)) => return Ok(given),
-            // The hub is away: the question waits. Anything else that it says is for whoever asked.
+            Some(Ok(answer)) => return Ok(answer),
+            // The hub is away, so the question waits. Any other error is returned.
             Some(Err(error)) if error.is_passing() => {
                 claimant.link.failed(&error);
                 unless_channel_opens(channel, tokio::time::sleep(backoff.next(&claimant.env))).await;
@@ -218,7 +220,7 @@ async fn ask<F: Future<Output = Result<QuestionAnswer, Error>>>(
     }
 }
 
-/// Waits for a call, or for the channel, which brings the answer sooner; none when it is the channel.
+/// Waits for a call, or for the channel, which delivers the answer sooner. `None` if the channel opened.
 async fn unless_channel_opens<T>(channel: Option<&ChannelHandle>, call: impl Future<Output = T>) -> Option<T> {
     let Some(channel) = channel else { return Some(call.await) };
     tokio::select! {
@@ -227,33 +229,33 @@ async fn unless_channel_opens<T>(channel: Option<&ChannelHandle>, call: impl Fut
     }
 }
 
-/// Tells the adapter, as often as it takes. One that does not want the answer any more has its reasons.
-async fn deliver(device: &DeviceRuntime, claimant: &ClaimContext, asked: &AdapterQuestion, given: QuestionAnswer) {
+/// Delivers the answer to the adapter, with retries. An adapter that refuses it doesn't need it any more.
+async fn deliver(device: &DeviceRuntime, claimant: &ClaimContext, question: &AdapterQuestion, answer: QuestionAnswer) {
     let run = claimant.run;
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
     loop {
-        let told = match (&given, asked) {
-            (QuestionAnswer::Permission(given), AdapterQuestion::Permission(asked)) => {
-                device.adapter.decide(run, &asked.id, given).await
+        let delivered = match (&answer, question) {
+            (QuestionAnswer::Permission(answer), AdapterQuestion::Permission(question)) => {
+                device.adapter.decide(run, &question.id, answer).await
             }
-            (QuestionAnswer::Input(InputParts { parts, message }), AdapterQuestion::Input(asked)) => {
+            (QuestionAnswer::Input(InputParts { parts, message }), AdapterQuestion::Input(question)) => {
                 let (parts, message) = (parts.clone(), message.clone());
-                device.adapter.send_input(run, &AdapterInputAnswer { id: asked.id.clone(), parts, message }).await
+                device.adapter.send_input(run, &AdapterInputAnswer { id: question.id.clone(), parts, message }).await
             }
             _ => return,
         };
-        match told {
+        match delivered {
             Ok(()) => return,
             Err(AdapterCallError::NotSent(reason) | AdapterCallError::Broken(reason)) => {
-                tracing::debug!(run.id = %run, reason, "the adapter did not hear an answer and is told again");
+                tracing::debug!(run.id = %run, reason, "failed to deliver an answer to the adapter; trying again");
                 tokio::time::sleep(backoff.next(&claimant.env)).await;
             }
-            Err(trouble) => return tracing::warn!(run.id = %run, ?trouble, "the adapter did not take an answer"),
+            Err(error) => return tracing::warn!(run.id = %run, ?error, "the adapter did not accept an answer"),
         }
     }
 }
 
-/// Passes on what the caller says without being asked, until it is dropped.
+/// Relays unsolicited input from the caller, until dropped.
 pub(crate) async fn pass_on_input(device: Arc<DeviceRuntime>, run: RunId, progress: ProgressSender) {
     loop {
         let parts = device.inbox.input(run).await;
@@ -261,15 +263,15 @@ pub(crate) async fn pass_on_input(device: Arc<DeviceRuntime>, run: RunId, progre
     }
 }
 
-/// Tells the adapter what it did not ask for. An agent that hears nothing of the kind does not leave the caller in the
-/// belief that it heard.
+/// Delivers unsolicited input to the adapter. If the agent doesn't accept any, a log line tells the caller that it was
+/// not delivered.
 pub(crate) async fn relay_unsolicited_input(
     device: &DeviceRuntime,
     run: RunId,
     parts: Json,
     progress: &ProgressSender,
 ) {
-    // Not repeated when the connection broke: the adapter may have heard it, and would hear it twice.
+    // Not repeated after a broken connection: the adapter may have received it already.
     match device.adapter.send_input(run, &AdapterInputAnswer { id: None, parts, message: None }).await {
         Ok(()) => {}
         Err(AdapterCallError::Refused { status: 404, .. }) => {
@@ -279,7 +281,7 @@ pub(crate) async fn relay_unsolicited_input(
             };
             progress.push(ProgressItem::Log(Json::of(&line)));
         }
-        Err(trouble) => tracing::warn!(run.id = %run, ?trouble, "the adapter did not take input"),
+        Err(error) => tracing::warn!(run.id = %run, ?error, "the adapter did not accept input"),
     }
 }
 
@@ -288,7 +290,7 @@ fn name(claimant: &ClaimContext, kind: &str, id: &str) -> String {
     format!("{kind}.{}.{}.{}", claimant.run, claimant.epoch, plain(id))
 }
 
-/// The adapter's own name in letters that every way takes.
+/// The adapter's own id, in characters that every transport accepts.
 fn plain(id: &str) -> String {
     let mut plain = String::new();
     for byte in id.bytes() {

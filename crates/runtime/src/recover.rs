@@ -1,4 +1,4 @@
-//! Picking up after a restart: outcomes to report, runs that the adapter still executes, claims to hand back.
+//! Recovery after a restart: outcomes to report, runs that the adapter still executes, claims to hand back.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use attache_protocol::{
 use crate::{
     Notice,
     claim_watch::ClaimSource,
-    collaborator,
+    delegation_run,
     device::DeviceRuntime,
     dispatch::{self, DispatchMode, RunDispatch},
     ledger::{ExecutionOutcome, LedgerEntry, LedgerHistory, LedgerStep, OpenClaim},
@@ -24,10 +24,10 @@ use crate::{
 };
 
 const MAX_HEALTH_ATTEMPTS: u32 = 5;
-/// More than one process ever makes on one claim, so that the next one counts on from above all of them.
+/// More reports than one process ever makes for one claim, so that the next process numbers its reports above them.
 const REPORT_NUMBER_STEP: i64 = 1 << 32;
 
-/// Queues the outcomes that the hub has not heard, and finds the runs that the adapter still executes.
+/// Queues the outcomes that the hub has not received, and finds the runs that the adapter still executes.
 pub(crate) async fn recover_claims(device: &DeviceRuntime, history: &LedgerHistory) -> Vec<RunDispatch> {
     let mut unfinished = Vec::new();
     for open in history.open() {
@@ -37,7 +37,7 @@ pub(crate) async fn recover_claims(device: &DeviceRuntime, history: &LedgerHisto
                 device.reports.enqueue(OutcomeReport { run, epoch, outcome, pending_progress: None });
             }
             OpenClaim::Unfinished(line) => unfinished.push(line),
-            // `hand_back` releases it if the hub still thinks that it is ours.
+            // `hand_back` releases it if the hub still assigns it to this device.
             OpenClaim::Unstarted(_) => {}
         }
     }
@@ -50,19 +50,19 @@ pub(crate) async fn recover_claims(device: &DeviceRuntime, history: &LedgerHisto
         let (Some(run), Some(epoch)) = (line.task_run_id, line.epoch) else { continue };
         let Some(task) = task(device, run, &line) else { continue };
         if task.task_type == TASK_TYPE {
-            // Its folder was unmounted when the earlier process ended; whatever the agent still does, it does it nowhere.
+            // Its folder was unmounted when the earlier process ended, so whatever the agent still does has no effect.
             dispatch::cancel(device, run).await;
             let delegation = line.delegation_id.as_deref().unwrap_or_default();
-            store_outcome(device, run, epoch, collaborator::delegation_run::outcome_after_restart(delegation)).await;
+            store_outcome(device, run, epoch, delegation_run::outcome_after_restart(delegation)).await;
             continue;
         }
-        let way = if adapter.as_ref().is_some_and(|health| health.executes(run)) {
+        let mode = if adapter.as_ref().is_some_and(|health| health.executes(run)) {
             device.link.notify(&Notice::Rejoined { run });
             DispatchMode::Join
         } else if let Some(reply) = dispatch::remembered(device, run).await {
             DispatchMode::Replay(reply)
         } else {
-            let reason = "the runtime was restarted and the adapter does not know the task any more";
+            let reason = "the runtime restarted and the adapter no longer knows the task";
             device.note(device.run_entry(LedgerStep::TaskStopped, run, epoch).because(reason)).await;
             device.link.notify(&Notice::TaskStopped { run, reason: reason.to_owned() });
             continue;
@@ -70,14 +70,14 @@ pub(crate) async fn recover_claims(device: &DeviceRuntime, history: &LedgerHisto
         device.claims.take(run, epoch);
         device.note(device.run_entry(LedgerStep::TaskRejoined, run, epoch)).await;
         let reports = REPORT_NUMBER_STEP * i64::try_from(history.rejoins(run, epoch) + 1).unwrap_or(1);
-        // Who asked matters only to what is begun.
+        // The caller matters only for new runs.
         let caller = String::new();
-        jobs.push(RunDispatch { task, caller, epoch, mode: way, source: ClaimSource::Unknown, reports });
+        jobs.push(RunDispatch { task, caller, epoch, mode, source: ClaimSource::Unknown, reports });
     }
     jobs
 }
 
-/// What the adapter executes. One that is not there may just be starting, together with this runtime.
+/// What the adapter executes. An adapter that doesn't answer may just be starting, together with this runtime.
 async fn executing(device: &DeviceRuntime) -> Option<AdapterHealth> {
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(1));
     loop {
@@ -89,7 +89,7 @@ async fn executing(device: &DeviceRuntime) -> Option<AdapterHealth> {
     }
 }
 
-/// The adapter finished the run while nobody listened.
+/// Stores the outcome of a run that the adapter finished while nothing listened.
 async fn store_outcome(device: &DeviceRuntime, run: RunId, epoch: i64, outcome: ExecutionOutcome) {
     device.claims.ended(run, epoch);
     device.note(LedgerEntry::outcome(device.env.now(), run, epoch, &outcome)).await;
@@ -97,7 +97,7 @@ async fn store_outcome(device: &DeviceRuntime, run: RunId, epoch: i64, outcome: 
     device.reports.enqueue(OutcomeReport { run, epoch, outcome, pending_progress: None });
 }
 
-/// Enough of the task to join it; its input is not in the ledger, and the adapter has it already.
+/// Enough of the task to join it. The ledger doesn't contain the input, but the adapter already has it.
 fn task(device: &DeviceRuntime, run: RunId, line: &LedgerEntry) -> Option<RunTask> {
     Some(RunTask {
         task_run_id: run,
@@ -118,9 +118,8 @@ fn task(device: &DeviceRuntime, run: RunId, line: &LedgerEntry) -> Option<RunTas
     })
 }
 
-/// Hands back every claim of this device that it certainly never started: its answer got lost, or the device stopped in
-/// between.
-/// Waits for the hub as long as it is away: a claim that is neither named nor handed back is a lost run.
+/// Hands back every claim that this device certainly never started, because the answer was lost or the device stopped
+/// in between. Waits while the hub is away: a claim that is neither named nor handed back is a lost run.
 pub(crate) async fn hand_back(device: &DeviceRuntime, history: &LedgerHistory) {
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
     loop {
@@ -130,8 +129,8 @@ pub(crate) async fn hand_back(device: &DeviceRuntime, history: &LedgerHistory) {
                 device.link.failed(&error);
                 tokio::time::sleep(backoff.next(&device.env)).await;
             }
-            // The heartbeat finds out whether the token is still good.
-            Err(error) => return tracing::debug!(%error, "the claims of this device cannot be listed"),
+            // The heartbeat finds out whether the token is still valid.
+            Err(error) => return tracing::debug!(%error, "failed to list the claims of this device"),
         }
     }
 }
@@ -140,7 +139,7 @@ async fn hand_back_once(device: &DeviceRuntime, history: &LedgerHistory) -> Resu
     let runs = claimed(device).await?;
     device.link.hub_answered();
     if !runs.is_empty() && !history.is_intact() {
-        tracing::warn!("the ledger is missing or damaged; what the hub has of this device counts as lost");
+        tracing::warn!("the ledger is missing or damaged; the claims of this device count as lost");
         device.link.notify(&Notice::LedgerDamaged);
     }
     for Run { task_run_id: run, epoch, .. } in runs {
@@ -149,7 +148,7 @@ async fn hand_back_once(device: &DeviceRuntime, history: &LedgerHistory) -> Resu
         } else if device.claims.hand_back(run, epoch) {
             match try_release(device, run, epoch).await {
                 Err(error) if error.is_passing() => return Err(error),
-                // The hub knows better than the ledger: it was reported on.
+                // The hub knows better than the ledger: progress was reported.
                 Err(error) if error.code() == Some(Code::AlreadyBegun) => device.claims.abandon(run, epoch),
                 released => warn(run, released),
             }
@@ -170,7 +169,7 @@ async fn claimed(device: &DeviceRuntime) -> Result<Vec<Run>, attache_client::Err
     Ok(runs)
 }
 
-/// Hands one claim back, as far as that is possible now.
+/// Hands one claim back, if possible.
 pub(crate) async fn release(device: &DeviceRuntime, run: RunId, epoch: i64) {
     warn(run, try_release(device, run, epoch).await);
 }
@@ -187,6 +186,6 @@ async fn try_release(device: &DeviceRuntime, run: RunId, epoch: i64) -> Result<(
 
 fn warn(run: RunId, released: Result<(), attache_client::Error>) {
     if let Err(error) = released {
-        tracing::warn!(run.id = %run, %error, "a claim could not be handed back; its lease ends by itself");
+        tracing::warn!(run.id = %run, %error, "failed to hand back a claim; its lease will expire");
     }
 }

@@ -1,4 +1,4 @@
-//! Telling the hub how a run ended: ledger first, then the hub, once more if need be, and later when it is back.
+//! Reports how a run ended: first to the ledger, then to the hub, and again later if the hub is away.
 
 use std::{
     collections::VecDeque,
@@ -18,8 +18,8 @@ use crate::{
     progress::PendingProgress,
 };
 
-/// Outcomes that the hub could not be told yet. There are as many as runs ended while it was away: at most one, plus
-/// what an earlier process left in the ledger.
+/// Outcomes that the hub has not received yet: those of runs that ended while it was away, plus what an earlier process
+/// left in the ledger.
 #[derive(Debug, Default)]
 pub(crate) struct ReportQueue {
     waiting: Mutex<VecDeque<OutcomeReport>>,
@@ -31,32 +31,32 @@ pub(crate) struct OutcomeReport {
     pub(crate) run: RunId,
     pub(crate) epoch: i64,
     pub(crate) outcome: ExecutionOutcome,
-    /// Progress that comes before the outcome.
+    /// Progress to send before the outcome.
     pub(crate) pending_progress: Option<PendingProgress>,
 }
 
 #[derive(Debug)]
 enum ReportDisposition {
     Told,
-    /// The claim is gone or the run has ended: nobody will ever want this outcome.
+    /// The claim is gone or the run has ended: the outcome will never be needed.
     Never(String),
     Later(String),
-    /// The hub does not take this outcome, but it takes the news of that.
+    /// The hub doesn't accept this outcome. Report this one instead.
     Instead(ExecutionOutcome),
 }
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 const ACCOUNT_TRIES: u32 = 5;
-/// What is left of a failure that the hub does not take as it is.
+/// The limits of a failure that is shortened because the hub didn't accept it.
 const MAX_CODE: usize = 64;
 const MAX_MESSAGE: usize = 2000;
 
-/// A refusal that no repetition changes.
+/// A refusal that no retry changes.
 pub(crate) fn is_final(error: &attache_client::Error) -> bool {
     matches!(error.code(), Some(Code::StaleEpoch | Code::RunEnded | Code::NotRunning | Code::NotFound))
 }
 
-/// Writes the outcome down, tells the hub, and keeps it for later if the hub cannot be told.
+/// Records the outcome, reports it to the hub, and keeps it for later if the hub is away.
 pub(crate) async fn finish(device: &DeviceRuntime, report: OutcomeReport) {
     let OutcomeReport { run, epoch, outcome, .. } = &report;
     device.claims.ended(*run, *epoch);
@@ -75,7 +75,7 @@ pub(crate) async fn finish(device: &DeviceRuntime, report: OutcomeReport) {
     }
 }
 
-/// Tells what a run used in all that somebody else ended. The hub says that it is over, and counts the total all the same.
+/// Reports the total usage of a run that ended elsewhere. The hub refuses the report but still counts the total.
 pub(crate) async fn account(device: &DeviceRuntime, run: RunId, epoch: i64, usage: Json) {
     let total = ProgressRequest { epoch: Some(epoch), usage: Some(usage), ..ProgressRequest::default() };
     let mut backoff = Backoff::new(RETRY_INTERVAL, Duration::from_secs(5));
@@ -84,13 +84,13 @@ pub(crate) async fn account(device: &DeviceRuntime, run: RunId, epoch: i64, usag
             Ok(_) => return,
             Err(error) if error.is_passing() => tokio::time::sleep(backoff.next(&device.env)).await,
             Err(error) if is_final(&error) => return,
-            Err(error) => return tracing::warn!(run.id = %run, %error, "what the run used is not counted"),
+            Err(error) => return tracing::warn!(run.id = %run, %error, "failed to report the usage of the run"),
         }
     }
-    tracing::warn!(run.id = %run, "the hub is away; the last of what the run used is not counted");
+    tracing::warn!(run.id = %run, "the hub is away; the final usage of the run is not counted");
 }
 
-/// Tells the waiting outcomes until asked to quit, and once more then.
+/// Reports the waiting outcomes until asked to stop, and then once more.
 pub(crate) async fn repeat(device: &DeviceRuntime, quit: CancellationToken) {
     let mut backoff = Backoff::new(RETRY_INTERVAL, Duration::from_secs(10));
     while !quit.is_cancelled() {
@@ -99,7 +99,7 @@ pub(crate) async fn repeat(device: &DeviceRuntime, quit: CancellationToken) {
             () = quit.cancelled() => break,
         }
         while device.reports.send_all(device).await > 0 && !quit.is_cancelled() && !device.link.is_denied() {
-            // A hub that hears is not kept waiting.
+            // No pause while the hub accepts reports.
             if device.reports.is_moving() {
                 backoff.reset();
             }
@@ -115,13 +115,13 @@ pub(crate) async fn repeat(device: &DeviceRuntime, quit: CancellationToken) {
     }
 }
 
-/// One try. An outcome that must be told later comes back with the reason.
+/// One attempt. An outcome that must be reported later is returned with the reason.
 async fn send_report(device: &DeviceRuntime, report: OutcomeReport) -> Result<(), (OutcomeReport, String)> {
     let OutcomeReport { run, epoch, .. } = report;
     if let Some(untold) = &report.pending_progress
         && !untold.drain().await
     {
-        return Err((report, "the hub has not heard everything that comes before it".to_owned()));
+        return Err((report, "the hub has not received all progress yet".to_owned()));
     }
     match verdict(device, &report).await {
         ReportDisposition::Told => {
@@ -175,8 +175,8 @@ async fn verdict(device: &DeviceRuntime, report: &OutcomeReport) -> ReportDispos
     }
 }
 
-/// The failure in so few words that the hub takes it; none when it was as short before. A run whose end the hub never
-/// hears would be done again.
+/// The failure, short enough for the hub. `None` if it was already as short. A run whose end the hub never receives
+/// would be executed again.
 fn shortened(output: &Json, usage: Option<&Json>) -> Option<ExecutionOutcome> {
     let cut = |member, longest| {
         let mut text = output.text_member(member)?;
@@ -201,7 +201,7 @@ impl ReportQueue {
         self.more.notify_one();
     }
 
-    /// One round; answers how many are still waiting.
+    /// One round. Returns how many are still waiting.
     async fn send_all(&self, device: &DeviceRuntime) -> usize {
         let round: Vec<OutcomeReport> = self.waiting().drain(..).collect();
         for report in round {

@@ -1,4 +1,4 @@
-//! The runtime of one profile: beats, pulls runs, and has each executed and reported.
+//! The runtime of one profile: sends heartbeats, pulls runs, and has each one executed and reported.
 
 use std::{
     num::NonZeroUsize,
@@ -11,6 +11,7 @@ use attache_client::{
     HubAddress, HubClient, HubCredential, HubOptions,
     channel::{self, ChannelHandle},
 };
+use attache_delegation::collaborator::Collaborator;
 use attache_protocol::{Json, KeyPin, env::Env, wire::runtime::DeclaredExtension};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -21,7 +22,6 @@ use crate::{
     adapter::{AdapterClient, Endpoint},
     claims::HeldClaims,
     clock::HubClock,
-    collaborator::Collaborator,
     connection_status::ConnectionStatusFile,
     device::DeviceRuntime,
     dispatch, files, heartbeat,
@@ -42,49 +42,49 @@ use crate::{
 pub struct Options {
     /// `$A2A_HOME`: profiles, ledgers and the adapters' secrets.
     pub home: PathBuf,
-    /// Where the adapters of this device make the private folders of runs; `scratch` below the home unless told.
+    /// The folder in which adapters create the private folders of runs. Default: `scratch` below the home folder.
     pub scratch: PathBuf,
-    /// `agt_…/rtm_…`; the active profile unless told.
+    /// `agt_…/rtm_…`. Default: the active profile.
     pub profile: Option<String>,
-    /// Another address of the same hub than the profile's.
+    /// Another address of the same hub, instead of the profile's.
     pub api_base: Option<String>,
     pub adapter: AdapterSource,
-    /// Where tasks work when the profile names neither `cwd` nor `workspace`.
+    /// The working folder of tasks if the profile has neither `cwd` nor `workspace`.
     pub cwd: Option<PathBuf>,
-    /// A certificate (PEM) to trust besides the machine's own.
+    /// A certificate (PEM) to trust in addition to the machine's own.
     pub trusted_certificate: Option<Vec<u8>>,
-    /// The only key that the hub may have, when it is not the profile's.
+    /// The hub must have this key, instead of the profile's.
     pub pin: Option<KeyPin>,
     pub observer: Option<Observer>,
     pub pace: RuntimeTimings,
-    /// How many runs are executed at a time, 1 unless told. An adapter must be made for more than one.
+    /// How many runs are executed at a time. Default: 1. More requires an adapter that supports it.
     pub concurrency: NonZeroUsize,
     /// The A2A extensions that the device declares for its agent.
     pub extensions: Vec<DeclaredExtension>,
-    /// Takes folders that others lend; nothing unless told.
+    /// Accepts delegated folders. Default: none.
     pub collaborator: Option<Collaborator>,
     pub env: Env,
 }
 
-/// Which adapter executes the tasks.
+/// Which adapter executes tasks.
 #[derive(Debug, Clone)]
 pub enum AdapterSource {
-    /// The one that the profile's `local_agent_endpoint` names.
+    /// The one at the profile's `local_agent_endpoint`.
     Profile,
     /// A child process of the runtime.
     Child(AdapterCommand),
 }
 
-/// How often the runtime talks when there is nothing to say.
+/// How often the runtime contacts the hub when idle.
 #[derive(Debug, Clone, Copy)]
 pub struct RuntimeTimings {
     /// How long a pull waits for a run.
     pub pull_wait: Duration,
-    /// The longest time between two heartbeats.
+    /// The longest interval between two heartbeats.
     pub heartbeat: Duration,
-    /// The longest time between two heartbeats soon after a start or a reconnection.
+    /// The longest interval between two heartbeats soon after a start or a reconnection.
     pub early_heartbeat: Duration,
-    /// How long that is.
+    /// How long "soon" lasts.
     pub early: Duration,
     pub channel: channel::ChannelTimings,
 }
@@ -94,18 +94,18 @@ pub struct RuntimeService {
     profiles: Profiles,
     profile: Profile,
     hub: HubClient,
-    /// What the channel is made of.
+    /// The options of the channel.
     channel: channel::Options,
 }
 
-/// How a runtime ended that was asked to.
+/// How a runtime ended after it was asked to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShutdownOutcome {
     Finished,
     Aborted,
 }
 
-/// What people see of the device in the list of channels.
+/// What the list of channels shows about the device.
 #[derive(Serialize)]
 struct DeviceInfo<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,7 +115,7 @@ struct DeviceInfo<'a> {
     version: &'static str,
 }
 
-/// How long the runtime that was replaced on this device may take to notice.
+/// How long to wait for the replaced runtime on this device to notice.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 // === impl RuntimeService ===
@@ -137,7 +137,7 @@ impl RuntimeService {
         hub.env = options.env.clone();
         let channel = channel::Options {
             device_info: Some(Json::of(&DeviceInfo::of(&profile))),
-            // Every heartbeat declares them; whether the adapter asks is not known yet.
+            // Every heartbeat declares them. Whether the adapter asks is not known yet.
             extensions: None,
             pace: options.pace.channel,
             ..channel::Options::worker(hub.clone())
@@ -149,10 +149,10 @@ impl RuntimeService {
         &self.profile
     }
 
-    /// Works until it is told to stop, or until the hub refuses this device.
+    /// Runs until it is asked to stop, or until the hub refuses this device.
     pub async fn run(self, shutdown: Shutdown) -> Result<ShutdownOutcome, Error> {
         let Self { options, profiles, profile, hub, channel } = self;
-        // Two runtimes with one token would declare each other's runs lost.
+        // Two runtimes with one token would report each other's runs as lost.
         let lock_path = ledger::make_folder(&options.home, profile.agent_id)?.join("runtime.lock");
         let lock = files::try_lock(&lock_path, LOCK_TIMEOUT).await?;
         let (ledger, history) = ExecutionLedger::open(&options.home, profile.agent_id)?;
@@ -170,13 +170,13 @@ impl RuntimeService {
         let cwd = profile.cwd().map(PathBuf::from).or(options.cwd);
         let instruction_file = match &options.adapter {
             AdapterSource::Profile => profile.local_executor.instruction_file.as_ref().map(PathBuf::from),
-            // The caller gave it to the child.
+            // The caller passed it to the child.
             AdapterSource::Child(_) => None,
         };
         if let Some(role) = options.collaborator.clone()
             && tokio::task::spawn_blocking(move || role.sweep()).await.is_err()
         {
-            tracing::error!("what an earlier life left mounted could not be removed");
+            tracing::error!("failed to remove the mounts of an earlier process");
         }
         let claims = HeldClaims::default();
         let presence = ConnectionStatusFile::new(&options.home, profile.agent_id, options.env.clone());
@@ -202,7 +202,7 @@ impl RuntimeService {
         };
         takes_as_many(&device.adapter, options.concurrency).await?;
         let rejoined = begin(&device, &history, &shutdown).await?;
-        // Only now: a channel that registers gives back every claim that is not held here.
+        // Only now: registering a channel releases every claim that isn't held here.
         device.transport.channel = Some(ChannelHandle::connect(channel, inbox)?);
         let device = Arc::new(device);
         let stopped = serve(&device, rejoined, &profiles, (options.pace, options.concurrency), &shutdown).await;
@@ -244,14 +244,14 @@ fn fixed(profile: &Profile) -> watch::Receiver<Option<Endpoint>> {
     watch::channel(endpoint).1
 }
 
-/// A run that is claimed has a clock that runs: more than the adapter executes at once are not asked for.
+/// Fails if the adapter executes fewer tasks at a time: the clock of a claimed run is ticking, so it must not wait.
 async fn takes_as_many(adapter: &AdapterClient, asked: NonZeroUsize) -> Result<(), Error> {
     if asked == NonZeroUsize::MIN {
         return Ok(());
     }
     let health = adapter.health().await.map_err(|trouble| Error::Adapter {
         program: "of the profile".to_owned(),
-        reason: format!("it does not say how many tasks it takes at a time ({trouble:?}); start it first"),
+        reason: format!("it does not report how many tasks it executes at a time ({trouble:?}); start it first"),
     })?;
     if health.places() < asked {
         return Err(Error::TooManyAtATime { asked: asked.get(), takes: health.places().get() });
@@ -259,7 +259,7 @@ async fn takes_as_many(adapter: &AdapterClient, asked: NonZeroUsize) -> Result<(
     Ok(())
 }
 
-/// Says hello, and picks up what an earlier process left.
+/// Contacts the hub for the first time, and recovers what an earlier process left.
 async fn begin(
     device: &DeviceRuntime,
     history: &LedgerHistory,
@@ -274,7 +274,7 @@ async fn begin(
         api_base: device.profile.api_base.clone(),
     });
     let rejoined = recover::recover_claims(device, history).await;
-    // Before the first heartbeat and before the channel: they would give up what can still be handed back.
+    // Before the first heartbeat and before the channel, which would release what can still be handed back.
     tokio::select! {
         () = recover::hand_back(device, history) => {}
         () = shutdown.finish.cancelled() => {}
@@ -327,7 +327,7 @@ async fn serve(
 // === impl Options ===
 
 impl Options {
-    /// The active profile of a home folder, with the adapter that it names.
+    /// The active profile of a home folder, with its adapter.
     pub fn new(home: impl Into<PathBuf>) -> Self {
         let home = home.into();
         Self {

@@ -1,4 +1,4 @@
-//! The word that a run must not go on, with the reason; the first one counts.
+//! Signals to stop: one run, with a reason, or the runtime.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,12 +10,12 @@ pub(crate) struct StopSignal {
     reason: Arc<OnceLock<String>>,
 }
 
-/// How the caller of a runtime ends it: first politely, then at once.
+/// How the caller ends a runtime: first gracefully, then immediately.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
-    /// No new run is pulled; the one that executes is finished first.
+    /// No new run is pulled. The current one finishes first.
     pub finish: CancellationToken,
-    /// The run that executes is stopped and reported as failed.
+    /// The current run is stopped and reported as failed.
     pub abort: CancellationToken,
 }
 
@@ -40,7 +40,7 @@ impl StopSignal {
         self.token.cancel();
     }
 
-    /// Waits for the word.
+    /// Waits until a stop is requested, and returns the reason.
     pub(crate) async fn requested(&self) -> String {
         self.token.cancelled().await;
         self.reason.get().cloned().unwrap_or_default()

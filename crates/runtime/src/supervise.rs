@@ -1,4 +1,4 @@
-//! An adapter as a child process: started, waited for, restarted when it dies, and ended by closing its stdin.
+//! Supervises an adapter as a child process: starts it, restarts it when it dies, and ends it by closing its stdin.
 
 use std::{
     ffi::OsString,
@@ -20,29 +20,29 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{Error, Notice, adapter::Endpoint, link::HubLink};
 
-/// How to start an adapter. The arguments already tell it to write `ready_file`, to end with its stdin, and where its
-/// instruction file is.
+/// How to start an adapter. The arguments already tell it to write `ready_file`, to exit when its stdin closes, and
+/// where its instruction file is.
 #[derive(Debug, Clone)]
 pub struct AdapterCommand {
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
-    /// All that it sees of the environment.
+    /// Its complete environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// Where the adapter says that it listens: `{"url":"http://127.0.0.1:PORT"}`. No other process may use it, not even
-    /// an earlier runtime of the same profile: its adapter may still be starting.
+    /// The file in which the adapter announces its address: `{"url":"http://127.0.0.1:PORT"}`. No other process may use
+    /// it, not even an earlier runtime of the same profile, whose adapter may still be starting.
     pub ready_file: PathBuf,
 }
 
-/// Keeps one adapter alive until it is ended.
+/// Keeps one adapter running until it is ended.
 #[derive(Debug)]
 pub(crate) struct AdapterSupervisor {
     endpoint: watch::Receiver<Option<Endpoint>>,
-    /// Dropping it ends the adapter, also when nobody waits for that.
+    /// Dropping it ends the adapter, even if nothing waits for that.
     end: DropGuard,
     task: JoinHandle<()>,
 }
 
-/// The pipe is held apart from the process, because waiting for a process closes the pipes that it still has.
+/// The pipe is kept apart from the process, because waiting for a process closes its pipes.
 struct AdapterProcess {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -59,19 +59,19 @@ struct SupervisorTask {
 
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// An adapter that lived this long is not in a crash loop.
+/// An adapter that ran this long is not in a crash loop.
 const STABLE_UPTIME: Duration = Duration::from_secs(30);
 
 // === impl AdapterSupervisor ===
 
 impl AdapterSupervisor {
-    /// Starts the adapter and answers once it listens; the first start must succeed.
+    /// Starts the adapter and returns once it listens. The first start must succeed.
     pub(crate) async fn start(command: AdapterCommand, home: &Path, env: Env, link: HubLink) -> Result<Self, Error> {
         let (endpoint, seen) = watch::channel(None);
         let end = CancellationToken::new();
-        let keeper = SupervisorTask { command, home: home.to_owned(), env, link, endpoint, end: end.clone() };
-        let living = keeper.launch().await?;
-        Ok(Self { endpoint: seen, end: end.drop_guard(), task: tokio::spawn(keeper.supervise(living)) })
+        let supervisor = SupervisorTask { command, home: home.to_owned(), env, link, endpoint, end: end.clone() };
+        let process = supervisor.launch().await?;
+        Ok(Self { endpoint: seen, end: end.drop_guard(), task: tokio::spawn(supervisor.supervise(process)) })
     }
 
     pub(crate) fn endpoint(&self) -> watch::Receiver<Option<Endpoint>> {
@@ -81,7 +81,7 @@ impl AdapterSupervisor {
     pub(crate) async fn end(self) {
         drop(self.end);
         if self.task.await.is_err() {
-            tracing::error!("the keeper of the adapter stopped unexpectedly");
+            tracing::error!("the adapter's supervisor stopped unexpectedly");
         }
     }
 }
@@ -89,13 +89,13 @@ impl AdapterSupervisor {
 // === impl SupervisorTask ===
 
 impl SupervisorTask {
-    async fn supervise(self, mut living: AdapterProcess) {
+    async fn supervise(self, mut process: AdapterProcess) {
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
         let mut since = Instant::now();
         loop {
             let status = tokio::select! {
-                status = living.child.wait() => status,
-                () = self.end.cancelled() => return end(living).await,
+                status = process.child.wait() => status,
+                () = self.end.cancelled() => return end(process).await,
             };
             let reason = status.map_or_else(|error| error.to_string(), |status| status.to_string());
             self.endpoint.send_replace(None);
@@ -103,14 +103,14 @@ impl SupervisorTask {
             if since.elapsed() > STABLE_UPTIME {
                 backoff.reset();
             }
-            living = loop {
+            process = loop {
                 tokio::select! {
                     () = tokio::time::sleep(backoff.next(&self.env)) => {}
                     () = self.end.cancelled() => return,
                 }
                 match self.launch().await {
-                    Ok(living) => break living,
-                    Err(error) => tracing::warn!(%error, "the adapter is tried again"),
+                    Ok(process) => break process,
+                    Err(error) => tracing::warn!(%error, "failed to start the adapter; trying again"),
                 }
             };
             since = Instant::now();
@@ -128,9 +128,9 @@ impl SupervisorTask {
             .args(&self.command.arguments)
             .env_clear()
             .envs(self.command.environment.iter().map(|(name, value)| (name, value)))
-            // Held open as long as this process lives: its end tells the adapter that its parent is gone.
+            // Open for as long as this process lives. When it closes, the adapter knows that its parent is gone.
             .stdin(Stdio::piped())
-            // A signal to the runtime's whole group is the runtime's to act on: the task at hand may end first.
+            // A signal to the runtime's group must not reach the adapter: the current task may finish first.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -146,7 +146,7 @@ impl SupervisorTask {
                 tokio::select! {
                     status = child.wait() => {
                         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-                        return Err(format!("it stopped at once ({status})"));
+                        return Err(format!("it exited immediately ({status})"));
                     }
                     () = tokio::time::sleep(Duration::from_millis(10)) => {}
                 }
@@ -155,7 +155,9 @@ impl SupervisorTask {
         let url = match listening.await {
             Ok(Ok(url)) => url,
             Ok(Err(reason)) => return Err(failed(reason)),
-            Err(_) => return Err(failed(format!("it did not listen within {} seconds", READY_TIMEOUT.as_secs()))),
+            Err(_) => {
+                return Err(failed(format!("it did not start listening within {} seconds", READY_TIMEOUT.as_secs())));
+            }
         };
         let _ = fs::remove_file(ready_file);
         let secret = read_secret(&self.home, &url)?;
@@ -165,7 +167,7 @@ impl SupervisorTask {
     }
 }
 
-/// The secret that an adapter on this home wrote for its endpoint; none for an adapter that wants none.
+/// The secret that an adapter in this home folder wrote for its endpoint. `None` if the adapter requires none.
 pub fn read_secret(home: &Path, endpoint: &str) -> Result<Option<Secret<String>>, Error> {
     let Some(name) = secret_name(endpoint) else { return Ok(None) };
     let path = home.join("adapters").join(name);
@@ -182,14 +184,14 @@ fn secret_name(endpoint: &str) -> Option<String> {
     Some(format!("{}_{}", url.host_str()?, url.port_or_known_default()?))
 }
 
-/// Closes the adapter's stdin and waits; one that does not take the hint is killed.
-async fn end(living: AdapterProcess) {
-    let AdapterProcess { mut child, stdin } = living;
+/// Closes the adapter's stdin and waits. Kills it if it doesn't exit.
+async fn end(process: AdapterProcess) {
+    let AdapterProcess { mut child, stdin } = process;
     drop(stdin);
     if timeout(EXIT_TIMEOUT, child.wait()).await.is_err() {
-        tracing::warn!("the adapter did not end by itself and is killed");
+        tracing::warn!("the adapter did not exit; killing it");
         if let Err(error) = child.kill().await {
-            tracing::warn!(%error, "the adapter could not be killed");
+            tracing::warn!(%error, "failed to kill the adapter");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Getting work and having it done, one run after the other unless told: over the channel while there is one, else by
-//! pulling.
+//! Takes runs and has them executed, one after the other unless configured otherwise: over the channel while it is
+//! open, otherwise by pulling.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use tokio::task::{JoinError, JoinSet};
 use crate::{
     Notice,
     claim_watch::{self, ClaimSource},
-    collaborator,
+    delegation_run,
     device::DeviceRuntime,
     dispatch::{self, DispatchMode, RunDispatch},
     ledger::{LedgerEntry, LedgerStep},
@@ -24,7 +24,7 @@ use crate::{
     shutdown::Shutdown,
 };
 
-/// What a runtime does all day.
+/// The main loop of a runtime.
 pub(crate) struct WorkLoop {
     pub(crate) device: Arc<DeviceRuntime>,
     /// How long a pull waits for a run.
@@ -34,23 +34,23 @@ pub(crate) struct WorkLoop {
     pub(crate) shutdown: Shutdown,
 }
 
-/// A claim, and the way it came.
+/// A claim, and how it arrived.
 struct IncomingClaim {
     run: ClaimedRun,
     source: ClaimSource,
 }
 
-/// How long a channel that is about to open may keep work waiting before it is pulled.
+/// How long a channel that is about to open can delay pulling.
 const CHANNEL_OPEN_TIMEOUT: Duration = Duration::from_millis(300);
 const SHUTDOWN_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 // === impl WorkLoop ===
 
 impl WorkLoop {
-    /// Works until there is a reason to stop, on what was found at the start first.
+    /// Works until there is a reason to stop, starting with the recovered runs.
     pub(crate) async fn run(self, rejoined: Vec<RunDispatch>) {
         let Self { device, wait, concurrency, shutdown } = self;
-        // Each run in a task of its own, which ends with this one.
+        // Each run has its own task, which ends with this one.
         let mut running = JoinSet::new();
         for job in rejoined {
             let (device, abort) = (device.clone(), shutdown.abort.clone());
@@ -61,7 +61,7 @@ impl WorkLoop {
             while let Some(ended) = running.try_join_next() {
                 propagate_panic(ended);
             }
-            // A claim is only asked for when it can be executed at once.
+            // A claim is requested only when it can be executed immediately.
             while running.len() >= concurrency.get() {
                 if let Some(ended) = running.join_next().await {
                     propagate_panic(ended);
@@ -76,7 +76,7 @@ impl WorkLoop {
     }
 }
 
-/// A run that panics takes the runtime with it: nobody would answer for its claim any more.
+/// A run that panics takes the runtime down: its claim would have no holder any more.
 fn propagate_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
@@ -85,11 +85,11 @@ fn propagate_panic(ended: Result<(), JoinError>) {
     }
 }
 
-/// Takes no more work, lets what executes end, and hands back what was not begun.
+/// Takes no more work, lets current runs finish, and hands back what was not started.
 async fn drain(device: &DeviceRuntime, mut running: JoinSet<()>) {
     if let Some(channel) = device.channel() {
         device.inbox.revoke(channel).await;
-        // Whatever was claimed before the hub heard that has arrived after this.
+        // After this, everything that was claimed before the hub noticed has arrived.
         let _ = tokio::time::timeout(SHUTDOWN_REPORT_TIMEOUT, channel.confirm()).await;
     }
     while let Some(ended) = running.join_next().await {
@@ -103,14 +103,14 @@ async fn drain(device: &DeviceRuntime, mut running: JoinSet<()>) {
         while let Some(claimed) = device.inbox.pop() {
             recover::release(device, claimed.task_run_id, claimed.epoch).await;
         }
-        // The answer to the pull that was dropped may have been a claim.
+        // The answer to the dropped pull may have been a claim.
         let history = device.ledger.history().await;
         recover::hand_back(device, &history).await;
     };
     let _ = tokio::time::timeout(SHUTDOWN_REPORT_TIMEOUT, hand_back).await;
 }
 
-/// Waits until the ledger can be written, or there is a reason to stop: what is not in the ledger is not begun.
+/// Waits until the ledger can be written, or there is a reason to stop: nothing is started without a ledger entry.
 async fn remember(device: &DeviceRuntime, shutdown: &Shutdown) {
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(5));
     while !device.remembers().await {
@@ -122,7 +122,7 @@ async fn remember(device: &DeviceRuntime, shutdown: &Shutdown) {
     }
 }
 
-/// The next claim, by whichever way it comes; none when there is a reason to stop.
+/// The next claim, over either transport. `None` if there is a reason to stop.
 async fn next(
     device: &DeviceRuntime,
     wait: Duration,
@@ -137,7 +137,7 @@ async fn next(
         if let Some(run) = device.inbox.pop() {
             return Some(IncomingClaim { run, source: ClaimSource::Channel });
         }
-        // A channel that cannot be had is not waited for.
+        // Don't wait for a channel that can't be opened.
         let patience = match device.channel().map(|channel| (channel, channel.state())) {
             Some((channel, ChannelState::Connected(_))) => {
                 if device.inbox.may_grant() {
@@ -175,7 +175,7 @@ async fn next(
     }
 }
 
-/// One pull. Its answer is waited for even when the channel opens meanwhile, for it may be a claim.
+/// One pull. Its answer is awaited even if the channel opens meanwhile, because it may be a claim.
 async fn pull(
     device: &DeviceRuntime,
     wait: Duration,
@@ -184,7 +184,7 @@ async fn pull(
 ) -> Option<ClaimedRun> {
     let mut moved = device.inbox.watch();
     let enforces = device.adapter.enforces().await;
-    let asked = device.env.now();
+    let sent_at = device.env.now();
     let answer = tokio::select! {
         answer = device.hub().pull_enforcing(device.profile.agent_id, wait, &enforces) => answer,
         () = shutdown.finish.cancelled() => return None,
@@ -199,8 +199,8 @@ async fn pull(
         Ok(None) => {
             device.link.hub_answered();
             backoff.reset();
-            // A hub that answers at once although it was asked to wait must not be asked in a tight loop.
-            if device.env.now().since(asked) * 2 < wait {
+            // A hub that answers immediately despite being asked to wait must not be polled in a tight loop.
+            if device.env.now().since(sent_at) * 2 < wait {
                 Duration::from_millis(500).min(wait)
             } else {
                 return None;
@@ -223,12 +223,12 @@ async fn pull(
     None
 }
 
-/// Has a claim executed, or hands it back when the runtime is stopping.
+/// Executes a claim, or hands it back if the runtime is stopping.
 async fn take(device: &Arc<DeviceRuntime>, claimed: IncomingClaim, shutdown: &Shutdown) {
     let IncomingClaim { run: claimed, source } = claimed;
     let (run, epoch) = (claimed.task_run_id, claimed.epoch);
     if device.claims.take(run, epoch).is_none() {
-        return tracing::debug!(run.id = %run, epoch, "a claim came that was handed back before");
+        return tracing::debug!(run.id = %run, epoch, "ignored a claim that was handed back before");
     }
     if device.inbox.is_doubted(run)
         && let Some(reason) = claim_watch::lost(device.hub(), run, epoch, &device.env).await
@@ -241,7 +241,7 @@ async fn take(device: &Arc<DeviceRuntime>, claimed: IncomingClaim, shutdown: &Sh
         workspace_id: Some(claimed.workspace_id),
         task_type: Some(claimed.task_type.clone()),
         deadline: Some(claimed.deadline),
-        delegation_id: collaborator::delegation_run::delegation_of(&claimed),
+        delegation_id: delegation_run::delegation_of(&claimed),
         ..device.run_entry(LedgerStep::TaskPulled, run, epoch)
     };
     device.link.notify(&Notice::Pulled { run, task_type: claimed.task_type.clone() });
@@ -250,7 +250,7 @@ async fn take(device: &Arc<DeviceRuntime>, claimed: IncomingClaim, shutdown: &Sh
         return recover::release(device, run, epoch).await;
     }
     if !device.begin(&[pulled, device.run_entry(LedgerStep::TaskStarted, run, epoch)]).await {
-        // After a crash nobody would know that it had begun, so it does not.
+        // Without a ledger entry, a crash would hide that it had started, so it isn't started.
         return recover::release(device, run, epoch).await;
     }
     let caller = claimed.caller.clone();
@@ -272,7 +272,7 @@ async fn take(device: &Arc<DeviceRuntime>, claimed: IncomingClaim, shutdown: &Sh
     execution.await;
 }
 
-/// The adapter knows this device's clock only, so the deadline is by that.
+/// The adapter only knows this device's clock, so the deadline is converted to it.
 fn task(device: &DeviceRuntime, claimed: ClaimedRun, deadline: Timestamp) -> RunTask {
     RunTask {
         task_run_id: claimed.task_run_id,
@@ -293,9 +293,9 @@ fn task(device: &DeviceRuntime, claimed: ClaimedRun, deadline: Timestamp) -> Run
     }
 }
 
-/// The tools at the address by which this device reaches the hub, which need not be the one that the hub has of itself.
+/// The run's tools at the address by which this device reaches the hub, which can differ from the hub's own.
 fn tools_from_device(device: &DeviceRuntime, tools: RunTools) -> RunTools {
-    // Where the path begins, behind the scheme and the host.
+    // The path after the scheme and host.
     let path = |url: &str| {
         let host = url.find("://").map_or(0, |at| at + 3);
         url[host..].find('/').map_or(url.len(), |at| host + at)

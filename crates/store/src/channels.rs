@@ -1,4 +1,4 @@
-//! Channels as the hub sees them: identity that outlives a connection, and the frames that wait for a peer.
+//! Channels: their identity, which outlives connections, and the frames that wait for a peer.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use crate::{
     },
 };
 
-/// How many frames may wait for one peer. Beyond it the oldest are given up, and the floor tells of it.
+/// How many frames may wait for one peer. Beyond that the oldest are dropped, and the floor shows it.
 pub const MAX_FRAMES: i64 = 10_000;
 
-/// The rules of [`crate::Store`] hold here too. A row whose type starts with `channel.` carries the channel and its next
-/// channel seq, from 1 and without gaps, and its data starts with `"channel_id"`.
+/// The rules of [`crate::Store`] apply here too. A row whose type starts with `channel.` carries the channel and its
+/// next channel seq, from 1 and without gaps, and its data starts with `"channel_id"`.
 ///
 /// | method | log rows |
 /// |---|---|
@@ -38,36 +38,36 @@ pub const MAX_FRAMES: i64 = 10_000;
 /// - an ask for a tool: `ToolCall` to the channel that follows the run;
 /// - `push_events`: `Event`.
 ///
-/// Giving a claim back because its worker cannot know of it is no report: its `Cancel` stops a worker that knows of it all
-/// the same. A channel that is superseded hands its frames, claims and follows on, so nothing is addressed to it any more.
-/// When more than [`MAX_FRAMES`] wait, the oldest are given up.
+/// Returning a claim because its worker can't know of it is not a report: the `Cancel` stops a worker that knows of it
+/// anyway. A superseded channel passes on its frames, claims and follows, so nothing is addressed to it any more. When
+/// more than [`MAX_FRAMES`] wait, the oldest are dropped.
 #[async_trait]
 pub trait ChannelStore: Send + Sync {
-    /// The log's actor, of all its rows, is the principal that may resume it. `NotFound` for a runtime of another tenant.
-    /// With a runtime (`RuntimeEnded` if it is not active) this shows that the runtime is alive, as a heartbeat does, but
-    /// renews no claim, and it supersedes the runtime's other channels, connected or not: their resume tokens are void,
-    /// their frames that were not acknowledged become frames of this one, in order, except for `Execute`, and the runs
-    /// that they follow are followed by this one. Claims that were made over them move to this one, except those that the
-    /// worker cannot know of, which go back to the queue with their attempt given back: with `running`, the claims that it
-    /// does not name; without, those whose `Execute` was not acknowledged and that have no event since they were claimed.
-    /// Claims that were made over HTTP stay as they are. A superseded channel that was disconnected keeps its reason.
+    /// The actor of all its log rows is the principal that may resume it. `NotFound` for a runtime of another tenant.
+    /// With a runtime (`RuntimeEnded` if it isn't active) this shows that the runtime is alive, as a heartbeat does,
+    /// but renews no claim. It supersedes the runtime's other channels, connected or not: their resume tokens become
+    /// invalid, their unacknowledged frames, except `Execute`, become frames of this channel, in order, and this
+    /// channel follows the runs they followed. Claims made over them move to this one, except claims the worker can't
+    /// know of, which go back to the queue without counting the attempt: with `running`, the claims it doesn't name;
+    /// without, those whose `Execute` wasn't acknowledged and that have no event since the claim. Claims made over HTTP
+    /// stay as they are. A superseded channel that was disconnected keeps its reason.
     async fn open_channel(&self, context: WriteContext, channel: NewChannel) -> Result<ChannelRecord>;
 
-    /// `ResumeRefused` for an unknown channel, another principal, a token that is not the current one, or a channel that
-    /// was superseded. The token is used up; `last_seq` (at least 0 and at most the head, also in the row) is acknowledged.
-    /// With a runtime this shows that it is alive, as in `open_channel` (`RuntimeEnded` if it is not active).
+    /// `ResumeRefused` for an unknown channel, another principal, a token that isn't the current one, or a superseded
+    /// channel. The token is used up. `last_seq` (at least 0 and at most the head, also in the row) is acknowledged.
+    /// With a runtime this shows that it is alive, as in `open_channel` (`RuntimeEnded` if it isn't active).
     async fn resume_channel(&self, context: WriteContext, resume: ChannelResume) -> Result<ChannelResumption>;
 
-    /// The connection is gone. Claims, frames and the resume token stay. Closing again changes nothing.
+    /// The connection is closed. Claims, frames and the resume token stay. Closing again changes nothing.
     async fn close_channel(&self, context: WriteContext, channel: ChannelId, reason: &str) -> Result<ChannelRecord>;
 
-    /// Closes every connected channel of every tenant, for a hub that starts: no connection survives it. The actor is
-    /// `system`.
+    /// Closes every connected channel of every tenant, when a hub starts: no connection survives a restart. The actor
+    /// is `system`.
     async fn close_channels(&self, reason: &str, at: Timestamp) -> Result<()>;
 
-    /// These peers were heard. Renews the claims made over their channels, and marks their runtimes online (with the row
-    /// of a heartbeat when one was offline, actor `runtime:<id>`). Channels that are unknown or not connected are passed
-    /// over, and so are runtimes that have ended.
+    /// These peers were active. Renews the claims made over their channels and marks their runtimes online (with the
+    /// row of a heartbeat if one was offline, actor `runtime:<id>`). Unknown or disconnected channels and ended
+    /// runtimes are skipped.
     async fn mark_channels_seen(&self, channels: Vec<ChannelId>, lease: Duration, at: Timestamp) -> Result<()>;
 
     async fn channel_message(&self, context: WriteContext, channel: ChannelId, message: Json) -> Result<()>;
@@ -97,13 +97,13 @@ pub trait ChannelStore: Send + Sync {
     /// Everything up to `seq` (at most the head) has arrived. Not logged.
     async fn acknowledge(&self, channel: ChannelId, seq: i64) -> Result<()>;
 
-    /// The runs that the channel's peer follows and whose last event is not a frame yet, in order of creation.
+    /// The runs the channel's peer follows and whose last event isn't a frame yet, in order of creation.
     async fn follows(&self, channel: ChannelId) -> Result<Vec<FollowRecord>>;
 
-    /// The channel that follows a run, if there is one; also when the run is unknown or every event is a frame.
+    /// The channel that follows a run, if there is one, even if the run is unknown or every event is already a frame.
     async fn follower(&self, run: RunId) -> Result<Option<FollowRecord>>;
 
-    /// Makes frames of the run's events that are not frames yet, up to the run's seq `upto` (at most its newest), and at
-    /// most `limit`. Answers the follow as it is now. `NotFound` if the channel does not follow the run.
+    /// Makes frames of the run's events that aren't frames yet, up to the run's seq `upto` (at most its newest), and at
+    /// most `limit`. Returns the current follow. `NotFound` if the channel doesn't follow the run.
     async fn push_events(&self, channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<FollowRecord>;
 }

@@ -1,4 +1,4 @@
-//! Delegations as daemons publish them. The truth is theirs: what is kept here is for people to see.
+//! Delegations as published by daemons. The daemons own the truth; these copies are for people to see.
 
 use async_trait::async_trait;
 use attache_protocol::{DelegationId, TenantId};
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// The rules of [`crate::Store`] hold here too. `retain` removes those that have ended and were published last before
+/// The rules of [`crate::Store`] apply here too. `retain` removes ended delegations that were last published before
 /// `log_before`.
 ///
 /// | method | log rows, in the tenant's log only |
@@ -20,8 +20,8 @@ use crate::{
 /// | `cancel_delegation` | `delegation.cancel_requested {"delegation_id"}` the first time, unless it has ended |
 #[async_trait]
 pub trait DelegationStore: Send + Sync {
-    /// Makes it, or replaces what was said of it before; it keeps its place. `NotFound` if it is another owner's or another
-    /// tenant's, and in a tenant that does not exist.
+    /// Creates a delegation, or replaces its previous state; it keeps its position. `NotFound` if it belongs to another
+    /// owner or tenant, and for a nonexistent tenant.
     async fn publish_delegation(&self, context: WriteContext, delegation: NewDelegation) -> Result<DelegationRecord>;
 
     async fn delegation(&self, tenant: TenantId, delegation: DelegationId) -> Result<DelegationRecord>;
@@ -34,6 +34,6 @@ pub trait DelegationStore: Send + Sync {
         page: Pagination,
     ) -> Result<ListPage<DelegationRecord>>;
 
-    /// Notes that somebody wants it to end. One that has ended stays as it is.
+    /// Records the request to end it. An ended delegation stays as it is.
     async fn cancel_delegation(&self, context: WriteContext, delegation: DelegationId) -> Result<DelegationRecord>;
 }

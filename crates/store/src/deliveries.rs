@@ -11,12 +11,12 @@ use crate::{
     },
 };
 
-/// The rules of [`crate::Store`] hold here too.
+/// The rules of [`crate::Store`] apply here too.
 ///
 /// A delivery is made in the transaction of what it tells of: the end of a run that has a callback
 /// ([`DeliveryId::of_run`]), and a permission request with `notify` that waits for a person
-/// ([`DeliveryId::of_permission`]), and a change of a run that somebody subscribed to (see [`crate::Pushes`]). It is pending
-/// and due at once. A hint [`crate::Woken::DeliveryStore`] follows.
+/// ([`DeliveryId::of_permission`]), and a change of a run that somebody subscribed to (see [`crate::PushStore`]). It is pending
+/// and due at once. A hint [`crate::WakeHint::Deliveries`] follows.
 ///
 /// | method | log rows, in the tenant's log only |
 /// |---|---|
@@ -27,8 +27,8 @@ pub trait DeliveryStore: Send + Sync {
     /// Pending deliveries of every tenant whose time has come, by that time, then in order of creation.
     async fn due_deliveries(&self, at: Timestamp, limit: usize) -> Result<Vec<DeliveryRecord>>;
 
-    /// Keeps how the attempt with this number went (the first is 1). One that is not the next of a pending delivery
-    /// changes nothing: the answer shows the delivery as it is.
+    /// Records the result of the attempt with this number (starting at 1). If it isn't the next attempt of a pending
+    /// delivery, nothing changes and the current delivery is returned.
     async fn record_attempt(
         &self,
         delivery: DeliveryId,
@@ -37,8 +37,8 @@ pub trait DeliveryStore: Send + Sync {
         next: AttemptDecision,
     ) -> Result<DeliveryRecord>;
 
-    /// A person asks for one more try, now, also of what was delivered: it is pending and due at the context's time,
-    /// whatever it was. Attempts go on counting, and the last one stays as it went.
+    /// Schedules one more attempt now, on a person's request, even for a delivered one: it becomes pending and due at
+    /// the context's time. The attempt count continues, and the last attempt keeps its result.
     async fn resend_delivery(&self, context: WriteContext, delivery: DeliveryId) -> Result<DeliveryRecord>;
 
     async fn delivery(&self, tenant: TenantId, delivery: DeliveryId) -> Result<DeliveryRecord>;

@@ -1,4 +1,4 @@
-//! What the log says: the type and data of every row in the table of [`crate::Store`], once for every engine.
+//! Builds the log rows: the type and data of every row in the tables of [`crate::Store`], shared by all engines.
 
 pub(crate) mod channel;
 pub(crate) mod delegation;
@@ -131,7 +131,7 @@ struct ArtifactChangedData<'a> {
     size: u64,
 }
 
-/// The actor of what a runtime does.
+/// The actor of a runtime's actions.
 pub(crate) fn runtime_actor(runtime: RuntimeId) -> String {
     format!("runtime:{runtime}")
 }
@@ -149,7 +149,7 @@ pub(crate) fn agent_created(agent: AgentId, name: &str) -> LogEntry {
     (EventKind::AgentCreated, Json::of(&AgentCreatedData { agent_id: agent, name }))
 }
 
-/// `callers` where the change says who may put the agent to work.
+/// With `callers` if the change includes who may call the agent.
 pub(crate) fn agent_updated(agent: AgentId, callers: Option<Callers>) -> LogEntry {
     (EventKind::AgentUpdated, Json::of(&AgentUpdatedData { agent_id: agent, callers }))
 }
@@ -218,7 +218,7 @@ pub(crate) fn task_finished(outcome: &RunResult, usage: Option<&Json>) -> LogEnt
     }
 }
 
-/// A failure that the rules decide.
+/// A failure decided by the rules.
 pub(crate) fn task_failed(code: FailureCode) -> LogEntry {
     (LifecycleEvent::Failed { code }.kind(), Json::of(&TaskFinishedData { code: Some(code), usage: None }))
 }
@@ -235,12 +235,12 @@ pub(crate) fn task_waiting(waiting: Option<WaitReason>) -> LogEntry {
     (LifecycleEvent::Waiting { waiting }.kind(), Json::of(&TaskWaitingData { waiting }))
 }
 
-/// A worker's call with an epoch that is not the current one. `call` is one of [`call`].
+/// A worker's call with a stale epoch. `call` is one of [`call`].
 pub(crate) fn task_refused(run: RunId, call: &'static str, by: WorkerRef) -> LogEntry {
     (EventKind::TaskRefused, Json::of(&TaskRefusedData { task_run_id: run, call, epoch: by.epoch }))
 }
 
-/// What a run used in all, which its worker only knew after the run had ended.
+/// The final usage of a run, which its worker learned only after the run had ended.
 pub(crate) fn task_usage(run: RunId, usage: &Json) -> LogEntry {
     (EventKind::TaskUsage, Json::of(&LateUsage { task_run_id: run, usage }))
 }
@@ -269,7 +269,7 @@ pub(crate) fn artifact_changed(artifact: &ArtifactRecord) -> LogEntry {
     )
 }
 
-/// The calls of a worker that an epoch fences, as `task.refused` names them.
+/// The worker calls that are fenced by an epoch, as named in `task.refused`.
 pub(crate) mod call {
     use crate::record::RunResult;
 
@@ -287,12 +287,12 @@ pub(crate) mod call {
     }
 }
 
-/// Whether the run's stream shows the run's result in events of this type.
+/// Whether events of this type include the run's result in the run's stream.
 pub(crate) fn shows_output(kind: &str) -> bool {
     EventKind::parse(kind).is_some_and(EventKind::is_terminal)
 }
 
-/// `data` of a terminal row with the run's result as its first member, as the run's stream shows it.
+/// `data` of a terminal row with the run's result as its first member, as in the run's stream.
 pub(crate) fn with_output(data: &Json, output: &Json) -> Json {
     let members = data.get().strip_prefix('{').expect("the log's data is an object that we wrote");
     let comma = if members == "}" { "" } else { "," };
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_result_comes_first_in_a_stream() {
+    fn the_result_is_the_first_member_in_a_stream() {
         let output = Json::from_text(r#"{"text":"hi"}"#).unwrap();
         let (_, empty) = task_finished(&RunResult::Completed { output: output.clone(), artifacts: Vec::new() }, None);
         assert_eq!(with_output(&empty, &output).get(), r#"{"output":{"text":"hi"}}"#);

@@ -1,4 +1,4 @@
-//! What a store refuses, and what goes wrong inside it.
+//! Errors of a store: refusals and internal failures.
 
 use attache_protocol::rules::run::RunRefusal;
 
@@ -6,7 +6,7 @@ use crate::record::RunRecord;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why something cannot be deleted yet.
+/// Why something can't be deleted yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Use {
     #[error("the run has not ended")]
@@ -19,32 +19,32 @@ pub enum Use {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Unknown, or of another tenant: the same answer.
+    /// Unknown, or in another tenant. Both get the same answer.
     #[error("not found")]
     NotFound,
     #[error("the name is taken")]
     NameTaken,
     #[error("the agent is archived")]
     AgentArchived,
-    /// The rules refuse; the run is as it was before and is shown as it is.
+    /// The rules refuse. The run is unchanged and included.
     #[error("{refusal}")]
     Refused { refusal: RunRefusal, run: Box<RunRecord> },
-    /// The same idempotency key came with a different request.
+    /// The same idempotency key was used with a different request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
-    /// The run that the idempotency key made was deleted.
+    /// The run created with the idempotency key was deleted.
     #[error("the run that the idempotency key made was deleted")]
     RunDeleted,
-    /// It cannot be deleted yet.
+    /// It can't be deleted yet.
     #[error("{0}")]
     InUse(Use),
-    /// The artifact does not belong to the run's workspace.
+    /// The artifact doesn't belong to the run's workspace.
     #[error("{0} is not an artifact of this run's workspace")]
     ForeignArtifact(String),
-    /// The pairing code is unknown, used or expired. `agent` is known when the code once existed.
+    /// The pairing code is unknown, used or expired. `agent` is set if the code once existed.
     #[error("the pairing code is not valid")]
     PairingInvalid { agent: Option<attache_protocol::AgentId> },
-    /// Nobody has confirmed the device yet.
+    /// No one has confirmed the device yet.
     #[error("the pairing is not confirmed yet")]
     PairingPending,
     #[error("the pairing was rejected")]
@@ -52,58 +52,58 @@ pub enum Error {
     /// The runtime was superseded or revoked.
     #[error("the runtime is not active")]
     RuntimeEnded(attache_protocol::wire::runtime::RuntimeState),
-    /// The permission request was settled before, as it is shown here.
+    /// The permission request was already settled, as shown here.
     #[error("the permission was decided before")]
     AlreadyDecided(Box<crate::record::worker_request::PermissionRecord>),
-    /// The question that an input names is not open, or not of its run.
+    /// The question that an input names isn't open, or belongs to another run.
     #[error("the question is not open any more")]
     NotAsked,
-    /// The channel cannot be resumed with this token by this principal.
+    /// The channel can't be resumed with this token by this principal.
     #[error("the channel cannot be resumed")]
     ResumeRefused,
-    /// No engine follows the run, so nobody can call a tool for it.
+    /// No engine follows the run, so no tool can be called for it.
     #[error("nobody who could call a tool follows the run")]
     NoEngine,
-    /// A quota leaves no room for the run.
+    /// A quota has no room for the run.
     #[error("{exceeded}")]
     QuotaExceeded { target: crate::record::quota::QuotaTarget, exceeded: attache_protocol::rules::quota::ExceededLimit },
     /// It was changed since the caller read it.
     #[error("it was changed in the meantime")]
     VersionChanged,
-    /// Without an owner nobody could manage the tenant.
+    /// Without an owner the tenant couldn't be managed.
     #[error("this is the last owner")]
     LastOwner,
-    /// The agent is an outside one: no device can work for it.
+    /// It is an outside agent, which can't have a device.
     #[error("the agent is an outside agent")]
     IsPeer,
-    /// A device works for the agent: it cannot become an outside one.
+    /// The agent has a device, so it can't become an outside agent.
     #[error("the agent has a device or a key of its own")]
     IsPaired,
     /// Another card of the peer is trusted.
     #[error("another card is trusted")]
     CardPinned,
-    /// No card waits for trust.
+    /// No card is waiting to be trusted.
     #[error("no card waits to be trusted")]
     NothingOffered,
-    /// The peer names another task or context than before.
+    /// The peer names a different task or context than before.
     #[error("the peer names another task than before")]
     PeerTaskDiffers,
-    /// The run has as many push configs as one may have.
+    /// The run already has the maximum number of push configs.
     #[error("the run has {} push configs already", crate::MAX_PUSH_CONFIGS)]
     TooManyPushConfigs,
-    /// The run's events weigh as much as those of one run may.
+    /// The run's events have reached the size limit of one run.
     #[error("the log of the run is full")]
     LogFull,
     /// The queue of writes is full.
     #[error("too many writes are waiting")]
     Overloaded,
-    /// The disk or the database file does not let anything be stored now. Nothing was changed.
+    /// The disk or the database file can't be written at the moment. Nothing was changed.
     #[error("{0}")]
     Unwritable(crate::StorageFault),
-    /// The commit failed: the change may or may not be there after a restart.
+    /// The commit failed: after a restart the change may or may not be there.
     #[error("it is unknown whether the change was stored")]
     Unknown,
-    /// The file cannot be used as it is, and a person has to do something about it.
+    /// The file can't be used as it is, and a person has to fix it.
     #[error("{what}")]
     Unusable { what: String, hint: &'static str },
     #[error("the store failed: {0}")]

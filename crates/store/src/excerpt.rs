@@ -1,20 +1,20 @@
-//! What a list shows of a run: a page has as many rows as were asked for, however large one task or its result is.
+//! Excerpts of runs for lists, so that a page has the requested number of rows however large a task or result is.
 
 use attache_protocol::{Json, json::Members};
 
 use crate::record::{RunDetail, RunRecord};
 
-/// JSON of more bytes than this is shown by its beginning.
+/// Larger JSON is cut.
 const MAX_LISTED: usize = 2 << 10;
-/// A text that is cut keeps so many bytes.
+/// A cut text keeps this many bytes.
 const MAX_TEXT: usize = 1 << 10;
-/// Other members are left out when they are longer than this.
+/// Other members are dropped if they are longer than this.
 const MAX_MEMBER: usize = 200;
 
 // === impl RunRecord ===
 
 impl RunRecord {
-    /// The run as lists show it: a long input or result is an excerpt with `"truncated": true`.
+    /// The run for a list: a long input or result becomes an excerpt with `"truncated": true`.
     #[must_use]
     pub fn excerpt(self) -> Self {
         let result = self.result.map(excerpt);
@@ -68,13 +68,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_stays_as_it_is() {
+    fn a_short_value_is_unchanged() {
         let short = json(r#"{"z": 1.0, "text":"x"}"#);
         assert_eq!(excerpt(short.clone()), short);
     }
 
     #[test]
-    fn what_is_long_keeps_its_beginning_and_says_so() {
+    fn a_long_value_is_cut_and_marked() {
         let long = json(&format!(
             r#"{{"text":"{}","artifact_refs":["art_1"],"details":{{"x":"{}"}},"truncated":false}}"#,
             "é".repeat(9000),
@@ -83,7 +83,7 @@ mod tests {
         let wanted = format!(r#"{{"text":"{}","artifact_refs":["art_1"],"truncated":true}}"#, "é".repeat(512));
         assert_eq!(excerpt(long).get(), wanted);
         assert_eq!(excerpt(json(&format!("[{}1]", "1,".repeat(2000)))).get(), r#"{"truncated":true}"#);
-        // Escapes count as they are written, so a page stays a page.
+        // Escapes count as written, so that pages keep their size.
         let escapes = json(&format!(r#"{{"text":"{}"}}"#, "\\u0001".repeat(5000)));
         assert_eq!(excerpt(escapes).get(), r#"{"truncated":true}"#);
     }

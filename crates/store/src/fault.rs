@@ -1,16 +1,16 @@
-//! Why a store cannot write, as far as its operator can do something about it.
+//! Why a store can't write, as far as its operator can fix it.
 
 use std::fmt;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StorageFault {
-    /// No space, or no quota, is left on the disk.
+    /// The disk is full, or its quota is used up.
     DiskFull,
-    /// The file system cannot be written.
+    /// The file system is read-only.
     ReadOnly,
     /// The disk reports errors.
     Io,
-    /// The file is not a database of ours any more.
+    /// The file is no longer one of our databases.
     Damaged,
 }
 
@@ -26,7 +26,7 @@ impl StorageFault {
         }
     }
 
-    /// What a file system says, if it is one of these.
+    /// The fault behind an I/O error, if it is one of these.
     pub fn of_io(error: &std::io::Error) -> Option<Self> {
         use std::io::ErrorKind as Kind;
         match error.kind() {

@@ -1,8 +1,8 @@
-//! The only truth: the [`Store`] trait, its SQLite engine, and an in-memory model that specifies both.
+//! The only source of truth: the [`Store`] trait, its SQLite engine, and an in-memory model that specifies both.
 //!
 //! Every method is an intention (`create_run`, `claim`, …), never SQL. A method that changes something commits the
-//! change, its log rows and its idempotency record together, or nothing. Times and ids are given by the caller, so two
-//! stores that see the same calls hold the same state, to the byte of the hash chain.
+//! change, its log rows and its idempotency record together, or not at all. Callers supply times and ids, so two stores
+//! that see the same calls hold the same state, down to the bytes of the hash chain.
 
 mod channels;
 #[cfg(feature = "conformance")]

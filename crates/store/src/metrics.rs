@@ -1,4 +1,4 @@
-//! What an engine counts of itself, for those who operate it: how long commits take, how many writes share one, how runs end.
+//! Metrics of an engine, for its operators: commit durations, batch sizes, outcomes of runs.
 
 use std::{
     sync::{
@@ -10,23 +10,23 @@ use std::{
 
 use attache_protocol::rules::run::LifecycleEvent;
 
-/// Everything that is counted since the start.
+/// All counters since the start.
 #[derive(Debug)]
 pub struct StoreMetrics {
-    /// How long a transaction takes, its flush to the disk included, in microseconds.
+    /// Duration of a transaction, including its flush to disk, in microseconds.
     pub commit_micros: Histogram,
-    /// How many writes share a transaction.
+    /// Number of writes per transaction.
     pub batch: Histogram,
-    /// How long a read takes once it has its turn, in microseconds.
+    /// Duration of a read, without queueing, in microseconds.
     pub read_micros: Histogram,
     ended: Mutex<Vec<(&'static str, u64)>>,
 }
 
-/// How often something was how large: buckets with fixed upper bounds.
+/// A histogram with fixed upper bounds.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// One more than there are bounds: what is above all of them comes last.
+    /// One more than there are bounds: the last one is for larger values.
     counts: Vec<AtomicU64>,
     sum: AtomicU64,
 }
@@ -34,7 +34,7 @@ pub struct Histogram {
 /// A histogram at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistogramSnapshot {
-    /// Each upper bound, with how many were at most that large.
+    /// Each upper bound, with how many values were at most that large.
     pub at_most: Vec<(u64, u64)>,
     pub count: u64,
     pub sum: u64,
@@ -73,7 +73,7 @@ impl StoreMetrics {
         }
     }
 
-    /// How many runs ended in which way: `completed`, `cancelled`, or the code of the failure.
+    /// How many runs ended in which way: `completed`, `cancelled`, or the failure code.
     pub fn ends(&self) -> Vec<(&'static str, u64)> {
         let mut ends = self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone();
         ends.sort_unstable();

@@ -1,4 +1,4 @@
-//! How a run's end is told apart and told to people, once for every engine.
+//! Results of runs: how they are compared, and their texts for people. Shared by all engines.
 
 use attache_protocol::{
     Json,
@@ -12,17 +12,17 @@ use serde::Serialize;
 
 use crate::record::RunResult;
 
-/// The outcome of a cancelled run, and of a failure that the rules decide: no worker can report it.
+/// The digest of a cancellation, or of a failure decided by the rules: no worker can report it.
 pub(crate) const NO_DIGEST: OutcomeDigest = OutcomeDigest([0; 16]);
 
-/// The result of a cancelled run. `cancelled` is no failure code, so it has a shape of its own.
+/// The result of a cancelled run. `cancelled` isn't a failure code, so it has its own type.
 #[derive(Serialize)]
 struct CancelledResult<'a> {
     error: &'a str,
     code: &'static str,
 }
 
-/// What a repeated report is recognised by. Artifacts and usage do not count: the output names the artifacts already.
+/// Identifies a repeated report. Artifacts and usage don't count: the output already names the artifacts.
 pub(crate) fn digest_of(outcome: &RunResult) -> OutcomeDigest {
     let mut hasher = blake3::Hasher::new();
     match outcome {
@@ -34,7 +34,7 @@ pub(crate) fn digest_of(outcome: &RunResult) -> OutcomeDigest {
     OutcomeDigest(digest)
 }
 
-/// The result of a run that the rules themselves failed.
+/// The result of a run that the rules failed.
 pub(crate) fn failed_by_rule(code: FailureCode) -> Json {
     Json::of(&RunFailure { error: code.message().to_owned(), code, native_code: None })
 }
@@ -44,13 +44,13 @@ pub(crate) fn failed_by_quota(exceeded: &ExceededLimit) -> Json {
     Json::of(&RunFailure { error: exceeded.to_string(), code: FailureCode::QuotaExceeded, native_code: None })
 }
 
-/// The result of a run whose row in the store cannot be read.
+/// The result of a run whose row in the store can't be read.
 pub(crate) fn damaged() -> Json {
-    let error = "The hub's record of this run is damaged, so it cannot go on.".to_owned();
+    let error = "The hub's record of this run is damaged, so it can't continue.".to_owned();
     Json::of(&RunFailure { error, code: FailureCode::TaskFailed, native_code: Some("damaged_record".to_owned()) })
 }
 
-/// The result of a run whose limits the worker that would have claimed it does not enforce.
+/// The result of a run whose limits its worker doesn't enforce.
 pub(crate) fn refused_for_limits(unmet: &str) -> Json {
     let error = format!(
         "the run asks for limits that nothing on this agent's device enforces ({unmet}), so nothing was started; ask without \
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn results_read_as_documented() {
+    fn results_match_the_documentation() {
         assert_eq!(
             failed_by_rule(FailureCode::Expired).get(),
             r#"{"error":"No device claimed the run before it expired.","code":"expired"}"#

@@ -1,4 +1,4 @@
-//! Who is told of a run's changes over A2A: the push notification configs of runs.
+//! The A2A push notification configs of runs.
 
 use async_trait::async_trait;
 use attache_protocol::{RunId, TenantId};
@@ -11,7 +11,7 @@ use crate::{
 /// How many configs a run may have.
 pub const MAX_PUSH_CONFIGS: usize = 16;
 
-/// The rules of [`crate::Store`] hold here too.
+/// The rules of [`crate::Store`] apply here too.
 ///
 /// With every `task.claimed`, `task.requeued`, `task.waiting`, `task.completed`, `task.failed` and `task.cancelled` of a
 /// run's stream the same transaction makes one delivery per config that the run has then, in order of the configs'
@@ -25,7 +25,7 @@ pub const MAX_PUSH_CONFIGS: usize = 16;
 /// | `remove_push_config` | `push.removed {"task_run_id","config_id"}` |
 #[async_trait]
 pub trait PushStore: Send + Sync {
-    /// A config with the same id is replaced, and keeps its place and its time. `TooManyPushConfigs` beyond
+    /// Replaces a config with the same id, which keeps its position and its time. `TooManyPushConfigs` beyond
     /// [`MAX_PUSH_CONFIGS`].
     async fn set_push_config(
         &self,

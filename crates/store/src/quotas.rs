@@ -1,4 +1,4 @@
-//! Quotas, and what was used.
+//! Quotas and usage.
 
 use async_trait::async_trait;
 use attache_protocol::{
@@ -11,10 +11,10 @@ use crate::{
     record::quota::{DailyUsage, QuotaRecord, QuotaTarget},
 };
 
-/// How many runs without room one claim ends. A quota that is cut far below a long queue must not hold up every other write.
+/// How many runs without room one claim ends. Reducing a quota far below a long queue must not block every other write.
 pub const MAX_REFUSED: usize = 64;
 
-/// The rules of [`crate::Store`] hold here too; the arithmetic is that of `rules::quota`.
+/// The rules of [`crate::Store`] apply here too. The arithmetic is in `rules::quota`.
 ///
 /// A run falls under up to four targets: its tenant, its user, its agent, and its user with its agent. Each target has an
 /// account of every day, whether or not there is a quota; a quota adds limits. The lines of a run are those of its targets
@@ -46,17 +46,17 @@ pub trait QuotaStore: Send + Sync {
     /// like any other change.
     async fn set_quota(&self, context: WriteContext, target: QuotaTarget, limits: QuotaLimits) -> Result<QuotaRecord>;
 
-    /// `NotFound` where there is none.
+    /// `NotFound` if there is none.
     async fn remove_quota(&self, context: WriteContext, target: QuotaTarget) -> Result<()>;
 
     /// With the accounts of the day of `at`. Ordered by target: user, then agent, by id; absent ones first.
     async fn quotas(&self, tenant: TenantId, at: Timestamp) -> Result<Vec<QuotaRecord>>;
 
-    /// What is left for a run, as [`Claimed::left`](crate::record::Claimed) says it at the claim; nothing limits one that
+    /// What is left for a run, as [`ClaimedRunRecord::left`](crate::record::ClaimedRunRecord) says it at the claim; nothing limits one that
     /// has ended. `NotFound` for an unknown run.
     async fn left(&self, tenant: TenantId, run: RunId) -> Result<QuotaBudget>;
 
-    /// What ended runs used, of the days from `first` to `last`, ordered by day, user and agent, by id; absent users first.
-    /// A run that a quota refused is not among them. Retention does not shorten it.
+    /// Usage of ended runs, for the days from `first` to `last`, ordered by day, user and agent, by id; absent users
+    /// first. Runs refused by a quota aren't included. Retention doesn't affect it.
     async fn usage(&self, tenant: TenantId, first: UtcDay, last: UtcDay) -> Result<Vec<DailyUsage>>;
 }

@@ -32,9 +32,9 @@ use attache_protocol::{
 };
 
 pub use key::{AuditEvent, KeyKind, KeyRecord, NewKey, SessionOpening};
-pub use retention::{Class, Retention, RetentionResult};
+pub use retention::{Class, RetentionLimits, RetentionResult};
 
-/// How an agent is named: by id or by name, wherever an agent is named.
+/// How an agent is referred to: by id or by name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AgentRef {
     Id(AgentId),
@@ -59,11 +59,11 @@ pub struct NewAccount {
     /// How its permission requests time out: an `ApprovalPolicy`.
     pub approvals: Option<Json>,
     pub callers: Callers,
-    /// What its runs get when their creator does not say.
+    /// The timeout of its runs, unless their creator sets one.
     pub run_timeout: Option<Duration>,
 }
 
-/// What to change of an account; `None` leaves a member as it is.
+/// Changes to an account. `None` leaves a member as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccountPatch {
     pub name: Option<String>,
@@ -72,7 +72,7 @@ pub struct AccountPatch {
     pub skills: Option<Json>,
     pub a2a: Option<Json>,
     pub approvals: Option<Json>,
-    /// Gives the agent to a user (`NotFound` unless known and not removed), or to nobody.
+    /// Assigns the agent to a user (`NotFound` unless known and not removed), or to no one.
     pub owner: Option<Option<UserId>>,
     pub callers: Option<Callers>,
     pub run_timeout: Option<Option<Duration>>,
@@ -88,7 +88,7 @@ pub struct AccountRecord {
     pub skills: Json,
     pub a2a: Option<Json>,
     pub approvals: Option<Json>,
-    /// The user who made it, unless it was given to another.
+    /// The user who created it, unless it was assigned to another.
     pub owner: Option<UserId>,
     pub callers: Callers,
     pub run_timeout: Option<Duration>,
@@ -111,18 +111,18 @@ pub struct RuntimeRecord {
     pub attached_at: Timestamp,
     pub last_heartbeat_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
-    /// Since when its token is not the one that it was attached with.
+    /// When its token was first rotated after attaching.
     pub token_rotated_at: Option<Timestamp>,
-    /// When a token that was already replaced was used last, to the minute.
+    /// When a token that had been replaced was last used, to the minute.
     pub token_reused_at: Option<Timestamp>,
-    /// What it says it understands: a JSON array of `{"uri","params"?}`.
+    /// The extensions it supports: a JSON array of `{"uri","params"?}`.
     pub extensions: Option<Json>,
 }
 
-/// A code for an agent, made by a person who is signed in.
+/// A code for an agent, created by a signed-in person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPairingCode {
-    /// The key or session that makes it: the code is worth something only as long as that is.
+    /// The key or session that creates it. The code is valid only as long as that is.
     pub maker: Option<KeyId>,
     pub agent: AgentRef,
     pub code: SecretHash,
@@ -158,23 +158,23 @@ pub enum PairingDecision {
     Reject,
 }
 
-/// What a proof that can still be redeemed is for, and who made it so.
+/// The target of a redeemable proof, and who authorized it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pairing {
     pub tenant: TenantId,
     pub agent: AgentId,
-    /// `None`: nobody with a key.
+    /// `None` if no key was involved.
     pub maker: Option<KeyId>,
 }
 
 /// How a device proves that it may become an agent's runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PairingProof {
-    /// The code that a person made for an agent.
+    /// The code a person created for an agent.
     Code(SecretHash),
-    /// The poll token of a pairing request that a person has confirmed.
+    /// The poll token of a confirmed pairing request.
     Poll(SecretHash),
-    /// Somebody who may pair the agent asks for it directly.
+    /// Someone who may pair the agent requests it directly.
     Owner { tenant: TenantId, agent: AgentId },
 }
 
@@ -189,22 +189,22 @@ pub struct NewRuntime {
     pub labels: Json,
 }
 
-/// How a runtime proves who it is.
+/// How a runtime authenticates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RuntimeKind {
     /// A paired device with a runtime token.
     Device,
-    /// An agent that was registered and works over a channel with a key of its own.
+    /// A registered agent that works over a channel with its own key.
     AgentKey,
-    /// A worker in the hub's own process that goes on after a restart. Nobody has its token.
+    /// A worker in the hub's own process that survives restarts. Its token isn't given to anyone.
     Hub,
 }
 
-/// Where a runtime's token stands in its rotation.
+/// The state of a runtime's token in its rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenState {
     Current,
-    /// Offered to the runtime, and never used.
+    /// Offered to the runtime, but never used.
     Offered,
     /// Another token was adopted at this time.
     Replaced(Timestamp),
@@ -213,21 +213,21 @@ pub enum TokenState {
 /// A step in the rotation of a runtime's token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenChange {
-    /// Offers this token, in place of an earlier offer that was never used. Not logged.
+    /// Offers this token, replacing an earlier unused offer. Not logged.
     Offer(SecretHash),
-    /// The token was used. If it is the offered one it becomes the runtime's token, and the former one is remembered as
-    /// replaced for [`REPLACED_TOKEN_TTL`]; otherwise nothing changes.
+    /// The token was used. If it is the offered one it becomes the runtime's token, and the previous one is remembered
+    /// as replaced for [`REPLACED_TOKEN_TTL`]. Otherwise nothing changes.
     Adopt(SecretHash),
-    /// A replaced token was used. Logged once in [`REUSE_INTERVAL`].
+    /// A replaced token was used. Logged once per [`REUSE_INTERVAL`].
     Reuse,
 }
 
-/// How long a replaced token is recognised.
+/// How long a replaced token is recognized.
 pub const REPLACED_TOKEN_TTL: Duration = Duration::from_secs(90 * 24 * 60 * 60);
-/// How often the use of replaced tokens is logged for one runtime.
+/// How often the use of replaced tokens is logged per runtime.
 pub const REUSE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What a bearer secret stands for.
+/// The credential behind a bearer secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredCredential {
     Runtime {
@@ -236,7 +236,7 @@ pub enum StoredCredential {
         agent: AgentId,
         /// The agent's owner.
         user: Option<UserId>,
-        /// What the owner may do now.
+        /// The owner's current role.
         role: Option<Role>,
         kind: RuntimeKind,
         state: RuntimeState,
@@ -246,16 +246,16 @@ pub enum StoredCredential {
         tenant: TenantId,
         key: KeyId,
         user: Option<UserId>,
-        /// The lower of the key's and the user's.
+        /// The lower of the key's and the user's role.
         role: Role,
         scopes: Option<Vec<KeyScope>>,
         expires_at: Option<Timestamp>,
-        /// Also when the user was removed.
+        /// Also set if the user was removed.
         revoked: bool,
         kind: KeyKind,
-        /// The outside agent that asks others with this key.
+        /// The outside agent that uses this key to call others.
         agent: Option<AgentId>,
-        /// The key or session that opened this session; `None` for an API key, and for a session opened by password.
+        /// The key or session that opened this session. `None` for an API key, and for a session opened by password.
         opener: Option<KeyId>,
     },
 }
@@ -264,9 +264,9 @@ pub enum StoredCredential {
 pub struct NewRun {
     pub id: RunId,
     pub agent: AgentRef,
-    /// `None`: the run is a conversation of its own, with its own uuid.
+    /// `None` means the run is a conversation of its own, with its own uuid.
     pub conversation: Option<ConversationId>,
-    /// Makes the conversation where there is none of this id, unless the run is refused.
+    /// Creates the conversation if there is none with this id, unless the run is refused.
     pub opens_conversation: bool,
     pub parent: Option<RunId>,
     pub task_type: String,
@@ -280,16 +280,16 @@ pub struct NewRun {
     /// How many more agents the work may be passed on to.
     pub ttl: i64,
     pub callback: Option<delivery::RunCallback>,
-    /// Who is told of its changes from the first on. A repeated request changes nothing of it.
+    /// Push configs from the start. A repeated request doesn't change them.
     pub push: Option<push::NewPushConfig>,
-    /// The most that it may use.
+    /// The maximum usage.
     pub budget: QuotaBudget,
     pub sandbox: Option<Sandbox>,
-    /// The channel whose peer asked for the run and follows it.
+    /// The channel whose peer requested the run and follows it.
     pub follow: Option<channel::NewFollow>,
     /// 16 bytes of a hash over the caller's key.
     pub idempotency_key: Option<[u8; 16]>,
-    /// 16 bytes of a hash over the whole request, so that a key cannot stand for two requests.
+    /// 16 bytes of a hash over the complete request, so that a key can't stand for two requests.
     pub request_digest: [u8; 16],
 }
 
@@ -317,11 +317,11 @@ pub struct RunRecord {
     pub budget: QuotaBudget,
     pub sandbox: Option<Sandbox>,
     pub state: RunLifecycle,
-    /// The channel over which it was claimed last; `None` over HTTP.
+    /// The channel of the latest claim. `None` over HTTP.
     pub channel: Option<ChannelId>,
-    /// The runtime that holds the claim or held it last.
+    /// The runtime that holds the claim, or held it last.
     pub runtime: Option<RuntimeId>,
-    /// When the newest claim was made.
+    /// The time of the latest claim.
     pub claimed_at: Option<Timestamp>,
     pub result: Option<Json>,
     pub usage: Option<Json>,
@@ -331,22 +331,22 @@ pub struct RunRecord {
     pub last_seq: i64,
 }
 
-/// Whether `create_run` made the run or found it by its idempotency key.
+/// Whether `create_run` created the run or found it by its idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunCreation {
     New(RunRecord),
     Existing(RunRecord),
 }
 
-/// A claim with what else the worker needs to know.
+/// A claim, with everything else the worker needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimedRunRecord {
     pub run: RunRecord,
     /// The agent's own instructions.
     pub agent_instructions: Option<String>,
-    /// The metadata of the conversation, if it was made explicitly.
+    /// The metadata of the conversation, if it was created explicitly.
     pub conversation_metadata: Option<Json>,
-    /// What is left for it, of its budget and its quotas.
+    /// The remaining budget, considering its own budget and its quotas.
     pub left: QuotaBudget,
 }
 
@@ -357,12 +357,12 @@ pub struct NewEvent {
     pub data: Json,
 }
 
-/// What a worker reports at once.
+/// A worker's progress report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewProgress {
     pub events: Vec<NewEvent>,
     pub usage: Option<Json>,
-    /// `None`: it cannot be told from another.
+    /// `None` if it can't be identified.
     pub report: Option<channel::ReportKey>,
 }
 
@@ -372,28 +372,28 @@ pub enum RunResult {
         output: Json,
         artifacts: Vec<ArtifactId>,
     },
-    /// `result` is the whole `task_result`: `{"error","code","native_code"?,…}`.
+    /// `result` is the complete `task_result`: `{"error","code","native_code"?,…}`.
     Failed {
         code: FailureCode,
         result: Json,
     },
 }
 
-/// What a heartbeat brought about.
+/// The effects of a heartbeat.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeartbeatResult {
-    /// Named runs that this runtime does not hold any more (cancelled, ended or claimed by another).
+    /// Named runs that this runtime no longer holds (cancelled, ended or claimed by another).
     pub not_held: Vec<RunId>,
-    /// Claims that the runtime did not name and that were therefore lost.
+    /// Claims the runtime didn't name, which were lost as a result.
     pub lost: Vec<RunId>,
 }
 
-/// How long claims live, given by the hub's configuration.
+/// Lifetimes of claims, from the hub's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseTimes {
-    /// How long a claim lives without being renewed.
+    /// How long a claim lives without renewal.
     pub lease: Duration,
-    /// A claim younger than this need not be named yet: its answer may still be on the way.
+    /// A claim younger than this need not be named yet: its response may still be in transit.
     pub grace: Duration,
 }
 
@@ -407,7 +407,7 @@ pub struct RunFilter {
     pub detail: RunDetail,
 }
 
-/// How much of each run a list has.
+/// How much of each run a list includes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RunDetail {
     #[default]
@@ -421,30 +421,30 @@ pub enum RunDetail {
 pub struct Pagination {
     /// At least one.
     pub limit: usize,
-    /// What the page before returned as `next`.
+    /// The `next` of the previous page.
     pub cursor: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListPage<T> {
     pub items: Vec<T>,
-    /// `None` when nothing follows.
+    /// `None` on the last page.
     pub next: Option<String>,
 }
 
-/// What is under way, and what waits for how long.
+/// Counts of live runs and waiting items.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LiveCounts {
     pub pending: u64,
     pub running: u64,
-    /// When the pending run was made that was made first.
+    /// When the oldest pending run was created.
     pub oldest_pending: Option<Timestamp>,
     /// Permission requests that wait for a person.
     pub permissions: u64,
     pub oldest_permission: Option<Timestamp>,
     /// Paired devices that are online.
     pub devices: u64,
-    /// Deliveries that are still tried.
+    /// Deliveries that are still being attempted.
     pub deliveries: u64,
     pub oldest_delivery: Option<Timestamp>,
 }
@@ -460,21 +460,21 @@ pub struct RunEvents {
     pub status: RunStatus,
 }
 
-/// What shows how a run is, in order: see [`crate::Store::run_outline`].
+/// The events that show the state of a run, in order: see [`crate::Store::run_outline`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunOutline {
     pub events: Vec<attache_protocol::wire::event::Event>,
     /// Everything up to this seq may have been removed by retention; 0 when nothing was.
     pub floor: i64,
-    /// Whether nothing was left out because of its weight.
+    /// Whether nothing was left out because of its size.
     pub is_whole: bool,
 }
 
-/// What an outline is read for.
+/// The purpose of an outline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutlineScope {
     Everything,
-    /// Without what streams show piece by piece.
+    /// Without content that streams show piece by piece.
     Artifacts,
 }
 
@@ -503,7 +503,7 @@ pub struct ConversationRecord {
     pub id: ConversationId,
     pub title: Option<String>,
     pub metadata: Option<Json>,
-    /// Whose it is: the context's user, or the run's.
+    /// Its owner: the context's user, or the run's.
     pub user: Option<UserId>,
     pub created_at: Timestamp,
 }
@@ -550,11 +550,11 @@ pub struct ArtifactRecord {
     pub created_at: Timestamp,
 }
 
-/// What a sweep changed.
+/// The effects of a sweep.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SweepResult {
     /// Runs that ended or went back to the queue.
     pub runs: Vec<RunId>,
-    /// Runtimes that fell silent.
+    /// Runtimes that went offline.
     pub offline: Vec<RuntimeId>,
 }

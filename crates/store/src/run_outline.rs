@@ -1,4 +1,4 @@
-//! Gathers a run's outline: what shows how it is, out of a stream that may be far larger.
+//! Builds a run's outline: the events that show its state, out of a stream that may be far larger.
 
 use attache_protocol::EventKind;
 use attache_protocol::wire::event::Event;
@@ -25,7 +25,7 @@ impl OutlineBuilder {
         Self { floor, events: Vec::new(), reached: None, is_whole: true }
     }
 
-    /// What only the run's stream shows, newest first. Of that, an outline has what stays: not what passed by.
+    /// Takes events that only the run's stream has, newest first. An outline keeps lasting ones, not transient ones.
     pub(crate) fn newest<E>(&mut self, events: impl Iterator<Item = Result<Event, E>>) -> Result<(), E> {
         let mut scales = PageWeightLimit::new(MAX_OUTLINE_BYTES);
         for event in events {
@@ -47,17 +47,17 @@ impl OutlineBuilder {
         Ok(())
     }
 
-    /// Up to where artifacts were not looked at yet, if the outline goes up to `upto`.
+    /// The seq up to which artifacts haven't been read yet, if the outline goes up to `upto`.
     pub(crate) fn reached(&self, upto: i64) -> i64 {
         self.reached.map_or(upto, |reached| reached - 1)
     }
 
-    /// The artifacts before those, or the events of the run's life cycle, newest first.
+    /// Takes earlier artifacts, or lifecycle events, newest first.
     pub(crate) fn take<E>(&mut self, events: impl Iterator<Item = Result<Event, E>>) -> Result<(), E> {
         let mut scales = PageWeightLimit::new(MAX_OUTLINE_BYTES);
         for event in events {
             let event = event?;
-            // How it ended is always shown, and leaves room for what was before.
+            // The final event is always included, and leaves room for earlier ones.
             let weight = if entry::shows_output(&event.kind) { 0 } else { event.weight() };
             if !scales.takes(weight) {
                 self.is_whole = false;

@@ -1,4 +1,4 @@
-//! The store as the hub sees it.
+//! The store as used by the hub.
 
 use std::{fmt, time::Duration};
 
@@ -19,9 +19,9 @@ use crate::{
         AccountPatch, AccountRecord, AgentRef, ArtifactRecord, ClaimedRunRecord, ConversationRecord, HeartbeatResult,
         KeyKind, KeyRecord, LeaseTimes, ListPage, LiveCounts, LogPage, MessageRecord, NewAccount, NewArtifact,
         NewConversation, NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime,
-        OutlineScope, Pagination, Pairing, PairingDecision, PairingProof, PairingRequest, Retention, RetentionResult,
-        RunCreation, RunEvents, RunFilter, RunOutline, RunRecord, RunResult, RuntimeRecord, StoredCredential,
-        SweepResult, TokenChange,
+        OutlineScope, Pagination, Pairing, PairingDecision, PairingProof, PairingRequest, RetentionLimits,
+        RetentionResult, RunCreation, RunEvents, RunFilter, RunOutline, RunRecord, RunResult, RuntimeRecord,
+        StoredCredential, SweepResult, TokenChange,
         task::{TaskFilter, TaskPage},
     },
 };
@@ -32,8 +32,8 @@ pub struct WriteContext {
     pub tenant: TenantId,
     /// As the log shows it: `key:key_…`, `runtime:rtm_…`, `system`.
     pub actor: String,
-    /// The person for whom it is done, if known: agents, runs and conversations that it makes are theirs. Nobody looks
-    /// whether there is such a user.
+    /// The person on whose behalf it is done, if known. They own the agents, runs and conversations it creates. The
+    /// user id isn't validated.
     pub user: Option<UserId>,
     pub at: Timestamp,
 }
@@ -41,13 +41,13 @@ pub struct WriteContext {
 /// What an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// Every commit is flushed to the disk before it is acknowledged.
+    /// Every commit is flushed to disk before it is acknowledged.
     PowerLoss,
-    /// Nothing outlives the process.
+    /// Nothing survives the process.
     Nothing,
 }
 
-/// A hint, sent after a commit, that something moved. Losing one costs latency, never correctness.
+/// A hint, sent after a commit, that something changed. Losing one costs latency, never correctness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WakeHint {
     /// The run's stream has new events.
@@ -64,21 +64,22 @@ pub enum WakeHint {
     Asked(RunId),
     /// A delivery is due.
     Deliveries,
-    /// Somebody made, changed, trusted or archived a peer.
+    /// A peer was created, changed, trusted or archived.
     Peers,
 }
 
-/// Hears of what moved, right after the commit; it must not block.
+/// Receives hints right after the commit. It must not block.
 pub type WakeListener = Box<dyn Fn(&[WakeHint]) + Send + Sync>;
 
-/// The intentions. Unless a method says otherwise, unknown ids and ids of another tenant are [`crate::Error::NotFound`].
-/// A tenant that `ensure_tenant` did not make is unknown: nothing is created in it, and its lists and log are empty. A
-/// filter that matches nothing gives an empty list. A cursor that this store did not make is `NotFound`.
+/// The write and read operations. Unless a method says otherwise, unknown ids and ids of another tenant are
+/// [`crate::Error::NotFound`]. A tenant that `ensure_tenant` didn't create is unknown: nothing is created in it, and
+/// its lists and log are empty. A filter without matches gives an empty list. A cursor that this store didn't create is
+/// `NotFound`.
 ///
-/// A method that answers an error changed nothing, except for the row that records a stale epoch. Ids, tokens and codes
-/// of new things are new: the caller draws them at random. *Order of creation* is the order in which the store made
-/// things, whatever their times and ids say: lists follow it, and so does what is done to several things at once. A
-/// deadline has passed when it is at or before the call's time.
+/// A method that returns an error changed nothing, except for the row that records a stale epoch. Ids, tokens and codes
+/// of new items are new: the caller draws them at random. *Order of creation* is the order in which the store created
+/// items, whatever their times and ids: lists follow it, and so do operations on several items. A deadline has passed
+/// if it is at or before the call's time.
 ///
 /// Writes append these log rows (`type` and `data`), in the order shown:
 ///
@@ -137,21 +138,21 @@ pub trait Store:
     /// The engine's name and version, for people.
     fn engine(&self) -> String;
 
-    /// What the engine counts of itself; `None` where it counts nothing.
+    /// The engine's metrics, if it has any.
     fn measures(&self) -> Option<&StoreMetrics> {
         None
     }
 
-    /// Registers the one listener for hints; called once, before the first write.
+    /// Registers the single listener for hints. Called once, before the first write.
     fn on_wake(&self, listener: WakeListener);
 
-    /// Answers when the store can write and read: something was flushed to the disk a moment ago, or is now. Not logged.
+    /// Succeeds if the store can write and read: something was flushed to disk a moment ago, or is now. Not logged.
     async fn ping(&self) -> Result<()>;
 
-    /// Why nothing can be written, as the newest try has shown. The store tries again by itself.
+    /// Why nothing can be written, according to the latest attempt. The store retries on its own.
     fn fault(&self) -> Option<StorageFault>;
 
-    /// Finishes what was accepted and closes. Later calls fail with `Internal`.
+    /// Finishes accepted work and closes. Later calls fail with `Internal`.
     async fn close(&self);
 
     // --- tenants
@@ -164,8 +165,8 @@ pub trait Store:
     /// `NameTaken` if an account of the tenant that is not archived has the name.
     async fn create_account(&self, context: WriteContext, account: NewAccount) -> Result<AccountRecord>;
 
-    /// Errors, in this order: `AgentArchived`, `NameTaken`, `NotFound` for the owner. A patch that changes nothing is
-    /// logged like any other.
+    /// Errors, in this order: `AgentArchived`, `NameTaken`, `NotFound` for the owner. A patch without changes is logged
+    /// like any other.
     async fn update_account(
         &self,
         context: WriteContext,
@@ -176,10 +177,10 @@ pub trait Store:
     /// Revokes its runtime, cancels its live runs, frees its name. Archiving again changes nothing.
     async fn archive_account(&self, context: WriteContext, agent: AgentRef) -> Result<AccountRecord>;
 
-    /// By name only accounts that are not archived are found.
+    /// By name, only accounts that aren't archived are found.
     async fn account(&self, tenant: TenantId, agent: AgentRef) -> Result<AccountRecord>;
 
-    /// Accounts that are not archived, by name ascending, byte by byte.
+    /// Accounts that aren't archived, by name ascending, in byte order.
     async fn accounts(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<AccountRecord>>;
 
     // --- pairing
@@ -193,17 +194,18 @@ pub trait Store:
     /// A request that waits for a decision. `PairingInvalid`, without an agent, if unknown, expired or decided.
     async fn pairing_request(&self, code: SecretHash, at: Timestamp) -> Result<PairingRequest>;
 
-    /// What this proof is for, and who made the code or confirmed the device. The errors of `attach_runtime` for the proof.
+    /// The target of this proof, and who created the code or confirmed the device. Same errors for the proof as
+    /// `attach_runtime`.
     async fn pairing(&self, proof: PairingProof, at: Timestamp) -> Result<Pairing>;
 
     /// Errors, in this order: `PairingInvalid` as above, then `NotFound` or `AgentArchived` for the agent.
     async fn decide_pairing(&self, context: WriteContext, code: SecretHash, decision: PairingDecision) -> Result<()>;
 
-    /// Uses the code up and makes the runtime the agent's active one; the log's actor is `runtime:<new id>`.
-    /// Errors, in this order: `PairingInvalid` (unknown, used or expired, whatever was decided), `PairingRejected`,
-    /// `PairingPending`, `AgentArchived`, `IsPeer`; with [`crate::record::Proof::Owner`] only `NotFound` and `AgentArchived`. The
-    /// code stays usable after an error. `agent` of `PairingInvalid` is the code's agent, or the one that the request was
-    /// confirmed for. The runtime is offline until its first heartbeat.
+    /// Uses up the code and makes the runtime the agent's active one. The log's actor is `runtime:<new id>`. Errors, in
+    /// this order: `PairingInvalid` (unknown, used or expired, whatever was decided), `PairingRejected`,
+    /// `PairingPending`, `AgentArchived`, `IsPeer`; with [`crate::record::PairingProof::Owner`] only `NotFound` and
+    /// `AgentArchived`. The code stays usable after an error. `agent` of `PairingInvalid` is the code's agent, or the
+    /// one the request was confirmed for. The runtime is offline until its first heartbeat.
     async fn attach_runtime(&self, runtime: NewRuntime, at: Timestamp) -> Result<RuntimeRecord>;
 
     // --- runtimes
@@ -218,19 +220,19 @@ pub trait Store:
         page: Pagination,
     ) -> Result<ListPage<RuntimeRecord>>;
 
-    /// Fences the runtime, which goes offline without a row of its own, and loses its claims. Revoking one that has ended
+    /// Fences the runtime, which goes offline without a row of its own, and its claims are lost. Revoking an ended one
     /// changes nothing.
     async fn revoke_runtime(&self, context: WriteContext, runtime: RuntimeId) -> Result<RuntimeRecord>;
 
-    /// Rotates the runtime's token. `RuntimeEnded` if it is not active.
+    /// Rotates the runtime's token. `RuntimeEnded` if it isn't active.
     async fn change_token(&self, runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<RuntimeRecord>;
 
-    /// The runtime said goodbye: it is offline until it is heard again, and keeps its claims until their leases end.
-    /// `RuntimeEnded` if it is not active.
+    /// The runtime signed off: it is offline until its next sign of life, and keeps its claims until their leases end.
+    /// `RuntimeEnded` if it isn't active.
     async fn disconnect_runtime(&self, runtime: RuntimeId, at: Timestamp) -> Result<()>;
 
-    /// Marks the runtime online. With `running`, renews the named claims and loses the unnamed ones older than the grace;
-    /// without, renews every claim. `RuntimeEnded` if it is not active. `not_held` keeps the order of naming.
+    /// Marks the runtime online. With `running`, renews the named claims and loses the unnamed ones older than the
+    /// grace; without, renews every claim. `RuntimeEnded` if it isn't active. `not_held` keeps the order of naming.
     async fn heartbeat(
         &self,
         runtime: RuntimeId,
@@ -239,19 +241,20 @@ pub trait Store:
         at: Timestamp,
     ) -> Result<HeartbeatResult>;
 
-    /// Renews every claim. A hub that was away could hear nobody, so its own absence is no device's silence. Not logged.
+    /// Renews every claim. A hub that was down couldn't receive heartbeats, so its downtime doesn't count against
+    /// devices. Not logged.
     async fn renew_claims(&self, lease: Duration, at: Timestamp) -> Result<()>;
 
     // --- credentials
 
-    /// What this secret stands for, also when it is revoked, expired or ended: the caller decides what to say.
+    /// The credential behind this secret, even if revoked, expired or ended: the caller decides how to respond.
     async fn credential(&self, secret: SecretHash) -> Result<Option<StoredCredential>>;
 
-    /// `NotFound` for an unknown or removed user, then for an opener that is unknown, revoked or expired. Its role is worth
-    /// no more than the user's, whatever it says; a session expires no later than its opener.
+    /// `NotFound` for an unknown or removed user, then for an opener that is unknown, revoked or expired. Its role
+    /// never exceeds the user's. A session expires no later than its opener.
     async fn create_key(&self, context: WriteContext, key: NewKey) -> Result<KeyRecord>;
 
-    /// With the sessions that it opened. Revoking again changes nothing.
+    /// Includes the sessions it opened. Revoking again changes nothing.
     async fn revoke_key(&self, context: WriteContext, key: KeyId) -> Result<KeyRecord>;
 
     /// API keys, or sessions, newest first; of one user only if one is given.
@@ -320,30 +323,30 @@ pub trait Store:
     /// The result becomes `{"error":"cancelled"|reason,"code":"cancelled"}`. Cancelling again changes nothing.
     async fn cancel_run(&self, context: WriteContext, run: RunId, reason: Option<String>) -> Result<RunRecord>;
 
-    /// Back to the queue, with the attempt given back. Refused with `Begun` once anything of the claim was reported.
+    /// Back to the queue, without counting the attempt. Refused with `Begun` once anything was reported for the claim.
     async fn release(&self, by: WorkerRef, run: RunId, at: Timestamp) -> Result<RunRecord>;
 
-    /// `agent_name` is the agent's name as it is now.
+    /// `agent_name` is the agent's current name.
     async fn run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord>;
 
     /// Newest first, with as much of each run as the filter says.
     async fn runs(&self, tenant: TenantId, filter: RunFilter, page: Pagination) -> Result<ListPage<RunRecord>>;
 
-    /// Runs as A2A lists them: by [`RunRecord::status_at`], the latest first, then newest first.
+    /// Runs as A2A lists them: by [`RunRecord::status_at`], latest first, then newest first.
     async fn tasks(&self, tenant: TenantId, filter: TaskFilter, page: Pagination) -> Result<TaskPage>;
 
-    /// What is under way and what waits.
+    /// Counts of live runs and waiting items.
     async fn live(&self, tenant: TenantId) -> Result<LiveCounts>;
 
     /// Marks active runtimes without a heartbeat for `silence` offline, then applies every deadline that has passed, once
-    /// per run, then lets questions expire (see [`Asks`]). If that ends a wait, the next sweep looks at the time-out.
+    /// per run, then lets questions expire (see [`WorkerRequestStore`]). If that ends a wait, the next sweep looks at the time-out.
     async fn sweep(&self, silence: Duration, at: Timestamp) -> Result<SweepResult>;
 
-    /// Moves the clock by which things are forgotten towards `at`, by no more than `step`, as
-    /// [`attache_protocol::rules::retention::clock`] says. Answers what it shows. Not logged.
+    /// Advances the clock for expiry towards `at`, by no more than `step`, as
+    /// [`attache_protocol::rules::retention::clock`] says. Returns its time. Not logged.
     async fn advance_clock(&self, step: Duration, at: Timestamp) -> Result<Timestamp>;
 
-    /// What that clock shows; none before it was moved for the first time.
+    /// The time of that clock. `None` before it was advanced for the first time.
     async fn clock(&self) -> Result<Option<Timestamp>>;
 
     /// Logged as `log.removed {"through","hash"}` in every tenant whose log it cuts, after the cut: what is missing from the
@@ -351,19 +354,19 @@ pub trait Store:
     /// were any; and the highest run seq of its rows that were removed from the log. Then what is old of every
     /// [`crate::record::Class`] is removed, logged as `data.removed {"class","count"}` by `system`, once for every 200 things
     /// and each tenant that they were of.
-    async fn retain(&self, retention: Retention) -> Result<RetentionResult>;
+    async fn retain(&self, retention: RetentionLimits) -> Result<RetentionResult>;
 
-    /// Deletes a run that has ended, as [`crate::record::Class::Runs`] says; its idempotency key stays taken for as long as
-    /// it is remembered (`RunDeleted`). `InUse` for one that cannot be deleted yet.
+    /// Deletes a run that has ended, as described in [`crate::record::Class::Runs`]. Its idempotency key stays taken
+    /// for as long as it is remembered (`RunDeleted`). `InUse` for one that can't be deleted yet.
     async fn delete_run(&self, context: WriteContext, run: RunId) -> Result<RetentionResult>;
 
     /// Deletes a conversation, explicit or a run's own, with everything in it: its runs like `delete_run`, in order of
-    /// creation, the one that it belongs to last. `InUse` if one of them cannot be deleted; then nothing is. With many runs
-    /// some are left: as long as `more` is true, call again.
+    /// creation, the one that owns it last. `InUse` if one of them can't be deleted; then nothing is. With many runs
+    /// some are left: call again while `more` is true.
     async fn delete_conversation(&self, context: WriteContext, conversation: ConversationId)
     -> Result<RetentionResult>;
 
-    /// Those of this content that no artifact has.
+    /// The blobs among these that no artifact has.
     async fn unused_blobs(&self, blobs: Vec<[u8; 32]>) -> Result<Vec<[u8; 32]>>;
 
     // --- streams
@@ -372,9 +375,9 @@ pub trait Store:
     /// ([`MAX_PAGE_BYTES`](crate::MAX_PAGE_BYTES)).
     async fn run_events(&self, tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents>;
 
-    /// The events above the floor and up to `upto` that show how the run is: those of its life cycle, its artifacts, its
-    /// chunks and its progress; not the thoughts, log lines and tool calls that passed by. Of each kind, no more than the
-    /// newest that a page holds, of the chunks and the progress those among the newest events of any kind.
+    /// The events above the floor and up to `upto` that show the run's state: lifecycle events, artifacts, chunks and
+    /// progress, but not transient thoughts, log lines and tool calls. Of each kind, at most the newest that fit on a
+    /// page; chunks and progress only from among the newest events of any kind.
     async fn run_outline(&self, tenant: TenantId, run: RunId, upto: i64, shown: OutlineScope) -> Result<RunOutline>;
 
     /// Rows after `after` that retention left, in order, as many as fit on a page.
@@ -388,10 +391,10 @@ pub trait Store:
         conversation: NewConversation,
     ) -> Result<ConversationRecord>;
 
-    /// Also answers for a run's own conversation (title and metadata are null, created with the run).
+    /// Also works for a run's own conversation (title and metadata are null, created with the run).
     async fn conversation(&self, tenant: TenantId, conversation: ConversationId) -> Result<ConversationRecord>;
 
-    /// Only conversations that were made explicitly, newest first.
+    /// Only explicitly created conversations, newest first.
     async fn conversations(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<ConversationRecord>>;
 
     /// Also to a run's own conversation. The author is the context's actor.
@@ -405,7 +408,7 @@ pub trait Store:
         page: Pagination,
     ) -> Result<ListPage<MessageRecord>>;
 
-    /// `NotFound` if no such conversation's workspace exists in the tenant. The same name again is another artifact.
+    /// `NotFound` if the tenant has no such conversation's workspace. Reusing a name creates another artifact.
     async fn add_artifact(&self, context: WriteContext, artifact: NewArtifact) -> Result<ArtifactRecord>;
 
     async fn artifact(&self, tenant: TenantId, artifact: ArtifactId) -> Result<ArtifactRecord>;

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// The rules of [`crate::Store`] hold here too.
+/// The rules of [`crate::Store`] apply here too.
 ///
 /// | method | log rows |
 /// |---|---|
@@ -35,28 +35,28 @@ pub trait UserStore: Send + Sync {
         keep: Option<KeyId>,
     ) -> Result<UserRecord>;
 
-    /// Revokes the user's keys and sessions and the keys of their agents, and frees the name; agents and runs stay theirs. `LastOwner` as above.
-    /// Removing again, by id, changes nothing.
+    /// Revokes the user's keys and sessions and the keys of their agents, and frees the name. Agents and runs stay
+    /// theirs. `LastOwner` as above. Removing again, by id, changes nothing.
     async fn remove_user(&self, context: WriteContext, user: UserRef) -> Result<UserRecord>;
 
-    /// By name only users that were not removed are found.
+    /// By name, only users that weren't removed are found.
     async fn user(&self, tenant: TenantId, user: UserRef) -> Result<UserRecord>;
 
-    /// Users that were not removed, by name ascending, byte by byte.
+    /// Users that weren't removed, by name ascending, in byte order.
     async fn users(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<UserRecord>>;
 
-    /// What the key stands for, whatever its secret; `None` if unknown.
+    /// The credential of the key, whatever its secret. `None` if unknown.
     async fn key_credential(&self, key: KeyId) -> Result<Option<StoredCredential>>;
 
-    /// Writes something down that changes nothing else.
+    /// Records an event that changes nothing else.
     async fn record_event(&self, context: WriteContext, event: AuditEvent) -> Result<()>;
 
-    /// `None` until somebody sets them.
+    /// `None` until they are set.
     async fn access_rules(&self, tenant: TenantId) -> Result<Option<AccessRulesRecord>>;
 
-    /// `VersionChanged` unless `expected` is the present version (0: there are none yet); `None` replaces whatever is
-    /// there. The text is not looked at. The same text again, if the version is right, changes nothing and answers the
-    /// rules as they are.
+    /// `VersionChanged` unless `expected` is the current version (0 if there are none yet); `None` replaces any
+    /// version. The text isn't validated. Setting the same text again, with the right version, changes nothing and
+    /// returns the current rules.
     async fn set_access_rules(
         &self,
         context: WriteContext,

@@ -1,7 +1,7 @@
-//! How much one answer of the store, and the log of one run, may weigh.
+//! Size limits of one answer of the store, and of the log of one run.
 //!
-//! A page ends after as many items as were asked for, or before the one that would make it heavier than [`MAX_PAGE_BYTES`].
-//! It has at least one item, so that whoever pages gets on.
+//! A page ends after the requested number of items, or before the one that would exceed [`MAX_PAGE_BYTES`]. It has at
+//! least one item, so that paging always makes progress.
 
 use attache_protocol::{Json, wire::event::Event};
 
@@ -15,20 +15,20 @@ use crate::record::{
     worker_request::{GrantRecord, NewInput, PermissionRecord, WorkerRequestKind},
 };
 
-/// What the items of one page weigh together at most, unless the first one alone weighs more.
+/// Maximum total size of a page's items, unless the first one alone is larger.
 pub const MAX_PAGE_BYTES: usize = 1 << 20;
-/// What the events of one run weigh together at most. A worker that reports more is refused; how the run ends is always kept.
+/// Maximum total size of one run's events. A worker that reports more is refused. The final event is always kept.
 pub const MAX_RUN_LOG_BYTES: usize = 64 << 20;
-/// What an outline shows of the newest events, of artifacts before those, and of life-cycle events.
+/// How much an outline includes of the newest events, of artifacts before those, and of lifecycle events.
 pub(crate) const MAX_OUTLINE_BYTES: usize = 1 << 20;
 
-/// Something that takes room on a page.
+/// Something that takes space on a page.
 pub trait PageWeight {
-    /// About how many bytes it takes; what every item has is not counted.
+    /// Its approximate size in bytes, without what every item has.
     fn weight(&self) -> usize;
 }
 
-/// Adds up weights until a limit.
+/// Sums up sizes until a limit.
 #[derive(Debug)]
 pub(crate) struct PageWeightLimit {
     limit: usize,
@@ -36,7 +36,7 @@ pub(crate) struct PageWeightLimit {
     is_empty: bool,
 }
 
-/// Whether the log of a run, whose events weigh so much, takes so much more. A report without events always fits.
+/// Whether the log of a run with events of this size has room for this much more. A report without events always fits.
 pub(crate) const fn has_room(log_bytes: usize, more: usize) -> bool {
     more == 0 || log_bytes.saturating_add(more) <= MAX_RUN_LOG_BYTES
 }
@@ -54,7 +54,7 @@ impl PageWeightLimit {
         Self { limit, total: 0, is_empty: true }
     }
 
-    /// Whether there is room for so much more. The first thing always fits.
+    /// Whether there is room for this much more. The first item always fits.
     pub(crate) const fn takes(&mut self, weight: usize) -> bool {
         self.total = self.total.saturating_add(weight);
         let fits = self.is_empty || self.total <= self.limit;
@@ -153,7 +153,7 @@ impl PageWeight for DelegationRecord {
     }
 }
 
-/// What is small in every case.
+/// For types that are always small.
 macro_rules! light {
     ($($item:ty),*) => {$(
         impl PageWeight for $item {
@@ -170,7 +170,7 @@ fn length(json: Option<&Json>) -> usize {
     json.map_or(0, |json| json.get().len())
 }
 
-/// The one line that stands for everything that a worker reports after the log is full.
+/// The line that replaces everything a worker reports after the log is full.
 pub(crate) fn full() -> Json {
     let message = format!(
         "The log of this run is full at {} MiB. What comes from here on is not kept, except how the run ends.",
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_what_fits_and_at_least_one_item() {
+    fn a_page_has_the_items_that_fit_and_at_least_one() {
         let half = MAX_PAGE_BYTES / 2;
         assert_eq!(fitting(&[half, half, 1]), 2);
         assert_eq!(fitting(&[MAX_PAGE_BYTES * 9, 0]), 1);

@@ -1,4 +1,4 @@
-//! What a worker asks of people and engines, and how it is answered: permissions, input, tool calls.
+//! Worker requests to people and engines, and their answers: permissions, input, tool calls.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ pub trait WorkerRequestStore: Send + Sync {
     /// How many permission requests wait for a person.
     async fn pending_permissions(&self, tenant: TenantId) -> Result<u64>;
 
-    /// Newest first, with those that were revoked or have ended.
+    /// Newest first, including revoked and expired ones.
     async fn grants(&self, tenant: TenantId, page: Pagination) -> Result<ListPage<GrantRecord>>;
 
     /// Revoking again changes nothing.

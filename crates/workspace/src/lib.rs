@@ -1,9 +1,8 @@
-//! The data plane of a delegation: what of a folder a lease shows and lets happen (`export`), the SSH server through which
-//! a remote reaches it (`ssh`), the mount at the remote (`mount`), and what changed in the end (`report`).
+//! The data plane of a delegation: what a lease shows of a folder and allows in it (`export`), the SSH server through
+//! which a remote reaches it (`ssh`), the mount at the remote (`mount`), and the report of what changed (`report`).
 //!
-//! It knows nothing of hubs, agents or tasks: who lends what to whom is decided elsewhere.
+//! It knows nothing of hubs, agents or tasks. Who delegates what to whom is decided elsewhere.
 
-pub mod bench;
 pub mod export;
 pub mod mount;
 pub mod report;

@@ -1,5 +1,5 @@
-"""google-adk: `RemoteA2aAgent`, which finds the agent by the URL of its card. It takes cards without gRPC only, so the agent
-names its bindings. Started with: HUB AGENT, and the key in ATTACHE_KEY."""
+"""google-adk: `RemoteA2aAgent`, which finds the agent by the URL of its card. It only accepts cards without gRPC, so the
+agent lists its bindings. Arguments: HUB AGENT; the key is in ATTACHE_KEY."""
 
 import sys
 
@@ -31,7 +31,7 @@ async def main(hub, agent):
     session = await sessions.create_session(app_name='interop', user_id='somebody')
 
     async def say(text):
-        """The texts that came, and whether something was asked."""
+        """Returns the received texts, and whether the agent asked a question."""
         message = types.Content(role='user', parts=[types.Part(text=text)])
         texts, asked = [], False
         async for event in runner.run_async(user_id='somebody', session_id=session.id, new_message=message):

@@ -1,4 +1,4 @@
-"""agent-framework (Microsoft): `A2AAgent` with the card as it is served. Started with: HUB AGENT, and the key in ATTACHE_KEY."""
+"""agent-framework (Microsoft): `A2AAgent` with the card as served. Arguments: HUB AGENT; the key is in ATTACHE_KEY."""
 
 import sys
 

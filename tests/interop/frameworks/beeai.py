@@ -1,4 +1,4 @@
-"""beeai-framework: `A2AAgent` by the agent's URL. Started with: HUB AGENT, and the key in ATTACHE_KEY."""
+"""beeai-framework: `A2AAgent` by the agent's URL. Arguments: HUB AGENT; the key is in ATTACHE_KEY."""
 
 import sys
 
@@ -32,7 +32,7 @@ async def main(hub, agent):
     same('artifacts', (await say('tck-artifact-text'))[0], 'Generated text content')
     text, kinds = await say('tck-stream-chunked')
     same('stream', text, 'chunk-1 chunk-1.5 chunk-2')
-    holds('stream came in pieces', kinds.count('TaskArtifactUpdateEvent') == 3, kinds)
+    holds('stream arrived in pieces', kinds.count('TaskArtifactUpdateEvent') == 3, kinds)
     same('asks', (await say('tck-multi-turn'))[0], 'More input is needed.')
     same('resume', (await say('done'))[0], 'Hello from TCK')
     print('done beeai')

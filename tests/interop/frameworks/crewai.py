@@ -1,5 +1,5 @@
-"""crewai: a delegation to an A2A agent as its agents make it, by the URL of the card, streaming and polling. Started with:
-HUB AGENT, and the key in ATTACHE_KEY."""
+"""crewai: a delegation to an A2A agent the way its agents do it, by the URL of the card, streaming and polling. Arguments:
+HUB AGENT; the key is in ATTACHE_KEY."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""a2a-sdk 0.2: the client of the first releases, over JSON-RPC. Started with: HUB AGENT, and the key in ATTACHE_KEY."""
+"""a2a-sdk 0.2: the client of the first releases, over JSON-RPC. Arguments: HUB AGENT; the key is in ATTACHE_KEY."""
 
 import sys
 

@@ -1,5 +1,5 @@
-"""strands-agents: `A2AAgent` by the agent's URL. It has no way to answer a question, so going on is done with the client that
-it is made of. Started with: HUB AGENT, and the key in ATTACHE_KEY."""
+"""strands-agents: `A2AAgent` by the agent's URL. It can't answer a question, so the underlying client continues
+the task. Arguments: HUB AGENT; the key is in ATTACHE_KEY."""
 
 import sys
 
@@ -35,7 +35,7 @@ async def main(hub, agent):
         events += 1
         result = event.get('result', result)
     same('stream', texts(result), ['chunk-1 ', 'chunk-1.5 ', 'chunk-2'])
-    same('stream came in pieces', events > 3, True)
+    same('stream arrived in pieces', events > 3, True)
     asked = await remote.invoke_async('tck-multi-turn')
     same('asks', (asked.stop_reason, texts(asked)), ('interrupt', ['More input is needed.']))
 

@@ -1,4 +1,4 @@
-"""A server of google-adk with an agent that repeats what it is told. Started with a port; prints its URL when it listens."""
+"""A google-adk server with an agent that echoes its input. Argument: a port; prints its URL when it listens."""
 
 import sys
 import warnings

@@ -1,4 +1,4 @@
-"""A server of fasta2a that repeats what it is told as an artifact. Started with a port; prints its URL when it listens."""
+"""A fasta2a server that echoes its input as an artifact. Argument: a port; prints its URL when it listens."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A server of strands-agents whose model repeats what it is told. Started with a port; prints its URL when it listens."""
+"""A strands-agents server whose model echoes its input. Argument: a port; prints its URL when it listens."""
 
 import sys
 

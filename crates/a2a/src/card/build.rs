@@ -1,6 +1,6 @@
-//! The card of an agent (A2A 1.0), as a pure function of what is known about it.
+//! Builds the card of an agent (A2A 1.0) as a pure function of known facts.
 //!
-//! No member is written empty or with its default: verifiers of signatures leave those out, and each in its own way.
+//! No member is written empty or with its default value, because signature verifiers drop those, each in its own way.
 
 use std::collections::BTreeMap;
 
@@ -24,28 +24,28 @@ const JSONRPC: &str = "JSONRPC";
 const HTTP_JSON: &str = "HTTP+JSON";
 const GRPC: &str = "GRPC";
 
-/// Everything that a card says is in here.
+/// Everything a card is built from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CardFacts<'a> {
     pub(crate) account: &'a Account,
     pub(crate) switches: &'a A2aOptions,
-    /// What the agent's active runtime understands.
+    /// The extensions the agent's active runtime supports.
     pub(crate) declared: &'a [runtime::DeclaredExtension],
     pub(crate) place: &'a CardHubInfo,
     pub(crate) standing: DefaultStanding,
 }
 
-/// Where the hub is and what it takes.
+/// The hub's address and settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CardHubInfo {
-    /// `https://hub.example`, without a slash at the end.
+    /// `https://hub.example`, without a trailing slash.
     pub(crate) origin: String,
-    /// Of the program.
+    /// The program's version.
     pub(crate) version: String,
     pub(crate) client_certificates: ClientCertificates,
 }
 
-/// Whether callers mean this agent when they name none. Over gRPC, version 0.3 has no way to name one.
+/// Whether this is the hub's default agent. Over gRPC, version 0.3 can't name an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DefaultStanding {
     Default,
@@ -85,7 +85,7 @@ pub(crate) fn card(facts: &CardFacts<'_>) -> AgentCard {
     }
 }
 
-/// The ways to reach the agent, the best one first.
+/// The agent's interfaces, best first.
 fn interfaces(agent: &str, origin: &str, standing: DefaultStanding) -> Vec<AgentInterface> {
     let base = format!("{origin}/a2a/{agent}");
     let at_base = |binding: &str, version: &str| AgentInterface {
@@ -103,25 +103,25 @@ fn interfaces(agent: &str, origin: &str, standing: DefaultStanding) -> Vec<Agent
     });
     interfaces.extend([at_base(JSONRPC, "0.3"), at_base(HTTP_JSON, "0.3")]);
     if standing == DefaultStanding::Default {
-        // As clients of 0.3 dial it too: none of them takes the host and port out of a URL.
+        // 0.3 clients dial it this way too: none of them extracts host and port from a URL.
         interfaces.push(AgentInterface { url: target(origin), ..at_base(GRPC, "0.3") });
     }
     interfaces
 }
 
-/// `host:port`, which is how gRPC is dialled.
+/// `host:port`, the form gRPC clients dial.
 fn target(origin: &str) -> String {
     let (authority, port) = match origin.split_once("://") {
         Some(("https", authority)) => (authority, 443),
         Some((_, authority)) => (authority, 80),
         None => (origin, 80),
     };
-    // The colons inside of an IPv6 address are not before a port.
+    // The colons inside an IPv6 address don't precede a port.
     let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.is_empty() && !port.contains(']'));
     if has_port { authority.to_owned() } else { format!("{authority}:{port}") }
 }
 
-/// What the owner says comes first, and what a device says of the same extension counts no more than that.
+/// The owner's declarations take precedence over a device's declarations of the same extension.
 fn extensions(switches: &A2aOptions, declared: &[runtime::DeclaredExtension]) -> Vec<AgentExtension> {
     let mut extensions: Vec<AgentExtension> = Vec::new();
     let owners = switches.extensions.iter().map(|extension| AgentExtension {
@@ -132,14 +132,16 @@ fn extensions(switches: &A2aOptions, declared: &[runtime::DeclaredExtension]) ->
     });
     let events = AgentExtension {
         uri: EVENTS.to_owned(),
-        description: Some("Updates carry the number of their event, so that nobody misses or repeats one.".to_owned()),
+        description: Some(
+            "Updates carry their event number, so that clients can detect gaps and duplicates.".to_owned(),
+        ),
         required: None,
         params: Some(Json::of(&BTreeMap::from([("generation", true)]))),
     };
     let devices = declared.iter().map(|extension| AgentExtension {
         uri: extension.uri.clone(),
         description: None,
-        // Said although it is the default: whoever looks for AWCP looks for it.
+        // Written although it is the default, because AWCP clients look for it.
         required: Some(false),
         params: extension.params.clone(),
     });
@@ -155,18 +157,18 @@ fn schemes(certificates: ClientCertificates) -> BTreeMap<String, SecurityScheme>
     let bearer = BTreeMap::from([
         ("scheme", "Bearer"),
         ("bearerFormat", "API key or JWT"),
-        ("description", "A key of the hub (ak_…), or a short-lived token that was made with one."),
+        ("description", "An API key of the hub (ak_…), or a short-lived token created with one."),
     ]);
     let bearer = SecurityScheme::new("httpAuthSecurityScheme", Json::of(&bearer));
     let mut schemes = BTreeMap::from([("bearer".to_owned(), bearer)]);
     if certificates == ClientCertificates::Asked {
-        let mtls = BTreeMap::from([("description", "A client certificate that a key of the hub was made for.")]);
+        let mtls = BTreeMap::from([("description", "A client certificate that is bound to an API key of the hub.")]);
         schemes.insert("mtls".to_owned(), SecurityScheme::new("mtlsSecurityScheme", Json::of(&mtls)));
     }
     schemes
 }
 
-/// One of the schemes is enough. The scope is the one that a key needs to put agents to work.
+/// One scheme is enough. The scope is the one a key needs to call agents.
 fn requirements(certificates: ClientCertificates) -> Vec<SecurityRequirement> {
     let needs = |scheme: &str| SecurityRequirement {
         schemes: BTreeMap::from([(scheme.to_owned(), StringList { list: vec![KeyScope::Call.as_str().to_owned()] })]),
@@ -186,12 +188,12 @@ fn modes(given: &[String]) -> Vec<String> {
 
 fn skills(given: &[Skill]) -> Vec<AgentSkill> {
     if given.is_empty() {
-        return vec![skill("chat", "Chat", "Takes a task in plain words and answers it.", &[])];
+        return vec![skill("chat", "Chat", "Takes a task in plain language and answers it.", &[])];
     }
     given.iter().map(|given| skill(&given.id, &given.name, &given.description, &given.tags)).collect()
 }
 
-/// A skill must have a description and tags; where nothing is said, its name and id stand in.
+/// A skill must have a description and tags. The name and id are the fallback.
 pub(crate) fn skill(id: &str, name: &str, description: &str, tags: &[String]) -> AgentSkill {
     AgentSkill {
         id: id.to_owned(),

@@ -1,4 +1,4 @@
-//! Cards that were rendered and signed, so that a request for one costs no signature.
+//! Cache of rendered and signed cards, so that requests don't need a new signature.
 
 use std::{
     collections::HashMap,
@@ -10,31 +10,31 @@ use attache_protocol::{AgentId, Timestamp};
 use axum::http::HeaderValue;
 use bytes::Bytes;
 
-/// So many are kept; a hub with more agents than this starts anew when it is full.
+/// Maximum number of cached cards. When it is exceeded, the cache is cleared.
 const MAX_CARDS: usize = 4096;
 const SECOND: i64 = 1000;
 
-/// Which card of an agent.
+/// A form of an agent's card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum CardShape {
-    /// That of 1.0 alone.
+    /// 1.0 only.
     Pure,
-    /// That of 1.0 with the members of 0.3 beside its own.
+    /// 1.0 with the 0.3 members added.
     Union,
-    /// That of 0.3 alone.
+    /// 0.3 only.
     Old,
-    /// What only callers with a credential learn.
+    /// The extended card, for authenticated callers.
     Extended,
 }
 
 /// One rendered card.
 #[derive(Debug)]
 pub(crate) struct CardDocument {
-    /// Of what it was made.
+    /// Hash of the inputs it was rendered from.
     inputs: blake3::Hash,
     pub(crate) bytes: Bytes,
     pub(crate) etag: HeaderValue,
-    /// A whole second: HTTP knows nothing finer.
+    /// In whole seconds, like HTTP dates.
     pub(crate) modified: Timestamp,
 }
 
@@ -60,7 +60,7 @@ impl CardDocument {
 // === impl CachedCard ===
 
 impl CachedCard {
-    /// The document that was made of these inputs, or the one that `render` makes of them now.
+    /// The cached document for these inputs, or a new one from `render`.
     pub(crate) fn get(
         &self,
         agent: AgentId,
@@ -71,7 +71,7 @@ impl CachedCard {
     ) -> Result<Arc<CardDocument>> {
         let slot = (agent, shape);
         let before = self.lock().get(&slot).cloned();
-        // Two versions within a second still differ in when they changed.
+        // Two versions within one second still get different modification times.
         let at = match before {
             Some(document) if document.inputs == inputs => return Ok(document),
             Some(document) => now.max(Timestamp::from_millis(document.modified.millis() + SECOND)),

@@ -1,4 +1,4 @@
-//! `/.well-known/ai-catalog.json`: every agent that the caller may see, and where its card is.
+//! `/.well-known/ai-catalog.json`: every agent the caller can see, and the URL of its card.
 
 use attache_protocol::wire::account::Account;
 use serde::Serialize;

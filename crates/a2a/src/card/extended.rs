@@ -1,4 +1,4 @@
-//! The extended card: what only a caller with a credential learns about an agent.
+//! The extended card: details about an agent for authenticated callers.
 
 use attache_hub::{Error, Principal, Result};
 use attache_protocol::{
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::{AgentCards, build, cache::CardShape};
 
-/// The extension that tells where an agent runs, and whether it is there.
+/// The extension that describes where an agent runs and whether it is online.
 const RUNTIME: &str = "https://attache.dev/ext/runtime/v1";
 
 #[derive(Serialize)]
@@ -26,15 +26,15 @@ struct RuntimeExtensionParams {
 // === impl AgentCards ===
 
 impl AgentCards {
-    /// The card that everybody may see, with what the agent's runtime said it can do as further skills, what kind of host it
-    /// runs on, and whether it is online. Signed too.
+    /// The public card, plus the runtime's capabilities as skills, the host type, and whether it is online. Also
+    /// signed.
     pub(crate) async fn extended(&self, by: &Principal, agent: &str) -> Result<AgentCard> {
         let account = self.hub.card_account(Some(by), agent).await?;
         let switches = A2aOptions::of(account.a2a.as_ref());
         let mut card = self.build(&account, &switches);
         for word in self.hub.card_words(by, &account).await? {
             if card.skills.iter().all(|skill| skill.id != word) {
-                let about = "The agent's own runtime says that it can do this.";
+                let about = "Declared by the agent's runtime.";
                 card.skills.push(build::skill(&word, &word, about, &["declared".to_owned()]));
             }
         }
@@ -50,7 +50,9 @@ fn runtime(account: &Account) -> AgentExtension {
     let params = RuntimeExtensionParams { online: account.status == Presence::Online, host_type };
     AgentExtension {
         uri: RUNTIME.to_owned(),
-        description: Some("Where the agent runs, and whether it is there now; work waits for it if not.".to_owned()),
+        description: Some(
+            "Where the agent runs and whether it is online. Tasks for an offline agent are queued.".to_owned(),
+        ),
         required: None,
         params: Some(Json::of(&params)),
     }

@@ -1,4 +1,4 @@
-//! Cards: what an agent says about itself, made from its account, signed by the hub, and kept until something changes.
+//! Agent cards: built from the account, signed by the hub, and cached until something changes.
 
 mod build;
 mod cache;
@@ -24,7 +24,7 @@ pub(crate) use serve::routes;
 use build::{CardFacts, CardHubInfo, DefaultStanding};
 use cache::{CachedCard, CardDocument, CardShape};
 
-/// The cards of a hub. Clones share what was rendered.
+/// The cards of a hub. Clones share the cache.
 #[derive(Debug, Clone)]
 pub(crate) struct AgentCards {
     hub: Handle,
@@ -44,7 +44,7 @@ impl AgentCards {
         Self { hub, place: Arc::new(place), kept: Arc::default() }
     }
 
-    /// The card as everybody may see it, without signatures.
+    /// The public card, unsigned.
     fn build(&self, account: &Account, switches: &A2aOptions) -> AgentCard {
         let standing =
             if self.hub.is_default_agent(account) { DefaultStanding::Default } else { DefaultStanding::Named };
@@ -52,7 +52,7 @@ impl AgentCards {
         build::card(&CardFacts { account, switches, declared, place: &self.place, standing })
     }
 
-    /// The card in one of its shapes, signed when it is rendered for the first time.
+    /// The card in one of its forms, signed when first rendered.
     fn document(&self, account: &Account, shape: CardShape, card: AgentCard) -> Result<Arc<CardDocument>> {
         let inputs = blake3::hash(Json::of(&card).get().as_bytes());
         self.kept.get(account.agent_id, shape, inputs, self.hub.now(), || {

@@ -1,4 +1,4 @@
-//! Cards over HTTP: which one a client gets, and what it need not fetch again.
+//! Serves cards over HTTP: selects the form for a client, and handles conditional requests.
 
 use std::sync::Arc;
 
@@ -23,24 +23,24 @@ use super::{
 };
 
 const VERSION: &str = "a2a-version";
-/// The answer depends on these.
+/// The request headers the response depends on.
 const VARY: HeaderValue = HeaderValue::from_static("A2A-Version, Authorization");
 
-/// Who may keep the answer.
+/// Who may cache the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CacheAudience {
     Anybody,
     TheCaller,
 }
 
-/// Where the card was asked for: clients of before 0.3 know only the old place.
+/// The path of the card. Clients older than 0.3 only know the old one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CardPath {
     New,
     Old,
 }
 
-/// The well-known documents of every agent, and those of the hub itself.
+/// The well-known documents of every agent and of the hub itself.
 pub(crate) fn routes(cards: AgentCards) -> Router {
     Router::new()
         .route("/a2a/{agent}/.well-known/agent-card.json", get(of_agent))
@@ -64,10 +64,10 @@ async fn of_agent_of_old(
     cards.answer(&parts, Some(&agent), CardPath::Old).await
 }
 
-/// Clients that resolve the card's path as a browser would come here from `/a2a/NAME`, and from `/a2a/NAME/` to the card.
+/// Clients that resolve the card's path relative to `/a2a/NAME` end up here. From `/a2a/NAME/` they find the card.
 async fn of_no_agent() -> Error {
-    Error::new(Code::NoSuchPath, "This path names no agent.")
-        .hint("Give the agent's base URL with a slash at its end: /a2a/NAME/, or its card's: /a2a/NAME/.well-known/agent-card.json.")
+    Error::new(Code::NoSuchPath, "This path doesn't name an agent.")
+        .hint("Use the agent's base URL with a trailing slash, /a2a/NAME/, or its card's URL, /a2a/NAME/.well-known/agent-card.json.")
 }
 
 async fn of_hub(State(cards): State<AgentCards>, parts: Parts) -> Result<Response<Body>> {
@@ -84,7 +84,7 @@ async fn catalog(State(cards): State<AgentCards>, parts: Parts) -> Result<Respon
     let catalog =
         serde_json::to_vec(&AgentCatalog::new(&cards.place.origin, &accounts)).map_err(|e| Error::internal(&e))?;
     let keeper = if by.is_some() { CacheAudience::TheCaller } else { CacheAudience::Anybody };
-    // When the list changed last is written down nowhere, so its tag alone tells.
+    // The list has no modification time, so only its ETag counts.
     let document = CardDocument::new(catalog.into(), cards.hub.now());
     let mut response = show(&document, &without_date(&parts.headers), keeper);
     response.headers_mut().remove(header::LAST_MODIFIED);
@@ -112,7 +112,7 @@ impl AgentCards {
     }
 }
 
-/// The version that the client says it speaks, in the header or in the query.
+/// The client's version, from the header or the query.
 fn asked_version(parts: &Parts) -> Option<String> {
     let said = parts.headers.get(VERSION).map(|value| value.to_str().unwrap_or_default().trim().to_owned());
     said.or_else(|| in_query(&parts.uri)).filter(|version| !version.is_empty())
@@ -133,7 +133,7 @@ fn shape(version: Option<&str>, switches: &A2aOptions, spot: CardPath) -> CardSh
     }
 }
 
-/// The document, or that the client has it already.
+/// The document, or 304 if the client already has it.
 fn show(document: &CardDocument, asked: &HeaderMap, keeper: CacheAudience) -> Response<Body> {
     let mut response = match is_known(document, asked) {
         true => {
@@ -159,7 +159,7 @@ fn show(document: &CardDocument, asked: &HeaderMap, keeper: CacheAudience) -> Re
     response
 }
 
-/// RFC 9110: a tag counts more than a date, and is compared weakly.
+/// RFC 9110: an ETag takes precedence over a date, and is compared weakly.
 fn is_known(document: &CardDocument, asked: &HeaderMap) -> bool {
     let mut tags = asked.get_all(header::IF_NONE_MATCH).iter().peekable();
     if tags.peek().is_some() {

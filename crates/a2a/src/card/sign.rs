@@ -1,4 +1,4 @@
-//! Signatures of cards: a JWS with a detached payload (RFC 7515) over the canonical form (RFC 8785) of the card.
+//! Signs cards: a JWS with a detached payload (RFC 7515) over the canonical form (RFC 8785) of the card.
 
 use attache_client::a2a::{
     jcs::{EmptyMembers, canonical_without},
@@ -17,12 +17,12 @@ struct CardJwsHeader<'a> {
     alg: &'a str,
     typ: &'a str,
     kid: &'a str,
-    /// Where the key is found.
+    /// Where the public key is published.
     jku: String,
 }
 
-/// The card with its signatures. What is empty in its parameters, and that an extension is not required, some verifiers drop
-/// and others keep; such a card has a signature for each. A card without a canonical form stays as it is.
+/// Adds the signatures. Some verifiers drop empty parameters and `required: false` of extensions, others keep them, so
+/// such a card gets a signature for each. A card without a canonical form stays unsigned.
 pub(crate) fn sign(card: AgentCard, key: &CardKey, origin: &str) -> Result<AgentCard> {
     let mut plain = card.clone();
     plain.capabilities.extensions.iter_mut().for_each(|it| it.required = it.required.filter(|required| *required));

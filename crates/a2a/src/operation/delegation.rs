@@ -1,4 +1,4 @@
-//! A message that lends a folder: AWCP's INVITE becomes a run of its own type, for runtimes that understand it.
+//! Messages that delegate a folder: AWCP's INVITE becomes a run of its own type, for runtimes that support it.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::{
     error::{Error, Result},
 };
 
-/// What mounting and reporting take beside the lease itself.
+/// Extra time for mounting and reporting, besides the lease itself.
 const LEASE_SLACK: Duration = Duration::from_secs(5 * 60);
 const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 impl AgentRequest {
-    /// The invitation that a message brings which is about lending a folder; `None` if it is about anything else.
+    /// The invitation in a message about delegating a folder. `None` if the message is about anything else.
     pub(super) fn invitation(&self, message: &a2a::Message) -> Result<Option<AwcpInvite>> {
         let is_named = |uris: &[String]| uris.iter().any(|uri| uri == EXTENSION);
         if !is_named(&self.wanted) && !is_named(&message.extensions) {
@@ -48,7 +48,7 @@ impl AgentRequest {
     }
 }
 
-/// How long the work may take, in milliseconds: as long as the lease may last, and what is around it.
+/// The maximum duration of the run in milliseconds: that of the lease, plus some slack.
 pub(super) fn timeout_ms(invite: &AwcpInvite) -> u64 {
     let time = Duration::from_secs(invite.lease.ttl_seconds).saturating_add(LEASE_SLACK).min(MONTH);
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! The caller's tasks at this agent, the latest change first.
+//! Lists the caller's tasks at this agent, most recently changed first.
 
 use attache_hub::{
     control::{OwnTask, PageRequest, RunTaskState as Doing, TaskQuery},
@@ -21,7 +21,7 @@ use crate::{
 
 const DEFAULT_PAGE: i32 = 50;
 const MAX_PAGE: i32 = 100;
-/// A page ends with the task that makes it heavier than this.
+/// A page ends with the task that exceeds this size.
 const MAX_WEIGHT: usize = 4 << 20;
 
 impl AgentRequest {
@@ -48,7 +48,7 @@ impl AgentRequest {
         };
         let found = match self.hub.own_tasks(self.by(), query).await {
             Err(error) if !is_first && error.code.http_status() < 500 => {
-                return Err(Error::invalid("pageToken", "is not one that this list gave out"));
+                return Err(Error::invalid("pageToken", "isn't a token from this list"));
             }
             other => other?,
         };
@@ -76,7 +76,7 @@ impl AgentRequest {
         })
     }
 
-    /// A task as lists show it: from the run's record, and with the artifacts that it made on the way if they are wanted.
+    /// A task for a list: from the run's record and, if requested, with its artifacts.
     async fn listed(&self, run: &Run, since: Timestamp, with_artifacts: bool) -> Result<TaskView> {
         if !with_artifacts || run.last_seq <= 3 {
             return Ok(TaskView::of_record(run, since, self.origin.clone()));

@@ -1,5 +1,4 @@
-//! What can be asked, whatever the binding and the version: each takes the parameters of version 1.0 and answers with its
-//! types.
+//! The operations, independent of binding and version: each takes the parameters of version 1.0 and returns its types.
 
 mod delegation;
 mod list;
@@ -20,7 +19,7 @@ use crate::{
 };
 
 impl AgentRequest {
-    /// The run behind a task of this agent that the caller asked for. What is not theirs is not there.
+    /// The run behind one of the caller's tasks at this agent. Other callers' tasks count as not found.
     async fn own_run(&self, task: &str) -> Result<Run> {
         let id: RunId = task.parse().map_err(|_| Error::no_task(task))?;
         let run = match self.hub.run(self.by(), id).await {
@@ -31,7 +30,7 @@ impl AgentRequest {
         if self.is_own(&run) { Ok(run) } else { Err(Error::no_task(task)) }
     }
 
-    /// Refuses callers who show none.
+    /// Rejects unauthenticated callers.
     fn credential(&self, why: &'static str) -> Result<()> {
         match self.by().who {
             PrincipalKind::Anonymous { .. } => Err(HubError::unauthenticated(why).into()),
@@ -48,19 +47,19 @@ impl AgentRequest {
         run.agent_id == self.face.agent && (same_person || run.caller == by.actor())
     }
 
-    /// The task as it is now.
+    /// The current task.
     async fn view(&self, run: &Run) -> Result<TaskView> {
-        // Made, claimed, ended: nothing was said in between.
+        // Created, claimed, ended: there was no output in between.
         if run.status.is_terminal() && run.last_seq <= 3 {
             return Ok(TaskView::of_record(run, run.created_at, self.origin.clone()));
         }
-        // Not past the run: what has happened since is told to those who watch as it happened.
+        // Not beyond the run's record: watchers get later events as they happen.
         let outline = self.hub.run_outline(self.by(), run.task_run_id, run.last_seq, OutlineScope::Everything).await?;
         Ok(TaskView::now(run, &outline, self.origin.clone()))
     }
 }
 
-/// `historyLength`: absent is everything, nought is nothing.
+/// `historyLength`: absent means everything, zero means nothing.
 fn history(length: Option<i32>) -> Result<Option<usize>> {
     match length {
         None => Ok(None),

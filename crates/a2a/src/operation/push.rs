@@ -1,4 +1,4 @@
-//! Who is told of a task's changes.
+//! Push notification configs of a task.
 
 use attache_hub::control::{PushSubscription, PushVersion};
 use attache_protocol::{
@@ -34,7 +34,7 @@ impl AgentRequest {
         }
     }
 
-    /// 0.3 may leave the config's id out, or say `default`, and means the oldest.
+    /// 0.3 may omit the config's id or use `default`, and means the oldest.
     pub(crate) async fn get_only_push(&self, task: String, id: Option<String>) -> Result<PushConfig> {
         if let Some(id) = id {
             let is_default = id == "default";
@@ -53,12 +53,12 @@ impl AgentRequest {
         self.pushes()?;
         let run = self.own_run(&request.task_id).await?;
         let kept = self.hub.pushes(self.by(), run.task_run_id).await?;
-        // A task has a few at most: they all fit on one page.
+        // A task has only a few, so they all fit on one page.
         let configs = kept.into_iter().map(|push| shown(push, &request.task_id)).collect();
         Ok(PushConfigList { configs, next_page_token: String::new() })
     }
 
-    /// Deleting what is not there is no error: it is gone either way.
+    /// Deleting a missing config isn't an error.
     pub(crate) async fn delete_push(&self, request: DeletePushConfig) -> Result<()> {
         self.tenant(request.tenant.as_deref())?;
         self.pushes()?;
@@ -89,9 +89,12 @@ impl AgentRequest {
 
     fn pushes(&self) -> Result<()> {
         if !self.face.switches.pushes() {
-            return Err(Error::fault(Fault::PushNotificationNotSupported, "This agent sends no push notifications."));
+            return Err(Error::fault(
+                Fault::PushNotificationNotSupported,
+                "This agent doesn't support push notifications.",
+            ));
         }
-        self.credential("Push notifications are for callers with a credential.")
+        self.credential("Push notifications require authentication.")
     }
 }
 

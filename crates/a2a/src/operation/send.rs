@@ -1,4 +1,4 @@
-//! A message: it becomes a run, or input for the run that it names. A message itself is never work that lasts.
+//! Handles a message: it becomes a run, or input for the run it names.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ use crate::{
     view::TaskView,
 };
 
-/// How long a caller of 0.3 waits who does not say `blocking`: its text means no, and most of its servers waited. So a quick
-/// answer is given at once, and nobody hangs on an agent that is away.
+/// How long a 0.3 caller without `blocking` waits. The standard's text says not at all, but most 0.3 servers waited. So
+/// a quick answer is returned at once, and callers don't hang on an offline agent.
 const DEFAULT_BLOCKING_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a run that was made by A2A is given to do.
+/// The input of a run created through A2A.
 #[derive(Serialize)]
 struct MessageRunInput<'a> {
     text: &'a str,
@@ -39,7 +39,7 @@ struct MessageRunInput<'a> {
 }
 
 impl AgentRequest {
-    /// Answers when the task has ended or waits for somebody; at once if the caller wants that.
+    /// Returns when the task has ended or waits for someone, or at once if the caller asks for that.
     pub(crate) async fn send(&self, request: SendMessage) -> Result<SendMessageResponse> {
         let configuration = request.configuration.clone().unwrap_or_default();
         let most = history(configuration.history_length)?;
@@ -60,17 +60,17 @@ impl AgentRequest {
         })
     }
 
-    /// The task first, then what happens to it.
+    /// Returns the task, then its updates.
     pub(crate) async fn stream(&self, request: SendMessage) -> Result<TaskUpdates> {
         if !self.face.switches.streams() {
-            return Err(Error::fault(Fault::UnsupportedOperation, "This agent does not stream."));
+            return Err(Error::fault(Fault::UnsupportedOperation, "This agent doesn't support streaming."));
         }
         let most = history(request.configuration.as_ref().and_then(|given| given.history_length))?;
         let run = self.begin(request).await?;
         TaskUpdates::of_message(self, &run, most).await
     }
 
-    /// Makes the run, or gives the message to the one that it names.
+    /// Creates the run, or passes the message to the run it names.
     async fn begin(&self, request: SendMessage) -> Result<Run> {
         self.tenant(request.tenant.as_deref())?;
         check(&request.message)?;
@@ -111,11 +111,11 @@ impl AgentRequest {
         });
         let mut headers = self.call_headers();
         headers.push = push;
-        // It is made with the run or not at all: a refusal leaves nothing behind.
+        // Created with the run or not at all, so a refusal leaves nothing behind.
         headers.opens_conversation = conversation.is_some();
         if let Some(same) = self.resend_key(&message, metadata.as_ref(), &modes) {
             headers.idempotency_key = Some(format!("a2a-{}", same.to_hex()));
-            // The key says all of it: the version that a message comes in does not make it another one.
+            // The key covers everything. The version of a message doesn't make it a different one.
             headers.sameness = Some([0; 16]);
         }
         let run = CreateRunRequest {
@@ -133,8 +133,8 @@ impl AgentRequest {
         }
     }
 
-    /// The same message again is the same task, and with anything else about it a new one. Those who show no credential are
-    /// not known to be the same caller.
+    /// Resending the same message returns the same task; any change makes it a new one. Anonymous callers can't be
+    /// recognized.
     fn resend_key(&self, message: &Message, metadata: Option<&Json>, modes: &[String]) -> Option<blake3::Hash> {
         self.by().role().or(self.by().user.map(|_| attache_protocol::wire::key::Role::Viewer))?;
         let agent = self.face.agent.to_string();
@@ -142,7 +142,8 @@ impl AgentRequest {
         Some(blake3::hash(all.get().as_bytes()))
     }
 
-    /// One that we made and that the caller has a task in, or one that the caller named itself, which may not be there yet.
+    /// A conversation we created in which the caller has a task, or one the caller named itself, which may not exist
+    /// yet.
     pub(super) async fn conversation_named(&self, name: &str) -> Result<ConversationId> {
         if name.len() > 300 {
             return Err(Error::invalid("contextId", "must have at most 300 characters"));
@@ -157,24 +158,24 @@ impl AgentRequest {
         let run = self.own_run(task).await?;
         let id: RunId = run.task_run_id;
         if run.status.is_terminal() {
-            let text = "The task has ended and takes no more messages. Send a new one in the same context.";
+            let text = "The task has ended and accepts no more messages. Start a new task in the same context.";
             return Err(Error::fault(Fault::UnsupportedOperation, text).with("taskId", task));
         }
         if let Some(context) = message.context_id.as_deref().filter(|name| !name.is_empty()) {
             let own = TaskView::begin(&run, self.origin.clone()).context().to_owned();
             if context != own && context != run.conversation_id.to_string() {
-                return Err(Error::invalid("message.contextId", "is not the context of the task"));
+                return Err(Error::invalid("message.contextId", "isn't the context of the task"));
             }
         }
         let parts = Json::of(&message.parts);
         let message = Json::of(&message);
-        // The same message again is the same input; another one that only has its id is not.
+        // Resending the same message is the same input. Another message with the same id isn't.
         let key = blake3::hash(message.get().as_bytes()).to_hex().to_string();
         match self.hub.give_message(self.by(), id, parts, message, key).await {
             Ok(_) => {}
             Err(error) if matches!(error.code.http_status(), 404) => return Err(Error::no_task(task)),
             Err(error) if matches!(error.code.http_status(), 409) => {
-                let text = format!("The task cannot take a message now. {}", error.message);
+                let text = format!("The task can't accept a message now. {}", error.message);
                 return Err(Error::fault(Fault::UnsupportedOperation, text).with("taskId", task));
             }
             Err(error) if error.code == Code::TooLarge => return Err(too_large("512 KiB")),
@@ -190,11 +191,11 @@ impl AgentRequest {
             if !is_media_type(mode) {
                 return Err(Error::invalid(
                     format!("message.parts[{at}].mediaType"),
-                    "is no media type such as image/png",
+                    "isn't a media type such as image/png",
                 ));
             }
             if !taken.is_empty() && !taken.iter().any(|pattern| fits(pattern, mode)) {
-                let text = format!("This agent takes {}, and not {mode}.", taken.join(", "));
+                let text = format!("This agent accepts {}, but not {mode}.", taken.join(", "));
                 return Err(Error::fault(Fault::ContentTypeNotSupported, text)
                     .with("field", format!("message.parts[{at}].mediaType")));
             }
@@ -213,18 +214,18 @@ impl AgentRequest {
     }
 }
 
-/// What is wrong with the config that came with a message, by its place in the request.
+/// Errors of the config in a message, named by their path in the request.
 fn of_push(error: Error) -> Error {
     let is_config = |field: &str| matches!(field, "id" | "url" | "token") || field.starts_with("authentication");
     error.below("configuration.taskPushNotificationConfig", is_config)
 }
 
-/// What an agent is given is the message and, for those who look no further, its text.
+/// An agent gets the message and, for convenience, its text.
 fn too_large(most: &str) -> Error {
-    Error::invalid("message.parts", format!("must fit into {most}; send what is larger as a `url`"))
+    Error::invalid("message.parts", format!("must fit into {most}; send larger content as a `url`"))
 }
 
-/// What every message needs.
+/// Checks the required members of a message.
 fn check(message: &Message) -> Result<()> {
     let mut wrong = Vec::new();
     let mut say = |field: &str, problem: &str| wrong.push((field.to_owned(), problem.to_owned()));
@@ -238,7 +239,7 @@ fn check(message: &Message) -> Result<()> {
         say("message.parts", "must have at least one part");
     }
     for (at, _) in message.parts.iter().enumerate().filter(|(_, part)| !part.is_whole()) {
-        say(&format!("message.parts[{at}].raw"), "is not base64");
+        say(&format!("message.parts[{at}].raw"), "isn't base64");
     }
     if message.role != A2aRole::User {
         say("message.role", "must be ROLE_USER");
@@ -252,7 +253,7 @@ fn check(message: &Message) -> Result<()> {
     }
 }
 
-/// What the agent reads: all texts, one below the other.
+/// The text for the agent: all text parts, separated by newlines.
 fn text(message: &Message) -> String {
     let texts: Vec<&str> = message
         .parts
@@ -283,7 +284,7 @@ fn is_media_type(mode: &str) -> bool {
     essence.split_once('/').is_some_and(|(kind, rest)| is_token(kind) && is_token(rest))
 }
 
-/// Whether `image/*`, `*/*` or the type itself covers it; parameters do not matter.
+/// Whether `image/*`, `*/*` or the type itself matches. Parameters are ignored.
 pub(super) fn fits(pattern: &str, mode: &str) -> bool {
     let essence = mode.split(';').next().unwrap_or_default().trim();
     match pattern.trim().split_once('/') {

@@ -1,4 +1,4 @@
-//! Tasks: read one, cancel one, join one that goes on; and the card behind a credential.
+//! Task operations: get, cancel, subscribe; and the extended card.
 
 use attache_protocol::{
     Json,
@@ -26,7 +26,7 @@ impl AgentRequest {
         self.tenant(request.tenant.as_deref())?;
         let run = self.own_run(&request.id).await?;
         let ended = |id: &str| {
-            Error::fault(Fault::TaskNotCancelable, "The task has ended and cannot be cancelled.").with("taskId", id)
+            Error::fault(Fault::TaskNotCancelable, "The task has ended and can't be cancelled.").with("taskId", id)
         };
         if run.status.is_terminal() {
             return Err(ended(&request.id));
@@ -38,21 +38,21 @@ impl AgentRequest {
         }
     }
 
-    /// The task as it is, then what happens to it.
+    /// Returns the current task, then its updates.
     pub(crate) async fn subscribe(&self, request: SubscribeToTask) -> Result<TaskUpdates> {
         self.tenant(request.tenant.as_deref())?;
         if !self.face.switches.streams() {
-            return Err(Error::fault(Fault::UnsupportedOperation, "This agent does not stream."));
+            return Err(Error::fault(Fault::UnsupportedOperation, "This agent doesn't support streaming."));
         }
         let run = self.own_run(&request.id).await?;
         if run.status.is_terminal() {
-            let text = "The task has ended: there is nothing to wait for. Read it instead.";
+            let text = "The task has ended, so there are no more updates. Get the task instead.";
             return Err(Error::fault(Fault::UnsupportedOperation, text).with("taskId", &request.id));
         }
         TaskUpdates::of_task(self, &run).await
     }
 
-    /// What only known callers learn, as the caller's version writes it.
+    /// The extended card for authenticated callers, in the caller's version.
     pub(crate) async fn extended_card(&self) -> Result<Json> {
         let card = self.extended_agent_card().await?;
         Ok(match self.version {
@@ -68,10 +68,10 @@ impl AgentRequest {
         if !self.face.switches.has_extended_card() {
             return Err(Error::fault(
                 Fault::UnsupportedOperation,
-                "This agent has no extended card; its public one says everything.",
+                "This agent has no extended card. Its public card is complete.",
             ));
         }
-        self.credential("The extended card is for callers with a credential.")?;
+        self.credential("The extended card requires authentication.")?;
         Ok(self.cards.extended(self.by(), &self.face.name).await?)
     }
 }

@@ -1,7 +1,7 @@
-//! What a stream brings: the task as it is, then everything that happens to it, in the order of the run's events.
+//! The updates of a stream: the current task, then everything that happens to it, in the order of the run's events.
 //!
-//! It is a function of the run's log, so all who watch see the same updates, and one who joins again after a break sees a
-//! task that holds what was missed.
+//! They are a function of the run's log, so all watchers see the same updates, and a task read after reconnecting
+//! contains what was missed.
 
 use std::collections::VecDeque;
 
@@ -26,12 +26,12 @@ pub(crate) struct TaskUpdates {
     closed: bool,
 }
 
-/// With which states a stream is over.
+/// The states that end a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StreamEnd {
-    /// It ended, or waits for its caller. A permission comes from somebody else, so the stream goes on.
+    /// The task ended or waits for its caller. A permission comes from someone else, so the stream stays open.
     Input,
-    /// Whatever 0.3 calls the last event: it also ends where a permission is waited for.
+    /// The last event of 0.3, which also includes waiting for a permission.
     Interruption,
     End,
 }
@@ -39,7 +39,7 @@ enum StreamEnd {
 // === impl TaskUpdates ===
 
 impl TaskUpdates {
-    /// Of a message that was just sent.
+    /// For a message that was just sent.
     pub(crate) async fn of_message(asked: &AgentRequest, run: &Run, history: Option<usize>) -> Result<Self> {
         let closes = match asked.version {
             A2aVersion::V10 => StreamEnd::Input,
@@ -48,7 +48,7 @@ impl TaskUpdates {
         Self::new(asked, run, closes, history).await
     }
 
-    /// Of a task that somebody joins.
+    /// For a subscription to a task.
     pub(crate) async fn of_task(asked: &AgentRequest, run: &Run) -> Result<Self> {
         let closes = match asked.version {
             A2aVersion::V10 => StreamEnd::End,
@@ -65,7 +65,7 @@ impl TaskUpdates {
         Ok(Self { events, view, ready: VecDeque::from([first]), closes, closed })
     }
 
-    /// The next update; `None` when the stream is over. Safe to drop and call again.
+    /// The next update. `None` once the stream has ended. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<StreamResponse> {
         loop {
             if let Some(update) = self.ready.pop_front() {

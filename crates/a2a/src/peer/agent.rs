@@ -1,4 +1,4 @@
-//! An agent outside, as the hub hosts it.
+//! An outside agent, as hosted by the hub.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -20,24 +20,24 @@ use super::{
     relay::{PeerRunRelay, RelayInputs},
 };
 
-/// How often a cancellation is told to an agent that does not answer.
+/// How often a cancellation is sent to an agent that doesn't answer.
 const MAX_ATTEMPTS: u32 = 8;
 const INITIAL_BACKOFF: Duration = Duration::from_millis(200);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
-/// How to speak to it.
+/// How to reach it.
 #[derive(Debug, Clone)]
 pub(super) struct PeerConnection {
     pub(super) peer: a2a::PeerClient,
-    /// As its owner gave it.
+    /// As entered by its owner.
     pub(super) url: String,
 }
 
-/// Whether it can be worked with.
+/// Whether it can be used.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PeerAvailability {
     pub(super) connection: Option<PeerConnection>,
-    /// Nothing new is sent while its card is not trusted; what was sent is followed.
+    /// Nothing new is sent while its card isn't trusted. Tasks already sent are followed.
     pub(super) takes_work: bool,
     pub(super) outside: Option<OutsideAgent>,
 }
@@ -47,7 +47,7 @@ pub(super) struct PeerAgent {
     standing: Arc<watch::Sender<PeerAvailability>>,
     notices: NoticeWaiters,
     hub: Handle,
-    /// When its card was looked at last.
+    /// When its card was last checked.
     looked_at: Mutex<Instant>,
 }
 
@@ -63,8 +63,7 @@ impl PeerAgent {
         Self { standing, notices, hub, looked_at: Mutex::new(looked_at) }
     }
 
-    /// Whether something new may be sent: its card is still the one that is trusted. A card that cannot be read has not
-    /// changed.
+    /// Whether new tasks may be sent: its card is still the trusted one. An unreadable card counts as unchanged.
     async fn takes_work(&self) -> bool {
         let looked_at = *self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
         let outside = self.standing.borrow().outside.clone();
@@ -74,7 +73,7 @@ impl PeerAgent {
                 Ok(read) => {
                     *self.looked_at.lock().unwrap_or_else(PoisonError::into_inner) = now;
                     self.standing.send_if_modified(|standing| {
-                        // Somebody may have trusted it meanwhile.
+                        // Someone may have trusted it in the meantime.
                         let is_same = standing.outside.as_ref().is_some_and(|known| known.card == outside.card);
                         let stops = is_same && read.is_changed && standing.takes_work;
                         if is_same {
@@ -84,7 +83,7 @@ impl PeerAgent {
                         stops
                     });
                 }
-                Err(error) => tracing::warn!(agent.id = %outside.agent, %error, "a card cannot be kept"),
+                Err(error) => tracing::warn!(agent.id = %outside.agent, %error, "can't store a card"),
             }
         }
         self.standing.borrow().takes_work
@@ -96,7 +95,7 @@ impl PeerAgent {
         let found = found.ok().and_then(|standing| standing.connection.clone());
         match found {
             Some(connection) => connection,
-            // The bridge is gone; so is this future soon.
+            // The bridge is gone, and this future soon will be too.
             None => std::future::pending().await,
         }
     }
@@ -105,13 +104,13 @@ impl PeerAgent {
 impl InProcessAgent for PeerAgent {
     async fn work(&self, work: InProcessRun) -> Result<AgentOutput, AgentFailure> {
         let known = work.peer_task().await?;
-        // The agent's card has changed since it was looked at.
+        // The agent's card has changed since the last check.
         if known.is_none() && !self.takes_work().await {
             work.release().await?;
             return std::future::pending().await;
         }
         if known.is_none() && message::is_too_large(&work) {
-            let text = "What came with the task is too large for an agent outside: at most 700 KiB of files in all.";
+            let text = "The attachments are too large for an outside agent. The limit is 700 KiB in total.";
             return Err(AgentFailure::new(text).code(FailureCode::Rejected));
         }
         let connection = self.connection(|_| true).await;
@@ -121,7 +120,7 @@ impl InProcessAgent for PeerAgent {
     }
 
     async fn lost(&self, work: InProcessRun) {
-        // A run that goes on elsewhere keeps its task.
+        // A run that continues elsewhere keeps its task.
         if !work.is_over().await {
             return;
         }
@@ -140,11 +139,11 @@ impl InProcessAgent for PeerAgent {
             };
             match told {
                 Err(error) if error.is_passing() => tokio::time::sleep(backoff.next(self.hub.env())).await,
-                // It has ended already, or was never there.
+                // It has already ended, or never existed.
                 Ok(()) | Err(_) => return,
             }
         }
-        tracing::warn!(run.id = %task.run, "an agent outside could not be told that its task is cancelled");
+        tracing::warn!(run.id = %task.run, "couldn't cancel the task at an outside agent");
     }
 
     async fn ready(&self) {

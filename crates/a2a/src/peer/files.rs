@@ -1,5 +1,5 @@
-//! Files of an agent outside, taken into our own keeping: its links want its key, which our callers do not have, and an
-//! answer that no result can hold becomes an artifact of the run.
+//! Stores files of an outside agent as artifacts of the run: its links need its key, which our callers don't have, and
+//! output too large for a result becomes an artifact.
 
 use std::{io, time::Duration};
 
@@ -17,14 +17,14 @@ use serde::Deserialize;
 
 use crate::view::EVENTS;
 
-/// The longest text that stays in a result; the rest of a longer one is in its artifact.
+/// The longest text kept in a result. The full text goes into an artifact.
 const MAX_TEXT: usize = 1 << 20;
-/// Bytes of a larger file do not stay in the result either.
+/// Larger files aren't kept inline in the result either.
 const MAX_INLINE: usize = 512 << 10;
 const MAX_NAME: usize = 200;
 const TRIES: u32 = 3;
 
-/// What a hub says of an artifact that is the whole output of a run, under [`EVENTS`].
+/// Metadata under [`EVENTS`] of an artifact that is a run's complete output.
 #[derive(Deserialize)]
 struct Extra {
     full_output: Option<Whole>,
@@ -35,7 +35,7 @@ struct Whole {
     bytes: u64,
 }
 
-/// The answer with the agent's files as artifacts of the run.
+/// The output, with the agent's files stored as artifacts of the run.
 pub(super) async fn keep(
     peer: &PeerClient,
     work: &InProcessRun,
@@ -59,9 +59,10 @@ pub(super) async fn keep(
                     }
                 }
                 Err(why) => {
-                    tracing::info!(run.id = %work.claim().task_run_id, why, "a file of an agent outside was not fetched");
+                    tracing::info!(run.id = %work.claim().task_run_id, why, "couldn't fetch a file of an outside agent");
                     if let Some(Whole { bytes }) = whole {
-                        let lost = Some(format!("The agent outside has all of it, and it could not be fetched: {why}"));
+                        let lost =
+                            Some(format!("The full output is at the outside agent and couldn't be fetched: {why}"));
                         output.full_output = Some(FullOutput { bytes, artifact_index: None, lost });
                     }
                 }
@@ -74,10 +75,10 @@ pub(super) async fn keep(
     output
 }
 
-/// Bytes that no result holds, with the name and the media type that they get.
+/// Bytes too large for a result, with their name and media type.
 type Inline = (Vec<u8>, String, Option<String>);
 
-/// A text that is too long for a result, or bytes that are all of the answer.
+/// A text that is too long for a result, or binary content that is the entire answer.
 fn inline(made: &[Artifact], text: &str) -> Option<Inline> {
     if text.len() > MAX_TEXT {
         return Some((text.into(), "output.txt".to_owned(), Some("text/plain; charset=utf-8".to_owned())));
@@ -126,7 +127,7 @@ fn whole(artifact: &Artifact) -> Option<Whole> {
     metadata.get(EVENTS)?.parse::<Extra>().ok()?.full_output
 }
 
-/// Fetches the file, again where that may help. An error is a sentence.
+/// Downloads the file, with retries where useful. Errors are sentences.
 async fn download(peer: &PeerClient, work: &InProcessRun, url: &str, name: &str) -> Result<(ArtifactId, u64), String> {
     let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
     let mut tries = 1;
@@ -159,7 +160,7 @@ fn media_type(said: Option<&str>) -> Option<String> {
     said.filter(|kind| (1..=MAX_NAME).contains(&kind.len())).filter(is_plain).map(str::to_owned)
 }
 
-/// One plain file name.
+/// A plain file name.
 fn name(artifact: &Artifact, part: &Part) -> String {
     let said = part.filename.as_deref().or(artifact.name.as_deref()).unwrap_or("output");
     let plain: String = said.chars().filter(|one| !one.is_control() && !matches!(one, '/' | '\\')).collect();

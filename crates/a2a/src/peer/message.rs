@@ -1,4 +1,4 @@
-//! What is sent to an agent outside: the caller's own message where there is one, else what the run is to do.
+//! Messages to an outside agent: the caller's own message if there is one, otherwise the run's task.
 
 use attache_hub::in_process::InProcessRun;
 use attache_protocol::{
@@ -7,7 +7,8 @@ use attache_protocol::{
     wire::a2a::{A2aRole, Message, Part, PushConfig, SendConfiguration, SendMessage},
 };
 
-/// The first message of a run. Its id is the run's own, never the caller's: others may have used that with the same agent.
+/// The first message of a run. Its id is derived from the run, not the caller's message, whose id others may have used
+/// with the same agent.
 pub(super) fn first(work: &InProcessRun, context: Option<String>, push: Option<PushConfig>) -> SendMessage {
     let claim = work.claim();
     let input = claim.input.parse::<Members>().ok();
@@ -15,7 +16,7 @@ pub(super) fn first(work: &InProcessRun, context: Option<String>, push: Option<P
     let own = member("message").and_then(|message| message.parse::<Message>().ok());
     let modes = member("accepted_output_modes").and_then(|modes| modes.parse().ok()).unwrap_or_default();
     let message = match own {
-        // Ids of ours mean nothing there.
+        // Our ids mean nothing there.
         Some(own) => Message { role: A2aRole::User, task_id: None, reference_task_ids: Vec::new(), ..own },
         None => Message::new(String::new(), A2aRole::User, parts(work)),
     };
@@ -27,7 +28,7 @@ pub(super) fn first(work: &InProcessRun, context: Option<String>, push: Option<P
     SendMessage { metadata: member("metadata"), ..request }
 }
 
-/// Whether a file of the run's is an artifact of ours, which an agent outside cannot fetch.
+/// Whether a file of the run is one of our artifacts, which an outside agent can't fetch.
 pub(super) fn is_too_large(work: &InProcessRun) -> bool {
     let input = work.claim().input.parse::<Members>().ok();
     let message = input.as_ref().and_then(|input| input.find("message"));
@@ -59,7 +60,7 @@ pub(super) fn answer(
     request(message, None)
 }
 
-/// What a caller gave: parts, and the message that brought them if there was one.
+/// A caller's input: its parts, and the message that contained them, if any.
 #[derive(Debug)]
 pub(super) struct CallerInput {
     pub(super) parts: Option<Json>,
@@ -71,7 +72,7 @@ pub(super) fn id(work: &InProcessRun) -> String {
     work.claim().task_run_id.to_string()
 }
 
-/// As W3C writes it: the run's trace, and the run as the caller in it.
+/// The W3C trace parent: the run's trace, with the run as the calling span.
 pub(super) fn traceparent(work: &InProcessRun) -> Option<String> {
     let claim = work.claim();
     let trace =

@@ -1,6 +1,6 @@
-//! The bridge to agents outside: an account that stands for one has its runs done there. The bridge claims them like a
-//! device does, speaks A2A with the agent, and relays what it says; what it has sent is noted before it is sent, so that
-//! nothing is executed twice, whoever is restarted.
+//! The bridge to outside agents: runs of an account that stands for an outside agent are executed there. The bridge
+//! claims them like a device does, speaks A2A with the agent and relays its output. Everything is recorded before it is
+//! sent, so nothing is executed twice, even across restarts.
 
 mod agent;
 mod files;
@@ -20,7 +20,7 @@ use tokio::{sync::watch, time::Instant};
 use agent::{PeerAgent, PeerAvailability, PeerConnection};
 use notices::NoticeWaiters;
 
-/// How often the bridge looks by itself, in case that a hint was lost.
+/// How often the bridge checks on its own, in case a hint was lost.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 
 /// One per hub.
@@ -30,7 +30,7 @@ struct PeerBridge {
     hosts: HashMap<AgentId, PeerWorker>,
 }
 
-/// The worker for one agent outside.
+/// The worker for one outside agent.
 struct PeerWorker {
     hosted: HostedAgent,
     standing: Arc<watch::Sender<PeerAvailability>>,
@@ -38,7 +38,7 @@ struct PeerWorker {
     read_at: Instant,
 }
 
-/// What a connection is made of; when it changes, another one is made.
+/// The inputs of a connection. When they change, a new one is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ConnectionSpec {
     url: String,
@@ -46,7 +46,7 @@ struct ConnectionSpec {
     credentials: a2a::PeerCredentials,
 }
 
-/// Starts the bridge; it ends with the hub. The routes take the news that agents outside send.
+/// Starts the bridge, which ends with the hub. The routes receive push notifications of outside agents.
 pub(crate) fn start(hub: &Handle) -> Router {
     let notices = NoticeWaiters::default();
     let bridge = PeerBridge { hub: hub.clone(), notices: notices.clone(), hosts: HashMap::new() };
@@ -73,11 +73,11 @@ impl PeerBridge {
         }
     }
 
-    /// Brings the workers in line with the accounts.
+    /// Reconciles the workers with the accounts.
     async fn look(&mut self) {
         let agents = match self.hub.outside_agents().await {
             Ok(agents) => agents,
-            Err(error) => return tracing::warn!(%error, "the agents outside cannot be listed"),
+            Err(error) => return tracing::warn!(%error, "can't list the outside agents"),
         };
         self.hosts.retain(|agent, _| agents.iter().any(|outside| outside.agent == *agent));
         let read = agents.into_iter().map(|outside| self.read(outside));
@@ -87,7 +87,7 @@ impl PeerBridge {
         }
     }
 
-    /// The agent with its card as it is now, if it is time to look at it again.
+    /// The agent with its current card, if it is time to check it again.
     async fn read(&self, outside: OutsideAgent) -> (OutsideAgent, Instant) {
         let host = self.hosts.get(&outside.agent);
         let fresh = host.filter(|host| {
@@ -97,7 +97,7 @@ impl PeerBridge {
             return (outside, host.read_at);
         }
         let read = self.hub.read_card(&outside).await.unwrap_or_else(|error| {
-            tracing::warn!(agent.id = %outside.agent, %error, "the card of an agent outside cannot be kept");
+            tracing::warn!(agent.id = %outside.agent, %error, "can't store the card of an outside agent");
             outside
         });
         (read, Instant::now())
@@ -117,7 +117,7 @@ impl PeerBridge {
             }
             return;
         }
-        // Without a card nobody knows how to speak to it; its runs wait.
+        // Without a card we don't know how to reach it. Its runs wait.
         if standing.connection.is_none() {
             return;
         }
@@ -127,7 +127,7 @@ impl PeerBridge {
             Ok(hosted) => {
                 self.hosts.insert(outside.agent, PeerWorker { hosted, standing, known, read_at });
             }
-            Err(error) => tracing::warn!(agent.id = %outside.agent, %error, "an agent outside cannot be worked with"),
+            Err(error) => tracing::warn!(agent.id = %outside.agent, %error, "can't use an outside agent"),
         }
     }
 
@@ -136,7 +136,7 @@ impl PeerBridge {
         let connection = a2a::PeerClient::new(&self.hub.options().egress, card, outside.credentials.clone());
         let connection = connection.map(|peer| PeerConnection { peer, url: outside.url.clone() });
         if let Err(error) = &connection {
-            tracing::warn!(agent.id = %outside.agent, %error, "the card of an agent outside cannot be used");
+            tracing::warn!(agent.id = %outside.agent, %error, "can't use the card of an outside agent");
         }
         let connection = connection.ok();
         let takes_work = connection.is_some() && !outside.is_changed;

@@ -1,5 +1,5 @@
-//! News that agents outside send by themselves. They are only a hint to look now: whoever sends them, what counts is what
-//! the agent answers when it is asked.
+//! Push notifications of outside agents. They are only a hint to check now: whoever sends one, only the agent's answer
+//! to our request counts.
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,7 @@ use axum::{
 };
 use tokio::sync::Notify;
 
-/// Who waits for news, by the token that is in the URL.
+/// The waiters, by the token in their URL.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NoticeWaiters(Arc<Mutex<HashMap<String, Arc<Notify>>>>);
 
@@ -26,7 +26,7 @@ pub(super) struct NoticeWaiter {
     notices: NoticeWaiters,
     token: String,
     notify: Arc<Notify>,
-    /// `None`: nobody outside can reach this hub.
+    /// `None` if this hub can't be reached from outside.
     url: Option<String>,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn routes(notices: NoticeWaiters) -> Router {
     Router::new().route("/a2a/{agent}/push-notices/{token}", post(take)).with_state(notices)
 }
 
-/// The same answer whether anybody waits or not.
+/// The same answer whether or not anything waits.
 async fn take(State(notices): State<NoticeWaiters>, Path((_, token)): Path<(String, String)>) -> StatusCode {
     let bell = notices.0.lock().unwrap_or_else(PoisonError::into_inner).get(&token).cloned();
     if let Some(bell) = bell {
@@ -60,12 +60,12 @@ impl NoticeWaiters {
 // === impl NoticeWaiter ===
 
 impl NoticeWaiter {
-    /// Resolves when the agent says that something happened.
+    /// Resolves when the agent reports that something happened.
     pub(super) async fn notified(&self) {
         self.notify.notified().await;
     }
 
-    /// Where the agent may say so.
+    /// The push config for the agent.
     pub(super) fn config(&self) -> Option<PushConfig> {
         let url = self.url.clone()?;
         Some(PushConfig { url, token: Some(self.token.clone()), ..PushConfig::default() })

@@ -1,4 +1,4 @@
-//! What an agent outside has made and said of one task so far.
+//! The output of an outside agent for one task so far.
 
 use attache_hub::in_process::AgentOutput;
 use attache_protocol::wire::{
@@ -15,18 +15,18 @@ pub(super) struct PeerOutput {
 #[derive(Debug)]
 struct PeerArtifact {
     artifact: Artifact,
-    /// It came bit by bit: its texts are one text.
+    /// It was streamed in pieces: its texts are one text.
     is_continued: bool,
 }
 
-/// The longest text that goes into one event.
+/// The longest text in one event.
 const MAX_TEXT: usize = 16 * 1024;
 const MAX_ID: usize = 200;
 
 // === impl PeerOutput ===
 
 impl PeerOutput {
-    /// An artifact as a whole. `None` if it is known as it is.
+    /// Records a complete artifact. `None` if it is unchanged.
     pub(super) fn whole(&mut self, artifact: Artifact) -> Option<ArtifactChange> {
         let change = change(&artifact);
         match self.find(&artifact.artifact_id) {
@@ -37,7 +37,7 @@ impl PeerOutput {
         Some(change)
     }
 
-    /// A piece of one, or the whole.
+    /// Records a piece of an artifact, or a complete one.
     pub(super) fn piece(&mut self, update: ArtifactUpdate) -> ArtifactChange {
         let ArtifactUpdate { artifact, append, last_chunk, .. } = update;
         let change = change(&artifact);
@@ -45,7 +45,7 @@ impl PeerOutput {
         match (append.unwrap_or(false), self.find(&artifact.artifact_id)) {
             (true, Some(known)) => {
                 known.is_continued = true;
-                // An empty text only says that nothing more comes.
+                // An empty text only marks the end.
                 known.artifact.parts.extend(artifact.parts.into_iter().filter(says_something));
                 ArtifactChange { append: true, last_chunk, ..change }
             }
@@ -60,7 +60,7 @@ impl PeerOutput {
         }
     }
 
-    /// As the agent gave them.
+    /// As the agent sent them.
     pub(super) fn all(&self) -> Vec<Artifact> {
         self.pieces.iter().map(|piece| piece.artifact.clone()).collect()
     }
@@ -73,7 +73,7 @@ impl PeerOutput {
         self.pieces.iter_mut().find(|known| known.artifact.artifact_id == id)
     }
 
-    /// Everything, as the run's answer.
+    /// Everything, as the run's output.
     pub(super) fn output(&self, message: Option<&Message>) -> AgentOutput {
         let text = |piece: &PeerArtifact| texts(&piece.artifact.parts, if piece.is_continued { "" } else { "\n" });
         let made: Vec<String> = self.pieces.iter().map(text).filter(|text| !text.is_empty()).collect();
@@ -107,7 +107,7 @@ impl PeerArtifact {
     }
 }
 
-/// Whether there is more to the part than that nothing comes after it.
+/// Whether the part is more than an end marker.
 fn says_something(part: &Part) -> bool {
     !matches!(&part.content, PartContent::Text(text) if text.is_empty())
 }
@@ -121,7 +121,7 @@ fn texts(parts: &[Part], between: &str) -> String {
     parts.iter().filter_map(text).collect::<Vec<_>>().join(between)
 }
 
-/// What a message says, short enough for an event; empty if it has no text.
+/// The text of a message, short enough for an event. Empty if there is none.
 pub(super) fn words(message: &Message) -> String {
     texts(&message.parts, "\n").chars().take(MAX_TEXT).collect()
 }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_become_what_the_whole_is_and_the_whole_is_then_no_news() {
+    fn pieces_add_up_to_the_complete_artifact() {
         let mut made = PeerOutput::default();
         let first = made.piece(update(artifact("a", &["one "]), true));
         assert!(!first.append, "what nobody has seen begins anew");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_strangers_fit_into_events() {
+    fn remote_ids_fit_into_events() {
         assert_eq!(
             (short("a\nb"), short("\u{7}"), short(&"x".repeat(300)).len()),
             ("ab".into(), "artifact".into(), 200)

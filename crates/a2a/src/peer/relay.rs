@@ -1,4 +1,4 @@
-//! One run at an agent outside: sends it once, follows it, asks on its behalf, and says how it ended.
+//! Executes one run at an outside agent: sends it once, follows it, relays questions, and reports the outcome.
 
 mod inputs;
 mod peer_events;
@@ -22,7 +22,7 @@ use attache_protocol::{
 use super::{agent::PeerConnection, files, message, notices::NoticeWaiter, peer_output::PeerOutput};
 pub(super) use inputs::RelayInputs;
 
-/// How one run stands.
+/// The state of one run.
 #[derive(Debug)]
 pub(super) struct PeerRunRelay {
     work: InProcessRun,
@@ -31,29 +31,29 @@ pub(super) struct PeerRunRelay {
     made: PeerOutput,
     task: Option<String>,
     context: Option<String>,
-    /// What the agent said last.
+    /// The agent's latest status.
     status: Option<TaskStatus>,
-    /// The message that was told last, so that it is told once.
+    /// Id of the last relayed message, so that it is relayed once.
     told: Option<String>,
-    /// The questions of the agent that were answered.
+    /// The agent's questions that were answered.
     answered: HashSet<String>,
-    /// How often a question was asked that the agent asks again.
+    /// How many times each question was asked.
     turns: HashMap<String, u32>,
-    /// What the caller says without being asked.
+    /// Unsolicited input from the caller.
     inputs: RelayInputs,
     recovery: Option<Recovery>,
     backoff: Backoff,
-    /// How often the agent did not know the task.
+    /// How many times the agent didn't know the task.
     missed: u32,
-    /// Why nobody knows how the task is, in the words of what went wrong last.
+    /// The last error that leaves the state of the task unknown.
     trouble: Option<String>,
-    /// Whether the task was joined before: an agent that closes its streams early is not asked again at once.
+    /// Whether the task was resubscribed before: an agent that closes its streams early isn't asked again at once.
     rejoined: bool,
 }
 
 type RelayOutcome = Result<AgentOutput, AgentFailure>;
 
-/// What comes next.
+/// What to do next.
 enum RelayStep {
     End(RelayOutcome),
     Open(PeerEventStream),
@@ -62,18 +62,18 @@ enum RelayStep {
 
 const INITIAL_BACKOFF: Duration = Duration::from_millis(250);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
-/// An agent that has just started may not have read its tasks yet.
+/// An agent that has just started may not have loaded its tasks yet.
 const MAX_MISSES: u32 = 4;
 const MAX_PAGES: usize = 5;
 
-/// The task that was made by our message, if the agent lists its tasks and this is one.
+/// The task created by our message, if the agent lists its tasks and has one.
 pub(super) async fn find(peer: &a2a::PeerClient, message_id: &str) -> a2a::Result<Option<PeerEvent<Task>>> {
     let mut request = ListTasks { page_size: Some(100), history_length: Some(100), ..ListTasks::default() };
     for _ in 0..MAX_PAGES {
         let listed = peer.list(request.clone()).await?;
         let is_ours = |task: &Task| task.history.iter().flatten().any(|message| message.message_id == message_id);
         if let Some(task) = listed.tasks.into_iter().find(is_ours) {
-            // Asked for by its id, it comes with everything.
+            // Getting it by id returns everything.
             return peer.get(GetTask { id: task.id, history_length: Some(0), tenant: None }).await.map(Some);
         }
         if listed.next_page_token.is_empty() {
@@ -141,7 +141,7 @@ impl PeerRunRelay {
         self.connection.peer.capabilities().streaming == Some(true)
     }
 
-    /// Sends the run, once: what is to be sent is noted before.
+    /// Sends the run, once. It is recorded before it is sent.
     async fn begin(&mut self) -> Result<RelayStep, AgentFailure> {
         let context = self.earlier_context().await?;
         let push = match self.connection.peer.capabilities().push_notifications {
@@ -164,7 +164,7 @@ impl PeerRunRelay {
                 }
                 (true, false) => return Ok(RelayStep::End(Err(refused(&error)))),
                 (false, _) => {
-                    tracing::info!(run.id = message_id, %error, "whether an agent outside got its task is not known");
+                    tracing::info!(run.id = message_id, %error, "unknown whether an outside agent received its task");
                     self.trouble = Some(error.to_string());
                     return self.recover(&message_id).await;
                 }
@@ -172,7 +172,7 @@ impl PeerRunRelay {
         }
     }
 
-    /// What the agent knows of this conversation from before.
+    /// The agent's context of this conversation, from earlier runs.
     async fn earlier_context(&self) -> Result<Option<String>, AgentFailure> {
         let earlier = self.work.earlier_peer_tasks().await?;
         Ok(earlier.into_iter().filter(|task| task.url == self.connection.url).find_map(|task| task.peer_context_id))
@@ -195,7 +195,7 @@ impl PeerRunRelay {
         Ok(Ok(end.map_or(RelayStep::Follow, RelayStep::End)))
     }
 
-    /// Something was sent, or not: the agent is asked, and nothing is sent again.
+    /// It is unknown whether the message was sent: asks the agent, and never resends.
     async fn recover(&mut self, message_id: &str) -> Result<RelayStep, AgentFailure> {
         loop {
             match find(&self.connection.peer, message_id).await {
@@ -221,18 +221,18 @@ impl PeerRunRelay {
         }
     }
 
-    /// Nobody can tell how the task is: why, and what that means.
+    /// The failure when the state of the task is unknown.
     fn lost(&self) -> AgentFailure {
-        let what = "Whether the agent outside did the task, it cannot say. It is not sent again, so that it is not done \
+        let what = "It is unknown whether the outside agent executed the task. It isn't resent, to avoid executing it \
                     twice.";
         let why = match &self.trouble {
-            Some(trouble) => format!("What came back when the task was sent: {trouble} {what}"),
-            None => format!("The hub was stopped, or the connection broke, while the task was sent. {what}"),
+            Some(trouble) => format!("Sending the task failed: {trouble} {what}"),
+            None => format!("The hub stopped or the connection broke while the task was being sent. {what}"),
         };
         AgentFailure::new(why).code(FailureCode::RuntimeLost)
     }
 
-    /// Follows a stream to its end, or to a question.
+    /// Follows a stream until it ends, or until a question.
     async fn drain(&mut self, mut events: PeerEventStream) -> Result<RelayStep, AgentFailure> {
         let idle_after = self.work.hub().options().idle_after;
         loop {
@@ -256,11 +256,11 @@ impl PeerRunRelay {
                     }
                 }
                 Ok(None) => {
-                    self.trouble.get_or_insert_with(|| "a stream that ended before it named a task.".to_owned());
+                    self.trouble.get_or_insert_with(|| "the stream ended before it named a task.".to_owned());
                     return self.broken().await;
                 }
                 Ok(Some(Err(error))) => {
-                    tracing::debug!(%error, "the stream of an agent outside ended");
+                    tracing::debug!(%error, "the stream of an outside agent ended");
                     self.trouble = Some(error.to_string());
                     return self.broken().await;
                 }
@@ -268,7 +268,7 @@ impl PeerRunRelay {
         }
     }
 
-    /// Some agents say on their streams only that they are done: what they made is in the task.
+    /// Some agents only report completion on their streams. The output is in the task.
     async fn whole(&mut self, end: RelayOutcome) -> Result<RelayOutcome, AgentFailure> {
         let is_silent = self.status.as_ref().is_some_and(|status| status.message.is_none()) && self.made.is_nothing();
         let Some(id) = self.task.clone().filter(|_| is_silent && end.is_ok()) else { return Ok(end) };
@@ -280,7 +280,7 @@ impl PeerRunRelay {
         }
     }
 
-    /// A stream that ended before its task: without the task's id, nobody knows whether there is one.
+    /// A stream broke before the task ended. Without the task's id it is unknown whether there is one.
     async fn broken(&mut self) -> Result<RelayStep, AgentFailure> {
         match &self.task {
             Some(_) => Ok(RelayStep::Follow),
@@ -288,7 +288,7 @@ impl PeerRunRelay {
         }
     }
 
-    /// Takes up a task again: by its stream if there is one, else by looking.
+    /// Resumes a task: by its stream if there is one, else by polling.
     async fn rejoin(&mut self) -> Result<RelayStep, AgentFailure> {
         let Some(task) = self.task.clone() else { return self.recover(&message::id(&self.work)).await };
         if self.streams() && self.status.as_ref().is_none_or(|status| !status.state.is_interrupted()) {
@@ -297,8 +297,8 @@ impl PeerRunRelay {
             }
             match self.connection.peer.subscribe(&task).await {
                 Ok(events) => return Ok(RelayStep::Open(events)),
-                // It has ended meanwhile, or cannot be subscribed to: then it can be looked at.
-                Err(error) => tracing::debug!(%error, "an agent outside cannot be subscribed to"),
+                // It has ended in the meantime, or doesn't support subscriptions. Then it can be polled.
+                Err(error) => tracing::debug!(%error, "can't subscribe to an outside agent"),
             }
         }
         match self.connection.peer.get(GetTask { id: task, history_length: Some(0), tenant: None }).await {
@@ -312,14 +312,14 @@ impl PeerRunRelay {
                 self.missed += 1;
                 self.note(Recovery::RemoteMissing).await?;
                 if self.missed >= MAX_MISSES {
-                    let why = "The agent outside does not know the task any more. It is not sent again, so that it is \
-                               not done twice.";
+                    let why = "The outside agent no longer knows the task. It isn't resent, to avoid executing \
+                               it twice.";
                     return Ok(RelayStep::End(Err(self.failure(why).code(FailureCode::RuntimeLost))));
                 }
             }
-            // Also one that is refused for now: a key that was changed may be given, and the run has its own deadline.
+            // Also if refused for now: a changed key may be entered, and the run has its own deadline.
             Err(error) => {
-                tracing::debug!(%error, "an agent outside does not say how its task is");
+                tracing::debug!(%error, "can't get the state of a task from an outside agent");
                 self.note(Recovery::Unreachable).await?;
             }
         }
@@ -346,11 +346,11 @@ impl PeerRunRelay {
     }
 }
 
-/// An agent that will not have the task.
+/// The agent refused the task.
 fn refused(error: &a2a::Error) -> AgentFailure {
     let code = match error {
         a2a::Error::Denied { .. } => FailureCode::Refused,
         _ => FailureCode::TaskFailed,
     };
-    AgentFailure::new(format!("The agent outside did not take the task: {error}")).code(code)
+    AgentFailure::new(format!("The outside agent didn't accept the task: {error}")).code(code)
 }

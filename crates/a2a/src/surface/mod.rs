@@ -1,4 +1,4 @@
-//! The bindings: each turns what it is sent into an operation, and the operation's answer into what it sends.
+//! The bindings: each translates a request into an operation, and the operation's result into a response.
 
 mod grpc;
 mod read;
@@ -20,13 +20,13 @@ use axum::{
 use crate::{ServerContext, agent_request::A2aVersion};
 use rest::RestSegments;
 
-/// The longest request: a message may carry files.
+/// Maximum size of a request: a message may contain files.
 const BODY_LIMIT: usize = 4 << 20;
-/// The longest request of somebody without a credential, at an agent that serves them.
+/// Maximum size of an anonymous request.
 const STRANGER_LIMIT: usize = 1 << 20;
 
-/// JSON-RPC and HTTP+JSON of both versions below `/a2a/{agent}`, and below `/a2a` itself for the default agent. `tenant`, in
-/// a path or a request, names an agent.
+/// JSON-RPC and HTTP+JSON of both versions below `/a2a/{agent}`, and below `/a2a` for the default agent. `tenant`, in a
+/// path or a request, names an agent.
 pub(crate) fn routes(site: &ServerContext) -> Router<ServerContext> {
     Router::new()
         .route("/a2a", post(rpc::default_agent))
@@ -42,7 +42,7 @@ pub(crate) fn routes(site: &ServerContext) -> Router<ServerContext> {
         .method_not_allowed_fallback(rest::nothing)
 }
 
-/// An operation of HTTP+JSON in the frame that all of them share.
+/// An HTTP+JSON operation with the shared request handling.
 macro_rules! at {
     ($version:ident $operation:path) => {
         |State(site): State<ServerContext>, path: Path<RestSegments>, request: Request<Body>| {

@@ -1,4 +1,4 @@
-//! What is read from a request, with a refusal that names the member.
+//! Parses requests, with errors that name the member.
 
 use attache_hub::surface::{JsonBodyError, body, read_json};
 use axum::{
@@ -21,16 +21,18 @@ pub(super) async fn whole(headers: &HeaderMap, given: Body) -> Result<Bytes> {
     }
 }
 
-/// JSON that must be the parameters of an operation.
+/// Parses JSON that must be the parameters of an operation.
 pub(super) fn params<T: DeserializeOwned>(text: &[u8]) -> Result<T> {
     let is_object = text.trim_ascii_start().starts_with(b"{");
     match read_json(text) {
-        // A list would be read as the members in their order, which nobody means.
+        // An array would be parsed as positional members, which is never intended.
         Ok(_) | Err(JsonBodyError::Wrong { .. }) if !is_object => {
             Err(Error::new(Kind::Invalid(Vec::new()), "The parameters must be a JSON object."))
         }
         Ok(value) => Ok(value),
-        Err(JsonBodyError::NotJson(problem)) => Err(Error::new(Kind::Parse, format!("This is not JSON: {problem}."))),
+        Err(JsonBodyError::NotJson(problem)) => {
+            Err(Error::new(Kind::Parse, format!("The body isn't JSON: {problem}.")))
+        }
         Err(JsonBodyError::TooDeep(problem)) => Err(Error::new(Kind::Invalid(Vec::new()), format!("{problem}."))),
         Err(JsonBodyError::Wrong { member, problem }) => {
             let field = member.unwrap_or_default();
@@ -38,8 +40,8 @@ pub(super) fn params<T: DeserializeOwned>(text: &[u8]) -> Result<T> {
                 return Err(Error::invalid(field, "is missing"));
             }
             let message = match field.is_empty() {
-                true => format!("The parameters are not valid: {problem}."),
-                false => format!("`{field}` is not valid: {problem}."),
+                true => format!("Invalid parameters: {problem}."),
+                false => format!("`{field}` is invalid: {problem}."),
             };
             Err(Error::new(Kind::Invalid(vec![(field, problem)]), message))
         }

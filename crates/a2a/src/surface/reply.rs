@@ -1,4 +1,4 @@
-//! Headers and bodies that all bindings over HTTP share.
+//! Headers and bodies shared by all HTTP bindings.
 
 use attache_protocol::Json;
 use axum::{
@@ -14,7 +14,7 @@ use crate::{
 const A2A_JSON: &str = "application/a2a+json";
 const JSON: &str = "application/json";
 
-/// The caller's own media type is answered with; plain JSON otherwise, which every client understands.
+/// The caller's own media type, or else plain JSON, which every client understands.
 pub(super) fn media_type(headers: &HeaderMap) -> &'static str {
     let says = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if says(header::ACCEPT).contains(A2A_JSON) || says(header::CONTENT_TYPE).starts_with(A2A_JSON) {
@@ -32,7 +32,7 @@ pub(super) fn json(status: StatusCode, media_type: &'static str, body: String) -
     response
 }
 
-/// Says which version and which extensions were used.
+/// Adds the version and extensions that were used.
 pub(super) fn mark(asked: &AgentRequest, response: &mut Response<Body>) {
     let headers = response.headers_mut();
     headers.insert("a2a-version", HeaderValue::from_static(asked.version.as_str()));
@@ -46,7 +46,7 @@ pub(super) fn mark(asked: &AgentRequest, response: &mut Response<Body>) {
     headers.insert("a2a-extensions", activated);
 }
 
-/// What HTTP says beside the body of a refusal.
+/// The HTTP headers of an error response.
 pub(super) fn refuse(error: &Error, response: &mut Response<Body>) {
     let headers = response.headers_mut();
     if error.grpc_status() == "UNAUTHENTICATED" {
@@ -57,7 +57,7 @@ pub(super) fn refuse(error: &Error, response: &mut Response<Body>) {
     }
 }
 
-/// The body of HTTP+JSON. 0.3 leaves it open, and its kits look at the top of it for the code and message of JSON-RPC.
+/// The HTTP+JSON error body. 0.3 leaves its form open, and its kits expect the JSON-RPC code and message at the top.
 pub(super) fn rest_error(error: &Error, version: A2aVersion, media_type: &'static str) -> Response<Body> {
     let status = StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = text(&error.rest());

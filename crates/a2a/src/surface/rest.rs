@@ -32,7 +32,7 @@ pub(super) struct RestSegments {
     pub(super) config: Option<String>,
 }
 
-/// A request of which everything but its body was read.
+/// A request that was read except for its body.
 pub(super) struct RestRequest {
     pub(super) asked: AgentRequest,
     pub(super) segments: RestSegments,
@@ -42,7 +42,7 @@ pub(super) struct RestRequest {
 
 pub(super) enum RestAnswer {
     Json(Json),
-    /// Nothing to say but that it was done.
+    /// No content.
     Done,
     Stream(Box<TaskUpdates>, fn(StreamResponse) -> Json),
 }
@@ -147,17 +147,17 @@ pub(super) fn json<T: Serialize>(value: &T) -> Result<RestAnswer> {
 }
 
 pub(super) fn no_such_path() -> Error {
-    Error::new(Kind::Method, "There is nothing at this path for this method. See /docs/a2a.")
+    Error::new(Kind::Method, "No such path for this method. See /docs/a2a.")
 }
 
-/// Whoever asks where nothing is speaks A2A all the same.
+/// Unknown paths get A2A errors, too.
 pub(super) async fn nothing(request: Request<Body>) -> Response<Body> {
     let (parts, _) = request.into_parts();
     let version = A2aVersion::of(&parts).unwrap_or(A2aVersion::V10);
     reply::rest_error(&no_such_path(), version, reply::media_type(&parts.headers))
 }
 
-/// From a request of one version to its response.
+/// Handles a request of one version.
 pub(super) async fn serve(
     site: ServerContext,
     Path(segments): Path<RestSegments>,
@@ -199,14 +199,14 @@ impl RestRequest {
         Ok(Self { asked, segments, parts, body })
     }
 
-    /// The whole body; an absent one counts as empty parameters.
+    /// The complete body. An absent one counts as empty parameters.
     pub(super) async fn body<T: serde::de::DeserializeOwned>(&mut self) -> Result<T> {
         let body = std::mem::take(&mut self.body);
         let bytes = read::whole(&self.parts.headers, body).await?;
         read::params(if bytes.is_empty() { b"{}" } else { &bytes })
     }
 
-    /// A task's id and the verb behind the colon.
+    /// A task's id, and the verb after the colon.
     pub(super) fn verb(&self) -> (String, Option<String>) {
         let segment = self.segments.id.clone().unwrap_or_default();
         match segment.rsplit_once(':') {
@@ -215,13 +215,13 @@ impl RestRequest {
         }
     }
 
-    /// Of a push notification config: its task and its own id.
+    /// The task and id of a push notification config.
     pub(super) fn config(&self) -> (String, String) {
         let RestSegments { id, config, .. } = self.segments.clone();
         (id.unwrap_or_default(), config.unwrap_or_default())
     }
 
-    /// A member of the query, in its JSON spelling or that of the `.proto`.
+    /// A query parameter, in its JSON or `.proto` spelling.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         let query = self.parts.uri.query().unwrap_or_default();
         let snake = snake(name);
@@ -236,13 +236,13 @@ impl RestRequest {
     pub(super) fn number(&self, name: &str) -> Result<Option<i32>> {
         match self.text(name) {
             None => Ok(None),
-            Some(text) => text.parse().map(Some).map_err(|_| Error::invalid(name, "must be a whole number")),
+            Some(text) => text.parse().map(Some).map_err(|_| Error::invalid(name, "must be an integer")),
         }
     }
 
-    /// A text that is written as JSON would have it in quotes.
+    /// Parses a query text that would be quoted in JSON.
     fn word<T: serde::de::DeserializeOwned>(&self, name: &str, text: &str) -> Result<T> {
-        Json::of(text).parse().map_err(|_| Error::invalid(name, "has a value that nobody knows"))
+        Json::of(text).parse().map_err(|_| Error::invalid(name, "has an unknown value"))
     }
 }
 

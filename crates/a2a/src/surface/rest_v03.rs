@@ -68,8 +68,8 @@ pub(super) async fn push_delete(asking: &mut RestRequest) -> Result<RestAnswer> 
     Ok(RestAnswer::Done)
 }
 
-/// Kits of 0.3 read it here in two forms, that of the JSON and that of the `.proto`, of which 1.0 kept the second: the
-/// card of both versions has what either looks for.
+/// 0.3 kits expect it here in two forms, JSON and `.proto`, of which 1.0 kept the second. The card for both versions
+/// satisfies either.
 pub(super) async fn card(asking: &mut RestRequest) -> Result<RestAnswer> {
     Ok(RestAnswer::Json(v03::union(&asking.asked.extended_agent_card().await?)))
 }

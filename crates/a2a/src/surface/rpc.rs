@@ -1,4 +1,4 @@
-//! JSON-RPC 2.0 of both versions at one URL: their methods have different names.
+//! JSON-RPC 2.0 of both versions at one URL, with different method names.
 
 use attache_hub::surface::accept_body;
 use attache_protocol::{
@@ -20,13 +20,13 @@ use crate::{
     operation::TaskUpdates,
 };
 
-/// What a method answers.
+/// The result of a method.
 pub(super) enum RpcAnswer {
     Once(Json),
     Stream(Box<TaskUpdates>),
 }
 
-/// A request that was read as far as its method.
+/// A request parsed up to its method.
 struct RpcCall {
     id: RpcId,
     method: Method,
@@ -34,7 +34,7 @@ struct RpcCall {
     params: Json,
 }
 
-/// A request whose members may be anything, so that a refusal can repeat its `id`.
+/// A request whose members may be anything, so that an error can repeat its `id`.
 #[derive(serde::Deserialize)]
 struct RpcEnvelope {
     #[serde(default)]
@@ -67,7 +67,7 @@ pub(super) async fn default_agent(State(site): State<ServerContext>, request: ht
 
 async fn serve(site: ServerContext, agent: Option<String>, request: http::Request<Body>) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    // Whoever may not ask the agent is not read at length: only so far that the refusal can repeat the `id`.
+    // A request that isn't allowed is only read far enough to repeat its `id`.
     let known = match (&agent, A2aVersion::of(&parts)) {
         (Some(agent), Ok(version)) => Some(AgentRequest::new(&site, &parts, Some(agent), version).await),
         (None, _) | (_, Err(_)) => None,
@@ -96,7 +96,7 @@ async fn serve(site: ServerContext, agent: Option<String>, request: http::Reques
     let mut response = match answered {
         Ok(RpcAnswer::Once(result)) => reply::json(StatusCode::OK, "application/json", result_text(&call.id, &result)),
         Ok(RpcAnswer::Stream(updates)) => stream(call.id, call.version, *updates),
-        // Clients of 0.3 read a stream and nothing else.
+        // 0.3 clients expect a stream and nothing else.
         Err(error) if call.version == A2aVersion::V03 && streams(call.method) => {
             sse::refuse(refusal(&call.id, &error), error.rpc_http_status())
         }
@@ -132,19 +132,19 @@ async fn read(parts: &Parts, body: Body) -> std::result::Result<RpcCall, (RpcId,
     Ok(RpcCall { id, method, version, params })
 }
 
-/// A method of the other version is told from one that nobody knows.
+/// Distinguishes a method of the other version from an unknown one.
 fn unknown_method(name: &str, version: A2aVersion, other: Option<Method>) -> Error {
     match (other, version) {
         (Some(_), A2aVersion::V03) => Error::fault(
             Fault::VersionNotSupported,
-            "This is a method of version 1.0, and the request says 0.3. Send `A2A-Version: 1.0`.",
+            "This is a method of version 1.0, but the request is for 0.3. Send `A2A-Version: 1.0`.",
         )
         .with("requested", "0.3")
         .with("supported", "1.0, 0.3"),
         (Some(method), A2aVersion::V10) => {
-            Error::new(Kind::Method, format!("`{name}` is how 0.3 says it; in 1.0 it is `{}`.", method.name()))
+            Error::new(Kind::Method, format!("`{name}` is a method of 0.3. In 1.0 it is `{}`.", method.name()))
         }
-        (None, _) => Error::new(Kind::Method, format!("There is no method `{name}`.")),
+        (None, _) => Error::new(Kind::Method, format!("Unknown method `{name}`.")),
     }
 }
 
@@ -152,7 +152,7 @@ fn request(bytes: &[u8]) -> Result<RpcEnvelope> {
     match read::params::<RpcEnvelope>(bytes) {
         Ok(request) => Ok(request),
         Err(error) if error.kind == Kind::Parse => Err(error),
-        Err(error) => Err(Error::new(Kind::Request, format!("This is no JSON-RPC request. {}", error.message))),
+        Err(error) => Err(Error::new(Kind::Request, format!("This isn't a JSON-RPC request. {}", error.message))),
     }
 }
 
@@ -190,7 +190,7 @@ fn stream(id: RpcId, version: A2aVersion, updates: TaskUpdates) -> Response<Body
     })
 }
 
-/// Written by hand: the result may be large and is text already.
+/// Written by hand, because the result may be large and is already text.
 fn result_text(id: &RpcId, result: &Json) -> String {
     let id = id.as_ref().map_or("null", Json::get);
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{}}}"#, result.get())

@@ -1,4 +1,4 @@
-//! The methods of version 0.3: their parameters are read into those of 1.0, and the answers written back.
+//! The methods of version 0.3: converts their parameters to 1.0, and the results back.
 
 use attache_protocol::{
     Json,
@@ -64,11 +64,11 @@ pub(super) async fn answer(asked: &AgentRequest, method: Method, params: &Json) 
             RpcAnswer::Once(Json::of(&()))
         }
         Method::GetExtendedCard => RpcAnswer::Once(asked.extended_card().await?),
-        Method::ListTasks => return Err(Error::new(Kind::Method, "0.3 has no list of tasks over JSON-RPC.")),
+        Method::ListTasks => return Err(Error::new(Kind::Method, "Version 0.3 can't list tasks over JSON-RPC.")),
     })
 }
 
-/// An update as 0.3 writes it.
+/// An update in the form of 0.3.
 pub(super) fn update(update: StreamResponse) -> Json {
     Json::of(&v03::StreamResponseV03::from(update))
 }

@@ -16,7 +16,7 @@ use crate::operation::TaskUpdates;
 
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// `write` gives each update its form.
+/// `write` renders each update.
 pub(super) fn respond(updates: TaskUpdates, write: impl Fn(StreamResponse) -> Json + Send + 'static) -> Response<Body> {
     let events = futures_util::stream::unfold((updates, write), |(mut updates, write)| async move {
         let update = updates.next().await?;
@@ -26,7 +26,7 @@ pub(super) fn respond(updates: TaskUpdates, write: impl Fn(StreamResponse) -> Js
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
-/// A stream that only says why there is none.
+/// A stream that contains only an error.
 pub(super) fn refuse(refusal: Json, status: u16) -> Response<Body> {
     let event = Ok::<_, Infallible>(Event::default().data(refusal.get()));
     let mut response = Sse::new(futures_util::stream::iter([event])).into_response();

@@ -1,4 +1,4 @@
-//! What an agent makes: artifacts that change as it works, and the answer that its chunks become.
+//! Artifacts of a task as they change, and the answer assembled from chunks.
 
 use attache_protocol::wire::{
     a2a::{Artifact, ArtifactUpdate, Part, StreamResponse},
@@ -14,7 +14,7 @@ impl TaskView {
         let Ok(change) = event.data.parse::<ArtifactChange>() else { return Vec::new() };
         let ArtifactChange { artifact_id, name, parts, append, last_chunk } = change;
         let piece = event_data::artifact(&artifact_id, name, parts);
-        // What begins with a piece is new: clients drop pieces of what they do not know.
+        // The first piece of an artifact starts it: clients drop pieces of unknown artifacts.
         let known = self.artifact_at(&artifact_id).filter(|_| append);
         match known {
             Some(at) => piece.parts.iter().for_each(|part| event_data::append(&mut self.artifacts[at].parts, part)),
@@ -48,8 +48,8 @@ impl TaskView {
         })
     }
 
-    /// What was streamed of the answer is not sent again where the whole goes on from it; where nothing is left, nothing is
-    /// sent.
+    /// Sends only what follows the streamed part of the answer, if the final answer continues it. If nothing is left,
+    /// nothing is sent.
     pub(super) fn answered(&mut self, parts: Vec<Part>) -> Option<StreamResponse> {
         let streamed = self.artifact_at(ANSWER).filter(|_| !self.is_truncated);
         let streamed = streamed.and_then(|at| event_data::plain_text(&self.artifacts[at].parts));
@@ -61,7 +61,7 @@ impl TaskView {
         Some(self.artifact_update(whole, false, true))
     }
 
-    /// What the task holds of the answer is what those who watched put together.
+    /// The task holds the answer exactly as watchers assembled it.
     pub(super) fn answer_goes_on(&mut self, parts: Vec<Part>, last: bool) -> StreamResponse {
         let piece = event_data::artifact(ANSWER, None, parts);
         let known = self.artifact_at(ANSWER);

@@ -1,23 +1,23 @@
-//! What a task may weigh: however much an agent said, its task stays something that one answer can carry.
+//! Size limits of a task: however much an agent outputs, its task fits into one response.
 //!
-//! The newest is kept. What a task leaves out is in the run's own events, and what ended the run is always whole.
+//! The newest content is kept. The rest is in the run's events, and the final result is always complete.
 
 use attache_protocol::wire::a2a::{Artifact, Message, Part, PartContent};
 
 use super::{ANSWER, event_data};
 
-/// A whole task, as JSON.
+/// Maximum size of a task, as JSON.
 const MAX_TASK: usize = 4_500_000;
-/// What a task in the making keeps of an answer that is streamed, of artifacts and of messages.
+/// How much of a streamed answer, of artifacts and of messages a running task keeps.
 const MAX_ANSWER: usize = 1 << 20;
 const MAX_ARTIFACTS: usize = 2 << 20;
 const MAX_HISTORY: usize = 1 << 20;
-/// An eighth more may gather before the oldest is dropped.
+/// An eighth more may accumulate before the oldest content is dropped.
 const SLACK: usize = 8;
-/// What a message or an artifact weighs beside its parts.
+/// Accounted per message or artifact, besides its parts.
 const OVERHEAD: usize = 256;
 
-/// What is left of a task's weight.
+/// The remaining size of a task.
 pub(super) struct TaskRoom {
     left: usize,
     is_full: bool,
@@ -30,7 +30,7 @@ impl TaskRoom {
         Self { left: MAX_TASK, is_full: false }
     }
 
-    /// Whether something did not fit.
+    /// Whether something didn't fit.
     pub(super) const fn is_full(&self) -> bool {
         self.is_full
     }
@@ -43,14 +43,14 @@ impl TaskRoom {
         !self.is_full
     }
 
-    /// The newest of these that fit, in their order.
+    /// The newest items that fit, in order.
     pub(super) fn newest<T: Clone>(&mut self, all: &[T], weight: fn(&T) -> usize) -> Vec<T> {
         let fitting = all.iter().rev().take_while(|item| self.takes(weight(item))).count();
         all[all.len() - fitting..].to_vec()
     }
 }
 
-/// Keeps the newest end of a text that was streamed; cut rarely, so that it costs nothing by the piece.
+/// Keeps the end of a streamed text. Trimmed rarely, so the cost per piece stays low.
 pub(super) fn trim_answer(parts: &mut [Part]) -> bool {
     let [Part { content: PartContent::Text(text), .. }] = parts else { return false };
     let is_long = text.len() > 2 * MAX_ANSWER;
@@ -60,14 +60,14 @@ pub(super) fn trim_answer(parts: &mut [Part]) -> bool {
     is_long
 }
 
-/// What was streamed piece by piece, weighed as it comes: nothing that is there already is weighed again for one more piece.
+/// The size of streamed content, updated incrementally, so nothing is measured twice.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Load {
     weight: usize,
 }
 
 impl Load {
-    /// Adds messages. Whether the oldest are to be dropped.
+    /// Adds a message. Returns whether the oldest must be dropped.
     pub(super) fn takes_message(&mut self, said: &Message) -> bool {
         self.weight += message(said);
         self.weight > MAX_HISTORY + MAX_HISTORY / SLACK
@@ -79,7 +79,7 @@ impl Load {
         self.weight > MAX_ARTIFACTS + MAX_ARTIFACTS / SLACK
     }
 
-    /// Drops the oldest messages. The newest is there, whatever it weighs.
+    /// Drops the oldest messages. The newest always stays.
     pub(super) fn trim_history(&mut self, history: &mut Vec<Message>) -> bool {
         let mut room = TaskRoom { left: MAX_HISTORY, is_full: false };
         let fitting = history.iter().rev().take_while(|said| room.takes(message(said))).count();
@@ -88,7 +88,7 @@ impl Load {
         room.is_full
     }
 
-    /// Drops the oldest parts of the oldest artifacts. The answer is bounded by itself.
+    /// Drops the oldest parts of the oldest artifacts. The answer has its own limit.
     pub(super) fn trim_artifacts(&mut self, artifacts: &mut Vec<Artifact>) -> bool {
         let is_answer = |made: &Artifact| made.artifact_id == ANSWER;
         let mut total: usize = artifacts.iter().filter(|made| !is_answer(made)).map(artifact).sum();

@@ -1,4 +1,4 @@
-//! What the events of a run say, as far as a task shows it.
+//! The data of run events, as far as a task shows it.
 
 use attache_protocol::{
     EventKind, Json,
@@ -10,7 +10,7 @@ use attache_protocol::{
 };
 use serde::Deserialize;
 
-/// What a caller asked, as A2A shows it.
+/// A caller's message, as A2A shows it.
 pub(super) struct CallerMessage {
     pub(super) context: String,
     pub(super) message: Message,
@@ -30,7 +30,7 @@ pub(super) struct ProgressData {
     pub(super) percent: Option<Json>,
 }
 
-/// A chunk, a thought, or a line of a log.
+/// A chunk, a thought, or a log line.
 #[derive(Deserialize)]
 pub(super) struct TextData {
     #[serde(default, alias = "message")]
@@ -69,7 +69,7 @@ pub(super) struct InputReceivedView {
     #[serde(default)]
     pub(super) input_request_id: Option<String>,
     parts: Json,
-    /// The message that brought it, where it was one.
+    /// The message that contained it, if any.
     #[serde(default)]
     message: Option<Json>,
 }
@@ -87,8 +87,8 @@ pub(super) struct RunEndedView {
     pub(super) usage: Option<Json>,
 }
 
-/// The message that the run was made with. One that was not made by A2A is shown as if its text had been sent. The context
-/// is called what its caller calls it.
+/// The message that created the run. A run not created through A2A is shown as if its text had been sent. The context
+/// has the caller's name for it.
 pub(super) fn asked(run: &Run) -> CallerMessage {
     let id = run.task_run_id.to_string();
     let input: Option<RunInputData> = run.input.parse().ok();
@@ -118,7 +118,7 @@ pub(super) fn plain_text(parts: &[Part]) -> Option<&str> {
     }
 }
 
-/// An empty text after a text only says that nothing more comes.
+/// An empty text after a text only marks the end.
 pub(super) fn append(parts: &mut Vec<Part>, piece: &Part) {
     let is_after_text = parts.last().is_some_and(|last| plain_text(std::slice::from_ref(last)).is_some());
     if !is_after_text || plain_text(std::slice::from_ref(piece)) != Some("") {
@@ -126,7 +126,7 @@ pub(super) fn append(parts: &mut Vec<Part>, piece: &Part) {
     }
 }
 
-/// Text goes on where text was; everything else is a part of its own.
+/// Text is appended to text. Anything else is a part of its own.
 pub(super) fn go_on(parts: &mut Vec<Part>, piece: &Part) {
     let last = parts.last_mut().filter(|last| plain_text(std::slice::from_ref(*last)).is_some());
     match (last.map(|last| &mut last.content), plain_text(std::slice::from_ref(piece))) {
@@ -135,7 +135,7 @@ pub(super) fn go_on(parts: &mut Vec<Part>, piece: &Part) {
     }
 }
 
-/// How long a text is in JSON.
+/// The length of a text in JSON.
 pub(super) fn written(text: &str) -> usize {
     let of = |byte: u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
@@ -152,7 +152,7 @@ pub(super) const fn waiting(waiting: WaitReason) -> TaskState {
     }
 }
 
-/// Of a run that goes on.
+/// The state of a run that hasn't ended.
 pub(super) const fn state(run: &Run) -> TaskState {
     match (run.status, run.waiting) {
         (RunStatus::Pending, _) => TaskState::TaskStateSubmitted,
@@ -161,7 +161,7 @@ pub(super) const fn state(run: &Run) -> TaskState {
     }
 }
 
-/// The event that such a run ended with.
+/// The event that ended such a run.
 pub(super) const fn ending(status: RunStatus) -> EventKind {
     match status {
         RunStatus::Completed => EventKind::TaskCompleted,
@@ -173,11 +173,11 @@ pub(super) const fn ending(status: RunStatus) -> EventKind {
 // === impl PermissionRequestedView ===
 
 impl PermissionRequestedView {
-    /// A sentence for people and, for programs, the request as it was made and where it is decided. Neither is a grant: a
-    /// person decides in the console or over the hub's API.
+    /// A sentence for people and, for programs, the original request and the decision URL. Neither is a grant: a person
+    /// decides in the console or through the hub's API.
     pub(super) fn parts(&self, request: &Json, origin: &str) -> Vec<Part> {
         let why = self.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        let text = format!("A person must allow `{}` before this goes on{why}", self.tool);
+        let text = format!("A person must approve `{}` before the task continues{why}", self.tool);
         let url = format!("{origin}/approvals/{}", self.permission_request_id);
         let data = format!(r#"{{"permission_request":{},"decide_url":{}}}"#, request.get(), Json::of(&url).get());
         let mut parts = vec![Part::text(text)];
@@ -189,13 +189,13 @@ impl PermissionRequestedView {
 // === impl InputRequiredView ===
 
 impl InputRequiredView {
-    /// The agent's own parts as they are where it gave some.
+    /// The agent's own parts, if it gave any.
     pub(super) fn own_parts(self) -> Vec<Part> {
         let own: Vec<Part> = self.parts.and_then(|parts| parts.parse().ok()).unwrap_or_default();
         if own.is_empty() { vec![Part::text(self.prompt)] } else { own }
     }
 
-    /// The agent's own parts where it gave some, otherwise the question.
+    /// The agent's own parts, if it gave any, otherwise the question.
     pub(super) fn parts(self) -> Vec<Part> {
         let own: Vec<Part> = self.parts.and_then(|parts| parts.parse().ok()).unwrap_or_default();
         let says = own.iter().any(|part| matches!(&part.content, PartContent::Text(text) if *text == self.prompt));

@@ -1,7 +1,7 @@
-//! A run as an A2A task: its events are folded, one after the other, into the task and into the updates that streams show.
+//! A run as an A2A task: folds its events into the task and the updates that streams show.
 //!
-//! Pure: the same events give the same task and the same updates, to whoever reads them and whenever. What an agent says
-//! is numbered by the event that said it, so that nobody sees two names for one message.
+//! Pure: the same events always give the same task and the same updates. Messages of an agent are named after their
+//! event, so each message has only one id.
 
 mod artifacts;
 mod bounds;
@@ -31,18 +31,18 @@ use outcome::TaskOutcome;
 
 pub(crate) use attache_protocol::wire::a2a::EVENTS;
 
-/// The artifact that an agent's plain answer becomes.
+/// The artifact for an agent's plain answer.
 pub(crate) const ANSWER: &str = "answer";
 
-/// A task in the making.
+/// A task under construction.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskView {
     id: String,
     context: String,
-    /// Where links to stored artifacts lead.
+    /// The base URL of links to stored artifacts.
     origin: Arc<str>,
     history: Vec<Message>,
-    /// The names of the messages in the history.
+    /// The ids of the messages in the history.
     known: HashSet<String>,
     history_load: bounds::Load,
     artifact_load: bounds::Load,
@@ -50,17 +50,17 @@ pub(crate) struct TaskView {
     message: Option<Message>,
     at: Timestamp,
     artifacts: Vec<Artifact>,
-    /// The number of the newest event.
+    /// The seq of the newest event.
     seq: i64,
-    /// What is asked of a person or of the caller right now, the oldest first.
+    /// Open questions to a person or the caller, oldest first.
     asked: Vec<OpenQuestion>,
     reply: Option<Message>,
     usage: Option<Json>,
-    /// Something of it is left out because of its weight.
+    /// Content was left out because of its size.
     is_truncated: bool,
 }
 
-/// Something that the run waits for in this state.
+/// Something the run waits for in this state.
 #[derive(Debug, Clone)]
 struct OpenQuestion {
     name: String,
@@ -68,7 +68,7 @@ struct OpenQuestion {
     message: Message,
 }
 
-/// What we say under [`EVENTS`].
+/// Metadata under [`EVENTS`].
 #[derive(Debug, Default, Serialize)]
 struct EventExtra<'a> {
     generation: i64,
@@ -110,7 +110,7 @@ impl TaskView {
         }
     }
 
-    /// The run from its record alone: what it is doing since then, and its result; nothing of what it said on the way.
+    /// The run from its record alone: its state since then, and its result, without intermediate output.
     pub(crate) fn of_record(run: &Run, since: Timestamp, origin: Arc<str>) -> Self {
         let mut view = Self::begin(run, origin);
         if run.status.is_terminal() {
@@ -121,7 +121,7 @@ impl TaskView {
         view
     }
 
-    /// The run as its outline shows it.
+    /// The run from its outline.
     pub(crate) fn of_outline(run: &Run, outline: &RunOutline, origin: Arc<str>) -> Self {
         let mut view = Self::begin(run, origin);
         view.is_truncated = !outline.is_whole;
@@ -129,11 +129,11 @@ impl TaskView {
         view
     }
 
-    /// The same where the outline goes up to the run's newest event.
+    /// The same, if the outline includes the run's newest event.
     pub(crate) fn now(run: &Run, outline: &RunOutline, origin: Arc<str>) -> Self {
         let mut view = Self::of_outline(run, outline, origin);
         view.seq = run.last_seq;
-        // Where events are missing, the record says where they led to.
+        // If events are missing, the record has the state they led to.
         if run.status.is_terminal() && !view.state.is_terminal() {
             view.end_as(run);
         } else if !run.status.is_terminal() && view.state != event_data::state(run) {
@@ -142,7 +142,7 @@ impl TaskView {
         view
     }
 
-    /// What the caller calls the context.
+    /// The caller's name of the context.
     pub(crate) fn context(&self) -> &str {
         &self.context
     }
@@ -155,12 +155,12 @@ impl TaskView {
         self.seq
     }
 
-    /// The message that the agent answers with instead of a task, if it wants to.
+    /// The message that the agent answers with instead of a task, if any.
     pub(crate) fn reply(&self) -> Option<&Message> {
         self.reply.as_ref()
     }
 
-    /// The whole task as it is now. `history`: at most so many of the newest messages; `None`: all.
+    /// The complete current task. `history` limits the number of messages, newest first; `None` means all.
     pub(crate) fn task(&self, history: Option<usize>) -> Task {
         let mut room = bounds::TaskRoom::new();
         let status = self.status();
@@ -182,8 +182,8 @@ impl TaskView {
         }
     }
 
-    /// What a subscriber is told of the event that was taken last, by itself: the updates of that event or, at the end, all
-    /// artifacts and then how it ended. An event that changes nothing shows the task.
+    /// The push notifications for the last event: its updates or, at the end, all artifacts and then the outcome. An
+    /// event without changes sends the task.
     pub(crate) fn notices(&self, updates: Vec<StreamResponse>) -> Vec<StreamResponse> {
         if self.state.is_terminal() {
             let artifacts = self.artifacts.iter().map(|artifact| self.artifact_update(artifact.clone(), false, true));
@@ -196,7 +196,7 @@ impl TaskView {
         TaskStatus { state: self.state, message: self.message.clone(), timestamp: Some(self.at) }
     }
 
-    /// Takes the next event and says what has changed.
+    /// Applies the next event and returns the changes.
     pub(crate) fn take(&mut self, event: &Event) -> Vec<StreamResponse> {
         self.seq = event.seq;
         match event.event_kind() {
@@ -227,7 +227,7 @@ impl TaskView {
         vec![self.status_update(None, None)]
     }
 
-    /// What the agent says now; what it said before becomes a part of the history.
+    /// Sets the agent's status message. The previous one moves to the history.
     fn say(&mut self, message: Option<Message>) {
         let before = std::mem::replace(&mut self.message, message);
         let is_new = |said: &Message| {
@@ -276,7 +276,7 @@ impl TaskView {
         Json::from_text(format!(r#"{{"{EVENTS}":{}}}"#, extra.get())).unwrap_or_else(|_| Json::empty_object())
     }
 
-    /// Something that the agent says, named after the event that it is said in.
+    /// A message of the agent, named after its event.
     fn message(&self, parts: Vec<Part>) -> Message {
         Message {
             context_id: Some(self.context.clone()),
@@ -293,7 +293,7 @@ impl TaskView {
         vec![self.status_update(Some("progress"), said.percent.as_ref())]
     }
 
-    /// Passes by: the task's own status message stays what it was.
+    /// A transient update: the task's own status message stays.
     fn passing(&self, parts: Vec<Part>, kind: &'static str, at: Timestamp) -> Vec<StreamResponse> {
         let status = TaskStatus { state: self.state, message: Some(self.message(parts)), timestamp: Some(at) };
         vec![self.update_of(status, Some(kind), None)]
@@ -315,7 +315,7 @@ impl TaskView {
         vec![self.answer_goes_on(vec![Part::text(text)], false)]
     }
 
-    /// A person's permission is needed. While the run waits for one already, the newest question is shown.
+    /// A person's permission is needed. If the run is already waiting for one, the newest question is shown.
     fn requested(&mut self, event: &Event) -> Vec<StreamResponse> {
         let Ok(request) = event.data.parse::<PermissionRequestedView>() else { return Vec::new() };
         let state = TaskState::TaskStateAuthRequired;
@@ -333,7 +333,7 @@ impl TaskView {
         }
     }
 
-    /// What the run waits for in its state: of permissions the newest, of input the oldest, which is answered first.
+    /// The question for the current state: the newest permission, or the oldest input request, which is answered first.
     fn question(&self) -> Option<&Message> {
         let mut open = self.asked.iter().filter(|question| question.state == self.state);
         let question = match self.state {
@@ -343,7 +343,7 @@ impl TaskView {
         question.map(|question| &question.message)
     }
 
-    /// Takes the question out. While the run waits for the same otherwise, the next one is shown in its place.
+    /// Removes the question. If the run waits for others of its kind, the next one is shown.
     fn answered_question(&mut self, name: &str, at: Timestamp) -> (Option<Message>, Vec<StreamResponse>) {
         let Some(index) = self.asked.iter().position(|question| question.name == name) else {
             return (None, Vec::new());
@@ -365,7 +365,7 @@ impl TaskView {
         Vec::new()
     }
 
-    /// An agent outside waits for a permission that is given there.
+    /// An outside agent waits for an authorization that is granted there.
     fn authorization_required(&mut self, event: &Event) -> Vec<StreamResponse> {
         let Ok(asked) = event.data.parse::<InputRequiredView>() else { return Vec::new() };
         let state = TaskState::TaskStateAuthRequired;
@@ -381,7 +381,7 @@ impl TaskView {
         }
     }
 
-    /// The question becomes a part of the history together with its answer.
+    /// The question moves to the history together with its answer.
     fn input_received(&mut self, event: &Event) -> Vec<StreamResponse> {
         let Ok(given) = event.data.parse::<InputReceivedView>() else { return Vec::new() };
         let name = given.input_request_id.as_deref().unwrap_or_default();
@@ -409,7 +409,7 @@ impl TaskView {
         self.close(event.event_kind(), ended.output.as_ref(), event.at)
     }
 
-    /// From here on nothing changes any more.
+    /// Nothing changes after this.
     fn close(&mut self, kind: Option<EventKind>, output: Option<&Json>, at: Timestamp) -> Vec<StreamResponse> {
         self.asked.clear();
         let outcome = match kind {
@@ -435,7 +435,7 @@ impl TaskView {
         updates
     }
 
-    /// Some events are gone: the run as it is now says where they led to.
+    /// Some events are gone: the run's current state replaces them.
     fn repaired(&mut self, event: &Event) -> Vec<StreamResponse> {
         let Ok(repaired) = event.data.parse::<SnapshotRepair>() else { return Vec::new() };
         let Ok(run) = repaired.snapshot.parse::<Run>() else { return Vec::new() };

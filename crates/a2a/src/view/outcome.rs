@@ -1,4 +1,4 @@
-//! How a run ended, as artifacts, a last message and a state.
+//! The outcome of a run as artifacts, a final message and a state.
 
 use attache_protocol::{
     Json,
@@ -14,13 +14,13 @@ use super::{EVENTS, event_data};
 
 pub(super) struct TaskOutcome {
     pub(super) state: TaskState,
-    /// What the agent made and named.
+    /// The artifacts the agent named.
     pub(super) artifacts: Vec<Artifact>,
-    /// The plain answer, where the agent made nothing else of it.
+    /// The plain answer, if the agent made nothing else of it.
     pub(super) answer: Option<Vec<Part>>,
-    /// The last status message.
+    /// The final status message.
     pub(super) said: Option<Vec<Part>>,
-    /// Whether that message is the whole answer.
+    /// Whether that message is the entire answer.
     pub(super) is_reply: bool,
 }
 
@@ -109,7 +109,7 @@ fn named((at, made): (usize, OutputArtifactData)) -> Artifact {
     event_data::artifact(&id, made.name, made.parts)
 }
 
-/// A file that the hub keeps: a link, which takes the caller's own credential.
+/// A file stored by the hub: a link that needs the caller's own credential.
 fn stored(entry: &Json, origin: &str, full: Option<&OutputLocation>) -> Option<Artifact> {
     let id: String = entry.parse().ok().filter(|id: &String| id.starts_with("art_"))?;
     let url = Part::new(PartContent::Url(format!("{origin}/api/v1/artifacts/{id}")));
@@ -124,12 +124,12 @@ fn stored(entry: &Json, origin: &str, full: Option<&OutputLocation>) -> Option<A
     }
 }
 
-/// What is left of the answer after what was streamed of it; `None` if it does not go on from there.
+/// The rest of the answer after the streamed part. `None` if it doesn't continue it.
 pub(super) fn rest(parts: &[Part], streamed: &str) -> Option<Vec<Part>> {
     let (Part { content: PartContent::Text(text), .. }, others) = parts.split_first()? else { return None };
     let rest = match text.strip_prefix(streamed) {
         Some(rest) => rest,
-        // A line's end more or less is the same answer.
+        // A trailing newline makes no difference.
         None if text.trim_end() == streamed.trim_end() => "",
         None => return None,
     };

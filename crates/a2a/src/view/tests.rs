@@ -1,4 +1,4 @@
-//! A run's events as a task and as updates: a table of short stories.
+//! Runs as tasks and updates: a table of short event sequences.
 
 #![allow(clippy::disallowed_methods, reason = "tests build and compare JSON as values")]
 
@@ -42,7 +42,7 @@ fn begin() -> TaskView {
     TaskView::begin(&run(json!({})), Arc::from("https://hub.example"))
 }
 
-/// The story, and one short line for each update that it makes.
+/// The view after the events, and a short line for each update.
 fn told(story: &[(&str, Value)]) -> (TaskView, Vec<String>) {
     let mut view = begin();
     let mut lines = Vec::new();
@@ -84,7 +84,7 @@ fn artifacts(view: &TaskView) -> Vec<String> {
         .collect()
 }
 
-/// A story's name, its events, the updates that they make, and the artifacts in the end.
+/// A name, the events, the resulting updates, and the final artifacts.
 type StoryRow<'a> = (&'a str, Vec<(&'a str, Value)>, &'a [&'a str], &'a [&'a str]);
 
 #[test]
@@ -172,7 +172,7 @@ fn events_become_updates() {
             ],
         ),
         (
-            "what passes by",
+            "transient updates",
             vec![
                 ("task.progress", json!({"message": "half", "percent": 50.0})),
                 ("task.thought", json!({"text": "hm"})),
@@ -198,7 +198,7 @@ fn events_become_updates() {
             &[],
         ),
         (
-            "failed in its own words",
+            "failed with its own message",
             vec![("task.failed", json!({"output": {"error": "x", "message": {"parts": [{"data": {"n": 1}}]}}}))],
             &[r#"Failed: [{"data":{"n":1}}]"#],
             &[],
@@ -210,7 +210,7 @@ fn events_become_updates() {
             &[r#"answer: [{"text":"on"}]"#],
         ),
         (
-            "what nobody here knows",
+            "unknown events",
             vec![("workspace.changed", json!({})), ("task.chunk", json!(7)), ("artifact.changed", json!({"parts": 1}))],
             &[],
             &[],
@@ -223,9 +223,9 @@ fn events_become_updates() {
     }
 }
 
-/// However long the story, one more piece costs no more than the first: what is there already is not weighed again.
+/// The cost per piece stays constant, because existing content isn't measured again.
 #[test]
-fn a_long_story_keeps_its_newest_end() {
+fn a_long_run_keeps_its_newest_content() {
     let mut view = begin();
     for seq in 1..=40_000 {
         let text = format!("step {seq} {}", "x".repeat(60));
@@ -253,7 +253,7 @@ fn a_long_story_keeps_its_newest_end() {
 }
 
 #[test]
-fn a_message_as_the_answer_is_no_artifact() {
+fn a_message_reply_is_not_an_artifact() {
     let (view, lines) = told(&[("task.completed", json!({"output": {"text": "hi", "reply": "message"}}))]);
     assert_eq!(lines, [r#"Completed: [{"text":"hi"}]"#]);
     assert_eq!(artifacts(&view), Vec::<String>::new());
@@ -268,7 +268,7 @@ fn a_message_as_the_answer_is_no_artifact() {
 }
 
 #[test]
-fn a_gap_is_repaired_by_the_run_itself() {
+fn a_gap_is_repaired_from_the_run() {
     let repaired = |run: &Run| {
         let data = json!({"missing": {"from": 2, "to": 9}, "snapshot": serde_json::to_value(run).unwrap()});
         ("snapshot.repaired", data)
@@ -289,7 +289,7 @@ fn a_gap_is_repaired_by_the_run_itself() {
 }
 
 #[test]
-fn a_run_that_said_nothing_is_the_same_from_its_record() {
+fn a_run_without_output_is_the_same_from_its_record() {
     for (status, kind, result) in [
         ("completed", "task.completed", json!({"text": "hi"})),
         ("failed", "task.failed", json!({"error": "no", "code": "rejected"})),

@@ -80,7 +80,7 @@ async fn whoever_holds_the_certificate_is_the_key_that_was_made_for_it() {
         let client = holding(&known).build().unwrap();
         assert_eq!(get(&world, &client, ME, None).await.expect(200)["name"], "owner");
         let wrong = get(&world, &client, ME, Some("Bearer ak_wrong")).await;
-        assert_eq!(wrong.expect(401)["error"]["message"], "The credential is not known here.");
+        assert_eq!(wrong.expect(401)["error"]["message"], "The credential is unknown.");
         let owner = bearer(&world);
         let made_by_owner = client.post(format!("https://{}/api/v1/agent-accounts", world.address));
         let made_by_owner = made_by_owner.header("authorization", &owner).body(r#"{"name":"x"}"#).send().await.unwrap();
@@ -88,20 +88,20 @@ async fn whoever_holds_the_certificate_is_the_key_that_was_made_for_it() {
 
         let stranger = holding(&unknown).build().unwrap();
         let refused = get(&world, &stranger, ME, None).await;
-        assert_eq!(refused.expect(401)["error"]["message"], "No key was made for the certificate of this connection.");
+        assert_eq!(refused.expect(401)["error"]["message"], "No key exists for this connection's certificate.");
         get(&world, &stranger, "/.well-known/ai-catalog.json", None).await.expect(200);
         get(&world, &stranger, ME, Some(&owner)).await.expect(200);
         let bare = builder().build().unwrap();
         assert_eq!(
             get(&world, &bare, ME, None).await.expect(401)["error"]["message"],
-            "The request carries no credential."
+            "The request has no credential."
         );
 
         world.hub.revoke_key(&world.owner, made.key.key_id).await.unwrap();
         let revoked = get(&world, &client, ME, None).await;
         assert_eq!(revoked.expect(401)["error"]["message"], "This key was revoked.");
         let again = world.hub.create_key(&world.owner, key_for(&known)).await.unwrap_err();
-        assert_eq!(again.message, "`certificate` belongs to another key, or did once.");
+        assert_eq!(again.message, "`certificate` is or was used by another key.");
         world.stop().await;
     }
 }
@@ -139,12 +139,12 @@ async fn a_key_for_a_certificate_needs_one_and_a_hub_that_asks() {
     let refused = asks.hub.create_key(&asks.owner, junk).await.unwrap_err();
     assert_eq!(
         (refused.code, refused.message.as_ref()),
-        (Code::InvalidRequest, "`certificate` is no certificate in PEM.")
+        (Code::InvalidRequest, "`certificate` is not a PEM certificate.")
     );
     asks.stop().await;
     let plain = world().start().await;
     let refused = plain.hub.create_key(&plain.owner, key_for(&certificate())).await.unwrap_err();
-    assert_eq!(refused.message, "`certificate` is of no use: this hub asks for no certificates.");
+    assert_eq!(refused.message, "`certificate` has no effect: this hub does not request client certificates.");
     plain.stop().await;
 }
 
@@ -156,7 +156,7 @@ async fn the_card_says_that_certificates_count() {
     let card = get(&world, &client, "/a2a/echo/.well-known/agent-card.json?A2A-Version=1.0", None).await.expect(200);
     assert_eq!(
         card["securitySchemes"]["mtls"],
-        json!({"mtlsSecurityScheme": {"description": "A client certificate that a key of the hub was made for."}})
+        json!({"mtlsSecurityScheme": {"description": "A client certificate that is bound to an API key of the hub."}})
     );
     assert_eq!(
         card["securityRequirements"],

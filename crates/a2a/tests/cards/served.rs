@@ -179,7 +179,7 @@ async fn switches_that_cannot_be_read_are_refused() {
     let odd = AccountRequest { a2a: Some(odd), ..AccountRequest::default() };
     let refused = world.hub.update_account(&world.owner, "echo", odd).await.unwrap_err();
     assert_eq!(refused.code, Code::InvalidRequest);
-    assert!(refused.message.starts_with("`a2a` cannot be read: invalid type"), "{}", refused.message);
+    assert!(refused.message.starts_with("`a2a` is invalid: invalid type"), "{}", refused.message);
     get(&world, CARD, &[]).await.expect(200);
     for path in ["/a2a/%00/.well-known/agent-card.json", "/a2a/A%20B/.well-known/agent-card.json"] {
         get(&world, path, &[]).await.expect(404);
@@ -213,7 +213,7 @@ async fn a_client_gets_the_card_of_its_version() {
                 "type": "http",
                 "scheme": "Bearer",
                 "bearerFormat": "API key or JWT",
-                "description": "A key of the hub (ak_…), or a short-lived token that was made with one.",
+                "description": "An API key of the hub (ak_…), or a short-lived token created with one.",
             }},
             "security": [{"bearer": ["call"]}],
             "defaultInputModes": pure["defaultInputModes"],

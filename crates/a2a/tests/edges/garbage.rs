@@ -77,7 +77,7 @@ async fn where_nothing_is_the_answer_is_an_error_of_a2a() {
         let wanted = json!({"error": {
             "code": 404,
             "status": "UNIMPLEMENTED",
-            "message": "There is nothing at this path for this method. See /docs/a2a.",
+            "message": "No such path for this method. See /docs/a2a.",
             "details": [{
                 "@type": "type.googleapis.com/google.rpc.ErrorInfo",
                 "reason": "METHOD_NOT_FOUND",

@@ -64,7 +64,7 @@ async fn a_message_that_is_too_large_names_its_parts() {
         let to_task = Message { task_id: Some(asks.clone()), ..large.clone() };
         for (ask, most) in [(large.clone(), "1 MiB, and its text counts twice"), (to_task, "512 KiB")] {
             let refusal = client.refused(TestOperation::Send(request(ask))).await;
-            let problem = format!("must fit into {most}; send what is larger as a `url`");
+            let problem = format!("must fit into {most}; send larger content as a `url`");
             assert_eq!(refusal.violations, [("message.parts".to_owned(), problem)], "{who}");
             assert_eq!(refusal.reason, "INVALID_PARAMS", "{who}");
         }

@@ -81,8 +81,8 @@ async fn strangers_are_pointed_to_the_pages_about_a2a() {
     let scene = A2aFixture::start(world()).await;
     for (binding, version) in every_way() {
         let refusal = scene.stranger(binding, version).refused(TestOperation::get("x")).await;
-        let wanted = "The request carries no credential. Send a key or a token of the hub as `Authorization: Bearer …`; \
-                      see /docs/a2a.";
+        let wanted = "The request has no credential. Send an API key or token of the hub as `Authorization: Bearer …`. \
+                      See /docs/a2a.";
         assert_eq!(refusal.message, wanted, "{binding:?} {version:?}");
         let wrong = scene.stranger(binding, version).key("ak_wrong").refused(TestOperation::get("x")).await;
         assert!(!wrong.message.contains("admin.key"), "{}", wrong.message);

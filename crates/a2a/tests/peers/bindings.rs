@@ -97,7 +97,7 @@ async fn works(version: &'static str, binding: &str) {
     let run = ours.run("stranger", steps(json!([]))).await;
     let refused = result(&ours.ended(run).await);
     assert_eq!(refused["code"], json!("refused"), "{refused}");
-    assert!(refused["error"].as_str().unwrap().contains("does not accept the credential"), "{refused}");
+    assert!(refused["error"].as_str().unwrap().contains("doesn't accept the credential"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -59,7 +59,7 @@ async fn a_signature_that_cannot_be_verified_is_not_believed() {
     script.card(SIGNED);
     let refused = ours.try_add("outside", &script.url, None, None).await.unwrap_err();
     let (why, pin) = refused.message.split_once("--card-pin ").expect(&refused.message);
-    assert!(why.contains("its card is signed, but that cannot be verified: none of the known keys"), "{why}");
+    assert!(why.contains("its card's signature can't be verified: none of the known keys"), "{why}");
     // Somebody who has looked at this very card may say so.
     ours.try_add("outside", &script.url, None, Some(pin.to_owned())).await.unwrap();
     let run = ours.run("outside", json!({"text": "hello"})).await;
@@ -76,7 +76,7 @@ async fn a_signature_that_cannot_be_verified_is_not_believed() {
         }
     };
     let peer = peer.await;
-    assert!(peer.problem.as_ref().is_some_and(|why| why.contains("who signed it cannot be verified")), "{peer:?}");
+    assert!(peer.problem.as_ref().is_some_and(|why| why.contains("its signature can't be verified")), "{peer:?}");
     ours.when(held, |run| run.status == RunStatus::Pending).await;
     assert_eq!(script.sent().len(), 1);
 }
@@ -89,7 +89,10 @@ async fn a_key_does_not_go_where_a_card_leads_it() {
     script.card(&elsewhere);
     let refused = ours.try_add("outside", &script.url, Some("hunter2"), None).await.unwrap_err();
     let (why, pin) = refused.message.split_once("--card-pin ").expect(&refused.message);
-    assert!(why.contains(&format!("your key would go to {}, which is not where its card is", thief.url)), "{why}");
+    assert!(
+        why.contains(&format!("your key would be sent to {}, which is not the host of its card", thief.url)),
+        "{why}"
+    );
     // Without a key there is nothing to lose; and who knows the card may say so.
     ours.try_add("keyless", &script.url, None, None).await.unwrap();
     ours.try_add("intended", &script.url, Some("hunter2"), Some(pin.to_owned())).await.unwrap();
@@ -108,7 +111,7 @@ async fn a_key_does_not_go_where_a_card_leads_it() {
     let trust = async |card_pin| ours.hub.trust_peer(&ours.owner, "outside", TrustRequest { card_pin }).await;
     let refused = trust(None).await.unwrap_err();
     let (why, pin) = refused.message.split_once("--card-pin ").expect(&refused.message);
-    assert!(why.contains(&format!("your key would go to {}", thief.url)), "{why}");
+    assert!(why.contains(&format!("your key would be sent to {}", thief.url)), "{why}");
     assert!(thief.keys().iter().all(|key| key.as_deref() != Some("Bearer hunter3")));
     trust(Some(pin.to_owned())).await.unwrap();
     ours.in_state(run, Recovery::RemoteRunning).await;
@@ -118,7 +121,7 @@ async fn a_key_does_not_go_where_a_card_leads_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_spoken_here_is_said_at_once() {
     let (script, ours) = (ScriptedPeer::start("1.0").await, OwnHubPeer::start().await);
-    let spoken = "and none of it is spoken here: JSON-RPC, HTTP+JSON or gRPC of A2A 1.0 or 0.3.";
+    let spoken = "none of which is supported. Supported: JSON-RPC, HTTP+JSON or gRPC of A2A 1.0 or 0.3.";
     let grpc =
         r#"{"name":"x","supportedInterfaces":[{"url":"{url}","protocolBinding":"GRPC","protocolVersion":"2.0"}]}"#;
     let old = r#"{"name":"x","url":"{url}","preferredTransport":"SOAP","protocolVersion":"0.3.0"}"#;

@@ -96,7 +96,7 @@ async fn what_servers_of_others_really_send_is_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_cannot_be_read_is_told_as_what_it_is() {
     for (mood, why) in
-        [(PeerBehavior::Mumbles, "said something that is not A2A"), (PeerBehavior::Stumbles, "status 500")]
+        [(PeerBehavior::Mumbles, "sent something that isn't A2A"), (PeerBehavior::Stumbles, "status 500")]
     {
         let (script, ours) = both("0.3").await;
         script.mood(mood);
@@ -104,7 +104,7 @@ async fn an_answer_that_cannot_be_read_is_told_as_what_it_is() {
         let ended = result(&ours.ended(run).await);
         let error = ended["error"].as_str().unwrap().to_owned();
         assert_eq!(ended["code"], json!("runtime_lost"), "{ended}");
-        assert!(error.contains(why) && error.contains("not sent again"), "{error}");
+        assert!(error.contains(why) && error.contains("isn't resent"), "{error}");
         assert!(!error.contains("connection broke"), "{error}");
         assert_eq!(script.sent().len(), 1);
     }
@@ -199,8 +199,8 @@ async fn what_cannot_be_used_is_not_added() {
         (wrong("http://10.0.0.1/agent", None), "a private network"),
         (wrong("ftp://agents.example", None), "https://"),
         (wrong(&format!("{}/?key=secret", script.url), None), "peer.key"),
-        (wrong(&format!("{}/nobody", script.url), None), "no agent card was found"),
-        (wrong(&script.url, Some(pin)), "is not the pin of the card"),
+        (wrong(&format!("{}/nobody", script.url), None), "no agent card found"),
+        (wrong(&script.url, Some(pin)), "does not match the card"),
         (wrong(&script.url, Some("x".to_owned())), "64 hex digits"),
     ] {
         let refused = ours.hub.create_account(&ours.owner, request).await.unwrap_err();

@@ -66,7 +66,7 @@ async fn a_permission_there_is_one_that_our_caller_waits_for() {
         else {
             panic!("{parts:?}")
         };
-        assert_eq!(text, "A person must allow `shell` before this goes on: it was told so");
+        assert_eq!(text, "A person must approve `shell` before the task continues: it was told so");
         assert!(data.get().contains(r#""size":9007199254740993"#), "to the byte: {}", data.get());
         let asked = theirs.pending().await;
         let data: Value = data.parse().unwrap();
@@ -77,7 +77,9 @@ async fn a_permission_there_is_one_that_our_caller_waits_for() {
         assert_eq!((run.waiting, run.recovery), (Some(WaitReason::Approval), Some(Recovery::RemoteWaiting)));
         let events = ours.events(run.task_run_id).await;
         let required = events.iter().find(|(kind, _)| kind == "task.authorization_required").unwrap().1.clone();
-        let prompt = format!("The agent outside waits to be authorized, and goes on by itself then.\n{text}\n{url}");
+        let prompt = format!(
+            "The outside agent is waiting for authorization and continues on its own once it is granted.\n{text}\n{url}"
+        );
         assert_eq!(required["prompt"], prompt);
         // It goes on by itself.
         theirs.decide(true).await;

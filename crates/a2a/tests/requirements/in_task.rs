@@ -66,7 +66,7 @@ async fn auth_intask_003_the_status_says_what_is_asked() {
         else {
             panic!("{binding:?} {version:?}: {:?}", said.parts)
         };
-        assert_eq!(text, "A person must allow `shell` before this goes on: it was told so");
+        assert_eq!(text, "A person must approve `shell` before the task continues: it was told so");
         let id = asked.permission_request_id;
         let url = format!("{}/approvals/{id}", scene.world.url);
         assert!(data.get().contains(r#""input":{"path":"/tmp/x","size":9007199254740993}"#), "{}", data.get());

@@ -48,7 +48,7 @@ async fn auth_tls_001_nothing_is_answered_in_clear() {
     let answer = send(&scene, client().build().unwrap(), "https").await.unwrap();
     assert_eq!(answer["task"]["status"]["state"], "TASK_STATE_COMPLETED", "{answer}");
     let refused = send(&scene, Client::new(), "http").await.unwrap();
-    let why = "This port speaks TLS, and the request came in plain HTTP.";
+    let why = "This port uses TLS, but the request was plain HTTP.";
     assert_eq!((refused.get("task"), &refused["error"]["message"]), (None, &json!(why)));
     let card = format!("https://{}/a2a/{AGENT}/.well-known/agent-card.json?A2A-Version=1.0", scene.world.address);
     let card = client().build().unwrap().get(card).send().await.unwrap().text().await.unwrap();

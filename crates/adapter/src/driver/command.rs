@@ -1,4 +1,5 @@
-//! Any program as an agent: the task's text on its standard input or as an argument, its standard output the answer.
+//! Runs any program as an agent: the task's text goes to its standard input or an argument, its standard output is the
+//! answer.
 
 use std::ffi::OsString;
 
@@ -13,7 +14,7 @@ use crate::{
     scratch::ScratchFolder,
 };
 
-/// The argument that stands for the task's text.
+/// The argument replaced by the task's text.
 const PLACEHOLDER: &str = "{}";
 
 #[derive(Debug, Clone)]
@@ -25,7 +26,8 @@ pub struct CommandDriver {
 // === impl CommandDriver ===
 
 impl CommandDriver {
-    /// With an argument `{}` the text takes its place and standard input is empty; else the text is the input.
+    /// If an argument is `{}`, the task's text replaces it and standard input is empty. Otherwise the text goes to
+    /// standard input.
     pub fn new(program: impl Into<OsString>, args: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         Self { program: program.into(), args: args.into_iter().map(Into::into).collect() }
     }

@@ -1,4 +1,5 @@
-//! How one kind of agent is put to work. The service around it owns HTTP, the slot, the deadline and the outcome.
+//! The `Driver` trait: how one kind of agent runs a task. The service around it owns HTTP, the run slots, the deadline
+//! and the outcome.
 
 mod acp;
 mod claude;
@@ -24,58 +25,60 @@ pub use self::{
 };
 use crate::{Asker, Environment, EventSink, SandboxLimit, attachment::Attachment};
 
-/// Drives one kind of agent. It is given one job at a time, unless the adapter is told to take more.
+/// Drives one kind of agent. Gets one run at a time, unless the adapter is configured for more.
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
-    /// What `/health` says about the agent behind this adapter.
+    /// The agent behind this adapter, as reported by `/health`.
     fn host(&self) -> HostInfo;
 
-    /// Whether its agent asks a person before it takes a risky step. Others reach one that does not only with an approval.
+    /// Whether its agent asks a person before a risky step. Calls from others to an agent that doesn't ask need an
+    /// approval first.
     fn asks(&self) -> bool {
         false
     }
 
-    /// Whether its agent hears what a caller says while it works, without having asked (see [`Asker::unasked`]).
+    /// Whether its agent accepts unsolicited input from the caller while it works (see [`Asker::next_unsolicited`]).
     fn accepts_unsolicited(&self) -> bool {
         false
     }
 
-    /// The limits of tasks that its agent keeps.
+    /// The task limits its agent enforces.
     fn enforces(&self) -> Vec<SandboxLimit> {
         Vec::new()
     }
 
-    /// Does the job and returns its outcome once everything that it started is gone.
+    /// Runs the task and returns the outcome once everything it started is gone.
     ///
-    /// When `job.stop` is cancelled (cancel, deadline, shutdown) it stops at once and returns any failure: the
-    /// service knows the reason and writes it into the reply. Dropping the future must stop the work too.
+    /// When `job.stop` is cancelled (cancel, deadline, shutdown), it stops at once and returns any failure. The service
+    /// knows the reason and puts it into the reply. Dropping the future must stop the work too.
     fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply>;
 
-    /// Starts its agent as for this job, up to where it would be given the task, and ends it. Nothing of the task is told.
+    /// Starts its agent as for this run, up to the point where it would get the task, then stops it. The task is never
+    /// sent.
     fn try_start(&self, _job: DriverRun) -> BoxFuture<'static, TaskReply> {
         std::future::ready(TaskReply::done(&TaskOutput::default())).boxed()
     }
 }
 
-/// One run, as a driver gets it.
+/// One run, as passed to a driver.
 #[derive(Debug)]
 pub struct DriverRun {
     pub task: RunTask,
-    /// The folder to work in; it exists.
+    /// The working folder. It exists.
     pub cwd: PathBuf,
-    /// The adapter's own instructions, which go with every task.
+    /// The adapter's own instructions, added to every task.
     pub standing: Option<String>,
-    /// What child processes may see.
+    /// The environment of child processes.
     pub environment: Environment,
-    /// Where private folders of a run are made.
+    /// Where runs create their private folders.
     pub scratch: PathBuf,
     pub env: Env,
     pub events: EventSink,
-    /// How to ask people before a risky step, or for more to go on.
+    /// For asking people for approval, or the caller for input.
     pub asker: Asker,
     pub stop: CancellationToken,
 }
 
-/// A run that could not be begun has an answer as well.
+/// Unwraps the reply of a run, whether or not it could start.
 fn reply_either_way(
     run: impl Future<Output = Result<TaskReply, TaskReply>> + Send + 'static,
 ) -> BoxFuture<'static, TaskReply> {
@@ -92,19 +95,19 @@ impl DriverRun {
         (!parts.is_empty()).then(|| parts.join("\n\n"))
     }
 
-    /// The folder to work in without links on the way to it: hosts compare paths by their letters.
+    /// The working folder with symlinks resolved, because hosts compare paths as strings.
     fn folder(&self) -> Result<PathBuf, TaskReply> {
         self.cwd.canonicalize().map_err(|error| self.no_folder(&error))
     }
 
     fn no_folder(&self, error: &io::Error) -> TaskReply {
-        TaskReply::failed("host_crashed", format!("the folder `{}` cannot be opened: {error}", self.cwd.display()))
+        TaskReply::failed("host_crashed", format!("can't open the folder `{}`: {error}", self.cwd.display()))
     }
 
-    /// The same for a task that may be nothing but what comes with it.
+    /// Like [`Self::text`], for a task that may consist of attachments only.
     fn task_text(&self, attached: &[Attachment]) -> Result<String, TaskReply> {
         match self.text() {
-            Err(_) if !attached.is_empty() => Ok("See what came with this task.".to_owned()),
+            Err(_) if !attached.is_empty() => Ok("See the attachments of this task.".to_owned()),
             text => text,
         }
     }

@@ -1,4 +1,4 @@
-//! The built-in agent: the task's text is a script for `sh`.
+//! The built-in agent: runs the task's text as a script with `sh`.
 
 use attache_protocol::wire::adapter::{HostInfo, TaskReply};
 use futures_util::future::BoxFuture;
@@ -31,10 +31,10 @@ async fn execute(job: DriverRun) -> Result<TaskReply, TaskReply> {
     let script = job.text()?;
     let scratch = ScratchFolder::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
     let args = if script.len() <= MAX_ARGUMENT {
-        // A script that begins with a dash is not an option of sh.
+        // A script that starts with a dash is not an option of sh.
         vec!["-c".into(), "--".into(), script.into()]
     } else {
-        // Longer than the system allows for one argument.
+        // Too long for a single argument.
         let file = scratch.file("script");
         tokio::fs::write(&file, script).await.map_err(|error| process::no_scratch(&job, &error))?;
         vec![file.into_os_string()]

@@ -1,9 +1,9 @@
-//! What a run has used, and how much is left for it. Pure.
+//! The usage of a run and its remaining budget. Pure.
 
 use attache_protocol::Json;
 use serde::{Deserialize, Serialize};
 
-/// What a host says that the run has used so far; a total, never a difference.
+/// The run's usage so far, as reported by a host. Always a total, never a difference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct HostUsage {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -17,7 +17,7 @@ pub(crate) struct HostUsage {
     pub(crate) cost_source: CostCertainty,
 }
 
-/// How sure the cost is.
+/// How reliable the cost is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum CostCertainty {
@@ -27,7 +27,7 @@ pub(crate) enum CostCertainty {
     Unknown,
 }
 
-/// What is left for a run; none of a kind means no limit.
+/// The remaining budget of a run. `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 pub(crate) struct RunBudget {
     #[serde(default)]
@@ -39,7 +39,7 @@ pub(crate) struct RunBudget {
 // === impl HostUsage ===
 
 impl HostUsage {
-    /// Tokens as a host counts them, in and out.
+    /// Input and output tokens, as counted by the host.
     pub(crate) fn of_tokens(input: u64, output: u64) -> Self {
         let tokens = Some(input.saturating_add(output));
         Self { tokens, input_tokens: Some(input), output_tokens: Some(output), ..Self::default() }
@@ -53,7 +53,7 @@ impl HostUsage {
         self
     }
 
-    /// What is known after hearing more: a total that went down was of something smaller, and the larger one stands.
+    /// Merges a newer report. Totals only grow: a smaller number covered less, so the larger one stays.
     pub(crate) fn merge(&mut self, more: Self) {
         let larger = |old: Option<u64>, new: Option<u64>| old.max(new);
         self.tokens = larger(self.tokens, more.tokens);
@@ -72,22 +72,22 @@ impl HostUsage {
 // === impl RunBudget ===
 
 impl RunBudget {
-    /// Of a task; members that cannot be read limit nothing, and the hub still counts.
+    /// Reads the budget of a task. Unreadable members are no limit here; the hub still counts.
     pub(crate) fn of(json: Option<&Json>) -> Self {
         json.and_then(|json| json.parse().ok()).unwrap_or_default()
     }
 
-    /// What was used up, said for people; none while something is left.
+    /// The exceeded limit, in words for people. `None` while budget is left.
     pub(crate) fn exceeded_by(&self, usage: &HostUsage) -> Option<String> {
         if let (Some(limit), Some(used)) = (self.tokens, usage.tokens)
             && used >= limit
         {
-            return Some(format!("{used} tokens were used of the {limit} that were left for it"));
+            return Some(format!("{used} tokens used, {limit} allowed"));
         }
         if let (Some(limit), Some(used)) = (self.cost_usd, usage.cost_usd)
             && used >= limit
         {
-            return Some(format!("${used:.4} was spent of the ${limit:.4} that was left for it"));
+            return Some(format!("${used:.4} spent, ${limit:.4} allowed"));
         }
         None
     }
@@ -112,8 +112,8 @@ mod tests {
         assert_eq!(budget, RunBudget { tokens: Some(100), cost_usd: Some(0.25) });
         assert_eq!(budget.exceeded_by(&HostUsage::of_tokens(60, 39).with_cost(0.2)), None);
         let said = |usage| budget.exceeded_by(&usage).unwrap();
-        assert_eq!(said(HostUsage::of_tokens(60, 40)), "100 tokens were used of the 100 that were left for it");
-        assert_eq!(said(HostUsage::default().with_cost(0.3)), "$0.3000 was spent of the $0.2500 that was left for it");
+        assert_eq!(said(HostUsage::of_tokens(60, 40)), "100 tokens used, 100 allowed");
+        assert_eq!(said(HostUsage::default().with_cost(0.3)), "$0.3000 spent, $0.2500 allowed");
         assert_eq!(RunBudget::of(None).exceeded_by(&HostUsage::of_tokens(u64::MAX, 1)), None);
         assert_eq!(RunBudget::of(Some(&Json::from_text("[]").unwrap())), RunBudget::default());
     }

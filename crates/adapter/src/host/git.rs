@@ -1,17 +1,19 @@
-//! Git as the programs of a host see it: nothing that the configuration of a folder names is executed.
+//! Protects a host's git calls: no program named in a folder's git configuration is executed.
 //!
-//! Even `git status` runs what a repository's own configuration says, and hosts call it unasked. Settings in the environment
-//! beat those of the repository: some are always set, and whatever else the repository names a program for is set back to
-//! what the person's own configuration says, or to something harmless.
+//! Even `git status` runs programs named in a repository's configuration, and hosts call it without asking. Settings in
+//! the environment override those of the repository: some are always set, and every other setting by which the
+//! repository names a program is reset to the person's own value, or to something harmless.
 
 use std::{collections::BTreeMap, ffi::OsString, process::Stdio, time::Duration};
 
 use rustix::process::Pid;
 use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
 
-use crate::{DriverRun, process::command_for_run, process_tree};
+use attache_os::process_tree;
 
-/// Set wherever a host works, also for repositories below its folder.
+use crate::{DriverRun, process::command_for_run};
+
+/// Set for every host, so they also apply to repositories in subfolders.
 const ALWAYS: &[(&str, &str)] = &[
     ("core.fsmonitor", "false"),
     ("core.hooksPath", "/dev/null"),
@@ -19,26 +21,26 @@ const ALWAYS: &[(&str, &str)] = &[
     ("core.gitProxy", "none"),
     ("core.pager", "cat"),
     ("protocol.ext.allow", "never"),
-    // A folder that looks like a bare repository is a configuration of its own.
+    // A folder that looks like a bare repository would bring its own configuration.
     ("safe.bareRepository", "explicit"),
-    // In a folder that is mounted from another machine, inodes, owners and change times are not what git noted there: without
-    // these `git status` reads every file once more, over the network.
+    // In a folder mounted from another machine, inodes, owners and ctimes differ from git's index. Without these
+    // settings `git status` reads every file again, over the network.
     ("core.checkStat", "minimal"),
     ("core.trustctime", "false"),
 ];
 
-/// How long git may take to list a configuration, and how much of it is read.
+/// Limits for listing a configuration: time, and bytes read.
 const CONFIG_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_CONFIG: u64 = 1 << 20;
 
-/// The variables for a host that works in the folder of this job.
+/// The environment variables for a host working in this run's folder.
 pub(super) async fn variables(job: &DriverRun) -> Vec<(OsString, OsString)> {
     let listed = timeout(CONFIG_LIST_TIMEOUT, list(job)).await.ok().flatten().unwrap_or_default();
     let fixed = ALWAYS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     as_variables(fixed.chain(overrides(&String::from_utf8_lossy(&listed))))
 }
 
-/// The configuration with the scope of each setting. Listing it executes nothing.
+/// Lists the configuration with the scope of each setting. Listing executes nothing.
 async fn list(job: &DriverRun) -> Option<Vec<u8>> {
     let mut command: Command = command_for_run("git".as_ref(), job);
     command.args(["config", "--list", "--show-scope", "--null", "--includes"]);
@@ -47,7 +49,7 @@ async fn list(job: &DriverRun) -> Option<Vec<u8>> {
     let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     let mut listed = Vec::new();
     let read = child.stdout.take()?.take(MAX_CONFIG).read_to_end(&mut listed).await;
-    // One that prints more than that is not waited for.
+    // If it prints more than that, it isn't waited for.
     let _ = child.start_kill();
     if child.wait().await.is_ok()
         && let Some(id) = id
@@ -69,7 +71,7 @@ fn as_variables(settings: impl Iterator<Item = (String, String)>) -> Vec<(OsStri
     variables
 }
 
-/// What the repository's settings that name programs are set to instead, from `scope NUL key LF value NUL …`.
+/// The overrides for repository settings that name programs, from `scope NUL key LF value NUL …`.
 fn overrides(listed: &str) -> Vec<(String, String)> {
     let mut own: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let mut of_folder: BTreeMap<&str, &'static str> = BTreeMap::new();
@@ -90,7 +92,7 @@ fn overrides(listed: &str) -> Vec<(String, String)> {
     for (key, harmless) in of_folder {
         let mut add = |value: &str| settings.push((key.to_owned(), value.to_owned()));
         match own.get(key) {
-            // Helpers add up; an empty one drops those before it.
+            // Helpers accumulate. An empty one drops those before it.
             Some(values) if key.ends_with(".helper") => {
                 add("");
                 values.iter().for_each(|value| add(value));
@@ -102,8 +104,8 @@ fn overrides(listed: &str) -> Vec<(String, String)> {
     settings
 }
 
-/// What a setting that names a program is set to; none for a setting that names none. Keys come with small letters, but for
-/// what stands between the first and the last dot.
+/// A safe value for a setting that names a program. `None` if the setting doesn't. Keys are lower-case, except between
+/// the first and the last dot.
 fn safe_value(key: &str) -> Option<&'static str> {
     let (section, rest) = key.split_once('.')?;
     let name = rest.rsplit('.').next()?;
@@ -129,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_folder_names_is_set_back_to_what_the_person_says_or_to_nothing() {
+    fn repository_settings_are_reset_to_the_persons_or_to_harmless_values() {
         let listed = [
             ("system", "core.editor\nvi"),
             ("global", "credential.helper\nstore"),

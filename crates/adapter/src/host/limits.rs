@@ -1,5 +1,5 @@
-//! What is settled before a host is started: the limits that a run asks for, against those that its host keeps; folders that a
-//! host is not let into; something left to spend.
+//! Checks before a host starts: the run's limits against those its host enforces, folders the host must not open, and
+//! the remaining budget.
 
 use std::path::{Path, PathBuf};
 
@@ -12,15 +12,15 @@ use attache_protocol::{
 use super::{HostSetup, HostUsage, TurnVerdict, budget::RunBudget, outcome};
 use crate::DriverRun;
 
-/// The limits of a task, all of which its host keeps; the answer of a run for which nothing is to be started.
+/// The task's limits, if its host enforces all of them. Otherwise the failure reply, and nothing is started.
 pub(crate) fn agreed(setup: &HostSetup, job: &DriverRun) -> Result<Vec<SandboxLimit>, TaskReply> {
     let limits = check_limits(job.task.sandbox.as_ref(), &setup.label, &setup.enforces)?;
     check_folder(setup, job)?;
     let budget = RunBudget::of(job.task.budget.as_ref());
     if budget.cost_usd.is_some() && !setup.tells_cost {
         let message = format!(
-            "{} does not say what a run costs, so a limit in dollars (of the run, or of a quota) cannot be kept, and nothing was \
-             started; limit the tokens instead (--tokens), or send the task to an agent that tells its costs",
+            "{} doesn't report what a run costs, so a dollar limit (of the run, or of a quota) can't be enforced and the task \
+             was not started; limit the tokens instead (--tokens), or use an agent that reports its cost",
             setup.label
         );
         return Err(TaskReply::failed("refused", message));
@@ -31,7 +31,7 @@ pub(crate) fn agreed(setup: &HostSetup, job: &DriverRun) -> Result<Vec<SandboxLi
     }
 }
 
-/// The same for a plain program, which keeps no limits.
+/// The same for a plain program, which enforces no limits.
 pub(crate) fn without_limits(label: &str, job: &DriverRun) -> Result<(), TaskReply> {
     check_limits(job.task.sandbox.as_ref(), label, &[]).map(drop)
 }
@@ -40,21 +40,21 @@ fn check_limits(sandbox: Option<&Json>, host: &str, enforces: &[SandboxLimit]) -
     let asked = requested_sandbox(sandbox)?;
     let Some(unmet) = asked.unmet(enforces) else { return Ok(asked.limits()) };
     let message = format!(
-        "the run asks for limits that {host} does not keep on this device ({unmet}), so nothing was started; ask without them, \
-         or send the task to an agent that keeps them"
+        "{host} can't enforce these limits on this device: {unmet}, so the task was not started; remove the limits, or use \
+         an agent that enforces them"
     );
     Err(TaskReply::failed("refused", message))
 }
 
-/// A host that would execute what lies in a folder is not let into one that has such things. What lies in the person's own
-/// home folder, or above it, is theirs.
+/// Keeps a host that would execute files in the folder out of folders that contain such files. Files in the person's
+/// own home folder, or above it, are theirs.
 fn check_folder(setup: &HostSetup, job: &DriverRun) -> Result<(), TaskReply> {
     match executable_of(setup, job) {
         None => Ok(()),
         Some(path) => Err(TaskReply::failed(
             "refused",
             format!(
-                "{} would execute what lies in `{}`, and cannot be told not to, so nothing was started; remove it, or, if you \
+                "{} would execute `{}` and has no option to prevent that, so the task was not started; remove it or, if you \
                  trust the folder, set `executes = []` for {} in presets.toml",
                 setup.label,
                 path.display(),
@@ -64,15 +64,15 @@ fn check_folder(setup: &HostSetup, job: &DriverRun) -> Result<(), TaskReply> {
     }
 }
 
-/// The second look, once the host has loaded what it loads: what appeared since the first one may have been executed, and
-/// nothing more of the run is.
+/// The second check, after the host has loaded its files: anything that appeared since the first check may have been
+/// executed, so the run stops.
 pub(crate) fn still_harmless(setup: &HostSetup, job: &DriverRun) -> Result<(), TurnVerdict> {
     match executable_of(setup, job) {
         None => Ok(()),
         Some(path) => Err(TurnVerdict::NotAllowed {
             message: format!(
-                "`{}` appeared while {} started, which executes what lies there, so it was stopped; see who put it there and \
-                 remove it",
+                "`{}` appeared while {} was starting, which executes such files, so it was stopped; find out who created it \
+                 and remove it",
                 path.display(),
                 setup.label
             ),
@@ -89,9 +89,9 @@ fn executable_of(setup: &HostSetup, job: &DriverRun) -> Option<PathBuf> {
 
 fn requested_sandbox(sandbox: Option<&Json>) -> Result<Sandbox, TaskReply> {
     let Some(sandbox) = sandbox.filter(|sandbox| sandbox.get() != "null") else { return Ok(Sandbox::default()) };
-    // Limits that cannot be read are limits that nobody keeps.
+    // Limits that can't be read can't be enforced.
     sandbox.parse().map_err(|error| {
-        TaskReply::failed("refused", format!("the run's `sandbox` cannot be read ({error}), so nothing was started"))
+        TaskReply::failed("refused", format!("the run's `sandbox` is invalid ({error}), so the task was not started"))
     })
 }
 
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_keeps_is_named_and_refused() {
+    fn limits_the_host_does_not_enforce_are_refused() {
         assert_eq!(check_limits(None, "the host", &[]), Ok(Vec::new()));
         assert_eq!(check("null", &[]), Ok(Vec::new()));
         assert_eq!(check(r#"{"cwd_only":false,"allow_network":true,"allow_exec":true}"#, &[]), Ok(Vec::new()));
@@ -118,10 +118,9 @@ mod tests {
         assert_eq!(check(all, &limits), Ok(limits.to_vec()));
         assert_eq!(
             check(all, &[SandboxLimit::CwdOnly]).unwrap_err(),
-            "refused: the run asks for limits that the host does not keep on this device (no network (allow_network: false), \
-             no programs (allow_exec: false)), so nothing was started; ask without them, or send the task to an agent that \
-             keeps them"
+            "refused: the host can't enforce these limits on this device: no network (allow_network: false), no programs \
+             (allow_exec: false), so the task was not started; remove the limits, or use an agent that enforces them"
         );
-        assert!(check("[1]", &limits).unwrap_err().starts_with("refused: the run's `sandbox` cannot be read"));
+        assert!(check("[1]", &limits).unwrap_err().starts_with("refused: the run's `sandbox` is invalid"));
     }
 }

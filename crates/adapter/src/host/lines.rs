@@ -1,4 +1,4 @@
-//! One message a line, both ways, over a host's pipes.
+//! Line-based messages, both ways, over a host's pipes.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,13 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// A message may carry a whole file.
+/// A message may contain an entire file.
 const MAX_LINE: u64 = 16 * 1024 * 1024;
 
-/// How many messages may wait on either side; then the host waits.
+/// How many messages may be queued in either direction. Then the host has to wait.
 const MAX_QUEUED_LINES: usize = 64;
 
-/// What a host writes, line by line.
+/// A host's output, line by line.
 #[derive(Debug)]
 pub(crate) struct HostLines {
     from: mpsc::Receiver<HostLine>,
@@ -25,13 +25,13 @@ pub(crate) struct HostLines {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HostLine {
-    /// Without its end; never empty. What is not UTF-8 is replaced.
+    /// Without the line ending; never empty. Invalid UTF-8 is replaced.
     Whole(String),
-    /// Longer than anything that makes sense; the rest was thrown away.
+    /// Longer than `MAX_LINE`. The rest was discarded.
     TooLong,
 }
 
-/// Writes to a host. Cheap to clone. The pipe closes when the last clone is gone.
+/// Writes to a host. Cheap to clone. Dropping the last clone closes the pipe.
 #[derive(Debug, Clone)]
 pub(crate) struct HostWriter(mpsc::Sender<String>);
 
@@ -43,7 +43,7 @@ impl HostLines {
         Self { from, reader: tokio::spawn(read(stdout, to)) }
     }
 
-    /// None when the host has closed its output.
+    /// `None` once the host has closed its output.
     pub(crate) async fn next(&mut self) -> Option<HostLine> {
         self.from.recv().await
     }
@@ -80,8 +80,8 @@ async fn read(stdout: Option<ChildStdout>, to: mpsc::Sender<HostLine>) {
     }
 }
 
-/// JavaScript cuts texts between the halves of a character and writes such a half as `\ud83d`, which is none in Rust: with it
-/// the whole message could not be read.
+/// Replaces lone surrogates. JavaScript may cut a string inside a surrogate pair and write half of it as `\ud83d`,
+/// which would make the entire message unreadable in Rust.
 fn with_whole_characters(json: &str) -> Cow<'_, str> {
     let escape = |at: usize| {
         let digits = json.get(at..at + 6)?.strip_prefix("\\u")?;
@@ -98,7 +98,7 @@ fn with_whole_characters(json: &str) -> Cow<'_, str> {
                 copied = at + 6;
                 6
             }
-            // The next one belongs to this, whatever it is.
+            // The next escape belongs to this one, whatever it is.
             _ => 1 + json[at + 1..].chars().next().map_or(0, char::len_utf8),
         };
     }
@@ -109,7 +109,7 @@ fn with_whole_characters(json: &str) -> Cow<'_, str> {
     Cow::Owned(mended)
 }
 
-/// Throws the rest of a line away.
+/// Discards the rest of a line.
 async fn skip(from: &mut BufReader<ChildStdout>) -> std::io::Result<()> {
     loop {
         let buffer = from.fill_buf().await?;
@@ -127,7 +127,7 @@ async fn skip(from: &mut BufReader<ChildStdout>) -> std::io::Result<()> {
 // === impl HostWriter ===
 
 impl HostWriter {
-    /// The task that writes ends when the host is gone or nobody speaks any more.
+    /// The writing task ends when the host is gone or all writers are dropped.
     pub(crate) fn to(stdin: Option<ChildStdin>) -> Self {
         let (to, mut from) = mpsc::channel::<String>(MAX_QUEUED_LINES);
         tokio::spawn(async move {
@@ -141,7 +141,7 @@ impl HostWriter {
         Self(to)
     }
 
-    /// One message. A host that is gone does not hear it, and its end is noticed elsewhere.
+    /// Sends one message. If the host is gone the message is lost; the exit is noticed elsewhere.
     pub(crate) async fn write(&self, message: &impl Serialize) {
         if let Ok(mut line) = serde_json::to_string(message) {
             line.push('\n');
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_a_character_does_not_spoil_a_message() {
+    fn a_lone_surrogate_does_not_break_a_message() {
         for (text, expected) in [
             (r#"{"a":"\ud83d\ude00"}"#, "\u{1F600}"),
             (r#"{"a":"x\ud83d"}"#, "x\u{FFFD}"),

@@ -1,40 +1,43 @@
-//! Which session of a host belongs to a conversation, where a host may remember: a file per conversation.
+//! Remembers which host session belongs to a conversation, one file per conversation, if the host may remember.
 
 use std::{io, path::PathBuf};
 
+use attache_os::private_file;
 use attache_protocol::ConversationId;
 
 use super::{HostMemory, HostSetup};
-use crate::private;
 
-/// A host's own name for a session is never longer.
+/// A host's session id is never longer than this.
 const MAX_RECORD: u64 = 4096;
 
 // === impl HostMemory ===
 
 impl HostMemory {
-    /// The host's session of a conversation, if it has one.
+    /// The host's session for a conversation, if there is one.
     pub(crate) fn recall(&self, setup: &HostSetup, conversation: ConversationId) -> Option<String> {
-        let session = private::read(&self.file(setup, conversation)?, MAX_RECORD)?;
+        let session = private_file::read(&self.file(setup, conversation)?, MAX_RECORD)?;
         (!session.trim().is_empty()).then(|| session.trim().to_owned())
     }
 
-    /// Notes the session for the next run. One that cannot be noted costs the memory and not the run.
+    /// Records the session for the next run. A failure loses the session, but doesn't fail the run.
     pub(crate) fn remember(&self, setup: &HostSetup, conversation: ConversationId, session: &str) {
         if let Err(error) = self.try_note(setup, conversation, session) {
-            tracing::warn!(%conversation, %error, "the session of a conversation could not be noted");
+            tracing::warn!(%conversation, %error, "couldn't record the session of a conversation");
         }
     }
 
-    /// The same, for drivers that tell people when it fails.
+    /// Like [`Self::remember`], for drivers that report the failure to people.
     pub(crate) fn try_note(&self, setup: &HostSetup, conversation: ConversationId, session: &str) -> io::Result<()> {
         match self {
             Self::Stateless => Ok(()),
-            Self::PerConversation(folder) => private::write(folder, &name(setup, conversation), session.as_bytes()),
+            Self::PerConversation(folder) => {
+                private_file::folder(folder)?;
+                private_file::write(&folder.join(name(setup, conversation)), session.as_bytes())
+            }
         }
     }
 
-    /// Forgets a session that the host does not know any more.
+    /// Forgets a session the host no longer knows.
     pub(crate) fn forget(&self, setup: &HostSetup, conversation: ConversationId) {
         if let Some(file) = self.file(setup, conversation) {
             let _ = std::fs::remove_file(file);
@@ -60,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_conversation_and_kind_of_host_has_its_own() {
+    fn each_conversation_and_host_type_has_its_own_session() {
         let folder = tempfile::tempdir().unwrap();
         let memory = HostMemory::PerConversation(folder.path().join("sessions"));
         let (claude, codex) =

@@ -1,7 +1,7 @@
-//! What all drivers of real agents share: the host's process, what is reported of a turn, and what it ended as.
+//! Shared by all drivers of real agents: the host's process, the reporting of a turn, and its outcome.
 //!
-//! A driver starts a [`Process`], speaks its host's dialect over it, tells everything to a [`Turn`], and ends with a
-//! [`Verdict`]; [`outcome::reply`] makes the honest answer of the three.
+//! A driver starts a [`process::HostProcess`], speaks its host's dialect over it, reports everything to a [`HostTurn`],
+//! and ends with a [`TurnVerdict`]. [`outcome::reply`] combines the three into the run's reply.
 
 pub(crate) mod budget;
 mod git;
@@ -10,7 +10,6 @@ pub(crate) mod lines;
 mod memory;
 pub(crate) mod outage;
 pub(crate) mod outcome;
-pub(crate) mod paths;
 pub(crate) mod process;
 pub(crate) mod prompt;
 pub(crate) mod question;
@@ -30,47 +29,47 @@ pub(crate) use self::{
     turn::HostTurn,
 };
 
-/// Our tools for one run, as hosts know them. Not `attache`: that is what `attache mcp install` calls the person's own server,
-/// and hosts merge what both say under one name.
+/// Name of the MCP server with our tools for one run. Not `attache`: `attache mcp install` uses that name for the
+/// person's own server, and hosts merge servers of the same name.
 pub(crate) const TOOLS_SERVER: &str = "attache_run";
 
-/// Which program is the host, and what to call it.
+/// Identifies a host: its program, type and label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostSetup {
-    /// What the hub and `/health` are told, such as `claude_cli`.
+    /// The host type reported to the hub and by `/health`, such as `claude_cli`.
     pub kind: String,
-    /// What people read, such as `Claude Code`.
+    /// The name shown to people, such as `Claude Code`.
     pub label: String,
     pub program: OsString,
-    /// Come before those that the driver adds.
+    /// Placed before the arguments the driver adds.
     pub args: Vec<OsString>,
     pub version: Option<String>,
-    /// The limits that this host keeps by itself when it is told to.
+    /// The limits this host can enforce itself.
     pub enforces: Vec<SandboxLimit>,
-    /// What this host would execute of the folder that it works in, whatever it is told: a run in a folder that has one of
-    /// these is refused.
+    /// Files in the working folder that this host would execute, whatever it is told. A run in a folder that contains
+    /// one of them is refused.
     pub executes: Vec<PathBuf>,
-    /// Whether it asks before it takes a risky step.
+    /// Whether it asks before a risky step.
     pub asks: bool,
     pub memory: HostMemory,
-    /// Whether it says what a run costs; if not, no limit in dollars can be kept.
+    /// Whether it reports the cost of a run. If not, limits in dollars can't be enforced.
     pub tells_cost: bool,
 }
 
-/// What a host remembers from one run to the next.
+/// How a host remembers earlier runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum HostMemory {
-    /// Nothing: each run starts anew.
+    /// Not at all: each run starts fresh.
     #[default]
     Stateless,
-    /// The host's own record of a conversation is taken up again; which one that is, is noted in this folder.
+    /// The host resumes its own session for the conversation. This folder records which one.
     PerConversation(PathBuf),
 }
 
 // === impl HostSetup ===
 
 impl HostSetup {
-    /// A host without arguments, limits or memory of its own.
+    /// A host without extra arguments, limits or memory.
     pub fn new(kind: impl Into<String>, label: impl Into<String>, program: impl Into<OsString>) -> Self {
         Self {
             kind: kind.into(),

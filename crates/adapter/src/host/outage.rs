@@ -1,9 +1,8 @@
-//! What a host says about a failure: that its model cannot be reached, has nothing left for its account, or does not know it.
-//! Pure.
+//! Classifies a host's failure text: model unreachable, account out of quota, or not signed in. Pure.
 
 use super::TurnVerdict;
 
-/// Words of the network, of model providers, and of the libraries that hosts reach them with.
+/// Phrases used by networks, model providers and the libraries hosts reach them with.
 const OUTAGE_PHRASES: &[&str] = &[
     "econnrefused",
     "econnreset",
@@ -34,11 +33,11 @@ const OUTAGE_PHRASES: &[&str] = &[
     "api call failed",
 ];
 
-/// Statuses of HTTP that mean "not now"; they count only beside a word that makes them statuses.
+/// HTTP statuses that mean "not now". They only count next to a word that marks them as statuses.
 const STATUSES: &[&str] = &["500", "502", "503", "504", "529"];
 const STATUS_WORDS: &[&str] = &["api error", "status", "http", "error code", "got status"];
 
-/// Words of an account that has nothing left for now.
+/// Phrases for an account that is out of quota.
 const LIMIT_PHRASES: &[&str] = &[
     "usage limit",
     "usage_limit",
@@ -58,7 +57,7 @@ const LIMIT_PHRASES: &[&str] = &[
 ];
 const LIMIT_STATUSES: &[&str] = &["429", "402"];
 
-/// Words of a model that does not know who asks.
+/// Phrases for rejected or missing credentials.
 const SIGN_IN_PHRASES: &[&str] = &[
     "please run /login",
     "not logged in",
@@ -73,7 +72,7 @@ const SIGN_IN_PHRASES: &[&str] = &[
 ];
 const SIGN_IN_STATUSES: &[&str] = &["401", "403"];
 
-/// What a failure is about.
+/// The cause of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostFailureCause {
     SignIn,
@@ -97,7 +96,7 @@ pub(crate) fn failure_cause(text: &str) -> Option<HostFailureCause> {
     }
 }
 
-/// What a failure ends as, by all that is said about it.
+/// The verdict for a failure, based on its text.
 pub(crate) fn verdict(said: &str, message: String) -> TurnVerdict {
     match failure_cause(said) {
         Some(HostFailureCause::SignIn) => TurnVerdict::SignIn { message },
@@ -107,10 +106,10 @@ pub(crate) fn verdict(said: &str, message: String) -> TurnVerdict {
     }
 }
 
-/// How hosts begin that give such a failure out as their answer.
+/// Prefixes of answers that are really failures.
 const FAILURE_PREFIXES: &[&str] = &["api call failed", "api error"];
 
-/// Some hosts end in good order and say that there is no model.
+/// Some hosts exit normally although their model was unreachable.
 pub(crate) fn reclassify_failure(verdict: TurnVerdict, answer: &str) -> TurnVerdict {
     match verdict {
         TurnVerdict::Done { .. } if is_only_failure(answer) => verdict_of(answer.trim()),
@@ -122,7 +121,7 @@ fn verdict_of(message: &str) -> TurnVerdict {
     verdict(message, message.to_owned())
 }
 
-/// Whether a whole answer is nothing but such a failure. An answer that only talks about one is none.
+/// Whether an answer is nothing but such a failure. An answer that merely discusses one isn't.
 fn is_only_failure(answer: &str) -> bool {
     let answer = answer.trim().to_lowercase();
     answer.lines().count() == 1
@@ -135,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_hosts_say_of_a_model_that_is_away() {
+    fn host_phrases_for_an_unreachable_model_are_recognized() {
         let away = [
             "exception TypeError: fetch failed sending request",
             "API Error: 529 {\"type\":\"error\"}",
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_a_failure_is_told_from_one_about_failures() {
+    fn a_failure_is_distinguished_from_an_answer_about_failures() {
         assert!(is_only_failure("API call failed after 3 retries: Connection error."));
         for answer in
             ["A connection error means that nobody listens.", "API errors are rare\nConnection error", "fine", ""]

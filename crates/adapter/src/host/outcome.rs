@@ -1,4 +1,4 @@
-//! What a run ended as, from everything that is known: the host's own words, the process, the denials, the budget. Pure.
+//! Judges a run from everything known: the host's own verdict, its exit, the denials, the budget. Pure.
 
 use std::os::unix::process::ExitStatusExt as _;
 
@@ -19,41 +19,41 @@ use crate::{
 /// What the host itself said about the end of its turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TurnVerdict {
-    /// It ended its turn; the text is its last answer, where it repeats that.
+    /// It ended its turn. The text is its last answer, if it repeats it.
     Done {
         text: Option<String>,
     },
-    /// The model will not do it.
+    /// The model refused.
     Refused {
         message: String,
     },
-    /// Nothing is left of the budget, by the host's count or ours.
+    /// The budget is used up, by the host's count or ours.
     OverBudget {
         message: String,
     },
-    /// It may not work here.
+    /// The host isn't allowed to work here.
     NotAllowed {
         message: String,
     },
     ModelUnreachable {
         message: String,
     },
-    /// The account of its model has nothing left for now.
+    /// The account of its model has no quota left for now.
     UsageLimit {
         message: String,
         resets_at: Option<Timestamp>,
     },
-    /// Its model does not know who asks.
+    /// Its model rejects the credentials.
     SignIn {
         message: String,
     },
-    /// It said that it failed.
+    /// It reported a failure.
     Failed {
         message: String,
     },
-    /// It stopped talking before its turn ended.
+    /// It went silent before its turn ended.
     Vanished,
-    /// It said what nobody understands.
+    /// It printed something unreadable.
     Unreadable {
         message: String,
     },
@@ -61,46 +61,43 @@ pub(crate) enum TurnVerdict {
     Stopped,
 }
 
-/// How much of a failure's message is told: a host may put anything into one, and the hub takes no more than megabytes.
+/// Maximum length of a failure message: a host may put anything into one, and the hub limits the size of a request.
 const MAX_MESSAGE: usize = 128 * 1024;
 
 // === impl TurnVerdict ===
 
 impl TurnVerdict {
-    /// What was found after the host was started that should have kept it from being.
+    /// A reason, found after the start, why the host should not have been started.
     pub(crate) fn of_failure(reply: &TaskReply) -> Self {
         Self::NotAllowed { message: reply.error.as_ref().map(|error| error.message.clone()).unwrap_or_default() }
     }
 
-    /// Whether the host is to stop in the middle of its work.
+    /// Whether the host must be stopped mid-turn.
     pub(crate) const fn cuts_short(&self) -> bool {
         matches!(self, Self::Stopped | Self::OverBudget { .. })
     }
 }
 
-/// The answer to the run.
+/// The run's reply.
 pub(crate) fn reply(verdict: TurnVerdict, turn: &TurnSummary, ended: &HostExit) -> TaskReply {
     let host = &turn.label;
     let mut reply = match verdict {
-        // A run that was stopped is that, whatever the host says or exits with.
+        // A stopped run counts as stopped, whatever the host reports.
         TurnVerdict::Stopped => TaskReply::failed("cancelled", format!("{host} was stopped")),
         TurnVerdict::OverBudget { message } => over_budget(host, &message),
         _ if turn.exceeded.is_some() => over_budget(host, turn.exceeded.as_deref().unwrap_or_default()),
         TurnVerdict::Done { text } => done(text, turn),
         TurnVerdict::Refused { message } => {
-            TaskReply::failed("refused", format!("{host} will not do this{}", after(&message)))
+            TaskReply::failed("refused", format!("{host} refused the task{}", after(&message)))
         }
         TurnVerdict::NotAllowed { message } => TaskReply::failed("refused", message),
         TurnVerdict::ModelUnreachable { message } => TaskReply::failed(
             "model_unreachable",
-            format!(
-                "{host} cannot reach its model{}. Check the device's network and the host's login",
-                after(&message)
-            ),
+            format!("{host} can't reach its model{}. Check the device's network and the host's login", after(&message)),
         ),
         TurnVerdict::UsageLimit { message, resets_at } => usage_limit(host, &message, resets_at),
         TurnVerdict::SignIn { message } => {
-            TaskReply::failed("sign_in_required", format!("{host} is not signed in on this device{}", after(&message)))
+            TaskReply::failed("sign_in_required", format!("{host} isn't signed in on this device{}", after(&message)))
         }
         TurnVerdict::Failed { message } => {
             TaskReply::failed("task_failed", format!("{host} failed{}", after(&message)))
@@ -108,10 +105,7 @@ pub(crate) fn reply(verdict: TurnVerdict, turn: &TurnSummary, ended: &HostExit) 
         TurnVerdict::Vanished => TaskReply::failed("host_crashed", vanished(host, ended)),
         TurnVerdict::Unreadable { message } => TaskReply::failed(
             "adapter_invalid_reply",
-            format!(
-                "{host} said something that cannot be read{}. Its version may be too new or too old",
-                after(&message)
-            ),
+            format!("{host} sent unreadable output{}. Its version may be too new or too old", after(&message)),
         ),
     };
     if let Some(error) = &mut reply.error {
@@ -124,11 +118,9 @@ pub(crate) fn reply(verdict: TurnVerdict, turn: &TurnSummary, ended: &HostExit) 
 }
 
 fn usage_limit(host: &str, message: &str, resets_at: Option<Timestamp>) -> TaskReply {
-    let until = resets_at.map_or_else(
-        || "Wait, or change the plan of its account".to_owned(),
-        |at| format!("It can be used again at {at}"),
-    );
-    let message = format!("{host} has reached the usage limit of its account{}. {until}", after(message));
+    let until = resets_at
+        .map_or_else(|| "Wait, or upgrade the account's plan".to_owned(), |at| format!("The limit resets at {at}"));
+    let message = format!("{host} reached its account's usage limit{}. {until}", after(message));
     let mut reply = TaskReply::failed("usage_limit", message);
     if let Some(error) = &mut reply.error {
         error.resets_at = resets_at;
@@ -137,14 +129,14 @@ fn usage_limit(host: &str, message: &str, resets_at: Option<Timestamp>) -> TaskR
 }
 
 pub(super) fn over_budget(host: &str, message: &str) -> TaskReply {
-    let fix = "Give the run a larger budget, or wait until its quota is filled up again";
+    let fix = "Give the run a larger budget, or wait until the quota resets";
     TaskReply::failed(
         "quota_exceeded",
         format!("{host} was stopped because the run's budget is used up{}. {fix}", after(message)),
     )
 }
 
-/// A turn that ended after a no is done only if something else was got done since.
+/// A turn that ended after a denial only counts as done if the host made progress afterwards.
 fn done(text: Option<String>, turn: &TurnSummary) -> TaskReply {
     let repeated = text.filter(|text| !text.trim().is_empty()).map(whole_or_cut);
     let (text, full_output) = repeated.unwrap_or_else(|| (turn.text.clone(), turn.cut.clone()));
@@ -160,12 +152,12 @@ fn done(text: Option<String>, turn: &TurnSummary) -> TaskReply {
     if stuck.is_empty() {
         return TaskReply::done(&TaskOutput { text, full_output, ..TaskOutput::default() });
     }
-    let said = if text.trim().is_empty() { String::new() } else { format!(". It said: {}", text.trim()) };
-    let message = format!("{} was not allowed to do this: {}{said}", turn.label, stuck.join("; "));
+    let said = if text.trim().is_empty() { String::new() } else { format!(". Its answer: {}", text.trim()) };
+    let message = format!("{} was denied permission: {}{said}", turn.label, stuck.join("; "));
     TaskReply::failed("permission_denied", message)
 }
 
-/// An answer that is repeated at the end is as long as one that was streamed may be.
+/// A repeated answer is cut at the same length as a streamed one.
 fn whole_or_cut(text: String) -> (String, Option<FullOutput>) {
     let mut kept = TextHead::new(MAX_STREAM);
     match kept.push(&text) {
@@ -179,17 +171,17 @@ fn whole_or_cut(text: String) -> (String, Option<FullOutput>) {
 
 fn vanished(host: &str, ended: &HostExit) -> String {
     let how = match ended.status {
-        None => "stopped talking and was ended".to_owned(),
+        None => "stopped responding and was terminated".to_owned(),
         Some(status) => match (status.code(), status.signal()) {
-            (Some(0), _) => "ended before it had answered".to_owned(),
-            (Some(code), _) => format!("ended with exit status {code} before it had answered"),
+            (Some(0), _) => "exited before it answered".to_owned(),
+            (Some(code), _) => format!("exited with status {code} before it answered"),
             (None, Some(signal)) => format!("was killed by signal {signal}"),
-            (None, None) => format!("ended with {status}"),
+            (None, None) => format!("exited with {status}"),
         },
     };
     match ended.errors.trim() {
         "" => format!("{host} {how}"),
-        errors => format!("{host} {how}. The end of its standard error:\n{errors}"),
+        errors => format!("{host} {how}. End of its standard error:\n{errors}"),
     }
 }
 
@@ -237,16 +229,16 @@ mod tests {
     }
 
     #[test]
-    fn each_end_has_its_own_code() {
+    fn each_verdict_has_its_own_code() {
         let (turn, fine) = (summary(), ended(Some(0), ""));
         let message = || "because".to_owned();
         let table = [
             (TurnVerdict::Done { text: Some("last".to_owned()) }, pair("done", "last")),
             (TurnVerdict::Done { text: None }, pair("done", "all that was said")),
             (TurnVerdict::Stopped, pair("cancelled", "The host was stopped")),
-            (TurnVerdict::Refused { message: message() }, pair("refused", "The host will not do this: because")),
+            (TurnVerdict::Refused { message: message() }, pair("refused", "The host refused the task: because")),
             (TurnVerdict::Failed { message: String::new() }, pair("task_failed", "The host failed")),
-            (TurnVerdict::Vanished, pair("host_crashed", "The host ended before it had answered")),
+            (TurnVerdict::Vanished, pair("host_crashed", "The host exited before it answered")),
         ];
         for (verdict, expected) in table {
             assert_eq!(told(verdict, &turn, &fine), expected);
@@ -264,38 +256,38 @@ mod tests {
     }
 
     #[test]
-    fn a_no_decides_unless_the_host_got_on() {
+    fn a_denial_fails_the_run_unless_the_host_made_progress() {
         let denied = |got_on| DeniedStep { step: "Write a".to_owned(), comment: Some("not today".to_owned()), got_on };
         let verdict = || TurnVerdict::Done { text: Some("I could not".to_owned()) };
         let fine = ended(Some(0), "");
         let stuck = TurnSummary { denied: vec![denied(false)], ..summary() };
-        let said = "The host was not allowed to do this: Write a (not today). It said: I could not";
+        let said = "The host was denied permission: Write a (not today). Its answer: I could not";
         assert_eq!(told(verdict(), &stuck, &fine), pair("permission_denied", said));
         let got_on = TurnSummary { denied: vec![denied(true)], ..summary() };
         assert_eq!(told(verdict(), &got_on, &fine), pair("done", "I could not"));
     }
 
     #[test]
-    fn our_own_count_stops_a_host_that_says_it_is_done() {
+    fn our_own_count_overrides_a_host_that_reports_done() {
         let turn = TurnSummary { exceeded: Some("9 of 8 tokens".to_owned()), ..summary() };
         assert_eq!(told(TurnVerdict::Done { text: None }, &turn, &ended(Some(0), "")).0, "quota_exceeded");
         assert_eq!(told(TurnVerdict::Stopped, &turn, &ended(Some(0), "")).0, "cancelled");
     }
 
     #[test]
-    fn a_crash_tells_how_and_what_it_said_last() {
+    fn a_crash_reports_the_exit_and_the_last_output() {
         let turn = summary();
         let said = |status, errors| told(TurnVerdict::Vanished, &turn, &ended(status, errors)).1;
         assert_eq!(said(Some(11), ""), "The host was killed by signal 11");
         assert_eq!(
             said(Some(256), "boom\n"),
-            "The host ended with exit status 1 before it had answered. The end of its standard error:\nboom"
+            "The host exited with status 1 before it answered. End of its standard error:\nboom"
         );
-        assert_eq!(said(None, ""), "The host stopped talking and was ended");
+        assert_eq!(said(None, ""), "The host stopped responding and was terminated");
     }
 
     #[test]
-    fn usage_goes_with_every_end() {
+    fn usage_is_part_of_every_outcome() {
         let turn = TurnSummary { usage: HostUsage::of_tokens(3, 4).with_cost(0.5), ..summary() };
         let usage = reply(TurnVerdict::Vanished, &turn, &ended(None, "")).usage.unwrap();
         let expected = r#"{"tokens":7,"input_tokens":3,"output_tokens":4,"cost_usd":0.5,"cost_source":"reported"}"#;

@@ -1,4 +1,4 @@
-//! The process of a host: in its own group, with an allow-list for its environment, its standard error kept apart.
+//! The process of a host: in its own process group, with an allow-listed environment and a separate standard error.
 
 use std::{
     ffi::OsString,
@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use attache_os::{process_group::ProcessGroup, process_tree};
 use attache_protocol::wire::adapter::TaskReply;
 use tokio::{
     process::{Child, ChildStderr, ChildStdin, ChildStdout},
@@ -21,8 +22,6 @@ use crate::{
     DriverRun, EventSink,
     output::{ChunkBoundary, GateOutput, TextGate, TextTail, pump},
     process::{self as plain, MAX_STDERR, MAX_STREAM},
-    process_group::ProcessGroup,
-    process_tree,
 };
 
 /// What to start.
@@ -30,17 +29,17 @@ use crate::{
 pub(crate) struct HostLaunch {
     pub(crate) program: OsString,
     pub(crate) args: Vec<OsString>,
-    /// Set beside what every task may see.
+    /// Set in addition to the variables every task may see.
     pub(crate) variables: Vec<(OsString, OsString)>,
-    /// Stays open in the host.
+    /// A secret that stays open in the host.
     pub(crate) handed: Option<InheritedSecret>,
 }
 
-/// A text that only the host can read, once: no file, variable or argument holds it.
+/// A text that only the host can read, and only once. It is in no file, variable or argument.
 #[derive(Debug, Clone)]
 pub(crate) struct InheritedSecret(Arc<OwnedFd>);
 
-/// A host that runs. Dropping it kills all of it.
+/// A running host. Dropping it kills all its processes.
 #[derive(Debug)]
 pub(crate) struct HostProcess {
     child: Child,
@@ -49,16 +48,16 @@ pub(crate) struct HostProcess {
     reader: JoinHandle<()>,
 }
 
-/// How a host's process ended.
+/// How a host's process exited.
 #[derive(Debug)]
 pub(crate) struct HostExit {
-    /// None when it had to be stopped.
+    /// `None` if it had to be stopped.
     pub(crate) status: Option<ExitStatus>,
     /// The end of its standard error.
     pub(crate) errors: String,
 }
 
-/// How long the standard error is read after the process is gone.
+/// How long the standard error is read after the process has exited.
 const PIPE_DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 
 // === impl InheritedSecret ===
@@ -66,12 +65,12 @@ const PIPE_DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 impl InheritedSecret {
     pub(crate) fn new(text: &str) -> io::Result<Self> {
         let (reader, mut writer) = io::pipe()?;
-        // Short enough to fit into the pipe before anybody reads it.
+        // Short enough to fit into the pipe before anyone reads it.
         writer.write_all(text.as_bytes())?;
         Ok(Self(Arc::new(reader.into())))
     }
 
-    /// The file that the host opens.
+    /// The path the host opens.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/dev/fd/{}", self.0.as_raw_fd()))
     }
@@ -99,12 +98,12 @@ impl HostProcess {
         Ok(Self { child, group, errors, reader })
     }
 
-    /// Its standard input, once.
+    /// Its standard input. Can be taken once.
     pub(crate) fn stdin(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
     }
 
-    /// Its standard output, once.
+    /// Its standard output. Can be taken once.
     pub(crate) fn stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
@@ -114,17 +113,17 @@ impl HostProcess {
         self.group.interrupt();
     }
 
-    /// The programs that run in it now, where the system tells.
+    /// The programs currently running in it, if the system can tell.
     pub(crate) fn programs(&self) -> Vec<PathBuf> {
         self.group.programs()
     }
 
-    /// Waits until it ends by itself. May be called again.
+    /// Waits until it exits on its own. Can be called repeatedly.
     pub(crate) async fn exited(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }
 
-    /// Gives it time to end by itself, then ends whatever is left of it. Close its standard input first.
+    /// Gives it time to exit on its own, then kills everything that is left. Close its standard input first.
     pub(crate) async fn end(mut self, patience: Duration) -> HostExit {
         drop(self.child.stdin.take());
         let status = tokio::time::timeout(patience, self.child.wait()).await.ok().and_then(Result::ok);
@@ -136,8 +135,8 @@ impl HostProcess {
         HostExit { status, errors: tail.into_text() }
     }
 
-    /// The same after a conversation with it. With a memory it has something to write down; one that was cut short has had
-    /// its time.
+    /// Like [`Self::end`], after a conversation. A host with memory gets time to save its session. One that was cut
+    /// short already had its time.
     pub(crate) async fn end_after(self, verdict: &TurnVerdict, memory: &HostMemory) -> HostExit {
         let patience = match memory {
             _ if verdict.cuts_short() => Duration::from_millis(50),

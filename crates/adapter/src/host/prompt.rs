@@ -1,11 +1,11 @@
-//! What a host is told: the system prompt (instructions and context, in their order) and the task itself.
+//! Builds a host's prompts: the system prompt (instructions and context, in order) and the task.
 
 use attache_protocol::Json;
 use serde::Deserialize;
 
 use crate::DriverRun;
 
-/// The instructions of account and conversation, the context that the caller gave along, the adapter's own instructions.
+/// The instructions of account and conversation, the caller's context, then the adapter's own instructions.
 pub(crate) fn system(job: &DriverRun) -> Option<String> {
     let context = job.task.context_fragments.as_ref().and_then(context);
     let parts = [job.task.instructions.clone(), context, job.standing.clone()];
@@ -13,7 +13,7 @@ pub(crate) fn system(job: &DriverRun) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("\n\n"))
 }
 
-/// The system prompt before the task, for hosts that take no system prompt.
+/// Prepends the system prompt to the task, for hosts without a system prompt.
 pub(crate) fn whole(system: Option<&str>, task: &str) -> String {
     match system {
         None => task.to_owned(),
@@ -21,7 +21,7 @@ pub(crate) fn whole(system: Option<&str>, task: &str) -> String {
     }
 }
 
-/// Fragments are strings, or objects with a `text` or `content`; anything else is shown as it came.
+/// Fragments are strings, or objects with a `text` or `content`. Anything else is included as JSON.
 fn context(fragments: &Json) -> Option<String> {
     #[derive(Deserialize)]
     struct ContextFragment {
@@ -38,7 +38,7 @@ fn context(fragments: &Json) -> Option<String> {
         })
         .filter(|text| !text.trim().is_empty())
         .collect();
-    (!texts.is_empty()).then(|| format!("Context that came with the task:\n\n{}", texts.join("\n\n")))
+    (!texts.is_empty()).then(|| format!("Context provided with the task:\n\n{}", texts.join("\n\n")))
 }
 
 #[cfg(test)]
@@ -46,15 +46,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fragments_are_read_as_text_wherever_they_have_it() {
+    fn fragments_with_text_are_shown_as_text() {
         let json = Json::from_text(r#"["one",{"text":"two"},{"content":"three","x":1},{"url":"u"},"  "]"#).unwrap();
-        let expected = "Context that came with the task:\n\none\n\ntwo\n\nthree\n\n{\"url\":\"u\"}";
+        let expected = "Context provided with the task:\n\none\n\ntwo\n\nthree\n\n{\"url\":\"u\"}";
         assert_eq!(context(&json).as_deref(), Some(expected));
         assert_eq!(context(&Json::from_text("[]").unwrap()), None);
     }
 
     #[test]
-    fn a_host_without_a_system_prompt_reads_it_before_the_task() {
+    fn a_host_without_a_system_prompt_gets_it_before_the_task() {
         assert_eq!(whole(None, "task"), "task");
         assert_eq!(whole(Some("be brief"), "task"), "<instructions>\nbe brief\n</instructions>\n\ntask");
     }

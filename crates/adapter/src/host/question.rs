@@ -1,4 +1,4 @@
-//! What a host wants to do, as people are asked about it, and what they answered.
+//! A host's approval questions as shown to people, and their answers.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use attache_protocol::{
 use serde::Serialize;
 use similar::TextDiff;
 
-/// A step that a host wants to take. What it does not disclose is none, and people are told so.
+/// A step a host asks approval for. Undisclosed details are `None`, and people are told so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ApprovalQuestion {
     pub(crate) tool: String,
@@ -17,7 +17,7 @@ pub(crate) struct ApprovalQuestion {
     pub(crate) paths: Option<Vec<String>>,
     pub(crate) reason: Option<String>,
     pub(crate) risk: ApprovalRisk,
-    /// What would change, where the host tells it.
+    /// The change, if the host discloses it.
     pub(crate) diff: Option<String>,
 }
 
@@ -28,48 +28,48 @@ pub(crate) enum ApprovalRisk {
     High,
 }
 
-/// What people said. Hosts are only ever told "this once": how far a yes reaches is a grant at the hub, where it can be
-/// seen and taken back.
+/// People's answer. Hosts only ever hear "this once": broader decisions are grants at the hub, where they are visible
+/// and can be revoked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ApprovalAnswer {
     Allowed,
     Denied {
         comment: Option<String>,
     },
-    /// The run was stopped while people were asked.
+    /// The run was stopped while the question was open.
     Stopped,
 }
 
-/// An answer, and the host's own name for the question.
+/// An answer with the host's own key for the question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyedAnswer<K> {
     pub(crate) key: K,
-    /// The step, in a few words.
+    /// A short description of the step.
     pub(crate) step: String,
     pub(crate) answer: ApprovalAnswer,
 }
 
-/// How much of a diff people are shown, of one file and of all together.
+/// How much of a diff is shown, per file and in total.
 const MAX_DIFF: usize = 64 * 1024;
 const MAX_DIFFS: usize = 192 * 1024;
 
-/// How much of the rest: more than people read, and less than the hub takes.
+/// Limits for everything else: more than people read, less than the hub accepts.
 const MAX_INPUT: usize = 192 * 1024;
 const MAX_REASON: usize = 8 * 1024;
 const MAX_PATHS: usize = 500;
 
-/// How long making a diff may take.
+/// Time limit for computing a diff.
 const DIFF_TIMEOUT: Duration = Duration::from_millis(200);
 
 // === impl ApprovalQuestion ===
 
 impl ApprovalQuestion {
-    /// A step of which nothing but the tool is known.
+    /// A step of which only the tool is known.
     pub(crate) fn about(tool: impl Into<String>) -> Self {
         Self { tool: tool.into(), input: None, paths: None, reason: None, risk: ApprovalRisk::Medium, diff: None }
     }
 
-    /// The step in a few words: the tool, and the first path that it touches.
+    /// A short description: the tool and the first path it touches.
     pub(crate) fn step(&self) -> String {
         match self.paths.as_deref() {
             Some([path, ..]) => format!("{} {path}", self.tool),
@@ -109,7 +109,7 @@ fn cut(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }
 
-/// What is too long is shown as the start of its text.
+/// Input that is too long is shown as the start of its text.
 pub(crate) fn shortened(json: Json, most: usize) -> Json {
     #[derive(Serialize)]
     struct TruncatedInput<'a> {
@@ -117,7 +117,7 @@ pub(crate) fn shortened(json: Json, most: usize) -> Json {
         cut: &'a str,
     }
     let text = json.get();
-    // As a text in JSON it may take twice the room.
+    // Escaped as a JSON string it may take twice the space.
     if text.len() > most { Json::of(&TruncatedInput { bytes: text.len(), cut: cut(text, most / 2) }) } else { json }
 }
 
@@ -145,7 +145,7 @@ impl From<Option<AdapterPermissionDecision>> for ApprovalAnswer {
     }
 }
 
-/// What a file would change from and to, for people.
+/// The change of a file, for people.
 pub(crate) fn diff(path: &str, old: &str, new: &str) -> String {
     let mut config = TextDiff::configure();
     let diff = config.timeout(DIFF_TIMEOUT).diff_lines(old, new);
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_disclosed_is_said() {
+    fn undisclosed_details_are_listed() {
         let mut question = ApprovalQuestion { risk: ApprovalRisk::High, ..ApprovalQuestion::about("Bash") };
         let asked = question.to_request("1".to_owned(), "/srv".to_owned());
         let bare = AdapterPermissionRequest::new("1", "Bash", Json::empty_object());
@@ -177,7 +177,7 @@ mod tests {
         question.input = Some(Json::empty_object());
         assert_eq!(question.to_request("2".to_owned(), "/".to_owned()).undisclosed, Vec::<String>::new());
 
-        // What is larger than the hub takes is cut, and people are told.
+        // Anything larger than the hub accepts is cut, and people are told.
         let large = ApprovalQuestion {
             input: Some(Json::of("\"".repeat(MAX_INPUT).as_str())),
             paths: Some(vec!["p".to_owned(); 2000]),

@@ -1,14 +1,14 @@
-//! JSON-RPC with a host, one message a line, in both directions. Parameters and results stay the text they came in.
+//! JSON-RPC with a host, one message per line, both ways. Parameters and results keep their original text.
 
 use attache_protocol::Json;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{HostWriter, TurnVerdict};
 
-/// What a host said.
+/// A message from a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HostRpcMessage {
-    /// It wants an answer.
+    /// It expects an answer.
     Request {
         id: Json,
         method: String,
@@ -18,7 +18,7 @@ pub(crate) enum HostRpcMessage {
         method: String,
         params: Json,
     },
-    /// It answers what it was asked.
+    /// The answer to one of our requests.
     Response {
         id: u64,
         result: Result<Json, Error>,
@@ -71,12 +71,12 @@ struct HostRpcReply<'a, R: Serialize> {
 
 const VERSION: &str = "2.0";
 
-/// An answer in the form that was asked for.
+/// Parses an answer into the expected type.
 pub(crate) fn understood<T: DeserializeOwned>(answer: &Json) -> Result<T, TurnVerdict> {
     answer.parse().map_err(|error| TurnVerdict::Unreadable { message: format!("{error} in {}", excerpt(answer.get())) })
 }
 
-/// As much of a text as an error holds of it.
+/// The start of a text, short enough for an error message.
 pub(crate) fn excerpt(text: &str) -> &str {
     &text[..text.floor_char_boundary(300)]
 }
@@ -84,7 +84,7 @@ pub(crate) fn excerpt(text: &str) -> &str {
 // === impl HostRpcMessage ===
 
 impl HostRpcMessage {
-    /// None when a line is no message of this protocol.
+    /// `None` if the line isn't a message of this protocol.
     pub(crate) fn read(line: &str) -> Option<Self> {
         let frame: HostRpcFrame = serde_json::from_str(line).ok()?;
         let params = || frame.params.clone().unwrap_or_else(Json::empty_object);
@@ -94,7 +94,7 @@ impl HostRpcMessage {
             (Some(id), None) => {
                 let result = match frame.error {
                     Some(error) => Err(error),
-                    // A `null` result reads as none, and is one all the same.
+                    // A `null` result parses as `None`, but is a result.
                     None => Ok(frame.result.unwrap_or_else(|| Json::of(&()))),
                 };
                 Some(Self::Response { id: id.parse().ok()?, result })
@@ -111,21 +111,21 @@ impl Error {
         Self { code, message: message.into(), data: None }
     }
 
-    /// We have no such method.
+    /// We don't have this method.
     pub(crate) fn unknown(method: &str) -> Self {
-        Self::new(-32601, format!("`{method}` is not offered here"))
+        Self::new(-32601, format!("`{method}` isn't supported"))
     }
 
     pub(crate) fn bad_params(why: impl std::fmt::Display) -> Self {
-        Self::new(-32602, format!("the parameters cannot be read: {why}"))
+        Self::new(-32602, format!("invalid parameters: {why}"))
     }
 
-    /// Everything that it says, for people.
+    /// The complete error text, for people.
     pub(crate) fn text(&self) -> String {
         match &self.data {
             None => self.message.clone(),
             Some(data) => {
-                // Hosts put the reason into one of these, or give a plain text.
+                // Hosts put the reason into one of these members, or send a plain string.
                 let inside = ["details", "message", "error"].into_iter().find_map(|name| data.text_member(name));
                 let data = inside.or_else(|| data.parse().ok()).unwrap_or_else(|| data.get().to_owned());
                 format!("{} ({data})", self.message)
@@ -141,7 +141,7 @@ impl HostRpc {
         Self { speaker, last: 0 }
     }
 
-    /// Asks the host; its answer carries the number.
+    /// Sends a request. The response carries the returned id.
     pub(crate) async fn ask(&mut self, method: &str, params: &impl Serialize) -> u64 {
         self.last += 1;
         self.speaker.write(&HostRpcRequest { jsonrpc: VERSION, id: Some(self.last), method, params }).await;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_a_question_a_notice_or_an_answer() {
+    fn a_line_is_a_request_a_notification_or_a_response() {
         let asked = HostRpcMessage::Request { id: json("\"a\""), method: "m".to_owned(), params: json(r#"{"n":1E2}"#) };
         assert_eq!(HostRpcMessage::read(r#"{"jsonrpc":"2.0","id":"a","method":"m","params":{"n":1E2}}"#), Some(asked));
         let told = HostRpcMessage::Notification { method: "m".to_owned(), params: Json::empty_object() };
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_tells_all_that_it_has() {
+    fn an_error_text_includes_its_details() {
         let error = |data| Error { data: Some(json(data)), ..Error::new(-32603, "Internal error") };
         assert_eq!(error(r#"{"details":"no route"}"#).text(), "Internal error (no route)");
         assert_eq!(error("\"fetch failed\"").text(), "Internal error (fetch failed)");

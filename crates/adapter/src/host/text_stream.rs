@@ -1,4 +1,4 @@
-//! Text that comes in small pieces, handed on in larger ones: held back for an instant at most.
+//! Coalesces text that arrives in small pieces into larger ones, with a short delay at most.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ pub(crate) enum TextStreamKind {
     Thought,
 }
 
-/// One stream of text, as events.
+/// One stream of text events.
 #[derive(Debug)]
 pub(crate) struct TextStream {
     kind: TextStreamKind,
@@ -51,7 +51,7 @@ impl TextStream {
         }
     }
 
-    /// What is held back is told now, so that it stays before what comes next.
+    /// Sends the buffered text now, so that it stays before what comes next.
     pub(crate) fn flush(&mut self) {
         flush(self.kind, &self.events, &self.pending);
     }
@@ -67,7 +67,7 @@ impl Drop for TextStream {
 }
 
 fn flush(kind: TextStreamKind, events: &EventSink, pending: &Mutex<String>) {
-    // Told under the lock, so that pieces keep their order.
+    // Sent under the lock, so that pieces keep their order.
     let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
     if !pending.is_empty() {
         kind.emit(events, std::mem::take(&mut *pending));

@@ -1,4 +1,4 @@
-//! What is told of a run while its host works on it, and what is known of it at the end.
+//! Reports on a run while its host works, and summarizes it at the end.
 
 use attache_protocol::{
     Json,
@@ -19,7 +19,7 @@ use crate::{
     process::MAX_STREAM,
 };
 
-/// The one place through which a driver reports.
+/// The single place through which a driver reports.
 #[derive(Debug)]
 pub(crate) struct HostTurn {
     label: String,
@@ -29,7 +29,7 @@ pub(crate) struct HostTurn {
     answer: TextStream,
     thoughts: TextStream,
     said: TextHead,
-    /// Whether anything was said, and whether the next piece begins a new message.
+    /// Whether there was any output, and whether the next piece starts a new message.
     has_spoken: bool,
     begins: bool,
     usage: HostUsage,
@@ -38,29 +38,29 @@ pub(crate) struct HostTurn {
     denied: Vec<DeniedStep>,
 }
 
-/// A step that people did not allow.
+/// A step that people denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeniedStep {
     pub(crate) step: String,
     pub(crate) comment: Option<String>,
-    /// Whether the host got something else done afterwards.
+    /// Whether the host made progress afterwards.
     pub(crate) got_on: bool,
 }
 
-/// What a turn comes to.
+/// The summary of a turn.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TurnSummary {
     pub(crate) label: String,
-    /// Everything that was said, as far as it is kept.
+    /// All output, as far as it is kept.
     pub(crate) text: String,
-    /// How long it was, where not all of it is kept.
+    /// The full length, if not all of it is kept.
     pub(crate) cut: Option<FullOutput>,
     pub(crate) usage: HostUsage,
     pub(crate) denied: Vec<DeniedStep>,
     pub(crate) exceeded: Option<String>,
 }
 
-/// One use of a tool, as it is shown: once when it begins, once when it ends.
+/// A tool call as shown to people: once when it starts, once when it ends.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ToolCall {
     pub(crate) id: String,
@@ -70,7 +70,7 @@ pub(crate) struct ToolCall {
     pub(crate) title: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) input: Option<Json>,
-    /// What came of it, cut.
+    /// Its result, truncated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) output: Option<String>,
 }
@@ -86,22 +86,22 @@ pub(crate) enum ToolStatus {
 /// How much of a tool's output is shown.
 const MAX_TOOL_OUTPUT: usize = 4 * 1024;
 
-/// How much of its input; a tool that writes a file is given all of it.
+/// How much of its input is shown. A tool that writes a file gets all of its content as input.
 const MAX_TOOL_INPUT: usize = 32 * 1024;
 
-/// What is told of an answer that is longer than what is kept of one.
+/// The note for an answer that is longer than what is kept.
 pub(super) fn cut(said: &TextHead) -> Option<FullOutput> {
     said.is_cut().then(|| FullOutput {
         bytes: said.total(),
         artifact_index: None,
-        lost: Some("Of a host's answer the first MiB is kept. Let it write long output to a file.".to_owned()),
+        lost: Some("Only the first MiB of a host's answer is kept. Have it write long output to a file.".to_owned()),
     })
 }
 
 // === impl HostTurn ===
 
 impl HostTurn {
-    /// Tells people that the host is being started.
+    /// Announces that the host is being started.
     pub(crate) fn begin(label: &str, job: &DriverRun) -> Self {
         let turn = Self {
             label: label.to_owned(),
@@ -126,17 +126,17 @@ impl HostTurn {
         &self.budget
     }
 
-    /// The host is up and works on the task.
+    /// The host has started and is working on the task.
     pub(crate) fn working(&mut self) {
-        self.note(format!("{} works on the task", self.label));
+        self.note(format!("{} is working on the task", self.label));
     }
 
-    /// Something that people should know while they wait.
+    /// A progress note for people.
     pub(crate) fn note(&self, message: impl Into<String>) {
         self.events.progress(&AdapterProgress { message: Some(message.into()), ..AdapterProgress::default() });
     }
 
-    /// The host cannot reach its model and tries again.
+    /// The host can't reach its model and retries.
     pub(crate) fn retry(&self, attempt: u64, most: Option<u64>, why: &str) {
         let of = most.map_or_else(String::new, |most| format!("/{most}"));
         let why = if why.is_empty() { String::new() } else { format!(": {why}") };
@@ -160,19 +160,19 @@ impl HostTurn {
         self.retain(text);
     }
 
-    /// What is said next is another message.
+    /// The next output is a new message.
     pub(crate) fn next_message(&mut self) {
         self.begins = true;
     }
 
     fn retain(&mut self, text: &str) {
-        // What is not kept of the answer is not streamed either.
+        // Anything not kept of the answer isn't streamed either.
         match self.said.push(text) {
             GateOutput::All(text) => self.answer.push(text),
             GateOutput::Last(text) => {
                 self.answer.push(text);
                 self.answer.flush();
-                self.events.log("warning", "the answer is too long: what follows is neither kept nor shown");
+                self.events.log("warning", "the answer is too long; the rest is neither kept nor shown");
             }
             GateOutput::Nothing => {}
         }
@@ -185,7 +185,7 @@ impl HostTurn {
         }
     }
 
-    /// A tool is used, or was. One that did its work means that the host got on after a no.
+    /// A tool call started or ended. A successful one means the host made progress after a denial.
     pub(crate) fn tool(&mut self, mut call: ToolCall) {
         self.answer.flush();
         self.thoughts.flush();
@@ -200,7 +200,7 @@ impl HostTurn {
         self.events.tool_call(Json::of(&call));
     }
 
-    /// What the run used so far. True when nothing is left of its budget: the driver stops the host then.
+    /// Records the run's usage so far. Returns true if the budget is used up, in which case the driver stops the host.
     #[must_use]
     pub(crate) fn set_usage(&mut self, usage: HostUsage) -> bool {
         let before = self.usage;
@@ -211,17 +211,17 @@ impl HostTurn {
         self.exceeded().is_some()
     }
 
-    /// What is used up of the budget, said for people; none while something is left.
+    /// The exceeded limit, in words for people. `None` while budget is left.
     pub(crate) fn exceeded(&self) -> Option<String> {
         self.budget.exceeded_by(&self.usage)
     }
 
-    /// Whether people said no to a step, and nothing else was got done since.
+    /// Whether people denied a step and the host has made no progress since.
     pub(crate) fn was_denied(&self) -> bool {
         self.denied.iter().any(|denied| !denied.got_on)
     }
 
-    /// Asks people. Tell the answer to [`Self::answered`], then to the host.
+    /// Asks people. Pass the answer to [`Self::answered`], then to the host.
     pub(crate) fn ask<K: Send + 'static>(
         &mut self,
         key: K,
@@ -239,16 +239,16 @@ impl HostTurn {
 
     pub(crate) fn answered<K>(&mut self, answered: &KeyedAnswer<K>) {
         match &answered.answer {
-            ApprovalAnswer::Allowed => self.note(format!("{} goes on", self.label)),
+            ApprovalAnswer::Allowed => self.note(format!("{} continues", self.label)),
             ApprovalAnswer::Denied { comment } => {
-                self.note(format!("not allowed: {}", answered.step));
+                self.note(format!("denied: {}", answered.step));
                 self.denied.push(DeniedStep { step: answered.step.clone(), comment: comment.clone(), got_on: false });
             }
             ApprovalAnswer::Stopped => {}
         }
     }
 
-    /// A step that was refused without a question to people, by the host's own rules.
+    /// A step refused by the host's own rules, without asking people.
     pub(crate) fn refused_by_host(&mut self, step: impl Into<String>) {
         self.denied.push(DeniedStep { step: step.into(), comment: None, got_on: false });
     }

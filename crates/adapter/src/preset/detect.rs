@@ -1,5 +1,5 @@
-//! Which hosts are on a machine, how old they are, and whether somebody has logged in. Nothing is read that the caller
-//! did not give, no secret is shown, and no program is started that others can write to.
+//! Detects installed hosts, their versions and login state. Reads only what the caller provides, shows no secrets, and
+//! never starts a program that other users can write to.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -21,53 +21,53 @@ use tokio::{
 use super::{HostVersion, Preset, PresetTable, UntrustedProgram, trust};
 use crate::Environment;
 
-/// Where to look, as the caller's process sees it.
+/// The environment to search, as seen by the caller's process.
 #[derive(Clone)]
 pub struct DetectionEnvironment {
-    /// The folders to look for programs in, as in `PATH`.
+    /// The folders to search for programs, as in `PATH`.
     pub path: OsString,
     pub home: Option<PathBuf>,
-    /// The whole environment. A host sees of it what its row names.
+    /// The full environment. A host only sees the variables its preset names.
     pub environment: Vec<(OsString, OsString)>,
-    /// How long a program may take for a question about itself.
+    /// Time limit for a program to report about itself.
     pub probe_timeout: Duration,
 }
 
-/// A host that is installed.
+/// An installed host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetectedHost {
-    /// The name of its row.
+    /// The name of its preset.
     pub preset: String,
     pub label: String,
     pub program: PathBuf,
     pub version: Option<HostVersion>,
     pub login: LoginState,
     pub problem: Option<HostProblem>,
-    /// What to do about its trouble or its login.
+    /// How to fix its problem or its login.
     pub fix: Option<String>,
 }
 
-/// Whether somebody has logged in.
+/// Whether the host is logged in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoginState {
-    /// With how one sees it: the name of a variable, a file, a command.
+    /// With the evidence: the name of a variable, a file or a command.
     In(String),
     Out,
-    /// Its row has no way to tell, or nothing of it may be started.
+    /// The preset has no login check, or the program can't be started safely.
     Unknown,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostProblem {
-    #[error("it is not started: {0}")]
+    #[error("not started: {0}")]
     Untrusted(UntrustedProgram),
-    #[error("version {has} is older than {least}, the oldest that was tried")]
+    #[error("version {has} is older than {least}, the oldest tested version")]
     TooOld { has: HostVersion, least: HostVersion },
-    #[error("it does not say its version: {0}")]
+    #[error("can't determine its version: {0}")]
     NoVersion(String),
 }
 
-/// What a program said, and how it ended.
+/// The output of a program, and whether it succeeded.
 #[derive(Debug)]
 struct ProbeOutput {
     success: bool,
@@ -75,20 +75,20 @@ struct ProbeOutput {
     stderr: String,
 }
 
-/// The process group of a program that is asked; dropping it kills whatever is left.
+/// The process group of a probed program. Dropping it kills whatever is left.
 struct ProbeProcess(Option<Pid>);
 
-/// Patience enough for programs that take seconds to start.
+/// Long enough for programs that take seconds to start.
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_PROBE_OUTPUT: u64 = 16 << 10;
 
-/// Looks for every host of the table, side by side.
+/// Probes every host in the table, concurrently.
 pub async fn detect(table: &PresetTable, around: &DetectionEnvironment) -> Vec<DetectedHost> {
     let installed = table.iter().filter_map(|preset| Some((preset, around.find(preset)?)));
     join_all(installed.map(|(preset, program)| probe(preset, program, around))).await
 }
 
-/// Asks one host about itself.
+/// Probes one host.
 pub async fn probe(preset: &Preset, program: PathBuf, around: &DetectionEnvironment) -> DetectedHost {
     let found = DetectedHost {
         preset: preset.name.clone(),
@@ -116,7 +116,7 @@ pub async fn probe(preset: &Preset, program: PathBuf, around: &DetectionEnvironm
         (Some(HostProblem::Untrusted(untrusted)), _) => Some(untrusted.fix()),
         (Some(HostProblem::NoVersion(_)), _) => {
             let asked = around.beside(&found.program, preset.version.program.as_deref());
-            Some(format!("Try it by hand: {} {}", asked.display(), preset.version.args.join(" ")))
+            Some(format!("Try to run it: {} {}", asked.display(), preset.version.args.join(" ")))
         }
         (None, LoginState::Out) => Some(preset.sign_in.clone()),
         (None, LoginState::In(_) | LoginState::Unknown) => None,
@@ -124,7 +124,7 @@ pub async fn probe(preset: &Preset, program: PathBuf, around: &DetectionEnvironm
     DetectedHost { version, login, problem: trouble, fix: fix.filter(|fix| !fix.is_empty()), ..found }
 }
 
-/// Asks a host for its version.
+/// Determines a host's version.
 pub async fn version(
     preset: &Preset,
     program: &Path,
@@ -140,7 +140,7 @@ pub async fn version(
     let version = HostVersion::find_in(&answer.stdout).or_else(|| HostVersion::find_in(&answer.stderr));
     version.filter(|_| answer.success).ok_or_else(|| {
         let said = [&answer.stderr, &answer.stdout].into_iter().flat_map(|text| text.lines());
-        let line = said.map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing");
+        let line = said.map(str::trim).find(|line| !line.is_empty()).unwrap_or("no output");
         HostProblem::NoVersion(line.chars().take(200).collect())
     })
 }
@@ -166,7 +166,7 @@ async fn login(preset: &Preset, program: &Path, around: &DetectionEnvironment) -
     if rule.variables.is_empty() && rule.files.is_empty() { LoginState::Unknown } else { LoginState::Out }
 }
 
-/// Starts a program for a question, away from any project, and leaves nothing of it behind.
+/// Runs a program for one query, outside any project, and leaves no process behind.
 async fn ask(
     program: &Path,
     args: &[String],
@@ -200,7 +200,7 @@ async fn ask(
     }
 }
 
-/// The beginning of what is said; the rest is read and dropped, so that nobody waits for a reader.
+/// Keeps the start of the output. The rest is read and dropped, so the program never blocks on a full pipe.
 async fn read(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
     let Some(mut pipe) = pipe else { return String::new() };
     let mut bytes = Vec::new();
@@ -220,7 +220,7 @@ impl ProbeProcess {
 impl Drop for ProbeProcess {
     fn drop(&mut self) {
         if let Some(leader) = self.0 {
-            // The group may be gone by now, which is what we want.
+            // The group may be gone by now, which is fine.
             let _ = kill_process_group(leader, Signal::KILL);
         }
     }
@@ -229,25 +229,25 @@ impl Drop for ProbeProcess {
 // === impl DetectionEnvironment ===
 
 impl DetectionEnvironment {
-    /// Where the host's program is, if it is here.
+    /// The path of the host's program, if it is installed.
     pub fn find(&self, preset: &Preset) -> Option<PathBuf> {
         preset.programs.iter().find_map(|name| self.find_program(name.as_ref()))
     }
 
-    /// A program by its name in `PATH`, or by its path.
+    /// Finds a program by name in `PATH`, or by path.
     pub fn find_program(&self, name: &OsStr) -> Option<PathBuf> {
         if Path::new(name).is_absolute() {
             return Some(PathBuf::from(name)).filter(|path| is_program(path));
         }
-        // An empty entry means the current folder, which is no place to look for programs.
+        // An empty entry means the current folder, which isn't a safe place to look for programs.
         let folders = std::env::split_paths(&self.path).filter(|folder| folder.is_absolute());
         folders.map(|folder| folder.join(name)).find(|path| is_program(path))
     }
 
-    /// What a host may see: what every task sees, and what its row names or sets.
+    /// The environment of a host: the variables every task sees, plus those its preset names or sets.
     pub fn environment_of(&self, preset: &Preset) -> Environment {
         let pairs = self.environment.iter().filter(|(name, _)| {
-            // What the row sets comes once.
+            // Variables the preset sets appear only once.
             !name.to_str().is_some_and(|name| preset.set.contains_key(name))
         });
         let selected = Environment::select(pairs.cloned(), &preset.env);
@@ -269,7 +269,7 @@ impl DetectionEnvironment {
         value.filter(|value| !value.is_empty())
     }
 
-    /// A path as people write it: `~` for the home folder.
+    /// A path for display, with `~` for the home folder.
     pub fn shown(&self, path: &Path) -> String {
         match self.home.as_ref().and_then(|home| path.strip_prefix(home).ok()) {
             Some(below) => format!("~/{}", below.display()),

@@ -1,4 +1,4 @@
-//! From a row to the driver that speaks with its host.
+//! Creates the driver for a preset.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::{
     driver::{AcpDriver, ClaudeDriver, CodexDriver, ExecDriver},
 };
 
-/// The driver of a host, as it was set up from its row.
+/// The driver for a host with this preset and setup.
 pub fn driver(preset: &Preset, setup: HostSetup) -> Arc<dyn Driver> {
     match preset.driver {
         DriverKind::Claude => Arc::new(ClaudeDriver::new(setup)),

@@ -1,8 +1,9 @@
-//! Presets: one row per kind of agent that people have installed, and nothing about any of them in code.
+//! Presets: one row per kind of agent program that people may have installed. Nothing about a particular one is in
+//! code.
 //!
-//! A row says which driver speaks with the host, which program it is, what it may see, how its version and its login
-//! are checked, and what a person does when something is missing. The rows are in `presets.toml`, a person's own rows
-//! come after them and win. Adding a host that speaks a protocol that a driver knows is adding a row.
+//! A row names the driver and program of a host, the variables it may see, how its version and login are checked, and
+//! how a person fixes what is missing. The built-in rows are in `presets.toml`. A person's own rows come after them and
+//! take precedence. To add a host that speaks a supported protocol, add a row.
 
 mod detect;
 mod factory;
@@ -27,38 +28,38 @@ pub use self::{
     versions::HostVersion,
 };
 
-/// One row of the table, complete.
+/// One complete row of the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preset {
-    /// What `--local-executor-type` and `labels.host_type` say: `claude_cli`.
+    /// The value of `--local-executor-type` and `labels.host_type`, such as `claude_cli`.
     pub name: String,
-    /// What people call it: `Claude Code`.
+    /// The name shown to people, such as `Claude Code`.
     pub label: String,
     pub driver: DriverKind,
-    /// Names to look for in `PATH`, or absolute paths, the best first. Empty when a person must name the program.
+    /// Names to look up in `PATH`, or absolute paths, in order of preference. Empty if a person must name the program.
     pub programs: Vec<String>,
-    /// Arguments of every run, before those of the driver.
+    /// Arguments of every run, before those the driver adds.
     pub args: Vec<String>,
-    /// Variables that reach the host besides those that every task sees.
+    /// Variables passed to the host, besides those every task sees.
     pub env: Vec<String>,
-    /// Variables that the host always gets.
+    /// Variables that are always set for the host.
     pub set: BTreeMap<String, String>,
     pub version: VersionRule,
     pub login: LoginRule,
-    /// How a person installs it.
+    /// How to install it.
     pub install: String,
-    /// How a person logs in.
+    /// How to log in.
     pub sign_in: String,
-    /// How an `exec` host's standard output is read.
+    /// How to read an `exec` host's standard output.
     pub output: ExecOutputRules,
-    /// The limits of a run that the host keeps by itself, with the arguments that an `exec` host needs for each.
+    /// The limits the host can enforce itself, with the arguments an `exec` host needs for each.
     pub enforces: BTreeMap<SandboxLimit, Vec<String>>,
-    /// What it would execute of a folder, with no way to switch that off.
+    /// Files in a folder that it would execute, with no way to turn that off.
     pub executes: Vec<String>,
     pub asks: ApprovalSupport,
-    /// Whether it says what a run costs.
+    /// Whether it reports the cost of a run.
     pub costs: bool,
-    /// Arguments that give the host what is left of the budget; `{cost_usd}` stands for it.
+    /// Arguments that pass the remaining budget to the host. `{cost_usd}` is replaced by the amount.
     pub budget: Vec<String>,
 }
 
@@ -72,7 +73,7 @@ pub enum DriverKind {
     Codex,
     /// Anything that speaks the Agent Client Protocol.
     Acp,
-    /// A program that gets the task, prints and ends.
+    /// A program that gets the task, prints its answer and exits.
     Exec,
 }
 
@@ -82,43 +83,43 @@ pub enum DriverKind {
 pub enum ApprovalSupport {
     /// Before it changes files and before it runs programs.
     Yes,
-    /// Before it changes files; it runs programs unasked.
+    /// Before it changes files. It runs programs without asking.
     Partly,
     No,
-    /// That is up to the program.
+    /// It depends on the program.
     Unknown,
 }
 
-/// How a host's version is asked and what is too old.
+/// How to determine a host's version, and which versions are too old.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VersionRule {
-    /// Another program that knows the version, beside the host's or in `PATH`.
+    /// Another program that knows the version, next to the host's or in `PATH`.
     pub program: Option<String>,
     pub args: Vec<String>,
     pub least: Option<HostVersion>,
 }
 
-/// How one sees that the host is logged in. Any one of these is enough; none at all means that nobody can tell.
+/// How to check that the host is logged in. Any match is enough. An empty rule means it can't be determined.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoginRule {
-    /// Variables that hold a key or a token.
+    /// Variables that contain a key or a token.
     pub variables: Vec<String>,
-    /// The variable that moves the host's folder.
+    /// The variable that overrides the host's folder.
     pub folder_variable: Option<String>,
-    /// The host's folder below the home folder.
+    /// The host's folder, relative to the home folder.
     pub folder: String,
-    /// Files in that folder that exist once somebody has logged in.
+    /// Files in that folder that exist once someone has logged in.
     pub files: Vec<String>,
-    /// Arguments with which the program says by its exit status whether it is logged in.
+    /// Arguments that make the program report its login state by exit status.
     pub command: Vec<String>,
 }
 
 // === impl Preset ===
 
 impl Preset {
-    /// The host as a driver takes it, started with this program.
+    /// The setup for a driver, with this program.
     pub fn setup(&self, program: impl Into<OsString>) -> HostSetup {
         HostSetup {
             args: self.args.iter().map(OsString::from).collect(),
@@ -143,7 +144,7 @@ impl DriverKind {
         }
     }
 
-    /// Whether the driver can keep a host's sessions per conversation.
+    /// Whether the driver can keep host sessions per conversation.
     pub const fn keeps_sessions(self) -> bool {
         match self {
             Self::Claude | Self::Codex | Self::Acp => true,
@@ -164,19 +165,21 @@ impl ApprovalSupport {
         }
     }
 
-    /// What whoever pairs such a host should know; nothing about one that asks.
+    /// A warning for the person who pairs such a host. `None` if it asks.
     pub fn warning(self, label: &str) -> Option<String> {
         Some(match self {
             Self::Yes => return None,
             Self::Partly => format!(
-                "{label} asks before it changes files, and only before commands that it takes for dangerous; it runs others unasked."
+                "{label} asks before it changes files and before commands it considers dangerous. It runs all other \
+                 commands without asking."
             ),
             Self::No => {
                 format!(
-                    "{label} asks nobody before it acts: whoever may call this agent runs commands here with your rights."
+                    "{label} never asks before it acts. Anyone who can call this agent can run commands on this device \
+                     with your permissions."
                 )
             }
-            Self::Unknown => format!("Whether {label} asks before a risky step is up to that program."),
+            Self::Unknown => format!("Whether {label} asks before a risky step depends on that program."),
         })
     }
 

@@ -1,85 +1,86 @@
-//! How the standard output of a program is read: as text, as one JSON document, or as JSON lines, with pointers to what
-//! matters. Everything here is pure.
+//! Rules for reading a program's standard output: as text, as one JSON document, or as JSON lines, with pointers to the
+//! values that matter. Pure.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// How an `exec` host's output is read.
+/// How to read an `exec` host's output.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExecOutputRules {
     pub format: ExecOutputFormat,
     pub counts: UsageScope,
-    /// What to take from a document or a line. Every rule whose `when` holds is used, in order.
+    /// What to extract from a document or line. Every rule whose `when` matches is applied, in order.
     pub read: Vec<ExecOutputRule>,
-    /// What to take from the file whose name takes the place of `{usage_file}` in the arguments.
+    /// What to extract from the file that replaces `{usage_file}` in the arguments.
     pub usage_file: Vec<ExecOutputRule>,
 }
 
-/// What the tokens and the cost of a line are of.
+/// The scope of token and cost values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UsageScope {
-    /// Of the run so far.
+    /// The run so far.
     #[default]
     Total,
-    /// Of one step only; they are added up.
+    /// A single step. Values are added up.
     Step,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExecOutputFormat {
-    /// All of it is the answer, as it comes.
+    /// The entire output is the answer, streamed as it arrives.
     #[default]
     Text,
-    /// One document, when the program ends.
+    /// One document, parsed when the program exits.
     Json,
-    /// A document per line, as they come.
+    /// One document per line, parsed as they arrive.
     Jsonl,
 }
 
-/// Pointers into one document. Which of them are there is the row's business.
+/// Pointers into one document. Which of them are set depends on the preset.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExecOutputRule {
-    /// Each pointer must lead to exactly this text (numbers and `true` count as they are written).
+    /// Each pointer must lead to exactly this text. Numbers and booleans are compared as written.
     pub when: BTreeMap<OutputPointer, String>,
-    /// A piece of the answer, to be streamed.
+    /// A piece of the answer to stream.
     pub chunk: Option<OutputPointer>,
     pub thought: Option<OutputPointer>,
-    /// The name of a tool that is used. An object goes by the name of its first member, which is the tool's input.
+    /// The name of a tool being used. For an object, the name of its first member, whose value is the tool's input.
     pub tool: Option<OutputPointer>,
     pub tool_id: Option<OutputPointer>,
     pub tool_input: Option<OutputPointer>,
-    /// What came of a tool. Leading to something means that the tool has ended.
+    /// A tool's result. If present, the tool has ended.
     pub tool_output: Option<OutputPointer>,
-    /// What a person is told while it works.
+    /// A progress note for people.
     pub progress: Option<OutputPointer>,
-    /// The whole answer. The host has come to its end when there is one.
+    /// The complete answer. If present, the host is done.
     pub text: Option<OutputPointer>,
-    /// Whether it failed: anything but nothing, `false`, `null`, `0` and the empty text means yes.
+    /// Whether it failed: anything except absent, `false`, `null`, `0` and the empty string.
     pub failed: Option<OutputPointer>,
-    /// Why it failed. Leading to something means that it failed.
+    /// Why it failed. If present, it failed.
     pub error: Option<OutputPointer>,
     pub tokens: Option<OutputPointer>,
     pub input_tokens: Option<OutputPointer>,
     pub output_tokens: Option<OutputPointer>,
     pub cost_usd: Option<OutputPointer>,
-    /// What it thinks that it cost.
+    /// The host's own estimate of the cost.
     pub estimated_cost_usd: Option<OutputPointer>,
-    /// The host's own id of this conversation.
+    /// The host's session id.
     pub session: Option<OutputPointer>,
 }
 
-/// `/message/content/*/text`: a JSON pointer (RFC 6901) in which `*` means every element of an array, or every member.
+/// A JSON pointer (RFC 6901) such as `/message/content/*/text`, in which `*` matches every element of an array, or
+/// every member.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct OutputPointer(Vec<String>);
 
-/// What one document or line said. Later ones of a run add to it.
+/// Values extracted from one document or line. Later ones of a run are merged into it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ParsedOutput {
     pub chunk: Option<String>,
@@ -97,37 +98,37 @@ pub struct ParsedOutput {
     pub session: Option<String>,
 }
 
-/// A tool that is used, or was. What was used under the same id is the same.
+/// A tool call, started or ended. Calls with the same id are the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ParsedTool {
     pub name: Option<String>,
     pub id: Option<String>,
     /// As JSON.
     pub input: Option<String>,
-    /// There when it has ended.
+    /// Set once it has ended.
     pub output: Option<String>,
 }
 
 // === impl ExecOutputRules ===
 
 impl ExecOutputRules {
-    /// Whether it says what a run costs.
+    /// Whether the output includes the cost of a run.
     pub fn tells_cost(&self) -> bool {
         let tells = |rule: &ExecOutputRule| rule.cost_usd.is_some() || rule.estimated_cost_usd.is_some();
         self.read.iter().chain(&self.usage_file).any(tells)
     }
 
-    /// What one JSON document or line says by these rules.
+    /// Applies the rules to one JSON document or line.
     pub fn read(&self, document: &str) -> Result<ParsedOutput, serde_json::Error> {
         read(&self.read, document)
     }
 
-    /// What the file of `{usage_file}` says.
+    /// Applies the rules for `{usage_file}`.
     pub fn read_usage(&self, document: &str) -> Result<ParsedOutput, serde_json::Error> {
         read(&self.usage_file, document)
     }
 
-    /// Whether some rule leads to a whole answer, so that output without one is not complete.
+    /// Whether any rule yields a complete answer. If so, output without one is incomplete.
     pub fn has_answer_rule(&self) -> bool {
         self.read.iter().any(|rule| rule.text.is_some())
     }
@@ -179,7 +180,7 @@ impl ParsedOutput {
 // === impl ParsedTool ===
 
 impl ParsedTool {
-    /// One for each name or output that a rule leads to; ids and inputs belong to them in their order.
+    /// One per name or output that the rule finds. Ids and inputs are matched by position.
     fn all(rule: &ExecOutputRule, document: &Value) -> Vec<Self> {
         let found = |pointer: &Option<OutputPointer>| {
             pointer.as_ref().map(|pointer| pointer.find(document)).unwrap_or_default()
@@ -205,7 +206,7 @@ impl ParsedTool {
     }
 }
 
-/// A text as it is, and the JSON of anything else.
+/// A string as is, anything else as JSON.
 fn written(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -219,7 +220,7 @@ fn set_if_some<T>(slot: &mut Option<T>, new: Option<T>) {
 // === impl OutputPointer ===
 
 impl OutputPointer {
-    /// Everything that it leads to.
+    /// All values it leads to.
     pub fn find<'a>(&self, document: &'a Value) -> Vec<&'a Value> {
         self.0.iter().fold(vec![document], |found, step| {
             let next = |value: &'a Value| -> Vec<&'a Value> {
@@ -235,7 +236,7 @@ impl OutputPointer {
         })
     }
 
-    /// The text that it leads to, or the JSON of what is not a text; several pieces become one.
+    /// The string it leads to, or the JSON of any other value. Several values are concatenated.
     fn text(&self, document: &Value) -> Option<String> {
         let found = self.find(document);
         let mut pieces = found.into_iter().filter(|value| !value.is_null()).peekable();
@@ -264,7 +265,7 @@ impl TryFrom<String> for OutputPointer {
 
     fn try_from(text: String) -> Result<Self, String> {
         let Some(steps) = text.strip_prefix('/') else {
-            return Err(format!("`{text}` is not a JSON pointer; it begins with a slash, like \"/result\""));
+            return Err(format!("`{text}` isn't a JSON pointer; it must start with a slash, like \"/result\""));
         };
         Ok(Self(steps.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect()))
     }
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_take_what_their_pointers_lead_to() {
+    fn rules_extract_the_values_of_their_pointers() {
         let shape = shape(
             r#"
             format = "jsonl"
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_compares_what_is_written() {
+    fn conditions_compare_values_as_written() {
         let shape = shape("[[read]]\nwhen = { \"/done\" = \"true\", \"/n\" = \"2\" }\ntext = \"/~1a~0b\"");
         let said = |line| shape.read(line).unwrap().text;
         assert_eq!(said(r#"{"done":true,"n":2,"/a~b":"x"}"#).as_deref(), Some("x"));
@@ -371,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_as_a_failure() {
+    fn only_truthy_values_count_as_failures() {
         let shape = shape("[[read]]\nfailed = \"/e\"");
         let failed = |line| shape.read(line).unwrap().failed;
         for no in ["{}", r#"{"e":false}"#, r#"{"e":null}"#, r#"{"e":""}"#, r#"{"e":0}"#] {
@@ -383,14 +384,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pointer_begins_with_a_slash() {
+    fn a_pointer_starts_with_a_slash() {
         let error = toml::from_str::<ExecOutputRules>("[[read]]\ntext = \"result\"").unwrap_err();
-        assert!(error.message().contains("`result` is not a JSON pointer"), "{error}");
+        assert!(error.message().contains("`result` isn't a JSON pointer"), "{error}");
     }
 
     proptest! {
         #[test]
-        fn nothing_that_is_printed_makes_it_fail(line in ".{0,200}", json in r#"\{("[a-c/~]{0,3}":("x"|1|null|\[\]|\{\}),?){0,3}\}"#) {
+        fn no_output_makes_parsing_panic(line in ".{0,200}", json in r#"\{("[a-c/~]{0,3}":("x"|1|null|\[\]|\{\}),?){0,3}\}"#) {
             let shape = shape("[[read]]\ntext = \"/a/*/b\"\ncost_usd = \"/c\"");
             let _ = (shape.read(&line), shape.read(&json));
         }

@@ -1,4 +1,4 @@
-//! One table of `presets.toml` as it is written: every key may be missing, and a later file replaces single keys.
+//! One table of `presets.toml` as written: every key is optional, and a later file overrides individual keys.
 
 use std::collections::BTreeMap;
 
@@ -28,10 +28,10 @@ pub(super) struct PresetRow {
     budget: Option<Vec<String>>,
 }
 
-/// Names that mean something else.
+/// Reserved names of built-in drivers.
 const RESERVED: &[&str] = &["shell", "command", "conformance"];
 
-/// What every host needs to reach its model from where it is: proxies and certificates.
+/// Proxy and certificate variables that every host needs to reach its model.
 const NETWORK: &[&str] = &[
     "HTTP_PROXY",
     "HTTPS_PROXY",
@@ -49,7 +49,7 @@ const NETWORK: &[&str] = &[
 // === impl PresetRow ===
 
 impl PresetRow {
-    /// This row, with the keys of another in the place of its own.
+    /// This row, with keys of `other` taking precedence.
     pub(super) fn replaced_by(self, other: Self) -> Self {
         Self {
             label: other.label.or(self.label),
@@ -71,33 +71,33 @@ impl PresetRow {
         }
     }
 
-    /// The row as it is used, or what is wrong with it.
+    /// The complete preset, or what is wrong with the row.
     pub(super) fn complete(self, name: &str) -> Result<Preset, String> {
         if !is_name(name) {
-            return Err(format!("`{name}` is no name for a host; use small letters, digits and underscores"));
+            return Err(format!("`{name}` isn't a valid host name; use lower-case letters, digits and underscores"));
         }
         if RESERVED.contains(&name) {
             return Err(format!("`{name}` is built in; choose another name"));
         }
         let Some(driver) = self.driver else {
-            return Err(format!("`{name}` has no driver; write driver = \"acp\" (or claude, codex, exec)"));
+            return Err(format!("`{name}` has no driver; add driver = \"acp\" (or claude, codex, exec)"));
         };
         let programs = self.programs.unwrap_or_default();
         if let Some(program) = programs.iter().find(|program| program.is_empty() || is_relative(program)) {
-            return Err(format!("the program `{program}` of `{name}` is neither a plain name nor an absolute path"));
+            return Err(format!("the program `{program}` of `{name}` must be a plain name or an absolute path"));
         }
         let (mut env, set) = (self.env.unwrap_or_default(), self.set.unwrap_or_default());
         if let Some(variable) = env.iter().chain(set.keys()).find(|variable| !is_variable(variable)) {
-            return Err(format!("`{variable}` of `{name}` is no name for a variable"));
+            return Err(format!("`{variable}` of `{name}` isn't a valid variable name"));
         }
         env.extend(NETWORK.iter().map(|name| (*name).to_owned()));
         let output = self.output.unwrap_or_default();
         if output.format != ExecOutputFormat::Text && output.read.is_empty() {
-            return Err(format!("the output of `{name}` is JSON, but no [[{name}.output.read]] says what to read"));
+            return Err(format!("the output of `{name}` is JSON, but there is no [[{name}.output.read]] rule"));
         }
         let budget = self.budget.unwrap_or_default();
         if !budget.is_empty() && !budget.iter().any(|arg| arg.contains("{cost_usd}")) {
-            return Err(format!("the budget of `{name}` has no place for the amount; write {{cost_usd}} there"));
+            return Err(format!("the budget of `{name}` has no placeholder for the amount; add {{cost_usd}}"));
         }
         Ok(Preset {
             name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! All presets: those that come along, then a person's own.
+//! All presets: the built-in ones, then a person's own.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use toml::Spanned;
 
 use super::{Preset, row::PresetRow};
 
-/// Every host that can be driven, in the order in which people are shown them.
+/// Every supported host, in display order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PresetTable(Vec<Preset>);
 
-/// What is wrong in a person's `presets.toml`, and where.
+/// A mistake in a person's `presets.toml`, with its line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{what}", line.map(|line| format!("line {line}: ")).unwrap_or_default())]
 pub struct PresetMistake {
@@ -25,16 +25,16 @@ const EMBEDDED: &str = include_str!("presets.toml");
 // === impl PresetTable ===
 
 impl PresetTable {
-    /// The hosts that come along, and those of a person's own file (its text; empty where there is none).
+    /// The built-in hosts, plus those of the person's own file. Pass its text, or an empty string if there is no file.
     pub fn parse(user: &str) -> Result<Self, PresetMistake> {
-        let embedded = rows(EMBEDDED).expect("a test reads the table that comes along");
+        let embedded = rows(EMBEDDED).expect("a test parses the built-in table");
         let mut table: Vec<(Spanned<String>, PresetRow)> = in_order(embedded);
         let known = table.len();
         for (name, row) in in_order(rows(user)?) {
             let earlier = table[..known].iter_mut().find(|(other, _)| other.get_ref() == name.get_ref());
             match earlier {
                 Some((place, whole)) => {
-                    // From here on a mistake is the person's.
+                    // From here on, any mistake is in the person's file.
                     *whole = std::mem::take(whole).replaced_by(row);
                     *place = name;
                 }
@@ -69,7 +69,7 @@ fn rows(text: &str) -> Result<PresetRows, PresetMistake> {
     })
 }
 
-/// As they are written.
+/// In the order they are written.
 fn in_order(rows: PresetRows) -> Vec<(Spanned<String>, PresetRow)> {
     let mut rows: Vec<_> = rows.into_iter().collect();
     rows.sort_by_key(|(name, _)| name.span().start);
@@ -90,7 +90,7 @@ mod tests {
     };
 
     #[test]
-    fn the_table_that_comes_along_is_right() {
+    fn the_built_in_table_is_valid() {
         let table = PresetTable::parse("").unwrap();
         let rows: Vec<_> = table.iter().map(|row| (row.name.as_str(), row.driver.as_str())).collect();
         let expected = [
@@ -118,7 +118,7 @@ mod tests {
         for row in table.iter().filter(|row| row.name != "custom") {
             assert!(!row.programs.is_empty() && !row.install.is_empty() && !row.sign_in.is_empty(), "{}", row.name);
             let named = row.login.variables.iter().chain(&row.login.folder_variable);
-            // A login that is seen here and does not reach the host is none.
+            // A login variable that is detected but doesn't reach the host is useless.
             for variable in named {
                 assert!(row.env.contains(variable), "{} does not pass {variable}", row.name);
             }
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_persons_rows_add_hosts_and_replace_single_keys() {
+    fn custom_rows_add_hosts_and_override_single_keys() {
         let table = PresetTable::parse(
             "[goose]\ndriver = \"acp\"\nprograms = [\"goose\"]\nargs = [\"acp\"]\n\
              [codex]\nargs = [\"-c\", \"model=\\\"big\\\"\"]\nversion = { least = \"1.0\" }\n",
@@ -145,35 +145,38 @@ mod tests {
         let said = |text: &str| PresetTable::parse(text).unwrap_err().to_string();
         assert_eq!(
             said("\n[goose]\nprograms = [\"goose\"]\n"),
-            "line 2: `goose` has no driver; write driver = \"acp\" (or claude, codex, exec)"
+            "line 2: `goose` has no driver; add driver = \"acp\" (or claude, codex, exec)"
         );
         assert_eq!(said("# mine\n[shell]\ndriver = \"acp\"\n"), "line 2: `shell` is built in; choose another name");
         assert_eq!(
             said("[Goose]\ndriver = \"acp\"\n"),
-            "line 1: `Goose` is no name for a host; use small letters, digits and underscores"
+            "line 1: `Goose` isn't a valid host name; use lower-case letters, digits and underscores"
         );
         assert_eq!(
             said("[codex]\nprograms = [\"./codex\"]\n"),
-            "line 1: the program `./codex` of `codex` is neither a plain name nor an absolute path"
+            "line 1: the program `./codex` of `codex` must be a plain name or an absolute path"
         );
         assert_eq!(
             said("[a]\ndriver = \"exec\"\n\n[a.output]\nformat = \"json\"\n"),
-            "line 1: the output of `a` is JSON, but no [[a.output.read]] says what to read"
+            "line 1: the output of `a` is JSON, but there is no [[a.output.read]] rule"
         );
-        assert_eq!(said("[a]\ndriver = \"acp\"\nenv = [\"A=B\"]\n"), "line 1: `A=B` of `a` is no name for a variable");
+        assert_eq!(
+            said("[a]\ndriver = \"acp\"\nenv = [\"A=B\"]\n"),
+            "line 1: `A=B` of `a` isn't a valid variable name"
+        );
         assert_eq!(
             said("[codex]\nbudget = [\"--max\"]\n"),
-            "line 1: the budget of `codex` has no place for the amount; write {cost_usd} there"
+            "line 1: the budget of `codex` has no placeholder for the amount; add {cost_usd}"
         );
         assert!(said("[a]\ndriver = \"acp\"\nprogram = \"x\"\n").starts_with("line 3: unknown field `program`"));
         assert!(said("[a]\ndriver = \"grpc\"\n").starts_with("line 2: unknown variant `grpc`"));
-        assert!(said("[a]\nversion = { least = \"two\" }\n").starts_with("line 2: `two` is not a version"));
+        assert!(said("[a]\nversion = { least = \"two\" }\n").starts_with("line 2: `two` isn't a version"));
         assert!(said("[a\n").starts_with("line 1: "));
     }
 
     proptest! {
         #[test]
-        fn no_text_makes_it_fail(text in "[a-z\\[\\]=\"{}., \n]{0,80}") {
+        fn no_text_makes_parsing_panic(text in "[a-z\\[\\]=\"{}., \n]{0,80}") {
             let _ = PresetTable::parse(&text);
         }
     }

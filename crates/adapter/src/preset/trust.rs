@@ -1,4 +1,4 @@
-//! Whether a program may be started by a look around: one that others can write to is theirs, not the person's.
+//! Decides whether detection may start a program: one that other users can write to isn't trusted.
 
 use std::{
     io,
@@ -8,20 +8,20 @@ use std::{
 
 use rustix::process::{getegid, geteuid};
 
-/// Why a program is not started.
+/// Why a program isn't started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UntrustedProgram {
     #[error("{} belongs to another user", .0.display())]
     Owner(PathBuf),
-    #[error("others can write to {} (mode {mode:03o})", path.display())]
+    #[error("other users can write to {} (mode {mode:03o})", path.display())]
     Writable { path: PathBuf, mode: u32 },
-    #[error("{} cannot be looked at: {reason}", path.display())]
+    #[error("can't inspect {}: {reason}", path.display())]
     Unreadable { path: PathBuf, reason: String },
 }
 
 const STICKY: u32 = 0o1000;
 
-/// Looks at the file behind all links, at the folders above it, and at the folder where the first link is.
+/// Checks the file behind all symlinks, the folders above it, and the folder of the first symlink.
 pub(super) fn check(program: &Path) -> Result<(), UntrustedProgram> {
     let unreadable = |path: &Path| {
         let path = path.to_owned();
@@ -33,14 +33,14 @@ pub(super) fn check(program: &Path) -> Result<(), UntrustedProgram> {
         return Err(UntrustedProgram::Owner(file));
     }
     let mode = metadata.mode() & 0o7777;
-    // A group of the person's own, which many systems make, is nobody else.
+    // Many systems give each user a private group, which isn't anyone else.
     let of_others = mode & 0o002 != 0 || (mode & 0o020 != 0 && ![0, getegid().as_raw()].contains(&metadata.gid()));
     if of_others {
         return Err(UntrustedProgram::Writable { path: file, mode: mode & 0o777 });
     }
     for folder in file.ancestors().skip(1).chain(program.parent()) {
         let mode = std::fs::metadata(folder).map_err(unreadable(folder))?.mode() & 0o7777;
-        // In a folder like /tmp nobody can replace the files of others.
+        // In a sticky folder like /tmp, users can't replace each other's files.
         if mode & 0o002 != 0 && mode & STICKY == 0 {
             return Err(UntrustedProgram::Writable { path: folder.to_owned(), mode: mode & 0o777 });
         }
@@ -51,12 +51,12 @@ pub(super) fn check(program: &Path) -> Result<(), UntrustedProgram> {
 // === impl UntrustedProgram ===
 
 impl UntrustedProgram {
-    /// What to do about it.
+    /// How to fix it.
     pub fn fix(&self) -> String {
         match self {
             Self::Owner(path) => format!("Install it for yourself, or have an administrator own {}.", path.display()),
             Self::Writable { path, .. } => format!("chmod go-w {}", path.display()),
-            Self::Unreadable { path, .. } => format!("Check who owns {} and its mode.", path.display()),
+            Self::Unreadable { path, .. } => format!("Check the owner and mode of {}.", path.display()),
         }
     }
 }
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_ones_own_is_trusted_and_one_that_others_can_change_is_not() {
+    fn a_program_that_other_users_can_change_is_not_trusted() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let (bin, lib) = (root.join("bin"), root.join("lib"));

@@ -1,10 +1,10 @@
-//! Versions of hosts: numbers with dots, found in whatever a program prints, compared number by number.
+//! Host versions: dotted numbers, found in whatever a program prints and compared numerically.
 
 use std::fmt;
 
 use serde::Deserialize;
 
-/// `2.1.325`. What follows the numbers, such as `-beta.1`, does not count.
+/// For example `2.1.325`. A suffix such as `-beta.1` is ignored.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct HostVersion(Vec<u64>);
@@ -12,7 +12,7 @@ pub struct HostVersion(Vec<u64>);
 // === impl HostVersion ===
 
 impl HostVersion {
-    /// The first word of the text that has a number, a dot and a number in it.
+    /// The first word of the text with at least two dotted numbers.
     pub fn find_in(text: &str) -> Option<Self> {
         text.split(|character: char| character.is_whitespace() || "(),;:\"'/@".contains(character))
             .find_map(Self::of_word)
@@ -20,7 +20,7 @@ impl HostVersion {
 
     fn of_word(word: &str) -> Option<Self> {
         let word = word.strip_prefix(['v', 'V']).unwrap_or(word);
-        // `codex-cli-0.1.2` is a name and a version.
+        // `codex-cli-0.1.2` is a name followed by a version.
         let word = word
             .rsplit('-')
             .find(|part| part.starts_with(|first: char| first.is_ascii_digit()) && part.contains('.'))?;
@@ -37,7 +37,7 @@ impl TryFrom<String> for HostVersion {
     fn try_from(text: String) -> Result<Self, String> {
         let numbers: Option<Vec<u64>> = text.split('.').map(|part| part.parse().ok()).collect();
         let whole = numbers.filter(|numbers| numbers.len() > 1).map(Self).filter(|version| version.to_string() == text);
-        whole.ok_or_else(|| format!("`{text}` is not a version; write it like \"2.1.0\""))
+        whole.ok_or_else(|| format!("`{text}` isn't a version; write it like \"2.1.0\""))
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_found_in_what_real_programs_print() {
+    fn versions_are_found_in_real_program_output() {
         for (printed, expected) in [
             ("2.1.325 (Claude Code)\n", Some("2.1.325")),
             ("codex-cli 0.166.0\n", Some("0.166.0")),
@@ -90,20 +90,20 @@ mod tests {
         assert!(version("2.1.99") < version("2.1.325"));
         assert!(version("2.1") < version("2.1.0"));
         assert!(version("0.166.0") > version("0.99.9"));
-        assert_eq!(HostVersion::try_from("2".to_owned()).unwrap_err(), "`2` is not a version; write it like \"2.1.0\"");
+        assert_eq!(HostVersion::try_from("2".to_owned()).unwrap_err(), "`2` isn't a version; write it like \"2.1.0\"");
         assert!(HostVersion::try_from("2.x".to_owned()).is_err());
         assert!(HostVersion::try_from("2.01".to_owned()).is_err());
     }
 
     proptest! {
         #[test]
-        fn what_is_shown_is_found_again(numbers in proptest::collection::vec(0_u64..100_000, 2..5), before in "[a-z ]{0,9}") {
+        fn a_displayed_version_parses_back(numbers in proptest::collection::vec(0_u64..100_000, 2..5), before in "[a-z ]{0,9}") {
             let shown = HostVersion(numbers).to_string();
             prop_assert_eq!(HostVersion::find_in(&format!("{before} {shown} (built today)")).unwrap().to_string(), shown);
         }
 
         #[test]
-        fn nothing_that_is_printed_makes_it_fail(text in ".{0,200}") {
+        fn no_output_makes_parsing_panic(text in ".{0,200}") {
             let _ = HostVersion::find_in(&text);
         }
     }

@@ -1,4 +1,4 @@
-//! The driver for agents that speak ACP, against a host that is played.
+//! The ACP driver, against a fake host.
 
 use attache_adapter::{HostSetup, driver::AcpDriver};
 use serde_json::json;
@@ -13,16 +13,16 @@ async fn world() -> AdapterWorld {
 }
 
 #[tokio::test]
-async fn a_plan_is_progress() {
+async fn a_plan_is_reported_as_progress() {
     let world = world().await;
     let events = unasked(&world, &task("PLAN")).await;
-    let told = ["starting Fake host", "Fake host works on the task", "plan:\n[ ] look\n[ ] do"];
+    let told = ["starting Fake host", "Fake host is working on the task", "plan:\n[ ] look\n[ ] do"];
     assert_eq!(texts(&events, "progress", "message"), told);
     world.stop().await;
 }
 
 #[tokio::test]
-async fn a_banner_is_passed_over() {
+async fn a_banner_is_skipped() {
     let agent = fake("acp");
     let script = format!("echo Welcome; echo; echo '{{\"level\":\"info\"}}'; exec '{}' acp", agent.program.display());
     let setup = HostSetup { args: vec!["-c".into(), script.into()], ..HostSetup::new("sh", "Shell", "sh") };
@@ -32,7 +32,7 @@ async fn a_banner_is_passed_over() {
 }
 
 #[tokio::test]
-async fn files_outside_of_the_folder_are_refused_whatever_was_declared() {
+async fn files_outside_the_folder_are_always_refused() {
     let world = world().await;
     let outside = world.scratch.join("secret");
     std::fs::write(&outside, "secret").unwrap();
@@ -48,7 +48,7 @@ async fn files_outside_of_the_folder_are_refused_whatever_was_declared() {
         }
     }
     assert_eq!(std::fs::read_to_string(&outside).unwrap(), "secret");
-    // Inside it nothing is written before people were asked, though the agent did not.
+    // Inside the folder nothing is written before people approve, even though the agent didn't ask.
     let file = world.cwd.join("new/a.txt");
     let (questions, events) = answered(&world, &call("write", &file), no).await;
     let question = json!({
@@ -62,12 +62,12 @@ async fn files_outside_of_the_folder_are_refused_whatever_was_declared() {
     let reply = ended(&world, &call("read", &world.cwd.join("new/a.txt"))).await;
     assert_eq!(reply["output"]["text"], "FAKE-OK after tool: {\"content\":\"changed\"}\n");
     let reply = ended(&world, &task("CALL:terminal/create {\"command\":\"id\"}")).await;
-    assert_eq!(reply["output"]["text"], "FAKE-OK after tool: `terminal/create` is not offered here\n");
+    assert_eq!(reply["output"]["text"], "FAKE-OK after tool: `terminal/create` isn't supported\n");
     world.stop().await;
 }
 
 #[tokio::test]
-async fn a_yes_to_one_change_is_worth_one_change() {
+async fn an_approved_change_can_be_written_once() {
     let world = world().await;
     let file = world.cwd.join("a.txt");
     let write = format!("CALL:fs/write_text_file {}", json!({"path": file, "content": "again"}));

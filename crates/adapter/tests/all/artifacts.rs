@@ -1,4 +1,4 @@
-//! Files that a task hands over through `ATTACHE_ARTIFACTS`.
+//! Artifacts that a task hands over through `ATTACHE_ARTIFACTS`.
 
 use serde_json::{Value, json};
 
@@ -10,21 +10,21 @@ fn handed_over(paths: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn named_files_are_handed_over() {
+async fn listed_files_are_handed_over() {
     let world = AdapterWorld::shell().await;
     let own = world.cwd.to_str().unwrap();
     let script = "mkdir -p out; echo 1 > out/a.txt; echo 2 > 'b c.txt'; ln -sf out/a.txt link
                   printf 'out/a.txt\\n\\n%s\\r\\n./out/../link\\n' \"$PWD/b c.txt\" >> $ATTACHE_ARTIFACTS";
     let known = with(task(script), "cwd", own);
     assert_eq!(world.run(&known).await, handed_over(&["out/a.txt", "b c.txt", "out/a.txt"]));
-    // Without a `cwd` in the request the runtime does not know where a relative path starts.
+    // Without a `cwd` in the request, the runtime doesn't know the base of a relative path.
     let absolute = ["out/a.txt", "b c.txt", "out/a.txt"].map(|path| format!("{own}/{path}"));
     assert_eq!(world.run(&task(script)).await, handed_over(&absolute.each_ref().map(String::as_str)));
     world.stop().await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_handed_over_fails_the_task() {
+async fn a_listed_file_that_cannot_be_handed_over_fails_the_task() {
     let world = AdapterWorld::shell().await;
     let cases = [
         (

@@ -1,4 +1,4 @@
-//! The driver for Claude Code, against a host that is played.
+//! The Claude Code driver, against a fake host.
 
 use attache_adapter::{HostMemory, HostSetup, SandboxLimit, driver::ClaudeDriver};
 use serde_json::{Value, json};
@@ -17,36 +17,33 @@ async fn world_of(setup: HostSetup) -> AdapterWorld {
 }
 
 #[tokio::test]
-async fn a_no_of_its_own_rules_is_a_no() {
+async fn a_denial_by_its_own_rules_is_a_denial() {
     let world = world().await;
-    let expected = "permission_denied: Fake host was not allowed to do this: Forbidden. It said: FAKE-OK after tool: denied by \
+    let expected = "permission_denied: Fake host was denied permission: Forbidden. Its answer: FAKE-OK after tool: denied by \
                     the rules of this host";
     assert_eq!(failure(&ended(&world, &task("DENIED")).await), expected);
     world.stop().await;
 }
 
 #[tokio::test]
-async fn one_that_does_not_know_its_arguments_says_so() {
+async fn unknown_arguments_are_reported() {
     let world = world_of(HostSetup { args: vec!["claude".into(), "--no-such-option".into()], ..fake("claude") }).await;
-    let expected = "host_crashed: Fake host ended with exit status 1 before it had answered. The end of its standard error:\n\
+    let expected = "host_crashed: Fake host exited with status 1 before it answered. End of its standard error:\n\
                     error: unknown option '--no-such-option'";
     assert_eq!(failure(&ended(&world, &task("x")).await), expected);
     world.stop().await;
 }
 
 #[tokio::test]
-async fn closed_doors_are_not_knocked_at_for_minutes() {
+async fn authentication_failures_are_not_retried_for_minutes() {
     let world = world().await;
     let reply = failure(&ended(&world, &task("FAIL:401x9 SAY:never")).await);
-    assert!(
-        reply.starts_with("sign_in_required: Fake host is not signed in on this device: start `claude`"),
-        "{reply}"
-    );
+    assert!(reply.starts_with("sign_in_required: Fake host isn't signed in on this device: run `claude`"), "{reply}");
     world.stop().await;
 }
 
 #[tokio::test]
-async fn it_takes_our_tools_only_and_neither_updates_itself_nor_asks_the_folder() {
+async fn it_uses_only_our_tools_and_ignores_the_folders_settings() {
     let world = world().await;
     assert_eq!(said(&world, &task("ENV:DISABLE_AUTOUPDATER")).await, "DISABLE_AUTOUPDATER=1");
     let tools = json!({"url": "http://127.0.0.1:9/mcp", "token": "sesame"});
@@ -73,7 +70,7 @@ async fn limits_are_passed_on() {
 }
 
 #[tokio::test]
-async fn an_earlier_record_is_an_argument_only_where_that_is_wanted() {
+async fn a_session_is_resumed_only_with_memory() {
     let folder = tempfile::tempdir().unwrap();
     let sessions = folder.path().join("sessions");
     let world = world_of(HostSetup { memory: HostMemory::PerConversation(sessions.clone()), ..fake("claude") }).await;
@@ -93,11 +90,11 @@ async fn an_earlier_record_is_an_argument_only_where_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn an_end_that_cannot_be_read_is_an_end() {
+async fn an_unreadable_result_ends_the_turn() {
     let script = "read a; read b; echo '{\"type\":\"result\",\"is_error\":\"maybe\"}'; exec cat";
     let world =
         world_of(HostSetup { args: vec!["-c".into(), script.into()], ..HostSetup::new("sh", "Script", "sh") }).await;
     let reply = failure(&ended(&world, &task("x")).await);
-    assert!(reply.starts_with("adapter_invalid_reply: Script said something that cannot be read: `{"), "{reply}");
+    assert!(reply.starts_with("adapter_invalid_reply: Script sent unreadable output: `{"), "{reply}");
     world.stop().await;
 }

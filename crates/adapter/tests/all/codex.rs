@@ -1,4 +1,4 @@
-//! The driver for Codex, against a host that is played.
+//! The Codex driver, against a fake host.
 
 use attache_adapter::{HostSetup, SandboxLimit, driver::CodexDriver};
 use serde_json::json;
@@ -13,7 +13,7 @@ async fn world() -> AdapterWorld {
 }
 
 #[tokio::test]
-async fn a_command_is_asked_about_as_it_is() {
+async fn a_question_shows_the_exact_command() {
     let world = world().await;
     let (questions, events) = answered(&world, &task("RUN:echo hi > b.txt"), yes).await;
     let [question] = questions.as_slice() else { panic!("{questions:?}") };
@@ -31,7 +31,7 @@ async fn a_command_is_asked_about_as_it_is() {
 }
 
 #[tokio::test]
-async fn the_token_of_our_tools_is_nowhere_to_be_read_and_the_folder_is_not_trusted() {
+async fn the_token_is_not_exposed_and_the_folder_is_not_trusted() {
     let world = world().await;
     let tools = json!({"url": "http://127.0.0.1:9/mcp", "token": "sesame"});
     let said = said(&world, &with(task("ARGS"), "mcp", tools)).await;
@@ -44,23 +44,25 @@ async fn the_token_of_our_tools_is_nowhere_to_be_read_and_the_folder_is_not_trus
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_confirm_the_limits_does_not_keep_them() {
+async fn unconfirmed_limits_fail_the_run() {
     let setup = HostSetup { enforces: vec![SandboxLimit::NoNetwork], ..fake("codex") };
     let world = AdapterWorld::start(CodexDriver::new(setup), |_| {}).await;
     let asked = with(task("WRITE:a.txt"), "sandbox", json!({"allow_network": false}));
-    let expected = "refused: Fake host will not do this: it did not take the limits of the run, so nothing was done";
+    let expected =
+        "refused: Fake host refused the task: it didn't accept the run's limits, so the task was not started";
     assert_eq!(failure(&ended(&world, &asked).await), expected);
     assert!(!world.cwd.join("a.txt").exists());
     world.stop().await;
 }
 
 #[tokio::test]
-async fn a_run_that_may_not_start_programs_is_not_even_asked_about_them() {
+async fn commands_forbidden_by_limits_are_denied_without_asking() {
     let setup = HostSetup { enforces: vec![SandboxLimit::NoExec], ..fake("codex") };
     let world = AdapterWorld::start(CodexDriver::new(setup), |_| {}).await;
     let task = with(task("RUN:echo hi > b.txt"), "sandbox", json!({"allow_exec": false}));
     let reply = failure(&ended(&world, &task).await);
-    let expected = "permission_denied: Fake host was not allowed to do this: shell (the run may not start programs)";
+    let expected =
+        "permission_denied: Fake host was denied permission: shell (the run isn't allowed to start programs)";
     assert!(reply.starts_with(expected), "{reply}");
     assert!(!world.cwd.join("b.txt").exists());
     world.stop().await;

@@ -1,4 +1,4 @@
-//! The agent of the A2A conformance kits: every behaviour, and many tasks at a time.
+//! The conformance agent: every behaviour, and many tasks at a time.
 
 use std::{
     num::NonZeroUsize,
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::world::{AdapterWorld, ReceivedEvents, failed, task_of};
 
-/// Short enough for a test, long enough to be seen.
+/// Short enough for a test, long enough to be observable.
 const TIMEOUT: Duration = Duration::from_millis(120);
 
 async fn world() -> AdapterWorld {
@@ -23,7 +23,7 @@ async fn patient(patience: Duration) -> AdapterWorld {
     AdapterWorld::start(pace, |options| options.concurrency = NonZeroUsize::new(8).unwrap()).await
 }
 
-/// A task as the hub makes it of a message.
+/// A task as the hub creates it from a message.
 fn message(version: &str, id: &str, text: &str) -> Value {
     let message = json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]});
     task_of(Env::system().run_id(), json!({"text": text, "message": message, "a2a_version": version}))
@@ -56,14 +56,14 @@ async fn asked(events: &mut ReceivedEvents) {
     assert_eq!((name.as_str(), &data["prompt"]), ("input_required", &json!("More input is needed.")));
 }
 
-/// Everything that a task shows, without the numbers.
+/// All events of a task, without their numbers.
 async fn shown(world: &AdapterWorld, task: &Value) -> Vec<(String, Value)> {
     let events = world.stream(task).await.rest().await;
     events.into_iter().map(|(_, name, data)| (name, data)).collect()
 }
 
 #[tokio::test]
-async fn results_are_those_of_the_kits() {
+async fn results_match_the_kits() {
     let world = world().await;
     let made = |name: &str, part: Value| {
         json!({"success": true, "output": {"text": "", "artifact_refs": [],
@@ -91,7 +91,7 @@ async fn results_are_those_of_the_kits() {
         ),
         ("tck-message-response", direct),
         ("tck-reject-task", failed("rejected", "rejected")),
-        ("tck-task-failure", failed("task_failed", "The task failed, as it was told to.")),
+        ("tck-task-failure", failed("task_failed", "The task failed as requested.")),
         ("tck-stream-002", quiet()),
         ("tck-something-else", said("Hello from TCK")),
     ] {
@@ -103,7 +103,7 @@ async fn results_are_those_of_the_kits() {
 }
 
 #[tokio::test]
-async fn streams_show_what_they_make() {
+async fn streams_show_their_output() {
     let world = world().await;
     let artifact = |data: Value| ("artifact".to_owned(), data);
     let result = || ("result".to_owned(), quiet());
@@ -134,7 +134,7 @@ async fn streams_show_what_they_make() {
 }
 
 #[tokio::test]
-async fn what_takes_a_while_takes_as_long_as_it_was_told() {
+async fn slow_behaviours_take_the_configured_time() {
     let world = world().await;
     let asked = Instant::now();
     assert_eq!(world.run(&kit("test-resubscribe-message-id")).await, quiet());
@@ -149,7 +149,7 @@ async fn what_takes_a_while_takes_as_long_as_it_was_told() {
     let held = kit("tck-cancel");
     let events = world.stream(&held).await;
     assert_eq!(world.cancel(&held).await.status, 200);
-    let cancelled = "the run was cancelled; everything it had started on this device was stopped";
+    let cancelled = "the run was cancelled; every process it started on this device was stopped";
     assert_eq!(events.rest().await, [(1, "result".to_owned(), failed("cancelled", cancelled))]);
     world.stop().await;
 }
@@ -159,7 +159,7 @@ async fn input_continues_a_task() {
     let world = world().await;
     let task = kit("tck-input-required");
     let mut events = world.stream(&task).await;
-    // The message that brings the answer names what comes next.
+    // The message with the answer also selects the next behaviour.
     for id in ["tck-input-required-2", "tck-input-required-3", "tck-complete-task-4"] {
         asked(&mut events).await;
         let parts = json!([{"text": "TCK history message"}]);
@@ -185,7 +185,7 @@ async fn input_continues_a_task() {
 }
 
 #[tokio::test]
-async fn a_task_of_an_old_client_works_asks_and_goes_on_for_ever() {
+async fn a_task_of_a_v03_client_keeps_asking() {
     let world = patient(Duration::from_secs(3)).await;
     let task = message("0.3", "msg-1", "hello");
     let begun = Instant::now();
@@ -194,13 +194,13 @@ async fn a_task_of_an_old_client_works_asks_and_goes_on_for_ever() {
     assert!(begun.elapsed() >= TIMEOUT, "{:?}", begun.elapsed());
     answer(&world, &task, "more").await;
     asked(&mut events).await;
-    // Nobody answers any more: the place is free again after a while.
-    assert_eq!(events.next().await.unwrap().2, failed("task_failed", "nobody answered within 3 seconds"));
+    // No more answers: the slot is free again after the timeout.
+    assert_eq!(events.next().await.unwrap().2, failed("task_failed", "no answer within 3 seconds"));
     world.stop().await;
 }
 
 #[tokio::test]
-async fn an_authorization_is_asked_for_and_counts() {
+async fn an_authorization_is_requested_and_decides() {
     let world = world().await;
     for (approved, expected) in
         [(true, said("Hello from TCK")), (false, failed("permission_denied", "the permission was denied"))]
@@ -217,7 +217,7 @@ async fn an_authorization_is_asked_for_and_counts() {
 }
 
 #[tokio::test]
-async fn as_many_tasks_as_were_told_execute_at_a_time() {
+async fn concurrency_is_limited_to_the_configured_number() {
     let world = world().await;
     let held: Vec<Value> = (0..8).map(|_| kit("tck-cancel")).collect();
     let mut streams = Vec::new();
@@ -231,10 +231,10 @@ async fn as_many_tasks_as_were_told_execute_at_a_time() {
 
     let refused = world.send(&kit("tck-complete-task")).await;
     let body: Value = serde_json::from_str(&refused.body).unwrap();
-    let message = "this adapter executes 8 tasks, which is as many as it takes";
+    let message = "this adapter is running 8 tasks, its maximum";
     assert_eq!((refused.status, &body["error"]["message"]), (409, &json!(message)));
 
-    // One that ends makes room, and is remembered until its place is needed.
+    // A task that ends frees its slot, and is remembered until the slot is needed.
     assert_eq!(world.cancel(&held[3]).await.status, 200);
     assert_eq!(world.cancel(&held[3]).await.status, 200);
     assert_eq!(world.run(&kit("tck-complete-task")).await, said("Hello from TCK"));

@@ -1,4 +1,4 @@
-//! `docs/adapter.md` shows what the code takes and gives.
+//! `docs/adapter.md` matches the code.
 
 use attache_adapter::driver::ShellDriver;
 use attache_protocol::{
@@ -19,7 +19,7 @@ fn examples() -> Vec<&'static str> {
 }
 
 #[test]
-fn the_examples_are_of_the_types_they_show() {
+fn the_examples_match_their_types() {
     let examples = examples();
     let [health, run_task, success, failure, refusal, permission, input, cancelled] = examples[..] else {
         panic!("{} examples", examples.len())
@@ -27,7 +27,7 @@ fn the_examples_are_of_the_types_they_show() {
     assert!(serde_json::from_str::<AdapterHealth>(health).unwrap().ok);
     let task: RunTask = serde_json::from_str(run_task).unwrap();
     let again: Value = serde_json::from_str(&serde_json::to_string(&task).unwrap()).unwrap();
-    // Every member is known and comes back.
+    // Every member is known and survives a round trip.
     assert_eq!(again, serde_json::from_str::<Value>(run_task).unwrap());
     assert!(serde_json::from_str::<TaskReply>(success).unwrap().success);
     for (text, code) in [(failure, "task_failed"), (cancelled, "cancelled")] {
@@ -40,7 +40,7 @@ fn the_examples_are_of_the_types_they_show() {
 }
 
 #[test]
-fn the_questions_of_the_document_are_of_the_types_they_show() {
+fn the_documented_questions_match_their_types() {
     let data = |event: &str| {
         let (_, rest) = DOCUMENT.split_once(&format!("event: {event}\ndata: ")).unwrap();
         rest.lines().next().unwrap().to_owned()
@@ -52,7 +52,7 @@ fn the_questions_of_the_document_are_of_the_types_they_show() {
 }
 
 #[test]
-fn the_table_of_refusals_is_the_one_table() {
+fn the_documented_errors_match_the_error_table() {
     let rows = DOCUMENT.lines().filter_map(|line| {
         let mut cells = line.split('|').map(str::trim).skip(1);
         Some((cells.next()?.parse::<u16>().ok()?, cells.next()?))
@@ -69,7 +69,7 @@ fn the_table_of_refusals_is_the_one_table() {
 }
 
 #[tokio::test]
-async fn the_script_of_the_document_hands_over_its_file() {
+async fn the_documented_script_hands_over_its_file() {
     let world = AdapterWorld::start(ShellDriver, |_| {}).await;
     let line = DOCUMENT.lines().find(|line| line.contains("echo report.pdf")).unwrap().trim();
     let script = line.replace("pdflatex report.tex", "echo 1 > report.pdf");

@@ -1,4 +1,4 @@
-//! The driver for programs that print and end, against a host that is played.
+//! The exec driver, against a fake host.
 
 use attache_adapter::{
     HostSetup,
@@ -12,7 +12,7 @@ use crate::{
     world::{AdapterWorld, task, with},
 };
 
-/// How the fake host's JSON lines are read.
+/// Output rules for the fake host's JSON lines.
 pub(crate) const LINES: &str = r#"
 format = "jsonl"
 counts = "step"
@@ -46,14 +46,14 @@ pub(crate) fn shape(text: &str) -> ExecOutputRules {
     toml::from_str(text).unwrap()
 }
 
-/// `sh -c script`, read in some form.
+/// `sh -c script`, with output in the given form.
 async fn script(script: &str, form: &str) -> AdapterWorld {
     let setup = HostSetup { args: vec!["-c".into(), script.into()], ..HostSetup::new("sh", "Script", "sh") };
     AdapterWorld::start(ExecDriver::new(setup, shape(form)), |_| {}).await
 }
 
 #[tokio::test]
-async fn cursor_is_read_as_its_row_says() {
+async fn cursor_output_is_read_by_its_preset() {
     let row = PresetTable::parse("").unwrap().get("cursor").unwrap().clone();
     let mut setup = fake("cursor");
     setup.args.extend(row.args.iter().map(Into::into));
@@ -65,7 +65,7 @@ async fn cursor_is_read_as_its_row_says() {
     assert_eq!(texts(&events, "tool_call", "status"), ["started", "completed"]);
     assert_eq!(texts(&events, "thought", "text").concat(), "hm");
     let failed = world.run(&task("FAIL:500")).await;
-    let expected = "model_unreachable: Fake host cannot reach its model: it ended with exit status 1: The model answered 500; \
+    let expected = "model_unreachable: Fake host can't reach its model: it exited with status 1: The model answered 500; \
                     retry 1/2\nThe model answered 500; retry 2/2\nthe model cannot be reached: 500. Check the device's \
                     network and the host's login";
     assert_eq!(failure(&failed), expected);
@@ -73,7 +73,7 @@ async fn cursor_is_read_as_its_row_says() {
 }
 
 #[tokio::test]
-async fn text_is_the_answer_and_usage_is_in_a_file() {
+async fn text_is_the_answer_and_usage_comes_from_a_file() {
     let setup = HostSetup {
         args: ["-c", "printf '%s' \"$1\"; echo '{\"in\":3,\"out\":4}' > \"$2\"", "sh", "{prompt}", "{usage_file}"]
             .map(Into::into)
@@ -98,7 +98,7 @@ async fn text_is_the_answer_and_usage_is_in_a_file() {
 }
 
 #[tokio::test]
-async fn a_pipe_in_place_of_the_usage_file_holds_nothing_up() {
+async fn a_pipe_in_place_of_the_usage_file_does_not_block() {
     let args = ["-c", "mkfifo \"$1\"; echo done", "sh", "{usage_file}"].map(Into::into).to_vec();
     let setup = HostSetup { args, ..HostSetup::new("sh", "Script", "sh") };
     let world = AdapterWorld::start(ExecDriver::new(setup, shape("[[usage_file]]\ntokens = \"/in\"\n")), |_| {}).await;
@@ -108,7 +108,7 @@ async fn a_pipe_in_place_of_the_usage_file_holds_nothing_up() {
 }
 
 #[tokio::test]
-async fn one_document_is_read_when_it_is_whole() {
+async fn a_document_is_read_when_it_is_complete() {
     let row = PresetTable::parse("").unwrap().get("openclaw").unwrap().clone();
     let said = "echo 'Loading plugins'; echo '[plugins] up'; cat >/dev/null; printf '{\\n \"ok\": true, \"final\": \"fine\",\\n';
         echo '\"usage\":{\"input\":3,\"output\":4,\"total\":9},\"costUsd\":0.5}'; echo '[plugins] down'";
@@ -121,25 +121,25 @@ async fn one_document_is_read_when_it_is_whole() {
 }
 
 #[tokio::test]
-async fn each_end_is_told_apart() {
+async fn each_outcome_is_distinguished() {
     let text = "";
     let document = "format = \"json\"\n[[read]]\ntext = \"/text\"\nerror = \"/error\"\n";
     let table = [
-        ("true", text, "task_failed: Script failed: it ended without saying anything"),
-        ("echo no >&2; exit 2", text, "task_failed: Script failed: it ended with exit status 2: no"),
+        ("true", text, "task_failed: Script failed: it exited without any output"),
+        ("echo no >&2; exit 2", text, "task_failed: Script failed: it exited with status 2: no"),
         ("kill -SEGV $$", text, "host_crashed: Script was killed by signal 11"),
         ("true", document, "task_failed: Script failed: its output ended without an answer"),
         ("echo '{\"error\":\"no such model\"}'", document, "task_failed: Script failed: no such model"),
         (
             "echo '{\"error\":\"connect ECONNREFUSED\"}'; exit 1",
             document,
-            "model_unreachable: Script cannot reach its model: it ended with exit status 1: connect ECONNREFUSED. Check the \
+            "model_unreachable: Script can't reach its model: it exited with status 1: connect ECONNREFUSED. Check the \
              device's network and the host's login",
         ),
         (
             "echo oops",
             document,
-            "adapter_invalid_reply: Script said something that cannot be read: oops. Its version may be too new or too old",
+            "adapter_invalid_reply: Script sent unreadable output: oops. Its version may be too new or too old",
         ),
     ];
     for (said, form, expected) in table {
@@ -158,11 +158,11 @@ async fn limits_become_arguments_or_a_refusal() {
     let reply = world.run(&limited(json!({"allow_network": false}))).await;
     assert_eq!(reply["output"]["text"], "ARGS=[\"--offline\"]\n");
     let reply = world.run(&limited(json!({"cwd_only": true}))).await;
-    assert!(failure(&reply).starts_with("refused: the run asks for limits that Fake host does not keep"), "{reply}");
+    assert!(failure(&reply).starts_with("refused: Fake host can't enforce these limits on this device"), "{reply}");
     world.stop().await;
 }
 
-/// Rows that a person may write for programs that also speak otherwise.
+/// Rows a person might write for programs that also have another protocol.
 pub(crate) const ROWS: &str = r#"
 [hermes_text]
 driver = "exec"
@@ -229,7 +229,7 @@ output_tokens = "/usage/output_tokens"
 cost_usd = "/total_cost_usd"
 "#;
 
-/// Prints what was recorded, by the rules of a row.
+/// Prints recorded output and reads it by the rules of a row.
 async fn played(row: &str, printed: &str) -> (Value, Vec<String>) {
     let row = PresetTable::parse(ROWS).unwrap().get(row).unwrap().clone();
     let print = format!("cat <<'END'\n{printed}\nEND");
@@ -241,7 +241,7 @@ async fn played(row: &str, printed: &str) -> (Value, Vec<String>) {
 }
 
 #[tokio::test]
-async fn a_row_is_enough_for_what_gemini_and_qwen_print() {
+async fn a_custom_row_reads_gemini_and_qwen_output() {
     let usage = json!({"tokens": 54, "input_tokens": 33, "output_tokens": 21, "cost_source": "unknown"});
     let done = |text: &str| json!({"success": true, "output": {"text": text, "artifact_refs": []}, "usage": usage});
     let gemini = r#"{"type":"init","session_id":"s","model":"auto"}

@@ -1,4 +1,4 @@
-//! Who may call, and what malformed requests get.
+//! Request checks: callers, and malformed requests.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ fn code(reply: &RawReply) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn health_tells_little_without_the_secret() {
+async fn health_discloses_little_without_the_secret() {
     let world = AdapterWorld::shell().await;
     let open = format!("GET /health HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", world.address);
     let open = exchange(world.address, open.as_bytes()).await;
@@ -33,7 +33,7 @@ async fn health_tells_little_without_the_secret() {
 }
 
 #[tokio::test]
-async fn host_origin_and_secret_decide_who_may_call() {
+async fn host_origin_and_secret_are_checked() {
     let world = AdapterWorld::shell().await;
     let (port, secret) = (world.address.port(), world.secret.as_str());
     let (own, right) = (format!("127.0.0.1:{port}"), format!("Bearer {secret}"));
@@ -89,7 +89,7 @@ async fn host_origin_and_secret_decide_who_may_call() {
             _ => continue,
         };
         assert_eq!(code(&reply), (status, expected.to_owned()), "{about}");
-        // The same walls stand before `/health`, except that it may be asked without a secret.
+        // The same checks protect `/health`, except that it doesn't need a secret.
         let request = format!("GET /health HTTP/1.1\r\n{host}{origin}{authorization}connection: close\r\n\r\n");
         let reply = exchange(world.address, request.as_bytes()).await;
         assert_eq!(reply.status, if authorization.is_empty() { 200 } else { status }, "{about}");
@@ -100,7 +100,7 @@ async fn host_origin_and_secret_decide_who_may_call() {
 }
 
 #[tokio::test]
-async fn malformed_requests_get_a_clear_answer() {
+async fn malformed_requests_get_clear_errors() {
     let world = AdapterWorld::shell().await;
     let good = task("true");
     let without = |name: &str| {
@@ -140,8 +140,8 @@ async fn malformed_requests_get_a_clear_answer() {
     let reply = world.post("/run-task", without("input").as_bytes()).await;
     let expected = json!({"error": {
         "code": "invalid_request",
-        "message": format!("the body is not a task: missing field `input` at line 1 column {}", without("input").len()),
-        "hint": "docs/adapter.md shows every body in full.",
+        "message": format!("the body isn't a task: missing field `input` at line 1 column {}", without("input").len()),
+        "hint": "See docs/adapter.md for the format of every body.",
     }});
     assert_eq!(serde_json::from_str::<Value>(&reply.body).unwrap(), expected);
     let unknown = with(task("echo unknown members are ignored"), "from_a_newer_runtime", json!({"x": 1}));
@@ -186,7 +186,7 @@ async fn paths_methods_and_content_types_are_checked() {
 }
 
 #[tokio::test]
-async fn an_adapter_binds_loopback_only_and_names_what_is_wrong() {
+async fn an_adapter_binds_only_loopback_and_explains_errors() {
     let folder = tempfile::tempdir().unwrap();
     let options = || {
         let secret = Kind::AdapterSecret.generate(&Env::system());
@@ -196,7 +196,7 @@ async fn an_adapter_binds_loopback_only_and_names_what_is_wrong() {
     let refused = Adapter::bind(open).await.unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "an adapter runs what it is told and listens on this device only; use 127.0.0.1 or [::1] instead of 0.0.0.0:0"
+        "an adapter executes commands, so it can only listen on this device; use 127.0.0.1 or [::1] instead of 0.0.0.0:0"
     );
     let first = Adapter::bind(options()).await.unwrap();
     let second = Adapter::bind(Options { listen: first.local_addr(), ..options() }).await.unwrap_err();

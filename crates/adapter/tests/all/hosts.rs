@@ -1,4 +1,4 @@
-//! A host that is played by the test kit's program, and a person who answers what it asks.
+//! A fake host, and a person who answers its questions.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::world::{AdapterWorld, ReceivedEvent, ReceivedEvents, TEST_TIMEOUT, is_alive};
 
-/// The test kit's host in one of its manners of speaking.
+/// The test kit's fake host in one of its dialects.
 pub(crate) fn fake(manner: &str) -> HostSetup {
     HostSetup { args: vec![manner.into()], ..HostSetup::new("fake", "Fake host", example("fake-host")) }
 }
 
-/// An example of this crate, which is built beside its tests.
+/// An example of this crate, built next to its tests.
 pub(crate) fn example(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     own.parent().unwrap().parent().unwrap().join("examples").join(name)
@@ -26,7 +26,7 @@ pub(crate) fn no(_: &Value) -> Value {
     json!({"approved": false, "comment": "not today"})
 }
 
-/// Runs a task to its end, answering each question. What was asked, and all events.
+/// Runs a task to its end and answers each question. Returns the questions and all events.
 pub(crate) async fn answered(
     world: &AdapterWorld,
     task: &Value,
@@ -35,7 +35,7 @@ pub(crate) async fn answered(
     answered_within(world, task, TEST_TIMEOUT, decide).await
 }
 
-/// The same with a host that takes its time between two events.
+/// The same, for a host with long pauses between events.
 pub(crate) async fn answered_within(
     world: &AdapterWorld,
     task: &Value,
@@ -53,17 +53,17 @@ pub(crate) async fn answered_within(
     (questions, all)
 }
 
-/// All events of a run that asks nobody.
+/// All events of a run without questions.
 pub(crate) async fn unasked(world: &AdapterWorld, task: &Value) -> Vec<ReceivedEvent> {
     answered(world, task, |question| panic!("nobody is to be asked {question}")).await.1
 }
 
-/// What such a run ends as.
+/// The outcome of such a run.
 pub(crate) async fn ended(world: &AdapterWorld, task: &Value) -> Value {
     result(&unasked(world, task).await).clone()
 }
 
-/// All that such a run says.
+/// All output of such a run.
 pub(crate) async fn said(world: &AdapterWorld, task: &Value) -> String {
     texts(&unasked(world, task).await, "chunk", "text").concat()
 }
@@ -93,7 +93,7 @@ pub(crate) fn texts(events: &[ReceivedEvent], name: &str, member: &str) -> Vec<S
     of_name.filter_map(|(_, _, data)| data[member].as_str().map(str::to_owned)).collect()
 }
 
-/// Reads on until an event of this name holds this text.
+/// Reads until an event of this name contains this text.
 pub(crate) async fn until_told(events: &mut ReceivedEvents, name: &str, wanted: &str) -> Value {
     let mut said = String::new();
     loop {
@@ -107,7 +107,7 @@ pub(crate) async fn until_told(events: &mut ReceivedEvents, name: &str, wanted: 
     }
 }
 
-/// The processes that a fake host has told of with `CHILD`, once it has said what is waited for.
+/// The processes that a fake host reported with `CHILD`, once it has printed the expected text.
 pub(crate) async fn children(events: &mut ReceivedEvents, wanted: &str) -> Vec<String> {
     let mut said = String::new();
     while !said.contains(wanted) {
@@ -121,7 +121,7 @@ pub(crate) async fn children(events: &mut ReceivedEvents, wanted: &str) -> Vec<S
     pids
 }
 
-/// Cancels, and is back when the run has ended: in time, and with nothing left of it.
+/// Cancels, and returns when the run has ended, in time and with no process left.
 pub(crate) async fn cancelled(world: &AdapterWorld, task: &Value, pids: &[String]) {
     let begun = std::time::Instant::now();
     let reply: Value = serde_json::from_str(&world.cancel(task).await.body).unwrap();
@@ -134,7 +134,7 @@ pub(crate) async fn cancelled(world: &AdapterWorld, task: &Value, pids: &[String
     assert_eq!(left, Vec::<String>::new(), "{task} left something");
 }
 
-/// The processes that belong to a run, wherever they went.
+/// The processes of a run, wherever they went.
 pub(crate) fn marked(run: &str) -> Vec<String> {
     let mark = format!("ATTACHE_TASK_RUN_ID={run}");
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();

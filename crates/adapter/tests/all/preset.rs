@@ -1,4 +1,4 @@
-//! Hosts are found by what is on a machine: programs, versions, logins, each a small script in a folder of its own.
+//! Detection of hosts: programs, versions and logins, with small scripts in a folder as the machine.
 
 use std::{
     ffi::OsString,
@@ -14,7 +14,7 @@ use attache_adapter::preset::{
 };
 use tempfile::TempDir;
 
-/// A machine in miniature: `bin` is its `PATH`.
+/// A miniature machine: `bin` is its `PATH`.
 struct PresetMachine {
     folder: TempDir,
     environment: Vec<(OsString, OsString)>,
@@ -64,9 +64,9 @@ fn version(text: &str) -> HostVersion {
 }
 
 #[tokio::test]
-async fn what_is_installed_is_found_with_its_version_and_login() {
+async fn installed_hosts_are_found_with_version_and_login() {
     let machine = PresetMachine::new().with("GEMINI_API_KEY", "k3y");
-    // It asks about itself; anything else would be a failure.
+    // Only queries about itself are allowed. Anything else fails.
     let claude = machine.program("claude", "case $* in --version) echo '2.1.325 (Claude Code)';; *) exit 1;; esac");
     let codex = machine.program("codex", "case $* in --version) echo 'codex-cli 0.166.0';; *) exit 0;; esac");
     let gemini = machine.program("gemini", "echo 0.61.0");
@@ -102,7 +102,7 @@ async fn what_is_installed_is_found_with_its_version_and_login() {
 }
 
 #[tokio::test]
-async fn trouble_comes_with_what_to_do() {
+async fn problems_come_with_a_fix() {
     let machine = PresetMachine::new();
     let codex = machine.program("codex", "echo 'codex-cli 0.20.1'");
     machine.program("openclaw", "echo 'needs Node 24' >&2; exit 1");
@@ -113,7 +113,7 @@ async fn trouble_comes_with_what_to_do() {
         all.iter().map(|found| (found.preset.as_str(), found.problem.clone(), found.fix.as_deref())).collect();
     let gemini = gemini.canonicalize().unwrap();
     let chmod = format!("chmod go-w {}", gemini.display());
-    let try_it = format!("Try it by hand: {} --version", codex.with_file_name("openclaw").display());
+    let try_it = format!("Try to run it: {} --version", codex.with_file_name("openclaw").display());
     let expected = [
         (
             "codex",
@@ -132,7 +132,7 @@ async fn trouble_comes_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_row_of_ones_own_is_looked_for_and_sees_only_what_it_names() {
+async fn a_custom_host_is_detected_and_sees_only_named_variables() {
     let machine = PresetMachine::new().with("MY_KEY", "k3y").with("MY_MODE", "loud");
     let agent = machine.folder.path().join("my agent");
     fs::write(&agent, "#!/bin/sh\nenv > \"$0.env\"; pwd >> \"$0.env\"; echo my-agent-7.1\n").unwrap();
@@ -159,7 +159,7 @@ async fn a_row_of_ones_own_is_looked_for_and_sees_only_what_it_names() {
 }
 
 #[tokio::test]
-async fn a_program_that_says_nothing_is_not_waited_for_and_ends() {
+async fn a_silent_program_times_out_and_is_killed() {
     let machine = PresetMachine { patience: Duration::from_secs(4), ..PresetMachine::new() };
     machine.program("gemini", "sleep 600 & echo $! > \"$0.id\"; wait");
     let all = machine.detect("").await;

@@ -1,4 +1,4 @@
-//! The Python examples keep the contract: one speaks its two plain calls, one asks, one drives Hermes.
+//! The Python examples follow the contract: one implements the two basic calls, one asks, one drives Hermes.
 
 use std::{ffi::OsStr, fs, net::SocketAddr, os::unix::fs::PermissionsExt as _, process::Stdio};
 
@@ -16,7 +16,7 @@ use crate::world::{RawReply, exchange, task};
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
 
-/// Starts an example on a free port; none where there is no Python.
+/// Starts an example on a free port. `None` if Python isn't installed.
 async fn start(name: &str) -> Option<(Child, SocketAddr)> {
     start_with(name, &std::env::var_os("PATH").unwrap_or_default()).await
 }
@@ -56,7 +56,7 @@ async fn post_to(address: SocketAddr, path: &str, body: &Value) -> RawReply {
 }
 
 #[tokio::test]
-async fn the_python_example_keeps_the_contract() {
+async fn the_python_example_follows_the_contract() {
     let Some((mut python, address)) = start("python-adapter").await else { return };
     let health = format!("GET /health HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     let health = exchange(address, health.as_bytes()).await;
@@ -82,11 +82,8 @@ async fn the_python_example_keeps_the_contract() {
     assert_eq!(serde_json::from_str::<TaskReply>(&reply.body).unwrap(), expected);
 
     let reply = post(address, &task(" ")).await;
-    let error = TaskError {
-        code: "task_failed".to_owned(),
-        message: "there is no text to count words in".to_owned(),
-        resets_at: None,
-    };
+    let error =
+        TaskError { code: "task_failed".to_owned(), message: "the task has no text".to_owned(), resets_at: None };
     let expected = TaskReply { success: false, output: None, error: Some(error), usage: None };
     assert_eq!((reply.status, serde_json::from_str::<TaskReply>(&reply.body).unwrap()), (200, expected));
 
@@ -112,7 +109,7 @@ async fn the_asking_example_waits_for_people() {
     let asked = (2, "permission".to_owned(), command("echo x >> out; cat out", 2));
     assert_eq!(events.next().await, Some(asked.clone()));
 
-    // Whoever joins hears the question again; an answer that comes twice lets the command run once.
+    // A late reader sees the question again. A repeated answer runs the command only once.
     let mut late = crate::world::stream_from(address, &task).await;
     late.next().await.unwrap();
     assert_eq!(late.next().await, Some(asked));
@@ -140,7 +137,7 @@ async fn the_asking_example_waits_for_people() {
     python.kill().await.unwrap();
 }
 
-/// What `hermes` of the example is: it says its version, and obeys its prompt.
+/// The example's `hermes`: prints its version and follows its prompt.
 const HERMES: &str = r#"#!/bin/sh
 case $1 in
 --version) echo 'Hermes Agent v0.19.0 (2026.7.20)'; exit;;
@@ -155,7 +152,7 @@ esac
 "#;
 
 #[tokio::test]
-async fn the_hermes_example_keeps_the_contract() {
+async fn the_hermes_example_follows_the_contract() {
     let folder = tempfile::tempdir().unwrap();
     let (bin, work) = (folder.path().join("bin"), folder.path().canonicalize().unwrap().join("work"));
     fs::create_dir(&bin).unwrap();
@@ -197,7 +194,7 @@ async fn the_hermes_example_keeps_the_contract() {
     let mut limited = here("please WRITE");
     limited["sandbox"] = json!({"allow_network": false, "cwd_only": false});
     let refused =
-        json!({"code": "refused", "message": "the run asks for limits that nobody keeps here: allow_network"});
+        json!({"code": "refused", "message": "the run requires limits that this adapter can't enforce: allow_network"});
     assert_eq!(body(&post(address, &limited).await), json!({"success": false, "error": refused}));
 
     let hanging = here("HANG");

@@ -1,4 +1,4 @@
-//! A driver that asks: permission before a step, input from its caller, and what it hears without asking.
+//! A driver that asks: permission before a step, input from its caller, and unsolicited input.
 
 use attache_adapter::{Driver, DriverRun};
 use attache_protocol::{
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::world::{AdapterWorld, RawReply, done, failed, in_millis, task, with};
 
-/// Does each word of the task's text in turn, and answers with what it heard.
+/// Carries out each word of the task's text in turn and reports the answers.
 #[derive(Debug)]
 struct AskingDriver;
 
@@ -75,7 +75,7 @@ async fn a_question_waits_for_its_first_answer() {
     assert_eq!(unknown.status, 404);
     let wrong = answer(&world, &task, "permission/p1", json!({"approved": "yes"})).await;
     assert_eq!(wrong.status, 400);
-    // Whoever joins hears the question too.
+    // A late reader sees the question too.
     assert_eq!(world.stream(&task).await.next().await, Some((1, "permission".to_owned(), question("p1"))));
 
     let given = json!({"approved": true, "scope": "run", "comment": "this once"});
@@ -83,19 +83,19 @@ async fn a_question_waits_for_its_first_answer() {
     assert_eq!((first.status, first.body.as_str()), (200, "{}"));
     let expected = done(r#"{"approved":true,"scope":"run","comment":"this once"}"#);
     assert_eq!(events.rest().await, [(2, "result".to_owned(), expected)]);
-    // The same answer again, late: heard, and nothing changes.
+    // A repeated, late answer is accepted and changes nothing.
     assert_eq!(answer(&world, &task, "permission/p1", json!({"approved": false})).await.status, 200);
     world.stop().await;
 }
 
 #[tokio::test]
-async fn the_same_name_is_not_asked_twice() {
+async fn a_question_id_cannot_be_reused() {
     let world = AdapterWorld::start(AskingDriver, |_| {}).await;
     let task = task("p1 p1");
     let mut events = world.stream(&task).await;
     events.next().await.unwrap();
     assert_eq!(answer(&world, &task, "permission/p1", json!({"approved": true})).await.status, 200);
-    let expected = done(r#"{"approved":true} {"approved":false,"comment":"the question `p1` was asked before"}"#);
+    let expected = done(r#"{"approved":true} {"approved":false,"comment":"the question id `p1` was already used"}"#);
     assert_eq!(events.rest().await, [(2, "result".to_owned(), expected)]);
     world.stop().await;
 }
@@ -110,7 +110,7 @@ async fn input_answers_the_oldest_question_or_the_one_it_names() {
     assert_eq!(answer(&world, &task, "input", json!({"id": "input-7", "parts": []})).await.status, 404);
     assert_eq!(answer(&world, &task, "input", json!({"id": "input-1", "parts": [{"text": "a"}]})).await.status, 200);
     assert_eq!(events.next().await, Some((2, "input_required".to_owned(), asked("input-2"))));
-    // A repeated answer to the first does not answer the second.
+    // A repeated answer to the first question doesn't answer the second.
     assert_eq!(answer(&world, &task, "input", json!({"id": "input-1", "parts": [{"text": "z"}]})).await.status, 200);
     assert_eq!(answer(&world, &task, "input", json!({"parts": [{"text": "b"}]})).await.status, 200);
     assert_eq!(answer(&world, &task, "input", json!({"parts": [1.0]})).await.status, 200);
@@ -120,7 +120,7 @@ async fn input_answers_the_oldest_question_or_the_one_it_names() {
 }
 
 #[tokio::test]
-async fn an_open_question_is_replayed_however_much_was_said_before_the_join() {
+async fn an_open_question_is_replayed_to_late_readers() {
     let world = AdapterWorld::start(AskingDriver, |_| {}).await;
     let task = task("flood p1");
     let mut events = world.stream(&task).await;
@@ -140,7 +140,7 @@ async fn an_open_question_is_replayed_however_much_was_said_before_the_join() {
 }
 
 #[tokio::test]
-async fn the_deadline_stands_still_while_a_question_is_open() {
+async fn the_deadline_is_paused_while_a_question_is_open() {
     let world = AdapterWorld::start(AskingDriver, |_| {}).await;
     let task = with(task("p1 unasked"), "deadline", in_millis(2500));
     let mut events = world.stream(&task).await;
@@ -148,7 +148,7 @@ async fn the_deadline_stands_still_while_a_question_is_open() {
     tokio::time::sleep(std::time::Duration::from_millis(3000)).await;
     assert_eq!(answer(&world, &task, "permission/p1", json!({"approved": true})).await.status, 200);
     let ended = events.rest().await;
-    let message = "the run's deadline passed; everything it had started on this device was stopped";
+    let message = "the run's deadline passed; every process it started on this device was stopped";
     assert_eq!(ended, [(2, "result".to_owned(), failed("timed_out", message))]);
     world.stop().await;
 }
@@ -161,14 +161,14 @@ async fn a_cancelled_run_does_not_wait_for_its_answer() {
         let mut events = world.stream(&task).await;
         events.next().await.unwrap();
         assert_eq!(world.cancel(&task).await.status, 200);
-        let message = "the run was cancelled; everything it had started on this device was stopped";
+        let message = "the run was cancelled; every process it started on this device was stopped";
         assert_eq!(events.rest().await, [(2, "result".to_owned(), failed("cancelled", message))]);
     }
     world.stop().await;
 }
 
 #[tokio::test]
-async fn who_hears_nothing_while_it_works_does_not_pretend_to() {
+async fn unsolicited_input_is_refused_by_drivers_that_ignore_it() {
     let world = AdapterWorld::shell().await;
     let task = task("echo begun; exec sleep 100");
     let mut events = world.stream(&task).await;

@@ -1,4 +1,4 @@
-//! The real programs: where they are, and a place for one of them where its model does as it is told.
+//! Locates the real host programs and sets each up with a stub model that follows instructions.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,16 +20,16 @@ use crate::{
     world::{AdapterWorld, ReceivedEvent},
 };
 
-/// A program of this size starts slowly where several start at once.
+/// Large programs start slowly when several start at once.
 pub(crate) const SLOW: Duration = Duration::from_secs(90);
 
-/// A proxy that is not there: whatever a program wants from the network, it gets nothing.
+/// A proxy that doesn't exist, so programs can't reach the network.
 pub(crate) const NOWHERE: &str = "http://127.0.0.1:9";
 
-/// One program at a time: they are heavy, and their times are facts.
+/// One program at a time: they are heavy, and their timings are measured.
 pub(crate) static ONE: Mutex<()> = Mutex::const_new(());
 
-/// A program with a home, a folder to work in and a model of its own.
+/// A program with its own home, working folder and model.
 pub(crate) struct RealProgram {
     pub(crate) program: PathBuf,
     pub(crate) folder: TempDir,
@@ -37,7 +37,7 @@ pub(crate) struct RealProgram {
     _one: MutexGuard<'static, ()>,
 }
 
-/// None where it is not installed.
+/// `None` if it isn't installed.
 pub(crate) fn installed(program: &str) -> Option<PathBuf> {
     let Some(hosts) = hosts() else {
         println!("skipped: ATTACHE_HOSTS does not say where {program} is; ./test does");
@@ -61,7 +61,7 @@ pub(crate) fn target() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
 }
 
-/// Runs a task to its end, however slowly, answering each question. What was asked, and all events.
+/// Runs a task to its end, however slowly, and answers each question. Returns the questions and all events.
 pub(crate) async fn run(
     world: &AdapterWorld,
     task: &Value,
@@ -73,7 +73,7 @@ pub(crate) async fn run(
 // === impl RealProgram ===
 
 impl RealProgram {
-    /// None where the program is not installed.
+    /// `None` if the program isn't installed.
     pub(crate) async fn of(program: &str, below: &Path) -> Option<Self> {
         let program = installed(program)?;
         let one = ONE.lock().await;
@@ -111,18 +111,18 @@ impl RealProgram {
         .await
     }
 
-    /// All that the model was told, in every request.
+    /// All text sent to the model, in every request.
     pub(crate) fn told(&self) -> String {
         self.model.requests().iter().map(|request| request.body.to_string()).collect::<Vec<_>>().join("\n")
     }
 
-    /// All that it was told in the last one.
+    /// All text of the last request.
     pub(crate) fn told_last(&self) -> String {
         self.model.requests().last().map(|request| request.body.to_string()).unwrap_or_default()
     }
 }
 
-/// A server with one tool, for one test.
+/// An MCP server with a single tool, for one test.
 pub(crate) async fn tools() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

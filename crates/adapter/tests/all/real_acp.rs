@@ -1,6 +1,7 @@
-//! The real programs, against a model on loopback that does as it is told. They run with `./test --agents`.
+//! The real ACP programs, against a stub model on loopback that follows instructions. Run with `./test --agents`.
 //!
-//! Each writes a row of facts to `hosts-matrix/<host>.json` in the build folder, from which `docs/hosts.md` gets its matrix.
+//! Each test writes a row of facts to `hosts-matrix/<host>.json` in the build folder, the source of the matrix in
+//! `docs/hosts.md`.
 
 use std::{
     path::{Path, PathBuf},
@@ -23,13 +24,13 @@ use crate::{
     world::{AdapterWorld, task},
 };
 
-/// Programs on Node and Python start slowly where several start at once, and some wait long before they try again.
+/// Node and Python programs start slowly when several start at once, and some wait long before a retry.
 const SLOW: Duration = Duration::from_secs(180);
 
-/// It is no row of ours and takes what it finds in a folder; the driver for Claude Code does not.
+/// Not one of our presets, and it obeys files in the folder. The driver for Claude Code doesn't.
 const CLAUDE: &str = "claude-agent-acp";
 
-/// A real program with a home of its own and a model that is a stub.
+/// A real program with its own home and a stub model.
 struct RealAcpAgent {
     name: &'static str,
     program: PathBuf,
@@ -40,16 +41,16 @@ struct RealAcpAgent {
     outside: OutsideTraffic,
 }
 
-/// What becomes of a request to anywhere but this machine.
+/// What happens to requests to other machines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OutsideTraffic {
-    /// It goes to a proxy that is not there.
+    /// They go to a proxy that doesn't exist.
     Closed,
-    /// The program would send what is meant for its model to the proxy, too.
+    /// Left alone, because the program would send its model requests to the proxy, too.
     Untouched,
 }
 
-/// What is written down about a host.
+/// Facts recorded about a host.
 #[derive(Default)]
 struct HostFindings {
     passed: Vec<&'static str>,
@@ -57,12 +58,12 @@ struct HostFindings {
     notes: Vec<String>,
 }
 
-/// The agent behind a row; none where it is not to be run or not installed.
+/// The agent of a row. `None` if it shouldn't run or isn't installed.
 async fn agent(name: &'static str, row: &str, program: &str) -> Option<RealAcpAgent> {
     agent_of("", name, row, program).await
 }
 
-/// The same with a person's own rows.
+/// The same, with a person's own rows.
 async fn agent_of(rows: &str, name: &'static str, row: &str, program: &str) -> Option<RealAcpAgent> {
     if std::env::var("ATTACHE_AGENTS").as_deref() != Ok("1") {
         println!("skipped: {name} runs with ./test --agents");
@@ -110,7 +111,7 @@ impl RealAcpAgent {
         AdapterWorld::start(driver, |options| options.environment = self.environment()).await
     }
 
-    /// File written after a yes, and not after a no; cancel; a model that is away.
+    /// A file is written after approval and not after denial; cancel; model outage.
     async fn drive(self, world: AdapterWorld, asks: AcpAsksWhom) {
         let mut facts = HostFindings::default();
         let taken = self.bait(&world.cwd);
@@ -130,7 +131,7 @@ impl RealAcpAgent {
         facts.note(about);
     }
 
-    /// Fills the folder with settings, hooks, servers and plugins that would make this file and allow everything.
+    /// Fills the folder with settings, hooks, servers and plugins that would create this file and allow everything.
     fn bait(&self, cwd: &Path) -> PathBuf {
         let file = self.home.path().join("bait-taken");
         let touch = format!("touch {}", file.display());
@@ -151,7 +152,7 @@ impl RealAcpAgent {
             (".opencode/plugin/bait.js", plugin.clone()),
             (".opencode/plugins/bait.js", plugin),
         ];
-        // opencode is not let into a folder with plugins at all.
+        // opencode isn't allowed into a folder with plugins at all.
         let planted = |path: &str| self.name != CLAUDE && !(self.name == "opencode" && path.starts_with(".opencode"));
         for (path, text) in files.into_iter().filter(|(path, _)| planted(path)) {
             let path = cwd.join(path);
@@ -209,7 +210,7 @@ impl RealAcpAgent {
         drop(events);
     }
 
-    /// The host, by its own words.
+    /// The host's own description.
     async fn about(&self) -> Value {
         let around = DetectionEnvironment {
             path: std::env::var_os("PATH").unwrap_or_default(),
@@ -223,7 +224,7 @@ impl RealAcpAgent {
     }
 }
 
-/// Nobody answers where the model was.
+/// The model becomes unreachable.
 async fn loses_its_model(agent: RealAcpAgent, world: &AdapterWorld, facts: &mut HostFindings) {
     let RealAcpAgent { name, model, home: _home, .. } = agent;
     drop(model);
@@ -321,7 +322,7 @@ fn hermes_config(model: &StubModel) -> String {
     format!("model:\n  default: stub-model\n  provider: custom\n  base_url: {}/v1\n  api_key: stub\n", model.url())
 }
 
-/// Programs that also print, by rows of a person's own: nobody is asked, and the flags say what they may.
+/// Programs that also print, through custom rows: they never ask, and flags limit them.
 #[tokio::test(flavor = "multi_thread")]
 async fn hermes_and_gemini_as_programs_that_print() {
     let _one = ONE.lock().await;
@@ -343,7 +344,7 @@ async fn hermes_and_gemini_as_programs_that_print() {
     }
 }
 
-/// Claude Code has a driver of its own; this is the way over ACP that other clients take.
+/// Claude Code has a driver of its own. This is the ACP bridge that other clients use.
 #[tokio::test(flavor = "multi_thread")]
 async fn claude_over_acp() {
     let _one = ONE.lock().await;

@@ -1,4 +1,4 @@
-//! The real Claude Code, against a model on loopback that does as it is told.
+//! The real Claude Code, against a stub model on loopback that follows instructions.
 
 use std::{path::Path, time::Duration};
 
@@ -24,7 +24,7 @@ async fn usual_world(stage: &RealProgram) -> AdapterWorld {
     world_of(stage, setup(stage), &[]).await
 }
 
-/// With variables beside or instead of the usual ones; one without a value is not there.
+/// Adds or replaces variables. One without a value is unset.
 async fn world_of(stage: &RealProgram, setup: HostSetup, variables: &[(&str, &str)]) -> AdapterWorld {
     let url = stage.model.url();
     let usual = [("ANTHROPIC_BASE_URL", url.as_str()), ("ANTHROPIC_API_KEY", "stub-key")];
@@ -33,17 +33,17 @@ async fn world_of(stage: &RealProgram, setup: HostSetup, variables: &[(&str, &st
     stage.world(ClaudeDriver::new(setup), &all.collect::<Vec<_>>()).await
 }
 
-/// The tools that the last request with tools offers.
+/// The tools offered by the last request with tools.
 fn offered(stage: &RealProgram) -> Vec<String> {
     let requests = stage.model.requests();
     let tools = requests.iter().rev().find_map(|request| request.body["tools"].as_array()).cloned();
     let names = tools.unwrap_or_default().into_iter().filter_map(|tool| tool["name"].as_str().map(str::to_owned));
-    // A place in the list, and no tool.
+    // An entry of the list that isn't a tool.
     names.filter(|name| name != "DeferredToolPlaceholder").collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_is_written_after_a_yes_and_not_after_a_no() {
+async fn a_file_is_written_after_approval_and_not_after_denial() {
     let Some(stage) = stage().await else { return };
     let world = usual_world(&stage).await;
     let ws = stage.workspace();
@@ -69,13 +69,13 @@ async fn a_file_is_written_after_a_yes_and_not_after_a_no() {
     assert!(!ws.join("b.txt").exists());
     let ended = failure(result(&events));
     let expected = format!(
-        "permission_denied: Claude Code was not allowed to do this: Write {} (not today). It said: STUB-OK after tool: The \
-         person who was asked does not allow this. They said: not today",
+        "permission_denied: Claude Code was denied permission: Write {} (not today). Its answer: STUB-OK after tool: \
+         Denied by the approver. Comment: not today",
         ws.join("b.txt").display()
     );
     assert_eq!(ended, expected);
 
-    // Stateless: nothing of the conversation is written down.
+    // Stateless: nothing of the conversation is stored.
     let projects = stage.home().join(".claude/projects");
     let records = std::fs::read_dir(projects).into_iter().flatten().flatten();
     let kept: Vec<_> =
@@ -85,12 +85,12 @@ async fn a_file_is_written_after_a_yes_and_not_after_a_no() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancel_ends_everything_at_work_and_while_people_are_asked() {
+async fn cancel_stops_everything_during_work_and_open_questions() {
     let Some(stage) = stage().await else { return };
     let world = usual_world(&stage).await;
     let thinking = task("SLEEP:600");
     let mut events = world.stream(&thinking).await;
-    until_slow(&mut events, "progress", "works on the task").await;
+    until_slow(&mut events, "progress", "is working on the task").await;
     cancelled(&world, &thinking, &[]).await;
 
     let asking = task("WRITE:a.txt");
@@ -113,7 +113,7 @@ async fn cancel_ends_everything_at_work_and_while_people_are_asked() {
     world.stop().await;
 }
 
-/// Reads on until an event of this name holds this text, however slowly the program starts.
+/// Reads until an event of this name contains this text, however slowly the program starts.
 async fn until_slow(events: &mut crate::world::ReceivedEvents, name: &str, wanted: &str) -> Value {
     loop {
         let (_, event, data) = events.next_within(SLOW).await.expect("more of the stream");
@@ -124,7 +124,7 @@ async fn until_slow(events: &mut crate::world::ReceivedEvents, name: &str, wante
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_cannot_be_reached_or_lets_nobody_in_is_named() {
+async fn an_unreachable_or_unauthorized_model_is_reported() {
     let Some(stage) = stage().await else { return };
     let dead = world_of(
         &stage,
@@ -134,7 +134,7 @@ async fn a_model_that_cannot_be_reached_or_lets_nobody_in_is_named() {
     .await;
     let (_, events) = run(&dead, &task("hello"), yes).await;
     let ended = failure(result(&events));
-    assert!(ended.starts_with("model_unreachable: Claude Code cannot reach its model: API Error: "), "{ended}");
+    assert!(ended.starts_with("model_unreachable: Claude Code can't reach its model: API Error: "), "{ended}");
     let told = texts(&events, "progress", "message");
     assert!(told.contains(&"model retry 1/1: no answer".to_owned()), "{told:?}");
     dead.stop().await;
@@ -143,7 +143,7 @@ async fn a_model_that_cannot_be_reached_or_lets_nobody_in_is_named() {
     let (_, events) = run(&world, &task("FAIL:529x1 SAY:at last"), yes).await;
     assert_eq!(result(&events)["output"]["text"], "at last");
     assert_eq!(texts(&events, "progress", "message")[2], "model retry 1/10: HTTP 529, overloaded");
-    let sign_in = "sign_in_required: Claude Code is not signed in on this device: start `claude` here";
+    let sign_in = "sign_in_required: Claude Code isn't signed in on this device: run `claude` on this device";
     let begun = std::time::Instant::now();
     let (_, events) = run(&world, &task("FAIL:401"), yes).await;
     let ended = failure(result(&events));
@@ -151,7 +151,7 @@ async fn a_model_that_cannot_be_reached_or_lets_nobody_in_is_named() {
     assert!(begun.elapsed() < Duration::from_secs(45), "{:?}", begun.elapsed());
     let (_, events) = run(&world, &task("REFUSE"), yes).await;
     let ended = failure(result(&events));
-    assert!(ended.starts_with("refused: Claude Code will not do this: API Error: "), "{ended}");
+    assert!(ended.starts_with("refused: Claude Code refused the task: API Error: "), "{ended}");
     world.stop().await;
 
     let stranger = world_of(&stage, setup(&stage), &[("ANTHROPIC_API_KEY", "")]).await;
@@ -167,8 +167,8 @@ async fn a_runaway_is_stopped_by_its_budget_within_a_turn() {
     let world = usual_world(&stage).await;
     let endless = with(task("LOOP TOKENS:489"), "budget", json!({"tokens": 1400}));
     let (_, events) = run(&world, &endless, yes).await;
-    let expected = "quota_exceeded: Claude Code was stopped because the run's budget is used up: 1500 tokens were used of the \
-                    1400 that were left for it. Give the run a larger budget, or wait until its quota is filled up again";
+    let expected = "quota_exceeded: Claude Code was stopped because the run's budget is used up: 1500 tokens used, 1400 \
+                    allowed. Give the run a larger budget, or wait until the quota resets";
     assert_eq!(failure(result(&events)), expected);
     assert_eq!(result(&events)["usage"]["tokens"], 1500);
 
@@ -180,7 +180,7 @@ async fn a_runaway_is_stopped_by_its_budget_within_a_turn() {
     world.stop().await;
 }
 
-/// A folder that would run programs and give orders by everything that is known to do so.
+/// A folder that would run programs and give instructions by every known means.
 fn hostile(folder: &Path, ran: &Path) {
     let touch = |what: &str| format!("touch {}/{what}", ran.display());
     let hook = |what: &str| json!([{"hooks": [{"type": "command", "command": touch(what)}]}]);
@@ -229,7 +229,7 @@ fn hostile(folder: &Path, ran: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hostile_folder_runs_nothing_and_says_nothing() {
+async fn a_hostile_folder_has_no_effect() {
     let Some(stage) = stage().await else { return };
     let (ws, ran) = (stage.workspace(), stage.folder.path().join("ran"));
     std::fs::create_dir(&ran).unwrap();
@@ -249,7 +249,7 @@ async fn a_hostile_folder_runs_nothing_and_says_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_asks_even_where_its_owner_is_never_asked() {
+async fn it_asks_even_if_its_owner_allows_everything() {
     let Some(stage) = stage().await else { return };
     let settings = stage.home().join(".claude/settings.json");
     std::fs::create_dir(settings.parent().unwrap()).unwrap();
@@ -264,7 +264,7 @@ async fn it_asks_even_where_its_owner_is_never_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_is_words_and_neither_a_command_nor_a_file() {
+async fn a_task_is_neither_a_command_nor_a_file_reference() {
     let Some(stage) = stage().await else { return };
     let world = usual_world(&stage).await;
     let secret = stage.folder.path().join("secret.txt");
@@ -280,7 +280,7 @@ async fn a_task_is_words_and_neither_a_command_nor_a_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_are_kept() {
+async fn limits_are_enforced() {
     let Some(stage) = stage().await else { return };
     let world = usual_world(&stage).await;
     let (ws, outside) = (stage.workspace(), stage.folder.path().join("outside.txt"));
@@ -322,7 +322,7 @@ async fn instructions_and_our_tools_reach_it() {
         with(with(task, "instructions", format!("FIRST-RULE {long}")), "mcp", json!({"url": url, "token": "sesame"}));
     let (questions, events) = run(&world, &task, yes).await;
     assert_eq!(result(&events)["success"], true, "{}", result(&events));
-    // The hub decides on calls of its own tools.
+    // The hub authorizes calls of its own tools.
     assert_eq!((questions.len(), &questions[0]["tool"]), (1, &json!("Bash")));
     let outputs = texts(&events, "tool_call", "output");
     assert_eq!((outputs.len(), outputs[0].as_str()), (2, "delegated"));
@@ -332,7 +332,7 @@ async fn instructions_and_our_tools_reach_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_conversation_goes_on_where_that_is_wanted() {
+async fn a_conversation_continues_with_memory() {
     let Some(stage) = stage().await else { return };
     let notes = stage.folder.path().join("notes");
     let world =
@@ -349,21 +349,21 @@ async fn a_conversation_goes_on_where_that_is_wanted() {
     let requests = stage.model.requests();
     let last = requests.last().unwrap().body.to_string();
     assert!(last.contains("the first answer") && last.contains("RULE-TWO") && !last.contains("RULE-ONE"));
-    // Only what this run used.
+    // Only this run's usage.
     assert_eq!(result(&events)["usage"]["tokens"], 18);
 
-    // What was lost begins anew.
+    // A lost session starts over.
     std::fs::remove_dir_all(stage.home().join(".claude/projects")).unwrap();
     let (_, events) = run(&world, &again("SAY:the third answer"), yes).await;
     assert_eq!(result(&events)["output"]["text"], "the third answer");
     world.stop().await;
 }
 
-/// A picture of one pixel.
+/// An image of one pixel.
 const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pictures_and_files_reach_it() {
+async fn images_and_files_reach_it() {
     let Some(stage) = stage().await else { return };
     let world = usual_world(&stage).await;
     let parts = json!([
@@ -384,7 +384,7 @@ async fn pictures_and_files_reach_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_its_owner_allows_is_asked_about() {
+async fn steps_allowed_by_its_owner_still_need_approval() {
     let Some(stage) = stage().await else { return };
     let folder = stage.home().join(".claude");
     std::fs::create_dir_all(&folder).unwrap();
@@ -399,7 +399,7 @@ async fn what_its_owner_allows_is_asked_about() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_and_a_missing_login_are_no_outage() {
+async fn usage_limits_and_missing_logins_are_not_outages() {
     let Some(stage) = stage().await else { return };
     let world = world_of(&stage, setup(&stage), &[("CLAUDE_CODE_MAX_RETRIES", "1")]).await;
     for (status, code) in [(429, "usage_limit"), (401, "sign_in_required")] {

@@ -1,4 +1,4 @@
-//! The real Codex, against a model on loopback that does as it is told.
+//! The real Codex, against a stub model on loopback that follows instructions.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -12,8 +12,8 @@ use crate::{
     world::{AdapterWorld, ReceivedEvent, task, until, with},
 };
 
-/// Outside of the system's folder for temporary files: Codex makes the programs for its sandbox nowhere below that, and lets
-/// commands write everywhere in it.
+/// Outside the system's temporary folder: Codex doesn't install its sandbox programs there, and lets commands write
+/// anywhere in it.
 async fn stage() -> Option<RealProgram> {
     let target = target();
     let below = if target.starts_with(std::env::temp_dir()) { PathBuf::from("/var/tmp") } else { target };
@@ -49,7 +49,7 @@ fn offered(stage: &RealProgram) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_is_written_after_a_yes_and_not_after_a_no() {
+async fn a_file_is_written_after_approval_and_not_after_denial() {
     let Some(stage) = stage().await else { return };
     let world = usual_world(&stage).await;
     let ws = stage.workspace();
@@ -74,9 +74,9 @@ async fn a_file_is_written_after_a_yes_and_not_after_a_no() {
     assert_eq!(questions.len(), 1);
     assert!(!ws.join("b.txt").exists());
     let ended = failure(result(&events));
-    assert!(ended.starts_with("permission_denied: Codex was not allowed to do this: shell (not today)"), "{ended}");
+    assert!(ended.starts_with("permission_denied: Codex was denied permission: shell (not today)"), "{ended}");
 
-    // Stateless: no thread is written down, and the folder is not trusted.
+    // Stateless: no thread is stored, and the folder isn't trusted.
     let home = stage.home();
     assert!(!home.join("sessions").exists() && !home.join("config.toml").exists());
     world.stop().await;
@@ -86,7 +86,7 @@ async fn a_file_is_written_after_a_yes_and_not_after_a_no() {
 async fn a_patch_is_shown_as_a_diff() {
     let Some(stage) = stage().await else { return };
     let mut setup = setup(&stage, &stage.model.url(), 0);
-    // A model for which Codex offers its tool for patches.
+    // A model for which Codex offers its patch tool.
     setup.args.extend(["-c".into(), "model=\"gpt-5.5\"".into()]);
     let world = world_of(&stage, setup).await;
     let ws = stage.workspace();
@@ -105,7 +105,7 @@ async fn a_patch_is_shown_as_a_diff() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_wants_out_of_the_sandbox_says_so() {
+async fn a_question_shows_that_a_command_leaves_the_sandbox() {
     let Some(stage) = stage().await else { return };
     let world = usual_world(&stage).await;
     let outside = stage.folder.path().join("outside.txt");
@@ -113,17 +113,17 @@ async fn a_command_that_wants_out_of_the_sandbox_says_so() {
     let script = format!("CALL:exec_command {arguments}");
     let (questions, events) = run(&world, &task(&script), yes).await;
     assert_eq!(questions[0]["input"]["sandbox"], "off");
-    assert_eq!(questions[0]["reason"], "it wants to run outside of Codex's sandbox");
+    assert_eq!(questions[0]["reason"], "it asks to run outside Codex's sandbox");
     assert!(outside.exists());
     assert_eq!(result(&events)["success"], true, "{}", result(&events));
 
-    // A run with limits is not let out, whoever would allow it.
+    // A run with limits can't leave the sandbox, whoever would allow it.
     std::fs::remove_file(&outside).unwrap();
     let limited = with(task(&script), "sandbox", json!({"allow_network": false}));
     let (questions, events) = run(&world, &limited, yes).await;
     assert_eq!(questions, Vec::<Value>::new());
     assert!(!outside.exists());
-    // Codex itself says no to its model, which goes on and answers with what it was told.
+    // Codex itself denies the step. The model continues and repeats the denial.
     assert_eq!(result(&events)["success"], true, "{}", result(&events));
     let answer = result(&events)["output"]["text"].as_str().unwrap_or_default();
     assert!(answer.contains("sandbox_approval: false") && answer.contains("reject command"), "{answer}");
@@ -131,7 +131,7 @@ async fn a_command_that_wants_out_of_the_sandbox_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_are_kept() {
+async fn limits_are_enforced() {
     let Some(stage) = stage().await else { return };
     let world = usual_world(&stage).await;
     let secret = stage.folder.path().join("secret.txt");
@@ -164,7 +164,7 @@ async fn limits_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancel_ends_all_of_it_at_once() {
+async fn cancel_stops_everything_at_once() {
     let Some(stage) = stage().await else { return };
     let world = usual_world(&stage).await;
     for script in ["SLEEP:120", "RUN:setsid sleep 120; sleep 121", "WRITE:a.txt"] {
@@ -191,46 +191,46 @@ async fn cancel_ends_all_of_it_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_is_away_ends_the_run() {
+async fn an_unreachable_model_ends_the_run() {
     let Some(stage) = stage().await else { return };
     let world = world_of(&stage, setup(&stage, &stage.model.url(), 2)).await;
     let (_, events) = run(&world, &task("FAIL:500"), yes).await;
     let ended = failure(result(&events));
-    assert!(ended.starts_with("model_unreachable: Codex cannot reach its model"), "{ended}");
+    assert!(ended.starts_with("model_unreachable: Codex can't reach its model"), "{ended}");
     let told = texts(&events, "progress", "message");
     let retries: Vec<&str> = told.iter().filter_map(|told| told.split_once(':').map(|(retry, _)| retry)).collect();
     assert_eq!(retries, ["model retry 1/2", "model retry 2/2"], "{told:?}");
     world.stop().await;
 
-    // Left alone, Codex would wait for a network for ever.
+    // Left alone, Codex would wait for the network forever.
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let world = world_of(&stage, setup(&stage, &format!("http://{gone}"), 0)).await;
     let (_, events) = run(&world, &task("hello"), yes).await;
     let ended = failure(result(&events));
-    assert!(ended.starts_with("model_unreachable: Codex cannot reach its model"), "{ended}");
+    assert!(ended.starts_with("model_unreachable: Codex can't reach its model"), "{ended}");
     world.stop().await;
 
     let world = usual_world(&stage).await;
     let (_, events) = run(&world, &task("FAIL:401"), yes).await;
     let ended = failure(result(&events));
     assert!(
-        ended.starts_with("sign_in_required: Codex is not signed in on this device") && ended.contains("codex login"),
+        ended.starts_with("sign_in_required: Codex isn't signed in on this device") && ended.contains("codex login"),
         "{ended}"
     );
     let (_, events) = run(&world, &task("REFUSE"), yes).await;
-    assert_eq!(failure(result(&events)), "refused: Codex will not do this: its model gave no answer");
+    assert_eq!(failure(result(&events)), "refused: Codex refused the task: its model returned no answer");
     world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_login_is_said() {
+async fn a_missing_login_is_reported() {
     let Some(stage) = stage().await else { return };
     let mut setup = setup(&stage, "http://127.0.0.1:9", 0);
     let account = "model_providers.stub={name=\"stub\",base_url=\"http://127.0.0.1:9/v1\",requires_openai_auth=true}";
     setup.args.extend(["-c".into(), account.into()]);
     let world = world_of(&stage, setup).await;
     let (_, events) = run(&world, &task("hello"), yes).await;
-    let expected = "sign_in_required: Codex is not signed in on this device: Run `codex login` on this device, or give it a key \
+    let expected = "sign_in_required: Codex isn't signed in on this device: Run `codex login` on this device, or give it a key \
                     with `codex login --with-api-key`";
     assert_eq!(failure(result(&events)), expected);
     world.stop().await;
@@ -246,13 +246,13 @@ async fn a_runaway_is_stopped_by_its_budget() {
         ended.starts_with("quota_exceeded: Codex was stopped because the run's budget is used up: 54 tokens"),
         "{ended}"
     );
-    // Eighteen tokens a step: the third used the rest up.
+    // Eighteen tokens per step: the third used up the rest.
     assert!(questions.len() <= 4, "{questions:?}");
     world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_of_a_hostile_folder_is_executed_or_told() {
+async fn nothing_in_a_hostile_folder_is_executed_or_read() {
     let Some(stage) = stage().await else { return };
     let (ws, proof) = (stage.workspace(), stage.folder.path().join("proof"));
     let hurt = |word: &str| format!("echo {word} >> '{}'", proof.display());
@@ -284,7 +284,7 @@ async fn nothing_of_a_hostile_folder_is_executed_or_told() {
         ("AGENTS.md", "HOSTILE-AGENTS"),
         ("AGENTS.override.md", "HOSTILE-AGENTS"),
     ];
-    // In the folder and in the one above, which the user has trusted.
+    // In the folder and in its parent, which the user has trusted.
     let inner = ws.join("inner");
     for folder in [&ws, &inner] {
         for (path, text) in files {
@@ -294,7 +294,7 @@ async fn nothing_of_a_hostile_folder_is_executed_or_told() {
         }
     }
     std::fs::create_dir(ws.join(".git")).unwrap();
-    // Nor do the user's own settings answer for people.
+    // The user's own settings don't approve on people's behalf either.
     let trusted = format!(
         "approval_policy = \"never\"\nsandbox_mode = \"danger-full-access\"\napprovals_reviewer = \"auto_review\"\n\
          [projects.{0:?}]\ntrust_level = \"trusted\"\n",
@@ -327,7 +327,7 @@ async fn instructions_and_our_tools_reach_its_model() {
     let task = with(with(task, "instructions", "FIRST-RULE"), "mcp", json!({"url": tools, "token": "sesame"}));
     let (questions, events) = run(&world, &task, yes).await;
     assert_eq!(result(&events)["success"], true, "{}", result(&events));
-    // The hub decides on calls of its own tools; the token is not for commands.
+    // The hub authorizes calls of its own tools. Commands don't see the token.
     assert_eq!(questions.len(), 1, "{questions:?}");
     let outputs = texts(&events, "tool_call", "output");
     assert_eq!(outputs, ["delegated", "0\n"]);
@@ -337,7 +337,7 @@ async fn instructions_and_our_tools_reach_its_model() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_conversation_goes_on_where_that_is_wanted() {
+async fn a_conversation_continues_with_memory() {
     let Some(stage) = stage().await else { return };
     let memory = HostMemory::PerConversation(stage.folder.path().join("threads"));
     let world = world_of(&stage, HostSetup { memory, ..setup(&stage, &stage.model.url(), 0) }).await;
@@ -349,7 +349,7 @@ async fn a_conversation_goes_on_where_that_is_wanted() {
     let (_, events) = run(&world, &second, yes).await;
     assert_eq!(result(&events)["output"]["text"], "the second answer");
     assert!(stage.told_last().contains("the first answer"));
-    // Only what this run used.
+    // Only this run's usage.
     assert_eq!(result(&events)["usage"]["tokens"], 18);
     let (_, events) = run(&world, &task("SAY:another"), yes).await;
     assert_eq!(result(&events)["output"]["text"], "another");
@@ -357,11 +357,11 @@ async fn a_conversation_goes_on_where_that_is_wanted() {
     world.stop().await;
 }
 
-/// A picture of one pixel.
+/// An image of one pixel.
 const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pictures_and_files_reach_it() {
+async fn images_and_files_reach_it() {
     let Some(stage) = stage().await else { return };
     let world = usual_world(&stage).await;
     let parts = json!([
@@ -380,7 +380,7 @@ async fn pictures_and_files_reach_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_model_hears_why_a_step_was_denied() {
+async fn its_model_learns_why_a_step_was_denied() {
     let Some(stage) = stage().await else { return };
     let world = usual_world(&stage).await;
     let (questions, _) = run(&world, &task("RUN:touch denied.txt"), no).await;
@@ -390,7 +390,7 @@ async fn its_model_hears_why_a_step_was_denied() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_has_no_helpers_and_takes_no_limit_in_dollars() {
+async fn it_has_no_sub_agents_and_accepts_no_dollar_limit() {
     let Some(stage) = stage().await else { return };
     let world = world_of(&stage, HostSetup { tells_cost: false, ..setup(&stage, &stage.model.url(), 0) }).await;
     run(&world, &task("SAY:hello"), yes).await;
@@ -398,7 +398,7 @@ async fn it_has_no_helpers_and_takes_no_limit_in_dollars() {
     assert!(!offered.iter().any(|tool| tool.contains("spawn_agent") || tool.contains("agent")), "{offered:?}");
     let (_, events) = run(&world, &with(task("SAY:hello"), "budget", json!({"cost_usd": 0.5})), yes).await;
     assert!(
-        failure(result(&events)).starts_with("refused: Codex does not say what a run costs"),
+        failure(result(&events)).starts_with("refused: Codex doesn't report what a run costs"),
         "{}",
         result(&events)
     );
@@ -406,7 +406,7 @@ async fn it_has_no_helpers_and_takes_no_limit_in_dollars() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_and_a_missing_login_are_no_outage() {
+async fn usage_limits_and_missing_logins_are_not_outages() {
     let Some(stage) = stage().await else { return };
     let world = usual_world(&stage).await;
     for (status, code) in [(429, "usage_limit"), (401, "sign_in_required")] {

@@ -1,4 +1,4 @@
-//! What the shell driver answers.
+//! The shell driver.
 
 use std::time::Instant;
 
@@ -32,22 +32,19 @@ async fn the_standard_output_is_the_answer() {
 async fn a_failure_says_how_the_script_ended() {
     let world = AdapterWorld::shell().await;
     let cases = [
-        (
-            "echo so far; echo broken >&2; exit 3",
-            "`sh` ended with exit status 3. The end of its standard error:\nbroken",
-        ),
+        ("echo so far; echo broken >&2; exit 3", "`sh` exited with status 3. End of its standard error:\nbroken"),
         (
             "echo only this; exit 1",
-            "`sh` ended with exit status 1. It wrote nothing to its standard error; the end of its output:\nonly this",
+            "`sh` exited with status 1. Its standard error is empty. End of its output:\nonly this",
         ),
-        ("exit 7", "`sh` ended with exit status 7 and wrote nothing"),
-        ("kill -9 $$", "`sh` was killed by signal 9 and wrote nothing"),
+        ("exit 7", "`sh` exited with status 7 without any output"),
+        ("kill -9 $$", "`sh` was killed by signal 9 without any output"),
     ];
     for (script, message) in cases {
         assert_eq!(world.run(&task(script)).await, failed("task_failed", message), "{script}");
     }
     let missing = world.run(&task("no-such-program-here")).await;
-    assert!(message(&missing).contains("exit status 127") && message(&missing).contains("no-such-program-here"));
+    assert!(message(&missing).contains("exited with status 127") && message(&missing).contains("no-such-program-here"));
     world.stop().await;
 }
 
@@ -58,7 +55,7 @@ async fn a_task_without_text_is_rejected() {
     for input in [json!({}), json!({"text": " \n"}), json!({"text": 7}), json!(null), json!([]), json!("")] {
         assert_eq!(world.run(&task_of(Env::system().run_id(), input)).await, expected);
     }
-    let zero = failed("rejected", "`sh` cannot be started: the task's text or instructions hold a zero character");
+    let zero = failed("rejected", "can't start `sh`: the task's text or instructions contain a NUL character");
     assert_eq!(world.run(&task("echo a\0b")).await, zero);
     world.stop().await;
 }
@@ -103,34 +100,33 @@ async fn the_working_directory_is_the_requests_or_the_adapters() {
     assert_eq!(world.run(&with(task("pwd"), "cwd", below)).await, done(&format!("{below}\n")));
     assert_eq!(world.run(&with(task("pwd"), "cwd", "below")).await, done(&format!("{below}\n")));
     let missing =
-        format!("the working directory `{own}/missing` does not exist on this device; create it or name another `cwd`");
+        format!("the working directory `{own}/missing` doesn't exist on this device; create it or set another `cwd`");
     assert_eq!(world.run(&with(task("pwd"), "cwd", "missing")).await, failed("task_failed", &missing));
     world.stop().await;
 }
 
 #[tokio::test]
-async fn the_answer_and_the_errors_are_capped() {
+async fn output_and_errors_are_capped() {
     let world = AdapterWorld::shell().await;
     let reply = world.run(&task("head -c 3000000 /dev/zero | tr '\\0' x")).await;
     assert!(text(&reply) == "x".repeat(1_048_576), "{} bytes", text(&reply).len());
-    // All of it is in a file that is handed over.
+    // The full output is in a file that is handed over.
     assert_eq!(reply["output"]["full_output"], json!({"bytes": 3_000_000, "artifact_index": 0}));
     let file = &reply["output"]["artifact_refs"][0];
     assert_eq!((&file["name"], &file["media_type"]), (&json!("output.txt"), &json!("text/plain; charset=utf-8")));
     assert_eq!(std::fs::read(file["path"].as_str().unwrap()).unwrap(), vec![b'x'; 3_000_000]);
 
     let reply = world.run(&task("head -c 200000 /dev/zero | tr '\\0' y >&2; echo last >&2; exit 1")).await;
-    let start =
-        "`sh` ended with exit status 1. The end of its standard error:\n[attache: the last 65536 of 200005 bytes]\n";
+    let start = "`sh` exited with status 1. End of its standard error:\n[attache: the last 65536 of 200005 bytes]\n";
     assert!(message(&reply) == format!("{start}{}last", "y".repeat(65_536 - 5)), "{} bytes", message(&reply).len());
     world.stop().await;
 }
 
 #[tokio::test]
-async fn what_json_makes_long_is_capped_too() {
+async fn the_json_form_is_capped_too() {
     let world = AdapterWorld::shell().await;
     let reply = world.run(&task("head -c 700000 /dev/zero")).await;
-    // Six bytes each in JSON, within 3 MiB less the room for the rest.
+    // Six bytes each in JSON, within 3 MiB minus the room for the rest.
     assert!(text(&reply) == "\0".repeat(524_117), "{} bytes", text(&reply).len());
     assert_eq!(reply["output"]["full_output"]["bytes"], 700_000);
     assert!(reply.to_string().len() < 3 << 20, "{} bytes", reply.to_string().len());
@@ -138,11 +134,11 @@ async fn what_json_makes_long_is_capped_too() {
 }
 
 #[tokio::test]
-async fn a_script_that_begins_with_a_dash_is_a_script() {
+async fn a_script_can_start_with_a_dash() {
     let world = AdapterWorld::shell().await;
     for (script, name) in [("-n foo", "-n"), ("-c id", "-c")] {
         let reply = world.run(&task(script)).await;
-        assert!(message(&reply).contains("exit status 127"), "{reply}");
+        assert!(message(&reply).contains("exited with status 127"), "{reply}");
         assert!(message(&reply).contains(&format!("{name}: ")) && message(&reply).contains("not found"), "{reply}");
     }
     world.stop().await;
@@ -153,7 +149,7 @@ async fn output_that_is_not_utf8_is_replaced() {
     let world = AdapterWorld::shell().await;
     let reply = world.run(&task("printf 'a\\377b\\303'")).await;
     assert_eq!(text(&reply), "a\u{fffd}b\u{fffd}");
-    // The bytes themselves are handed over.
+    // The original bytes are handed over.
     let file = reply["output"]["artifact_refs"][0]["path"].as_str().unwrap();
     assert_eq!(std::fs::read(file).unwrap(), b"a\xffb\xc3");
     world.stop().await;
@@ -165,7 +161,7 @@ async fn a_script_may_be_longer_than_an_argument() {
     let script = format!(": '{}'\necho done", "x".repeat(500_000));
     assert_eq!(world.run(&task(&script)).await, done("done\n"));
     let long = world.run(&with(task("echo"), "instructions", "x".repeat(500_000))).await;
-    let expected = "`sh` cannot be started: its arguments and variables are too long for the system; shorten the \
+    let expected = "can't start `sh`: its arguments and environment are too long for the system; shorten the \
                     task's text or the instructions (each at most 130048 bytes)";
     assert_eq!(long, failed("rejected", expected));
     world.stop().await;
@@ -175,7 +171,7 @@ async fn a_script_may_be_longer_than_an_argument() {
 async fn the_deadline_ends_a_run() {
     let world = AdapterWorld::shell().await;
     let expected =
-        failed("timed_out", "the run's deadline passed; everything it had started on this device was stopped");
+        failed("timed_out", "the run's deadline passed; every process it started on this device was stopped");
     let started = Instant::now();
     let late = with(task("sleep 600; echo never"), "deadline", in_millis(200));
     assert_eq!(world.run(&late).await, expected);
@@ -189,7 +185,7 @@ async fn the_deadline_ends_a_run() {
 }
 
 #[tokio::test]
-async fn nothing_stays_in_the_private_folder() {
+async fn the_private_folder_is_removed() {
     let world = AdapterWorld::shell().await;
     let mode =
         world.run(&task("stat -c %a $(dirname $ATTACHE_ARTIFACTS); touch $(dirname $ATTACHE_ARTIFACTS)/more")).await;
@@ -204,7 +200,7 @@ async fn nothing_stays_in_the_private_folder() {
 }
 
 #[tokio::test]
-async fn limits_that_nobody_keeps_are_refused_before_anything_starts() {
+async fn unenforceable_limits_are_refused_before_the_start() {
     let world = AdapterWorld::shell().await;
     let command = AdapterWorld::start(CommandDriver::new("sh", ["-c", "touch started"]), |_| {}).await;
     for (world, label) in [(&world, "the shell"), (&command, "`sh`")] {
@@ -215,8 +211,8 @@ async fn limits_that_nobody_keeps_are_refused_before_anything_starts() {
         ] {
             let reply = world.run(&with(task("touch started"), "sandbox", sandbox)).await;
             let expected = format!(
-                "the run asks for limits that {label} does not keep on this device ({limit}), so nothing was started; ask \
-                 without them, or send the task to an agent that keeps them"
+                "{label} can't enforce these limits on this device: {limit}, so the task was not started; remove the limits, \
+                 or use an agent that enforces them"
             );
             assert_eq!(reply, failed("refused", &expected));
         }

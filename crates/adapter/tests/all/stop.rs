@@ -1,4 +1,4 @@
-//! Cancel, shutdown and leftovers: nothing that a task started outlives it.
+//! Cancel, shutdown and leftovers: no process of a task outlives it.
 
 use std::{
     process::Stdio,
@@ -12,14 +12,14 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::world::{AdapterWorld, done, failed, is_alive, task, until};
 
-/// Prints the ids of a child, of a grandchild that ignores the polite signal, and of itself; then works on.
+/// Prints the pids of a child, of a grandchild that ignores SIGTERM, and of itself, then keeps running.
 const FAMILY: &str = "sleep 600 & echo $!
     sh -c 'trap \"\" TERM; sh -c \"trap \\\"\\\" TERM; echo \\$\\$; while :; do sleep 0.1; done\" & wait' &
     echo $$
     wait";
 
 fn cancelled() -> Value {
-    failed("cancelled", "the run was cancelled; everything it had started on this device was stopped")
+    failed("cancelled", "the run was cancelled; every process it started on this device was stopped")
 }
 
 async fn family(world: &AdapterWorld, task: &Value) -> (crate::world::ReceivedEvents, Vec<String>) {
@@ -31,7 +31,7 @@ async fn family(world: &AdapterWorld, task: &Value) -> (crate::world::ReceivedEv
 }
 
 #[tokio::test]
-async fn cancel_is_answered_when_the_whole_group_is_dead() {
+async fn cancel_returns_when_the_entire_group_is_dead() {
     let world = AdapterWorld::shell().await;
     let task = task(FAMILY);
     let (events, pids) = family(&world, &task).await;
@@ -50,7 +50,7 @@ async fn cancel_is_answered_when_the_whole_group_is_dead() {
 }
 
 #[tokio::test]
-async fn a_polite_task_may_tidy_up_but_is_cancelled_all_the_same() {
+async fn a_task_may_clean_up_but_is_still_cancelled() {
     let world = AdapterWorld::shell().await;
     let task = task("trap 'echo tidy > tidied; exit 0' TERM; echo ready; while :; do sleep 0.01; done");
     let mut events = world.stream(&task).await;
@@ -61,7 +61,7 @@ async fn a_polite_task_may_tidy_up_but_is_cancelled_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_run_that_has_ended_keeps_its_outcome() {
+async fn an_ended_run_keeps_its_outcome() {
     let world = AdapterWorld::shell().await;
     let task = task("echo fine");
     world.run(&task).await;
@@ -72,7 +72,7 @@ async fn a_run_that_has_ended_keeps_its_outcome() {
 }
 
 #[tokio::test]
-async fn a_cancelled_run_that_is_asked_for_again_is_a_new_attempt() {
+async fn repeating_a_cancelled_run_is_a_new_attempt() {
     let world = AdapterWorld::shell().await;
     let task = task("if [ -e again ]; then echo second; else touch again; echo first; sleep 600; fi");
     let mut events = world.stream(&task).await;
@@ -83,7 +83,7 @@ async fn a_cancelled_run_that_is_asked_for_again_is_a_new_attempt() {
 }
 
 #[tokio::test]
-async fn what_a_task_leaves_in_the_background_ends_with_it() {
+async fn background_processes_end_with_the_task() {
     let world = AdapterWorld::shell().await;
     let started = Instant::now();
     let reply = world.run(&task("sleep 600 & echo $!")).await;
@@ -94,7 +94,7 @@ async fn what_a_task_leaves_in_the_background_ends_with_it() {
 }
 
 #[tokio::test]
-async fn a_process_that_left_the_group_does_not_hold_the_answer() {
+async fn a_process_that_left_the_group_does_not_delay_the_answer() {
     if std::process::Command::new("setsid").arg("true").status().is_err() {
         println!("skipped: this machine has no setsid");
         return;
@@ -119,14 +119,14 @@ async fn the_deadline_kills_the_group() {
 }
 
 #[tokio::test]
-async fn a_shutdown_kills_the_group_and_says_so() {
+async fn a_shutdown_kills_the_group_and_reports_it() {
     let world = AdapterWorld::shell().await;
     let (events, pids) = family(&world, &task(FAMILY)).await;
     let address = world.address;
     world.stop().await;
     let alive: Vec<_> = pids.iter().filter(|pid| is_alive(pid)).collect();
     assert!(alive.is_empty(), "{alive:?} of {pids:?}");
-    let expected = "the adapter was shut down while the run executed; start it and run the task again";
+    let expected = "the adapter was shut down during the run; start it and run the task again";
     assert_eq!(events.rest().await.last().unwrap().2, failed("host_crashed", expected));
     assert!(tokio::net::TcpStream::connect(address).await.is_err());
 }
@@ -145,7 +145,7 @@ async fn dropping_the_adapters_runtime_kills_the_group() {
     until("the group is gone", || pids.iter().all(|pid| !is_alive(pid))).await;
 }
 
-/// Not a test of its own: the process that the next one kills.
+/// Not a test by itself: the process that the next test kills.
 #[tokio::test]
 #[ignore = "started by `killing_the_adapter_kills_the_group`"]
 async fn an_adapter_that_waits_to_be_killed() {
@@ -160,7 +160,7 @@ async fn killing_the_adapter_kills_the_group() {
     dies_with_its_adapter("stop::an_adapter_that_waits_to_be_killed", 3).await;
 }
 
-/// Runs a test that prints its family and waits, and kills it.
+/// Runs a test that prints its process family and waits, and kills it.
 pub(crate) async fn dies_with_its_adapter(test: &str, family: usize) {
     let mut adapter = tokio::process::Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "--nocapture", test])
@@ -180,7 +180,7 @@ pub(crate) async fn dies_with_its_adapter(test: &str, family: usize) {
     until("the group is gone", || pids.iter().all(|pid| !is_alive(pid))).await;
 }
 
-/// A driver with defects: it panics, or does not hear the stop.
+/// A defective driver: it panics, or ignores the stop signal.
 #[derive(Debug)]
 struct DefectiveDriver;
 
@@ -199,7 +199,7 @@ impl Driver for DefectiveDriver {
 }
 
 #[tokio::test]
-async fn a_broken_driver_does_not_keep_the_slot() {
+async fn a_broken_driver_does_not_block_the_slot() {
     let world = AdapterWorld::start(DefectiveDriver, |_| {}).await;
     let expected = failed("host_crashed", "the adapter's driver panicked; its log has the details");
     assert_eq!(world.run(&task("panic")).await, expected);

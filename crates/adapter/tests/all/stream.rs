@@ -1,4 +1,4 @@
-//! Events while a task runs, joining a run, and asking for it again.
+//! Events while a task runs, joining a run, and repeating a request.
 
 use attache_adapter::{Driver, DriverRun};
 use attache_protocol::wire::adapter::{HostInfo, TaskOutput, TaskReply};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::world::{AdapterWorld, ReceivedEvent, done, task};
 
-/// A script that writes `first`, waits for the file `go`, and writes `last`.
+/// A script that prints `first`, waits for the file `go`, and prints `last`.
 const HELD: &str = "echo first; echo x >> starts; while [ ! -e go ]; do sleep 0.01; done; echo last";
 
 fn texts(events: &[ReceivedEvent], wanted: &str, member: &str) -> String {
@@ -66,7 +66,7 @@ async fn small_writes_are_coalesced_and_large_ones_cut() {
 }
 
 #[tokio::test]
-async fn a_character_is_never_cut() {
+async fn a_character_is_never_split() {
     let world = AdapterWorld::shell().await;
     let split = world.stream(&task("printf 'a\\303'; sleep 0.3; printf '\\251b'")).await.rest().await;
     assert_eq!(texts(&split, "chunk", "text"), "aéb");
@@ -89,8 +89,8 @@ async fn the_same_run_is_joined_and_another_is_refused() {
     let refused = world.send(&task("echo other")).await;
     let expected = json!({"error": {
         "code": "busy",
-        "message": format!("this adapter executes {} and takes one task at a time", held["task_run_id"].as_str().unwrap()),
-        "hint": "Try again when that run has ended, or cancel it.",
+        "message": format!("this adapter runs one task at a time and is busy with {}", held["task_run_id"].as_str().unwrap()),
+        "hint": "Retry when that run has ended, or cancel it.",
     }});
     assert_eq!((refused.status, serde_json::from_str::<Value>(&refused.body).unwrap()), (409, expected));
 
@@ -111,7 +111,7 @@ async fn the_same_run_is_joined_and_another_is_refused() {
 }
 
 #[tokio::test]
-async fn a_run_goes_on_when_its_client_leaves() {
+async fn a_run_continues_when_its_client_disconnects() {
     let world = AdapterWorld::shell().await;
     let held = task(HELD);
     let mut first = world.stream(&held).await;
@@ -125,7 +125,7 @@ async fn a_run_goes_on_when_its_client_leaves() {
 }
 
 #[tokio::test]
-async fn the_run_that_ended_last_is_answered_from_memory() {
+async fn the_last_run_is_answered_from_memory() {
     let world = AdapterWorld::shell().await;
     std::fs::write(world.cwd.join("go"), "").unwrap();
     let (one, two) = (task(HELD), task("echo two"));
@@ -158,10 +158,10 @@ async fn a_failure_is_remembered_too() {
 }
 
 #[tokio::test]
-async fn what_is_streamed_is_what_is_kept() {
+async fn the_stream_matches_the_kept_output() {
     let world = AdapterWorld::shell().await;
-    let cut = "the output is long: what follows is not shown here, and handed over as a file if the task completes";
-    let cut_errors = "the standard error is too long: what follows is not shown";
+    let cut = "the output is too long to show here; it is handed over as a file if the task completes";
+    let cut_errors = "the standard error is too long; the rest is not shown";
     let warnings = |events: &[ReceivedEvent]| -> Vec<Value> {
         events
             .iter()
@@ -177,11 +177,11 @@ async fn what_is_streamed_is_what_is_kept() {
         assert_eq!(events.last().unwrap().2["output"]["full_output"]["bytes"], 5_000_000);
         assert_eq!(warnings(&events), [cut], "{script}");
     }
-    // A task that fails hands over no file, and says what is missing.
+    // A failed task hands over no file, and says what is missing.
     let events = world.stream(&task("yes | head -c 5000000; exit 3")).await.rest().await;
     let kept = texts(&events, "chunk", "text").len();
     let lost =
-        format!("the output was cut: {kept} of 5000000 bytes are here; only a task that completes hands over the rest");
+        format!("the output was truncated to {kept} of 5000000 bytes; the rest is only kept if the task completes");
     assert_eq!(warnings(&events), [json!(cut), json!(lost)]);
     let events = world.stream(&task("yes | head -c 5000000 >&2; echo fine")).await.rest().await;
     assert_eq!(warnings(&events), [cut_errors]);
@@ -191,7 +191,7 @@ async fn what_is_streamed_is_what_is_kept() {
     world.stop().await;
 }
 
-/// An agent that says more than is kept for late readers.
+/// An agent that prints more than is kept for late readers.
 #[derive(Debug)]
 struct FloodingDriver;
 
@@ -210,16 +210,15 @@ impl Driver for FloodingDriver {
 }
 
 #[tokio::test]
-async fn what_is_kept_for_late_readers_is_bounded() {
+async fn the_log_for_late_readers_is_bounded() {
     let world = AdapterWorld::start(FloodingDriver, |_| {}).await;
     let flood = task("flood");
     world.run(&flood).await;
     let events = world.stream(&flood).await.rest().await;
     let (seq, name, data) = &events[0];
     assert_eq!(name, "log");
-    let expected = format!(
-        "events 1 to {seq} of this run were dropped: at most 8388608 bytes are kept for readers that come late or are slow"
-    );
+    let expected =
+        format!("events 1 to {seq} of this run were dropped: only 8388608 bytes are kept for late or slow readers");
     assert_eq!(data, &json!({"level": "warning", "message": expected}));
     let seqs: Vec<u64> = events.iter().map(|(seq, _, _)| *seq).collect();
     assert_eq!(seqs, (*seq..*seq + events.len() as u64).collect::<Vec<_>>());
@@ -230,7 +229,7 @@ async fn what_is_kept_for_late_readers_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_reader_that_does_not_read_stops_nobody() {
+async fn a_stalled_reader_blocks_nothing() {
     let world = AdapterWorld::start(FloodingDriver, |_| {}).await;
     let flood = task("flood");
     let unread = world.stream(&flood).await;

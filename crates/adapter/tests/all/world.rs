@@ -1,4 +1,4 @@
-//! An adapter on a free port, and a client that writes HTTP by hand, so that a test can send what no library would.
+//! An adapter on a free port, and a client that writes raw HTTP, so that a test can send what no library would.
 
 use std::{collections::VecDeque, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Nothing here may take longer; a hang becomes a failure.
+/// Upper limit for everything here, so that a hang becomes a failure.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct AdapterWorld {
@@ -39,13 +39,13 @@ pub(crate) type ReceivedEvent = (u64, String, Value);
 
 pub(crate) struct ReceivedEvents {
     connection: BufReader<TcpStream>,
-    /// Else the body goes on to the end of the connection.
+    /// Otherwise the body extends to the end of the connection.
     chunked: bool,
     ready: VecDeque<ReceivedEvent>,
     text: String,
 }
 
-/// Sends one request with exactly these bytes and reads the answer to its end.
+/// Sends exactly these bytes and reads the complete response.
 pub(crate) async fn exchange(address: SocketAddr, request: &[u8]) -> RawReply {
     let answer = async {
         let mut connection = TcpStream::connect(address).await.unwrap();
@@ -60,7 +60,7 @@ pub(crate) async fn exchange(address: SocketAddr, request: &[u8]) -> RawReply {
     RawReply { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
 }
 
-/// Runs or joins a task as a stream, of an adapter without a secret.
+/// Runs or joins a task as a stream, at an adapter without a secret.
 pub(crate) async fn stream_from(address: SocketAddr, task: &Value) -> ReceivedEvents {
     let body = task.to_string();
     let request = format!(
@@ -126,13 +126,13 @@ pub(crate) fn long_ago() -> String {
     Timestamp::from_millis(0).to_string()
 }
 
-/// Whether a process still runs; one that is dead but not yet reaped does not.
+/// Whether a process is still running. A zombie isn't.
 pub(crate) fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with(['Z', 'X']))
 }
 
-/// Waits until a condition holds that nothing announces.
+/// Polls until a condition holds that has no notification.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let wait = async {
         while !holds() {
@@ -169,7 +169,7 @@ impl AdapterWorld {
         Self { address, secret: secret.expose().clone(), cwd, scratch, shutdown, adapter, _folder: folder }
     }
 
-    /// Shuts the adapter down and waits for its end.
+    /// Shuts the adapter down and waits for it.
     pub(crate) async fn stop(self) {
         self.shutdown.cancel();
         tokio::time::timeout(TEST_TIMEOUT, self.adapter).await.expect("an end in time").unwrap().unwrap();
@@ -191,7 +191,7 @@ impl AdapterWorld {
         self.post("/run-task", task.to_string().as_bytes()).await
     }
 
-    /// Runs a task the plain way.
+    /// Runs a task without streaming.
     pub(crate) async fn run(&self, task: &Value) -> Value {
         let reply = self.send(task).await;
         assert_eq!(reply.status, 200, "{}", reply.body);
@@ -229,12 +229,12 @@ impl AdapterWorld {
 // === impl ReceivedEvents ===
 
 impl ReceivedEvents {
-    /// The next event, or none when the stream has ended.
+    /// The next event. `None` once the stream has ended.
     pub(crate) async fn next(&mut self) -> Option<ReceivedEvent> {
         self.next_within(TEST_TIMEOUT).await
     }
 
-    /// The same, of a host that takes its time.
+    /// The same, with a timeout for slow hosts.
     pub(crate) async fn next_within(&mut self, patience: Duration) -> Option<ReceivedEvent> {
         tokio::time::timeout(patience, async {
             loop {
@@ -253,7 +253,7 @@ impl ReceivedEvents {
         .expect("an event in time")
     }
 
-    /// Everything up to the end.
+    /// All remaining events.
     pub(crate) async fn rest(mut self) -> Vec<ReceivedEvent> {
         let mut all = Vec::new();
         while let Some(event) = self.next().await {
@@ -262,7 +262,7 @@ impl ReceivedEvents {
         all
     }
 
-    /// The text of chunks until it is `wanted`.
+    /// Reads chunks until their text is `wanted`.
     pub(crate) async fn chunks_until(&mut self, wanted: impl Fn(&str) -> bool) -> String {
         let mut text = String::new();
         while !wanted(&text) {
@@ -273,7 +273,7 @@ impl ReceivedEvents {
         text
     }
 
-    /// One piece of the body.
+    /// One chunk of the body.
     async fn piece(&mut self) -> Option<String> {
         if !self.chunked {
             let mut line = String::new();

@@ -1,4 +1,4 @@
-//! `attache adapter`: the last hop on a device, for our own kinds of agents.
+//! `attache adapter`: serves an agent program to this device's runtime.
 
 use std::{
     ffi::OsString,
@@ -27,19 +27,19 @@ use crate::{
     process::{self, TerminationSignals},
 };
 
-/// Serve an agent to this device's runtime: a coding agent, a shell, any program
+/// Serve an agent to this device's runtime: a coding agent, a shell or any program
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache adapter shell                        every task is a shell script
-  attache adapter command -- wc -w             the task on standard input, the answer from standard output
-  attache adapter command -- my-agent --task {}   the task in the place of {}
-  attache adapter claude                       Claude Code; `attache adapter codex` is Codex
-  attache adapter preset gemini                a host of the table; `attache doctor` says which are here
+  attache adapter command -- wc -w             the task goes to standard input, the answer comes from standard output
+  attache adapter command -- my-agent --task {}   {} is replaced by the task
+  attache adapter claude                       Claude Code; for Codex: attache adapter codex
+  attache adapter preset gemini                a host from the preset table; `attache doctor` lists installed ones
   attache adapter acp -- my-agent --acp        any program that speaks the Agent Client Protocol
 
 Then: attache runtime pair CODE --api-base URL --local-agent-endpoint http://127.0.0.1:PORT
-`attache runtime start` supervises an adapter of its own when the profile names none. docs/hosts.md is about the hosts,
-docs/adapter.md says how to write an adapter of your own in any language.")]
+If the profile names no adapter, `attache runtime start` starts and supervises its own. See docs/hosts.md for the supported
+hosts and docs/adapter.md for how to write your own adapter in any language.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     driver: AdapterDriverCommand,
@@ -47,13 +47,13 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum AdapterDriverCommand {
-    /// The task's text is a script for `sh`
+    /// Run each task as a script with `sh`
     Shell(AdapterCommonArgs),
-    /// The task's text goes to a program, which prints the answer
+    /// Pass each task to a program, which prints the answer
     Command {
         #[command(flatten)]
         common: AdapterCommonArgs,
-        /// The program and its arguments; an argument `{}` stands for the task's text
+        /// The program and its arguments; `{}` is replaced by the task
         #[arg(required = true, last = true, value_name = "PROG")]
         program: Vec<OsString>,
     },
@@ -61,29 +61,29 @@ enum AdapterDriverCommand {
     Claude(HostDriverArgs),
     /// Codex
     Codex(HostDriverArgs),
-    /// A host of the table, by its name: gemini, hermes, opencode, …
+    /// A host from the preset table: gemini, hermes, opencode, …
     Preset {
         #[command(flatten)]
         host: HostDriverArgs,
-        /// The host's name
+        /// Preset name
         name: String,
     },
     /// A program that speaks the Agent Client Protocol
     Acp {
         #[command(flatten)]
         common: AdapterCommonArgs,
-        /// Let the agent remember a conversation from one task to the next
+        /// Keep the agent's session across the tasks of a conversation
         #[arg(long)]
         keep_sessions: bool,
         /// The program and its arguments
         #[arg(required = true, last = true, value_name = "PROG")]
         program: Vec<OsString>,
     },
-    /// Behaves as the public A2A conformance kits ask, many tasks at a time
+    /// An agent for the public A2A conformance kits; runs many tasks at a time
     Conformance {
         #[command(flatten)]
         common: AdapterCommonArgs,
-        /// How long things take that take a while; the kits call it TCK_STREAMING_TIMEOUT
+        /// Duration of slow operations; the kits call it TCK_STREAMING_TIMEOUT
         #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
         streaming_timeout: Duration,
     },
@@ -93,35 +93,35 @@ enum AdapterDriverCommand {
 struct HostDriverArgs {
     #[command(flatten)]
     common: AdapterCommonArgs,
-    /// The host's program [default: what PATH has]
+    /// The host's program [default: found in PATH]
     #[arg(long, value_name = "PROG")]
     program: Option<String>,
-    /// Let the host remember a conversation from one task to the next
+    /// Keep the host's session across the tasks of a conversation
     #[arg(long)]
     keep_sessions: bool,
 }
 
 #[derive(Debug, clap::Args)]
 struct AdapterCommonArgs {
-    /// Where to listen, on this device only; port 0 picks a free one
+    /// Loopback address to listen on; port 0 picks a free port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// A file with instructions that go with every task
+    /// File with instructions to send with every task
     #[arg(long, value_name = "FILE")]
     instruction_file: Option<PathBuf>,
-    /// Where tasks work [default: here]
+    /// Working folder for tasks [default: the current folder]
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// Let tasks see this environment variable as well (may be repeated)
+    /// Pass this environment variable to tasks; repeatable
     #[arg(long = "pass-env", value_name = "NAME")]
     pass_env: Vec<String>,
-    /// How many tasks execute at a time; give the runtime the same number [default: 1]
+    /// Maximum number of concurrent tasks; set the same number on the runtime [default: 1]
     #[arg(long, value_name = "N")]
     concurrency: Option<NonZeroUsize>,
-    /// Write {"url":…} to this file once it listens
+    /// Write {"url":…} to this file when ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
-    /// End when standard input is closed, which it is when the parent ends
+    /// Exit when standard input closes, which happens when the parent process exits
     #[arg(long)]
     exit_with_parent: bool,
 }
@@ -142,18 +142,18 @@ struct AdapterSecretFile {
 /// Whether the secret outlives this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SecretRetention {
-    /// A port that the user chose: profiles remember the secret, so the next adapter there uses it again.
+    /// The user chose the port. Profiles store the secret, so the next adapter on that port reuses it.
     ForNextTime,
     Remove,
 }
 
-/// The kits ask many things at once.
+/// The conformance kits start many tasks at once.
 const CONFORMANCE_CONCURRENCY: usize = 200;
 
 // === impl Args ===
 
 impl Args {
-    /// Whether a runtime supervises this adapter, which then does the talking.
+    /// Whether a runtime supervises this adapter and prints its messages.
     pub(super) const fn is_supervised(&self) -> bool {
         self.driver.common().exit_with_parent
     }
@@ -202,7 +202,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     let home = context.home()?;
     let adapters = home.adapters();
     home::private_folder(&adapters).map_err(|error| CommandFailure::file("use the folder", &adapters, &error))?;
-    // Not in our home: its path would tell every task where our keys are.
+    // Not in $A2A_HOME: the path would reveal to every task where the keys are.
     let scratch = config::temporary_folder();
     let keep = if common.listen.port() == 0 { SecretRetention::Remove } else { SecretRetention::ForNextTime };
     let earlier =
@@ -225,15 +225,15 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     process::write_ready(common.ready_file.as_deref(), &AdapterReadyFile { url: &url, secret_file: &file.path })?;
     if !common.exit_with_parent {
         context.output.line(&url)?;
-        context.output.say_styled(TextStyle::Dim, format_args!("Its secret is in {}.", file.path.display()));
+        context.output.say_styled(TextStyle::Dim, format_args!("Secret file: {}", file.path.display()));
         context.output.say_styled(
             TextStyle::Dim,
             format_args!("Next: attache runtime pair CODE --api-base URL --local-agent-endpoint {url}"),
         );
     }
 
-    attache_adapter::adopt_orphans().map_err(|error| {
-        CommandFailure::failed(format!("this system does not let an adapter end what tasks leave: {error}"))
+    attache_os::process_tree::adopt_orphans().map_err(|error| {
+        CommandFailure::failed(format!("this system doesn't let the adapter stop leftover processes of tasks: {error}"))
     })?;
     let shutdown = CancellationToken::new();
     let served = adapter.run(shutdown.clone());
@@ -245,24 +245,24 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             shutdown.cancel();
             tokio::select! {
                 ended = served => ended,
-                // The second signal does not wait for the task's end.
+                // The second signal doesn't wait for the task to finish.
                 () = signals.next() => Ok(()),
             }
         }
     };
     drop(file);
     if let Some(ready) = common.ready_file.filter(|_| common.exit_with_parent) {
-        // Nobody but the parent knows of it.
+        // Only the parent process knows this adapter.
         let _ = fs::remove_file(ready);
     }
-    ended.map_err(|error| CommandFailure::failed(format!("the adapter cannot go on: {error}")).hint("Start it again."))
+    ended.map_err(|error| CommandFailure::failed(format!("the adapter stopped: {error}")).hint("Restart it."))
 }
 
-/// What an agent sees never leads into a folder of ours.
+/// Rejects variables and folders that would give an agent access to our own folders.
 fn check_common(context: &CommandContext, common: &AdapterCommonArgs) -> Result<(), CommandFailure> {
     if let Some(name) = common.pass_env.iter().find(|name| config::OWN_VARIABLES.contains(&name.as_str())) {
-        return Err(CommandFailure::usage(format!("tasks do not see {name}: it leads to the keys of this machine"))
-            .hint("Leave it out; hand a task what it needs under another name."));
+        return Err(CommandFailure::usage(format!("{name} can't be passed to tasks: it leads to this machine's keys"))
+            .hint("Remove it; pass what a task needs under another name."));
     }
     let cwd = working_directory(common.cwd.clone())?;
     home::refuse_own_folder(&context.config, None, &cwd)
@@ -281,7 +281,7 @@ async fn by_name(
     Ok((driver, environment, args.common))
 }
 
-/// The driver of a host, and what the host may see.
+/// Builds the driver of a host with the environment that the host can see.
 async fn host_driver(
     context: &CommandContext,
     mut host: ChosenHost,
@@ -306,7 +306,7 @@ fn split(program: Vec<OsString>) -> (OsString, Vec<OsString>) {
     (name, words.collect())
 }
 
-/// A supervised adapter leaves Ctrl-C, which reaches the whole terminal, to the runtime above it.
+/// Ctrl-C reaches every process of the terminal, so a supervised adapter leaves it to its runtime.
 async fn termination_requested(signals: &mut TerminationSignals, supervised: bool) {
     if supervised {
         tokio::select! {
@@ -318,7 +318,7 @@ async fn termination_requested(signals: &mut TerminationSignals, supervised: boo
     }
 }
 
-/// Seconds, or parts of one, up to ten minutes.
+/// Parses seconds, with a fraction if wanted, up to ten minutes.
 fn seconds(text: &str) -> Result<Duration, String> {
     let given = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     given.filter(|time| *time <= Duration::from_secs(600)).ok_or_else(|| "must be a number from 0 to 600".to_owned())
@@ -328,8 +328,8 @@ fn working_directory(given: Option<PathBuf>) -> Result<PathBuf, CommandFailure> 
     match given {
         Some(path) => Ok(path),
         None => std::env::current_dir().map_err(|error| {
-            CommandFailure::failed(format!("the current folder cannot be used: {error}"))
-                .hint("Name one with --cwd DIR.")
+            CommandFailure::failed(format!("can't use the current folder: {error}"))
+                .hint("Choose a folder with --cwd DIR.")
         }),
     }
 }
@@ -354,7 +354,7 @@ impl Drop for AdapterSecretFile {
             && let Err(error) = fs::remove_file(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %self.path.display(), %error, "the adapter's secret could not be removed");
+            tracing::warn!(path = %self.path.display(), %error, "can't remove the adapter's secret");
         }
     }
 }

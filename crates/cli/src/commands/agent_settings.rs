@@ -1,5 +1,5 @@
-//! What `attache agents add` and `attache agents set` say of an agent beside its name: who may call it, how long its runs may
-//! take, its skills, and how its approval requests end.
+//! Settings that `attache agents add` and `attache agents set` share: description, callers, run timeout, skills and
+//! approval policy.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -16,34 +16,34 @@ use crate::{CommandFailure, amount};
 
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct AgentSettingsArgs {
-    /// What it is good at, for people
+    /// Description of what the agent does
     #[arg(long)]
     description: Option<String>,
-    /// A file with instructions that go with every task
+    /// File with instructions to send with every task
     #[arg(long, value_name = "FILE")]
     instruction_file: Option<PathBuf>,
-    /// A2A options (JSON), for example {"anonymous":true}; they replace those that it has
+    /// A2A options (JSON), for example {"anonymous":true}; replaces the current options
     #[arg(long, value_name = "JSON", value_parser = options)]
     a2a: Option<Json>,
-    /// Who may put it to work: `everyone` who may call agents here, or its `owner` alone
+    /// Who can call it: `everyone` who can call agents on this hub, or only its `owner`
     #[arg(long, value_name = "everyone|owner", value_parser = callers)]
     callers: Option<Callers>,
-    /// How long its runs may take when their caller does not say (90s, 30m, 8h, 7d); `default`: as the hub says
+    /// Time limit for runs whose caller sets none (90s, 30m, 8h, 7d); `default` uses the hub's limit
     #[arg(long, value_name = "TIME", value_parser = run_timeout)]
     run_timeout: Option<RunTimeoutArg>,
-    /// Something that it can do, as ID or ID=DESCRIPTION; may be repeated, and replaces the skills that it has
+    /// Skill of the agent, as ID or ID=DESCRIPTION; repeatable; replaces the current skills
     #[arg(long = "skill", value_name = "ID[=TEXT]", value_parser = skill)]
     skills: Vec<Skill>,
-    /// A JSON file with all of its skills: [{"id","name","description","tags"}]
+    /// JSON file with all skills: [{"id","name","description","tags"}]
     #[arg(long, value_name = "FILE", conflicts_with = "skills")]
     skills_file: Option<PathBuf>,
-    /// How long its approval requests wait for a person (30m, 8h, 7d)
+    /// How long its approval requests wait for a decision (30m, 8h, 7d)
     #[arg(long, value_name = "TIME", value_parser = amount::duration)]
     approval_timeout: Option<Duration>,
-    /// What happens when nobody answers in time
+    /// What to do when an approval request times out
     #[arg(long, value_name = "deny_and_halt|deny_and_continue|keep_waiting", value_parser = on_timeout)]
     on_approval_timeout: Option<OnTimeout>,
-    /// A webhook that is told of every approval request of this agent; "" for none
+    /// Webhook to notify of this agent's approval requests; "" removes it
     #[arg(long, value_name = "URL")]
     approval_webhook: Option<String>,
 }
@@ -57,12 +57,12 @@ enum RunTimeoutArg {
 // === impl AgentSettingsArgs ===
 
 impl AgentSettingsArgs {
-    /// Whether the policy for approvals changes, so that the rest of it has to be known.
+    /// Whether the approval policy changes; if so, the current policy is needed to merge with.
     pub(super) fn touches_approvals(&self) -> bool {
         self.approval_timeout.is_some() || self.on_approval_timeout.is_some() || self.approval_webhook.is_some()
     }
 
-    /// As a request; `known` is the agent as it is, if there is one.
+    /// Builds the request; `known` is the existing agent, if any.
     pub(super) fn request(self, known: Option<&Account>) -> Result<AccountRequest, CommandFailure> {
         let approvals = self.touches_approvals().then(|| self.approvals(known));
         let instructions = match &self.instruction_file {
@@ -77,7 +77,7 @@ impl AgentSettingsArgs {
                 let text =
                     std::fs::read_to_string(&path).map_err(|error| CommandFailure::file("read", &path, &error))?;
                 let skills = serde_json::from_str(&text).map_err(|error| {
-                    CommandFailure::usage(format!("{} is no list of skills: {error}", path.display()))
+                    CommandFailure::usage(format!("{} isn't a valid list of skills: {error}", path.display()))
                         .hint(r#"Write [{"id":"review","name":"Review","description":"…","tags":["code"]}]."#)
                 })?;
                 Some(skills)
@@ -99,7 +99,7 @@ impl AgentSettingsArgs {
         })
     }
 
-    /// What is not mentioned stays.
+    /// Merges the changes into the current policy.
     fn approvals(&self, known: Option<&Account>) -> ApprovalPolicy {
         let before = known.and_then(|account| account.approvals.clone()).unwrap_or_default();
         ApprovalPolicy {
@@ -117,18 +117,14 @@ fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The hub says which members it knows.
+/// Checks only that the text is a JSON object; the hub validates its members.
 fn options(text: &str) -> Result<Json, String> {
-    let json = Json::from_text(text).map_err(|error| format!("this is not JSON: {error}"))?;
-    if json.is_object() {
-        Ok(json)
-    } else {
-        Err("this must be a JSON object, for example {\"anonymous\":true}".to_owned())
-    }
+    let json = Json::from_text(text).map_err(|error| format!("invalid JSON: {error}"))?;
+    if json.is_object() { Ok(json) } else { Err("must be a JSON object, for example {\"anonymous\":true}".to_owned()) }
 }
 
 fn callers(text: &str) -> Result<Callers, String> {
-    Callers::from_text(text).ok_or_else(|| "one of everyone, owner".to_owned())
+    Callers::from_text(text).ok_or_else(|| "expected one of everyone, owner".to_owned())
 }
 
 fn run_timeout(text: &str) -> Result<RunTimeoutArg, String> {
@@ -143,7 +139,7 @@ fn on_timeout(text: &str) -> Result<OnTimeout, String> {
         "deny_and_halt" => Ok(OnTimeout::DenyAndHalt),
         "deny_and_continue" => Ok(OnTimeout::DenyAndContinue),
         "keep_waiting" => Ok(OnTimeout::KeepWaiting),
-        _ => Err("one of deny_and_halt, deny_and_continue, keep_waiting".to_owned()),
+        _ => Err("expected one of deny_and_halt, deny_and_continue, keep_waiting".to_owned()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `attache agents`: the agent accounts of a hub.
+//! `attache agents`: manages the agent accounts of a hub.
 
 use std::{
     path::{Path, PathBuf},
@@ -33,15 +33,15 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:
-  attache agents                                  list the agents
+  attache agents                                  list agents
   attache agents add builder --description \"Builds things\"
   attache agents add travel --peer https://agents.example.org/travel --peer-key-file travel.key
-  attache agents set builder --a2a '{\"anonymous\":true}'   let A2A callers without a credential ask it
-  attache agents set builder --callers owner      only its owner may put it to work
+  attache agents set builder --a2a '{\"anonymous\":true}'   accept A2A calls without credentials
+  attache agents set builder --callers owner      let only its owner call it
   attache agents set builder --run-timeout 8h --skill review=\"Reviews changes\"
-  attache agents register crawler --to-file crawler.key   a key of its own, for an agent that opens a channel itself
-  attache agents trust travel                     use the card that it shows now
-  attache agents code builder                     a code that pairs one device with it
+  attache agents register crawler --to-file crawler.key   create a key for an agent that opens its own channel
+  attache agents trust travel                     trust its current agent card
+  attache agents code builder                     create a pairing code for one device
   attache agents show builder --json
   attache agents remove builder",
     args_conflicts_with_subcommands = true
@@ -57,11 +57,11 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum AgentsCommand {
-    /// List the agents (what `attache agents` does)
+    /// List agents (default)
     List(PageArgs),
-    /// Add an agent; then pair a device with it
+    /// Add an agent; pair a device with it afterwards
     Add {
-        /// A name that is unique in this hub
+        /// Name, unique on this hub
         name: String,
         #[command(flatten)]
         settings: Box<AgentSettingsArgs>,
@@ -70,70 +70,70 @@ enum AgentsCommand {
     },
     /// Change an agent
     Set {
-        /// Its name or id
+        /// Agent name or id
         agent: String,
-        /// Another name
+        /// New name
         #[arg(long)]
         name: Option<String>,
         #[command(flatten)]
         settings: Box<AgentSettingsArgs>,
-        /// The person it belongs to from now on, by name; "" for nobody in particular
+        /// New owner's user name; "" for no owner
         #[arg(long, value_name = "USER")]
         owner: Option<String>,
     },
-    /// Trust the card that an outside agent shows now, after it changed
+    /// Trust the current card of an outside agent after it changed
     Trust {
-        /// Its name or id
+        /// Agent name or id
         agent: String,
-        /// The pin of the card that you looked at; a still newer one is then not trusted
+        /// Pin of the card that you reviewed; fails if the card changed again since
         #[arg(long, value_name = "PIN")]
         card_pin: Option<String>,
     },
-    /// Show one agent and its device
+    /// Show an agent and its device
     Show {
-        /// Its name or id
+        /// Agent name or id
         agent: String,
     },
-    /// Archive an agent, for good: its history stays, its device is disconnected, it takes no new work
+    /// Archive an agent permanently: disconnects its device and keeps its history
     Remove {
-        /// Its name or id
+        /// Agent name or id
         agent: String,
-        /// Do not ask
+        /// Skip the confirmation prompt
         #[arg(long, short)]
         yes: bool,
     },
-    /// Register an agent under a name and print its key, with which it opens a channel or calls others
+    /// Register an agent and print its API key, which lets it open a channel or call other agents
     Register {
-        /// Its name; one that you have already gets a new key
+        /// Agent name; if it's already registered, its key is replaced
         name: String,
-        /// Something that it can do; may be repeated
+        /// Capability of the agent; repeatable
         #[arg(long = "capability", value_name = "WORD")]
         capabilities: Vec<String>,
-        /// Where it is reached, if it is an A2A agent with a URL
+        /// URL of the agent, if it is an A2A agent
         #[arg(long, value_name = "URL")]
         url: Option<String>,
-        /// Write the key to this file, for its owner alone, instead of printing it
+        /// Write the key to this file (mode 0600) instead of printing it
         #[arg(long, value_name = "FILE")]
         to_file: Option<PathBuf>,
     },
-    /// Make a pairing code for an agent; it works once, for ten minutes
+    /// Create a one-time pairing code for an agent, valid for ten minutes
     Code {
-        /// Its name or id
+        /// Agent name or id
         agent: String,
     },
 }
 
-/// An A2A agent that is somewhere else
+/// An outside A2A agent
 #[derive(Debug, Default, clap::Args)]
 struct PeerAgentArgs {
-    /// The URL of an A2A agent outside, or of its card: tasks are done there instead of on a device
+    /// URL of an outside A2A agent or its card; tasks go there instead of to a device
     #[arg(long, value_name = "URL")]
     peer: Option<String>,
-    /// A file with the key that it wants from callers
+    /// File with the API key for the outside agent
     #[arg(long, value_name = "FILE", requires = "peer")]
     peer_key_file: Option<PathBuf>,
-    /// The pin of the card that you looked at (sha256:…); needed where its signature cannot be verified or where it leads the
-    /// key to another origin, else the first card is trusted
+    /// Pin of the card that you reviewed (sha256:…). Required if the card's signature can't be verified or the card
+    /// would send the key to another origin; otherwise the first card is trusted
     #[arg(long, value_name = "PIN", requires = "peer")]
     card_pin: Option<String>,
 }
@@ -173,7 +173,7 @@ async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Res
         return output.json(&list);
     }
     if list.agent_accounts.is_empty() {
-        output.say("There are no agents yet. Add one: attache agents add NAME");
+        output.say("No agents yet. Add one: attache agents add NAME");
         return Ok(());
     }
     let mut table = TextTable::new(&["NAME", "STATUS", "DEVICE", "LAST SEEN", "ID", "DESCRIPTION"]);
@@ -215,13 +215,15 @@ async fn set(
 ) -> Result<(), CommandFailure> {
     let output = &context.output;
     if *change == AccountRequest::default() {
-        return Err(CommandFailure::usage("say what to change").hint("See: attache agents set --help"));
+        return Err(
+            CommandFailure::usage("nothing to change").hint("Pass at least one option; see attache agents set --help.")
+        );
     }
     let account = hub.update_account(agent, change).await.map_err(|error| explain(error, agent))?;
     if output.is_json() {
         return output.json(&account);
     }
-    output.say(format_args!("Changed {}.", clean::line(&account.name)));
+    output.say(format_args!("Updated {}.", clean::line(&account.name)));
     Ok(())
 }
 
@@ -240,7 +242,7 @@ async fn add(context: &CommandContext, hub: &HubClient, request: &AccountRequest
         Some(peer) => {
             let pin = peer.card_pin.as_deref().unwrap_or("none yet");
             output.say(format_args!(
-                "Added {}, which is at {}. Its card is trusted from now on:",
+                "Added {}, an outside agent at {}. Its card is now trusted:",
                 account.name, peer.url
             ));
             output.say(format_args!("  {pin}"));
@@ -261,7 +263,7 @@ async fn trust(
         return output.json(&account);
     }
     let pin = account.peer.and_then(|peer| peer.card_pin).unwrap_or_default();
-    output.say(format_args!("The card of {} is trusted: {pin}", clean::line(&account.name)));
+    output.say(format_args!("The card of {} is now trusted: {pin}", clean::line(&account.name)));
     Ok(())
 }
 
@@ -286,30 +288,30 @@ async fn show(context: &CommandContext, hub: &HubClient, agent: &str) -> Result<
     row(
         "callers",
         TextCell::plain(match account.callers {
-            Callers::Everyone => "everyone who may call agents here",
-            Callers::Owner => "its owner alone",
+            Callers::Everyone => "everyone who can call agents on this hub",
+            Callers::Owner => "owner only",
         }),
     );
     if let Some(millis) = account.run_timeout_ms {
-        row("a run may take", TextCell::plain(time::duration(Duration::from_millis(millis))));
+        row("run timeout", TextCell::plain(time::duration(Duration::from_millis(millis))));
     }
     for skill in &account.skills {
         row("skill", TextCell::plain(format!("{}  {}", skill.id, skill.description).trim_end()));
     }
     if let Some(peer) = &account.peer {
-        row("outside at", TextCell::plain(&peer.url));
+        row("outside agent", TextCell::plain(&peer.url));
         if let (Some(binding), Some(version)) = (&peer.binding, &peer.protocol_version) {
-            row("speaks", TextCell::plain(format!("A2A {version} over {binding}")));
+            row("protocol", TextCell::plain(format!("A2A {version} over {binding}")));
         }
-        row("key", TextCell::plain(if peer.has_key { "given" } else { "none" }));
-        row("card", TextCell::plain(peer.card_pin.as_deref().unwrap_or("not read yet")));
+        row("key", TextCell::plain(if peer.has_key { "set" } else { "none" }));
+        row("card", TextCell::plain(peer.card_pin.as_deref().unwrap_or("not fetched yet")));
         row("card pinned", TextCell::plain(time::relative_or(peer.pinned_at, now, "never")));
         if let Some(offered) = &peer.offered_pin {
-            let how = format!("{offered}; if it is right: attache agents trust {}", account.name);
-            row("another card", TextCell::styled(how, TextStyle::Bad));
+            let how = format!("{offered}; to accept it: attache agents trust {}", account.name);
+            row("new card", TextCell::styled(how, TextStyle::Bad));
         }
         if let Some(problem) = &peer.problem {
-            row("trouble", TextCell::styled(problem, TextStyle::Bad));
+            row("problem", TextCell::styled(problem, TextStyle::Bad));
         }
         return output.table(&table);
     }
@@ -326,20 +328,20 @@ async fn show(context: &CommandContext, hub: &HubClient, agent: &str) -> Result<
     output.table(&table)
 }
 
-/// An archived agent does not come back: its name is free for another one.
+/// Archives an agent. This can't be undone: its name becomes available to other agents.
 async fn remove(context: &CommandContext, hub: &HubClient, agent: &str, yes: bool) -> Result<(), CommandFailure> {
     if !yes {
         let account = hub.account(agent).await.map_err(|error| explain(error, agent))?;
         let device = account.runtime.as_ref().and_then(|runtime| runtime.device_name.as_deref());
-        let device = device.map(|name| format!(", disconnects {}", clean::line(name))).unwrap_or_default();
+        let device = device.map(|name| format!(" and disconnects {}", clean::line(name))).unwrap_or_default();
         let question =
-            format!("Archive {}? This cannot be undone: it ends its runs{device}.", clean::line(&account.name));
+            format!("Archive {}? This can't be undone: it stops its runs{device}.", clean::line(&account.name));
         if prompt::confirm(context, &question)? == Some(false) {
             return Err(CommandFailure::new("cancelled", exit::FAILED, "nothing was archived"));
         }
     }
     hub.archive_account(agent).await.map_err(|error| explain(error, agent))?;
-    context.output.say(format_args!("Archived {}. Its runs and their log stay.", clean::line(agent)));
+    context.output.say(format_args!("Archived {}. Its run history and log are kept.", clean::line(agent)));
     Ok(())
 }
 
@@ -372,7 +374,7 @@ async fn register(
         Some(file) => output.say(format_args!("The key of {} is in {}.", registered.agent_id, file.display())),
         None => output.line(key)?,
     }
-    output.say("It is shown once. Registering the agent again replaces it.");
+    output.say("The key won't be shown again. To replace it, register the agent again.");
     Ok(())
 }
 
@@ -389,21 +391,21 @@ async fn code(
     }
     output.line(&code.pairing_code)?;
     let until = time::relative(code.expires_at, context.now());
-    output.say(format_args!("It works once and expires {until}. On the device, run:"));
-    // What this command reached the hub under works elsewhere too, unless it is the name of this machine for itself.
+    output.say(format_args!("The code works once and expires {until}. On the device, run:"));
+    // The address that this command used works on other machines too, unless it is a loopback address.
     let own = Some(hub.address().origin()).filter(|_| !hub.address().is_loopback());
     let reachable = own.or(code.api_base);
     let here = hub.address().origin();
     let base = reachable.as_deref().unwrap_or(&here);
-    // A hub that made its own certificate is trusted by its pin alone.
+    // Clients need the pin to trust a self-signed certificate.
     let pin = pin.or(code.pin).map(|pin| format!(" --pin {pin}")).unwrap_or_default();
     output.say(format_args!("  attache runtime pair {} --api-base {base}{pin}", code.pairing_code));
     if reachable.is_none() {
         output.say_styled(
             TextStyle::Busy,
-            "Only this machine reaches the hub. For a device elsewhere, start it with --listen 0.0.0.0:7800 --tls-self-signed,",
+            "Only this machine can reach the hub. For other devices, start the hub with --listen 0.0.0.0:7800 --tls-self-signed",
         );
-        output.say_styled(TextStyle::Busy, "or behind a proxy with --public-url https://…, and make another code.");
+        output.say_styled(TextStyle::Busy, "(or behind a proxy with --public-url https://…), then create a new code.");
     }
     Ok(())
 }
@@ -421,12 +423,12 @@ impl PeerAgentArgs {
     }
 }
 
-/// An agent that is not there is usually a typing error.
+/// Turns "not found" into a message that names the agent: usually a typo.
 pub(super) fn explain(error: attache_client::Error, agent: &str) -> CommandFailure {
     let failure = CommandFailure::from(error);
     if failure.code != "not_found" {
         return failure;
     }
-    CommandFailure { message: format!("there is no agent `{agent}`"), ..failure }
-        .hint("`attache agents` lists the agents that you can use.")
+    CommandFailure { message: format!("agent `{agent}` not found"), ..failure }
+        .hint("List the agents that you can use: attache agents")
 }

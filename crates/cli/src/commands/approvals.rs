@@ -1,4 +1,4 @@
-//! `attache approvals`: what agents ask for, the decisions of people, and the grants that decisions leave behind.
+//! `attache approvals`: approval requests, decisions and standing grants.
 
 use std::time::Duration;
 
@@ -20,19 +20,19 @@ use crate::{
     tool_input,
 };
 
-/// Review what agents ask permission for, and decide
+/// Review and decide approval requests from agents
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:
-  attache approvals                          what waits for an answer
-  attache approvals show prm_…               exactly what is asked
-  attache approvals approve prm_…            allow it, once
+  attache approvals                          list pending requests
+  attache approvals show prm_…               see exactly what a request asks for
+  attache approvals approve prm_…            allow it once
   attache approvals approve prm_… --scope agent --tool-pattern \"Read*\" --until 7d
   attache approvals deny prm_… --comment \"move it instead\"
-  attache approvals grants                   the answers that stand
+  attache approvals grants                   list standing grants
   attache approvals grants revoke gnt_…
 
-A permission is decided once: whoever is late exits with 1 and is told who decided.",
+A request can only be decided once. If someone else decided it first, the command exits with 1 and shows their decision.",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -46,31 +46,31 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum ApprovalsCommand {
-    /// List requests, newest first; without an option those that wait (what `attache approvals` does)
+    /// List pending requests, newest first (default)
     List(ApprovalListArgs),
-    /// Show exactly what one request asks for, and how it was decided
+    /// Show exactly what a request asks for, and its decision
     Show {
-        /// Its id, a part of it, or `last`
+        /// Request id, a unique part of it, or `last`
         #[arg(value_parser = IdArg::of_permission)]
         request: IdArg,
     },
-    /// Allow what a request asks for
+    /// Approve a request
     Approve(DecisionArgs),
-    /// Deny what a request asks for
+    /// Deny a request
     Deny(DecisionArgs),
-    /// List the answers that stand, and revoke one
+    /// List or revoke standing grants
     Grants(GrantsArgs),
 }
 
 #[derive(Debug, Default, clap::Args)]
 struct ApprovalListArgs {
-    /// Only in this state; `all` for every one
+    /// Only requests in this state; `all` for every state
     #[arg(long, value_parser = parse_state, value_name = "pending|approved|denied|expired|cancelled|all")]
     state: Option<ApprovalStateArg>,
-    /// Only of this run (`run_…`, or a call's `a2a-…`)
+    /// Only requests of this run (`run_…` or `a2a-…`)
     #[arg(long, value_name = "RUN")]
     run: Option<CallId>,
-    /// Only of this agent (name or id)
+    /// Only requests of this agent (name or id)
     #[arg(long)]
     agent: Option<String>,
     #[command(flatten)]
@@ -85,22 +85,22 @@ enum ApprovalStateArg {
 
 #[derive(Debug, clap::Args)]
 struct DecisionArgs {
-    /// The request's id as `attache approvals` shows it, a part of it, or `last`
+    /// Request id, a unique part of it, or `last`
     #[arg(value_parser = IdArg::of_permission)]
     request: IdArg,
-    /// How far the answer reaches
+    /// How far the decision reaches
     #[arg(long, default_value = "once", value_parser = parse_scope, value_name = "once|run|conversation|agent")]
     scope: DecisionScope,
-    /// Beyond once: for every tool with such a name, whatever its input (`*` stands for any characters)
+    /// Apply to every tool whose name matches, whatever its input (`*` matches anything); not for scope `once`
     #[arg(long, value_name = "PATTERN")]
     tool_pattern: Option<String>,
-    /// Beyond once: until then, like `30m`, `8h`, `7d` or `2027-01-31T12:00:00Z`
+    /// When the grant expires: `30m`, `8h`, `7d` or `2027-01-31T12:00:00Z`; not for scope `once`
     #[arg(long, value_name = "TIME", value_parser = parse_until)]
     until: Option<GrantExpiryArg>,
-    /// Beyond once: only for requests over the same channel
+    /// Apply only to requests over the same channel; not for scope `once`
     #[arg(long)]
     this_channel_only: bool,
-    /// What the agent and the log are told
+    /// Comment for the agent and the log
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
 }
@@ -122,11 +122,11 @@ struct GrantsArgs {
 
 #[derive(Debug, Subcommand)]
 enum GrantsCommand {
-    /// List the answers that stand and those that did (what `attache approvals grants` does)
+    /// List current and past grants (default)
     List(PageArgs),
-    /// Make such requests wait for a person again
+    /// Revoke a grant, so that matching requests need approval again
     Revoke {
-        /// Its id, a part of it, or `last`
+        /// Grant id, a unique part of it, or `last`
         #[arg(value_parser = IdArg::of_grant)]
         grant: IdArg,
     },
@@ -144,7 +144,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             GrantsCommand::Revoke { grant } => {
                 let grant = grant.grant(&hub).await?;
                 hub.revoke_grant(grant).await?;
-                context.output.say(format_args!("Revoked {grant}. Such requests wait for a person again."));
+                context.output.say(format_args!("Revoked {grant}. Matching requests need approval again."));
                 Ok(())
             }
         },
@@ -172,9 +172,9 @@ async fn list(context: &CommandContext, hub: &HubClient, filter: ApprovalListArg
     if list.permission_requests.is_empty() {
         let words = match state {
             Some(PermissionState::Pending) => {
-                "Nothing waits for an answer. What was decided: attache approvals list --state all"
+                "No pending approvals. See past decisions: attache approvals list --state all"
             }
-            _ => "There are no such requests.",
+            _ => "No requests found.",
         };
         output.say(words);
         return Ok(());
@@ -198,7 +198,9 @@ async fn list(context: &CommandContext, hub: &HubClient, filter: ApprovalListArg
     output.table(&table)?;
     page::more(context, list.next_cursor.as_deref());
     if state == Some(PermissionState::Pending) {
-        output.say("Look closer: attache approvals show ID. Then: attache approvals approve ID, or deny ID");
+        output.say(
+            "Details: attache approvals show ID. Decide: attache approvals approve ID, or attache approvals deny ID",
+        );
     }
     Ok(())
 }
@@ -217,7 +219,7 @@ async fn show(context: &CommandContext, hub: &HubClient, request: PermissionId) 
         output.line(format_args!("\n{heading}\n{}", clean::exact(&text)))?;
     }
     if let Some(diff) = &request.diff {
-        output.line(format_args!("\n{}", output.paint(TextStyle::Dim, "what would change")))?;
+        output.line(format_args!("\n{}", output.paint(TextStyle::Dim, "proposed changes")))?;
         for line in diff.trim_end_matches('\n').split('\n') {
             output.line(output.paint(tool_input::diff_style(line), &clean::exact_line(line)))?;
         }
@@ -226,7 +228,7 @@ async fn show(context: &CommandContext, hub: &HubClient, request: PermissionId) 
         let id = request.permission_request_id;
         output.say(format_args!("\nAllow it: attache approvals approve {id}\nDeny it:  attache approvals deny {id}"));
         if request.hides_input() {
-            output.say("An approval holds this once: the agent does not disclose what the tool would be given.");
+            output.say("Only scope `once` is possible: the agent doesn't disclose the tool's input.");
         }
     }
     Ok(())
@@ -262,30 +264,33 @@ async fn decide(
     let scope = tool_input::scope(answer.scope);
     let tool = clean::exact_line(&decided.tool).into_owned();
     let what = match (&request.tool_pattern, answer.scope) {
-        (Some(pattern), _) => format!("every tool like `{}`", clean::exact_line(pattern)),
+        (Some(pattern), _) => format!("every tool that matches `{}`", clean::exact_line(pattern)),
         (None, DecisionScope::Once) => tool,
-        (None, _) => format!("{tool} for exactly this"),
+        (None, _) => format!("{tool} with exactly this input"),
     };
     let until = request.until.map(|until| format!(" until {until}")).unwrap_or_default();
     context.output.say_styled(
         style,
         format_args!(
-            "{word} {scope}: {} may {}use {what}{until}.",
+            "{word} {scope}: {} {} use {what}{until}.",
             clean::line(&decided.agent_name),
-            if request.approved { "" } else { "not " }
+            if request.approved { "can" } else { "can't" }
         ),
     );
     if let Some(grant) = decided.grant_id {
-        context.output.say(format_args!("It stands as {grant}. Take it back: attache approvals grants revoke {grant}"));
+        context
+            .output
+            .say(format_args!("Saved as grant {grant}. To revoke it: attache approvals grants revoke {grant}"));
     }
     Ok(())
 }
 
-/// Whoever is late is told who was first.
+/// If someone else decided first, the failure names them and their decision.
 async fn already_decided(context: &CommandContext, hub: &HubClient, error: attache_client::Error) -> CommandFailure {
     let Some(decided) = error.decided() else { return error.into() };
     let names = DisplayNames::of(hub, decided.permission_request.decided_by.iter()).await;
-    let message = format!("too late: {}", tool_input::verdict(&decided.permission_request, &names, context.now()));
+    let message =
+        format!("already decided: {}", tool_input::verdict(&decided.permission_request, &names, context.now()));
     let failure = CommandFailure::from(error);
     CommandFailure { message, ..failure }
 }
@@ -298,7 +303,7 @@ async fn grants(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> R
     }
     if list.permission_grants.is_empty() {
         output.say(
-            "No answer stands. One that holds longer than once appears here: attache approvals approve ID --scope run",
+            "No grants. To create one, approve a request with a wider scope: attache approvals approve ID --scope run",
         );
         return Ok(());
     }
@@ -309,7 +314,7 @@ async fn grants(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> R
     for grant in &list.permission_grants {
         let (state, style) = match (grant.revoked_at, grant.ends_at()) {
             (Some(_), _) => ("revoked", TextStyle::Dim),
-            // The hub's clock says when a run ended, and this machine's may be behind it.
+            // The end time of a run comes from the hub's clock, which may be ahead of this machine's.
             (None, Some(end)) if grant.ended_at.is_some() || end <= now => ("ended", TextStyle::Dim),
             (None, _) => ("stands", TextStyle::Good),
         };
@@ -328,7 +333,7 @@ async fn grants(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> R
             TextCell::plain(time::relative_or(
                 grant.ends_at(),
                 now,
-                if grant.scope == DecisionScope::Run { "with the run" } else { "never" },
+                if grant.scope == DecisionScope::Run { "when the run ends" } else { "never" },
             )),
             TextCell::plain(names.get(&grant.created_by)),
             TextCell::plain(match &grant.tool_pattern {
@@ -342,14 +347,14 @@ async fn grants(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> R
     Ok(())
 }
 
-/// The very thing that was decided on: its tool and command.
+/// The tool and command that the decision was about.
 async fn allowed(hub: &HubClient, request: PermissionId) -> String {
     match hub.permission(request).await {
         Ok(request) => {
             let (tool, brief) = (clean::exact_line(&request.tool).into_owned(), tool_input::request_summary(&request));
             format!("exactly {tool}: {}", clean::exact_line(&brief))
         }
-        // It may be older than what is kept.
+        // Retention may have removed the request.
         Err(_) => format!("exactly {request}"),
     }
 }
@@ -369,12 +374,12 @@ fn parse_state(text: &str) -> Result<ApprovalStateArg, String> {
         "all" => Ok(ApprovalStateArg::All),
         _ => PermissionState::from_text(text)
             .map(ApprovalStateArg::One)
-            .ok_or_else(|| "one of pending, approved, denied, expired, cancelled, all".to_owned()),
+            .ok_or_else(|| "expected one of pending, approved, denied, expired, cancelled, all".to_owned()),
     }
 }
 
 fn parse_scope(text: &str) -> Result<DecisionScope, String> {
-    DecisionScope::from_text(text).ok_or_else(|| "one of once, run, conversation, agent".to_owned())
+    DecisionScope::from_text(text).ok_or_else(|| "expected one of once, run, conversation, agent".to_owned())
 }
 
 fn parse_until(text: &str) -> Result<GrantExpiryArg, String> {
@@ -383,7 +388,7 @@ fn parse_until(text: &str) -> Result<GrantExpiryArg, String> {
     }
     amount::duration(text)
         .map(GrantExpiryArg::After)
-        .map_err(|_| "a time like 30m, 8h, 7d or 2027-01-31T12:00:00Z".to_owned())
+        .map_err(|_| "expected a time such as 30m, 8h, 7d or 2027-01-31T12:00:00Z".to_owned())
 }
 
 #[cfg(test)]
@@ -391,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_a_distance_or_a_moment() {
+    fn an_expiry_is_a_duration_or_a_timestamp() {
         let after = |seconds| Ok(GrantExpiryArg::After(Duration::from_secs(seconds)));
         assert_eq!(parse_until("30m"), after(1_800));
         assert_eq!(parse_until("7d"), after(604_800));

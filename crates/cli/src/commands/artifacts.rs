@@ -1,4 +1,4 @@
-//! `attache artifacts`: files of a conversation's workspace, up and down.
+//! `attache artifacts`: lists, downloads and uploads the files of a conversation's workspace.
 
 use std::{
     io::{self, Write as _},
@@ -20,7 +20,7 @@ use crate::{
 /// List, download and upload artifacts
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  attache artifacts list run_…             of a run's workspace; wsp_… and cnv_… work as well
+  attache artifacts list run_…             artifacts in a run's workspace; wsp_… and cnv_… also work
   attache artifacts get art_… -o report.pdf
   attache artifacts put cnv_… report.pdf --media-type application/pdf")]
 pub(crate) struct Args {
@@ -34,7 +34,7 @@ pub(crate) struct Args {
 enum ArtifactsCommand {
     /// List the artifacts of a workspace
     List {
-        /// A workspace, conversation or run (wsp_…, cnv_…, run_…)
+        /// Workspace, conversation or run id (wsp_…, cnv_…, run_…)
         place: ArtifactLocationArg,
         #[command(flatten)]
         page: PageArgs,
@@ -42,16 +42,16 @@ enum ArtifactsCommand {
     /// Download an artifact
     Get {
         artifact: ArtifactId,
-        /// Write it to this file instead of standard output
+        /// Write to this file instead of standard output
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
     /// Upload a file as an artifact
     Put {
-        /// A workspace, conversation or run (wsp_…, cnv_…, run_…)
+        /// Workspace, conversation or run id (wsp_…, cnv_…, run_…)
         place: ArtifactLocationArg,
         file: PathBuf,
-        /// The artifact's name [default: the file's]
+        /// Artifact name [default: the file name]
         #[arg(long)]
         name: Option<String>,
         #[arg(long, value_name = "TYPE")]
@@ -59,7 +59,7 @@ enum ArtifactsCommand {
     },
 }
 
-/// How people name a workspace.
+/// A workspace, named by its own id or by the id of its conversation or run.
 #[derive(Debug, Clone, Copy)]
 enum ArtifactLocationArg {
     Workspace(WorkspaceId),
@@ -85,7 +85,7 @@ async fn list(
 ) -> Result<(), CommandFailure> {
     let list = hub.artifacts(place.workspace(hub).await?, &page.page()).await?;
     let next_cursor = list.next_cursor.as_deref();
-    let when_empty = "There are no artifacts here.";
+    let when_empty = "No artifacts.";
     Listing { answer: &list, items: &list.artifacts, next_cursor, when_empty }.print(
         context,
         &[
@@ -112,7 +112,7 @@ async fn get(
         }
         return Ok(out.flush()?);
     };
-    // A transfer that breaks leaves no half file under the name that was asked for.
+    // Write to a temporary file first: a failed download leaves no partial file under the requested name.
     let mut draft = path.as_os_str().to_owned();
     draft.push(".part");
     let draft = PathBuf::from(draft);
@@ -153,13 +153,11 @@ async fn put(
     let file = File::open(path).await.map_err(failed)?;
     let metadata = file.metadata().await.map_err(failed)?;
     if !metadata.is_file() {
-        return Err(
-            CommandFailure::usage(format!("{} is not a file", path.display())).hint("Upload one file at a time.")
-        );
+        return Err(CommandFailure::usage(format!("{} is not a file", path.display())).hint("Pass a single file."));
     }
     let own = path.file_name().and_then(|name| name.to_str());
     let name = name.or(own).ok_or_else(|| {
-        CommandFailure::usage("the file's name is not valid UTF-8").hint("Give the artifact a name with --name.")
+        CommandFailure::usage("the file name isn't valid UTF-8").hint("Set the artifact's name with --name.")
     })?;
     let upload = ArtifactSource::File { file, size: metadata.len() };
     let artifact = hub.put_artifact(place.workspace(hub).await?, name, media_type, upload).await?;
@@ -189,6 +187,6 @@ impl std::str::FromStr for ArtifactLocationArg {
         let workspace = text.parse().map(Self::Workspace);
         let conversation = || text.parse().map(|id: ConversationId| Self::Workspace(id.workspace()));
         let run = || text.parse().map(Self::Run);
-        workspace.or_else(|_| conversation()).or_else(|_| run()).map_err(|_| "write wsp_…, cnv_… or run_…")
+        workspace.or_else(|_| conversation()).or_else(|_| run()).map_err(|_| "expected wsp_…, cnv_… or run_…")
     }
 }

@@ -1,4 +1,4 @@
-//! `attache ask`: put an agent to work and wait for its answer.
+//! `attache ask`: give an agent a task and wait for its answer.
 
 mod attachment;
 
@@ -27,58 +27,58 @@ use crate::{
   attache ask builder \"run the tests\" --timeout 600
   attache ask builder \"train the model\" --run-timeout 8h
   attache ask builder \"…\" --sandbox cwd-only,no-network
-  attache ask builder \"…\" --cost 0.50 --tokens 200000      stopped at the first that is reached
-  git diff | attache ask reviewer -          the task from standard input
+  attache ask builder \"…\" --cost 0.50 --tokens 200000      stop at whichever limit is reached first
+  git diff | attache ask reviewer -          read the task from standard input
   attache ask claude \"what is wrong here\" --file screen.png --file app.log
-  attache ask builder \"…\" --no-wait          print the run's id and go on
-  attache ask builder \"…\" --json             the run as JSON when it has ended
+  attache ask builder \"…\" --no-wait          print the run's id and exit
+  attache ask builder \"…\" --json             print the finished run as JSON
 
-The answer goes to standard output, everything else to standard error. A terminal shows it as it comes; a pipe or a file
-gets it once, at the end. When the run waits for an approval or for input, standard error says with which command it goes
-on; on a terminal, input can be typed. Exits with 0 when the run completed, 1 when it failed or was cancelled, 124 when --timeout
-passed. Ctrl-C cancels the run unless --no-cancel is given.")]
+The answer goes to standard output, everything else to standard error. A terminal shows the answer as it arrives; a pipe or
+a file gets it once, at the end. When the run needs approval or input, standard error shows the command that continues it;
+on a terminal, you can type the input directly. Exits with 0 if the run completed, 1 if it failed or was cancelled, and 124
+if --timeout was reached. Ctrl-C cancels the run unless --no-cancel is set.")]
 pub(crate) struct Args {
-    /// The agent's name or id, or a skill that one agent has
+    /// Agent name or id, or a skill that exactly one agent has
     agent: String,
-    /// What to do; `-` reads it from standard input
+    /// The task; `-` reads it from standard input
     task: String,
-    /// Hand this file to the agent with the task, of any size that the hub takes as an artifact; may be repeated
+    /// Attach a file to the task, up to the hub's artifact size limit; repeatable
     #[arg(long = "file", short = 'f', value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Write the answer to a pipe or a file as it comes, as a terminal sees it
+    /// Stream the answer even if standard output is a pipe or a file
     #[arg(long, conflicts_with = "no_wait")]
     stream: bool,
-    /// How long the agent may work on it (90s, 30m, 8h, 7d) [default: what the agent or the hub says, else 60m]
+    /// Time limit for the run (90s, 30m, 8h, 7d) [default: the agent's or the hub's limit, or 60m]
     #[arg(long, value_name = "TIME", value_parser = amount::duration)]
     run_timeout: Option<Duration>,
-    /// Give up waiting after so many seconds
+    /// Stop waiting after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
-    /// Leave the run alone when this command is interrupted or times out
+    /// Keep the run going if this command is interrupted or times out
     #[arg(long)]
     no_cancel: bool,
-    /// Print the run's id and do not wait
+    /// Print the run's id and exit without waiting
     #[arg(long, conflicts_with = "timeout")]
     no_wait: bool,
-    /// Ask within this conversation: its title or id, a part of the id, or `last`
+    /// Continue this conversation: title, id, unique part of an id, or `last`
     #[arg(long, value_name = "CONVERSATION")]
     conversation: Option<IdArg>,
-    /// The same key makes the same run, however often it is sent [default: a new one]
+    /// Idempotency key: repeated requests with the same key create only one run [default: a new key]
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// Tell this URL when the run has ended, see docs/webhooks.md
+    /// Webhook URL to notify when the run finishes (see docs/webhooks.md)
     #[arg(long, value_name = "URL")]
     callback: Option<String>,
-    /// Limits that the agent's device must enforce, or refuse the task: cwd-only, no-network, no-exec
+    /// Sandbox limits; a device that can't enforce them refuses the task: cwd-only, no-network, no-exec
     #[arg(long, value_name = "LIMIT,…", value_delimiter = ',')]
     sandbox: Vec<SandboxLimitArg>,
-    /// The most tokens that the run may use
+    /// Maximum number of tokens
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     tokens: Option<u64>,
-    /// The most dollars that the run may cost
+    /// Maximum cost in US dollars
     #[arg(long, value_name = "USD", value_parser = amount::dollars)]
     cost: Option<Json>,
-    /// Higher goes first
+    /// Queue priority; higher runs first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i64>,
     #[command(flatten)]
@@ -87,31 +87,31 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum SandboxLimitArg {
-    /// Nothing outside the working folder
+    /// No access outside the working folder
     CwdOnly,
     NoNetwork,
-    /// No programs
+    /// No subprocesses
     NoExec,
 }
 
-/// Files up to this size in all travel in the request itself: the input of a run has at most 1 MiB, and base64 makes four
-/// bytes of three. Larger ones are artifacts, which the device fetches.
+/// Attachments up to this total size are sent inline: a run's input is limited to 1 MiB, and base64 adds a third.
+/// Larger ones are uploaded as artifacts, which the device fetches.
 const MAX_INLINE: u64 = 700 * 1024;
 
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let text = if args.task == "-" { read_all("the task")? } else { args.task.clone() };
     if text.trim().is_empty() {
-        return Err(CommandFailure::usage("the task is empty").hint("Say what to do: attache ask AGENT \"…\""));
+        return Err(CommandFailure::usage("the task is empty").hint("Describe the task: attache ask AGENT \"…\""));
     }
     let hub = context.hub(&args.hub)?;
     if !args.no_wait {
-        // A key that may call but not read would start work whose answer it cannot see.
+        // Check first: a key that can call but not read would start a run whose answer it can't see.
         let newest = RunFilter { page: PageQuery { limit: Some(1), cursor: None }, ..RunFilter::default() };
         hub.runs(&newest).await.map_err(|error| {
             let failure = CommandFailure::from(error);
             match failure.exit {
                 exit::DENIED => {
-                    let message = format!("nothing was started: this key cannot follow a run ({})", failure.message);
+                    let message = format!("no run was started: this key can't read runs ({})", failure.message);
                     CommandFailure { message, ..failure }
                 }
                 _ => failure,
@@ -155,19 +155,19 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         }
         FollowEnd::TimedOut => {
             let what = cancel_or_leave(&context, &hub, run, &args, "timed out").await?;
-            let message = format!("no answer within {} seconds; {what}", args.timeout.unwrap_or_default());
+            let message = format!("timed out after {} seconds; {what}", args.timeout.unwrap_or_default());
             Err(CommandFailure::new("timed_out", exit::TIMED_OUT, message)
-                .hint(format!("See it with: attache runs show {run}")))
+                .hint(format!("See the run: attache runs show {run}")))
         }
         FollowEnd::Interrupted => {
             let what = cancel_or_leave(&context, &hub, run, &args, "interrupted").await?;
             Err(CommandFailure::new("cancelled", exit::FAILED, format!("interrupted; {what}"))
-                .hint(format!("See it with: attache runs show {run}")))
+                .hint(format!("See the run: attache runs show {run}")))
         }
     }
 }
 
-/// What the arguments ask for. A request whose answer got lost is sent again and makes one run.
+/// Builds the call from the arguments. Retries after a lost response create only one run.
 fn call(
     hub: &HubClient,
     text: String,
@@ -206,31 +206,31 @@ fn call(
     call
 }
 
-/// The hub's own hint lists the agents that there are.
+/// Names the missing agent or conversation. The hub's hint already lists the available agents.
 fn explain(error: attache_client::Error, args: &Args) -> CommandFailure {
     let failure = CommandFailure::from(error);
     match &args.conversation {
         _ if failure.code != "not_found" => failure,
         Some(conversation) => CommandFailure {
-            message: format!("there is no agent `{}`, or no conversation {conversation}", args.agent),
-            hint: "`attache agents` and `attache conversations` list what you can use.".to_owned(),
+            message: format!("agent `{}` or conversation {conversation} not found", args.agent),
+            hint: "List them: `attache agents` and `attache conversations`.".to_owned(),
             ..failure
         },
-        None => CommandFailure { message: format!("there is no agent `{}`", args.agent), ..failure },
+        None => CommandFailure { message: format!("agent `{}` not found", args.agent), ..failure },
     }
 }
 
-/// Everything that standard input has to say.
+/// Reads standard input to its end.
 pub(super) fn read_all(what: &str) -> Result<String, CommandFailure> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(|error| {
-        CommandFailure::usage(format!("cannot read {what} from standard input: {error}"))
-            .hint("It must be text in UTF-8.")
+        CommandFailure::usage(format!("can't read {what} from standard input: {error}"))
+            .hint("The input must be UTF-8 text.")
     })?;
     Ok(text)
 }
 
-/// Ends the run unless it was asked to be left alone, and says what became of it.
+/// Cancels the run unless `--no-cancel` is set, and returns a phrase that describes its state.
 async fn cancel_or_leave(
     context: &CommandContext,
     hub: &HubClient,
@@ -239,12 +239,12 @@ async fn cancel_or_leave(
     reason: &str,
 ) -> Result<String, CommandFailure> {
     if args.no_cancel {
-        return Ok(format!("the run goes on (attache watch {run})"));
+        return Ok(format!("the run continues (attache watch {run})"));
     }
     let cancelled = hub.cancel_run(run, Some(reason)).await;
     let (state, run) = match cancelled {
         Ok(run) => (run.status, Some(run)),
-        // It ended in the same moment.
+        // It finished in the meantime.
         Err(error) => match error.conflict() {
             Some(run) => (run.status, Some(run.clone())),
             None => return Err(error.into()),

@@ -1,4 +1,4 @@
-//! `attache audit`: the tenant's log, and the check that nobody has changed it.
+//! `attache audit`: reads, verifies and exports the tenant's audit log.
 
 use std::{
     io::{self, BufRead as _, Write as _},
@@ -26,13 +26,13 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:
-  attache audit                          the newest entries
+  attache audit                          show the newest entries
   attache audit list --after 100
-  attache audit verify                   recompute the hash chain of the whole log
+  attache audit verify                   recompute the hash chain of the complete log
   attache audit export > audit.jsonl     one JSON row per line
   attache audit verify --file audit.jsonl
-  attache audit verify --against audit.jsonl     the hub's log must still go on from this export
-  attache audit checkpoint > today.json          the head of the log, signed by the hub: give it to somebody else to keep
+  attache audit verify --against audit.jsonl     check that the hub's log still continues this export
+  attache audit checkpoint > today.json          the head of the log, signed by the hub; store it off the hub
   attache audit verify --against today.json",
     args_conflicts_with_subcommands = true
 )]
@@ -47,76 +47,77 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Args)]
 struct AuditListArgs {
-    /// Start after this number [default: show the newest]
+    /// Start after this row number [default: show the newest rows]
     #[arg(long, value_name = "SEQ")]
     after: Option<i64>,
-    /// How many to show at most
+    /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
     limit: u32,
 }
 
 #[derive(Debug, Subcommand)]
 enum AuditCommand {
-    /// List entries (what `attache audit` does)
+    /// List entries (default)
     List(AuditListArgs),
-    /// Recompute the hash chain; exit 1 when it is broken
+    /// Recompute the hash chain; exits with 1 if it is broken
     Verify {
-        /// Check an exported file instead of the hub
+        /// Verify an exported file instead of the hub's log
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
-        /// The hub's log must hold the last row of this earlier export or signed checkpoint: a log that was made anew fits itself
+        /// Also check that the hub's log contains the last row of this earlier export or signed checkpoint, to detect a
+        /// rewritten log
         #[arg(long, value_name = "FILE", conflicts_with = "file")]
         against: Option<PathBuf>,
     },
-    /// Print the whole log, one JSON row per line
+    /// Print the complete log, one JSON row per line
     Export,
     /// Print the head of the log, signed by the hub, as JSON
     Checkpoint,
 }
 
-/// What a check found.
+/// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct AuditVerification {
     ok: bool,
-    /// How many rows were checked.
+    /// Number of rows checked.
     rows: u64,
-    /// The first row that was checked.
+    /// The first row checked.
     first: i64,
-    /// The last row that fits.
+    /// The last valid row.
     head: i64,
-    /// Hex of the chain's hash there: keep it elsewhere to compare later.
+    /// The chain's hash at that row, in hex. Store it elsewhere to compare later.
     hash: String,
-    /// The first row that does not fit.
+    /// The first invalid row.
     broken_at: Option<i64>,
-    /// What is wrong with it.
+    /// Why that row is invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<AuditProblem>,
-    /// Rows before these are not in the file, so the first row of the file is believed as it is.
+    /// The first row of a file that starts later than the log. Its hash can't be verified and is trusted.
     start_missing: bool,
 }
 
-/// How a log can fail to be what it was.
+/// What is wrong with a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum AuditProblem {
-    /// A row is missing, new or other than it was.
+    /// A row is missing, added or modified.
     Changed,
-    /// Rows were removed that retention would have kept.
+    /// Rows were removed before their retention period ended.
     RemovedEarly,
-    /// Rows are missing from the front, and the log does not say that retention removed them.
+    /// Rows are missing at the start, and no log entry records that retention removed them.
     RemovalUnrecorded,
 }
 
-/// What an export or a checkpoint says about the log as it was.
+/// The state of the log at the time of an earlier export or checkpoint.
 #[derive(Debug)]
 struct AuditCheckpoint {
     head: i64,
     hash: String,
-    /// When that row was the newest, at the latest.
+    /// The latest time at which that row was the newest.
     at: Timestamp,
 }
 
-/// Checks rows one after another.
+/// Verifies rows in order.
 #[derive(Debug)]
 struct ChainVerifier {
     hash: [u8; 32],
@@ -124,7 +125,7 @@ struct ChainVerifier {
     head: i64,
     rows: u64,
     broken_at: Option<(i64, AuditProblem)>,
-    /// The rows that retention says it has removed.
+    /// The rows that retention recorded as removed.
     removed: Option<i64>,
 }
 
@@ -145,8 +146,8 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         AuditCommand::Checkpoint => {
             let page = context.hub(&args.hub)?.audit(i64::MAX / 2, Some(1)).await?;
             let checkpoint = page.checkpoint.ok_or_else(|| {
-                CommandFailure::failed("this hub signs no checkpoints")
-                    .hint("Update the hub, or keep an export: attache audit export")
+                CommandFailure::failed("this hub doesn't sign checkpoints")
+                    .hint("Update the hub, or keep an export instead: attache audit export")
             })?;
             context.output.json(&checkpoint)
         }
@@ -181,12 +182,12 @@ async fn list(context: &CommandContext, hub: &HubClient, after: Option<i64>, lim
     }
     output.table(&table)?;
     if page.next < page.head {
-        output.say(format_args!("There are more: add --after {}", page.next));
+        output.say(format_args!("More entries: add --after {}", page.next));
     }
     Ok(())
 }
 
-/// Reads the log page by page, from its retention floor to its head as it was at the beginning.
+/// Reads the log page by page, from its retention floor to the head it had when reading started.
 async fn pages(
     hub: &HubClient,
     mut each: impl FnMut(&AuditPage) -> Result<(), CommandFailure>,
@@ -202,7 +203,8 @@ async fn pages(
     }
 }
 
-/// The log must go on from the row that `earlier` ends with, unless retention has removed that in its time.
+/// Verifies the hub's log. It must contain the row that `earlier` ends with, unless that row's retention period is
+/// over.
 async fn verify(
     hub: &HubClient,
     earlier: Option<&AuditCheckpoint>,
@@ -235,7 +237,7 @@ async fn verify(
     Ok(chain.verdict())
 }
 
-/// An export or a checkpoint; an export that does not fit itself is told at once.
+/// Reads an export or a checkpoint. An export with a broken chain returns its verification right away.
 fn read_earlier(path: &Path) -> Result<Result<AuditCheckpoint, AuditVerification>, CommandFailure> {
     let text = std::fs::read_to_string(path).map_err(|error| CommandFailure::file("read", path, &error))?;
     if let Ok(checkpoint) = serde_json::from_str::<Checkpoint>(&text) {
@@ -243,9 +245,9 @@ fn read_earlier(path: &Path) -> Result<Result<AuditCheckpoint, AuditVerification
             CommandFailure::new(
                 "checkpoint_invalid",
                 exit::FAILED,
-                format!("{} was changed: its signature does not fit", path.display()),
+                format!("{} was modified: its signature is invalid", path.display()),
             )
-            .hint("Use the file as the hub printed it.")
+            .hint("Use the file exactly as the hub printed it.")
         })?;
         let Checkpoint { seq: head, hash, at, .. } = checkpoint;
         return Ok(Ok(AuditCheckpoint { head, hash, at }));
@@ -259,7 +261,7 @@ fn read_earlier(path: &Path) -> Result<Result<AuditCheckpoint, AuditVerification
     Ok(Ok(AuditCheckpoint { head: verdict.head, hash: verdict.hash, at }))
 }
 
-/// An export begins with its first row; the hash before it can only be believed when that row is the very first.
+/// Verifies an export on its own. Unless it starts with row 1, the hash before its first row has to be trusted.
 fn verify_file(path: &Path) -> Result<AuditVerification, CommandFailure> {
     let failed = |error: io::Error| CommandFailure::file("read", path, &error);
     let file = std::fs::File::open(path).map_err(failed)?;
@@ -268,7 +270,7 @@ fn verify_file(path: &Path) -> Result<AuditVerification, CommandFailure> {
     for (index, line) in io::BufReader::new(file).lines().enumerate() {
         let line = line.map_err(failed)?;
         let row: log::LogRow = serde_json::from_str(&line).map_err(|error| {
-            CommandFailure::failed(format!("line {} of {} is not a row of the log: {error}", index + 1, path.display()))
+            CommandFailure::failed(format!("line {} of {} isn't a log row: {error}", index + 1, path.display()))
                 .hint("Export it again: attache audit export")
         })?;
         match &mut chain {
@@ -285,7 +287,7 @@ fn verify_file(path: &Path) -> Result<AuditVerification, CommandFailure> {
         }
     }
     let chain = chain.ok_or_else(|| {
-        CommandFailure::usage(format!("{} is empty: there is nothing to check", path.display()))
+        CommandFailure::usage(format!("{} is empty; there is nothing to verify", path.display()))
             .hint("Export the log again: attache audit export > FILE")
     })?;
     Ok(AuditVerification { start_missing, ..chain.verdict() })
@@ -308,20 +310,22 @@ fn finish(context: &CommandContext, verdict: &AuditVerification) -> Result<(), C
         let believed = verdict.first - 1;
         output.say_styled(
             TextStyle::Busy,
-            format_args!("The start is missing: the file begins with row {believed}, which is believed as it is."),
+            format_args!("The file starts at row {believed}; earlier rows are missing, so that row can't be verified."),
         );
     }
     let seq = verdict.broken_at.unwrap_or(verdict.head);
     let message = match verdict.problem {
         None => return Ok(()),
-        Some(AuditProblem::Changed) => format!("the log was changed at row {seq}"),
-        Some(AuditProblem::RemovedEarly) => format!("rows up to {seq} were removed before their time"),
+        Some(AuditProblem::Changed) => format!("the log was modified at row {seq}"),
+        Some(AuditProblem::RemovedEarly) => {
+            format!("rows up to {seq} were removed before their retention period ended")
+        }
         Some(AuditProblem::RemovalUnrecorded) => {
-            format!("rows up to {seq} are missing, and the log does not say that retention removed them")
+            format!("rows up to {seq} are missing, and the log has no record that retention removed them")
         }
     };
     Err(CommandFailure::new("chain_broken", exit::FAILED, message).hint(
-        "Keep a copy of the data folder as it is, and compare with an earlier export or checkpoint: attache audit verify --against FILE",
+        "Copy the data folder as it is now, then compare with an earlier export or checkpoint: attache audit verify --against FILE",
     ))
 }
 
@@ -366,21 +370,21 @@ impl ChainVerifier {
         self.broken_at.get_or_insert((seq, problem));
     }
 
-    /// The row that was taken last was known by this hash.
+    /// The last row must have this hash.
     fn expect(&mut self, hash: &str) {
         if log::hex(&self.hash) != hash {
             self.fail(self.head, AuditProblem::Changed);
         }
     }
 
-    /// There were rows up to this one.
+    /// The log must reach at least this row.
     fn note_last_row(&mut self, seq: i64) {
         if self.head < seq {
             self.fail(self.head + 1, AuditProblem::Changed);
         }
     }
 
-    /// What is missing from the front was removed by retention, which says so.
+    /// Missing rows at the start must be covered by retention's own records.
     fn explain_floor(&mut self) {
         let floor = self.first - 1;
         if floor > 0 && self.removed != Some(floor) {
@@ -388,7 +392,7 @@ impl ChainVerifier {
         }
     }
 
-    /// This row is too young to be removed.
+    /// This row is still within its retention period and must not be removed.
     fn forbid_removal(&mut self, seq: i64) {
         if seq < self.first {
             self.fail(self.first - 1, AuditProblem::RemovedEarly);
@@ -435,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_removed_or_swapped_row_is_found() {
+    fn changed_removed_and_swapped_rows_are_found() {
         let whole = rows(5);
         let verdict = check(&whole);
         assert_eq!((verdict.ok, verdict.rows, verdict.head), (true, 5, 5));
@@ -452,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_an_export_had_must_still_be_there_and_the_same() {
+    fn rows_of_an_earlier_export_must_exist_unchanged() {
         let whole = rows(5);
         let after = |count: usize| {
             let mut chain = ChainVerifier::after(0, log::GENESIS);
@@ -465,13 +469,13 @@ mod tests {
             chain.verdict().broken_at
         };
         assert_eq!(broken(5, &|chain| chain.note_last_row(5)), None);
-        assert_eq!(broken(4, &|chain| chain.note_last_row(5)), Some(5), "the newest row was cut off");
+        assert_eq!(broken(4, &|chain| chain.note_last_row(5)), Some(5), "the newest row was removed");
         assert_eq!(broken(3, &|chain| chain.expect(&whole[2].hash)), None);
-        assert_eq!(broken(3, &|chain| chain.expect(&whole[1].hash)), Some(3), "the chain was made anew");
+        assert_eq!(broken(3, &|chain| chain.expect(&whole[1].hash)), Some(3), "the chain was rewritten");
     }
 
     #[test]
-    fn a_floor_that_nobody_explains_and_rows_that_went_early_are_found() {
+    fn unexplained_gaps_and_early_removals_are_found() {
         let mut whole = rows(5);
         let floor = (2, log::unhex(&whole[1].hash).unwrap());
         let check = |rows: &[log::LogRow], change: &dyn Fn(&mut ChainVerifier)| {

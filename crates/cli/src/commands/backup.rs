@@ -1,4 +1,4 @@
-//! `attache backup`: everything that a hub keeps, as one file, while it runs.
+//! `attache backup`: writes all data of a hub to one archive, even while the hub runs.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -7,10 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use attache_os::private_file;
+use attache_protocol::{env::Env, error::exit};
 use attache_store::sqlite::SqliteStore;
 use serde::Serialize;
 
-use crate::{CommandContext, CommandFailure, output::TextStyle, tar};
+use crate::{CommandContext, CommandFailure, output::TextStyle, process::TerminationSignals, tar};
 
 /// Back up a hub's data to one file, even while it runs
 #[derive(Debug, clap::Args)]
@@ -18,12 +20,12 @@ use crate::{CommandContext, CommandFailure, output::TextStyle, tar};
   attache backup hub-2026-11-16.tar
   attache backup /mnt/backup/hub.tar --data /srv/attache
 
-The file is a tar archive with the database as of one moment, the artifacts and the keys: keep it as safe as the folder.
-To restore it: mkdir -m 700 DIR && tar -xpf FILE -C DIR && attache hub --data DIR. See docs/backup.md.")]
+The file is a tar archive with a consistent snapshot of the database, the artifacts and the keys. It contains secrets:
+protect it like the data folder. To restore it: mkdir -m 700 DIR && tar -xpf FILE -C DIR && attache hub --data DIR. See docs/backup.md.")]
 pub(crate) struct Args {
-    /// The file to write; it must not exist
+    /// Archive to write; it must not exist yet
     file: PathBuf,
-    /// The hub's folder [default: $A2A_HOME/hub]
+    /// The hub's data folder [default: $A2A_HOME/hub]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }
@@ -35,10 +37,14 @@ struct BackupSummary {
     files: u64,
 }
 
-/// A file that is removed unless the backup succeeds.
-struct UnfinishedBackup(PathBuf);
+/// A private folder beside the archive, with everything that isn't finished yet. Removed with its contents.
+struct BackupFolder(PathBuf);
 
 const DATABASE: &str = "hub.db";
+/// Beginning of the names of folders and files that belong to a process.
+const PROCESS_PREFIX: &str = ".attache-";
+/// How often to try to remove the folder of an interrupted backup that is still being written.
+const REMOVAL_ATTEMPTS: usize = 10;
 
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let data = match args.data {
@@ -46,8 +52,21 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         None => context.home()?.hub(),
     };
     let file = std::path::absolute(&args.file).map_err(|error| CommandFailure::file("use", &args.file, &error))?;
-    let made = tokio::task::spawn_blocking(move || back_up(&data, &file)).await;
-    let made = made.map_err(|error| CommandFailure::failed(format!("the backup was cut off: {error}")))??;
+    check(&data, &file)?;
+    let mut signals = TerminationSignals::new()?;
+    let folder = BackupFolder::beside(&file, &context.env).map_err(|error| unwritable(&file, &error))?;
+    let path = folder.0.clone();
+    let working = tokio::task::spawn_blocking(move || back_up(&data, &file, &path));
+    let made = tokio::select! {
+        made = working => {
+            made.map_err(|error| CommandFailure::failed(format!("the backup was interrupted: {error}")))??
+        }
+        () = signals.next() => {
+            return Err(CommandFailure::new("interrupted", exit::FAILED, "the backup was interrupted")
+                .hint("Run the command again."));
+        }
+    };
+    drop(folder);
     if context.output.is_json() {
         return context.output.json(&made);
     }
@@ -55,49 +74,58 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     context.output.line(file.display())?;
     context.output.say_styled(
         TextStyle::Dim,
-        format_args!("{files} files, {bytes} bytes. It holds the hub's keys: keep it as safe as the hub."),
+        format_args!("{files} files, {bytes} bytes. The archive contains the hub's keys: protect it like the hub."),
     );
     Ok(())
 }
 
-fn back_up(data: &Path, file: &Path) -> Result<BackupSummary, CommandFailure> {
-    let database = data.join(DATABASE);
-    if fs::metadata(&database).map_or(true, |metadata| metadata.len() == 0) {
-        return Err(CommandFailure::new(
-            "not_found",
-            attache_protocol::error::exit::NOT_FOUND,
-            format!("there is no hub in {}", data.display()),
-        )
-        .hint("Name its folder: --data DIR."));
+/// Fails early, before anything is copied.
+fn check(data: &Path, file: &Path) -> Result<(), CommandFailure> {
+    if fs::metadata(data.join(DATABASE)).map_or(true, |metadata| metadata.len() == 0) {
+        return Err(CommandFailure::new("not_found", exit::NOT_FOUND, format!("no hub found in {}", data.display()))
+            .hint("Pass the hub's data folder: --data DIR."));
     }
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::AlreadyExists => CommandFailure::failed(format!("{} is there already", file.display()))
-            .hint("Nothing was changed. Name another file, or remove this one first."),
-        _ => CommandFailure::file("write", file, &error),
-    };
-    let out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;
-    let archive = UnfinishedBackup(file.to_owned());
-    // Beside the archive: there is room for it, if there is room for a backup.
-    let copy = UnfinishedBackup(copy_beside(file));
-    SqliteStore::backup(&database, &copy.0).map_err(|error| {
-        CommandFailure::failed(format!("cannot copy {}: {error}", database.display()))
-            .hint("Check the room on the disk, and whether the hub runs well: attache doctor")
+    match fs::symlink_metadata(file) {
+        Ok(_) => Err(unwritable(file, &io::ErrorKind::AlreadyExists.into())),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Writes the archive in the private folder and moves it to its place when it is complete.
+fn back_up(data: &Path, file: &Path, folder: &Path) -> Result<BackupSummary, CommandFailure> {
+    let failed = |error: io::Error| unwritable(file, &error);
+    let (database, copy, draft) = (data.join(DATABASE), folder.join(DATABASE), folder.join("archive.tar"));
+    SqliteStore::backup(&database, &copy).map_err(|error| {
+        CommandFailure::failed(format!("can't copy {}: {error}", database.display()))
+            .hint("Check the free disk space and the hub's health: attache doctor")
     })?;
+    let out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).map_err(failed)?;
     let mut out = BufWriter::new(out);
     let mut files = 0;
-    add(&mut out, &copy.0, DATABASE, 0o600).map_err(failed)?;
+    add(&mut out, &copy, DATABASE, 0o600).map_err(failed)?;
     files += 1;
-    // After the database: whatever it names is there by now.
+    // After the database, so that every file it refers to exists by now.
     add_folder(&mut out, data, Path::new(""), &mut files)?;
     out.write_all(&tar::END).map_err(failed)?;
     let out = out.into_inner().map_err(|error| failed(error.into_error()))?;
     out.sync_all().map_err(failed)?;
     let bytes = out.metadata().map_err(failed)?.len();
-    archive.commit();
+    private_file::move_new(&draft, file).map_err(failed)?;
+    // Not every file system can flush a folder.
+    let _ = File::open(parent(file)).and_then(|parent| parent.sync_all());
     Ok(BackupSummary { file: file.to_owned(), bytes, files })
 }
 
-/// Everything below a folder of the hub that is not of the running process.
+/// Why the archive can't be written.
+fn unwritable(file: &Path, error: &io::Error) -> CommandFailure {
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => CommandFailure::failed(format!("{} already exists", file.display()))
+            .hint("Nothing was changed. Choose another file name, or remove the file first."),
+        _ => CommandFailure::file("write", file, error),
+    }
+}
+
+/// Adds a folder of the hub recursively, except files that belong to the running process.
 fn add_folder(out: &mut impl io::Write, data: &Path, below: &Path, files: &mut u64) -> Result<(), CommandFailure> {
     let folder = data.join(below);
     let failed = |error: io::Error| CommandFailure::file("read", &folder, &error);
@@ -118,7 +146,7 @@ fn add_folder(out: &mut impl io::Write, data: &Path, below: &Path, files: &mut u
             let mode = entry.metadata().map_err(failed)?.permissions().mode();
             match add(out, &entry.path(), &path.to_string_lossy(), mode) {
                 Ok(()) => *files += 1,
-                // Retention may have removed it meanwhile.
+                // Retention may have removed it in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(CommandFailure::file("copy", &entry.path(), &error)),
             }
@@ -127,11 +155,13 @@ fn add_folder(out: &mut impl io::Write, data: &Path, below: &Path, files: &mut u
     Ok(())
 }
 
-/// The database was copied already; locks, addresses and half uploads mean nothing elsewhere.
+/// Whether to leave a file out: the database is already copied; locks, addresses and partial uploads are useless in a
+/// backup.
 fn is_of_process(path: &Path) -> bool {
     let text = path.to_string_lossy();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     text.starts_with(DATABASE)
-        || text.starts_with(".attache-")
+        || name.starts_with(PROCESS_PREFIX)
         || matches!(&*text, "hub.lock" | "address" | "blobs/incoming")
 }
 
@@ -140,28 +170,41 @@ fn add(out: &mut impl io::Write, from: &Path, name: &str, mode: u32) -> io::Resu
     let metadata = file.metadata()?;
     let size = metadata.len();
     out.write_all(&tar::file(name, mode, size, metadata.mtime()))?;
-    // As long as its header says, whatever happens to it meanwhile.
+    // Write exactly the size in the header, even if the file changes in the meantime.
     let copied = io::copy(&mut file.take(size), out)?;
     io::copy(&mut io::repeat(0).take(size - copied + tar::padding(size)), out)?;
     Ok(())
 }
 
-fn copy_beside(file: &Path) -> PathBuf {
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.db", std::process::id()));
-    file.with_file_name(name)
+/// The folder of an absolute path.
+fn parent(file: &Path) -> &Path {
+    file.parent().unwrap_or(file)
 }
 
-// === impl UnfinishedBackup ===
+// === impl BackupFolder ===
 
-impl UnfinishedBackup {
-    fn commit(self) {
-        std::mem::forget(self);
+impl BackupFolder {
+    /// Beside the archive: a disk with space for the backup has space for the copy, and the archive only has to be
+    /// renamed. The database's copy and its journal are as secret as the hub, so nobody else can open the folder or
+    /// guess its name.
+    fn beside(file: &Path, env: &Env) -> io::Result<Self> {
+        let parent = parent(file);
+        // Creating the private folder would create a missing parent too.
+        fs::metadata(parent)?;
+        let folder = Self(parent.join(format!("{PROCESS_PREFIX}backup-{}", env.uuid().simple())));
+        private_file::folder(&folder.0)?;
+        Ok(folder)
     }
 }
 
-impl Drop for UnfinishedBackup {
+impl Drop for BackupFolder {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        // After an interruption, a file may be created while the folder is being removed.
+        for _ in 0..REMOVAL_ATTEMPTS {
+            match fs::remove_dir_all(&self.0) {
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                Ok(()) | Err(_) => return,
+            }
+        }
     }
 }

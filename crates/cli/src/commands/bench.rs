@@ -1,12 +1,14 @@
 //! `attache bench`: measure this build on this machine.
 
-pub(crate) use crate::bench::Args;
-use crate::{CommandContext, CommandFailure, bench, output::OutputFormat};
+pub(crate) use attache_bench::Args;
+use attache_bench::FiguresFormat;
+
+use crate::{CommandContext, CommandFailure, output::OutputFormat};
 
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let shape = match context.output.format {
-        OutputFormat::Json => bench::FiguresFormat::Json,
-        OutputFormat::Text => bench::FiguresFormat::Table,
+        OutputFormat::Json => FiguresFormat::Json,
+        OutputFormat::Text => FiguresFormat::Table,
     };
-    bench::run(args, shape).await.map_err(|error| CommandFailure::failed(error.to_string()))
+    attache_bench::run(args, shape).await.map_err(|error| CommandFailure::failed(error.to_string()))
 }

@@ -1,4 +1,4 @@
-//! `attache channels`: the live connections of a hub, and those that were.
+//! `attache channels`: lists the channels of a hub and their events.
 
 use attache_client::{ChannelFilter, HubClient};
 use attache_protocol::{
@@ -17,14 +17,14 @@ use crate::{
     output::{TextCell, TextStyle, TextTable, clean, time},
 };
 
-/// List live connections and what happened to them
+/// List channels (live connections) and their events
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:
-  attache channels                        the newest channels
+  attache channels                        list the newest channels
   attache channels list --status connected --agent builder
-  attache channels show chn_…             who it is, and whether it is there
-  attache channels events chn_…           everything that happened to it",
+  attache channels show chn_…             show its peer and connection state
+  attache channels events chn_…           show its events",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -38,23 +38,23 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum ChannelsCommand {
-    /// List channels, newest first (what `attache channels` does)
+    /// List channels, newest first (default)
     List(ChannelListArgs),
-    /// Show one channel with its capabilities and tools
+    /// Show a channel with its capabilities and tools
     Show {
-        /// Its id, a part of it, or `last`
+        /// Channel id, a unique part of it, or `last`
         #[arg(value_parser = IdArg::of_channel)]
         channel: IdArg,
     },
-    /// Show the events of one channel, oldest first
+    /// Show the events of a channel, oldest first
     Events {
-        /// Its id, a part of it, or `last`
+        /// Channel id, a unique part of it, or `last`
         #[arg(value_parser = IdArg::of_channel)]
         channel: IdArg,
-        /// Start after this event
+        /// Start after this event number
         #[arg(long, value_name = "SEQ", default_value_t = 0)]
         after: i64,
-        /// How many to show at most
+        /// Maximum number of events
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=200))]
         limit: u32,
     },
@@ -62,10 +62,10 @@ enum ChannelsCommand {
 
 #[derive(Debug, Default, clap::Args)]
 struct ChannelListArgs {
-    /// Only those that are there, or those that are not
+    /// Only channels in this state
     #[arg(long, value_parser = parse_status, value_name = "connected|disconnected")]
     status: Option<ConnectionState>,
-    /// Only of this agent (name or id)
+    /// Only channels of this agent (name or id)
     #[arg(long)]
     agent: Option<String>,
     #[command(flatten)]
@@ -73,7 +73,7 @@ struct ChannelListArgs {
 }
 
 fn parse_status(text: &str) -> Result<ConnectionState, String> {
-    ConnectionState::from_text(text).ok_or_else(|| "one of connected, disconnected".to_owned())
+    ConnectionState::from_text(text).ok_or_else(|| "expected one of connected, disconnected".to_owned())
 }
 
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
@@ -92,7 +92,7 @@ async fn list(context: &CommandContext, hub: &HubClient, filter: ChannelListArgs
     let list = hub.channels(&ChannelFilter { status, agent, page: page.page() }).await?;
     let names = page::names(context, hub, list.channels.iter().map(|channel| &channel.account_ref)).await;
     let next_cursor = list.next_cursor.as_deref();
-    let when_empty = "There are no such channels. A device opens one when its runtime starts: attache runtime start";
+    let when_empty = "No channels found. A device opens one when its runtime starts: attache runtime start";
     Listing { answer: &list, items: &list.channels, next_cursor, when_empty }.print(
         context,
         &[
@@ -124,7 +124,7 @@ async fn show(context: &CommandContext, hub: &HubClient, channel: ChannelId) -> 
     row("channel", TextCell::strong(channel.channel_id.to_string()));
     row("status", status_cell(&channel));
     if let Some(at) = channel.disconnected_at {
-        let reason = channel.reason.as_deref().unwrap_or("nobody said why");
+        let reason = channel.reason.as_deref().unwrap_or("no reason given");
         row("disconnected", TextCell::plain(format!("{} ({reason})", time::relative(at, now))));
     }
     row("connected", TextCell::plain(time::relative(channel.connected_at, now)));
@@ -153,7 +153,7 @@ async fn show(context: &CommandContext, hub: &HubClient, channel: ChannelId) -> 
     if channel.tools.get() != "[]" {
         section("tools", &pretty(channel.tools.get()))?;
     }
-    output.say(format_args!("\nWhat happened to it: attache channels events {}", channel.channel_id));
+    output.say(format_args!("\nSee its events: attache channels events {}", channel.channel_id));
     Ok(())
 }
 
@@ -170,7 +170,7 @@ async fn events(
         return output.json(&page);
     }
     if page.events.is_empty() {
-        output.say("There are no further events.");
+        output.say("No more events.");
         return Ok(());
     }
     let mut table = TextTable::new(&["SEQ", "WHEN", "EVENT", "DATA"]);
@@ -184,7 +184,7 @@ async fn events(
     }
     output.table(&table)?;
     if page.events.len() == usize::try_from(limit).unwrap_or(usize::MAX) {
-        output.say(format_args!("There may be more: add --after {}", page.next));
+        output.say(format_args!("There may be more events: add --after {}", page.next));
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! What may stand next on a command line, for the scripts of `attache completions`: names that the hub knows, and the words of
-//! flags. It answers quickly or with nothing, and never with an error.
+//! `attache complete`: candidates for the next word of a command line, for the scripts of `attache completions`. Prints
+//! names from the hub and values of options. Answers quickly or prints nothing, and never fails.
 
 use std::{ffi::OsString, time::Duration};
 
@@ -9,19 +9,19 @@ use clap::{Arg, ArgAction, CommandFactory as _};
 use super::Cli;
 use crate::{CommandContext, CommandFailure, context::HubArgs, contexts::Contexts, output::clean};
 
-/// Print what may stand next on a command line (for completion scripts)
+/// Print candidates for the next word (for completion scripts)
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The words after `attache`, the last of them as far as it was typed
+    /// The words after `attache`; the last one may be incomplete
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
 
-/// Nobody waits longer for a list of names.
+/// A completion that takes longer is useless.
 const PATIENCE: Duration = Duration::from_millis(800);
 const PAGE: PageQuery = PageQuery { limit: Some(200), cursor: None };
 
-/// What is known by name.
+/// A kind of name that the hub or the local contexts can list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Agent,
@@ -32,12 +32,12 @@ enum Kind {
     Context,
 }
 
-/// Where the last word stands.
+/// What the word at the cursor completes to.
 #[derive(Debug, PartialEq, Eq)]
 enum Slot {
     Words(Vec<String>),
     Names(Kind),
-    /// The shell's own script knows it, or nobody does.
+    /// Left to the generated completion script.
     Elsewhere,
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     Ok(())
 }
 
-/// Walks along the words as the parser would, to the argument that comes next.
+/// Walks the words as the parser would and returns the argument that comes next.
 fn slot(before: &[String]) -> Slot {
     let mut root = Cli::command();
     root.build();
@@ -69,7 +69,7 @@ fn slot(before: &[String]) -> Slot {
         if let Some(flag) = word.strip_prefix('-').filter(|flag| !flag.is_empty()) {
             let option = option(command, flag.trim_start_matches('-'));
             match option.filter(|option| takes_value(option) && !word.contains('=')) {
-                // Its value is what is typed now.
+                // The word at the cursor is its value.
                 Some(option) if words.len() == 0 => return of_argument(option, &path),
                 Some(_) => {
                     words.next();
@@ -84,13 +84,13 @@ fn slot(before: &[String]) -> Slot {
         }
     }
     let positional = command.get_positionals().nth(place).or_else(|| {
-        // The last one may stand for many.
+        // The last positional argument may be repeatable.
         command.get_positionals().last().filter(|last| matches!(last.get_action(), ArgAction::Append))
     });
     positional.map_or(Slot::Elsewhere, |argument| of_argument(argument, parent(before, &path)))
 }
 
-/// `agents show`: what `show` shows is of the word before it.
+/// The command before the last one: in `agents show`, it tells what kind of name `show` takes.
 fn parent<'a>(before: &'a [String], path: &'a str) -> &'a str {
     let at = before.iter().position(|word| word == path).unwrap_or(0);
     before[..at].iter().rev().find(|word| !word.starts_with('-')).map_or(path, String::as_str)
@@ -108,7 +108,7 @@ fn takes_value(argument: &Arg) -> bool {
 }
 
 fn of_argument(argument: &Arg, of: &str) -> Slot {
-    // Words that the help shows as `one|another`.
+    // Value names of the form `one|another` list the values.
     let shown = argument.get_value_names().and_then(|names| names.first()).map(|name| name.to_string());
     if let Some(words) = shown.filter(|shown| shown.contains('|')) {
         return Slot::Words(words.split('|').filter(|word| *word == word.to_lowercase()).map(str::to_owned).collect());
@@ -124,7 +124,7 @@ fn of_argument(argument: &Arg, of: &str) -> Slot {
     }
 }
 
-/// Which hub the command line means, as far as it was typed.
+/// Reads the hub options typed so far.
 fn hub_args(words: &[String]) -> HubArgs {
     let given = |name: &str| {
         let flag = format!("--{name}");

@@ -1,4 +1,4 @@
-//! `attache completions`: what a shell needs to complete our commands.
+//! `attache completions`: prints completion scripts for shells.
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;
@@ -28,7 +28,7 @@ pub(super) fn run(context: &CommandContext, args: &Args) -> Result<(), CommandFa
     }
 }
 
-/// Names that the hub knows come first; where there are none, what was generated.
+/// Tries names from the hub first and falls back to the generated completions.
 const BASH: &str = r#"
 _attache_names() {
     local name

@@ -1,4 +1,4 @@
-//! `attache context`: the hubs that this client knows, each with its key, and which one commands mean.
+//! `attache context`: saves hubs with their keys and selects the one that commands use.
 
 use std::path::PathBuf;
 
@@ -19,16 +19,15 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:
-  attache context                                          the hubs that are known, and which one is used
+  attache context                                          list saved hubs and show the current one
   attache context add work --hub https://hub.example.org --key-file work.key
-  attache context add lab --hub https://10.0.0.5:7800 --pin sha256:…      asks for the key
-  attache context use work                                 from now on, commands mean this hub; the first one is used
-                                                           by itself, and one that is added with --use
-  attache context use --none                               back to the hub of this machine
-  attache agents --context lab                             for one command
+  attache context add lab --hub https://10.0.0.5:7800 --pin sha256:…      prompts for the key
+  attache context use work                                 switch to this hub
+  attache context use --none                               switch back to this machine's hub
+  attache agents --context lab                             use another hub for one command
 
---hub and ATTACHE_URL come first, then --context, then the one in use, then the hub of this machine. Keys are kept in
-$A2A_HOME/contexts, for you alone.",
+The first hub that you add becomes the current one. Precedence: --hub or ATTACHE_URL, then --context, then the current
+context, then this machine's hub. Keys are stored in $A2A_HOME/contexts and readable only by you.",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -38,34 +37,34 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum ContextCommand {
-    /// List the hubs that are known (what `attache context` does)
+    /// List saved hubs (default)
     List,
-    /// Remember a hub, or replace what is remembered; the first one is used from now on
+    /// Save a hub, or replace a saved one; the first one becomes the current hub
     Add {
-        /// A name of your choice
+        /// Name for the hub
         name: String,
         /// The hub's address
         #[arg(long, value_name = "URL")]
         hub: String,
-        /// A file with the key; without one it is asked for, or read from standard input
+        /// File with the key [default: prompt for it, or read it from standard input]
         #[arg(long, value_name = "FILE")]
         key_file: Option<PathBuf>,
-        /// The pin of a hub that made its own certificate
+        /// Certificate pin, if the hub uses a self-signed certificate
         #[arg(long, value_name = "sha256:…")]
         pin: Option<KeyPin>,
-        /// Use it from now on, as `attache context use` does
+        /// Make it the current hub
         #[arg(long = "use")]
         choose: bool,
     },
-    /// Choose the hub that commands mean
+    /// Switch to a saved hub
     Use {
         #[arg(required_unless_present = "none")]
         name: Option<String>,
-        /// None of them: the hub of this machine
+        /// Use this machine's hub
         #[arg(long, conflicts_with = "name")]
         none: bool,
     },
-    /// Forget a hub and its key
+    /// Remove a saved hub and its key
     Remove { name: String },
 }
 
@@ -95,10 +94,10 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
             let address = HubAddress::parse(&hub)?;
             let key = match key_file {
                 Some(file) => home::read_secret(&file)?,
-                None => Secret::new(secret_prompt::ask("Key of the hub: ")?.expose().trim().to_owned()),
+                None => Secret::new(secret_prompt::ask("Hub key: ")?.expose().trim().to_owned()),
             };
             all.save_key(home.path(), &name, &key)?;
-            // Only where there was no choice: nobody expects the next command at another hub.
+            // Only the first hub becomes current on its own; later commands must not switch hubs unexpectedly.
             let is_first = all.contexts.keys().all(|known| *known == name);
             all.contexts.insert(name.clone(), SavedHub { hub: address.origin(), pin });
             if choose || is_first {
@@ -106,11 +105,11 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
             }
             all.save(home.path())?;
             if all.current.as_ref() == Some(&name) {
-                output.say(format_args!("Commands mean {name} ({address}) from now on."));
+                output.say(format_args!("Switched to {name} ({address})."));
             } else {
-                let now = all.current.as_deref().unwrap_or("the hub of this machine");
+                let now = all.current.as_deref().unwrap_or("this machine's hub");
                 output.say(format_args!(
-                    "Remembered {name} ({address}). Commands still mean {now}; to change that: attache context use {name}"
+                    "Saved {name} ({address}). The current hub is still {now}. To switch: attache context use {name}"
                 ));
             }
             Ok(())
@@ -122,15 +121,15 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
             all.current.clone_from(&name);
             all.save(home.path())?;
             match name {
-                Some(name) => output.say(format_args!("Commands mean {name} from now on.")),
-                None => output.say("Commands mean the hub of this machine from now on."),
+                Some(name) => output.say(format_args!("Switched to {name}.")),
+                None => output.say("Switched to this machine's hub."),
             }
             Ok(())
         }
         ContextCommand::Remove { name } => {
             all.get(&name)?;
             all.remove(home.path(), &name)?;
-            output.say(format_args!("Forgot {name} and its key."));
+            output.say(format_args!("Removed {name} and its key."));
             Ok(())
         }
     }
@@ -149,10 +148,10 @@ fn list(context: &CommandContext, all: &Contexts) -> Result<(), CommandFailure> 
         return output.json(&shown);
     }
     if shown.contexts.is_empty() {
-        output.say("No hub is remembered. Remember one: attache context add NAME --hub URL --key-file FILE");
+        output.say("No saved hubs. Add one: attache context add NAME --hub URL --key-file FILE");
         return Ok(());
     }
-    let mut table = TextTable::new(&["NAME", "IN USE", "HUB", "KEY"]);
+    let mut table = TextTable::new(&["NAME", "CURRENT", "HUB", "KEY"]);
     for hub in &shown.contexts {
         let in_use = shown.current == Some(hub.name);
         table.row([

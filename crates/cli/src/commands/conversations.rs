@@ -1,4 +1,4 @@
-//! `attache conversations`: what was said, apart from what was done.
+//! `attache conversations`: lists, starts, reads and deletes conversations.
 
 use attache_client::{HubClient, PageQuery};
 use attache_protocol::{
@@ -26,7 +26,7 @@ use crate::{
   attache conversations
   attache conversations add --title \"Release 2\"
   attache ask builder --conversation cnv_… \"go on\"
-  attache conversations show \"Release 2\"     by its title, its id, a part of it, or `last`
+  attache conversations show \"Release 2\"     by title, id, unique part of an id, or `last`
   attache conversations delete cnv_…",
     args_conflicts_with_subcommands = true
 )]
@@ -41,24 +41,24 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum ConversationsCommand {
-    /// List the conversations (what `attache conversations` does)
+    /// List conversations (default)
     List(PageArgs),
-    /// Begin a conversation
+    /// Start a conversation
     Add {
         #[arg(long)]
         title: Option<String>,
     },
-    /// Delete a conversation with its runs, which must have ended, its messages and its artifacts
+    /// Delete a conversation with its runs, messages and artifacts; its runs must be finished
     Delete {
-        /// Its title or id, a part of the id, or `last`
+        /// Title, id, unique part of an id, or `last`
         conversation: IdArg,
-        /// Do not ask
+        /// Skip the confirmation prompt
         #[arg(long, short)]
         yes: bool,
     },
     /// Show the messages of a conversation
     Show {
-        /// Its title or id, a part of the id, or `last`
+        /// Title, id, unique part of an id, or `last`
         conversation: IdArg,
         #[command(flatten)]
         page: PageArgs,
@@ -86,7 +86,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     }
 }
 
-/// What `--json` prints of a conversation that is no more.
+/// JSON output of `delete`.
 #[derive(Serialize)]
 struct Deleted {
     deleted: ConversationId,
@@ -100,7 +100,7 @@ async fn delete(
 ) -> Result<(), CommandFailure> {
     if !yes {
         let question =
-            format!("Delete {conversation}? This cannot be undone: its runs, messages and artifacts go with it.");
+            format!("Delete {conversation}? This can't be undone: its runs, messages and artifacts are deleted too.");
         if prompt::confirm(context, &question)? == Some(false) {
             return Err(CommandFailure::new("cancelled", exit::FAILED, "nothing was deleted"));
         }
@@ -109,14 +109,14 @@ async fn delete(
     if context.output.is_json() {
         return context.output.json(&Deleted { deleted: conversation });
     }
-    context.output.say(format_args!("Deleted {conversation}, with its runs."));
+    context.output.say(format_args!("Deleted {conversation} and its runs."));
     Ok(())
 }
 
 async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Result<(), CommandFailure> {
     let list = hub.conversations(&page.page()).await?;
     let next_cursor = list.next_cursor.as_deref();
-    let when_empty = "There are no conversations yet.";
+    let when_empty = "No conversations yet.";
     Listing { answer: &list, items: &list.conversations, next_cursor, when_empty }.print(
         context,
         &[

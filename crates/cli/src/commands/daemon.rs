@@ -1,10 +1,10 @@
-//! `attache daemon`: lends folders of this machine, under leases.
+//! `attache daemon`: runs the delegation daemon, which shares folders of this machine under leases.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use attache_client::{HubAddress, daemon};
+use attache_delegation::delegator::{DelegationDaemon, HubKeys, Options};
 use attache_protocol::Secret;
-use attache_runtime::delegator::{DelegationDaemon, HubKeys, Options};
 use serde::Serialize;
 
 use crate::{
@@ -13,27 +13,27 @@ use crate::{
     process,
 };
 
-/// Run the delegation daemon (starts by itself when needed)
+/// Run the delegation daemon (starts automatically when needed)
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache daemon                                   in the foreground, until Ctrl-C
-  attache daemon --ssh-listen 0.0.0.0:2222         remotes on the network dial this machine
-  attache daemon --stop                            end the one that runs, and take back what it lends
+  attache daemon --ssh-listen 0.0.0.0:2222         let remote agents on the network connect directly
+  attache daemon --stop                            stop the running daemon and end its delegations
 
-`attache delegate` and `attache mcp` start one by themselves; it logs to $AWCP_HOME/logs/daemon.log. There is one per
-$AWCP_HOME (default ~/.AWCP). What may be lent, and to whom, is in $AWCP_HOME/policy.toml: `attache delegations allow`.
-When it ends, whatever is lent is taken back, and the remotes are told.")]
+`attache delegate` and `attache mcp` start the daemon automatically; it logs to $AWCP_HOME/logs/daemon.log. Each $AWCP_HOME
+(default ~/.AWCP) has one daemon. $AWCP_HOME/policy.toml lists the allowed folders and trusted peers; edit it with
+`attache delegations allow`. When the daemon stops, it revokes access to all delegated folders and notifies the remote agents.")]
 pub(crate) struct Args {
-    /// Where folders are lent over SSH; loopback means: through the hub, or to agents on this machine
+    /// SSH listen address; with a loopback address, folders are reachable only through the hub or from this machine
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     ssh_listen: SocketAddr,
-    /// Write {"socket":…,"ssh":"127.0.0.1:PORT"} to this file once it listens
+    /// Write {"socket":…,"ssh":"127.0.0.1:PORT"} to this file when ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
-    /// End the daemon that runs
+    /// Stop the running daemon
     #[arg(long, conflicts_with_all = ["ssh_listen", "ready_file"])]
     stop: bool,
-    /// Leave the terminal of whoever started it
+    /// Detach from the terminal
     #[arg(long, hide = true)]
     detached: bool,
 }
@@ -45,11 +45,11 @@ struct DaemonReadyFile<'a> {
     pid: u32,
 }
 
-/// A little longer than the daemon itself waits for remotes.
+/// Slightly longer than the daemon itself waits for remote agents.
 const STOP_TIMEOUT: Duration = Duration::from_secs(25);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The keys that the commands on this machine would use for a hub.
+/// The hub keys that commands on this machine would use.
 #[derive(Debug)]
 struct MachineHubKeys(Config);
 
@@ -58,7 +58,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         return stop(&context).await;
     }
     if args.detached {
-        // Fails only where it leads a session already, and then it has no terminal to lose.
+        // Fails only if this process already leads a session, in which case it has no terminal to detach from.
         let _ = rustix::process::setsid();
     }
     let mut options = Options::new(context.config.awcp_home()?, context.config.user_home.clone());
@@ -72,7 +72,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     let ready = DaemonReadyFile { socket: daemon.socket(), ssh: daemon.ssh().to_string(), pid: std::process::id() };
     process::write_ready(args.ready_file.as_deref(), &ready)?;
     if !args.detached {
-        context.output.say(format_args!("Listening on {}, lending over SSH at {}.", ready.socket.display(), ready.ssh));
+        context.output.say(format_args!("Listening on {}; SSH on {}.", ready.socket.display(), ready.ssh));
     }
     tracing::info!(ssh = ready.ssh, "the daemon is ready");
     Ok(daemon.run(ending.finish).await?)
@@ -83,26 +83,25 @@ async fn stop(context: &CommandContext) -> Result<(), CommandFailure> {
     let health = match client.health().await {
         Ok(health) => health,
         Err(daemon::Error::NotRunning { .. }) => {
-            context.output.say("No daemon runs.");
+            context.output.say("No daemon is running.");
             return Ok(());
         }
         Err(error) => return Err(error.into()),
     };
     let pid = i32::try_from(health.pid).ok().and_then(rustix::process::Pid::from_raw);
-    let pid = pid.ok_or_else(|| CommandFailure::failed("the daemon does not say which process it is"))?;
+    let pid = pid.ok_or_else(|| CommandFailure::failed("the daemon didn't report its process id"))?;
     rustix::process::kill_process(pid, rustix::process::Signal::TERM)
-        .map_err(|error| CommandFailure::failed(format!("the daemon cannot be told to end: {error}")))?;
+        .map_err(|error| CommandFailure::failed(format!("can't signal the daemon: {error}")))?;
     let mut waited = Duration::ZERO;
     while rustix::process::test_kill_process(pid).is_ok() {
         if waited > STOP_TIMEOUT {
-            return Err(
-                CommandFailure::failed("the daemon takes long to end").hint("Look at $AWCP_HOME/logs/daemon.log.")
-            );
+            return Err(CommandFailure::failed("the daemon is taking too long to stop")
+                .hint("Check $AWCP_HOME/logs/daemon.log."));
         }
         tokio::time::sleep(POLL_INTERVAL).await;
         waited += POLL_INTERVAL;
     }
-    context.output.say("The daemon has ended; nothing is lent.");
+    context.output.say("Stopped the daemon. All delegations have ended.");
     Ok(())
 }
 
@@ -116,8 +115,8 @@ impl HubKeys for MachineHubKeys {
         [config.home.clone(), config.awcp_home.clone(), data].into_iter().flatten().collect()
     }
 
-    /// As every other command chooses: the key of the environment for its hub, else the owner's for the hub of this machine
-    /// while that runs.
+    /// Chooses like every other command: the key from the environment for its hub, otherwise the owner key for this
+    /// machine's hub while it is running.
     fn key_for(&self, origin: &str) -> Option<Secret<String>> {
         let Self(config) = self;
         let home = config.home.clone().map(Home::at)?;

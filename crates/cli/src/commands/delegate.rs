@@ -1,8 +1,9 @@
-//! `attache delegate`: lend a folder to an agent elsewhere, and follow the work to its end.
+//! `attache delegate`: delegate a folder to a remote agent and follow the delegation until it finishes.
 
 use std::{path::PathBuf, time::Duration};
 
 use attache_client::daemon::{self, DaemonClient};
+use attache_delegation::awcp_policy::PolicyChange;
 use attache_protocol::{
     Code,
     error::exit,
@@ -12,7 +13,6 @@ use attache_protocol::{
         delegation::{DelegateRequest, Delegation},
     },
 };
-use attache_runtime::awcp_policy::PolicyChange;
 
 use super::ask::read_all;
 use crate::{
@@ -27,50 +27,51 @@ use crate::{
   attache delegate . --to http://127.0.0.1:7800/a2a/builder \"make the tests pass\"
   attache delegate ~/src/site --to https://hub.example.org/a2a/reviewer --access-mode ro \"review the last commit\"
   attache delegate . --to URL --ttl 600 --exclude target/ \"…\"
-  attache delegate . --to URL --background \"…\"         print the id and go on
-  git log -1 | attache delegate . --to URL -           the task from standard input
+  attache delegate . --to URL --background \"…\"         print the id and exit
+  git log -1 | attache delegate . --to URL -           read the task from standard input
 
-The remote's summary goes to standard output, everything else to standard error. The folder is taken back when the work is
-done, when the time is up, and when it is cancelled. Ctrl-C cancels, unless --no-cancel is given. Files with secrets
-(.env, keys) are never shown. Whom folders may be lent to, and which, is in policy.toml; on a terminal you are asked.
+The remote agent's summary goes to standard output, everything else to standard error. Access to the folder is revoked when
+the work is done, when the lease expires, and when you cancel. Ctrl-C cancels unless --no-cancel is set. Files with secrets
+(.env, keys) are never shared. policy.toml lists the trusted peers and shared folders; on a terminal, you're asked to add
+missing ones.
 
-Exits with 0 when it completed, 1 when it failed or was cancelled, 4 when it was not allowed or the remote declined,
-124 when its time was up.")]
+Exits with 0 if the delegation completed, 1 if it failed or was cancelled, 4 if it wasn't allowed or the remote agent
+declined, and 124 if the lease expired.")]
 pub(crate) struct Args {
-    /// The folder
+    /// The folder to delegate
     dir: PathBuf,
-    /// What to do; `-` reads it from standard input
+    /// The task; `-` reads it from standard input
     prompt: String,
     /// The agent's URL
     #[arg(long, value_name = "URL")]
     to: String,
-    /// A few words for lists [default: the beginning of the task]
+    /// Short description for lists [default: the start of the task]
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
-    /// `ro`: the remote can change nothing [default: that of policy.toml, `rw`]
+    /// Access: `ro` (read-only) or `rw` [default: from policy.toml, otherwise `rw`]
     #[arg(long, value_name = "ro|rw")]
     access_mode: Option<AccessMode>,
-    /// For how long [default: that of policy.toml, 3600]
+    /// Lease duration in seconds [default: from policy.toml, otherwise 3600]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     ttl: Option<u64>,
-    /// Print the id and do not wait
+    /// Print the id and exit without waiting
     #[arg(long)]
     background: bool,
-    /// Leave it alone when this command is interrupted
+    /// Keep the delegation going if this command is interrupted
     #[arg(long)]
     no_cancel: bool,
-    /// Show only these, as in a .gitignore; may be repeated
+    /// Share only files that match this .gitignore-style pattern; repeatable
     #[arg(long, value_name = "PATTERN")]
     include: Vec<String>,
-    /// Do not show these, as in a .gitignore; may be repeated
+    /// Hide files that match this .gitignore-style pattern; repeatable
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
-    /// A file with the key for the agent [default: that of policy.toml, else the hub's on this machine]
+    /// File with the key for the agent [default: the key in policy.toml, otherwise this machine's hub key]
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
 }
 
-/// How long one look at the daemon takes at most.
+/// Maximum time of one long poll to the daemon.
 const POLL_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_DESCRIPTION: usize = 60;
 
@@ -92,7 +93,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         ended = follow(&context, &daemon, delegation, "") => ended?,
         () = signals.next() => {
             if args.no_cancel {
-                return Err(CommandFailure::new("interrupted", exit::FAILED, "interrupted; it goes on")
+                return Err(CommandFailure::new("interrupted", exit::FAILED, "interrupted; the delegation continues")
                     .hint(format!("Follow it: attache delegations wait {id}")));
             }
             context.output.say("Cancelling…");
@@ -106,10 +107,10 @@ fn request(args: &Args) -> Result<DelegateRequest, CommandFailure> {
     let prompt = if args.prompt == "-" { read_all("the task")? } else { args.prompt.clone() };
     if prompt.trim().is_empty() {
         return Err(
-            CommandFailure::usage("the task is empty").hint("Say what to do: attache delegate DIR --to URL \"…\"")
+            CommandFailure::usage("the task is empty").hint("Describe the task: attache delegate DIR --to URL \"…\"")
         );
     }
-    let dir = std::fs::canonicalize(&args.dir).map_err(|error| CommandFailure::file("lend", &args.dir, &error))?;
+    let dir = std::fs::canonicalize(&args.dir).map_err(|error| CommandFailure::file("delegate", &args.dir, &error))?;
     let key_file = args
         .key_file
         .as_ref()
@@ -134,7 +135,7 @@ fn short_description(prompt: &str) -> String {
     if short.len() < line.len() { format!("{short}…") } else { short }
 }
 
-/// What is not allowed yet may be allowed by the person at the terminal.
+/// Starts the delegation. On a terminal, asks the person to allow a peer or folder that the policy doesn't allow yet.
 async fn delegate(
     context: &CommandContext,
     daemon: &DaemonClient,
@@ -149,7 +150,7 @@ async fn delegate(
         let (question, change) = match refusal.code {
             Code::PeerNotAllowed => (
                 format!(
-                    "Nothing was ever lent to {}. Trust it with folders of this machine?",
+                    "{} isn't a trusted peer yet. Allow it to borrow folders from this machine?",
                     clean::line(&request.peer_url)
                 ),
                 PolicyChange::AddPeer {
@@ -159,7 +160,7 @@ async fn delegate(
                 },
             ),
             Code::FolderNotAllowed => (
-                format!("Nothing below {} was ever lent. Allow it?", clean::line(&request.workspace_dir)),
+                format!("{} isn't on the allow-list yet. Allow delegating it?", clean::line(&request.workspace_dir)),
                 PolicyChange::AddRoot(PathBuf::from(&request.workspace_dir)),
             ),
             _ => return Err(daemon::Error::Refused(refusal).into()),
@@ -170,7 +171,7 @@ async fn delegate(
     }
 }
 
-/// Tells what happens until it has ended, each line with `name` before it.
+/// Prints status changes, prefixed with `name`, until the delegation finishes.
 pub(super) async fn follow(
     context: &CommandContext,
     daemon: &DaemonClient,
@@ -206,23 +207,23 @@ pub(super) async fn follow(
 fn announcement(context: &CommandContext, delegation: &Delegation) -> String {
     let id = delegation.delegation_id;
     match delegation.status {
-        DelegationStatus::Created => format!("{id} is created"),
+        DelegationStatus::Created => format!("created {id}"),
         DelegationStatus::Invited => format!("invited {}", clean::line(&delegation.peer_url)),
         DelegationStatus::Accepted => "accepted".to_owned(),
         DelegationStatus::Started => {
             let until = time::relative_or(delegation.expires_at, context.now(), "soon");
-            format!("lent {}, ends {until}", delegation.access_mode)
+            format!("shared ({}), lease ends {until}", delegation.access_mode)
         }
-        DelegationStatus::Running => "the remote works in it".to_owned(),
-        // What went wrong comes last, with what to do about it.
-        DelegationStatus::Error if delegation.started_at.is_some() => "failed; the folder is taken back".to_owned(),
-        DelegationStatus::Error => "failed; nothing was lent".to_owned(),
-        ended if delegation.started_at.is_some() => format!("{ended}; the folder is taken back"),
-        ended => format!("{ended}; nothing was lent"),
+        DelegationStatus::Running => "the remote agent is working".to_owned(),
+        // The error and its hint are printed last.
+        DelegationStatus::Error if delegation.started_at.is_some() => "failed; access revoked".to_owned(),
+        DelegationStatus::Error => "failed; the folder was never shared".to_owned(),
+        ended if delegation.started_at.is_some() => format!("{ended}; access revoked"),
+        ended => format!("{ended}; the folder was never shared"),
     }
 }
 
-/// The result of one that has ended, and the exit code.
+/// Prints the result of a finished delegation, or returns its failure with the exit code.
 pub(super) fn show(context: &CommandContext, ended: &Delegation) -> Result<(), CommandFailure> {
     let output = &context.output;
     if output.is_json() {

@@ -1,4 +1,4 @@
-//! `attache delegations`: what is lent from this machine, what came of it, and what may be lent.
+//! `attache delegations`: delegations of this machine, their results and the allow-list.
 
 mod revert;
 
@@ -8,12 +8,12 @@ use std::{
 };
 
 use attache_client::daemon::DaemonClient;
+use attache_delegation::awcp_policy::PolicyChange;
 use attache_protocol::{
     DelegationId, KeyPin,
     error::exit,
     wire::delegation::{Delegation, DelegationDiff, DelegationList},
 };
-use attache_runtime::awcp_policy::PolicyChange;
 use clap::Subcommand;
 use serde::Serialize;
 
@@ -29,19 +29,19 @@ use crate::{
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Examples:
-  attache delegations                                     what is lent, and what was
-  attache delegations show dlg_…                          a part of the id is enough, or `last`
-  attache delegations output dlg_…                        what the remote said in the end
-  attache delegations log dlg_…                           what it wrote while it worked
-  attache delegations diff dlg_…                          what it changed
-  attache delegations revert dlg_… src/main.rs            put it back as it was
-  attache delegations diff dlg_… | git apply --reverse    the same by git
+  attache delegations                                     list active and past delegations
+  attache delegations show dlg_…                          a unique part of the id also works, or `last`
+  attache delegations output dlg_…                        the remote agent's final answer
+  attache delegations log dlg_…                           its output while it worked
+  attache delegations diff dlg_…                          its changes
+  attache delegations revert dlg_… src/main.rs            restore a file
+  attache delegations diff dlg_… | git apply --reverse    revert with git
   attache delegations cancel dlg_… | --all
-  attache delegations wait                                until nothing is lent any more
+  attache delegations wait                                wait for all active delegations
   attache delegations allow --peer http://127.0.0.1:7800/a2a/builder
   attache delegations allow --folder ~/src
 
-Exit codes of `output` and `wait` are those of `attache delegate`."
+`output` and `wait` use the exit codes of `attache delegate`."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -52,65 +52,65 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Args)]
 struct DelegationListArgs {
-    /// Only those that have not ended
+    /// Only active delegations
     #[arg(long)]
     live: bool,
 }
 
 #[derive(Debug, clap::Args)]
 struct One {
-    /// Its id, a part of it, or `last`
+    /// Delegation id, a unique part of it, or `last`
     #[arg(value_parser = IdArg::of_delegation)]
     delegation: IdArg,
 }
 
 #[derive(Debug, Subcommand)]
 enum DelegationsCommand {
-    /// List delegations, newest first (what `attache delegations` does)
+    /// List delegations, newest first (default)
     List(DelegationListArgs),
-    /// Show one
+    /// Show a delegation
     Show(One),
-    /// Print what the remote said in the end, or how far it is
+    /// Print the remote agent's final answer, or the current status
     Output(One),
-    /// Print what the remote wrote while it worked
+    /// Print the remote agent's output while it worked
     Log(One),
-    /// Take the folder back and stop the remote
+    /// Revoke access to the folder and stop the remote agent
     Cancel {
         #[arg(required_unless_present = "all", value_parser = IdArg::of_delegation)]
         delegation: Vec<IdArg>,
-        /// Everything that has not ended
+        /// Cancel all active delegations
         #[arg(long, conflicts_with = "delegation")]
         all: bool,
     },
-    /// Show what changed in the folder as a unified diff
+    /// Show changes to the folder as a unified diff
     Diff(One),
-    /// Put back what was there before, except for what was changed here since
+    /// Restore the folder to its state before the lease, except files that you changed since
     Revert {
-        /// Its id, a part of it, or `last`
+        /// Delegation id, a unique part of it, or `last`
         #[arg(value_parser = IdArg::of_delegation)]
         delegation: IdArg,
-        /// Only these, relative to the folder
+        /// Restore only these paths, relative to the folder
         paths: Vec<String>,
-        /// Which version a file gets that you edited as well: `before` the lease, or `mine`, as you last saved it. What it
-        /// replaces is kept. [default: ask on a terminal, else leave it alone]
+        /// For files that you edited too: restore the version from `before` the lease, or `mine`, your last saved
+        /// version. The replaced version is kept. [default: ask on a terminal, otherwise skip the file]
         #[arg(long, value_name = "VERSION", value_parser = ["before", "mine"])]
         take: Option<String>,
     },
-    /// Wait until they have ended
+    /// Wait for delegations to finish
     Wait {
-        /// [default: everything that has not ended]
+        /// Delegation ids [default: all active delegations]
         #[arg(value_parser = IdArg::of_delegation)]
         delegation: Vec<IdArg>,
-        /// Everything that one session of an MCP client asked for
+        /// Wait for all delegations of this MCP client session
         #[arg(long, value_name = "SESSION", conflicts_with = "delegation")]
         session: Option<String>,
-        /// Give up after so many seconds; they go on
+        /// Stop waiting after this many seconds; the delegations continue
         #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
         timeout: Option<u64>,
     },
-    /// Trust an agent with folders, or a folder with being lent
+    /// Add a trusted agent or a folder to the allow-list
     Allow(AllowArgs),
-    /// The opposite; what is lent already stays lent
+    /// Remove an agent or a folder from the allow-list; active delegations continue
     Disallow(DisallowArgs),
 }
 
@@ -120,13 +120,13 @@ struct AllowArgs {
     /// The agent's URL
     #[arg(long, value_name = "URL")]
     peer: Option<String>,
-    /// The file with the key for it
+    /// File with the key for the agent
     #[arg(long, value_name = "FILE", requires = "peer")]
     key_file: Option<PathBuf>,
-    /// The pin of its hub, when that made its own certificate
+    /// Certificate pin of the agent's hub, if the hub uses a self-signed certificate
     #[arg(long, value_name = "sha256:…", requires = "peer")]
     pin: Option<KeyPin>,
-    /// A folder; everything below it may be lent
+    /// Folder to allow, including its subfolders
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
 }
@@ -137,19 +137,19 @@ struct DisallowArgs {
     /// The agent's URL
     #[arg(long, value_name = "URL")]
     peer: Option<String>,
-    /// A folder
+    /// Folder to remove
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
 }
 
-/// What `allow` and `disallow` print as JSON.
+/// JSON output of `allow` and `disallow`.
 #[derive(Serialize)]
 struct PolicyChangeOutput {
     policy: PathBuf,
     changed: bool,
 }
 
-/// What `log` prints as JSON.
+/// JSON output of `log`.
 #[derive(Serialize)]
 struct DelegationLogOutput {
     log: String,
@@ -167,7 +167,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             | DelegationsCommand::Log(_)
             | DelegationsCommand::Diff(_)
     );
-    // Whoever only looks leaves nothing behind that was not there before.
+    // A read-only command stops the daemon again if it had to start one.
     let stays = !only_looks || daemon_access::is_running(&context).await?;
     let done = perform(&context, command).await;
     if !stays {
@@ -198,7 +198,7 @@ async fn perform(context: &CommandContext, command: DelegationsCommand) -> Resul
         DelegationsCommand::Allow(AllowArgs { peer, key_file, pin, folder }) => {
             let key_file = key_file.map(|file| std::path::absolute(&file).unwrap_or(file));
             if let Some(file) = &key_file {
-                // One that cannot be read would only be noticed when a folder is lent.
+                // Check now: an unreadable key file would otherwise surface only at the next delegation.
                 home::read_secret(file).map_err(|failure| CommandFailure { exit: exit::USAGE, ..failure })?;
             }
             let mut changes: Vec<_> =
@@ -214,7 +214,7 @@ async fn perform(context: &CommandContext, command: DelegationsCommand) -> Resul
         DelegationsCommand::Disallow(DisallowArgs { peer, folder }) => {
             let mut changes: Vec<_> = peer.into_iter().map(|url| PolicyChange::RemovePeer { url }).collect();
             changes.extend(folder.map(|folder| {
-                // It may be gone, and is still listed.
+                // The folder may no longer exist but still be listed.
                 let whole = std::path::absolute(&folder).unwrap_or(folder);
                 PolicyChange::RemoveRoot(std::fs::canonicalize(&whole).unwrap_or(whole))
             }));
@@ -223,12 +223,12 @@ async fn perform(context: &CommandContext, command: DelegationsCommand) -> Resul
     }
 }
 
-/// What is allowed by this is much more than a person thinks of.
+/// Warns if the folder is much broader than the person probably intends.
 fn warn_of(context: &CommandContext, folder: &Path) {
     let person = context.config.user_home.as_deref().and_then(|home| home.canonicalize().ok());
     if folder.parent().is_none() || person.is_some_and(|home| home.starts_with(folder)) {
         let text = format!(
-            "warning: everything below {} may be lent now; take it back: attache delegations disallow --folder {}",
+            "warning: everything in {} can now be delegated; to undo: attache delegations disallow --folder {}",
             folder.display(),
             folder.display()
         );
@@ -245,7 +245,7 @@ fn change(context: &CommandContext, changes: &[PolicyChange]) -> Result<(), Comm
     if context.output.is_json() {
         return context.output.json(&PolicyChangeOutput { policy: policy.path().to_owned(), changed });
     }
-    let what = if changed { "Changed" } else { "Nothing to change in" };
+    let what = if changed { "Updated" } else { "No changes to" };
     context.output.say(format_args!("{what} {}.", policy.path().display()));
     Ok(())
 }
@@ -257,7 +257,7 @@ async fn list(context: &CommandContext, live: bool) -> Result<(), CommandFailure
         return context.output.json(&DelegationList { delegations: all });
     }
     if all.is_empty() {
-        context.output.say("Nothing is lent. Lend a folder: attache delegate DIR --to URL \"…\"");
+        context.output.say("No delegations. Delegate a folder: attache delegate DIR --to URL \"…\"");
         return Ok(());
     }
     let mut table = TextTable::new(&["ID", "STATUS", "MODE", "CREATED", "ENDS", "FOLDER", "PEER", "TASK"]);
@@ -295,13 +295,13 @@ fn show(context: &CommandContext, delegation: &Delegation) -> Result<(), Command
     row("mode", TextCell::plain(delegation.access_mode.as_str()));
     row("created", TextCell::plain(time::relative(delegation.created_at, now)));
     let expires = delegation.expires_at.filter(|_| !delegation.status.has_ended());
-    for (name, at) in [("lent", delegation.started_at), ("expires", expires), ("ended", delegation.ended_at)] {
+    for (name, at) in [("started", delegation.started_at), ("expires", expires), ("ended", delegation.ended_at)] {
         if let Some(at) = at {
             row(name, TextCell::plain(time::relative(at, now)));
         }
     }
     for (name, text) in [
-        ("waits for", &delegation.waits_for),
+        ("waiting for", &delegation.waits_for),
         ("mounted at", &delegation.remote_mount_point),
         ("remote task", &delegation.task_id),
         ("progress", &delegation.progress),
@@ -321,7 +321,7 @@ fn show(context: &CommandContext, delegation: &Delegation) -> Result<(), Command
             &word,
             match &changed.run_by {
                 Some(who) => TextCell::styled(
-                    format!("{path} (run or obeyed by {}: look at it first)", clean::line(who)),
+                    format!("{path} (executed or read by {}: review it first)", clean::line(who)),
                     TextStyle::Busy,
                 ),
                 None => TextCell::plain(path),
@@ -344,17 +344,17 @@ fn output(context: &CommandContext, delegation: &Delegation) -> Result<(), Comma
     }
     let known = delegation.progress.as_ref().or(delegation.waits_for.as_ref());
     let known = known.map(|text| format!(": {}", clean::line(text))).unwrap_or_default();
-    context.output.say(format_args!("It is {}{known}", delegation.status));
+    context.output.say(format_args!("Status: {}{known}", delegation.status));
     Ok(())
 }
 
-/// The one that was named.
+/// Fetches the delegation that the argument refers to.
 async fn get(context: &CommandContext, delegation: &IdArg) -> Result<Delegation, CommandFailure> {
     let daemon = daemon_access::daemon(context).await?;
     Ok(daemon.get(delegation.delegation(&daemon).await?).await?)
 }
 
-/// The daemon of this machine wrote it.
+/// Prints the log file that this machine's daemon wrote.
 fn log(context: &CommandContext, delegation: DelegationId) -> Result<(), CommandFailure> {
     let folder = context.config.awcp_home()?.join("delegations").join(delegation.to_string());
     let path = folder.join("logs").join("remote.log");
@@ -367,7 +367,7 @@ fn log(context: &CommandContext, delegation: DelegationId) -> Result<(), Command
         return context.output.json(&DelegationLogOutput { log: text });
     }
     if text.is_empty() {
-        context.output.say("The remote wrote nothing.");
+        context.output.say("The remote agent wrote no output.");
         return Ok(());
     }
     context.output.raw(&clean::lines(&text))
@@ -375,7 +375,7 @@ fn log(context: &CommandContext, delegation: DelegationId) -> Result<(), Command
 
 async fn cancel(context: &CommandContext, named: Vec<IdArg>, all: bool) -> Result<(), CommandFailure> {
     let daemon = daemon_access::daemon(context).await?;
-    // None is cancelled before all of them are known.
+    // Resolve every id before cancelling any.
     let mut wanted = Vec::new();
     for delegation in &named {
         wanted.push(delegation.delegation(&daemon).await?);
@@ -396,7 +396,7 @@ async fn cancel(context: &CommandContext, named: Vec<IdArg>, all: bool) -> Resul
         return context.output.json(&DelegationList { delegations });
     }
     if delegations.is_empty() {
-        context.output.say("Nothing is lent.");
+        context.output.say("No active delegations.");
     }
     Ok(())
 }
@@ -417,8 +417,12 @@ async fn wait(
     let ended = match timeout {
         None => waiting.await?,
         Some(seconds) => tokio::time::timeout(Duration::from_secs(seconds), waiting).await.map_err(|_| {
-            CommandFailure::new("timed_out", exit::TIMED_OUT, format!("not done within {seconds} seconds; it goes on"))
-                .hint("See how far it is: attache delegations list --live")
+            CommandFailure::new(
+                "timed_out",
+                exit::TIMED_OUT,
+                format!("timed out after {seconds} seconds; the delegations continue"),
+            )
+            .hint("Check their status: attache delegations list --live")
         })??,
     };
     if context.output.is_json() {
@@ -441,14 +445,14 @@ async fn ended_of_session(daemon: &DaemonClient, session: &str) -> Result<Vec<De
         ended.push(daemon.get(id).await?);
     }
     if ended.is_empty() {
-        // One of before the daemon was started.
+        // It predates this daemon process.
         ended = daemon.list().await?;
         ended.retain(|delegation| delegation.session_id.as_deref() == Some(session));
     }
     if ended.is_empty() {
-        let message = format!("nothing was delegated in a session `{session}`");
+        let message = format!("session `{session}` has no delegations");
         return Err(CommandFailure::new("not_found", exit::NOT_FOUND, message)
-            .hint("`attache delegations list --json` has the `session_id` of each."));
+            .hint("Find the `session_id` of each delegation: attache delegations list --json"));
     }
     Ok(ended)
 }

@@ -1,4 +1,4 @@
-//! `attache deliveries`: what webhooks were told, and one more try.
+//! `attache deliveries`: lists webhook deliveries and resends them.
 
 use attache_client::{DeliveryFilter, HubClient};
 use attache_protocol::wire::{
@@ -19,13 +19,13 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:
-  attache deliveries                      the newest
+  attache deliveries                      list the newest deliveries
   attache deliveries list --state failed
-  attache deliveries show dlv_…           how often it was tried, and what came back
-  attache deliveries resend dlv_…         once more, now, also what was delivered
-  attache deliveries secret               what your deliveries are signed with
+  attache deliveries show dlv_…           show its attempts and the last response
+  attache deliveries resend dlv_…         resend now, even if it was delivered
+  attache deliveries secret               print the signing secret of your deliveries
 
-The values in a URL's query are shown as ***; they are sent as they were given.",
+Query values in URLs are displayed as ***, but sent unchanged.",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -39,23 +39,23 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum DeliveriesCommand {
-    /// List deliveries, newest first (what `attache deliveries` does)
+    /// List deliveries, newest first (default)
     List(DeliveryListArgs),
-    /// Show one delivery
+    /// Show a delivery
     Show {
-        /// Its id, a part of it, or `last`
+        /// Delivery id, a unique part of it, or `last`
         #[arg(value_parser = IdArg::of_delivery)]
         delivery: IdArg,
     },
-    /// Send one once more, now, under the same id
+    /// Resend a delivery now, with the same id
     Resend {
-        /// Its id, a part of it, or `last`
+        /// Delivery id, a unique part of it, or `last`
         #[arg(value_parser = IdArg::of_delivery)]
         delivery: IdArg,
     },
-    /// Print the secret that your deliveries are signed with
+    /// Print the signing secret of your deliveries
     Secret {
-        /// That of this agent's approval webhook instead (name or id)
+        /// Print the secret of this agent's approval webhook instead (name or id)
         #[arg(long)]
         agent: Option<String>,
     },
@@ -63,10 +63,10 @@ enum DeliveriesCommand {
 
 #[derive(Debug, Default, clap::Args)]
 struct DeliveryListArgs {
-    /// Only in this state
+    /// Only deliveries in this state
     #[arg(long, value_parser = parse_state, value_name = "pending|delivered|failed")]
     state: Option<DeliveryState>,
-    /// Only of this run (`run_…`, or a call's `a2a-…`)
+    /// Only deliveries of this run (`run_…` or `a2a-…`)
     #[arg(long, value_name = "RUN")]
     run: Option<CallId>,
     #[command(flatten)]
@@ -76,7 +76,7 @@ struct DeliveryListArgs {
 fn parse_state(text: &str) -> Result<DeliveryState, String> {
     let states = [DeliveryState::Pending, DeliveryState::Delivered, DeliveryState::Failed];
     let found = states.into_iter().find(|state| state.as_str() == text);
-    found.ok_or_else(|| "one of pending, delivered, failed".to_owned())
+    found.ok_or_else(|| "expected one of pending, delivered, failed".to_owned())
 }
 
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
@@ -91,7 +91,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             if output.is_json() {
                 return output.json(&resent);
             }
-            output.say(format_args!("It is sent again now. How that went: attache deliveries show {delivery}"));
+            output.say(format_args!("Resending {delivery}. Check the result: attache deliveries show {delivery}"));
             Ok(())
         }
         DeliveriesCommand::Secret { agent } => {
@@ -108,7 +108,7 @@ async fn list(context: &CommandContext, hub: &HubClient, filter: DeliveryListArg
     let DeliveryListArgs { state, run, page } = filter;
     let list = hub.deliveries(&DeliveryFilter { state, run: run.map(CallId::run), page: page.page() }).await?;
     let next_cursor = list.next_cursor.as_deref();
-    let when_empty = "There are no such deliveries. A call with a callback_url makes one when it has ended.";
+    let when_empty = "No deliveries found. A call with a callback_url creates one when it finishes.";
     Listing { answer: &list, items: &list.deliveries, next_cursor, when_empty }.print(
         context,
         &[
@@ -143,7 +143,7 @@ fn show(context: &CommandContext, delivery: &Delivery) -> Result<(), CommandFail
     row("created", TextCell::plain(time::relative(delivery.created_at, now)));
     row("tried", TextCell::plain(delivery.attempts.to_string()));
     if let Some(at) = delivery.last_attempt_at {
-        row("last tried", TextCell::plain(time::relative(at, now)));
+        row("last attempt", TextCell::plain(time::relative(at, now)));
     }
     if let Some(status) = delivery.last_status {
         row("answer", TextCell::plain(status.to_string()));
@@ -152,21 +152,21 @@ fn show(context: &CommandContext, delivery: &Delivery) -> Result<(), CommandFail
         row("error", TextCell::plain(clean::exact_line(error)));
     }
     if let Some(at) = delivery.next_attempt_at {
-        row("next try", TextCell::plain(time::relative(at, now)));
+        row("next attempt", TextCell::plain(time::relative(at, now)));
     }
     if let Some(at) = delivery.delivered_at {
         row("delivered", TextCell::plain(time::relative(at, now)));
     }
     output.table(&table)?;
     if delivery.state == DeliveryState::Failed {
-        output.say(format_args!("\nSend it again: attache deliveries resend {}", delivery.delivery_id));
+        output.say(format_args!("\nResend it: attache deliveries resend {}", delivery.delivery_id));
     }
     Ok(())
 }
 
 const fn kind(kind: DeliveryKind) -> &'static str {
     match kind {
-        DeliveryKind::RunEnded => "run ended",
+        DeliveryKind::RunEnded => "run finished",
         DeliveryKind::PermissionRequested => "permission requested",
         DeliveryKind::TaskUpdated => "task updated",
     }

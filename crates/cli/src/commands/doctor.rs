@@ -1,4 +1,4 @@
-//! `attache doctor`: what is right and wrong on this machine, each with its fix, and never a secret.
+//! `attache doctor`: checks this machine and suggests fixes. Never prints secrets.
 
 mod hosts;
 
@@ -32,10 +32,10 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache doctor
-  attache doctor --json          the same, for programs; it holds no secret
+  attache doctor --json          machine-readable report, without secrets
   attache doctor --hub https://hub.example.org --key-file my.key
 
-Exits with 0 when nothing is wrong and 1 otherwise; warnings do not count.")]
+Exits with 1 if there are problems, otherwise with 0. Warnings don't count as problems.")]
 pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
@@ -46,7 +46,7 @@ struct DoctorReport {
     ok: bool,
     version: &'static str,
     findings: Vec<DoctorFinding>,
-    /// The hosts of agents that are installed.
+    /// Installed agent hosts.
     hosts: Vec<hosts::DoctorHost>,
 }
 
@@ -56,7 +56,7 @@ struct DoctorFinding {
     check: &'static str,
     state: FindingState,
     message: String,
-    /// What to do about it.
+    /// Suggested fix.
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
 }
@@ -112,20 +112,19 @@ fn check_home(context: &CommandContext) -> DoctorFinding {
     let metadata = match fs::metadata(&path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return DoctorFinding::ok(
-                "home",
-                format!("{shown} is not there yet; the first command that needs it makes it"),
-            );
+            return DoctorFinding::ok("home", format!("{shown} doesn't exist yet; it's created when needed"));
         }
-        Err(error) => return DoctorFinding::problem("home", format!("{shown}: {error}")).fix("Check who owns it."),
+        Err(error) => {
+            return DoctorFinding::problem("home", format!("{shown}: {error}")).fix("Check its owner and permissions.");
+        }
     };
     let (mode, own) = (metadata.permissions().mode() & 0o777, metadata.uid() == rustix::process::geteuid().as_raw());
     if !own {
         return DoctorFinding::problem("home", format!("{shown} belongs to another user"))
-            .fix("Set A2A_HOME to a folder of yours.");
+            .fix("Set A2A_HOME to a folder that you own.");
     }
     if mode & 0o077 != 0 {
-        return DoctorFinding::problem("home", format!("others can enter {shown} (mode {mode:03o})"))
+        return DoctorFinding::problem("home", format!("other users can access {shown} (mode {mode:03o})"))
             .fix(format!("chmod 700 {shown}"));
     }
     if let Some(finding) = check_room(&path) {
@@ -134,16 +133,16 @@ fn check_home(context: &CommandContext) -> DoctorFinding {
     DoctorFinding::ok("home", format!("{shown} is private"))
 }
 
-/// Without room a device takes no work and a hub stores nothing.
+/// Without free disk space, a device accepts no tasks and a hub can't store anything.
 fn check_room(path: &Path) -> Option<DoctorFinding> {
     let room = rustix::fs::statvfs(path).ok()?;
     let left = room.f_bavail.saturating_mul(room.f_frsize) >> 20;
     let shown = path.display();
     match left {
-        0 => Some(DoctorFinding::problem("home", format!("the disk of {shown} is full")).fix("Free some space.")),
+        0 => Some(DoctorFinding::problem("home", format!("the disk with {shown} is full")).fix("Free up disk space.")),
         1..MIN_FREE_MIB => Some(
-            DoctorFinding::warning("home", format!("only {left} MB are left on the disk of {shown}"))
-                .fix("Free some space before it is full: then nothing new is begun here."),
+            DoctorFinding::warning("home", format!("only {left} MB free on the disk with {shown}"))
+                .fix("Free up disk space. When the disk is full, this machine accepts no new tasks."),
         ),
         _ => None,
     }
@@ -167,9 +166,11 @@ async fn check_hub(context: &CommandContext, args: &HubArgs, findings: &mut Vec<
     };
     match hub.health().await {
         Ok(health) => {
-            findings
-                .push(DoctorFinding::ok("hub", format!("the hub at {origin} answers (version {})", health.version)));
-            let durability = format!("what it acknowledges survives: {} ({})", health.durability, health.store);
+            findings.push(DoctorFinding::ok(
+                "hub",
+                format!("the hub at {origin} is reachable (version {})", health.version),
+            ));
+            let durability = format!("acknowledged writes survive: {} ({})", health.durability, health.store);
             findings.push(if health.durability == "nothing" {
                 DoctorFinding::warning("durability", durability)
                     .fix("Run a hub with a data folder: attache hub --data DIR")
@@ -191,27 +192,28 @@ async fn check_hub(context: &CommandContext, args: &HubArgs, findings: &mut Vec<
 
 fn check_storage(origin: &str, storage: Storage) -> DoctorFinding {
     let Some(problem) = storage.problem() else {
-        return DoctorFinding::ok("storage", format!("the hub at {origin} can store what it is told"));
+        return DoctorFinding::ok("storage", format!("the hub at {origin} can write to its storage"));
     };
     let fix = match storage {
         Storage::DiskFull => Code::DiskFull.hint(),
         Storage::ReadOnly => Code::ReadOnly.hint(),
         Storage::Ok | Storage::Failed | Storage::Slow => Code::StorageFailed.hint(),
     };
-    DoctorFinding::problem("storage", format!("the hub at {origin} can store nothing: {problem}")).fix(fix)
+    DoctorFinding::problem("storage", format!("the hub at {origin} can't write to its storage: {problem}")).fix(fix)
 }
 
-/// A device that works for a hub elsewhere needs none of its own.
+/// A device that is paired with a remote hub doesn't need a local one.
 fn downgrade_missing_hub(context: &CommandContext, findings: &mut [DoctorFinding]) {
     let own = context.config.home.clone().map(Home::at).is_some_and(|home| home.hub().join("admin.key").exists());
     let works = findings.iter().any(|finding| finding.check == "profile_hub" && finding.state == FindingState::Ok);
     let missing = findings.iter_mut().find(|finding| finding.check == "hub" && finding.state == FindingState::Problem);
     if let Some(finding) = missing.filter(|_| works && !own) {
-        *finding = DoctorFinding::ok("hub", "no hub runs on this machine; this device works for another one");
+        *finding =
+            DoctorFinding::ok("hub", "no hub is running on this machine; this device is paired with a remote hub");
     }
 }
 
-/// The key file of this machine's hub is not there, or what it holds is not good.
+/// A fix if the owner key file of this machine's hub is missing or invalid.
 fn lost_owner_key(context: &CommandContext, choice: &ChosenHub) -> Option<String> {
     let home = context.config.home.clone().map(Home::at)?;
     let local = home.recorded_hub().filter(|local| local.is_at(&choice.address.origin()))?;
@@ -220,7 +222,7 @@ fn lost_owner_key(context: &CommandContext, choice: &ChosenHub) -> Option<String
         KeySource::None => !local.key_file.exists(),
         KeySource::Environment => false,
     };
-    is_its.then(|| format!("The owner key belongs in {}. {LOST_KEY_HINT}", local.key_file.display()))
+    is_its.then(|| format!("The owner key should be in {}. {LOST_KEY_HINT}", local.key_file.display()))
 }
 
 async fn check_key(context: &CommandContext, hub: &HubClient, choice: &ChosenHub) -> DoctorFinding {
@@ -229,22 +231,23 @@ async fn check_key(context: &CommandContext, hub: &HubClient, choice: &ChosenHub
         KeySource::File(path) => path.display().to_string(),
         KeySource::Environment => "ATTACHE_KEY".to_owned(),
         KeySource::None => {
-            return DoctorFinding::problem("key", "there is no key for this hub").fix(lost.unwrap_or_else(|| {
-                "Give one with --key-file FILE or ATTACHE_KEY; an owner makes keys with `attache keys add`.".to_owned()
+            return DoctorFinding::problem("key", "no key for this hub").fix(lost.unwrap_or_else(|| {
+                "Pass one with --key-file FILE or ATTACHE_KEY. The hub's owner can create keys with `attache keys add`."
+                    .to_owned()
             }));
         }
     };
     if let KeySource::File(path) = &choice.source
         && is_loose(path)
     {
-        return DoctorFinding::problem("key", format!("others can read the key in {from}"))
+        return DoctorFinding::problem("key", format!("other users can read the key in {from}"))
             .fix(format!("chmod 600 {from}"));
     }
     match hub.accounts(&PageQuery { limit: Some(1), cursor: None }).await {
-        Ok(_) => DoctorFinding::ok("key", format!("the key in {from} is accepted")),
+        Ok(_) => DoctorFinding::ok("key", format!("the hub accepts the key in {from}")),
         Err(error) => {
             let failure = CommandFailure::from(error);
-            DoctorFinding::problem("key", format!("the key in {from} is not accepted: {}", failure.message))
+            DoctorFinding::problem("key", format!("the hub rejects the key in {from}: {}", failure.message))
                 .fix(lost.unwrap_or(failure.hint))
         }
     }
@@ -265,7 +268,7 @@ async fn check_profiles(context: &CommandContext, choice: Option<&ChosenHub>, fi
     };
     if set.profiles.is_empty() {
         let fix = "To run tasks here: attache agents code AGENT, then attache runtime pair CODE --api-base URL";
-        findings.push(DoctorFinding::ok("profiles", "this device is paired with no agent").fix(fix));
+        findings.push(DoctorFinding::ok("profiles", "this device isn't paired with an agent").fix(fix));
     }
     for profile in set.profiles.values() {
         findings.push(check_profile(context, &home, profile));
@@ -279,34 +282,33 @@ async fn check_profiles(context: &CommandContext, choice: Option<&ChosenHub>, fi
         let known = choice.is_some_and(|choice| choice.address.api_base() == profile.api_base);
         if !known && let Ok(hub) = status::hub(context, profile) {
             findings.push(match hub.health().await {
-                Ok(_) => DoctorFinding::ok("profile_hub", format!("the profile's hub at {} answers", hub.address())),
+                Ok(_) => {
+                    DoctorFinding::ok("profile_hub", format!("the profile's hub at {} is reachable", hub.address()))
+                }
                 Err(_) => DoctorFinding::warning(
                     "profile_hub",
-                    format!("the profile's hub at {} does not answer", hub.address()),
+                    format!("the profile's hub at {} isn't reachable", hub.address()),
                 )
-                .fix("Start that hub, or use another of its addresses: attache runtime start --api-base URL"),
+                .fix("Start that hub, or use another address: attache runtime start --api-base URL"),
             });
         }
     }
 }
 
-/// What policy.toml says about folders, and whether what it needs is here.
+/// Checks policy.toml, the daemon and the requirements for borrowed folders.
 async fn check_delegations(context: &CommandContext, findings: &mut Vec<DoctorFinding>) {
     let Ok(file) = daemon_access::policy(context) else { return };
     match file.read() {
         Ok(policy) => {
             let (roots, peers) = (policy.delegator.roots.len(), policy.delegator.peers.len());
             findings.push(if roots == 0 && peers == 0 {
-                DoctorFinding::ok("policy", "no folder of this machine may be lent")
+                DoctorFinding::ok("policy", "no folders of this machine can be delegated")
             } else {
-                DoctorFinding::ok(
-                    "policy",
-                    format!("folders below {roots} roots may be lent to {peers} agents elsewhere"),
-                )
+                DoctorFinding::ok("policy", format!("{roots} folders can be delegated to {peers} trusted peers"))
             });
             check_collaborator(context, findings);
         }
-        // Nothing is lent and nothing is taken until it is mended.
+        // Nothing is delegated or borrowed until the file is fixed.
         Err(invalid) => {
             let line = invalid.line.map(|line| format!(", line {line}")).unwrap_or_default();
             let message = format!("{}{line}: {}", invalid.path.display(), invalid.what);
@@ -315,9 +317,9 @@ async fn check_delegations(context: &CommandContext, findings: &mut Vec<DoctorFi
     }
     let Ok(client) = daemon_access::client(context) else { return };
     findings.push(match client.health().await {
-        Ok(_) => DoctorFinding::ok("daemon", "the daemon that lends folders runs"),
+        Ok(_) => DoctorFinding::ok("daemon", "the delegation daemon is running"),
         Err(attache_client::daemon::Error::NotRunning { .. }) => {
-            DoctorFinding::ok("daemon", "no daemon runs; one is started when a folder is lent")
+            DoctorFinding::ok("daemon", "the delegation daemon isn't running; it starts automatically when needed")
         }
         Err(error) => {
             let failure = CommandFailure::from(error);
@@ -326,15 +328,15 @@ async fn check_delegations(context: &CommandContext, findings: &mut Vec<DoctorFi
     });
 }
 
-/// Whether folders that others lend could be mounted here.
+/// Whether borrowed folders can be mounted on this machine.
 fn check_collaborator(context: &CommandContext, findings: &mut Vec<DoctorFinding>) {
     const CHECK: &str = "collaborator";
     match collaborator_setup::readiness(context) {
         Ok(CollaboratorReadiness::Off) => {
-            findings.push(DoctorFinding::ok(CHECK, "this machine takes no folders that others lend"))
+            findings.push(DoctorFinding::ok(CHECK, "borrowing folders from other machines is off"))
         }
         Ok(CollaboratorReadiness::Ready(place)) => {
-            findings.push(DoctorFinding::ok(CHECK, format!("folders that others lend can be mounted below {place}")));
+            findings.push(DoctorFinding::ok(CHECK, format!("borrowed folders can be mounted in {place}")));
         }
         Ok(CollaboratorReadiness::Unready(wrong)) => {
             findings.extend(wrong.into_iter().map(|(what, fix)| DoctorFinding::problem(CHECK, what).fix(fix)));
@@ -349,28 +351,30 @@ fn check_profile(context: &CommandContext, home: &Home, profile: &Profile) -> Do
     if status::is_running(home.path(), profile.agent_id) {
         let clock = ConnectionStatus::read(home.path(), profile.agent_id).and_then(|now| now.clock_ahead_minutes);
         if let Some(ahead) = clock {
-            return DoctorFinding::warning("profile", format!("{key} runs; {}", runtime_notices::clock(ahead)))
-                .fix("Set the clock that is wrong, best by NTP.");
+            return DoctorFinding::warning("profile", format!("{key} is running; {}", runtime_notices::clock(ahead)))
+                .fix("Correct the wrong clock, preferably with NTP.");
         }
         if status::is_online(profile, context.now()) {
-            return DoctorFinding::ok("profile", format!("{key} runs; last heartbeat {seen}"));
+            return DoctorFinding::ok("profile", format!("{key} is running; last heartbeat {seen}"));
         }
-        return DoctorFinding::warning("profile", format!("{key} runs, but its last heartbeat was {seen}"))
-            .fix("Look at what `attache runtime start` says; the hub may be away.");
+        return DoctorFinding::warning("profile", format!("{key} is running, but its last heartbeat was {seen}"))
+            .fix("Check the output of `attache runtime start`; the hub may be unreachable.");
     }
-    DoctorFinding::warning("profile", format!("{key} is paired and not running; last heartbeat {seen}"))
+    DoctorFinding::warning("profile", format!("{key} is paired but not running; last heartbeat {seen}"))
         .fix(format!("attache runtime start --profile {key}"))
 }
 
-/// Health is open to all, so no secret is needed for a look.
+/// Probes the adapter. Its health endpoint needs no secret.
 async fn check_adapter(endpoint: &str) -> DoctorFinding {
     match adapter_probe::adapter(endpoint).await {
-        Ok(()) => DoctorFinding::ok("adapter", format!("the adapter at {endpoint} answers")),
-        Err(reason) => {
-            DoctorFinding::problem("adapter", format!("the adapter at {endpoint} does not answer: {reason}")).fix(
-                "Start it; `attache adapter shell --listen ADDR` is one, docs/adapter.md says how to write others.",
-            )
-        }
+        Ok(()) => DoctorFinding::ok("adapter", format!("the adapter at {endpoint} is reachable")),
+        Err(reason) => DoctorFinding::problem(
+            "adapter",
+            format!("the adapter at {endpoint} isn't reachable: {reason}"),
+        )
+        .fix(
+            "Start it, for example with `attache adapter shell --listen ADDR`. To write your own, see docs/adapter.md.",
+        ),
     }
 }
 
@@ -381,7 +385,7 @@ fn is_loose(path: &Path) -> bool {
 // === impl DoctorReport ===
 
 impl DoctorReport {
-    /// What is sent to others does not say whose machine it is.
+    /// Replaces the home folder with `~`: the report may be shared and must not identify the user.
     fn redact(&mut self, context: &CommandContext) {
         let Some(person) = context.config.user_home.as_ref().map(|path| path.display().to_string()) else { return };
         let findings = self.findings.iter_mut().flat_map(|finding| [Some(&mut finding.message), finding.fix.as_mut()]);

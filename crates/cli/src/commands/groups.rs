@@ -4,7 +4,7 @@ use clap::CommandFactory as _;
 
 use super::Cli;
 
-/// Every command that is not hidden stands in exactly one group (a test compares).
+/// Every visible command is in exactly one group (checked by a test).
 const GROUPS: &[(&str, &[&str])] = &[
     ("Start", &["up", "login", "context", "doctor", "completions"]),
     ("Agents and devices", &["agents", "runtime", "runtimes", "adapter", "channels", "mcp"]),

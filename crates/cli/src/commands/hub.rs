@@ -1,4 +1,4 @@
-//! `attache hub`: the platform alone, for devices elsewhere.
+//! `attache hub`: runs a hub without a local agent.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -19,57 +19,59 @@ use crate::{
 /// Run a hub: the API and the console on one port
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  attache hub                                        on this machine
+  attache hub                                        listen on this machine only
   attache hub --listen 127.0.0.1:8080 --public-url https://hub.example.org    behind a proxy with TLS
-  attache hub --listen 0.0.0.0:7800 --tls-self-signed    with a certificate of its own; it prints the pin for clients
+  attache hub --listen 0.0.0.0:7800 --tls-self-signed    create a self-signed certificate and print its pin
   attache hub --listen 0.0.0.0:7800 --tls-cert chain.pem --tls-key key.pem --public-url https://hub.example.org:7800
-  attache hub --listen 0.0.0.0:7800 --insecure-lan   on a network that you trust
+  attache hub --listen 0.0.0.0:7800 --insecure-lan   no TLS, on a trusted network
 
-The owner key is written to <data>/admin.key at the first start. SIGTERM or Ctrl-C finishes what is in flight; a second
-one ends at once. Short help (-h) leaves the tuning out.")]
+The first start writes the owner key to <data>/admin.key. SIGTERM or Ctrl-C finishes in-flight requests and exits; a second
+one exits immediately. The short help (-h) omits tuning options.")]
 pub(crate) struct Args {
-    /// Where to listen; port 0 picks a free one
+    /// Address to listen on; port 0 picks a free port
     #[arg(long, value_name = "ADDR", default_value = DEFAULT_LISTEN)]
     listen: SocketAddr,
-    /// The folder for database, artifacts and keys [default: $A2A_HOME/hub]
+    /// Data folder for the database, artifacts and keys [default: $A2A_HOME/hub]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Where people and devices reach this hub, when it is not where it listens
+    /// Public URL of this hub, if it differs from the listen address
     #[arg(long, value_name = "URL")]
     public_url: Option<String>,
-    /// The access rules of agents, taken over when the file changes [default: in the store]
+    /// Access rules file, reloaded when it changes [default: rules are kept in the store]
     #[arg(long, value_name = "FILE")]
     permissions: Option<PathBuf>,
     #[command(flatten)]
     tls: TlsArgs,
-    /// Listen off this machine without TLS: whoever sees the network sees every key
+    /// Allow listening on a network without TLS: anyone on the network can read every key
     #[arg(long)]
     insecure_lan: bool,
-    /// The agent that is meant when a call names none, by name or id [default: the only one]
+    /// Default agent for calls that name none (name or id) [default: the only agent]
     #[arg(long, value_name = "AGENT")]
     default_agent: Option<String>,
-    /// How long a run may take when neither its caller nor its agent says (90s, 30m, 8h, 7d) [default: 60m]
+    /// Default time limit for runs (90s, 30m, 8h, 7d); callers and agents can override it [default: 60m]
     #[arg(long, value_name = "TIME", value_parser = amount::duration)]
     run_timeout: Option<Duration>,
-    /// For how long to keep what has ended, as CLASS=TIME (runs=90d, conversations=365d, artifacts=365d, credentials=90d, events=30d, log=400d, channels=30d, streams=1h); `forever` is a time too; repeatable
+    /// Retention of finished records as CLASS=TIME or CLASS=forever; repeatable [defaults: runs=90d,
+    /// conversations=365d, artifacts=365d, credentials=90d, events=30d, log=400d, channels=30d, streams=1h]
     #[arg(long, value_name = "CLASS=TIME", value_parser = Keep::from_text)]
     keep: Vec<Keep>,
-    /// Let webhooks and outside agents (--peer) be on this private network or host (10.0.0.0/8, an address, a name, *.example.org); repeatable
+    /// Allow webhooks and outside agents (--peer) on this private network or host (10.0.0.0/8, an address, a name,
+    /// *.example.org); repeatable
     #[arg(long, value_name = "CIDR|HOST")]
     egress_allow: Vec<EgressRule>,
-    /// How many requests one person, program or agent may make in a minute [default: as many as they like]
+    /// Maximum requests per minute for each person, program or agent [default: unlimited]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rate_limit: Option<u32>,
-    /// How many connections may be open at a time; one in eight is kept for devices [default: 16384]
+    /// Maximum number of open connections; one in eight is reserved for devices [default: 16384]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
     max_connections: Option<u32>,
-    /// Believe the X-Forwarded-For of a proxy at this address or in this network; repeatable
+    /// Trust the X-Forwarded-For header of proxies at this address or network; repeatable
     #[arg(long, value_name = "ADDR|CIDR")]
     trusted_proxy: Vec<IpNetwork>,
-    /// When the key in <data>/admin.key is lost: make a new one there, and revoke the lost one
+    /// Replace a lost owner key: write a new one to <data>/admin.key and revoke the old one
     #[arg(long)]
     recover_owner_key: bool,
-    /// Write {"url":…,"pin":…} to this file once it listens
+    /// Write {"url":…,"pin":…} to this file when ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
     #[command(flatten)]
@@ -79,28 +81,28 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Tuning")]
 struct HubTuningArgs {
-    /// A runtime that is silent for longer is offline, and its claims are lost [default: 120000]
+    /// A runtime without a heartbeat for this long is offline and loses its claims [default: 120000]
     #[arg(long, value_name = "MS", hide_short_help = true, value_parser = clap::value_parser!(u64).range(100..))]
     heartbeat_timeout_ms: Option<u64>,
-    /// A claim younger than this need not be named in a heartbeat [default: 10000]
+    /// Claims younger than this may be missing from a heartbeat [default: 10000]
     #[arg(long, value_name = "MS", hide_short_help = true)]
     claim_grace_ms: Option<u64>,
-    /// A runtime token that is older is rotated with the next heartbeat [default: 86400000, a day]
+    /// Maximum age of a runtime token; older ones are rotated with the next heartbeat [default: 86400000, one day]
     #[arg(long, value_name = "MS", hide_short_help = true, value_parser = clap::value_parser!(u64).range(100..))]
     token_rotation_ms: Option<u64>,
-    /// How long a runtime token that was replaced is still taken [default: 120000]
+    /// How long a replaced runtime token stays valid [default: 120000]
     #[arg(long, value_name = "MS", hide_short_help = true)]
     token_overlap_ms: Option<u64>,
-    /// When somebody uses a replaced runtime token: refuse it and log it, or revoke the device as well
+    /// When a replaced runtime token is used after that: refuse and log it, or also revoke the device
     #[arg(long, value_name = "ACTION", hide_short_help = true, default_value = "refuse")]
     on_token_reuse: TokenReuseArg,
-    /// How often deadlines are looked at [default: 1000]
+    /// Interval between checks for expired deadlines [default: 1000]
     #[arg(long, value_name = "MS", hide_short_help = true, value_parser = clap::value_parser!(u64).range(10..))]
     sweep_ms: Option<u64>,
-    /// How many streams one person, program or agent may have open [default: 256]
+    /// Maximum open streams for each person, program or agent [default: 256]
     #[arg(long, value_name = "N", hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..))]
     max_streams: Option<u32>,
-    /// The largest artifact [default: 1073741824]
+    /// Maximum artifact size [default: 1073741824]
     #[arg(long, value_name = "BYTES", hide_short_help = true)]
     max_artifact_bytes: Option<u64>,
 }
@@ -113,8 +115,8 @@ enum TokenReuseArg {
 
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     if !args.listen.ip().is_loopback() && !args.insecure_lan && !args.tls.is_set() {
-        return Err(CommandFailure::usage(format!("{} can be reached from other machines, and there is no TLS", args.listen))
-            .hint("Give it a certificate (--tls-self-signed, or --tls-cert with --tls-key), listen on 127.0.0.1 behind a proxy that has TLS (--public-url), or accept the risk with --insecure-lan."));
+        return Err(CommandFailure::usage(format!("{} is reachable from other machines, but TLS isn't configured", args.listen))
+            .hint("Add a certificate (--tls-self-signed, or --tls-cert with --tls-key), listen on 127.0.0.1 behind a TLS proxy (--public-url), or accept the risk with --insecure-lan."));
     }
     let permissions = args.permissions;
     let ending = ShutdownSignals::of_signals()?;
@@ -144,18 +146,18 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     let output = &context.output;
     output.line(&url)?;
     if site.hub.origin() != url {
-        output.say_styled(TextStyle::Dim, format_args!("People reach it at {}.", site.hub.origin()));
+        output.say_styled(TextStyle::Dim, format_args!("Public URL: {}", site.hub.origin()));
     }
     if let Some(pin) = pin {
-        output.say(format_args!("Its pin: {pin}"));
+        output.say(format_args!("Certificate pin: {pin}"));
         output.say_styled(
             TextStyle::Dim,
-            "Elsewhere, pass it with --pin or ATTACHE_PIN; commands on this machine know it.",
+            "On other machines, pass it with --pin or ATTACHE_PIN. Commands on this machine already know it.",
         );
     }
     site.print_owner_key(output);
     if site.hub.owner_key() != OwnerKeyState::Elsewhere {
-        output.say_styled(TextStyle::Dim, "Sign in to the console with: attache login");
+        output.say_styled(TextStyle::Dim, "Sign in to the console: attache login");
     }
     site.serve(ending).await
 }

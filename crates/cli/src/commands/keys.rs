@@ -1,4 +1,4 @@
-//! `attache keys`: API keys of people and programs.
+//! `attache keys`: manages API keys of people and programs.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -22,12 +22,12 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:
-  attache keys                                       list the keys
+  attache keys                                       list keys
   attache keys add ci --role operator --days 90 --to-file ci.key
   attache keys add watcher --scope read --user ada --expires 2027-01-01T00:00:00Z
-  attache keys add robot --certificate robot.pem     needs `attache hub --tls-client-certs`
-  ATTACHE_KEY=\"$(cat ci.key)\" attache runs           use it
-  attache keys revoke ci                             by its name, its id or a part of it",
+  attache keys add robot --certificate robot.pem     requires `attache hub --tls-client-certs`
+  ATTACHE_KEY=\"$(cat ci.key)\" attache runs           use a key
+  attache keys revoke ci                             by name, id or unique part of an id",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -41,51 +41,51 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum KeysCommand {
-    /// List the keys (what `attache keys` does)
+    /// List keys (default)
     List(PageArgs),
-    /// Add a key; it is shown once
+    /// Create a key; it is shown only once
     Add {
-        /// What it is for
+        /// Name of the key
         name: String,
-        /// What it may do [default: operator, or what its user may if that is less]
+        /// Role of the key [default: operator, or its user's role if that is lower]
         #[arg(long, value_parser = parse_role, value_name = "viewer|operator|admin|owner")]
         role: Option<Role>,
-        /// Only this part of what the role may do; repeatable [default: all of it]
+        /// Limit the key to this scope of the role; repeatable [default: all scopes]
         #[arg(long = "scope", value_parser = parse_scope, value_name = "read|call|decide|manage|admin")]
         scopes: Vec<KeyScope>,
-        /// The user it acts for, by name or id [default: yours]
+        /// User that the key acts for (name or id) [default: your user]
         #[arg(long, value_name = "USER")]
         user: Option<String>,
-        /// Let it expire at this time
+        /// Expiry time
         #[arg(long, value_name = "TIME", conflicts_with = "days", value_parser = parse_time)]
         expires: Option<Timestamp>,
-        /// Let it expire after so many days
+        /// Expire after this many days
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
         days: Option<u32>,
-        /// Write the key to this file (mode 0600) instead of showing it
+        /// Write the key to this file (mode 0600) instead of printing it
         #[arg(long, value_name = "FILE")]
         to_file: Option<PathBuf>,
-        /// Make it for this client certificate (PEM), which is then shown instead of a key
+        /// Bind to this client certificate (PEM), which clients then present instead of a key
         #[arg(long, value_name = "FILE", conflicts_with = "to_file")]
         certificate: Option<PathBuf>,
     },
-    /// Revoke a key at once
+    /// Revoke a key immediately
     Revoke {
-        /// Its name or id, as `attache keys` shows it, a part of the id, or `last`
+        /// Key name, id, unique part of an id, or `last`
         key: IdArg,
     },
 }
 
 pub(super) fn parse_role(text: &str) -> Result<Role, String> {
-    Role::from_text(text).ok_or_else(|| "one of viewer, operator, admin, owner".to_owned())
+    Role::from_text(text).ok_or_else(|| "expected one of viewer, operator, admin, owner".to_owned())
 }
 
 pub(super) fn parse_scope(text: &str) -> Result<KeyScope, String> {
-    KeyScope::from_text(text).ok_or_else(|| "one of read, call, decide, manage, admin".to_owned())
+    KeyScope::from_text(text).ok_or_else(|| "expected one of read, call, decide, manage, admin".to_owned())
 }
 
 fn parse_time(text: &str) -> Result<Timestamp, String> {
-    text.parse().map_err(|_| "a time like 2027-01-01T00:00:00Z".to_owned())
+    text.parse().map_err(|_| "expected a time such as 2027-01-01T00:00:00Z".to_owned())
 }
 
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
@@ -155,7 +155,7 @@ async fn add(
     let output = &context.output;
     if let Some(file) = to_file.as_ref().filter(|file| file.exists()) {
         return Err(
-            CommandFailure::usage(format!("{} exists", file.display())).hint("Name a file that is not there yet.")
+            CommandFailure::usage(format!("{} already exists", file.display())).hint("Choose another file name.")
         );
     }
     let created = hub.create_key(&request).await?;
@@ -163,14 +163,14 @@ async fn add(
         (_, None) if output.is_json() => return output.json(&created),
         (_, None) => {
             output.say(format_args!(
-                "Made {}. Whoever has the certificate's private key may use it.",
+                "Created {}. Anyone with the certificate's private key can use it.",
                 created.key.key_id
             ));
         }
         (Some(file), Some(secret)) => {
             let text = format!("{secret}\n");
             if let Err(error) = home::create_private(file, text.as_bytes()) {
-                // Nobody has seen the key, so nobody will miss it.
+                // The key was never shown to anyone, so it is safe to revoke.
                 let _ = hub.revoke_key(created.key.key_id).await;
                 return Err(CommandFailure::file("write", file, &error));
             }
@@ -182,7 +182,7 @@ async fn add(
         (None, Some(_)) if output.is_json() => return output.json(&created),
         (None, Some(secret)) => {
             output.line(secret)?;
-            output.say("Keep it now: it is not shown again. Revoke it with:");
+            output.say("Save it now: it won't be shown again. To revoke it:");
             output.say(format_args!("  attache keys revoke {}", created.key.key_id));
         }
     }

@@ -1,4 +1,4 @@
-//! `attache login`: a link that signs one browser in to the console, once.
+//! `attache login`: creates a one-time link that signs a browser in to the console.
 
 use attache_protocol::wire::session::LoginLinkRequest;
 
@@ -12,13 +12,13 @@ use crate::{
 /// Create a link that signs a browser in to the console
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  attache login                 print a link; it works once, for ten minutes
+  attache login                 print a one-time link, valid for ten minutes
   xdg-open \"$(attache login)\"   open the console, signed in
-  attache login --user ada      a link that signs ada in; give it to her
+  attache login --user ada      print a link that signs ada in; send it to her
 
-The session may do no more than your key, and ends with it.")]
+The session has at most your key's permissions and ends when the key does.")]
 pub(crate) struct Args {
-    /// Whom it signs in, by name or id [default: whom your key acts for]
+    /// User to sign in (name or id) [default: the user of your key]
     #[arg(long, value_name = "USER")]
     user: Option<String>,
     #[command(flatten)]
@@ -35,8 +35,8 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     }
     output.line(&link.url)?;
     let until = time::relative(link.expires_at, context.now());
-    let who = link.user_name.as_deref().map_or_else(|| "nobody in particular".into(), clean::line);
+    let who = link.user_name.as_deref().map_or_else(|| "no specific user".into(), clean::line);
     let role = link.role.as_str();
-    output.say_styled(TextStyle::Dim, format_args!("It signs in {who} ({role}), works once and expires {until}."));
+    output.say_styled(TextStyle::Dim, format_args!("Signs in {who} ({role}). Works once; expires {until}."));
     Ok(())
 }

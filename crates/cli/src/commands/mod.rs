@@ -1,4 +1,4 @@
-//! The commands: one file each, with its arguments, its examples and what it does.
+//! The command line: one file per command, with its arguments, examples and implementation.
 
 mod adapter;
 mod agent_settings;
@@ -52,8 +52,8 @@ use crate::{CommandContext, CommandFailure};
     version,
     after_help = "Examples:
   attache up                          start everything on this machine
-  attache ask local \"uname -a\"        put the built-in shell agent to work
-  attache runtime pair --api-base URL pair this device with a hub elsewhere
+  attache ask local \"uname -a\"        give the built-in shell agent a task
+  attache runtime pair --api-base URL pair this device with a remote hub
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 denied, 5 unreachable, 6 partial, 124 timed out.",
     subcommand_required = true,
@@ -61,14 +61,14 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 denied, 5 unreachable, 6 par
     disable_help_subcommand = true
 )]
 pub(crate) struct Cli {
-    /// Print data as JSON in a stable shape
+    /// Print JSON with a stable schema
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
     pub(crate) command: AttacheCommand,
 }
 
-/// Everything `attache` can do. A new command is a variant here and a file beside this one.
+/// Every `attache` command. To add one, add a variant here and a file in this folder.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AttacheCommand {
     Up(up::Args),
@@ -112,13 +112,13 @@ pub(crate) enum AttacheCommand {
 /// What a command needs from its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessKind {
-    /// It stays and serves.
+    /// Runs until it is stopped.
     Server,
-    /// It serves its parent, which does the talking.
+    /// Serves its parent process, which prints the messages.
     Child,
-    /// It measures: every core, and no log in between.
+    /// Measures: uses every core and doesn't log.
     Bench,
-    /// It asks, shows and ends.
+    /// Sends requests, prints the result and exits.
     Client,
 }
 

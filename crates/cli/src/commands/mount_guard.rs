@@ -1,14 +1,14 @@
-//! `attache mount-guard`: the process that owns a lent folder's mount. Runtimes start it; it is not for people.
+//! `attache mount-guard`: owns the mount of a borrowed folder. Started by runtimes, not by people.
 
-use attache_runtime::collaborator::run_guard;
+use attache_delegation::collaborator::run_guard;
 
 use crate::{CommandContext, CommandFailure};
 
-/// Own the mount of a lent folder, and unmount it when the standard input ends
+/// Own the mount of a borrowed folder and unmount it when standard input closes
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
-/// In the first thread of the process, which lives as long as the process does: sshfs is told to end with it.
+/// Runs in the main thread, which lives as long as the process: sshfs is set up to exit when this thread does.
 pub(super) fn run(_context: &CommandContext, _args: &Args) -> Result<(), CommandFailure> {
     let input = std::io::BufReader::new(std::io::stdin());
     match run_guard(input, std::io::stdout()) {

@@ -1,4 +1,4 @@
-//! Lists: which part of one a command shows, and one table of columns for all of them.
+//! Paged lists: the page arguments, and the table that every list command prints.
 
 use attache_client::{HubClient, PageQuery};
 use serde::Serialize;
@@ -11,24 +11,24 @@ use crate::{
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct PageArgs {
-    /// How many to show at most
+    /// Maximum number of items
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub(crate) limit: u32,
-    /// Go on where an earlier page ended
+    /// Continue from an earlier page
     #[arg(long, value_name = "CURSOR")]
     pub(crate) cursor: Option<String>,
 }
 
-/// What a column is called, and what it shows of an item.
+/// A column's heading and the cell it shows for an item.
 pub(crate) type Column<'a, T> = (&'static str, &'a dyn Fn(&T) -> TextCell);
 
-/// One page of a list as the hub answered it.
+/// One page of a list, as the hub returned it.
 pub(crate) struct Listing<'a, L, T> {
-    /// The whole answer, for `--json`.
+    /// The complete response, for `--json`.
     pub(crate) answer: &'a L,
     pub(crate) items: &'a [T],
     pub(crate) next_cursor: Option<&'a str>,
-    /// What to say when there is nothing; an empty text says nothing.
+    /// Printed if the list is empty, unless it is an empty string.
     pub(crate) when_empty: &'static str,
 }
 
@@ -49,7 +49,7 @@ impl Default for PageArgs {
 // === impl Listing ===
 
 impl<L: Serialize, T> Listing<'_, L, T> {
-    /// Prints it: the answer as JSON, or a row for each item and how to see the rest.
+    /// Prints the response as JSON, or one row per item and a hint for the next page.
     pub(crate) fn print(&self, context: &CommandContext, columns: &[Column<'_, T>]) -> Result<(), CommandFailure> {
         let output = &context.output;
         if output.is_json() {
@@ -70,7 +70,7 @@ impl<L: Serialize, T> Listing<'_, L, T> {
     }
 }
 
-/// The names that a table needs; JSON has ids.
+/// Looks up display names for a table. JSON output uses ids and needs none.
 pub(crate) async fn names<T: ToString>(
     context: &CommandContext,
     hub: &HubClient,
@@ -79,9 +79,9 @@ pub(crate) async fn names<T: ToString>(
     if context.output.is_json() { DisplayNames::default() } else { DisplayNames::of(hub, ids).await }
 }
 
-/// Tells a person how to see the rest.
+/// Prints how to get the next page.
 pub(crate) fn more(context: &CommandContext, next_cursor: Option<&str>) {
     if let Some(cursor) = next_cursor {
-        context.output.say(format_args!("There are more: add --cursor {cursor}"));
+        context.output.say(format_args!("More results: add --cursor {cursor}"));
     }
 }

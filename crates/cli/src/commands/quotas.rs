@@ -1,4 +1,4 @@
-//! `attache quotas`: how much may be used in a day.
+//! `attache quotas`: manages daily quotas.
 
 use attache_client::HubClient;
 use attache_protocol::{
@@ -18,14 +18,14 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:
-  attache quotas                                        what was used of them today
-  attache quotas set --user ann --cost 5                five dollars a day for everything that ann asks for
+  attache quotas                                        list quotas and today's usage
+  attache quotas set --user ann --cost 5                limit ann's calls to five dollars a day
   attache quotas set --agent builder --calls 100 --tokens 1000000
-  attache quotas set --agent builder --calls none       as many calls as it likes; the tokens stay limited
-  attache quotas set --calls 10000                      for the whole hub
+  attache quotas set --agent builder --calls none       remove the limit on calls; keep the limit on tokens
+  attache quotas set --calls 10000                      limit the entire hub
   attache quotas remove --user ann
 
-A day begins at midnight UTC. Limits that are not named stay as they are.",
+Quotas reset at midnight UTC. Limits that you don't pass stay unchanged.",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -37,9 +37,9 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum QuotasCommand {
-    /// List the quotas (what `attache quotas` does)
+    /// List quotas (default)
     List,
-    /// Set the limits for a user, an agent, both together, or the whole hub
+    /// Set limits for a user, an agent, a user with an agent, or the entire hub
     Set {
         #[command(flatten)]
         target: QuotaTargetArgs,
@@ -55,10 +55,10 @@ enum QuotasCommand {
 
 #[derive(Debug, Clone, clap::Args)]
 struct QuotaTargetArgs {
-    /// A user, by name or id
+    /// User name or id
     #[arg(long, value_name = "USER")]
     user: Option<String>,
-    /// An agent, by name or id
+    /// Agent name or id
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
 }
@@ -66,18 +66,18 @@ struct QuotaTargetArgs {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = true)]
 struct QuotaLimitArgs {
-    /// How many calls; `none` for as many as wanted
+    /// Maximum calls per day; `none` removes the limit
     #[arg(long, value_name = "N", value_parser = count)]
     calls: Option<QuotaLimitArg<u64>>,
-    /// How many tokens; `none` for as many as wanted
+    /// Maximum tokens per day; `none` removes the limit
     #[arg(long, value_name = "N", value_parser = count)]
     tokens: Option<QuotaLimitArg<u64>>,
-    /// How many dollars; `none` for as many as wanted
+    /// Maximum cost per day in US dollars; `none` removes the limit
     #[arg(long, value_name = "USD", value_parser = dollars)]
     cost: Option<QuotaLimitArg<Json>>,
 }
 
-/// What a person says of one limit; one that is not named stays.
+/// A new value for one limit. Limits that aren't passed stay unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum QuotaLimitArg<T> {
     None,
@@ -89,14 +89,14 @@ const NONE: &str = "none";
 fn count(text: &str) -> Result<QuotaLimitArg<u64>, String> {
     match text {
         NONE => Ok(QuotaLimitArg::None),
-        digits => digits.parse().map(QuotaLimitArg::At).map_err(|_| "a whole number, or none".to_owned()),
+        digits => digits.parse().map(QuotaLimitArg::At).map_err(|_| "expected a whole number or none".to_owned()),
     }
 }
 
 fn dollars(text: &str) -> Result<QuotaLimitArg<Json>, String> {
     match text {
         NONE => Ok(QuotaLimitArg::None),
-        number => amount::dollars(number).map(QuotaLimitArg::At).map_err(|what| format!("{what}, or none")),
+        number => amount::dollars(number).map(QuotaLimitArg::At).map_err(|what| format!("{what} or none")),
     }
 }
 
@@ -113,7 +113,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     match args.command.unwrap_or(QuotasCommand::List) {
         QuotasCommand::List => list(&context, &hub).await,
         QuotasCommand::Set { target, limits } => {
-            // The hub replaces all limits of a quota at once.
+            // The hub replaces all limits of a quota together, so merge with the current ones.
             let before = hub.quotas().await?.quotas.into_iter().find(|quota| target.is(quota));
             let (calls, tokens, cost) =
                 before.map_or((None, None, None), |quota| (quota.calls, quota.tokens, quota.cost_usd));
@@ -130,8 +130,8 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
                 return context.output.json(&quota);
             }
             match quota {
-                Some(quota) => context.output.say(format_args!("Set for {}.", subject(&quota))),
-                None => context.output.say("Removed: it limits nothing any more."),
+                Some(quota) => context.output.say(format_args!("Set the quota for {}.", subject(&quota))),
+                None => context.output.say("Removed the quota: it has no limits left."),
             }
             Ok(())
         }
@@ -139,13 +139,13 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             let request = SetQuotaRequest { user: target.user, agent: target.agent, ..SetQuotaRequest::default() };
             let names_user = request.user.is_some();
             hub.set_quota(&request).await.map_err(|error| unknown(error.into(), names_user))?;
-            context.output.say("Removed.");
+            context.output.say("Removed the quota.");
             Ok(())
         }
     }
 }
 
-/// A name that nobody has is most likely the user's.
+/// Picks the hint for "not found": if a user was named, the user name is the likely mistake.
 fn unknown(failure: CommandFailure, names_user: bool) -> CommandFailure {
     if names_user { hint::users(failure) } else { failure }
 }
@@ -169,7 +169,7 @@ async fn list(context: &CommandContext, hub: &HubClient) -> Result<(), CommandFa
     if output.is_json() {
         return output.json(&list);
     }
-    let mut table = TextTable::new(&["FOR", "CALLS", "TOKENS", "COST", "BEGINS ANEW"]);
+    let mut table = TextTable::new(&["FOR", "CALLS", "TOKENS", "COST", "RESETS"]);
     for quota in &list.quotas {
         let cost =
             quota.cost_usd.as_ref().map(|limit| (quota.spent.cost_usd.get(), quota.held.cost_usd.get(), limit.get()));
@@ -177,25 +177,23 @@ async fn list(context: &CommandContext, hub: &HubClient) -> Result<(), CommandFa
             TextCell::strong(subject(quota)),
             TextCell::plain(of(quota.calls, quota, |amounts| amounts.calls)),
             TextCell::plain(of(quota.tokens, quota, |amounts| amounts.tokens)),
-            TextCell::plain(
-                cost.map_or_else(
-                    || "–".to_owned(),
-                    |(spent, held, limit)| format!("${spent} + ${held} held of ${limit}"),
-                ),
-            ),
+            TextCell::plain(cost.map_or_else(
+                || "–".to_owned(),
+                |(spent, held, limit)| format!("${spent} + ${held} reserved of ${limit}"),
+            )),
             TextCell::plain(time::relative(quota.resets_at, context.now())),
         ]);
     }
     output.table(&table)?;
     if list.quotas.is_empty() {
-        output.say("There are none: everybody may use as much as there is. See attache quotas set --help.");
+        output.say("No quotas. Usage is unlimited. To set one, see attache quotas set --help.");
     }
     Ok(())
 }
 
 fn subject(quota: &Quota) -> String {
     match (&quota.user_name, &quota.agent_name) {
-        (None, None) => "the whole hub".to_owned(),
+        (None, None) => "the entire hub".to_owned(),
         (Some(user), None) => format!("user {user}"),
         (None, Some(agent)) => format!("agent {agent}"),
         (Some(user), Some(agent)) => format!("user {user} with agent {agent}"),
@@ -204,7 +202,7 @@ fn subject(quota: &Quota) -> String {
 
 fn of(limit: Option<u64>, quota: &Quota, amount: impl Fn(&UsageAmounts) -> u64) -> String {
     match limit {
-        Some(limit) => format!("{} + {} held of {limit}", amount(&quota.spent), amount(&quota.held)),
+        Some(limit) => format!("{} + {} reserved of {limit}", amount(&quota.spent), amount(&quota.held)),
         None => "–".to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! `attache rules`: what agents with keys of their own may reach.
+//! `attache rules`: shows, edits and tests the access rules of agents.
 
 use std::{
     io::Read as _,
@@ -19,12 +19,12 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:
-  attache rules                                        the rules in force
+  attache rules                                        show the current rules
   attache rules show > permissions.yaml                edit it, then:
   attache rules set permissions.yaml
-  attache rules check user123-laptop agents/knowledge  may it, and why?
+  attache rules check user123-laptop agents/knowledge  test access and show the deciding rule
 
-What the rules can say is in docs/access.md.",
+See docs/access.md for the rule syntax.",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -36,18 +36,18 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum RulesCommand {
-    /// Show the rules in force (what `attache rules` does)
+    /// Show the current rules (default)
     Show,
-    /// Replace the rules by those of a file; - reads the standard input
+    /// Replace the rules with those in a file; `-` reads standard input
     Set {
         file: PathBuf,
-        /// Only if the rules are still of this version
+        /// Fail unless the current rules have this version
         #[arg(long, value_name = "N")]
         version: Option<i64>,
     },
-    /// Say whether an agent may reach something, and which rule decides
+    /// Check whether an agent can access something, and which rule decides
     Check {
-        /// The agent that wants to reach it, by name or id
+        /// Agent that requests access (name or id)
         agent: String,
         /// agents/NAME, agents/NAME/memory/PATH, conversations/USER/ID or resources/SPACE/ARTIFACT
         object: String,
@@ -70,10 +70,8 @@ async fn show(context: &CommandContext, hub: &HubClient) -> Result<(), CommandFa
         return output.json(&rules);
     }
     if rules.version == 0 {
-        output.say(
-            "There are no rules: an agent reaches what belongs to its own user, and agents that belong to nobody.",
-        );
-        output.say("Write some, then: attache rules set FILE");
+        output.say("No access rules. Agents can access what their own user owns, and agents without an owner.");
+        output.say("To add rules, write them to a file, then run: attache rules set FILE");
         return Ok(());
     }
     output.line(rules.text.trim_end())?;
@@ -81,17 +79,17 @@ async fn show(context: &CommandContext, hub: &HubClient) -> Result<(), CommandFa
     Ok(())
 }
 
-/// Goes to where people read, so that the rules can be sent to a file.
+/// Prints version and source on standard error, so that standard output holds only the rules.
 fn describe(context: &CommandContext, rules: &AccessRules) {
     let output = &context.output;
-    let by = rules.changed_by.as_deref().unwrap_or("nobody");
+    let by = rules.changed_by.as_deref().unwrap_or("unknown");
     let when = time::relative_or(rules.changed_at, context.now(), "never");
     output.say_styled(TextStyle::Dim, format_args!("Version {}, changed {when} by {by}.", rules.version));
     if let Some(file) = &rules.file {
-        output.say_styled(TextStyle::Dim, format_args!("The hub keeps them in {file}."));
+        output.say_styled(TextStyle::Dim, format_args!("Rules file on the hub: {file}"));
     }
     if let Some(problem) = &rules.problem {
-        output.say_styled(TextStyle::Bad, format_args!("The file is not in force as it is now: {problem}"));
+        output.say_styled(TextStyle::Bad, format_args!("The current version of the file is not in effect: {problem}"));
     }
 }
 
@@ -113,7 +111,7 @@ async fn set(
     if context.output.is_json() {
         return context.output.json(&rules);
     }
-    context.output.say(format_args!("In force, as version {}.", rules.version));
+    context.output.say(format_args!("Version {} of the rules is now in effect.", rules.version));
     Ok(())
 }
 
@@ -124,11 +122,11 @@ async fn check(context: &CommandContext, hub: &HubClient, agent: String, object:
         return output.json(&decision);
     }
     let why = match (decision.because, &decision.rule) {
-        (AccessReason::Rule, Some(rule)) => format!("the rule `{rule}`"),
+        (AccessReason::Rule, Some(rule)) => format!("rule `{rule}`"),
         (AccessReason::Rule, None) => "a rule".to_owned(),
-        (AccessReason::Own, _) => "it is its own user's, or an agent that belongs to nobody".to_owned(),
-        (AccessReason::Default, _) => "no rule speaks about it, so the default holds".to_owned(),
-        (AccessReason::NoSuchName, _) => "nothing can have such a name".to_owned(),
+        (AccessReason::Own, _) => "owned by the agent's own user, or an agent without an owner".to_owned(),
+        (AccessReason::Default, _) => "no rule matches, so the default applies".to_owned(),
+        (AccessReason::NoSuchName, _) => "not a valid name".to_owned(),
     };
     let word = match decision.allowed {
         true => output.paint(TextStyle::Good, "allowed"),

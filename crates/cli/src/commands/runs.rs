@@ -1,4 +1,4 @@
-//! `attache runs`: the task runs of a hub.
+//! `attache runs`: lists, shows, answers, cancels and deletes runs.
 
 use std::time::Duration;
 
@@ -31,21 +31,21 @@ use crate::{
     prompt, queue_reason, tool_input,
 };
 
-/// How long a device gets to say that its agent heard nothing.
+/// How long to wait for a device to report that its agent doesn't accept input.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// List, show, answer, cancel and delete runs
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:
-  attache runs                               the newest runs
+  attache runs                               list the newest runs
   attache runs list --agent builder --status failed
-  attache runs list --status waiting         what waits for a person
+  attache runs list --status waiting         runs that wait for approval or input
   attache runs list --since 8h --caller ada --text deploy
-  attache runs show run_…                    one run with its result
+  attache runs show run_…                    show a run and its result
   attache runs cancel run_… --reason \"no longer needed\"
-  attache runs input run_… \"use the other branch\"   answer what the agent asks
-  attache runs delete run_…                  with its result and all that belongs to it",
+  attache runs input run_… \"use the other branch\"   answer the agent's question
+  attache runs delete run_…                  delete a run with its result and artifacts",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -59,43 +59,43 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum RunsCommand {
-    /// List runs, newest first (what `attache runs` does)
+    /// List runs, newest first (default)
     List(RunListArgs),
-    /// Show one run with its input and result
+    /// Show a run with its input and result
     Show {
-        /// `run_…`, a part of it, or `last`; a call's `a2a-…` as well
+        /// Run id (`run_…`), a unique part of it, `last`, or a call id (`a2a-…`)
         #[arg(value_parser = IdArg::of_run)]
         run: IdArg,
     },
-    /// Cancel a run; a device that executes it stops within a second
+    /// Cancel a run; the device stops it within a second
     Cancel {
-        /// `run_…`, a part of it, or `last`; a call's `a2a-…` as well
+        /// Run id (`run_…`), a unique part of it, `last`, or a call id (`a2a-…`)
         #[arg(value_parser = IdArg::of_run)]
         run: IdArg,
-        /// Why, for the log
+        /// Reason to record in the log
         #[arg(long)]
         reason: Option<String>,
     },
-    /// Delete a run that has ended, with its result, events, approvals and what it produced
+    /// Delete a finished run with its result, events, approvals and artifacts
     Delete {
-        /// `run_…`, a part of it, or `last`; a call's `a2a-…` as well
+        /// Run id (`run_…`), a unique part of it, `last`, or a call id (`a2a-…`)
         #[arg(value_parser = IdArg::of_run)]
         run: IdArg,
-        /// Do not ask
+        /// Skip the confirmation prompt
         #[arg(long, short)]
         yes: bool,
     },
-    /// Give a run input: it answers the oldest open question of the agent
+    /// Send input to a run; it answers the agent's oldest open question
     Input {
-        /// `run_…`, a part of it, or `last`; a call's `a2a-…` as well
+        /// Run id (`run_…`), a unique part of it, `last`, or a call id (`a2a-…`)
         #[arg(value_parser = IdArg::of_run)]
         run: IdArg,
-        /// What to say; `-` reads it from standard input
+        /// The input; `-` reads it from standard input
         text: String,
     },
 }
 
-/// What `--json` prints of a run that is no more.
+/// JSON output of `delete`.
 #[derive(Serialize)]
 struct Deleted {
     deleted: RunId,
@@ -103,22 +103,22 @@ struct Deleted {
 
 #[derive(Debug, Default, clap::Args)]
 struct RunListArgs {
-    /// Only of this agent (name or id)
+    /// Only runs of this agent (name or id)
     #[arg(long)]
     agent: Option<String>,
-    /// Only in this state; `waiting` is for an approval or for input
+    /// Only runs with this status; `waiting` means waiting for approval or input
     #[arg(long, value_enum)]
     status: Option<RunStatusArg>,
-    /// Only of this conversation: its title or id, a part of the id, or `last`
+    /// Only runs of this conversation: title, id, unique part of an id, or `last`
     #[arg(long, value_name = "CONVERSATION")]
     conversation: Option<IdArg>,
-    /// Only what was made since then, like `30m`, `8h`, `7d` ago or 2027-01-31T12:00:00Z
+    /// Only runs created since then: `30m`, `8h` or `7d` ago, or a time such as 2027-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = amount::moment)]
     since: Option<PastTime>,
-    /// Only what this person or agent asked for, by name or id
+    /// Only runs created by this person or agent (name or id)
     #[arg(long, value_name = "NAME")]
     caller: Option<String>,
-    /// Only tasks that have this text in them
+    /// Only runs whose task contains this text
     #[arg(long, value_name = "TEXT")]
     text: Option<String>,
     #[command(flatten)]
@@ -138,7 +138,7 @@ enum RunStatusArg {
 // === impl RunStatusArg ===
 
 impl RunStatusArg {
-    /// None for what is no state of its own.
+    /// None for filters that aren't a run status.
     const fn status(self) -> Option<RunStatus> {
         match self {
             Self::Pending => Some(RunStatus::Pending),
@@ -171,7 +171,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
 
 async fn delete(context: &CommandContext, hub: &HubClient, run: RunId, yes: bool) -> Result<(), CommandFailure> {
     if !yes {
-        let question = format!("Delete {run}? This cannot be undone: its result and what it produced go with it.");
+        let question = format!("Delete {run}? This can't be undone: its result and artifacts are deleted too.");
         if prompt::confirm(context, &question)? == Some(false) {
             return Err(CommandFailure::new("cancelled", exit::FAILED, "nothing was deleted"));
         }
@@ -180,28 +180,28 @@ async fn delete(context: &CommandContext, hub: &HubClient, run: RunId, yes: bool
     if context.output.is_json() {
         return context.output.json(&Deleted { deleted: run });
     }
-    context.output.say(format_args!("Deleted {run}. The log keeps that it was there, and who deleted it."));
+    context.output.say(format_args!("Deleted {run}. The audit log keeps a record of the run and of who deleted it."));
     Ok(())
 }
 
 async fn input(context: &CommandContext, hub: &HubClient, run: RunId, text: String) -> Result<(), CommandFailure> {
     let text = if text == "-" { ask::read_all("the input")? } else { text };
     if text.trim().is_empty() {
-        return Err(CommandFailure::usage("the input is empty").hint("Say it: attache runs input RUN \"…\""));
+        return Err(CommandFailure::usage("the input is empty").hint("Pass the text: attache runs input RUN \"…\""));
     }
-    // A request whose answer got lost is sent again and is one input.
+    // Idempotent: a retry after a lost response still counts as one input.
     let key = format!("input-{}", context.env.uuid());
     let before = hub.run(run).await?;
-    // An answer is for the question that was open when it was given.
+    // Bind the answer to the question that is open now.
     let question = before.waits_for.as_ref().filter(|asked| asked.kind == WaitReason::Input);
     let input_request_id = question.and_then(|asked| asked.id.parse().ok());
     let request = GiveInputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: Some(key) };
     let given = hub.give_input(run, &request).await?;
     let is_answer = before.waiting == Some(WaitReason::Input);
     if !is_answer && was_input_refused(hub, run, before.last_seq).await? {
-        return Err(CommandFailure::new("input_unheard", exit::FAILED, format!("{run} does not listen while it works: this did not reach it"))
+        return Err(CommandFailure::new("input_unheard", exit::FAILED, format!("{run} doesn't accept input while it's working; the input wasn't delivered"))
             .hint(format!(
-                "Wait until it has ended, then send the next task of the same conversation: attache ask {} \"…\" --conversation {}",
+                "Wait until it finishes, then send another task in the same conversation: attache ask {} \"…\" --conversation {}",
                 before.agent_name, before.conversation_id
             )));
     }
@@ -209,16 +209,14 @@ async fn input(context: &CommandContext, hub: &HubClient, run: RunId, text: Stri
         return context.output.json(&given);
     }
     if is_answer {
-        context.output.say(format_args!("Given to {run}, which had asked for it. Follow it: attache watch {run}"));
+        context.output.say(format_args!("Answered the question of {run}. Follow it: attache watch {run}"));
     } else {
-        context
-            .output
-            .say(format_args!("Sent to {run}, which had not asked for anything. Follow it: attache watch {run}"));
+        context.output.say(format_args!("Sent to {run}, which had no open question. Follow it: attache watch {run}"));
     }
     Ok(())
 }
 
-/// Whether the device says at once that its agent heard nothing of it.
+/// Whether the device reports right away that its agent didn't take the input.
 async fn was_input_refused(hub: &HubClient, run: RunId, after: i64) -> Result<bool, CommandFailure> {
     let mut events = hub.follow(run, after);
     let heard = async {
@@ -256,7 +254,7 @@ async fn list(context: &CommandContext, hub: &HubClient, filter: RunListArgs) ->
         return output.json(&list);
     }
     if list.task_runs.is_empty() {
-        output.say("There are no such runs. Start one: attache ask AGENT \"…\"");
+        output.say("No runs found. Start one: attache ask AGENT \"…\"");
         page::more(context, list.next_cursor.as_deref());
         return Ok(());
     }
@@ -277,20 +275,20 @@ async fn list(context: &CommandContext, hub: &HubClient, filter: RunListArgs) ->
     output.table(&table)?;
     page::more(context, list.next_cursor.as_deref());
     if list.task_runs.iter().any(|run| run.waiting == Some(WaitReason::Approval)) {
-        output.say("Some wait for approval: attache approvals");
+        output.say("Some runs are waiting for approval: attache approvals");
     }
     Ok(())
 }
 
-/// What is known of a run on its device: a word and a sentence.
+/// The state of a run on its device, as a short label and as a sentence.
 const fn remote(recovery: Recovery) -> (&'static str, &'static str) {
     match recovery {
-        Recovery::RemoteRunning => ("executes", "the device executes it"),
-        Recovery::RemoteIdle => ("silent", "connected but silent: the device has said nothing of it for a while"),
-        Recovery::RemoteWaiting => ("waits", "the device waits for a person's answer"),
-        Recovery::DoneUnreconciled => ("ended there", "ended on the device, not yet accepted"),
-        Recovery::RemoteMissing => ("unknown there", "the device does not know it any more"),
-        Recovery::Unreachable => ("not connected", "device not connected; the run may still go on there"),
+        Recovery::RemoteRunning => ("running", "running on the device"),
+        Recovery::RemoteIdle => ("silent", "the device is connected but hasn't reported on this run for a while"),
+        Recovery::RemoteWaiting => ("waiting", "the device is waiting for a person's answer"),
+        Recovery::DoneUnreconciled => ("finished", "finished on the device; the hub hasn't accepted the result yet"),
+        Recovery::RemoteMissing => ("unknown", "the device no longer knows this run"),
+        Recovery::Unreachable => ("not connected", "the device isn't connected; the run may still be running there"),
     }
 }
 
@@ -329,7 +327,7 @@ async fn show(context: &CommandContext, hub: &HubClient, run: &Run) -> Result<()
         row("device", TextCell::plain(names.with_id(runtime)));
     }
     row("created", TextCell::plain(format!("{} by {}", time::relative(run.created_at, now), names.get(&run.caller))));
-    row("may take", TextCell::plain(limit(run, now)));
+    row("time limit", TextCell::plain(limit(run, now)));
     if let Some(took) = duration_text(run) {
         row("took", TextCell::plain(took));
     }
@@ -357,7 +355,7 @@ async fn show(context: &CommandContext, hub: &HubClient, run: &Run) -> Result<()
     Ok(())
 }
 
-/// Why a run failed, by its stable name; and by the agent's own, where that is another.
+/// The failure code of a run, followed by the agent's own code if it differs.
 fn failure_code(run: &Run) -> Option<String> {
     let result = run.task_result.as_ref().filter(|_| run.status == RunStatus::Failed)?;
     let code = result.text_member("code")?;
@@ -365,15 +363,15 @@ fn failure_code(run: &Run) -> Option<String> {
     Some(format!("{code}{}", native.unwrap_or_default()))
 }
 
-/// How long the agent may work on it, and when that is over.
+/// The time limit of a run and when it is reached.
 fn limit(run: &Run, now: Timestamp) -> String {
     let length = Duration::from_millis(run.timeout_ms);
     let ends = run.claimed_at.filter(|_| run.status == RunStatus::Running).map(|at| at.plus(length));
-    let ends = ends.map(|at| format!(", it is stopped {}", time::relative(at, now))).unwrap_or_default();
+    let ends = ends.map(|at| format!(", times out {}", time::relative(at, now))).unwrap_or_default();
     format!("{}{ends}", time::duration(length))
 }
 
-/// Tokens and dollars, and how sure they are; none where nothing can be counted.
+/// Tokens, cost and how reliable they are. None if usage is unknown.
 fn usage_text(usage: &Json) -> Option<String> {
     let used = ReportedUsage::read(usage).ok()?;
     let tokens = used.tokens.map(|tokens| format!("{tokens} tokens"));
@@ -382,7 +380,7 @@ fn usage_text(usage: &Json) -> Option<String> {
     (!amounts.is_empty()).then(|| format!("{} ({})", amounts.join(", "), used.source.as_str()))
 }
 
-/// The limits that the caller asked for.
+/// The sandbox limits that the caller requested.
 fn limits(sandbox: Sandbox) -> Option<String> {
     let words = [
         (sandbox.cwd_only == Some(true), "cwd-only"),
@@ -393,7 +391,7 @@ fn limits(sandbox: Sandbox) -> Option<String> {
     (!words.is_empty()).then(|| words.join(", "))
 }
 
-/// What the run waits for, and the command that lets it go on.
+/// Prints the run's open questions and the commands that answer them.
 async fn print_questions(context: &CommandContext, hub: &HubClient, run: &Run) -> Result<(), CommandFailure> {
     let output = &context.output;
     match run.waiting {
@@ -407,14 +405,14 @@ async fn print_questions(context: &CommandContext, hub: &HubClient, run: &Run) -
             if requests.is_empty() {
                 let id = run.task_run_id;
                 output.say(format_args!(
-                    "\nThe agent outside waits to be authorized; it says what it needs: attache watch {id}"
+                    "\nThe outside agent is waiting for authorization. See what it needs: attache watch {id}"
                 ));
             }
             for request in requests {
                 let (tool, brief) = (clean::exact_line(&request.tool), tool_input::request_summary(&request));
-                section(context, "waits for approval", &format!("{tool}: {}", clean::exact_line(&brief)))?;
+                section(context, "waiting for approval", &format!("{tool}: {}", clean::exact_line(&brief)))?;
                 let id = request.permission_request_id;
-                output.say(format_args!("Look closer: attache approvals show {id}"));
+                output.say(format_args!("See details: attache approvals show {id}"));
                 output.say(format_args!("Allow it:    attache approvals approve {id}"));
             }
         }
@@ -423,7 +421,7 @@ async fn print_questions(context: &CommandContext, hub: &HubClient, run: &Run) -
             if let Some(question) = question.filter(|question| !question.what.trim().is_empty()) {
                 section(context, "asks", &question.what)?;
             }
-            output.say(format_args!("\nIt waits for input: attache runs input {} \"…\"", run.task_run_id));
+            output.say(format_args!("\nThe run is waiting for input: attache runs input {} \"…\"", run.task_run_id));
         }
         None => {}
     }

@@ -1,4 +1,4 @@
-//! `attache runtimes`: the devices that are paired with agents.
+//! `attache runtimes`: lists, confirms and disconnects paired devices.
 
 use attache_client::HubClient;
 use attache_protocol::{
@@ -27,8 +27,8 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:
-  attache runtimes                 list the devices
-  attache runtimes revoke laptop   disconnect one at once, by name or id; its agent stays
+  attache runtimes                 list devices
+  attache runtimes revoke laptop   disconnect a device (name or id); its agent stays
   attache runtimes confirm K7QM-2XHD --agent builder   pair a device that shows this code",
     args_conflicts_with_subcommands = true
 )]
@@ -43,24 +43,24 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum RuntimesCommand {
-    /// List the devices (what `attache runtimes` does)
+    /// List devices (default)
     List(PageArgs),
-    /// Disconnect a device: its token and its claims are void at once
+    /// Disconnect a device and revoke its token and claims immediately
     Revoke {
-        /// Its name or id, as `attache runtimes` shows it, or a part of the id
+        /// Device name, id or unique part of an id
         runtime: IdArg,
     },
-    /// Pair a device that shows a code with an agent
+    /// Confirm a device that shows a code, and pair it with an agent
     Confirm {
-        /// The code that the device shows, like K7QM-2XHD
+        /// Code shown on the device, like K7QM-2XHD
         code: String,
-        /// The agent that it shall work for, by name or id
+        /// Agent to pair the device with (name or id)
         #[arg(long)]
         agent: String,
     },
-    /// Turn down a device that shows a code
+    /// Reject a device that shows a code
     Reject {
-        /// The code that the device shows
+        /// Code shown on the device
         code: String,
     },
 }
@@ -73,29 +73,29 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             let id = runtime.runtime(&hub).await?;
             hub.revoke_runtime(id).await?;
             context.output.say(format_args!(
-                "Disconnected {runtime}. To use that device again, pair it with the same agent: attache agents code AGENT"
+                "Disconnected {runtime}. To reconnect the device, pair it with the same agent again: attache agents code AGENT"
             ));
             Ok(())
         }
         RuntimesCommand::Confirm { code, agent } => confirm(&context, &hub, &code, &agent).await,
         RuntimesCommand::Reject { code } => {
             hub.decide_pairing(&code, &PairingDecision { agent_id: None }).await?;
-            context.output.say("Turned down. The device is told so.");
+            context.output.say("Rejected. The device is notified.");
             Ok(())
         }
     }
 }
 
-/// Who is about to join is said before it has joined.
+/// Shows the device and asks for confirmation before pairing it.
 async fn confirm(context: &CommandContext, hub: &HubClient, code: &str, agent: &str) -> Result<(), CommandFailure> {
     let output = &context.output;
     let device = hub.pairing_request(code).await?;
-    let name = clean::line(device.device_name.as_deref().unwrap_or("A device without a name")).into_owned();
+    let name = clean::line(device.device_name.as_deref().unwrap_or("An unnamed device")).into_owned();
     let question =
-        format!("{name} at {} wants to work for {}. Pair it?", clean::line(&device.address), clean::line(agent));
+        format!("{name} at {} wants to pair with {}. Pair it?", clean::line(&device.address), clean::line(agent));
     if prompt::confirm(context, &question)? == Some(false) {
         return Err(CommandFailure::new("cancelled", exit::FAILED, "the device was not paired")
-            .hint(format!("It waits until the code expires; turn it down: attache runtimes reject {code}")));
+            .hint(format!("It waits until the code expires. To reject it: attache runtimes reject {code}")));
     }
     let account = hub.account(agent).await.map_err(|error| agents::explain(error, agent))?;
     hub.decide_pairing(code, &PairingDecision { agent_id: Some(account.agent_id.to_string()) }).await?;
@@ -108,7 +108,7 @@ async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Res
     let list = hub.runtimes(&page.page()).await?;
     let names = page::names(context, hub, list.agent_runtimes.iter().map(|runtime| runtime.agent_id)).await;
     let next_cursor = list.next_cursor.as_deref();
-    let when_empty = "No device is paired. Make a code for an agent: attache agents code AGENT";
+    let when_empty = "No paired devices. Create a pairing code for an agent: attache agents code AGENT";
     Listing { answer: &list, items: &list.agent_runtimes, next_cursor, when_empty }.print(
         context,
         &[
@@ -131,7 +131,7 @@ async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Res
             output.say_styled(
                 TextStyle::Bad,
                 format_args!(
-                    "{}: somebody used an old token of this device {}. If that was not a restored copy of it, pair it again: attache agents code {}",
+                    "{}: an old token of this device was used {}. Unless the device was restored from a backup, pair it again: attache agents code {}",
                     clean::line(runtime.device_name.as_deref().unwrap_or("unnamed")),
                     time::relative(at, context.now()),
                     names.get(runtime.agent_id)

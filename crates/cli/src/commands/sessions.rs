@@ -1,4 +1,4 @@
-//! `attache sessions`: the browsers that are signed in to the console.
+//! `attache sessions`: lists and ends browser sessions of the console.
 
 use attache_client::HubClient;
 use attache_protocol::wire::session::ConsoleSession;
@@ -16,10 +16,10 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:
-  attache sessions               list them; admins see everybody's
-  attache sessions end key_…     sign that browser out; a part of the id is enough
+  attache sessions               list your sessions; admins see all sessions
+  attache sessions end key_…     sign that browser out; a unique part of the id also works
 
-A session ends with the key that opened it, and never lives longer than 30 days.",
+A session ends with the key that opened it, after 30 days at the latest.",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -33,11 +33,11 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum SessionsCommand {
-    /// List the sessions (what `attache sessions` does)
+    /// List sessions (default)
     List(PageArgs),
-    /// Sign a browser out at once, and those that it signed in
+    /// Sign a browser out immediately, along with the browsers it signed in
     End {
-        /// The session's id, as `attache sessions` shows it, a part of it, or `last`
+        /// Session id, a unique part of it, or `last`
         session: IdArg,
     },
 }

@@ -1,4 +1,4 @@
-//! `attache tokens`: short-lived tokens for programs that should not hold a key.
+//! `attache tokens`: creates short-lived tokens for programs that shouldn't hold a key.
 
 use attache_protocol::wire::{key::KeyScope, token::TokenRequest};
 
@@ -12,21 +12,21 @@ use crate::{
 /// Create a short-lived token (JWT) from your key
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  attache tokens                                   print one; it lives 15 minutes
-  attache tokens --scope read --ttl 60             one that only reads, for a minute
-  attache tokens --audience https://api.example    one for another service, which verifies it with the hub's JWKS
+  attache tokens                                   print a token that is valid for 15 minutes
+  attache tokens --scope read --ttl 60             a read-only token, valid for a minute
+  attache tokens --audience https://api.example    a token for another service, which verifies it with the hub's JWKS
 
-A token is worth what your key is worth, or less, and ends with it.")]
+A token has at most your key's permissions and is revoked with it.")]
 pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
-    /// How long it lives, at most 3600 [default: 900]
+    /// Lifetime in seconds, at most 3600 [default: 900]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     ttl: Option<u64>,
-    /// Only this part of what the key may do; repeatable
+    /// Limit the token to this scope of the key; repeatable
     #[arg(long = "scope", value_parser = parse_scope, value_name = "read|call|decide|manage|admin")]
     scopes: Vec<KeyScope>,
-    /// For whom it is meant [default: the hub itself]
+    /// Audience of the token [default: the hub itself]
     #[arg(long, value_name = "URL")]
     audience: Option<String>,
 }
@@ -41,6 +41,6 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     }
     output.line(&token.token)?;
     let until = time::relative(token.expires_at, context.now());
-    output.say_styled(TextStyle::Dim, format_args!("It expires {until}."));
+    output.say_styled(TextStyle::Dim, format_args!("Expires {until}."));
     Ok(())
 }

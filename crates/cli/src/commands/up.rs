@@ -1,4 +1,4 @@
-//! `attache up`: everything on this machine: a hub, its console, and a runtime with the built-in shell agent.
+//! `attache up`: starts a hub, its console and a runtime with the built-in shell agent on this machine.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -38,52 +38,54 @@ use crate::{
     tls::TlsArgs,
 };
 
-/// Start everything on this machine: a hub, the console, and a shell agent named `local`
+/// Start everything on this machine: a hub, the console and a shell agent named `local`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache up
   attache ask local \"uname -a\"        in another terminal
-  attache up --listen 127.0.0.1:0     on a free port
-  attache up --cwd ~/work             tasks work there, and hand over files from there
-  attache up --share-local            everybody whom the hub lets call agents may use this shell
+  attache up --listen 127.0.0.1:0     use a free port
+  attache up --cwd ~/work             run tasks in this folder
+  attache up --share-local            let everyone who can call agents on this hub use this shell
 
-The agent `local` is a shell with your own rights: it can read your files and keys. Only you may call it, unless you
-share it with --share-local. Starting it again finds the same data, the same agent and the same pairing. Ctrl-C finishes the task that runs and ends;
-a second one ends at once.")]
+The agent `local` is a shell with your permissions: it can read your files and keys. Only you can call it, unless you pass
+--share-local. If `local` belongs to someone else on this hub, yours is `local-2`. The data, the agent and the pairing
+persist across restarts. Ctrl-C finishes the running task and exits; press it again to exit immediately.")]
 pub(crate) struct Args {
-    /// Where to listen, on this machine; port 0 picks a free one
+    /// Loopback address to listen on; port 0 picks a free port
     #[arg(long, value_name = "ADDR", default_value = DEFAULT_LISTEN)]
     listen: SocketAddr,
-    /// The folder for database, artifacts and keys [default: $A2A_HOME/hub]
+    /// Data folder for the database, artifacts and keys [default: $A2A_HOME/hub]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Where tasks of `local` work; files that they hand over are below it [default: the current folder]
+    /// Working folder for tasks of `local`; their artifacts must be inside it [default: the current folder]
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// Let everybody on this hub who may call agents call `local`: they get a shell with your rights
+    /// Let everyone who can call agents on this hub call `local`, a shell with your permissions
     #[arg(long)]
     share_local: bool,
-    /// How long a run may take when neither its caller nor its agent says (90s, 30m, 8h, 7d) [default: 60m]
+    /// Default time limit for runs (90s, 30m, 8h, 7d); callers and agents can override it [default: 60m]
     #[arg(long, value_name = "TIME", value_parser = amount::duration)]
     run_timeout: Option<Duration>,
-    /// For how long to keep what has ended, as CLASS=TIME (runs=90d, conversations=365d, artifacts=365d, credentials=90d, events=30d, log=400d, channels=30d, streams=1h); `forever` is a time too; repeatable
+    /// Retention of finished records as CLASS=TIME or CLASS=forever; repeatable [defaults: runs=90d,
+    /// conversations=365d, artifacts=365d, credentials=90d, events=30d, log=400d, channels=30d, streams=1h]
     #[arg(long, value_name = "CLASS=TIME", value_parser = Keep::from_text)]
     keep: Vec<Keep>,
-    /// The access rules of agents, taken over when the file changes [default: in the store]
+    /// Access rules file, reloaded when it changes [default: rules are kept in the store]
     #[arg(long, value_name = "FILE")]
     permissions: Option<PathBuf>,
-    /// The agent that is meant when a call names none, by name or id
-    #[arg(long, value_name = "AGENT", default_value = LOCAL)]
-    default_agent: String,
+    /// Default agent for calls that name none (name or id) [default: this machine's agent]
+    #[arg(long, value_name = "AGENT")]
+    default_agent: Option<String>,
     #[command(flatten)]
     tls: TlsArgs,
-    /// Let webhooks and outside agents (--peer) be on this private network or host (10.0.0.0/8, an address, a name, *.example.org); repeatable
+    /// Allow webhooks and outside agents (--peer) on this private network or host (10.0.0.0/8, an address, a name,
+    /// *.example.org); repeatable
     #[arg(long, value_name = "CIDR|HOST")]
     egress_allow: Vec<EgressRule>,
-    /// When the key in <data>/admin.key is lost: make a new one there, and revoke the lost one
+    /// Replace a lost owner key: write a new one to <data>/admin.key and revoke the old one
     #[arg(long)]
     recover_owner_key: bool,
-    /// Write {"url":…,"agent_id":…,"pin":…} to this file once it is ready
+    /// Write {"url":…,"agent_id":…,"pin":…} to this file when ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
 }
@@ -96,7 +98,7 @@ struct UpReadyFile<'a> {
     pin: Option<KeyPin>,
 }
 
-/// What `--json` prints once it is ready.
+/// Printed by `--json` when ready.
 #[derive(Serialize)]
 struct UpOutput<'a> {
     url: &'a str,
@@ -105,11 +107,11 @@ struct UpOutput<'a> {
     agent_name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pin: Option<KeyPin>,
-    /// Hosts on this machine that could be agents as well.
+    /// Installed hosts that aren't paired as agents yet.
     hosts: Vec<HostSuggestion>,
 }
 
-/// A host that is installed and no agent yet, with the command that makes it one.
+/// An installed host that isn't paired yet, and the command that pairs it.
 #[derive(Debug, Serialize)]
 struct HostSuggestion {
     name: String,
@@ -119,13 +121,13 @@ struct HostSuggestion {
 
 /// The built-in agent.
 const LOCAL: &str = "local";
-/// Being ready does not wait for the agent to be online for longer than this.
+/// Maximum time to wait for the agent to come online before reporting ready.
 const ONLINE_TIMEOUT: Duration = Duration::from_millis(150);
 
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     if !args.listen.ip().is_loopback() {
-        return Err(CommandFailure::usage("`attache up` is for this machine alone")
-            .hint("Use 127.0.0.1 here; to serve other machines, run `attache hub`."));
+        return Err(CommandFailure::usage("`attache up` only listens on loopback addresses")
+            .hint("Use 127.0.0.1. To serve other machines, run `attache hub`."));
     }
     let cwd = folder(args.cwd.as_deref().unwrap_or(Path::new(".")))?;
     home::refuse_own_folder(&context.config, args.data.as_deref(), &cwd)?;
@@ -139,7 +141,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             options.owner_key = OwnerKey::Recover;
         }
         options.permissions = permissions;
-        options.default_agent = Some(default_agent);
+        options.default_agent = default_agent;
         options.egress = egress;
         options.run_timeout = run_timeout.unwrap_or(options.run_timeout);
         keep.into_iter().for_each(|keep| keep.apply(options));
@@ -151,11 +153,12 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     }
     let callers = if args.share_local { Callers::Everyone } else { Callers::Owner };
     let account = find_or_create(&context, &site, &owner, callers).await?;
+    site.hub.set_default_agent(&account.name);
     let profile = find_or_pair(&context, &site, &owner, &account).await?;
 
     let (hub, url) = (site.hub.clone(), site.local.origin.clone());
     let (own_pin, pin) = (site.pin(), site.needed_pin());
-    // The hub outlives the runtime, which has to report what it finished.
+    // Stop the hub last: the runtime still has to report finished runs to it.
     let hub_ending = ShutdownSignals { finish: Default::default(), abort: ending.abort.clone() };
     let serving = tokio::spawn(site.serve(hub_ending.clone()));
     let online = Arc::new(Notify::new());
@@ -183,7 +186,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         pin,
         hosts: offers(&context),
     };
-    print_welcome(&context, &started)?;
+    print_welcome(&context, &started, working.is_some())?;
 
     let closing = async {
         ending.finish.cancelled().await;
@@ -193,9 +196,9 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     let mut serving = serving;
     if let Some(working) = working {
         tokio::select! {
-            stopped = working => report_runtime_exit(&context, stopped),
+            stopped = working => report_runtime_exit(&context, &account.name, stopped),
             () = closing => {}
-            // A hub that cannot go on ends everything.
+            // If the hub fails, everything stops.
             served = &mut serving => return served.unwrap_or_else(|error| Err(CommandFailure::failed(error.to_string()))),
         }
     }
@@ -204,9 +207,10 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     serving.await.unwrap_or_else(|error| Err(CommandFailure::failed(error.to_string())))
 }
 
-/// The hub goes on without its runtime, but not silently.
+/// Reports that the runtime stopped. The hub keeps running without it.
 fn report_runtime_exit(
     context: &CommandContext,
+    agent: &str,
     stopped: Result<Result<attache_runtime::ShutdownOutcome, attache_runtime::Error>, tokio::task::JoinError>,
 ) {
     let failure = match stopped {
@@ -214,21 +218,28 @@ fn report_runtime_exit(
         Ok(Err(error)) => CommandFailure::from(error),
         Err(error) => CommandFailure::new("failed", exit::FAILED, format!("the runtime stopped unexpectedly: {error}")),
     };
-    context.output.say_styled(TextStyle::Bad, format_args!("The agent `{LOCAL}` does not run here: {failure}"));
-    context.output.say("The hub and the console go on.");
+    context.output.say_styled(TextStyle::Bad, format_args!("The agent `{agent}` isn't running here: {failure}"));
+    context.output.say("The hub and the console keep running.");
 }
 
-fn print_welcome(context: &CommandContext, started: &UpOutput<'_>) -> Result<(), CommandFailure> {
+fn print_welcome(
+    context: &CommandContext,
+    started: &UpOutput<'_>,
+    agent_runs_here: bool,
+) -> Result<(), CommandFailure> {
     let output = &context.output;
     if output.is_json() {
         return output.json(started);
     }
     let strong = |text: &str| output.paint(TextStyle::Strong, text);
     output.line(format_args!("Attaché is up: {}", strong(started.url)))?;
-    output.line(format_args!("Sign in (works once, for ten minutes): {}", started.login_url))?;
-    output.line(format_args!("Try, in another terminal: {}", strong("attache ask local \"uname -a\"")))?;
+    output.line(format_args!("Sign in (one-time link, valid for ten minutes): {}", started.login_url))?;
+    if agent_runs_here {
+        let command = format!("attache ask {} \"uname -a\"", started.agent_name);
+        output.line(format_args!("Try it in another terminal: {}", strong(&command)))?;
+    }
     if !started.hosts.is_empty() {
-        output.line("On this machine, and an agent with one command in a terminal of its own:")?;
+        output.line("Installed on this machine. Run the command in a separate terminal to add it as an agent:")?;
     }
     for offer in &started.hosts {
         output.line(format_args!("  {}: {}", offer.label, strong(&offer.command)))?;
@@ -236,7 +247,7 @@ fn print_welcome(context: &CommandContext, started: &UpOutput<'_>) -> Result<(),
     Ok(())
 }
 
-/// The hosts that are installed and not paired yet. None is started for this: some take seconds.
+/// Lists installed hosts that aren't paired yet. Doesn't start them: some take seconds.
 fn offers(context: &CommandContext) -> Vec<HostSuggestion> {
     let table = match hosts::table(context) {
         Ok(table) => table,
@@ -253,7 +264,7 @@ fn offers(context: &CommandContext) -> Vec<HostSuggestion> {
     let (around, mut seen) = (config::detection_environment(), Vec::new());
     let mut offers = Vec::new();
     for preset in table.iter() {
-        // Two rows may drive one program in two ways; the first is the usual one.
+        // Two presets may drive the same program; the first is the usual one.
         let Some(program) = around.find(preset).filter(|program| !seen.contains(program)) else { continue };
         seen.push(program);
         if !is_paired(&preset.name) {
@@ -268,42 +279,72 @@ fn offers(context: &CommandContext) -> Vec<HostSuggestion> {
     offers
 }
 
-/// The agent, for its owner alone unless it is shared now: an `up` without the word takes back what an earlier one gave.
+/// Finds or creates this machine's agent: the first of `local`, `local-2`, `local-3`… that is free or the owner's own.
+/// It is owner-only unless `--share-local` is set: starting without the flag unshares it. Other people's agents are left
+/// alone: this machine would work for whoever can call them.
 async fn find_or_create(
     context: &CommandContext,
     site: &LocalServer,
     owner: &Principal,
     callers: Callers,
 ) -> Result<Account, CommandFailure> {
-    let refused = |error: attache_hub::Error| {
-        CommandFailure::failed(format!("the agent `{LOCAL}` cannot be made ready: {}", error.message))
-            .hint(error.hint.as_deref().unwrap_or(error.code.hint()))
-    };
-    match site.hub.account(owner, LOCAL).await {
-        Ok(account) if account.callers == callers || account.archived_at.is_some() => return Ok(account),
-        Ok(_) => {
-            let change = AccountRequest { callers: Some(callers), ..AccountRequest::default() };
-            let account = site.hub.update_account(owner, LOCAL, change).await.map_err(refused)?;
-            let now = match callers {
-                Callers::Everyone => "is shared: everybody who may call agents here has a shell with your rights",
-                Callers::Owner => "is yours alone from now on; to share it: attache up --share-local",
-            };
-            context.output.say_styled(TextStyle::Busy, format_args!("The agent `{LOCAL}` {now}."));
-            return Ok(account);
+    let (mut name, mut number, mut holder) = (LOCAL.to_owned(), 1, None);
+    let found = loop {
+        match site.hub.account(owner, &name).await {
+            Ok(account) if is_own(owner, &account) => break Some(account),
+            Ok(account) => holder = holder.or(account.owner_id),
+            Err(error) if error.code == Code::NotFound => break None,
+            Err(error) => return Err(unprepared(&name, &error)),
         }
-        Err(error) if error.code == Code::NotFound => {}
-        Err(error) => return Err(refused(error)),
-    }
-    let request = AccountRequest {
-        name: Some(LOCAL.to_owned()),
-        description: Some("The shell of this machine: every task is a script.".to_owned()),
-        callers: Some(callers),
-        ..AccountRequest::default()
+        number += 1;
+        name = format!("{LOCAL}-{number}");
     };
-    site.hub.create_account(owner, request).await.map_err(refused)
+    if let Some(holder) = holder {
+        let holder = site.hub.user(owner, &holder.to_string()).await;
+        let holder = holder.map_or_else(|_| "someone else".to_owned(), |user| user.name);
+        context.output.say_styled(
+            TextStyle::Busy,
+            format_args!("The agent `{LOCAL}` belongs to {holder}, so this machine's agent is `{name}`."),
+        );
+    }
+    match found {
+        Some(account) if account.callers == callers => Ok(account),
+        Some(account) => {
+            let change = AccountRequest { callers: Some(callers), ..AccountRequest::default() };
+            let updated = site.hub.update_account(owner, &account.agent_id.to_string(), change).await;
+            let account = updated.map_err(|error| unprepared(&name, &error))?;
+            let now = match callers {
+                Callers::Everyone => {
+                    "is now shared: everyone who can call agents on this hub has a shell with your permissions"
+                }
+                Callers::Owner => "is now private to you. To share it: attache up --share-local",
+            };
+            context.output.say_styled(TextStyle::Busy, format_args!("The agent `{name}` {now}."));
+            Ok(account)
+        }
+        None => {
+            let request = AccountRequest {
+                name: Some(name.clone()),
+                description: Some("A shell on this machine: every task is a shell script.".to_owned()),
+                callers: Some(callers),
+                ..AccountRequest::default()
+            };
+            site.hub.create_account(owner, request).await.map_err(|error| unprepared(&name, &error))
+        }
+    }
 }
 
-/// The pairing of this machine with the agent; none when a person has given the agent to another device.
+/// Whether the agent belongs to the user of the owner key, or to no one: then it belongs to the hub's owners.
+fn is_own(owner: &Principal, account: &Account) -> bool {
+    account.owner_id.is_none_or(|user| owner.user == Some(user))
+}
+
+fn unprepared(name: &str, error: &attache_hub::Error) -> CommandFailure {
+    CommandFailure::failed(format!("can't prepare the agent `{name}`: {}", error.message))
+        .hint(error.hint.as_deref().unwrap_or(error.code.hint()))
+}
+
+/// Finds or creates this machine's pairing with the agent. None if a person paired the agent with another device.
 async fn find_or_pair(
     context: &CommandContext,
     site: &LocalServer,
@@ -319,16 +360,14 @@ async fn find_or_pair(
             return Ok(Some(profile.clone()));
         }
         let why = match current.and_then(|runtime| runtime.device_name.as_deref()) {
-            Some(device) => format!("it was paired with another device ({device})"),
-            None => "it was disconnected by a person".to_owned(),
+            Some(device) => format!("it's paired with another device ({device})"),
+            None => "someone disconnected it".to_owned(),
         };
-        context.output.say_styled(TextStyle::Busy, format_args!("The agent `{LOCAL}` does not run here: {why}."));
+        context
+            .output
+            .say_styled(TextStyle::Busy, format_args!("The agent `{}` isn't running here: {why}.", account.name));
         context.output.say(format_args!("To run it here again: attache runtime unpair --profile {}", profile.key()));
-        context.output.say("and start `attache up` once more.");
-        return Ok(None);
-    }
-    if account.archived_at.is_some() {
-        context.output.say_styled(TextStyle::Busy, format_args!("The agent `{LOCAL}` is archived and takes no work."));
+        context.output.say("Then restart `attache up`.");
         return Ok(None);
     }
     pair(context, &home, site, owner, account.agent_id).await.map(Some)
@@ -341,8 +380,10 @@ async fn pair(
     owner: &Principal,
     agent: AgentId,
 ) -> Result<Profile, CommandFailure> {
-    let refused =
-        |error: attache_hub::Error| CommandFailure::failed(format!("cannot pair this machine: {}", error.message));
+    let refused = |error: attache_hub::Error| {
+        CommandFailure::failed(format!("can't pair this machine: {}", error.message))
+            .hint(error.hint.as_deref().unwrap_or(error.code.hint()))
+    };
     let code = site.hub.create_pairing_code(owner, &agent.to_string()).await.map_err(refused)?;
     let device_name = gethostname::gethostname().into_string().ok();
     let request = AttachRequest {
@@ -363,7 +404,7 @@ async fn pair(
     profile.local_executor.kind = Some(supervised_adapter::SHELL.to_owned());
     let kept = profile.clone();
     Profiles::at(home.path(), context.env.clone()).update(|set| {
-        // What the user paired by hand stays the active one.
+        // A pairing that the user made by hand stays active.
         let active = set.active_profile.take().filter(|key| set.profiles.contains_key(key));
         set.insert(kept);
         if active.is_some() {
@@ -373,13 +414,13 @@ async fn pair(
     Ok(profile)
 }
 
-/// The runtime and its adapter must mean the same folder, wherever each was started.
+/// Makes the path absolute, so that the runtime and its adapter agree on it.
 fn folder(path: &Path) -> Result<PathBuf, CommandFailure> {
     let unusable = |error| CommandFailure { exit: exit::USAGE, ..CommandFailure::file("use the folder", path, &error) };
     let path = std::fs::canonicalize(path).map_err(unusable)?;
     if !path.is_dir() {
         return Err(
-            CommandFailure::usage(format!("{} is not a folder", path.display())).hint("Name a folder with --cwd DIR.")
+            CommandFailure::usage(format!("{} is not a folder", path.display())).hint("Pass a folder with --cwd DIR.")
         );
     }
     Ok(path)
@@ -399,7 +440,7 @@ fn runtime(
     options.adapter = supervised_adapter::source(context, profile, Some(&cwd), NonZeroUsize::MIN)?;
     options.cwd = Some(cwd);
     options.profile = Some(profile.key());
-    // The port may be another one than last time.
+    // The port may differ from the last start.
     options.api_base = Some(url.to_owned());
     options.pin = pin;
     options.env = context.env.clone();

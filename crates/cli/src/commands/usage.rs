@@ -1,4 +1,4 @@
-//! `attache usage`: what runs used, by day, agent or user.
+//! `attache usage`: shows usage by day, agent or user.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -23,10 +23,10 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
-    /// How many days, today included
+    /// Number of days, including today
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=400))]
     days: u32,
-    /// Sum up by one of these
+    /// Group by day, agent or user
     #[arg(long, value_enum, value_name = "agent|user|day")]
     by: Option<UsageGroupArg>,
 }
@@ -38,7 +38,7 @@ enum UsageGroupArg {
     Day,
 }
 
-/// What several rows come to.
+/// The sum of several usage rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 struct UsageSum {
     calls: u64,
@@ -46,7 +46,7 @@ struct UsageSum {
     tokens: u64,
     #[serde(rename = "cost_usd", serialize_with = "as_dollars")]
     micro_usd: u64,
-    /// Calls that said what they used, that had it estimated, and of which nobody knows.
+    /// Number of calls whose usage was reported, estimated or is unknown.
     reported: u64,
     estimated: u64,
     unknown: u64,
@@ -147,7 +147,7 @@ impl UsageSum {
         })
     }
 
-    /// How sure it is: one word where all calls agree.
+    /// The source of the figures: one word if all calls agree.
     fn source(self) -> String {
         let parts = [(self.reported, "reported"), (self.estimated, "estimated"), (self.unknown, "unknown")];
         let parts: Vec<_> = parts.into_iter().filter(|(calls, _)| *calls > 0).collect();

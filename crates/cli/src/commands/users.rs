@@ -1,4 +1,4 @@
-//! `attache users`: the people of a hub.
+//! `attache users`: manages the people of a hub.
 
 use attache_client::{HubClient, NewUser, UserChange};
 use attache_protocol::{
@@ -22,14 +22,14 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:
-  attache users                                  list the people
-  attache users add ada --role admin --password  add one, who signs in with a password
-  attache keys add laptop --user ada             a key that acts for her
+  attache users                                  list people
+  attache users add ada --role admin --password  add a person who signs in with a password
+  attache keys add laptop --user ada             create a key that acts for her
   attache users set ada --role viewer
   attache users passwd                           change your own password
-  attache users remove ada                       ends her keys, tokens and sessions at once
+  attache users remove ada                       revoke her keys, tokens and sessions immediately
 
-A password is asked for on the terminal, or read as one line of standard input.",
+Passwords are prompted for on the terminal, or read as one line from standard input.",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -43,43 +43,43 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum UsersCommand {
-    /// List the people (what `attache users` does)
+    /// List people (default)
     List(PageArgs),
     /// Add a person
     Add {
-        /// How they sign in: a-z, 0-9, dot, dash and underscore
+        /// User name: a-z, 0-9, dot, dash and underscore
         name: String,
-        /// What they may do
+        /// Role
         #[arg(long, value_parser = parse_role, default_value = "operator", value_name = "viewer|operator|admin|owner")]
         role: Role,
-        /// Ask for a password; without one they sign in by a link only
+        /// Set a password (prompts for it); without one, they can sign in only with a link
         #[arg(long)]
         password: bool,
     },
-    /// Show one person; `me` is whom your key acts for
+    /// Show a person; `me` is the user of your key
     Show {
-        /// Their name or id
+        /// User name or id
         user: String,
     },
     /// Change a person
     Set {
-        /// Their name or id
+        /// User name or id
         user: String,
-        /// A new name
+        /// New name
         #[arg(long)]
         name: Option<String>,
-        /// What they may do
+        /// Role
         #[arg(long, value_parser = parse_role, value_name = "viewer|operator|admin|owner")]
         role: Option<Role>,
-        /// Ask for a new password, which ends their sessions
+        /// Set a new password (prompts for it); ends their sessions
         #[arg(long)]
         password: bool,
     },
     /// Change your own password
     Passwd,
-    /// Remove a person; their agents and runs stay
+    /// Remove a person; their agents and runs are kept
     Remove {
-        /// Their name or id
+        /// User name or id
         user: String,
     },
 }
@@ -97,25 +97,25 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         UsersCommand::Set { user, name, role, password } => {
             let password = prompt_password(password, "New password: ")?;
             let change = UserChange { name, role, password, current_password: None };
-            done(&context, &hub.update_user(&user, &change).await?, "Changed")
+            done(&context, &hub.update_user(&user, &change).await?, "Updated")
         }
         UsersCommand::Passwd => {
             let own = hub.user("me").await?;
-            let current_password = prompt_password(own.has_password, "Present password: ")?;
+            let current_password = prompt_password(own.has_password, "Current password: ")?;
             let password = prompt_password(true, "New password: ")?;
             let change = UserChange { password, current_password, ..UserChange::default() };
             done(&context, &hub.update_user("me", &change).await?, "Changed the password of")
         }
         UsersCommand::Remove { user } => {
             hub.remove_user(&user).await?;
-            context.output.say(format_args!("Removed {user}. Their keys, tokens and sessions have ended."));
+            context.output.say(format_args!("Removed {user} and revoked their keys, tokens and sessions."));
             Ok(())
         }
     }
 }
 
-fn prompt_password(wanted: bool, question: &str) -> Result<Option<Secret<String>>, CommandFailure> {
-    if wanted { secret_prompt::ask(question).map(Some) } else { Ok(None) }
+fn prompt_password(required: bool, question: &str) -> Result<Option<Secret<String>>, CommandFailure> {
+    if required { secret_prompt::ask(question).map(Some) } else { Ok(None) }
 }
 
 fn done(context: &CommandContext, user: &User, what: &str) -> Result<(), CommandFailure> {
@@ -135,7 +135,7 @@ async fn list(context: &CommandContext, hub: &HubClient, page: &PageArgs) -> Res
         &[
             ("NAME", &|user| TextCell::strong(&user.name)),
             ("ROLE", &|user| TextCell::plain(user.role.as_str())),
-            ("SIGNS IN BY", &|user| TextCell::plain(sign_in(user))),
+            ("SIGN-IN", &|user| TextCell::plain(sign_in(user))),
             ("CREATED", &|user| TextCell::plain(time::relative(user.created_at, context.now()))),
             ("ID", &|user| TextCell::dim(user.user_id.to_string())),
         ],
@@ -148,7 +148,7 @@ fn show(context: &CommandContext, user: &User) -> Result<(), CommandFailure> {
         return output.json(user);
     }
     output.line(format_args!("{}  {}", user.name, user.role.as_str()))?;
-    output.line(format_args!("signs in by {}", sign_in(user)))?;
+    output.line(format_args!("signs in with {}", sign_in(user)))?;
     output.line(user.user_id)
 }
 

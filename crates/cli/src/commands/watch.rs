@@ -1,4 +1,4 @@
-//! `attache watch`: follow a run that exists.
+//! `attache watch`: follows an existing run.
 
 use attache_protocol::error::exit;
 
@@ -9,21 +9,21 @@ use crate::{
     ids::IdArg,
 };
 
-/// Follow a run to its end
+/// Follow a run until it finishes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  attache watch run_…                 the answer
-  attache watch last                  of the newest run
-  attache watch run_… --json          every event, one JSON document per line
-  attache watch run_… --after 12      go on after event 12
+  attache watch run_…                 show the answer
+  attache watch last                  follow the newest run
+  attache watch run_… --json          print every event, one JSON document per line
+  attache watch run_… --after 12      start after event 12
 
-A terminal shows the answer as it comes; a pipe or a file gets the whole of it once, at the end. Exits with
-0 when the run completed and 1 when it failed or was cancelled. Ctrl-C stops watching, not the run.")]
+A terminal shows the answer as it arrives; a pipe or a file gets the complete answer at the end. Exits with 0 if the run
+completed and 1 if it failed or was cancelled. Ctrl-C stops watching, but not the run.")]
 pub(crate) struct Args {
-    /// `run_…`, a part of it, or `last`; a call's `a2a-…` as well
+    /// Run id (`run_…`), a unique part of it, `last`, or a call id (`a2a-…`)
     #[arg(value_parser = IdArg::of_run)]
     run: IdArg,
-    /// Start after this event
+    /// Start after this event number
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     after: i64,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         FollowEnd::TimedOut | FollowEnd::Interrupted => {
             drop(follower);
             if !context.output.is_json() {
-                context.output.say(format_args!("{id} goes on. Stop it with: attache runs cancel {id}"));
+                context.output.say(format_args!("{id} is still running. To stop it: attache runs cancel {id}"));
             }
             Err(CommandFailure::quiet(exit::FAILED))
         }

@@ -1,18 +1,18 @@
-//! Text of others made harmless for a terminal: no escapes, no cursor tricks, no reordering of letters.
+//! Sanitises untrusted text for a terminal: no escape sequences, cursor movement or bidirectional tricks.
 
 use std::borrow::Cow;
 
-/// Keeps line breaks and tabs; every other control character becomes visible.
+/// Keeps line breaks and tabs; makes every other control character visible.
 pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     replace(text, |character| matches!(character, '\n' | '\t'))
 }
 
-/// For a cell or a name: line breaks become visible as well.
+/// For a cell or a name: makes line breaks visible too.
 pub(crate) fn line(text: &str) -> Cow<'_, str> {
     replace(text, |_| false)
 }
 
-/// What a person decides on: also characters without a shape of their own are shown, by their number.
+/// For text that a person decides on: also shows invisible characters by their code point.
 pub(crate) fn exact(text: &str) -> Cow<'_, str> {
     numbered(text, |character| matches!(character, '\n' | '\t'))
 }
@@ -44,14 +44,14 @@ fn replace(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let mut clean = String::with_capacity(text.len());
-    // A carriage return before a line break is only how some systems end lines.
+    // A carriage return before a line break is just a Windows line ending.
     let text = text.replace("\r\n", "\n");
     for character in text.chars() {
         match character {
             _ if !bad(character) => clean.push(character),
             '\n' => clean.push('⏎'),
             '\t' => clean.push(' '),
-            // The control pictures of Unicode stand in for the first 32 characters.
+            // Unicode has control pictures for the first 32 characters.
             '\0'..='\x1f' => clean.extend(char::from_u32(0x2400 + u32::from(character))),
             _ => clean.push('\u{fffd}'),
         }
@@ -64,7 +64,7 @@ fn is_unsafe(character: char) -> bool {
         || matches!(character, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether a person would take it for nothing, or for another blank.
+/// Whether a character is invisible or looks like a plain space.
 fn is_shapeless(character: char) -> bool {
     matches!(
         character,
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_shape_gets_a_number() {
+    fn invisible_characters_are_shown_by_code_point() {
         assert_eq!(exact("ls\n\t漢 é"), "ls\n\t漢 é");
         assert_eq!(exact("rm\u{a0}-rf\u{200b}\u{202e}\x1b[8m\r\n"), "rm⟨U+00A0⟩-rf⟨U+200B⟩⟨U+202E⟩␛[8m␍\n");
         assert_eq!(exact_line("a\nb\u{7f}"), "a␊b⟨U+007F⟩");

@@ -1,4 +1,4 @@
-//! What a person or a script sees: data on standard output, talk on standard error, colour only where it is wanted.
+//! Terminal output: data on standard output, messages on standard error, colour only where supported.
 
 pub(crate) mod clean;
 pub(crate) mod qr;
@@ -18,7 +18,7 @@ pub(crate) use table::{TextCell, TextTable};
 
 use crate::{CommandFailure, Config};
 
-/// How this process talks.
+/// The output settings of this process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TerminalOutput {
     pub(crate) format: OutputFormat,
@@ -34,7 +34,7 @@ pub(crate) struct TerminalOutput {
 pub(crate) enum OutputFormat {
     /// For people.
     Text,
-    /// The wire types, one document.
+    /// The wire types as one JSON document.
     Json,
 }
 
@@ -55,20 +55,20 @@ impl TerminalOutput {
         self.talk_color
     }
 
-    /// One JSON document: for people's eyes on a terminal, on one line elsewhere.
+    /// Prints one JSON document: indented on a terminal, on one line otherwise.
     pub(crate) fn json<T: Serialize>(&self, value: &T) -> Result<(), CommandFailure> {
         let text = if self.terminal { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
         self.line(text.expect("our own types serialise to JSON"))
     }
 
-    /// One line of data.
+    /// Prints one line of data.
     pub(crate) fn line(&self, text: impl Display) -> Result<(), CommandFailure> {
         let mut out = io::stdout().lock();
         writeln!(out, "{text}")?;
         Ok(out.flush()?)
     }
 
-    /// Data as it comes, without a newline. A terminal never sees control characters of somebody else.
+    /// Prints data as is, without a newline. On a terminal, control characters are made visible.
     pub(crate) fn raw(&self, text: &str) -> Result<(), CommandFailure> {
         let mut out = io::stdout().lock();
         if self.terminal {
@@ -86,22 +86,22 @@ impl TerminalOutput {
         Ok(out.flush()?)
     }
 
-    /// One line of talk. Nothing can be done when standard error is closed.
+    /// Prints one message line. Errors are ignored: standard error may be closed.
     pub(crate) fn say(&self, text: impl Display) {
         let _ = writeln!(io::stderr().lock(), "{text}");
     }
 
-    /// Talk in a style, for a line that is not data.
+    /// Prints one styled message line.
     pub(crate) fn say_styled(&self, style: TextStyle, text: impl Display) {
         self.say(style.paint(&text.to_string(), self.talk_color));
     }
 
-    /// Text in a style for standard output.
+    /// Styles text for standard output.
     pub(crate) fn paint(&self, style: TextStyle, text: &str) -> String {
         style.paint(text, self.color)
     }
 
-    /// The last words of a command that failed.
+    /// Prints why a command failed.
     pub(crate) fn failure(&self, failure: &CommandFailure) {
         if failure.message.is_empty() {
             return;

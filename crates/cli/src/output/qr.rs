@@ -2,14 +2,14 @@
 
 use qrcode::{Color, EcLevel, QrCode};
 
-/// None when the text does not fit into a code that a phone can still read from a screen.
+/// None if the text is too long for a code that a phone can scan from a screen.
 pub(crate) fn render(text: &str) -> Option<String> {
     let code = QrCode::with_error_correction_level(text, EcLevel::L).ok()?;
     let (width, colors) = (code.width(), code.to_colors());
     if width > 61 {
         return None;
     }
-    // Light modules are drawn, so that the code reads right on a dark terminal; the quiet zone belongs to it.
+    // Draw the light modules, including the quiet zone, so that the code scans on a dark terminal.
     let is_light = |x: isize, y: isize| match (usize::try_from(x), usize::try_from(y)) {
         (Ok(x), Ok(y)) if x < width && y < width => colors[y * width + x] == Color::Light,
         _ => true,

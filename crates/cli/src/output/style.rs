@@ -1,4 +1,4 @@
-//! The few styles of our talk. Everything reads the same without them.
+//! Text styles. All output is readable without them.
 
 use attache_protocol::rules::run::RunStatus;
 
@@ -12,7 +12,7 @@ pub(crate) enum TextStyle {
     Busy,
 }
 
-/// The style of a run's state.
+/// The style for a run status.
 pub(crate) const fn status(status: RunStatus) -> TextStyle {
     match status {
         RunStatus::Completed => TextStyle::Good,
@@ -23,7 +23,7 @@ pub(crate) const fn status(status: RunStatus) -> TextStyle {
     }
 }
 
-/// How many columns standard output has, when it is a terminal.
+/// The width of standard output in columns, if it is a terminal.
 pub(super) fn terminal_width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns >= 20)

@@ -1,4 +1,4 @@
-//! Tables for people: aligned columns, a quiet heading, nothing to draw boxes with.
+//! Plain-text tables: aligned columns, a dim heading, no borders.
 
 use super::{TextStyle, clean};
 
@@ -27,7 +27,7 @@ impl TextTable {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// The last column gives way when the terminal is narrow.
+    /// Renders the table. The last column is shortened if the terminal is narrow.
     pub(super) fn render(&self, color: bool, width: Option<usize>) -> String {
         let columns = self.headings.len();
         let mut widths: Vec<usize> = self.headings.iter().map(|heading| heading.len()).collect();
@@ -40,7 +40,7 @@ impl TextTable {
         let room = width.map_or(usize::MAX, |width| width.saturating_sub(before).max(8));
         let mut text = String::new();
         let headings: Vec<_> = self.headings.iter().map(|heading| TextCell::dim(*heading)).collect();
-        // A table of facts has no headings.
+        // A key-value table has no headings.
         let first = Some(&headings).filter(|_| self.headings.iter().any(|heading| !heading.is_empty()));
         for row in first.into_iter().chain(&self.rows) {
             let mut line = String::new();
@@ -84,7 +84,7 @@ impl TextCell {
         Self::styled(text, TextStyle::Dim)
     }
 
-    /// The first line of a longer text, cut where it no longer helps.
+    /// The first line of a longer text, shortened.
     pub(crate) fn excerpt(text: &str) -> Self {
         Self::plain(shorten(text.trim().lines().next().unwrap_or_default(), 80))
     }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_align_and_the_last_one_gives_way() {
+    fn columns_align_and_the_last_one_is_shortened() {
         let mut table = TextTable::new(&["NAME", "STATE", "TEXT"]);
         table.row([TextCell::strong("local"), TextCell::plain("online"), TextCell::excerpt("uname -a\nsecond")]);
         table.row([

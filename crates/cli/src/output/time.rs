@@ -1,10 +1,10 @@
-//! Times and sizes as people say them.
+//! Human-readable times, durations and sizes.
 
 use std::time::Duration;
 
 use attache_protocol::Timestamp;
 
-/// `just now`, `5 min ago`, `in 9 min`; the date when it is long ago.
+/// `just now`, `5 min ago`, `in 9 min`; the date for distant times.
 pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
     let (past, distance) = if at <= now { (true, now.since(at)) } else { (false, at.since(now)) };
     if distance < Duration::from_secs(2) {
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_sizes_read_like_speech() {
+    fn times_and_sizes_are_human_readable() {
         let now = Timestamp::from_millis(1_763_199_000_000);
         let ago = |seconds| relative(now.minus(Duration::from_secs(seconds)), now);
         assert_eq!(

@@ -1,5 +1,5 @@
-//! A bad cable: everything between the devices and the hub is cut, delayed, halved and doubled at random, and still every
-//! run is executed once, every event arrives once and in order, and every approval is decided once.
+//! A faulty network: connections between devices and the hub are cut, delayed, split and duplicated at random, and
+//! still every run is executed once, every event arrives once and in order, and every approval is decided once.
 //!
 //! `ATTACHE_SEED` repeats the order of the faults, `ATTACHE_LONG` makes it longer.
 
@@ -23,7 +23,7 @@ use crate::{harness::is_long, storm};
 const FAULTS: ProxyFaults =
     ProxyFaults { cut: 50, halve: 30, duplicate: 60, delay: 60, max_delay: Duration::from_millis(40) };
 
-/// How long a cable may be bad before the test gives up on breaking it often enough.
+/// How long the network may be faulty before the test gives up on breaking it often enough.
 const CABLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 #[test]
@@ -32,16 +32,16 @@ fn a_bad_cable_loses_nothing_and_repeats_nothing() {
 }
 
 #[test]
-fn nor_while_the_hub_is_killed() {
+fn a_bad_cable_and_a_killed_hub_lose_nothing() {
     let (breaks, kills) = if is_long() { (2_000, 60) } else { (300, 12) };
     weather(&CablePlan { breaks, kills });
 }
 
-/// What happens at least, before the weather clears up.
+/// The minimum number of faults before the network recovers.
 struct CablePlan {
     /// Broken connections.
     breaks: u64,
-    /// Deaths of the hub.
+    /// Kills of the hub.
     kills: usize,
 }
 
@@ -53,13 +53,13 @@ fn weather(plan: &CablePlan) {
     let seed = storm::seed();
     println!("seed {seed}");
     let mut world = CableWorld::start(seed, FAULTS);
-    // No new runs; and nobody works on one any more.
+    // No new runs, and none in progress.
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let owner = world.owner.clone();
     let agents = world.agents();
     let (mut kills, begun) = (0, Instant::now());
     let finding = thread::scope(|scope| {
-        // Also when something panics: the others must not wait for ever.
+        // Also on a panic: the others must not wait forever.
         let _stop = (StopFlag(&stop), StopFlag(&over));
         let deciding = scope.spawn(|| verdict::decide(&owner, &over));
         let working: Vec<_> = agents
@@ -78,7 +78,7 @@ fn weather(plan: &CablePlan) {
                 born = Instant::now();
             }
         }
-        // The cable is mended first, so that what is under way can end.
+        // Repair the connection first, so that work in progress can finish.
         world.mend();
         stop.store(true, Ordering::SeqCst);
         let runs = working.into_iter().flat_map(|work| work.join().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! The work that goes over the cable, and what must be true of it afterwards.
+//! The work that goes over the faulty connection, and what must hold afterwards.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::world::{CableAgent, CableAgentKind};
 use crate::storm::caller::StormCaller;
 
-/// How long a run may take once the cable is whole again.
+/// How long a run may take once the connection is good again.
 const SETTLE: Duration = Duration::from_secs(90);
 
 /// One run and the output that it must have.
@@ -32,7 +32,7 @@ pub struct CableFinding {
     pub decisions: usize,
 }
 
-/// Gives one agent one task after the other until it is time to stop.
+/// Gives one agent task after task until it is time to stop.
 pub fn work(owner: &StormCaller, agent: &CableAgent, traces: &Path, stop: &AtomicBool) -> Vec<ExpectedRun> {
     let mut done = Vec::new();
     while !stop.load(Ordering::SeqCst) {
@@ -63,7 +63,7 @@ fn said(name: &str) -> String {
     format!("{name} begins\n{name} was allowed\n{name} ends")
 }
 
-/// Waits for the end of a run; once it is time to stop, not for ever.
+/// Waits for a run to finish; once it is time to stop, with a time limit.
 fn await_end(owner: &StormCaller, run: &str, stop: &AtomicBool) {
     let mut give_up = None;
     loop {
@@ -80,7 +80,7 @@ fn await_end(owner: &StormCaller, run: &str, stop: &AtomicBool) {
     }
 }
 
-/// Approves everything that is asked, three times over, until nobody works any more. How many requests it settled.
+/// Approves every request three times, until all work is done. Returns the number of decided requests.
 pub fn decide(owner: &StormCaller, over: &AtomicBool) -> usize {
     let mut settled = 0;
     while !over.load(Ordering::SeqCst) {
@@ -102,7 +102,7 @@ pub fn decide(owner: &StormCaller, over: &AtomicBool) -> usize {
 // === impl CableFinding ===
 
 impl CableFinding {
-    /// Everything that is not as it must be.
+    /// Everything that violates the expectations.
     pub fn faults(&self, owner: &StormCaller, traces: &Path) -> Vec<String> {
         let traces = fs::read_to_string(traces).unwrap_or_default();
         let mut executed: BTreeMap<&str, usize> = BTreeMap::new();

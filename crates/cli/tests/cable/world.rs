@@ -1,4 +1,4 @@
-//! A hub, devices whose every word to it goes over one bad cable, and a test that speaks to the hub directly.
+//! A hub, devices that are connected to it through a faulty proxy, and a test that talks to the hub directly.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -14,7 +14,7 @@ use crate::{
 
 pub const DEVICES: usize = 6;
 
-/// An agent and what its tasks look like.
+/// An agent and the form of its tasks.
 #[derive(Debug, Clone)]
 pub struct CableAgent {
     pub name: String,
@@ -25,11 +25,11 @@ pub struct CableAgent {
 pub enum CableAgentKind {
     /// Executes shell commands.
     Shell,
-    /// The example that asks for permission first.
+    /// The example that requests approval first.
     Asking,
 }
 
-// The processes come before the homes, so that they are gone before their folders are.
+// Processes before homes, so that they are stopped before their folders are removed.
 pub struct CableWorld {
     hub: Option<TestHub>,
     devices: Vec<CableDevice>,
@@ -90,7 +90,7 @@ impl CableWorld {
 
 fn start_hub(home: &TestHome, address: &str, proxy: &FaultyProxy) -> TestHub {
     let public = format!("http://{}", proxy.address);
-    // A lease that no bad cable outlasts: here nothing may be lost, not even for a good reason.
+    // A lease that outlasts every fault: nothing may be lost here, not even for a good reason.
     home.hub(&["--listen", address, "--public-url", &public, "--heartbeat-timeout-ms", "60000"])
 }
 
@@ -110,7 +110,7 @@ impl CableDevice {
         let endpoint = adapter
             .as_ref()
             .map(|python| python.says("listening on ").trim().trim_start_matches("listening on ").to_owned());
-        // Pairing is tried until it succeeds: a code that was used up on the way is replaced by a new one.
+        // Pairing is retried until it succeeds: a code that was used up on the way is replaced.
         loop {
             let code = hub.pairing_code(name);
             let mut pair = vec!["runtime", "pair", &code, "--api-base", far, "--device-name", name];

@@ -1,5 +1,5 @@
-//! One test for each line of the check-list: pair, heartbeat, pull, execute, complete, fail, health, ledger, no token
-//! leak and reconnect. "No orphan" has a file of its own.
+//! One test per line of the check-list: pair, heartbeat, pull, execute, complete, fail, health, ledger, no token
+//! leak and reconnect. "No orphan" has its own file.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -80,12 +80,12 @@ fn pair_writes_the_profile_and_shows_no_token() {
             },
         } } })
     );
-    for said in [&paired.stdout, &paired.stderr] {
-        assert!(!said.contains(token) && !said.contains(secret) && !said.contains(&code), "{said}");
+    for output in [&paired.stdout, &paired.stderr] {
+        assert!(!output.contains(token) && !output.contains(secret) && !output.contains(&code), "{output}");
     }
 
     let again = TestHome::new().attache(&["runtime", "pair", &code, "--api-base", &world.hub.url]).exits(3);
-    assert!(again.stderr.contains("Codes live ten minutes and work once."), "{}", again.stderr);
+    assert!(again.stderr.contains("Codes work once and expire after ten minutes."), "{}", again.stderr);
     fs::set_permissions(device.profile_file(), fs::Permissions::from_mode(0o640)).unwrap();
     let refused = device.attache(&["runtime", "start"]).exits(4);
     assert!(refused.stderr.contains("chmod 600"), "{}", refused.stderr);
@@ -145,7 +145,7 @@ fn execute_reaches_the_adapter_as_run_task() {
     let ended = world.hub.ended(&run);
     assert_eq!(ended["status"], "completed", "{ended}");
     assert_eq!(ended["task_result"]["text"], format!("{}\n", ended["workspace_id"].as_str().unwrap()));
-    // The script ran where the adapter runs, and the adapter says that it was asked for this run.
+    // The script ran on the adapter's machine, and the adapter confirms that it received this run.
     assert_eq!(fs::read_to_string(device.home.path().join("seen")).unwrap(), format!("{run}\n"));
     adapter.tells(&run);
 }
@@ -181,7 +181,7 @@ fn fail_brings_the_error_and_its_code() {
     let _runtime = device.home.runtime(&[]);
     let run = world.hub.ask("builder", "echo half an answer; echo no disk >&2; exit 3");
     assert_eq!(run["status"], "failed", "{run}");
-    let error = "`sh` ended with exit status 3. The end of its standard error:\nno disk";
+    let error = "`sh` exited with status 3. End of its standard error:\nno disk";
     assert_eq!(run["task_result"], json!({ "error": error, "code": "task_failed" }));
 }
 
@@ -249,7 +249,7 @@ fn ledger_tells_the_whole_chain() {
     assert_eq!(mode(&device.home.ledger_file(&device.agent_id)), 0o600);
 }
 
-/// The short form; the suite `leak` searches everywhere for everything.
+/// The short version; the `leak` suite searches everything.
 #[test]
 fn no_token_leaks_into_what_people_see() {
     let world = ChecklistWorld::new();

@@ -1,5 +1,5 @@
-//! The check-list of seed 002 §9 and what belongs to it: a hub, devices and adapters, each a process of its own with a
-//! home of its own.
+//! The check-list of seed 002 §9 and related tests: a hub, devices and adapters, each a separate process with its
+//! own home.
 
 mod lines;
 mod orphan;
@@ -12,23 +12,23 @@ use serde_json::Value;
 
 use crate::harness::{TestHome, TestHub, TestProcess, until};
 
-/// A hub in a home of its own.
+/// A hub with its own home.
 struct ChecklistWorld {
     hub: TestHub,
     home: TestHome,
 }
 
-/// A device that is paired with an agent. Its processes are started by the test.
+/// A device that is paired with an agent. The test starts its processes.
 struct ChecklistDevice {
     home: TestHome,
     agent_id: String,
     runtime_id: String,
 }
 
-/// A file that a task waits for: the test decides when the task goes on.
+/// A file that a task waits for, so that the test decides when the task continues.
 struct TaskGate(PathBuf);
 
-/// The hub gives up a silent device, and its claims, after this many milliseconds.
+/// After this many milliseconds, the hub gives up on a silent device and its claims.
 const SHORT: &str = "4000";
 
 // === impl ChecklistWorld ===
@@ -38,7 +38,7 @@ impl ChecklistWorld {
         Self::with(&[])
     }
 
-    /// A hub that loses patience soon.
+    /// A hub with short timeouts.
     fn impatient() -> Self {
         Self::with(&["--heartbeat-timeout-ms", SHORT, "--sweep-ms", "50"])
     }
@@ -48,7 +48,7 @@ impl ChecklistWorld {
         Self { hub: home.hub(args), home }
     }
 
-    /// A new device, paired by a code that a person made for the agent.
+    /// A new device, paired with a code that a person created for the agent.
     #[track_caller]
     fn device(&self, agent: &str, args: &[&str]) -> ChecklistDevice {
         self.pair(TestHome::new(), agent, args)
@@ -64,14 +64,14 @@ impl ChecklistWorld {
         ChecklistDevice { agent_id: text("agent_id"), runtime_id: text("runtime_id"), home }
     }
 
-    /// An agent named `builder` and a device with the shell agent that the runtime supervises.
+    /// An agent named `builder` and a device with a supervised shell adapter.
     #[track_caller]
     fn builder(&self) -> ChecklistDevice {
         self.hub.add_agent("builder");
         self.device("builder", &["--device-name", "laptop"])
     }
 
-    /// Ends the hub with `kill -9` and starts it again at the same address with the same data.
+    /// Kills the hub with `kill -9` and restarts it at the same address with the same data.
     #[track_caller]
     fn start_hub_again(&mut self) {
         let address = self.hub.address().to_owned();
@@ -104,7 +104,7 @@ impl ChecklistDevice {
         format!("{}/{}", self.agent_id, self.runtime_id)
     }
 
-    /// The profile of this pairing as it is on the disk.
+    /// The profile of this pairing on disk.
     #[track_caller]
     fn profile(&self) -> Value {
         self.home.profiles()["profiles"][self.key()].clone()
@@ -119,7 +119,7 @@ impl ChecklistDevice {
         TaskGate(self.home.path().join(name))
     }
 
-    /// The steps of the ledger that are about a run, in their order.
+    /// The ledger steps of a run, in order.
     #[track_caller]
     fn steps(&self, run: &str) -> Vec<String> {
         let lines = self.home.ledger(&self.agent_id);
@@ -134,7 +134,7 @@ impl ChecklistDevice {
         })
     }
 
-    /// The process ids that a task wrote down, once there are as many as asked for.
+    /// The process ids that a task recorded, once there are enough.
     #[track_caller]
     fn pids(&self, file: &str, count: usize) -> Vec<u32> {
         let path = self.home.path().join(file);
@@ -153,7 +153,7 @@ fn step(line: &Value) -> String {
 // === impl TaskGate ===
 
 impl TaskGate {
-    /// A script that waits for the gate, then says something.
+    /// A script that waits for the gate, then prints something.
     fn then_say(&self, text: &str) -> String {
         format!("while [ ! -e '{}' ]; do sleep 0.05; done; echo {text}", self.0.display())
     }
@@ -163,7 +163,7 @@ impl TaskGate {
     }
 }
 
-/// Ends a runtime or an adapter as power loss would, the processes that it started included.
+/// Kills a runtime or an adapter and all its child processes, as power loss would.
 fn lose(process: &TestProcess) {
     let children = crate::harness::process::children(process.id());
     process.kill();

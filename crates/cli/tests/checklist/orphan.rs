@@ -1,11 +1,11 @@
-//! "No orphan": whatever dies in the middle of a run, the run ends, with the code that says why.
+//! "No orphan": whatever dies in the middle of a run, the run ends with a code that says why.
 
 use serde_json::json;
 
 use super::ChecklistWorld;
 use crate::harness::{TestHome, process, until};
 
-/// A task that never ends by itself and writes down its own process and a child's.
+/// A task that never finishes and records its own process id and a child's.
 const FOREVER: &str = "sleep 1000 & echo $$ > pids; echo $! >> pids; wait";
 
 #[track_caller]
@@ -16,7 +16,7 @@ fn gone(pids: &[u32]) {
 }
 
 #[test]
-fn a_killed_adapter_ends_the_run_as_unreachable() {
+fn a_killed_adapter_fails_the_run_as_unreachable() {
     let world = ChecklistWorld::new();
     world.hub.add_agent("builder");
     let home = TestHome::new();
@@ -30,15 +30,15 @@ fn a_killed_adapter_ends_the_run_as_unreachable() {
     let (code, error) = world.failure(&run);
     assert_eq!(code, "adapter_unreachable", "{error}");
     gone(&pids);
-    // The device itself is still there, and says what is missing.
+    // The device itself is still online and reports what is missing.
     assert!(runtime.is_running());
-    runtime.tells("the adapter is away");
+    runtime.tells("the adapter is unreachable");
     let next = world.hub.create_run("builder", "echo hi");
     assert_eq!(world.failure(&next).0, "adapter_unreachable");
 }
 
 #[test]
-fn a_killed_adapter_that_is_supervised_is_back_for_the_next_run() {
+fn a_killed_supervised_adapter_is_restarted() {
     let world = ChecklistWorld::new();
     let device = world.builder();
     let runtime = device.home.runtime(&[]);
@@ -69,7 +69,7 @@ fn a_killed_runtime_loses_its_run_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_lost_run_is_tried_again_when_its_caller_allowed_it() {
+fn a_lost_run_is_retried_if_its_caller_allows_it() {
     let world = ChecklistWorld::impatient();
     let device = world.builder();
     let runtime = device.home.runtime(&[]);
@@ -89,7 +89,7 @@ fn a_lost_run_is_tried_again_when_its_caller_allowed_it() {
 }
 
 #[test]
-fn a_killed_hub_forgets_neither_the_run_nor_the_device() {
+fn a_killed_hub_keeps_the_run_and_the_device() {
     let mut world = ChecklistWorld::new();
     let device = world.builder();
     let _runtime = device.home.runtime(&[]);
@@ -106,17 +106,17 @@ fn a_killed_hub_forgets_neither_the_run_nor_the_device() {
 }
 
 #[test]
-fn a_task_that_kills_itself_has_failed() {
+fn a_task_that_kills_itself_fails() {
     let world = ChecklistWorld::new();
     let device = world.builder();
     let _runtime = device.home.runtime(&[]);
     let run = world.hub.create_run("builder", "kill -9 $$");
     let (code, error) = world.failure(&run);
-    assert_eq!((code.as_str(), error.as_str()), ("task_failed", "`sh` was killed by signal 9 and wrote nothing"));
+    assert_eq!((code.as_str(), error.as_str()), ("task_failed", "`sh` was killed by signal 9 without any output"));
 }
 
 #[test]
-fn a_run_past_its_time_out_is_ended_on_the_device_too() {
+fn a_timed_out_run_is_stopped_on_the_device_too() {
     let world = ChecklistWorld::new();
     let device = world.builder();
     let _runtime = device.home.runtime(&[]);
@@ -130,7 +130,7 @@ fn a_run_past_its_time_out_is_ended_on_the_device_too() {
 }
 
 #[test]
-fn a_run_that_nobody_takes_expires() {
+fn an_unclaimed_run_expires() {
     let world = ChecklistWorld::new();
     world.hub.add_agent("builder");
     let request = json!({ "agent_id": "builder", "input": { "text": "echo hi" }, "queue_ttl_ms": 1000 });

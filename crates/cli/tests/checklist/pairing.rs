@@ -1,4 +1,5 @@
-//! Devices come and go, the agent stays: replaced devices, adapters of somebody else, and pairing that starts at the device.
+//! Devices come and go, the agent stays: replaced devices, third-party adapters, and pairing that starts on the
+//! device.
 
 use serde_json::json;
 
@@ -8,8 +9,8 @@ use crate::harness::{TestHome, TestProcess, until};
 /// The code that a bare `runtime pair` shows.
 #[track_caller]
 fn shown_code(pairing: &TestProcess) -> String {
-    let told = pairing.tells("Confirm: ");
-    let line = told.lines().find_map(|line| line.strip_prefix("Code:")).unwrap();
+    let messages = pairing.tells("Confirm: ");
+    let line = messages.lines().find_map(|line| line.strip_prefix("Code:")).unwrap();
     line.trim().to_owned()
 }
 
@@ -25,16 +26,16 @@ fn a_second_device_replaces_the_first_and_makes_no_new_agent() {
     assert_eq!(second.agent_id, first.agent_id);
     assert_eq!(world.agents(), agents);
 
-    // The first one stops by itself, with one plain sentence and what to do.
+    // The first one stops on its own, with one clear message and a hint.
     assert_eq!(old.wait().code(), Some(4));
-    let told = old.stderr();
-    let last: Vec<_> = told.lines().filter(|line| line.contains("replaced")).collect();
-    let sentence = "error: This device was replaced. Another device was paired to this agent. \
-                    Pair this device again to take over: `attache runtime pair CODE`";
-    assert_eq!(last, [sentence], "{told}");
+    let messages = old.stderr();
+    let last: Vec<_> = messages.lines().filter(|line| line.contains("replaced")).collect();
+    let sentence = "error: This device was replaced. Another device was paired with this agent. \
+                    To take over, pair this device again: `attache runtime pair CODE`";
+    assert_eq!(last, [sentence], "{messages}");
     let stopped = first.home.ledger(&first.agent_id).pop().unwrap();
     assert_eq!(stopped["event"], "runtime_stopped");
-    // Starting it again changes nothing.
+    // Restarting it changes nothing.
     let again = first.home.attache(&["runtime", "start"]).exits(4);
     assert!(again.stderr.contains("This device was replaced"), "{}", again.stderr);
 
@@ -52,7 +53,7 @@ fn a_second_device_replaces_the_first_and_makes_no_new_agent() {
 }
 
 #[test]
-fn a_replaced_device_loses_the_run_that_it_executes() {
+fn a_replaced_device_loses_its_running_run() {
     let world = ChecklistWorld::new();
     let first = world.builder();
     let old = first.home.runtime(&[]);
@@ -67,16 +68,16 @@ fn a_replaced_device_loses_the_run_that_it_executes() {
 }
 
 #[test]
-fn a_revoked_device_is_told_so() {
+fn a_revoked_device_stops_with_a_message() {
     let world = ChecklistWorld::new();
     let device = world.builder();
     let runtime = device.home.runtime(&[]);
     world.hub.call("DELETE", &format!("/api/v1/agent-runtimes/{}", device.runtime_id), None).expect(200);
     assert_eq!(runtime.wait().code(), Some(4));
-    let told = runtime.stderr();
-    assert!(told.contains("error: This device was disconnected from its agent."), "{told}");
+    let messages = runtime.stderr();
+    assert!(messages.contains("error: This device was disconnected from its agent."), "{messages}");
 
-    // The same home, a new code for the same agent: works again, with one profile.
+    // The same home with a new code for the same agent works again, with one profile.
     let agents = world.agents();
     let ChecklistDevice { home, runtime_id, agent_id } = device;
     let device = world.pair(home, "builder", &[]);
@@ -107,14 +108,14 @@ fn one_device_serves_two_agents_with_two_profiles() {
 }
 
 #[test]
-fn the_python_adapter_works_with_nothing_of_ours() {
+fn the_python_adapter_works_without_our_code() {
     let world = ChecklistWorld::new();
     world.hub.add_agent("counter");
     let home = TestHome::new();
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/python-adapter/adapter.py");
     let python = TestProcess::spawn("python", home.program("python3").args([example, "0"]), &home.logs());
-    let said = python.says("listening on ");
-    let endpoint = said.trim().trim_start_matches("listening on ").to_owned();
+    let output = python.says("listening on ");
+    let endpoint = output.trim().trim_start_matches("listening on ").to_owned();
 
     let device = world.pair(home, "counter", &["--local-agent-endpoint", &endpoint]);
     let profile = device.profile();
@@ -125,7 +126,7 @@ fn the_python_adapter_works_with_nothing_of_ours() {
     let run = world.hub.ask("counter", "one two three");
     assert_eq!(run["task_result"], json!({ "text": "3 words", "artifact_refs": [] }), "{run}");
     let run = world.hub.ask("counter", " ");
-    assert_eq!(run["task_result"], json!({ "error": "there is no text to count words in", "code": "task_failed" }));
+    assert_eq!(run["task_result"], json!({ "error": "the task has no text", "code": "task_failed" }));
 
     python.kill();
     let run = world.hub.create_run("counter", "one two");
@@ -140,8 +141,8 @@ fn a_device_shows_a_code_and_a_person_confirms_it() {
     let home = TestHome::new();
     let pairing = home.spawn("pair", &["runtime", "pair", "--api-base", &world.hub.url, "--device-name", "tablet"]);
     let code = shown_code(&pairing);
-    let told = pairing.tells("Confirm: ");
-    assert!(told.contains(&format!("Confirm: {}/pair?code={code}", world.hub.url)), "{told}");
+    let messages = pairing.tells("Confirm: ");
+    assert!(messages.contains(&format!("Confirm: {}/pair?code={code}", world.hub.url)), "{messages}");
 
     let typed = code.to_lowercase().replace('-', "");
     let asked = world.hub.get(&format!("/api/v1/pairing-requests/{typed}"));
@@ -158,7 +159,7 @@ fn a_device_shows_a_code_and_a_person_confirms_it() {
     assert_eq!(world.agents(), [agent]);
     let _runtime = home.runtime(&[]);
     assert_eq!(world.hub.ask("builder", "echo confirmed")["task_result"]["text"], "confirmed\n");
-    // The code is used up.
+    // The code can't be used again.
     world.hub.post(&format!("/api/v1/pairing-requests/{code}/decision"), &decision).expect(404);
 }
 

@@ -1,5 +1,5 @@
-//! A run on a device from its start to its end: cancelled, finished while the hub is away, finished before a clean stop,
-//! and with files to hand over.
+//! A run on a device from start to end: cancelled, finished while the hub is away, finished before a clean stop,
+//! and with artifacts.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::ChecklistWorld;
 use crate::harness::{TestHome, http, process, until};
 
-/// How often a promise about time is tried: a busy machine may be late, a broken promise always is.
+/// How often a timing guarantee is tried: a busy machine may be late once, a broken guarantee fails every time.
 const TRIES: usize = 20;
 
 #[test]
@@ -21,7 +21,7 @@ fn cancel_ends_the_process_on_the_device_within_a_second() {
     let _runtime = device.home.runtime(&[]);
     let mut times = Vec::new();
     for attempt in 0..TRIES {
-        // The second process ignores the polite signal.
+        // The second process ignores SIGTERM.
         let script = format!("(trap '' TERM; sleep 1000) & echo $$ > pids-{attempt}; echo $! >> pids-{attempt}; wait");
         let run = world.hub.create_run("builder", &script);
         let pids = device.pids(&format!("pids-{attempt}"), 2);
@@ -70,7 +70,7 @@ fn an_outcome_waits_in_the_ledger_until_the_hub_is_back() {
     gate.open();
     let steps = device.steps_until(&run, "task_completed");
     assert_eq!(steps, ["task_pulled", "task_started", "task_completed"]);
-    runtime.tells("the ledger keeps it");
+    runtime.tells("it is kept in the ledger");
     assert_eq!(device.steps(&run), steps);
 
     world.start_hub_again();
@@ -82,7 +82,7 @@ fn an_outcome_waits_in_the_ledger_until_the_hub_is_back() {
 }
 
 #[test]
-fn an_outcome_that_only_the_ledger_has_is_reported_by_the_next_runtime() {
+fn the_next_runtime_reports_an_outcome_from_the_ledger() {
     let mut world = ChecklistWorld::new();
     let device = world.builder();
     let runtime = device.home.runtime(&[]);
@@ -103,7 +103,7 @@ fn an_outcome_that_only_the_ledger_has_is_reported_by_the_next_runtime() {
 }
 
 #[test]
-fn a_clean_stop_finishes_the_run_that_was_started_and_takes_no_other() {
+fn a_clean_stop_finishes_the_current_run_and_takes_no_other() {
     let world = ChecklistWorld::new();
     let device = world.builder();
     let runtime = device.home.runtime(&[]);
@@ -113,7 +113,7 @@ fn a_clean_stop_finishes_the_run_that_was_started_and_takes_no_other() {
     device.steps_until(&run, "task_started");
 
     process::signal(runtime.id(), "TERM");
-    runtime.tells(&format!("stopping when {run} has ended"));
+    runtime.tells(&format!("stopping after {run} finishes"));
     assert_eq!(world.hub.run(&run)["status"], "running");
     gate.open();
     assert_eq!(runtime.wait().code(), Some(0), "{}", runtime.stderr());
@@ -128,14 +128,14 @@ fn a_clean_stop_finishes_the_run_that_was_started_and_takes_no_other() {
 }
 
 #[test]
-fn a_second_signal_stops_the_run_and_says_so() {
+fn a_second_signal_stops_the_run_with_a_message() {
     let world = ChecklistWorld::new();
     let device = world.builder();
     let runtime = device.home.runtime(&[]);
     let run = world.hub.create_run("builder", "echo $$ > pids; exec sleep 1000");
     let pids = device.pids("pids", 1);
     process::signal(runtime.id(), "TERM");
-    runtime.tells("stopping when");
+    runtime.tells("stopping after");
     process::signal(runtime.id(), "TERM");
     assert_eq!(runtime.wait().code(), Some(1), "{}", runtime.stderr());
     let ended = world.hub.ended(&run);
@@ -148,7 +148,7 @@ fn a_second_signal_stops_the_run_and_says_so() {
 }
 
 #[test]
-fn a_file_that_a_task_hands_over_is_downloaded_byte_for_byte() {
+fn an_artifact_of_a_task_is_downloaded_byte_for_byte() {
     let world = ChecklistWorld::new();
     world.hub.add_agent("builder");
     let home = TestHome::new();
@@ -177,7 +177,7 @@ fn a_file_that_a_task_hands_over_is_downloaded_byte_for_byte() {
         let headers = [("authorization", key.as_str()), ("range", "bytes=1-2")];
         let part = http::send("GET", &format!("{}/api/v1/artifacts/{id}", world.hub.url), &headers, b"").unwrap();
         assert_eq!(part.expect(206).body, made[1..3]);
-        // The command for people gives the same bytes.
+        // The CLI command returns the same bytes.
         let copy = world.home.path().join("copy");
         world.home.attache(&["artifacts", "get", id, "--output", copy.to_str().unwrap()]).succeeds();
         assert!(fs::read(&copy).unwrap() == made, "{file}");
@@ -191,7 +191,7 @@ fn a_file_that_a_task_hands_over_is_downloaded_byte_for_byte() {
 }
 
 #[test]
-fn a_file_outside_the_tasks_folder_is_not_handed_over() {
+fn a_file_outside_the_tasks_folder_is_not_accepted_as_an_artifact() {
     let world = ChecklistWorld::new();
     world.hub.add_agent("builder");
     let home = TestHome::new();

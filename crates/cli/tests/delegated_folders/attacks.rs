@@ -1,4 +1,4 @@
-//! A remote that wants more than it was lent: secrets, code that runs on the host, the keys and folders of other leases.
+//! A malicious remote: tries to get secrets, code execution on the host, and the keys and folders of other leases.
 
 use std::{fs, path::Path, process::Command};
 
@@ -34,7 +34,7 @@ fn summary(ended: &serde_json::Value) -> String {
 }
 
 #[test]
-fn secrets_are_not_shown_and_settings_are_shown_without_their_tokens() {
+fn secrets_are_hidden_and_tokens_in_settings_are_masked() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     repository(&world);
     git_does(&world.folder, &["remote", "add", "origin", "https://ann:SECRET@example.org/x.git"]);
@@ -69,10 +69,10 @@ fn secrets_are_not_shown_and_settings_are_shown_without_their_tokens() {
         assert!(said.contains(shown), "{shown}: {said}");
     }
     assert!(said.contains("@example.org/x.git"), "{said}");
-    // And nothing of it was overwritten by what was shown.
+    // The masked content overwrote nothing.
     assert!(world.read(".npmrc").contains("_authToken=SECRET"), "{}", world.read(".npmrc"));
     assert!(world.read(".git/config").contains("ann:SECRET@"));
-    // Not even by way of the commits that are made of what was there before.
+    // Not even through the commits of the earlier state.
     let all = git_does(&world.folder, &["rev-list", "--all", "--objects", "--no-object-names"]);
     for object in all.lines().filter(|object| git_does(&world.folder, &["cat-file", "-t", object]) == "blob") {
         assert!(!git(&world.folder, &["cat-file", "-p", object]).1.contains("SECRET"), "{object}");
@@ -80,14 +80,14 @@ fn secrets_are_not_shown_and_settings_are_shown_without_their_tokens() {
 }
 
 #[test]
-fn a_home_of_ours_is_not_lent_wherever_it_is() {
+fn our_own_folders_cannot_be_delegated() {
     let Some(mut world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     let url = world.agent_url();
     let refused = |world: &DelegationWorld, folder: &Path| {
-        world.lend(&["allow", "--folder", folder.to_str().unwrap()]).succeeds();
+        world.delegations(&["allow", "--folder", folder.to_str().unwrap()]).succeeds();
         let ran = world.host.attache(&["delegate", folder.to_str().unwrap(), "--to", &url, "--background", "true"]);
         assert!(ran.status != Some(0), "{} was lent", folder.display());
-        assert!(ran.stderr.contains("cannot be lent"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("can't be delegated"), "{}", ran.stderr);
     };
     let home = world.host.a2a();
     fs::create_dir_all(home.join("adapters")).unwrap();
@@ -99,7 +99,7 @@ fn a_home_of_ours_is_not_lent_wherever_it_is() {
     fs::write(elsewhere.join("hub.db"), "").unwrap();
     refused(&world, &elsewhere);
     refused(&world, &elsewhere.join("blobs"));
-    // Under another name, inside of what is lent.
+    // Under another name, inside the delegated folder.
     world.daemon.take().unwrap().terminate();
     let state = world.folder.join("state of mine");
     fs::create_dir_all(state.join("adapters")).unwrap();
@@ -112,7 +112,7 @@ fn a_home_of_ours_is_not_lent_wherever_it_is() {
 }
 
 #[test]
-fn nothing_that_git_on_the_host_would_run_or_believe_can_be_planted() {
+fn nothing_that_git_would_run_or_trust_can_be_planted() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     repository(&world);
     let trap = world.host.path().join("trapped");
@@ -144,7 +144,7 @@ fn nothing_that_git_on_the_host_would_run_or_believe_can_be_planted() {
     );
     let said = summary(&world.delegate(&[], &script));
     assert_eq!(said.trim(), "committed");
-    // The owner goes on with git, as git itself suggests.
+    // The owner continues with git, as git itself suggests.
     assert_eq!(git_does(&world.folder, &["status", "--porcelain"]), "");
     assert!(!git(&world.folder, &["rebase", "--continue"]).0);
     git_does(&world.folder, &["checkout", "--quiet", "-f", "main"]);
@@ -155,9 +155,9 @@ fn nothing_that_git_on_the_host_would_run_or_believe_can_be_planted() {
 }
 
 #[test]
-fn what_a_remote_plants_for_other_programs_is_named_first() {
+fn autorun_files_from_a_remote_are_listed_first() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
-    // `.envrc` is among what no lease shows or lets be made.
+    // `.envrc` can't be seen or created through a lease.
     let script = "mkdir -p .vscode .claude .github/workflows .husky; for f in .vscode/tasks.json .mcp.json .claude/settings.json \
                   .husky/pre-commit .github/workflows/ci.yml plain.txt; do echo x > $f; done";
     let ended = world.delegate(&[], script);
@@ -179,13 +179,13 @@ fn what_a_remote_plants_for_other_programs_is_named_first() {
     ] {
         assert!(run_by.contains(&(path, who)), "{path} in {run_by:?}");
     }
-    let diff = world.lend(&["diff", ended["delegation_id"].as_str().unwrap()]).succeeds().stdout;
+    let diff = world.delegations(&["diff", ended["delegation_id"].as_str().unwrap()]).succeeds().stdout;
     let first = diff.lines().take_while(|line| line.starts_with("# look at this first: ")).count();
     assert_eq!(first, 5, "{diff}");
 }
 
 #[test]
-fn the_key_of_a_lease_is_in_no_file_and_signs_for_nobody_else() {
+fn a_lease_key_is_in_no_file_and_signs_for_no_other_process() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     world.write("secret of the host.txt", "the owner's\n");
     let script = "set +e; here=$(pwd); cd /; root=${here%/*/*}

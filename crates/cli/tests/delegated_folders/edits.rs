@@ -1,4 +1,4 @@
-//! The owner works in the folder, too: nothing of theirs is lost, whatever the remote does and whatever is put back.
+//! The owner edits the folder too: their work is never lost, whatever the remote does and whatever is reverted.
 
 use std::{fs, process::Command};
 
@@ -6,57 +6,59 @@ use super::world::{DelegationWorld, FolderRoute};
 use crate::harness::until;
 
 #[test]
-fn a_revert_leaves_what_its_owner_edited_meanwhile_and_asks() {
+fn a_revert_keeps_the_owners_edits_and_asks() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     for name in ["one.txt", "two.txt", "three.txt", "gone.txt"] {
         world.write(name, "before\n");
     }
-    // The remote writes, the owner edits what it wrote, the remote writes again.
+    // The remote writes, the owner edits the result, the remote writes again.
     let script = "for f in one two three; do echo remote 1 > $f.txt; done; echo remote > new.txt; echo open > log.txt
         exec 3>>log.txt; touch ready; until test -e go; do sleep 0.1; done
         for f in one two new; do echo remote 2 > $f.txt; done; rm gone.txt; echo more >&3; rm go ready";
-    let lent = world.delegate_in_background(&[], script);
+    let delegation = world.delegate_in_background(&[], script);
     until("the remote to write", || world.folder.join("ready").exists().then_some(()));
     world.write("one.txt", "the owner's one\n");
     world.write("new.txt", "the owner's new\n");
     world.write("gone.txt", "the owner's gone\n");
     world.write("log.txt", "the owner's log\n");
-    // As editors do it: another file takes the name.
+    // As editors do: another file takes the name.
     fs::write(world.folder.join("two.txt~"), "the owner's two\n").unwrap();
     fs::rename(world.folder.join("two.txt~"), world.folder.join("two.txt")).unwrap();
     world.write("go", "");
-    let ended = lent.ended();
+    let ended = delegation.ended();
     assert_eq!(ended["status"], "completed", "{ended:#}");
     assert_eq!(world.read("one.txt"), "remote 2\n");
-    // Of these nobody says which of the two it should be.
-    let reverted = world.lend(&["revert", &lent.id, "--json"]).exits(6).json();
+    // For these files, no version is chosen.
+    let reverted = world.delegations(&["revert", &delegation.id, "--json"]).exits(6).json();
     let conflicts: Vec<_> =
         reverted["kept"].as_array().unwrap().iter().filter(|kept| kept["conflict"] == true).collect();
     let names: Vec<_> = conflicts.iter().map(|kept| kept["path"].as_str().unwrap()).collect();
     assert_eq!(names, ["log.txt", "new.txt", "one.txt", "two.txt"], "{reverted:#}");
     assert_eq!((world.read("one.txt"), world.read("three.txt")), ("remote 2\n".into(), "before\n".into()));
-    // What the owner had written is there, whatever is chosen.
+    // The owner's version is kept, whatever is chosen.
     for kept in &conflicts {
         let path = kept["path"].as_str().unwrap().trim_end_matches(".txt");
         let versions = kept["versions"].as_array().unwrap();
         let last = fs::read_to_string(versions.last().unwrap().as_str().unwrap()).unwrap();
         assert_eq!(last, format!("the owner's {path}\n"), "{kept:#}");
     }
-    world.lend(&["revert", &lent.id, "--take", "mine", "one.txt", "two.txt"]).succeeds();
+    world.delegations(&["revert", &delegation.id, "--take", "mine", "one.txt", "two.txt"]).succeeds();
     assert_eq!(
         (world.read("one.txt"), world.read("two.txt")),
         ("the owner's one\n".into(), "the owner's two\n".into())
     );
-    // What was edited after the end is kept when the owner wants the time before the lease.
+    // Edits after the end are kept even if the owner chooses the version from before the lease.
     world.write("new.txt", "the owner's last word\n");
-    let reverted =
-        world.lend(&["revert", &lent.id, "--take", "before", "one.txt", "new.txt", "--json"]).succeeds().json();
+    let reverted = world
+        .delegations(&["revert", &delegation.id, "--take", "before", "one.txt", "new.txt", "--json"])
+        .succeeds()
+        .json();
     assert_eq!(
         (world.read("one.txt"), world.folder.join("new.txt").exists()),
         ("before\n".into(), false),
         "{reverted:#}"
     );
-    let before = world.host.path().join(".AWCP/delegations").join(&lent.id).join("before");
+    let before = world.host.path().join(".AWCP/delegations").join(&delegation.id).join("before");
     let kept: Vec<String> =
         fs::read_dir(before).unwrap().filter_map(|entry| fs::read_to_string(entry.unwrap().path()).ok()).collect();
     for text in ["the owner's one\n", "the owner's new\n", "the owner's last word\n", "the owner's gone\n"] {
@@ -65,7 +67,7 @@ fn a_revert_leaves_what_its_owner_edited_meanwhile_and_asks() {
 }
 
 #[test]
-fn the_diff_is_a_patch_that_git_takes() {
+fn the_diff_is_a_patch_that_git_applies() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     let git = |args: &[&str], input: &str| {
         let mut git = Command::new("git");
@@ -96,7 +98,7 @@ fn the_diff_is_a_patch_that_git_takes() {
     let ended = world.delegate(&[], script);
     assert_eq!(ended["status"], "completed", "{ended:#}");
     let id = ended["delegation_id"].as_str().unwrap();
-    let diff = world.lend(&["diff", id]).succeeds().stdout;
+    let diff = world.delegations(&["diff", id]).succeeds().stdout;
     let after = git(&["add", "--all"], "") + &git(&["write-tree"], "");
     git(&["reset", "--quiet", "--hard"], "");
     git(&["clean", "-fdq"], "");
@@ -104,13 +106,13 @@ fn the_diff_is_a_patch_that_git_takes() {
     assert_eq!(git(&["write-tree"], ""), after, "{diff}");
     git(&["apply", "--index", "--reverse", "-"], &diff);
     assert_eq!(git(&["status", "--porcelain"], ""), "");
-    // The state before and after is also under a ref, a file that became a folder and all.
+    // The state before and after is also under a ref, including a file that became a folder.
     let reference = format!("refs/attache/{id}");
     assert_eq!(git(&["rev-parse", &format!("{reference}^{{tree}}")], ""), after);
 }
 
 #[test]
-fn what_git_is_told_not_to_look_at_is_in_the_commit_all_the_same() {
+fn files_hidden_from_git_status_are_in_the_commit() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     let git = |args: &[&str]| {
         let output = Command::new("git")

@@ -1,4 +1,4 @@
-//! What goes wrong in the middle of a write: time runs out, somebody changes their mind, machines and cables fail.
+//! Failures during a write: the lease expires, the delegation is cancelled, machines and networks fail.
 
 use std::{
     fs,
@@ -11,9 +11,9 @@ use super::{
 };
 use crate::harness::until;
 
-/// Writes for ever, and says how it went when it cannot any more.
+/// Writes until it fails, and reports how far it got.
 const WRITES: &str = "i=0; while echo $i >> log.txt; do i=$((i+1)); sleep 0.01; done; echo stopped at $i; exit 7";
-/// Writes, waits for a word of the host's, and writes again.
+/// Writes, waits for a signal from the host, and writes again.
 const WAITS: &str = "echo before > a.txt; until test -e go; do sleep 0.1; done; echo after > b.txt; echo done";
 
 /// How much was written; waits until there is something.
@@ -23,7 +23,7 @@ fn grows(world: &DelegationWorld) -> u64 {
     size(())
 }
 
-/// Nothing more is written once it is over.
+/// Checks that nothing more is written after the end.
 #[track_caller]
 fn stays(world: &DelegationWorld) {
     let before = fs::read(world.folder.join("log.txt")).unwrap();
@@ -32,11 +32,11 @@ fn stays(world: &DelegationWorld) {
 }
 
 #[test]
-fn time_runs_out_in_the_middle_of_a_write() {
+fn the_lease_expires_during_a_write() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
-    let lent = world.delegate_in_background(&["--ttl", "20"], WRITES);
+    let delegation = world.delegate_in_background(&["--ttl", "20"], WRITES);
     grows(&world);
-    let ended = lent.ended();
+    let ended = delegation.ended();
     assert_eq!(
         (ended["status"].as_str(), ended["result"]["error"]["code"].as_str()),
         (Some("expired"), Some("EXPIRED")),
@@ -48,23 +48,23 @@ fn time_runs_out_in_the_middle_of_a_write() {
 
 fn cancelled(way: FolderRoute) {
     let Some(world) = DelegationWorld::new(way, "") else { return };
-    let lent = world.delegate_in_background(&[], WRITES);
+    let delegation = world.delegate_in_background(&[], WRITES);
     grows(&world);
-    world.lend(&["cancel", &lent.id]).succeeds();
+    world.delegations(&["cancel", &delegation.id]).succeeds();
     stays(&world);
-    assert_eq!(lent.ended()["status"], "cancelled");
+    assert_eq!(delegation.ended()["status"], "cancelled");
     world.is_clean(Duration::from_secs(30));
-    // The folder is free for the next.
+    // The folder is available for the next delegation.
     assert_eq!(world.delegate(&[], "echo next > next.txt")["status"], "completed");
 }
 
 #[test]
-fn somebody_changes_their_mind_in_the_middle_of_a_write() {
+fn a_delegation_is_cancelled_during_a_write() {
     cancelled(FolderRoute::Direct);
 }
 
 #[test]
-fn somebody_changes_their_mind_and_the_hub_is_between() {
+fn a_delegation_through_the_hub_is_cancelled() {
     cancelled(FolderRoute::Tunnel);
 }
 
@@ -72,16 +72,16 @@ fn somebody_changes_their_mind_and_the_hub_is_between() {
 fn the_remote_is_killed() {
     let Some(mut world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     let id = {
-        let lent = world.delegate_in_background(&[], WRITES);
+        let delegation = world.delegate_in_background(&[], WRITES);
         grows(&world);
-        lent.id
+        delegation.id
     };
     world.runtime.take().unwrap().kill();
     world.is_clean(Duration::from_secs(15));
     stays(&world);
     world.start_runtime();
-    let lent = StartedDelegation::of(&world, id);
-    let ended = lent.ended();
+    let delegation = StartedDelegation::of(&world, id);
+    let ended = delegation.ended();
     assert_eq!(ended["status"], "error", "{ended:#}");
     assert!(!ended["result"]["error"]["message"].as_str().unwrap().is_empty());
     assert_eq!(world.delegate(&[], "echo next > next.txt")["status"], "completed");
@@ -91,9 +91,9 @@ fn the_remote_is_killed() {
 fn the_host_is_killed() {
     let Some(mut world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     let id = {
-        let lent = world.delegate_in_background(&[], WRITES);
+        let delegation = world.delegate_in_background(&[], WRITES);
         grows(&world);
-        lent.id
+        delegation.id
     };
     world.daemon.take().unwrap().kill();
     stays(&world);
@@ -117,20 +117,20 @@ fn hub_restarts(way: FolderRoute) {
 }
 
 #[test]
-fn the_hub_is_killed_and_started_again() {
+fn the_hub_is_killed_and_restarted() {
     hub_restarts(FolderRoute::Direct);
 }
 
 #[test]
-fn the_hub_is_killed_and_started_again_with_the_folder_behind_it() {
+fn the_hub_is_killed_and_restarted_while_it_relays_the_folder() {
     hub_restarts(FolderRoute::Tunnel);
 }
 
 #[test]
-fn a_cable_is_pulled_out_and_plugged_in_again() {
+fn the_network_is_disconnected_and_reconnected() {
     for machine in [NetworkMachine::Remote, NetworkMachine::Host] {
         let Some(world) = DelegationWorld::new(FolderRoute::Tunnel, "") else { return };
-        let lent = world.delegate_in_background(&[], WAITS);
+        let delegation = world.delegate_in_background(&[], WAITS);
         until("the remote to write", || (world.read("a.txt") == "before\n").then_some(()));
         let nets = world.nets.as_ref().unwrap();
         nets.cut(machine);
@@ -138,7 +138,7 @@ fn a_cable_is_pulled_out_and_plugged_in_again() {
         nets.plug_in(machine);
         let healed = Instant::now();
         world.write("go", "");
-        let ended = lent.ended();
+        let ended = delegation.ended();
         assert_eq!(
             (ended["status"].as_str(), world.read("b.txt").as_str()),
             (Some("completed"), "after\n"),
@@ -150,11 +150,11 @@ fn a_cable_is_pulled_out_and_plugged_in_again() {
 }
 
 #[test]
-fn the_time_of_a_lease_does_not_run_while_it_is_queued() {
+fn a_queued_lease_does_not_expire() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     let first = world.delegate_in_background(&[], WAITS);
     until("the remote to write", || (world.read("a.txt") == "before\n").then_some(()));
-    // The folder is taken for longer than the second one's whole time.
+    // The folder is in use for longer than the second lease lasts.
     let second = world.delegate_in_background(&["--ttl", "12"], "echo second > c.txt");
     until("the second to be queued", || second.show()["waits_for"].as_str().map(|_| ()));
     std::thread::sleep(Duration::from_secs(13));
@@ -166,7 +166,7 @@ fn the_time_of_a_lease_does_not_run_while_it_is_queued() {
 }
 
 #[test]
-fn what_a_limit_of_the_lease_refused_ends_it_as_an_error_unless_it_is_made_good() {
+fn exceeding_a_lease_limit_fails_unless_corrected() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     let file = world.host.path().join(".AWCP/policy.toml");
     let policy = fs::read_to_string(&file).unwrap();
@@ -178,7 +178,10 @@ fn what_a_limit_of_the_lease_refused_ends_it_as_an_error_unless_it_is_made_good(
         (&"error".into(), &"TASK_FAILED".into()),
         "{ended:#}"
     );
-    assert!(ended["result"]["error"]["message"].as_str().unwrap().ends_with("missing: large.bin"), "{ended:#}");
+    assert!(
+        ended["result"]["error"]["message"].as_str().unwrap().ends_with("these changes failed: large.bin"),
+        "{ended:#}"
+    );
     assert!(ended["result"]["notes"].as_str().unwrap().contains(refused), "{ended:#}");
     let ended = world.delegate(&[], "head -c 5000 /dev/zero > other.bin; echo small > other.bin");
     assert_eq!((&ended["status"], world.read("other.bin").as_str()), (&"completed".into(), "small\n"), "{ended:#}");
@@ -186,17 +189,17 @@ fn what_a_limit_of_the_lease_refused_ends_it_as_an_error_unless_it_is_made_good(
 }
 
 #[test]
-fn an_outage_is_told_with_the_result() {
+fn an_outage_is_reported_with_the_result() {
     let Some(world) = DelegationWorld::new(FolderRoute::Tunnel, "") else { return };
-    let lent = world.delegate_in_background(&[], WAITS);
+    let delegation = world.delegate_in_background(&[], WAITS);
     until("the remote to write", || (world.read("a.txt") == "before\n").then_some(()));
     let nets = world.nets.as_ref().unwrap();
     nets.cut(NetworkMachine::Host);
-    // Until ssh gives the connection up: three times five seconds without an answer.
+    // Until ssh gives up: three times five seconds without an answer.
     std::thread::sleep(Duration::from_secs(25));
     nets.plug_in(NetworkMachine::Host);
     world.write("go", "");
-    let ended = lent.ended();
+    let ended = delegation.ended();
     assert_eq!(ended["status"], "completed", "{ended:#}");
     let notes = ended["result"]["notes"].as_str().unwrap_or_default();
     assert!(notes.contains("The connection to the folder broke"), "{ended:#}");

@@ -1,4 +1,4 @@
-//! The plain ways: work done in the folder, read only, on smaller terms, not at all.
+//! The regular cases: work in the folder, read-only, with narrower terms, and declined.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ fn edits(way: FolderRoute) {
                   chmod +x src/main.rs; ln -s greeting.txt link; rm old.txt; test ! -e .env; pwd";
     let ended = world.delegate(&[], script);
     assert_eq!(ended["status"], "completed", "{ended:#}");
-    // The work is here when DONE is.
+    // The changes have arrived when DONE does.
     assert_eq!(world.read("greeting.txt"), "hello\nworld\n");
     assert_eq!(world.read("src/main.rs"), "fn main() {}\n");
     assert_eq!(fs::metadata(world.folder.join("src/main.rs")).unwrap().permissions().mode() & 0o777, 0o755);
@@ -37,41 +37,41 @@ fn edits(way: FolderRoute) {
         assert!(changed.contains(&expected), "{expected:?} in {changed:?}");
     }
     world.is_clean(SOON);
-    // Another look at it, as a person has it.
+    // How a person views it.
     let id = ended["delegation_id"].as_str().unwrap();
-    let diff = world.lend(&["diff", id]).succeeds().stdout;
+    let diff = world.delegations(&["diff", id]).succeeds().stdout;
     assert!(diff.contains("+world") && diff.contains("-to be removed"), "{diff}");
-    // What happens here afterwards is no work of the remote's.
+    // Later changes on the host don't count as the remote's work.
     world.write("mine.txt", "mine\n");
-    assert_eq!(world.lend(&["diff", id]).succeeds().stdout, diff);
-    let log = world.lend(&["log", id]).succeeds().stdout;
+    assert_eq!(world.delegations(&["diff", id]).succeeds().stdout, diff);
+    let log = world.delegations(&["log", id]).succeeds().stdout;
     assert!(log.contains("hello\n"), "{log}");
-    world.lend(&["revert", id, "wrong.txt"]).exits(3);
-    world.lend(&["revert", id, "/etc/passwd"]).exits(2);
-    // And back to what it was.
-    world.lend(&["revert", id]).succeeds();
+    world.delegations(&["revert", id, "wrong.txt"]).exits(3);
+    world.delegations(&["revert", id, "/etc/passwd"]).exits(2);
+    // Revert everything.
+    world.delegations(&["revert", id]).succeeds();
     assert_eq!(world.read("greeting.txt"), "hello\n");
     assert_eq!(world.read("old.txt"), "to be removed\n");
     assert!(!world.folder.join("link").is_symlink() && !world.folder.join("src").exists());
 }
 
 #[test]
-fn work_is_done_in_a_lent_folder() {
+fn a_remote_agent_works_in_a_delegated_folder() {
     edits(FolderRoute::Direct);
 }
 
 #[test]
-fn work_is_done_in_a_lent_folder_on_a_machine_that_cannot_be_reached() {
+fn a_remote_agent_works_in_a_folder_behind_nat() {
     edits(FolderRoute::Tunnel);
 }
 
 #[test]
-fn work_is_done_in_a_lent_folder_through_a_hub_with_a_certificate_of_its_own() {
+fn a_remote_agent_works_through_a_hub_with_a_self_signed_certificate() {
     edits(FolderRoute::Encrypted);
 }
 
 #[test]
-fn what_is_lent_to_be_read_is_not_written() {
+fn a_read_only_folder_cannot_be_written() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     world.write("data.txt", "as it was\n");
     let ended =
@@ -83,7 +83,7 @@ fn what_is_lent_to_be_read_is_not_written() {
 }
 
 #[test]
-fn a_remote_takes_less_than_it_is_offered() {
+fn a_remote_accepts_narrower_terms() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "access_modes = [\"ro\"]\nmax_ttl_seconds = 90") else {
         return;
     };
@@ -95,7 +95,7 @@ fn a_remote_takes_less_than_it_is_offered() {
 }
 
 #[test]
-fn a_remote_declines_what_its_owner_does_not_want() {
+fn a_remote_declines_delegations_that_its_policy_forbids() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "delegators = [\"user:nobody\"]") else { return };
     let ended = world.delegate(&[], "true");
     assert_eq!(
@@ -108,7 +108,7 @@ fn a_remote_declines_what_its_owner_does_not_want() {
 }
 
 #[test]
-fn what_nobody_allowed_is_refused_with_the_command_that_allows_it() {
+fn a_delegation_that_is_not_allowed_is_refused_with_the_command_that_allows_it() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     let outside = world.host.path().join("private");
     fs::create_dir(&outside).unwrap();
@@ -121,7 +121,7 @@ fn what_nobody_allowed_is_refused_with_the_command_that_allows_it() {
 }
 
 #[test]
-fn links_that_stay_in_the_folder_work_at_the_remote() {
+fn links_inside_the_folder_work_on_the_remote() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     world.write("node_modules/tool/cli.js", "the tool\n");
     fs::create_dir(world.folder.join("node_modules/.bin")).unwrap();
@@ -133,15 +133,15 @@ fn links_that_stay_in_the_folder_work_at_the_remote() {
         cat deep/made detour/cli.js";
     let ended = world.delegate(&[], script);
     assert_eq!(ended["status"], "completed", "{ended:#}");
-    let said = ended["result"]["final_summary"].as_str().unwrap();
-    assert_eq!(said, "the tool\nthe tool\nrefused\nthe tool\nthe tool\n");
-    // On the host they lead to the same files.
+    let output = ended["result"]["final_summary"].as_str().unwrap();
+    assert_eq!(output, "the tool\nthe tool\nrefused\nthe tool\nthe tool\n");
+    // On the host, they point to the same files.
     assert_eq!((world.read("deep/made"), world.read("detour/cli.js")), ("the tool\n".into(), "the tool\n".into()));
     assert!(!world.folder.join("out").is_symlink());
 }
 
 #[test]
-fn git_adds_everything_at_the_remote_links_too() {
+fn git_add_works_on_the_remote_with_links() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     let git =
         |args: &[&str]| std::process::Command::new("git").arg("-C").arg(&world.folder).args(args).output().unwrap();

@@ -1,4 +1,4 @@
-//! Delegations from end to end: a folder is lent, worked in and taken back, whatever happens in between.
+//! Delegations end to end: a folder is delegated, worked in and revoked, whatever happens in between.
 
 mod attacks;
 mod edits;

@@ -1,14 +1,14 @@
-//! Three machines in network namespaces: host and remote each reach the hub, and have no way to each other.
+//! Three machines in network namespaces: host and remote can each reach the hub, but not each other.
 
 use std::{
     process::{Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// Where the hub is, for both of the others.
+/// The hub's address for the other two.
 pub const HUB: &str = "10.77.0.1";
 
-/// The namespaces of one test, gone at its end.
+/// The namespaces of one test, removed at its end.
 #[derive(Debug)]
 pub struct TestNetworks {
     name: String,
@@ -26,7 +26,7 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 // === impl TestNetworks ===
 
 impl TestNetworks {
-    /// None, with a line that says so, where namespaces cannot be made (they need root).
+    /// Prints why and returns None if namespaces can't be created (they need root).
     pub fn new() -> Option<Self> {
         let name = format!("at{}x{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let nets = Self { name };
@@ -56,7 +56,7 @@ impl TestNetworks {
         format!("{}-{}", self.name, machine.link())
     }
 
-    /// Pulls the machine's cable out.
+    /// Disconnects the machine from the network.
     pub fn cut(&self, machine: NetworkMachine) {
         self.inside(machine, &["link", "set", machine.link(), "down"]);
     }

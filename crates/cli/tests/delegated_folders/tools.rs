@@ -1,4 +1,4 @@
-//! A model lends a folder: `attache mcp` as a client starts it, and everything behind it for real.
+//! A model delegates a folder: `attache mcp` as a client starts it, with everything behind it real.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl<'a> ModelWithTools<'a> {
     }
 }
 
-/// The metadata, which is the same at the end of the text and in the structured content.
+/// The metadata, which is identical at the end of the text and in the structured content.
 fn metadata(result: &Value) -> Value {
     let metadata = &result["structuredContent"]["metadata"];
     let text = result["content"][0]["text"].as_str().unwrap();
@@ -49,22 +49,22 @@ fn metadata(result: &Value) -> Value {
 }
 
 #[test]
-fn a_model_lends_a_folder_and_has_work_done_in_it() {
+fn a_model_delegates_a_folder() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     world.write("greeting.txt", "hello\n");
     let mut model = ModelWithTools::of(&world);
 
-    // Waiting for it.
+    // Waits for the result.
     let done = model.delegate("cat greeting.txt; echo world >> greeting.txt; echo new > made.txt", false);
     assert_eq!(done["isError"], json!(false), "{done:#}");
-    let told = metadata(&done);
+    let messages = metadata(&done);
     assert_eq!(
-        (told["status"].as_str(), told["peer_url"].as_str()),
+        (messages["status"].as_str(), messages["peer_url"].as_str()),
         (Some("completed"), Some(&*world.agent_url())),
         "{done:#}"
     );
     let output = done["structuredContent"]["output"].as_str().unwrap();
-    for said in ["hello\n", "greeting.txt (modified)", "made.txt (added)", "Next: look at the changes"] {
+    for said in ["hello\n", "greeting.txt (modified)", "made.txt (added)", "Next: review the changes"] {
         assert!(output.contains(said), "{said}: {output}");
     }
     assert_eq!((world.read("greeting.txt"), world.read("made.txt")), ("hello\nworld\n".into(), "new\n".into()));
@@ -72,7 +72,7 @@ fn a_model_lends_a_folder_and_has_work_done_in_it() {
     assert_eq!(links.len(), 2, "{done:#}");
     world.is_clean(SOON);
 
-    // Fetching it later.
+    // Fetches the result later.
     let begun =
         model.delegate("while [ ! -e go ]; do sleep 0.1; done; rm go; echo later >> greeting.txt; echo fetched", true);
     let id = metadata(&begun)["delegation_id"].as_str().unwrap().to_owned();
@@ -82,12 +82,12 @@ fn a_model_lends_a_folder_and_has_work_done_in_it() {
     until("the remote to work", || (status(&mut model) == "running").then_some(()));
     world.write("go", "");
     let fetched = model.tools.call("delegate_output", json!({ "delegation_id": id, "block": true, "timeout": 40 }));
-    let told = metadata(&fetched);
-    assert_eq!((&told["status"], &told["delegation_id"]), (&json!("completed"), &json!(id)), "{fetched:#}");
+    let messages = metadata(&fetched);
+    assert_eq!((&messages["status"], &messages["delegation_id"]), (&json!("completed"), &json!(id)), "{fetched:#}");
     assert!(fetched["structuredContent"]["output"].as_str().unwrap().starts_with("fetched"), "{fetched:#}");
     assert_eq!(world.read("greeting.txt"), "hello\nworld\nlater\n");
 
-    // Ending it.
+    // Cancels it.
     let begun = model.delegate("echo begun > begun.txt; sleep 100; echo late > late.txt", true);
     let id = metadata(&begun)["delegation_id"].as_str().unwrap().to_owned();
     until("the remote to write", || (world.read("begun.txt") == "begun\n").then_some(()));
@@ -101,7 +101,7 @@ fn a_model_lends_a_folder_and_has_work_done_in_it() {
     let shown = model.tools.call("delegate_output", json!({ "delegation_id": id }));
     assert_eq!(metadata(&shown)["code"], "CANCELLED", "{shown:#}");
     assert_eq!((world.read("begun.txt"), world.folder.join("late.txt").exists()), ("begun\n".into(), false));
-    // Everything of it belongs to one session.
+    // Everything belongs to one session.
     let session = metadata(&done)["session_id"].clone();
     assert_eq!(
         (metadata(&fetched)["session_id"].clone(), metadata(&ended)["session_id"].clone()),

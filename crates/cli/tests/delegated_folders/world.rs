@@ -1,4 +1,4 @@
-//! One machine that lends, one that works, and a hub between them: real processes, a real FUSE mount.
+//! A delegating machine, a working machine and a hub between them: real processes and a real FUSE mount.
 
 use std::{
     fs,
@@ -15,11 +15,11 @@ use crate::harness::{FinishedProcess, TestHome, TestProcess, until};
 /// How the remote reaches the folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FolderRoute {
-    /// All on one machine, straight to the daemon's port.
+    /// All on one machine, directly to the daemon's port.
     Direct,
-    /// Three machines; the only way is through the hub.
+    /// Three machines that can only connect through the hub.
     Tunnel,
-    /// Through a hub that made its own certificate, on one machine.
+    /// On one machine, through a hub with a self-signed certificate.
     Encrypted,
 }
 
@@ -33,19 +33,19 @@ pub struct DelegationWorld {
     pub host: TestHome,
     pub remote: TestHome,
     hub_home: TestHome,
-    /// What is lent.
+    /// The delegated folder.
     pub folder: PathBuf,
     pub nets: Option<TestNetworks>,
 }
 
-/// A delegation that was started, by its id.
+/// A running delegation, by its id.
 #[derive(Debug)]
 pub struct StartedDelegation<'a> {
     world: &'a DelegationWorld,
     pub id: String,
 }
 
-/// Whether the programs are there that a mount needs; says so when not.
+/// Whether the programs needed for a mount are installed; prints what is missing.
 pub fn can_mount() -> bool {
     let has = |program: &str| {
         std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|folder| folder.join(program).exists())
@@ -61,7 +61,8 @@ pub fn can_mount() -> bool {
 // === impl DelegationWorld ===
 
 impl DelegationWorld {
-    /// With this as the remote owner's `[collaborator]`, besides `enabled = true`. None where the machine cannot do it.
+    /// With these settings in the remote owner's `[collaborator]`, besides `enabled = true`. None if the machine can't
+    /// do it.
     pub fn new(way: FolderRoute, collaborator: &str) -> Option<Self> {
         if !can_mount() {
             return None;
@@ -95,19 +96,19 @@ impl DelegationWorld {
         let key = world.key_file();
         let pin = world.pin();
         let allow = ["allow", "--peer", &url, "--key-file", key.to_str().unwrap()];
-        world.lend(&[&allow[..], &pin.iter().map(String::as_str).collect::<Vec<_>>()].concat()).succeeds();
+        world.delegations(&[&allow[..], &pin.iter().map(String::as_str).collect::<Vec<_>>()].concat()).succeeds();
         if way == FolderRoute::Encrypted {
             let file = world.host.path().join(".AWCP/policy.toml");
             let policy = fs::read_to_string(&file).unwrap().replace("url = ", "reach = \"tunnel\"\nurl = ");
             fs::write(file, policy).unwrap();
         }
         let root = world.host.path().join("src");
-        world.lend(&["allow", "--folder", root.to_str().unwrap()]).succeeds();
+        world.delegations(&["allow", "--folder", root.to_str().unwrap()]).succeeds();
         world.start_daemon();
         Some(world)
     }
 
-    /// Where the agent is for A2A.
+    /// The agent's A2A URL.
     pub fn agent_url(&self) -> String {
         format!("{}/a2a/builder", self.url)
     }
@@ -137,7 +138,7 @@ impl DelegationWorld {
         self.daemon = Some(self.host.ready("daemon", &["daemon"]).0);
     }
 
-    /// `attache …` of the hub's owner.
+    /// `attache …` as the hub's owner.
     #[track_caller]
     pub fn owner(&self, args: &[&str]) -> FinishedProcess {
         let key = self.key_file();
@@ -147,9 +148,9 @@ impl DelegationWorld {
         self.hub_home.attache(&all)
     }
 
-    /// `attache delegations …` on the machine that lends.
+    /// `attache delegations …` on the delegating machine.
     #[track_caller]
-    pub fn lend(&self, args: &[&str]) -> FinishedProcess {
+    pub fn delegations(&self, args: &[&str]) -> FinishedProcess {
         self.host.attache(&[&["delegations"], args].concat())
     }
 
@@ -163,11 +164,11 @@ impl DelegationWorld {
         fs::read_to_string(self.folder.join(name)).unwrap_or_else(|error| format!("({error})"))
     }
 
-    /// `attache delegate` to its end: the delegation as JSON, however it ended.
+    /// `attache delegate` to completion: the delegation as JSON, whatever its result.
     #[track_caller]
     pub fn delegate(&self, more: &[&str], script: &str) -> Value {
-        let lent = self.delegate_in_background(more, script);
-        lent.ended()
+        let delegation = self.delegate_in_background(more, script);
+        delegation.ended()
     }
 
     #[track_caller]
@@ -185,7 +186,7 @@ impl DelegationWorld {
         self.host.attache(&all)
     }
 
-    /// What the remote has mounted right now.
+    /// The current mounts on the remote.
     pub fn mounts(&self) -> Vec<String> {
         let below = self.remote.path().to_str().unwrap().to_owned();
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -193,7 +194,7 @@ impl DelegationWorld {
         points.filter(|point| point.starts_with(&below)).map(str::to_owned).collect()
     }
 
-    /// Everything is taken down at the remote: no mount, and nothing left where mounts are made.
+    /// Checks that the remote has cleaned up: no mount and no leftover mount points.
     #[track_caller]
     pub fn is_clean(&self, within: Duration) {
         let begun = Instant::now();
@@ -201,7 +202,7 @@ impl DelegationWorld {
         assert!(begun.elapsed() < within, "it took {:?}", begun.elapsed());
         until("the mount point and its keys to be gone", || {
             let all = fs::read_dir(self.remote.path().join(".AWCP/mounts")).into_iter().flatten().flatten();
-            // Keys are kept beside the mount points, one folder for each lease.
+            // Keys are next to the mount points, one folder per lease.
             let keys = fs::read_dir(self.remote.path().join(".AWCP/mounts/.leases")).into_iter().flatten().flatten();
             let keys = keys.filter(|entry| entry.path().is_dir());
             let points = all.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'));
@@ -218,7 +219,7 @@ impl DelegationWorld {
         self.remote.attache(&[&pair[..], &pin.iter().map(String::as_str).collect::<Vec<_>>()].concat()).succeeds();
     }
 
-    /// The words that name the hub's pin, where it has one.
+    /// The options with the hub's pin, if it has one.
     fn pin(&self) -> Vec<String> {
         let pin = fs::read_to_string(self.hub_home.a2a().join("hub/tls.pin")).ok();
         pin.map(|pin| vec!["--pin".to_owned(), pin.trim().to_owned()]).unwrap_or_default()
@@ -237,7 +238,7 @@ impl DelegationWorld {
 
 impl Drop for DelegationWorld {
     fn drop(&mut self) {
-        // Those that hold mounts end first, so that the homes can be removed.
+        // Stop the processes that hold mounts first, so that the homes can be removed.
         for process in [&self.runtime, &self.daemon, &self.hub].into_iter().flatten() {
             process.kill();
         }
@@ -254,14 +255,14 @@ impl Drop for DelegationWorld {
 // === impl StartedDelegation ===
 
 impl<'a> StartedDelegation<'a> {
-    /// Found again by its id.
+    /// Looks it up again by its id.
     pub const fn of(world: &'a DelegationWorld, id: String) -> Self {
         Self { world, id }
     }
 
     #[track_caller]
     pub fn show(&self) -> Value {
-        self.world.lend(&["show", &self.id, "--json"]).succeeds().json()
+        self.world.delegations(&["show", &self.id, "--json"]).succeeds().json()
     }
 
     #[track_caller]

@@ -1,4 +1,4 @@
-//! A person's machine in miniature: a home folder, and the programs that run with it.
+//! A person's machine in miniature: a home folder and the programs that run in it.
 
 use std::{
     ffi::OsStr,
@@ -13,17 +13,18 @@ use tempfile::TempDir;
 
 use super::{FinishedProcess, SmallDisk, TestHub, TestProcess, until};
 
-/// A temporary home. `$A2A_HOME` is `.a2a` in it; logs of its processes are in `logs`. Removed at the end of the test.
+/// A temporary home. `$A2A_HOME` is its folder `.a2a`; logs of its processes are in `logs`. Removed at the end of the
+/// test.
 #[derive(Debug)]
 pub struct TestHome {
     folder: TempDir,
     /// `RUST_LOG` of its processes.
     log: Option<&'static str>,
-    /// The network namespace that its processes live in, when it is not the test's own.
+    /// The network namespace of its processes, if not the test's own.
     network: Option<String>,
-    /// Variables beside those that every process gets.
+    /// Additional environment variables of its processes.
     variables: Vec<(String, String)>,
-    /// What `$A2A_HOME` lies on, when it is not the disk of the test.
+    /// The disk of `$A2A_HOME`, if not the test's disk.
     disk: Option<SmallDisk>,
 }
 
@@ -40,7 +41,7 @@ impl TestHome {
         }
     }
 
-    /// A home whose `$A2A_HOME` is a disk of this size (`8m`). None where a test may not mount one.
+    /// A home whose `$A2A_HOME` is a disk of this size (`8m`). None if a test can't mount one.
     pub fn on_small_disk(size: &str) -> Option<Self> {
         let mut home = Self::new();
         home.disk = Some(SmallDisk::at(&home.path().join(".a2a"), size, &home.logs())?);
@@ -52,28 +53,28 @@ impl TestHome {
         self.disk.as_ref().expect("the home is on a small disk")
     }
 
-    /// A home in a folder of the test's own choice.
+    /// A home in a folder of the caller's choice.
     pub fn within(folder: &Path, name: &str) -> Self {
         let folder = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir_in(folder).unwrap();
         Self { folder, log: None, network: None, variables: Vec::new(), disk: None }
     }
 
-    /// Leaves the folder behind, for somebody who wants to know why the test failed.
+    /// Keeps the folder, to find out why the test failed.
     pub fn keep(&mut self) {
         self.folder.disable_cleanup(true);
     }
 
-    /// A home whose processes log as much as `RUST_LOG` says.
+    /// A home whose processes log at this `RUST_LOG` level.
     pub fn logging(level: &'static str) -> Self {
         Self { log: Some(level), ..Self::new() }
     }
 
-    /// A home whose processes live in a network namespace.
+    /// A home whose processes run in a network namespace.
     pub fn in_network(namespace: String) -> Self {
         Self { network: Some(namespace), ..Self::new() }
     }
 
-    /// From now on its processes see this variable.
+    /// Sets an environment variable for its processes.
     pub fn set(&mut self, name: &str, value: &str) {
         self.variables.push((name.to_owned(), value.to_owned()));
     }
@@ -114,7 +115,7 @@ impl TestHome {
         text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line:?}: {e}"))).collect()
     }
 
-    /// A file that nobody else may read, with a secret in it; its path.
+    /// Writes a secret to a private file and returns its path.
     #[track_caller]
     pub fn keep_secret(&self, name: &str, secret: &str) -> String {
         let file = self.path().join(name);
@@ -129,10 +130,10 @@ impl TestHome {
         fs::read_to_string(self.a2a().join("hub/admin.key")).unwrap().trim().to_owned()
     }
 
-    /// A program with this home and nothing else of the test's own environment.
+    /// A program with this home and nothing else from the test's environment.
     pub fn program(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = match (&self.network, &self.disk) {
-            // Only the network changes; `ip netns exec` would also hide what is mounted.
+            // Changes only the network; `ip netns exec` would also hide mounts.
             (Some(namespace), _) => {
                 let mut command = Command::new("nsenter");
                 command.arg(format!("--net=/run/netns/{namespace}")).arg(program);
@@ -141,7 +142,7 @@ impl TestHome {
             (None, Some(disk)) => {
                 let [enter, namespace] = disk.enter();
                 let mut command = Command::new(enter);
-                // Whoever enters is in the root folder first.
+                // Entering the namespace starts in the root folder.
                 command.arg(namespace).args(["env", "-C"]).arg(self.path()).arg(program);
                 command
             }
@@ -165,7 +166,7 @@ impl TestHome {
         command
     }
 
-    /// Runs `attache …` to its end.
+    /// Runs `attache …` to completion.
     #[track_caller]
     pub fn attache(&self, args: &[&str]) -> FinishedProcess {
         FinishedProcess::of(&mut self.command(args), &self.logs())
@@ -183,7 +184,7 @@ impl TestHome {
         self.server("hub", args)
     }
 
-    /// `attache hub` with the agent `builder`, and this device paired with it and at work.
+    /// `attache hub` with the agent `builder`, and this device paired with it and running.
     #[track_caller]
     pub fn hub_with_builder(&self) -> (TestHub, TestProcess) {
         let hub = self.hub(&[]);
@@ -203,7 +204,7 @@ impl TestHome {
     pub fn server(&self, kind: &str, args: &[&str]) -> TestHub {
         let mut all = vec![kind];
         match args.iter().position(|arg| *arg == "--listen") {
-            // While its last owner was down somebody else may have been given the port, for a while.
+            // While the server was down, another process may have been given the port for a while.
             Some(at) => until("the port to be free", || TcpListener::bind(args[at + 1]).ok().map(drop)),
             None => all.extend(["--listen", "127.0.0.1:0"]),
         }
@@ -225,13 +226,13 @@ impl TestHome {
     #[track_caller]
     pub fn adapter(&self, args: &[&str]) -> (TestProcess, String) {
         let mut all = vec!["adapter", args[0], "--listen", "127.0.0.1:0"];
-        // What follows `--` belongs to the adapter's program, so the ready file goes before it.
+        // Arguments after `--` belong to the adapter's program, so the ready file goes before it.
         all.extend(&args[1..]);
         let (process, ready) = self.ready("adapter", &all);
         (process, ready["url"].as_str().unwrap().to_owned())
     }
 
-    /// Starts `attache …` with a ready file and waits until it is written: the process and the file's content.
+    /// Starts `attache …` with a ready file and waits for it. Returns the process and the file's content.
     #[track_caller]
     pub fn ready(&self, name: &str, args: &[&str]) -> (TestProcess, serde_json::Value) {
         fs::create_dir_all(self.logs()).unwrap();

@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand: one request per connection, so that a test can send what no library would.
+//! Minimal HTTP/1.1: one request per connection, so that a test can send what no library would.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -11,7 +11,7 @@ use super::LIMIT;
 #[derive(Debug, Clone)]
 pub struct TestReply {
     pub status: u16,
-    /// Names in lower case.
+    /// Header names in lower case.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
@@ -33,7 +33,7 @@ pub fn json(
     }
 }
 
-/// Sends a request. A `host` header of the caller's own replaces the right one.
+/// Sends a request. The caller's `host` header replaces the default.
 pub fn send(method: &str, url: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<TestReply> {
     let rest = url.strip_prefix("http://").ok_or_else(|| io::Error::other("only http:// here"))?;
     let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
@@ -54,13 +54,13 @@ pub fn send(method: &str, url: &str, headers: &[(&str, &str)], body: &[u8]) -> i
     raw(authority, &bytes)
 }
 
-/// Sends bytes as they are, and reads one answer until the server closes.
+/// Sends raw bytes and reads one response until the server closes the connection.
 pub fn raw(authority: &str, request: &[u8]) -> io::Result<TestReply> {
     let mut stream = TcpStream::connect(authority)?;
     stream.set_read_timeout(Some(LIMIT))?;
     stream.set_write_timeout(Some(LIMIT))?;
     stream.set_nodelay(true)?;
-    // A server may refuse before it has read everything; its answer counts, not our broken pipe.
+    // A server may refuse before it has read everything; its response counts, not our broken pipe.
     let sent = stream.write_all(request);
     let mut answer = Vec::new();
     let received = stream.read_to_end(&mut answer);
@@ -70,7 +70,7 @@ pub fn raw(authority: &str, request: &[u8]) -> io::Result<TestReply> {
     }
 }
 
-/// Opens a request and leaves the answer unread: for event streams. Read it line by line.
+/// Sends a request and leaves the response unread, for event streams. Read it line by line.
 pub fn open(method: &str, url: &str, headers: &[(&str, &str)]) -> io::Result<io::BufReader<TcpStream>> {
     let rest = url.strip_prefix("http://").ok_or_else(|| io::Error::other("only http:// here"))?;
     let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));

@@ -1,4 +1,4 @@
-//! What every suite here stands on: temporary homes, processes that are waited for and ended, and plain HTTP.
+//! Shared test harness: temporary homes, processes that are awaited and stopped, and plain HTTP.
 //!
 //! ```ignore
 //! let home = Home::new();
@@ -11,7 +11,7 @@
 //! runtime.kill();                                // -9
 //! ```
 //!
-//! Nothing sleeps to hope: everything that takes time is polled with [`until`].
+//! Nothing sleeps and hopes: everything that takes time is polled with [`until`].
 #![allow(dead_code, reason = "not every suite uses every part")]
 
 pub mod home;
@@ -28,10 +28,10 @@ pub use process::{FinishedProcess, TestProcess};
 pub use server::TestHub;
 pub use small_disk::SmallDisk;
 
-/// How long anything may take before the test gives up. Generous: the machine may be busy.
+/// How long anything may take before the test gives up. Generous, because the machine may be busy.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// Polls until there is an answer, or fails with what it waited for.
+/// Polls until there is a result, or fails with a description of what it waited for.
 #[track_caller]
 pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let give_up = Instant::now() + LIMIT;
@@ -44,7 +44,7 @@ pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whether the long suites were asked for: `./test --long`.
+/// Whether the long suites are enabled: `./test --long`.
 pub fn is_long() -> bool {
     std::env::var_os("ATTACHE_LONG").is_some()
 }

@@ -1,4 +1,4 @@
-//! Processes of a test: their output is kept, they never outlive the test, and a failing test shows what they said.
+//! Processes of a test: their output is kept, they never outlive the test, and a failing test shows their output.
 
 use std::{
     fs::{self, File},
@@ -11,7 +11,7 @@ use std::{
 
 use super::{LIMIT, until};
 
-/// A process that runs beside the test.
+/// A process that runs alongside the test.
 #[derive(Debug)]
 pub struct TestProcess {
     pub name: String,
@@ -21,11 +21,11 @@ pub struct TestProcess {
     stderr: PathBuf,
 }
 
-/// A process that has ended.
+/// A finished process.
 #[derive(Debug, Clone)]
 pub struct FinishedProcess {
     pub command: String,
-    /// None after a signal.
+    /// None if it was killed by a signal.
     pub status: Option<i32>,
     pub stdout: String,
     pub stderr: String,
@@ -34,7 +34,7 @@ pub struct FinishedProcess {
 // === impl TestProcess ===
 
 impl TestProcess {
-    /// Starts it with its output in files of `logs`, which may be read while it runs.
+    /// Starts it with its output in files in `logs`, which can be read while it runs.
     #[track_caller]
     pub fn spawn(name: &str, command: &mut Command, logs: &Path) -> Self {
         fs::create_dir_all(logs).unwrap();
@@ -62,7 +62,7 @@ impl TestProcess {
         read(&self.stderr)
     }
 
-    /// The most memory that it ever had, in bytes.
+    /// Its peak memory in bytes.
     pub fn peak_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id)).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -84,7 +84,7 @@ impl TestProcess {
         let _ = child.wait();
     }
 
-    /// SIGTERM, and waits until it has ended by itself.
+    /// SIGTERM, and waits until it has exited.
     #[track_caller]
     pub fn terminate(&self) -> ExitStatus {
         signal(self.id, "TERM");
@@ -103,13 +103,18 @@ impl TestProcess {
         }
     }
 
-    /// Waits until it has said something on standard output, and gives all that it said so far.
+    /// Waits until its standard output contains the text, and returns all output so far.
     #[track_caller]
     pub fn says(&self, text: &str) -> String {
         until(&format!("{} to say {text:?}", self.name), || {
-            let said = self.stdout();
-            assert!(said.contains(text) || self.is_running(), "{} ended early:\n{said}\n{}", self.name, self.stderr());
-            said.contains(text).then_some(said)
+            let output = self.stdout();
+            assert!(
+                output.contains(text) || self.is_running(),
+                "{} ended early:\n{output}\n{}",
+                self.name,
+                self.stderr()
+            );
+            output.contains(text).then_some(output)
         })
     }
 
@@ -117,9 +122,9 @@ impl TestProcess {
     #[track_caller]
     pub fn tells(&self, text: &str) -> String {
         until(&format!("{} to tell {text:?}", self.name), || {
-            let told = self.stderr();
-            assert!(told.contains(text) || self.is_running(), "{} ended early:\n{told}", self.name);
-            told.contains(text).then_some(told)
+            let messages = self.stderr();
+            assert!(messages.contains(text) || self.is_running(), "{} ended early:\n{messages}", self.name);
+            messages.contains(text).then_some(messages)
         })
     }
 }
@@ -135,9 +140,9 @@ impl Drop for TestProcess {
     }
 }
 
-/// Sends a signal by its name (`TERM`, `INT`, `STOP`, `CONT`, `KILL`) to one process.
+/// Sends a signal by name (`TERM`, `INT`, `STOP`, `CONT`, `KILL`) to one process.
 pub fn signal(id: u32, name: &str) {
-    // `kill` of the shell: a test needs no unsafe code and no library for this.
+    // Uses the `kill` program: no unsafe code and no library needed.
     let _ = Command::new("sh").args(["-c", &format!("kill -{name} {id}")]).stderr(Stdio::null()).status();
 }
 
@@ -166,7 +171,7 @@ fn read(path: &Path) -> String {
 // === impl FinishedProcess ===
 
 impl FinishedProcess {
-    /// Runs a command to its end.
+    /// Runs a command to completion.
     #[track_caller]
     pub fn of(command: &mut Command, logs: &Path) -> Self {
         let process = TestProcess::spawn("command", command, logs);

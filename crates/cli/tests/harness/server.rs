@@ -1,4 +1,4 @@
-//! A hub that runs, with the owner's key: what a test asks of it in one line.
+//! A running hub with the owner key, and one-line requests for tests.
 
 use serde_json::{Value, json};
 
@@ -17,12 +17,12 @@ pub struct TestHub {
 // === impl TestHub ===
 
 impl TestHub {
-    /// `127.0.0.1:PORT`, to start it again at the same place.
+    /// `127.0.0.1:PORT`, to restart it at the same address.
     pub fn address(&self) -> &str {
         self.url.trim_start_matches("http://")
     }
 
-    /// A call with the owner's key; `path` begins with `/`.
+    /// A call with the owner key; `path` starts with `/`.
     #[track_caller]
     pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> TestReply {
         let key = format!("Bearer {}", self.key);
@@ -47,7 +47,7 @@ impl TestHub {
             .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
-    /// Makes an agent and gives its id.
+    /// Creates an agent and returns its id.
     #[track_caller]
     pub fn add_agent(&self, name: &str) -> String {
         let reply = self.post("/api/v1/agent-accounts", &json!({ "name": name })).expect(201);
@@ -60,7 +60,7 @@ impl TestHub {
         reply.json()["pairing_code"].as_str().unwrap().to_owned()
     }
 
-    /// Redeems a code as a program of its own would: `agent_id`, `runtime_id`, `runtime_token`, …
+    /// Redeems a code over bare HTTP: `agent_id`, `runtime_id`, `runtime_token`, …
     #[track_caller]
     pub fn attach(&self, code: &str) -> Value {
         let url = format!("{}/api/v1/agent-runtimes/runtime/attach-via-pairing", self.url);
@@ -68,7 +68,7 @@ impl TestHub {
         http::json("POST", &url, &[], Some(&body)).unwrap().expect(200).json()
     }
 
-    /// Creates a run with a text and gives its id.
+    /// Creates a run with a text and returns its id.
     #[track_caller]
     pub fn create_run(&self, agent: &str, text: &str) -> String {
         let reply =
@@ -81,7 +81,7 @@ impl TestHub {
         self.get(&format!("/api/v1/task-runs/{id}"))
     }
 
-    /// The run once its status is one of these.
+    /// Waits until the run has one of these statuses.
     #[track_caller]
     pub fn run_in(&self, id: &str, states: &[&str]) -> Value {
         until(&format!("{id} to be {states:?}"), || {
@@ -95,7 +95,7 @@ impl TestHub {
         self.run_in(id, &["completed", "failed", "cancelled"])
     }
 
-    /// Creates a run and waits for its end.
+    /// Creates a run and waits until it finishes.
     #[track_caller]
     pub fn ask(&self, agent: &str, text: &str) -> Value {
         self.ended(&self.create_run(agent, text))

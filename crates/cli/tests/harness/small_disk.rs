@@ -9,10 +9,10 @@ use std::{
 
 use super::{TestProcess, until};
 
-/// A file system in memory, mounted in a namespace of its own. It goes when this is dropped.
+/// A tmpfs in its own mount namespace. Unmounted on drop.
 #[derive(Debug)]
 pub struct SmallDisk {
-    /// Keeps the namespace.
+    /// Keeps the namespace alive.
     holder: TestProcess,
     place: PathBuf,
 }
@@ -20,7 +20,7 @@ pub struct SmallDisk {
 // === impl SmallDisk ===
 
 impl SmallDisk {
-    /// Mounted at `place`. None where the test may not mount: it says so and cannot go on.
+    /// Mounted at `place`. Prints why and returns None if the test has no permission to mount.
     pub fn at(place: &Path, size: &str, logs: &Path) -> Option<Self> {
         fs::create_dir_all(place).unwrap();
         let mount =
@@ -39,29 +39,29 @@ impl SmallDisk {
         Some(Self { holder, place: place.to_owned() })
     }
 
-    /// What a command of the home begins with.
+    /// The prefix of a command that runs in the namespace.
     pub fn enter(&self) -> [String; 2] {
         ["nsenter".to_owned(), format!("--mount=/proc/{}/ns/mnt", self.holder.id())]
     }
 
-    /// A path of the home as it is seen from outside.
+    /// A path of the home as seen from outside.
     pub fn seen(&self, path: &Path) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{}", self.holder.id(), path.display()))
     }
 
-    /// Leaves not a byte of room.
+    /// Fills the disk completely.
     pub fn fill(&self) {
         let mut file =
             OpenOptions::new().create(true).append(true).open(self.seen(&self.place.join("filler"))).unwrap();
         while file.write(&[0; 64 << 10]).is_ok_and(|written| written > 0) {}
     }
 
-    /// There is room again.
+    /// Frees the space again.
     pub fn free(&self) {
         fs::remove_file(self.seen(&self.place.join("filler"))).unwrap();
     }
 
-    /// From now on nothing can be opened for writing there.
+    /// Remounts it read-only.
     pub fn make_read_only(&self, is_read_only: bool) {
         let [program, namespace] = self.enter();
         let how = if is_read_only { "remount,ro" } else { "remount,rw" };

@@ -1,4 +1,4 @@
-//! A paired device whose host is a real program, and the hub and model around it.
+//! A paired device with a real host program, and its hub and model.
 
 use std::{
     fs,
@@ -16,14 +16,14 @@ pub struct HostDevice {
     pub hub: TestHub,
     pub model: TestModel,
     pub runtime: TestProcess,
-    /// Where the agent works.
+    /// The agent's working folder.
     pub folder: PathBuf,
 }
 
 /// The agent that the device serves.
 pub const AGENT: &str = "coder";
 
-/// Prints once why nothing is tried here.
+/// Prints once why the tests are skipped.
 #[macro_export]
 macro_rules! device_or_skip {
     ($program:expr) => {
@@ -40,11 +40,11 @@ macro_rules! device_or_skip {
 // === impl HostDevice ===
 
 impl HostDevice {
-    /// Pairs with `--local-executor-type` alone, as a person would. None where the host is not installed.
+    /// Pairs with only `--local-executor-type`, as a person would. None if the host isn't installed.
     pub fn start(program: &HostProgram) -> Option<Self> {
         let programs = program.found()?;
         let model = TestModel::start();
-        // Not below the system's temporary folder: Codex's sandbox refuses to work there.
+        // Not in the system's temporary folder: Codex's sandbox refuses to work there.
         let mut home = TestHome::within(env!("CARGO_TARGET_TMPDIR").as_ref(), program.kind);
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::env::join_paths(std::iter::once(programs).chain(std::env::split_paths(&path))).unwrap();
@@ -62,7 +62,7 @@ impl HostDevice {
         Some(Self { home, hub, model, runtime, folder })
     }
 
-    /// Creates a run with a text; more members of the request may be given.
+    /// Creates a run with a text and optional extra members of the request.
     #[track_caller]
     pub fn create(&self, text: &str, more: Value) -> String {
         let mut request = json!({"agent_id": AGENT, "input": {"text": text}});
@@ -71,7 +71,7 @@ impl HostDevice {
         reply.json()["task_run_id"].as_str().unwrap().to_owned()
     }
 
-    /// Hosts take their time to start.
+    /// Hosts start slowly.
     #[track_caller]
     pub fn ended(&self, run: &str) -> Value {
         patiently(&format!("{run} to end"), || {
@@ -80,7 +80,7 @@ impl HostDevice {
         })
     }
 
-    /// Answers every question of a run until it has ended.
+    /// Answers every question of a run until it finishes.
     #[track_caller]
     pub fn answer(&self, run: &str, approved: bool) -> (Value, Vec<Value>) {
         let mut asked = Vec::new();
@@ -106,13 +106,13 @@ impl HostDevice {
         }
     }
 
-    /// Waits until the host works on the run: its model was asked.
+    /// Waits until the host works on the run: its model was called.
     #[track_caller]
     pub fn works(&self, before: usize) {
         patiently("the model to be asked", || (self.model.requests().len() > before).then_some(()));
     }
 
-    /// Waits until no process of the run is left, and says how long that took.
+    /// Waits until no process of the run is left, and returns how long that took.
     #[track_caller]
     pub fn gone(&self, run: &str) -> Duration {
         let begun = Instant::now();
@@ -120,7 +120,7 @@ impl HostDevice {
         begun.elapsed()
     }
 
-    /// How often the run's log says that it ended.
+    /// The number of end events in the run's log.
     #[track_caller]
     pub fn ends(&self, run: &str) -> usize {
         let events = self.hub.get(&format!("/api/v1/task-runs/{run}/events?after=0"));
@@ -134,7 +134,7 @@ impl HostDevice {
     }
 }
 
-/// The processes that carry the run's mark.
+/// The processes that carry the run's marker.
 pub fn processes_of(run: &str) -> Vec<u32> {
     let mark = format!("ATTACHE_TASK_RUN_ID={run}");
     let carries = |id: &u32| {
@@ -145,7 +145,7 @@ pub fn processes_of(run: &str) -> Vec<u32> {
     all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(carries).collect()
 }
 
-/// Some hosts take most of a minute before they say anything.
+/// Some hosts take most of a minute before they print anything.
 #[track_caller]
 pub fn patiently<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let give_up = Instant::now() + Duration::from_secs(180);

@@ -1,4 +1,4 @@
-//! A project that brings hooks, servers, settings and instructions of its own: none of them is executed or obeyed.
+//! A project with its own hooks, servers, settings and instructions: none of them is executed or followed.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
@@ -47,14 +47,14 @@ fn runs_nothing(program: &HostProgram) {
     let witness = device.home.path().join("witness");
     fs::create_dir(&witness).unwrap();
     plant(&device.folder, &witness);
-    // The host itself looks at the repository, and so does a command that people allow.
+    // The host inspects the repository itself, and so does an approved command.
     let run = device.create(
         "WRITE:harmless.txt=fine\nRUN:git status; git diff; git add -A; git commit -qm x; git log -p",
         json!({}),
     );
     let (ended, _) = device.answer(&run, true);
     if program.kind == programs::OPENCODE.kind {
-        // It would run plugins whatever it is told, so it is not let in.
+        // It would run plugins in any case, so it isn't allowed in.
         assert_eq!(ended["task_result"]["code"], "refused", "{ended}");
     } else {
         assert_eq!(ended["status"], "completed", "{ended}");
@@ -62,13 +62,13 @@ fn runs_nothing(program: &HostProgram) {
     let seen: Vec<_> = fs::read_dir(&witness).unwrap().flatten().map(|entry| entry.file_name()).collect();
     assert!(seen.is_empty(), "these were executed: {seen:?}");
     let told: String = device.model.requests().iter().map(|request| format!("{request:?}")).collect();
-    // OpenClaw has no way to keep them from it, and the document says so.
+    // OpenClaw can't be prevented from reading them, as documented.
     if program.kind != programs::OPENCLAW.kind {
         assert!(!told.contains("OBEY-THE-PROJECT"), "instructions of the project reached the model");
     }
 }
 
-/// A repository whose own configuration and hooks name programs wherever git takes one.
+/// A repository whose configuration and hooks name programs wherever git accepts one.
 fn plant_repository(folder: &Path, script: &Path) {
     let git = |args: &[&str]| {
         let done = Command::new("git").arg("-C").arg(folder).args(args).status().unwrap();
@@ -107,7 +107,7 @@ fn plant_repository(folder: &Path, script: &Path) {
     git(&["config", "commit.gpgSign", "true"]);
 }
 
-/// Everything that a host may find in a project and run, each leaving a file of its own name behind.
+/// Everything that a host may find in a project and run; each leaves a file with its own name behind.
 fn plant(folder: &Path, witness: &Path) {
     let script = folder.join("evil.sh");
     fs::write(&script, format!("#!/bin/sh\ntouch {}/\"$1\"\n", witness.display())).unwrap();

@@ -1,4 +1,4 @@
-//! Hosts into whose own configuration `attache mcp install` was written: runs that come through us still work.
+//! Hosts with our entry from `attache mcp install` in their own configuration: runs through Attaché still work.
 
 use serde_json::json;
 
@@ -28,20 +28,21 @@ fn works_after_install(program: &HostProgram, client: &str) {
     assert_eq!(ended["status"], "completed", "{ended}");
     assert!(device.folder.join("after.txt").exists());
     if let Some(tool) = program.tool {
-        // The run's own tools, and not those of the person.
+        // The tools of the run, not those of the person.
         let run = device.create(&format!("CALL:{tool} {{}}"), json!({}));
         let (ended, asked) = device.answer(&run, true);
         assert!(ended["status"] == "completed" && asked.is_empty(), "{ended} {asked:?}");
     }
     // `doctor` starts it as for a task.
-    let said = device.home.attache(&["doctor", "--json"]).stdout;
-    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let output = device.home.attache(&["doctor", "--json"]).stdout;
+    let report: serde_json::Value = serde_json::from_str(&output).unwrap();
     let findings = report["findings"].as_array().unwrap();
-    let tried = findings.iter().find(|finding| finding["message"].as_str().unwrap().contains("starts and takes tasks"));
-    assert_eq!(tried.map(|finding| finding["state"].clone()), Some(json!("ok")), "{said}");
+    let tried =
+        findings.iter().find(|finding| finding["message"].as_str().unwrap().contains("starts and accepts tasks"));
+    assert_eq!(tried.map(|finding| finding["state"].clone()), Some(json!("ok")), "{output}");
 }
 
-/// What `doctor` is for: a configuration with which the host does not start.
+/// The purpose of `doctor`: a configuration with which the host doesn't start.
 #[test]
 fn doctor_finds_a_codex_that_does_not_start_for_a_task() {
     let device = device_or_skip!(&programs::CODEX);
@@ -49,11 +50,11 @@ fn doctor_finds_a_codex_that_does_not_start_for_a_task() {
     let mut config = std::fs::read_to_string(&file).unwrap();
     config.push_str("\n[mcp_servers.attache_run]\ncommand = \"true\"\n");
     std::fs::write(&file, config).unwrap();
-    let said = device.home.attache(&["doctor"]);
+    let output = device.home.attache(&["doctor"]);
     assert!(
-        format!("{}{}", said.stdout, said.stderr).contains("does not start for a task"),
+        format!("{}{}", output.stdout, output.stderr).contains("fails to start for a task"),
         "{}{}",
-        said.stdout,
-        said.stderr
+        output.stdout,
+        output.stderr
     );
 }

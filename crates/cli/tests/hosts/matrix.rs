@@ -1,4 +1,4 @@
-//! What was seen with which host, one file each, and the table of docs/hosts.md that is made of them.
+//! The results per host, one file each, and the table in docs/hosts.md that is generated from them.
 
 use std::{
     collections::BTreeMap,
@@ -16,27 +16,27 @@ use super::{device::HostDevice, programs::HostProgram};
 pub struct MatrixRow {
     host: String,
     version: String,
-    /// What was tried, in its order, and how many seconds it took.
+    /// The checks in order, with their duration in seconds.
     seen: Vec<(String, f64)>,
 }
 
-/// Around the table in the document.
+/// Markers around the table in the document.
 const BEGIN: &str = "<!-- matrix: written by ./test --agents -->";
 const END: &str = "<!-- end of matrix -->";
 
 // === impl MatrixRow ===
 
 impl MatrixRow {
-    /// The version is the one that the device tells the hub's people.
+    /// The version that the device reports to the hub.
     pub fn of(program: &HostProgram, device: &HostDevice) -> Self {
-        let said = device.home.attache(&["doctor", "--json"]).json();
-        let hosts = said["hosts"].as_array().cloned().unwrap_or_default();
+        let output = device.home.attache(&["doctor", "--json"]).json();
+        let hosts = output["hosts"].as_array().cloned().unwrap_or_default();
         let own = hosts.iter().find(|host| host["preset"] == program.kind);
         let version = own.and_then(|host| host["version"].as_str()).unwrap_or("unknown").to_owned();
         Self { host: program.kind.to_owned(), version, seen: Vec::new() }
     }
 
-    /// Does one thing with the host; it is in the matrix only if it did not fail.
+    /// Runs one check with the host; it enters the matrix only if it passes.
     pub fn took<T>(&mut self, what: &str, act: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let done = act();
@@ -51,10 +51,10 @@ impl MatrixRow {
     }
 }
 
-/// Runs after the hosts: `./test --agents` does so. Else the document is left as it is.
+/// Runs after the hosts (`./test --agents`). Otherwise the document stays unchanged.
 #[test]
 #[ignore = "writes docs/hosts.md after a run of the hosts; ./test --agents does it"]
-fn the_matrix_of_the_document_is_what_was_seen() {
+fn the_matrix_in_the_document_matches_the_results() {
     let rows: Vec<MatrixRow> = rows();
     assert!(!rows.is_empty(), "no host was tried: run ./test --agents");
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/hosts.md");
@@ -89,7 +89,7 @@ fn table(rows: &[MatrixRow]) -> String {
 }
 
 #[test]
-fn a_column_that_was_not_seen_is_empty() {
+fn a_column_without_results_is_empty() {
     let row = MatrixRow { host: "x".to_owned(), version: "1.2".to_owned(), seen: vec![("cancel".to_owned(), 1.25)] };
     let expected = "| host | version | task | deny | our tools | cancel | runtime killed | adapter killed | no model |\n\
                     |---|---|---|---|---|---|---|---|---|\n| `x` | 1.2 | – | – | – | ✓ 1.2 s | – | – | – |\n";

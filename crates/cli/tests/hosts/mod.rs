@@ -1,8 +1,8 @@
-//! The agents that people have, from end to end: a hub, a paired device that supervises the host by itself, and the host's
-//! own program at work with a model that does as its prompt says. Nothing leaves loopback.
+//! Real agent hosts end to end: a hub, a paired device that supervises the host, and the host's own program with a stub
+//! model that follows its prompt. Nothing leaves loopback.
 //!
-//! `./test` installs Claude Code and Codex into the build folder, `./test --agents` the others as well; a host that is not
-//! there says that it is skipped. What was seen goes into the matrix of docs/hosts.md.
+//! `./test` installs Claude Code and Codex into the build folder, `./test --agents` the others too; tests of missing
+//! hosts report that they are skipped. The results go into the matrix of docs/hosts.md.
 
 mod device;
 mod hostile;

@@ -1,4 +1,4 @@
-//! The stub model beside a test, which can be taken away.
+//! The stub model of a test, which can be switched off.
 
 use attache_testkit::stub_model::{RecordedRequest, StubModel};
 use tokio::runtime::Runtime;
@@ -29,7 +29,7 @@ impl TestModel {
         self.stub.as_ref().map(StubModel::requests).unwrap_or_default()
     }
 
-    /// Nobody listens at its address any more.
+    /// Nothing listens at its address any more.
     pub fn switch_off(&mut self) {
         let _within = self.runtime.enter();
         self.stub = None;

@@ -1,4 +1,4 @@
-//! The hosts' programs: where they are, and the files and variables with which each finds the stub model.
+//! The hosts' programs: their locations, and the files and variables that point each at the stub model.
 
 use std::{
     fs,
@@ -10,18 +10,18 @@ use serde_json::json;
 use super::model::TestModel;
 use crate::harness::TestHome;
 
-/// One host as this suite knows it.
+/// A host in this suite.
 #[derive(Debug, Clone, Copy)]
 pub struct HostProgram {
     /// The preset's name.
     pub kind: &'static str,
     /// The program's file.
     pub file: &'static str,
-    /// Whether it asks before it writes, when nothing else was configured.
+    /// Whether it asks before it writes, by default.
     pub asks: HostAsks,
-    /// Whether it tells how many tokens it used.
+    /// Whether it reports its token usage.
     pub counts: HostCounts,
-    /// What it calls our tool that lists agents, where it takes tools over HTTP.
+    /// Its name for our tool that lists agents, if it supports tools over HTTP.
     pub tool: Option<&'static str>,
     /// Whether `./test` installs it, or only `./test --agents`.
     pub since: HostSince,
@@ -173,7 +173,7 @@ pub const OPENCLAW: HostProgram = HostProgram {
 // === impl HostProgram ===
 
 impl HostProgram {
-    /// The folder with the programs, when this one is in it and is to be tried.
+    /// The folder with the programs, if this one is installed and enabled.
     pub fn found(&self) -> Option<PathBuf> {
         let wanted = self.since == HostSince::Always || std::env::var_os("ATTACHE_AGENTS").is_some();
         let folder = PathBuf::from(std::env::var_os("ATTACHE_HOSTS")?).join("bin");

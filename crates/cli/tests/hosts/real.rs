@@ -1,4 +1,4 @@
-//! Each host through its whole life: allowed, denied, cancelled, without a model, and with its supervisors killed.
+//! The complete lifecycle of each host: approved, denied, cancelled, without a model, and with its supervisors killed.
 
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,7 @@ fn through_its_life(program: &HostProgram) {
     row.keep();
 }
 
-/// Task, question, yes, file written, completed; the tokens are counted.
+/// Task, approval request, approval, file written, completed; tokens are counted.
 fn allowed(device: &HostDevice, program: &HostProgram) {
     let run = device.create("WRITE:approved.txt=written by the agent", json!({}));
     let (ended, asked) = device.answer(&run, true);
@@ -73,7 +73,7 @@ fn allowed(device: &HostDevice, program: &HostProgram) {
     assert_eq!(written.trim_end(), "written by the agent", "{ended}");
     assert_eq!(asked.is_empty(), program.asks == HostAsks::Never, "{asked:?}");
     if let Some(question) = asked.first() {
-        // What would happen can be judged: it is there, or said not to be.
+        // The person can judge the step: the input is shown, or marked as undisclosed.
         let undisclosed = question["undisclosed"].as_array().cloned().unwrap_or_default();
         let text = question.to_string();
         assert!(text.contains("approved.txt") || undisclosed.contains(&json!("input")), "{question}");
@@ -95,7 +95,7 @@ fn denied(device: &HostDevice) {
     );
 }
 
-/// The agent asks the hub, with the run's own token, whom else it could put to work.
+/// The agent asks the hub for other agents, with the run's own token.
 fn with_our_tools(device: &HostDevice, tool: &str) {
     let run = device.create(&format!("CALL:{tool} {{}}"), json!({}));
     let (ended, _) = device.answer(&run, true);
@@ -103,7 +103,7 @@ fn with_our_tools(device: &HostDevice, tool: &str) {
     assert!(ended["status"] == "completed" && text.contains(super::device::AGENT), "{ended}");
 }
 
-/// What the agent may not do unasked, it may not have done by an agent that asks nobody.
+/// What the agent needs approval for, it can't have done by an agent that never asks.
 fn not_around_an_approval(device: &HostDevice, tool: &str) {
     device.hub.add_agent("local");
     let tool = tool.replace("list_agents", "remote_agent");
@@ -116,7 +116,8 @@ fn not_around_an_approval(device: &HostDevice, tool: &str) {
     assert_eq!(passed_on["task_runs"], json!([]), "nothing reached the other agent");
 }
 
-/// Cancelled in the middle of an answer: nothing is left after two seconds (fifteen here, the machine may be busy).
+/// Cancelled in the middle of an answer: nothing is left after two seconds (fifteen here, because the machine may be
+/// busy).
 fn cancelled(device: &HostDevice) {
     let run = at_work(device);
     let begun = Instant::now();
@@ -145,7 +146,7 @@ fn adapter_killed(device: &HostDevice) {
     assert_eq!((ended["status"].as_str(), device.ends(&run)), (Some("failed"), 1), "{ended}");
 }
 
-/// Last, because the model does not come back.
+/// Last, because the model doesn't come back.
 fn without_a_model(device: &mut HostDevice) {
     device.hub.agent_is(super::device::AGENT, "online");
     device.model.switch_off();
@@ -156,7 +157,7 @@ fn without_a_model(device: &mut HostDevice) {
     assert!(result["error"].as_str().is_some_and(|error| error.contains("model")), "{result}");
 }
 
-/// A run whose model takes its time.
+/// A run with a slow model.
 fn at_work(device: &HostDevice) -> String {
     let before = device.model.requests().len();
     let run = device.create("SLEEP:120 SAY:too late", json!({}));

@@ -1,5 +1,5 @@
-//! `a2acli` of the crate `a2a-cli`, which speaks 1.0 over JSON-RPC and HTTP+JSON. It chooses the ids of its messages, so the
-//! agent goes by their text.
+//! `a2acli` from the crate `a2a-cli`, which speaks 1.0 over JSON-RPC and HTTP+JSON. It generates its own message
+//! ids, so the agent goes by the text.
 
 use std::path::PathBuf;
 
@@ -48,7 +48,7 @@ impl A2aCliClient {
         self.at(AGENT, args).succeeds().json()
     }
 
-    /// The task that a message is answered with.
+    /// The task in the response to a message.
     #[track_caller]
     fn send(&self, args: &[&str]) -> Value {
         let mut all = vec!["send"];
@@ -57,12 +57,13 @@ impl A2aCliClient {
         answer.get("task").cloned().unwrap_or(answer)
     }
 
-    /// The events of a stream, each on a line.
+    /// The events of a stream, one per line.
     #[track_caller]
     fn events(&self, args: &[&str]) -> Vec<Value> {
-        let said = self.at(AGENT, args).succeeds().stdout;
-        said.lines()
-            .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line:?}: {e}\n{said}")))
+        let output = self.at(AGENT, args).succeeds().stdout;
+        output
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line:?}: {e}\n{output}")))
             .collect()
     }
 }
@@ -94,7 +95,7 @@ fn through_every_operation(binding: &'static str) {
 fn cards(client: &A2aCliClient) {
     let card = client.json(&["card", "get"]);
     assert_eq!(member(&card, "/name"), AGENT, "{card}");
-    // Without the version in the query it is a card for clients of 0.3 too, which no schema of 1.0 knows.
+    // Without the version in the query, the card also serves 0.3 clients and doesn't match the 1.0 schema.
     let pure = format!("{}?A2A-Version=1.0", client.world.card_url(AGENT));
     client.with_card(&pure, &["card", "get", "--validate"]).succeeds();
     let extended = client.json(&["card", "get", "--extended"]);
@@ -104,7 +105,7 @@ fn cards(client: &A2aCliClient) {
 }
 
 fn tasks(client: &A2aCliClient) {
-    // All numbers of JSON are floating point to this client.
+    // This client reads every JSON number as floating point.
     let done = client.send(&["--text-part", "tck-artifact-data", "--data-part", r#"{"n":[1,2.5,null]}"#]);
     assert_eq!(member(&done, "/status/state"), "TASK_STATE_COMPLETED", "{done}");
     assert_eq!(member(&done, "/artifacts/0/parts/0/data"), &json!({ "key": "value", "count": 42.0 }), "{done}");
@@ -176,18 +177,18 @@ fn pushes(client: &A2aCliClient) {
 }
 
 fn refusals(client: &A2aCliClient) {
-    let told = |ran: FinishedProcess, code: &str| {
+    let messages = |ran: FinishedProcess, code: &str| {
         assert_ne!(ran.status, Some(0), "{ran:?}");
         assert!((ran.stdout.clone() + &ran.stderr).contains(code), "{ran:?}");
     };
-    told(client.at(AGENT, &["task", "get", "no-such-task"]), "TASK_NOT_FOUND");
+    messages(client.at(AGENT, &["task", "get", "no-such-task"]), "TASK_NOT_FOUND");
     let done = client.send(&["tck-complete-task"]);
-    told(client.at(AGENT, &["task", "cancel", id(&done)]), "TASK_NOT_CANCELABLE");
+    messages(client.at(AGENT, &["task", "cancel", id(&done)]), "TASK_NOT_CANCELABLE");
     let plain = format!("{AGENT}-plain");
-    told(client.at(&plain, &["task", "subscribe", id(&done)]), "UNSUPPORTED_OPERATION");
+    messages(client.at(&plain, &["task", "subscribe", id(&done)]), "UNSUPPORTED_OPERATION");
     let strict = format!("{AGENT}-strict");
     let send = ["send", "--return-immediately", "--async", "hello"];
-    told(client.at(&strict, &send), "EXTENSION_SUPPORT_REQUIRED");
+    messages(client.at(&strict, &send), "EXTENSION_SUPPORT_REQUIRED");
     let header = format!("A2A-Extensions:{STRICT}");
     let mut with = vec!["--svc-param", header.as_str()];
     with.extend(send);

@@ -1,8 +1,9 @@
-//! Agent frameworks of others, with their own A2A code: as clients of an agent of ours, and their servers as agents outside.
+//! Third-party agent frameworks with their own A2A code: as clients of our agent, and their servers as outside
+//! agents.
 //!
-//! google-adk, strands-agents, agent-framework, beeai-framework, crewai and a2a-sdk 0.2 send, stream, take artifacts and go on
-//! with a task that asked; servers of google-adk, strands-agents and fasta2a do runs of ours. Cards are used as they are
-//! served.
+//! google-adk, strands-agents, agent-framework, beeai-framework, crewai and a2a-sdk 0.2 send, stream, receive
+//! artifacts and continue a task that asked for input; servers of google-adk, strands-agents and fasta2a execute our
+//! runs. Cards are used as served.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use crate::harness::{TestHome, TestProcess};
 
 const KEY: &str = "ATTACHE_KEY";
 
-/// Runs a script of `tests/interop/frameworks` with the Python that has the framework.
+/// Runs a script in `tests/interop/frameworks` with the Python that has the framework.
 #[track_caller]
 fn client(environment: &str, script: &str, a2a: Option<Value>) {
     let Some(python) = installed(environment).map(|folder| folder.join("bin/python3")) else { return };
@@ -23,14 +24,14 @@ fn client(environment: &str, script: &str, a2a: Option<Value>) {
         world.hub.call("PATCH", &path, Some(&json!({ "a2a": a2a }))).expect(200);
     }
     let script = scripts_folder().join("frameworks").join(script);
-    let said = world.run(environment, KEY, &python, &[script.to_str().unwrap(), &world.hub.url, AGENT]);
-    // A framework may still tell, on a thread of its own, what it did when the script is done.
-    assert!(said.lines().any(|line| line.starts_with("done ")), "{said}");
+    let output = world.run(environment, KEY, &python, &[script.to_str().unwrap(), &world.hub.url, AGENT]);
+    // A framework may still log from another thread after the script is done.
+    assert!(output.lines().any(|line| line.starts_with("done ")), "{output}");
 }
 
 #[test]
 fn google_adk_as_a_client() {
-    // It refuses a card by its URL if one of the interfaces is no URL of its own.
+    // It rejects a card URL if one of the card's interfaces has another origin.
     client("adk", "adk.py", Some(json!({ "bindings": ["JSONRPC", "HTTP+JSON"] })));
 }
 
@@ -59,7 +60,7 @@ fn a2a_sdk_0_2_as_a_client() {
     client("py02", "sdk02.py", None);
 }
 
-/// A run is done by an agent that a framework serves.
+/// An agent served by a framework executes a run.
 #[track_caller]
 fn server(environment: &str, script: &str) {
     let Some(python) = installed(environment).map(|folder| folder.join("bin/python3")) else { return };

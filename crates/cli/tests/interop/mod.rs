@@ -1,8 +1,8 @@
-//! Clients of A2A that share no code with us, through every operation, at a real hub with a real runtime and the agent of
-//! the conformance kits: `a2a-sdk` 1.3.0 and 0.3.26 (Python), `@a2a-js/sdk` 1.3.0 and `a2a-cli` 0.4.5.
+//! Third-party A2A clients run every operation against a real hub with a real runtime and the conformance agent:
+//! `a2a-sdk` 1.3.0 and 0.3.26 (Python), `@a2a-js/sdk` 1.3.0 and `a2a-cli` 0.4.5.
 //!
-//! `./test` installs them into the folder that `ATTACHE_INTEROP` names; without it these tests say that they are skipped.
-//! What the scripts in `tests/interop` print is shown when they fail.
+//! `./test` installs them into the folder in `ATTACHE_INTEROP`; without it, these tests report that they are
+//! skipped. The output of the scripts in `tests/interop` is shown when they fail.
 
 mod command;
 mod frameworks;
@@ -17,14 +17,14 @@ use serde_json::{Value, json};
 
 use crate::harness::{TestHome, TestHub, TestProcess};
 
-/// The agent behind which everything is; its two companions have no device.
+/// The agent that executes the tasks; its two companions have no device.
 const AGENT: &str = "tester";
 /// The extension that `tester-strict` requires.
 const STRICT: &str = "https://example.com/ext/strict/v1";
-/// A script does some sixty things, each through a hub, a runtime and an adapter. The machine may be busy.
+/// A script performs about sixty operations, each through a hub, a runtime and an adapter. The machine may be busy.
 const INTEROP_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A hub with the agents that the scripts expect. The processes end with it.
+/// A hub with the agents that the scripts expect. Its processes stop when it is dropped.
 struct InteropWorld {
     hub: TestHub,
     home: TestHome,
@@ -56,7 +56,7 @@ impl InteropWorld {
         Self { hub, home, _runtime: runtime, _adapter: adapter, _device: device }
     }
 
-    /// Runs a client to its end. The key goes into the environment variable that the client reads it from.
+    /// Runs a client to completion. The key is passed in the environment variable that the client reads.
     #[track_caller]
     fn run(&self, name: &str, key: &str, program: &Path, args: &[&str]) -> String {
         let mut command = self.home.program(program);
@@ -70,17 +70,17 @@ impl InteropWorld {
             assert!(Instant::now() < give_up, "{name} did not end within {INTEROP_TIMEOUT:?}");
             std::thread::sleep(Duration::from_millis(20));
         };
-        // What it said is shown when it is dropped by a failing test.
+        // Its output is shown if the test fails.
         assert!(status.success(), "{name} ended with {status}");
         process.stdout()
     }
 
-    /// The card of an agent of this hub.
+    /// The card of one of this hub's agents.
     fn card_url(&self, agent: &str) -> String {
         format!("{}/a2a/{agent}/.well-known/agent-card.json", self.hub.url)
     }
 
-    /// Puts the scripts beside the packages of Node, since it looks for them above a script's own folder.
+    /// Copies the scripts next to the Node packages: Node resolves packages relative to the script's folder.
     fn node_script(&self, installed: &Path, script: &str) -> PathBuf {
         let folder = self.home.path().join("node");
         std::fs::create_dir_all(&folder).unwrap();
@@ -98,7 +98,7 @@ fn scripts_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/interop").canonicalize().unwrap()
 }
 
-/// The folder of a client below `ATTACHE_INTEROP`; `None`, and a line that says so, where it is not installed as a whole.
+/// The folder of a client in `ATTACHE_INTEROP`. Prints why and returns `None` if it isn't completely installed.
 #[allow(clippy::print_stdout, reason = "a test that is skipped says why")]
 pub fn installed(client: &str) -> Option<PathBuf> {
     let Some(folder) = std::env::var_os("ATTACHE_INTEROP") else {

@@ -1,4 +1,4 @@
-//! The SDKs of Python and JavaScript, one test per client, version and binding.
+//! The Python and JavaScript SDKs: one test per client, version and binding.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ fn node(binding: &str, version: &str) {
     javascript("js", "client.mjs", &[binding, version]);
 }
 
-/// With the SDK of before 1.0, which knows 0.3 alone.
+/// With the pre-1.0 SDK, which only knows 0.3.
 #[track_caller]
 fn old_node(binding: &str) {
     javascript("js03", "client_v03.mjs", &[binding]);
@@ -37,7 +37,7 @@ fn javascript(packages: &str, script: &str, how: &[&str]) {
     assert_done(&world.run("client", KEY, Path::new("node"), &args));
 }
 
-/// A script that stopped half-way must not pass.
+/// A script that stopped halfway must not pass.
 #[track_caller]
 fn assert_done(said: &str) {
     assert!(said.lines().last().is_some_and(|line| line.starts_with("done ")), "{said}");

@@ -1,4 +1,4 @@
-//! A browser without scripts: signs in with a link, keeps its cookie, reads pages and sends forms.
+//! A browser without scripts: signs in with a link, keeps its cookie, reads pages and submits forms.
 
 use crate::harness::{TestHub, TestReply, http};
 
@@ -12,7 +12,7 @@ pub struct ScriptlessBrowser {
 // === impl ScriptlessBrowser ===
 
 impl ScriptlessBrowser {
-    /// Uses a login link up. Also gives the answer that sets the cookie.
+    /// Uses a login link. Also returns the response that sets the cookie.
     #[track_caller]
     pub fn sign_in(hub: &TestHub, link: &str) -> (Self, TestReply) {
         let token = link.split_once("token=").unwrap().1;
@@ -32,7 +32,7 @@ impl ScriptlessBrowser {
         self.send("GET", path, &[], "")
     }
 
-    /// Sends a form as the person who is signed in.
+    /// Submits a form as the signed-in person.
     #[track_caller]
     pub fn post(&self, path: &str, fields: &[(&str, &str)]) -> TestReply {
         let mut pairs = fields.to_vec();

@@ -1,4 +1,4 @@
-//! Mistakes that people and programs make with real secrets: in paths, queries, bodies and headers that are not for them.
+//! Mistakes with real secrets: in paths, queries, bodies and headers where they don't belong.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ pub struct MisuseContext<'a> {
 // === impl MisuseContext ===
 
 impl MisuseContext<'_> {
-    /// Every answer is a refusal, or the mistake was none.
+    /// Every response must be a refusal; otherwise it wasn't a mistake.
     pub fn at_the_hub(&self, secret: &PlantedSecret) -> Vec<(String, TestReply)> {
         let text = &secret.text;
         let mut answers = Vec::new();
@@ -157,7 +157,7 @@ impl MisuseContext<'_> {
     }
 }
 
-/// The same at an adapter, with its own secret where a caller needs it.
+/// The same for an adapter, with its own secret where callers need it.
 pub fn at_the_adapter(endpoint: &str, own: &str, secret: &PlantedSecret) -> Vec<(String, TestReply)> {
     let text = &secret.text;
     let mut answers = Vec::new();

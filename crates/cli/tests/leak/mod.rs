@@ -1,5 +1,5 @@
-//! No secret leaks: a whole world is lived through with everything that logs at its loudest, and then every secret that
-//! ever existed in it is searched for everywhere.
+//! No secret leaks: a complete scenario runs with maximum logging, and then every secret that ever existed in it is
+//! searched for everywhere.
 
 pub mod browser;
 mod misuse;
@@ -24,7 +24,7 @@ fn no_secret_is_found_anywhere() {
     world.add_an_agent_elsewhere();
     world.ask_elsewhere();
     world.subscribe();
-    let lends = world.lend();
+    let lends = world.delegate_folders();
     world.visit_the_console();
     world.crash_the_hub();
     world.ask_elsewhere();
@@ -32,8 +32,7 @@ fn no_secret_is_found_anywhere() {
     world.ask_for_everything();
     let (evidence, secrets, canary) = world.end();
 
-    // The search is worth nothing unless it sees what is there: a fake token that was put into the work on purpose is
-    // found wherever work leaves traces.
+    // Check the search itself: a fake token that was planted in the work must be found wherever work leaves traces.
     let seen = evidence.search(&[canary]);
     let seen = LeakEvidence::places(&seen);
     for place in [
@@ -84,8 +83,8 @@ fn no_secret_is_found_anywhere() {
 fn a_hub_with_a_runtime_in_it_shows_its_login_link_and_nothing_else() {
     let home = TestHome::logging("trace");
     let up = home.up(&[]);
-    let said = up.process.says("Try, in another terminal");
-    let link = browser::between(&said, "token=", "\n");
+    let output = up.process.says("Try it in another terminal");
+    let link = browser::between(&output, "token=", "\n");
     let profiles = home.profiles();
     let profile = profiles["profiles"].as_object().unwrap().values().next().unwrap();
     let mut secrets = vec![

@@ -1,4 +1,5 @@
-//! The searcher against secrets that are leaked on purpose: one of each kind in each kind of place, and each is found.
+//! Tests the searcher with planted leaks: one secret of each kind in each kind of place, all of which must be
+//! found.
 
 use std::{fs, process::Command};
 
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::harness::{TestHome, TestProcess, TestReply, until};
 
-/// One secret of each kind, as the hub and the adapter make them.
+/// One secret of each kind, as the hub and the adapter generate them.
 pub fn one_of_each() -> Vec<PlantedSecret> {
     let hex = |digit: &str| format!("{digit}f0e1d2c3b4a5968").repeat(4);
     [
@@ -32,14 +33,14 @@ pub fn one_of_each() -> Vec<PlantedSecret> {
     .into()
 }
 
-/// The ways in which somebody could write a secret down.
+/// The ways in which a secret could be written.
 fn spellings(secret: &PlantedSecret) -> Vec<String> {
     let PlantedSecret { kind, text } = secret;
     let mut ways = vec![text.clone(), text.to_uppercase(), text.to_lowercase()];
     if *kind == SecretKind::PairingCode {
         ways.extend([text.replace('-', ""), text.to_lowercase().replace('-', ""), text.replace('-', " ")]);
     } else {
-        // Without its prefix, and cut off.
+        // Without its prefix, and truncated.
         ways.extend([text[3..].to_owned(), text[..40].to_owned(), text[text.len() - 30..].to_owned()]);
     }
     ways
@@ -65,7 +66,7 @@ fn every_spelling_of_every_kind_is_found_in_text() {
 }
 
 #[test]
-fn the_innocent_is_not_accused() {
+fn harmless_text_is_not_reported() {
     let secrets = one_of_each();
     let mut evidence = LeakEvidence::default();
     evidence.add("ids", "run_019a8e6bd0c57c3f9a55b7a1c2d3e4f5 rt_*** ak_… K7QM-2XH K7QN-2XHD");
@@ -100,7 +101,7 @@ fn files_of_every_kind_are_read() {
 }
 
 #[test]
-fn the_database_is_read_before_and_after_it_is_folded_together() {
+fn the_database_is_read_before_and_after_a_checkpoint() {
     let secrets = one_of_each();
     for secret in &secrets {
         let home = TestHome::new();
@@ -175,7 +176,7 @@ fn arguments_of_processes_are_seen() {
 }
 
 #[test]
-fn a_secret_belongs_where_it_is_shown_and_nowhere_else() {
+fn a_secret_is_allowed_only_where_it_is_shown() {
     let secrets = one_of_each();
     let (token, key) = (&secrets[0], &secrets[2]);
     let mut evidence = LeakEvidence::default();

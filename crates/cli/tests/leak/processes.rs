@@ -1,4 +1,4 @@
-//! The process list as anybody on the machine sees it, watched from the first step to the last.
+//! The process list that any user of the machine can see, watched from start to end.
 
 use std::{
     collections::BTreeSet,
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// Every command line that was seen so far, with its arguments separated by zero bytes.
+/// Every command line seen so far, with zero bytes between its arguments.
 pub struct ProcessListWatch {
     seen: Arc<Mutex<BTreeSet<Vec<u8>>>>,
     enough: Arc<AtomicBool>,
@@ -36,7 +36,7 @@ impl ProcessListWatch {
         Self { seen, enough, watcher: Some(watcher) }
     }
 
-    /// Whether a command line with these words in a row was seen.
+    /// Whether a command line with these consecutive arguments was seen.
     pub fn saw(&self, words: &[&str]) -> bool {
         let row = words.join("\0").into_bytes();
         self.seen.lock().unwrap().iter().any(|line| line.windows(row.len()).any(|part| part == row))

@@ -1,4 +1,4 @@
-//! The searcher: secrets in every form in which they could leak, and the evidence in which they must not be found.
+//! The searcher: secrets in every form in which they could leak, and the evidence that must not contain them.
 
 use std::{
     collections::HashMap,
@@ -17,15 +17,15 @@ pub enum SecretKind {
     Session,
     LoginLink,
     PollToken,
-    /// The word that a subscriber wants to hear from us.
+    /// The token that a subscriber expects from us.
     PushToken,
-    /// What we prove ourselves with to a subscriber.
+    /// Our credential for a subscriber.
     PushCredential,
-    /// What we prove ourselves with to an agent elsewhere.
+    /// Our credential for an outside agent.
     PeerKey,
-    /// What a remote shows at the tunnel to a folder that is lent to it.
+    /// A remote's credential for the tunnel to a delegated folder.
     TunnelToken,
-    /// What a remote shows at the folder's server; the part of it that no other key has.
+    /// A remote's credential for the folder's SSH server: the part that no other key has.
     LeaseKey,
 }
 
@@ -35,7 +35,7 @@ pub struct PlantedSecret {
     pub text: String,
 }
 
-/// Everything that is looked at. Each exhibit says where it is from and which secrets belong there.
+/// All evidence. Each exhibit names its source and the secrets that belong there.
 #[derive(Debug, Default)]
 pub struct LeakEvidence(Vec<LeakExhibit>);
 
@@ -46,7 +46,7 @@ struct LeakExhibit {
     belongs: Vec<String>,
 }
 
-/// A secret where it does not belong.
+/// A secret found where it doesn't belong.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeakFinding {
     pub kind: SecretKind,
@@ -56,9 +56,9 @@ pub struct LeakFinding {
 
 /// All forms of all secrets, found in one pass over the bytes.
 struct SecretNeedles {
-    /// By the first eight bytes, in lower case.
+    /// Indexed by the first eight bytes, in lower case.
     starts: HashMap<u64, Vec<(Vec<u8>, usize)>>,
-    /// Whether a start with this short hash exists: nearly every byte is decided here.
+    /// Whether a form with this short hash exists; rejects nearly every byte early.
     filter: Vec<bool>,
 }
 
@@ -70,7 +70,7 @@ impl PlantedSecret {
         Self { kind, text: text.to_owned() }
     }
 
-    /// Every form in lower case; the search ignores case. A quarter of a token is a leak as well.
+    /// Every form in lower case; the search ignores case. A quarter of a token counts as a leak too.
     fn forms(&self) -> Vec<Vec<u8>> {
         let text = self.text.to_ascii_lowercase();
         if self.kind == SecretKind::PairingCode {
@@ -96,12 +96,12 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 // === impl LeakEvidence ===
 
 impl LeakEvidence {
-    /// Adds something, in which no secret belongs.
+    /// Adds evidence that must not contain any secret.
     pub fn add(&mut self, place: impl Into<String>, bytes: impl Into<Vec<u8>>) {
         self.add_showing(place, bytes, &[]);
     }
 
-    /// Adds the one answer, page or output that shows these secrets.
+    /// Adds the one response, page or output that shows these secrets.
     pub fn add_showing(&mut self, place: impl Into<String>, bytes: impl Into<Vec<u8>>, belongs: &[&PlantedSecret]) {
         let belongs = belongs.iter().map(|secret| secret.text.clone()).collect();
         self.0.push(LeakExhibit { place: place.into(), bytes: bytes.into(), belongs });
@@ -114,26 +114,26 @@ impl LeakEvidence {
         self.add_showing(place, bytes, belongs);
     }
 
-    /// Every file of a home: logs, ledgers, databases, blobs and whatever else is there. `belongs` says which secrets
-    /// a file is made for, by its path in the home.
+    /// Every file of a home: logs, ledgers, databases, blobs and so on. `belongs` returns the secrets that a file may
+    /// contain, by its path in the home.
     pub fn home(&mut self, name: &str, home: &TestHome, belongs: impl Fn(&str) -> Vec<String>) {
         for path in files(home.path()) {
             let inside = path.strip_prefix(home.path()).unwrap().display().to_string();
-            // A file that a process removes at this moment is not evidence.
+            // A file that is being removed isn't evidence.
             let Ok(bytes) = fs::read(&path) else { continue };
             let belongs = belongs(&inside);
             self.0.push(LeakExhibit { place: format!("file {name}/{inside}"), bytes, belongs });
         }
     }
 
-    /// Takes all of another collection over, with a word before each place.
+    /// Adds another collection, with a prefix for each source.
     pub fn take(&mut self, word: &str, other: Self) {
         self.0.extend(
             other.0.into_iter().map(|exhibit| LeakExhibit { place: format!("{word}{}", exhibit.place), ..exhibit }),
         );
     }
 
-    /// The places of what was found, each once.
+    /// The locations of all findings, without duplicates.
     pub fn places(findings: &[LeakFinding]) -> Vec<&str> {
         let mut places: Vec<_> = findings.iter().map(|finding| finding.place.as_str()).collect();
         places.sort_unstable();

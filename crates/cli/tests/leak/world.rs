@@ -1,4 +1,4 @@
-//! A world to search: a hub and two devices that do what people do, with every secret written down as it is made.
+//! A world to search: a hub and two devices in typical use. Every secret is recorded when it is created.
 
 mod delegating;
 mod end;
@@ -19,7 +19,7 @@ use crate::harness::{FinishedProcess, TestHome, TestHub, TestProcess, until};
 pub struct LeakWorld {
     evidence: LeakEvidence,
     secrets: Vec<PlantedSecret>,
-    /// A fake token that tasks, agents and artifacts are full of.
+    /// A fake token that appears throughout tasks, agents and artifacts.
     canary: PlantedSecret,
     watch: ProcessListWatch,
     hub: TestHub,
@@ -33,11 +33,11 @@ pub struct LeakWorld {
     alpha: TestHome,
     beta: TestHome,
     gamma: TestHome,
-    /// Another hub, with an agent that works for the first one.
+    /// Another hub, whose agent works for the first one.
     elsewhere: TestHome,
-    /// A machine that lends a folder.
+    /// A machine that delegates a folder.
     lender: TestHome,
-    /// What commands print that may print a secret; it is evidence of its own, not a log.
+    /// Output of commands that may print a secret; kept as separate evidence, not as a log.
     printed: TestHome,
 }
 
@@ -97,7 +97,7 @@ impl LeakWorld {
         serde_json::from_slice(&reply.body).unwrap_or_default()
     }
 
-    /// The one answer that shows a secret, which is its member `name`.
+    /// The one response that shows a secret, in its member `name`.
     #[track_caller]
     fn call_for(&mut self, kind: SecretKind, name: &str, path: &str, body: Option<&Value>) -> PlantedSecret {
         let reply = self.hub.call("POST", path, body);
@@ -107,7 +107,7 @@ impl LeakWorld {
         secret
     }
 
-    /// Runs a command whose output may show `secrets`, which are made by it or before it.
+    /// Runs a command whose output may show `secrets`, created by it or earlier.
     #[track_caller]
     fn command(
         &mut self,
@@ -118,12 +118,12 @@ impl LeakWorld {
         let ran = FinishedProcess::of(&mut home(self).command(args), &self.printed.path().join("shown"));
         let shown = shows(&ran).map(|(kind, text)| self.know(kind, &text));
         let shown: Vec<_> = shown.iter().collect();
-        let said = format!("{}\n{}", ran.stdout, ran.stderr);
-        self.evidence.add_showing(format!("command {}", args.join(" ")), said, &shown);
+        let output = format!("{}\n{}", ran.stdout, ran.stderr);
+        self.evidence.add_showing(format!("command {}", args.join(" ")), output, &shown);
         ran
     }
 
-    /// The tokens and adapter secrets of a device, from where they belong.
+    /// The tokens and adapter secrets of a device, read from where they belong.
     fn know_device(&mut self, home: fn(&Self) -> &TestHome) {
         let profiles = home(self).profiles();
         for profile in profiles["profiles"].as_object().unwrap().values() {
@@ -144,7 +144,7 @@ impl LeakWorld {
         }
     }
 
-    /// A person makes a code; a device with an adapter of its own redeems it.
+    /// A person creates a code; a device with its own adapter redeems it.
     pub fn pair_with_a_code(&mut self) {
         let canary = self.canary.text.clone();
         for name in ["alpha", "beta", "gamma"] {
@@ -155,7 +155,7 @@ impl LeakWorld {
             );
             self.agents.push(made["agent_id"].as_str().unwrap().to_owned());
         }
-        // One that nobody redeems, and one that somebody does.
+        // One code that is never redeemed, and one that is.
         self.call_for(SecretKind::PairingCode, "pairing_code", "/api/v1/agent-accounts/alpha/pairing-codes", None);
         let code =
             self.call_for(SecretKind::PairingCode, "pairing_code", "/api/v1/agent-accounts/alpha/pairing-codes", None);
@@ -173,7 +173,7 @@ impl LeakWorld {
         self.take_folders();
         let runtime = self.alpha.runtime(&[]);
         self.running.push(runtime);
-        // The same code again, and a code that never was.
+        // A used code, and a code that never existed.
         for code in [code.text.to_lowercase().as_str(), "0000-0000"] {
             FinishedProcess::of(
                 &mut self.gamma.command(&["runtime", "pair", code, "--api-base", &url]),
@@ -183,7 +183,7 @@ impl LeakWorld {
         }
     }
 
-    /// A device shows a code; a person confirms it in the console. Its adapter is supervised by its runtime.
+    /// A device shows a code; a person confirms it in the console. The runtime supervises its adapter.
     pub fn pair_from_the_device(&mut self) {
         let link = self.hub.post("/api/v1/login-links", &json!({})).expect(201);
         let url = link.json()["url"].as_str().unwrap().to_owned();
@@ -197,8 +197,8 @@ impl LeakWorld {
 
         let args = ["runtime", "pair", "--api-base", &self.hub.url, "--device-name", "tablet"];
         let pairing = TestProcess::spawn("pair", &mut self.beta.command(&args), &self.printed.path().join("shown"));
-        let told = pairing.tells("Confirm: ");
-        let code = self.know(SecretKind::PairingCode, between(&told, "Code:", "\n").trim());
+        let messages = pairing.tells("Confirm: ");
+        let code = self.know(SecretKind::PairingCode, between(&messages, "Code:", "\n").trim());
         let page = browser.get(&format!("/pair?code={}", code.text)).expect(200);
         self.evidence.answer("page that confirms a device", &page, &[&code]);
         let fields =
@@ -212,7 +212,7 @@ impl LeakWorld {
         self.running.push(runtime);
         self.know_adapters(|world| &world.beta);
 
-        // What a device polls with is never printed, so one is asked for by hand.
+        // A device never prints its polling secret, so one is requested directly.
         let path = "/api/v1/agent-runtimes/runtime/pairing-requests";
         let asked = self.hub.post(path, &json!({ "device_name": "by hand" })).expect(201);
         let poll = self.know(SecretKind::PollToken, asked.json()["poll_token"].as_str().unwrap());
@@ -223,7 +223,7 @@ impl LeakWorld {
         self.browser = Some(browser);
     }
 
-    /// Runs that succeed, fail, are cancelled, show their environment and hand files over.
+    /// Runs that succeed, fail, are cancelled, print their environment and produce artifacts.
     pub fn work(&mut self) {
         let canary = self.canary.text.clone();
         let look = "env; ps -ef ww 2>/dev/null; cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '; \
@@ -252,7 +252,7 @@ impl LeakWorld {
         assert!(self.watch.saw(&["adapter", "shell", "--listen", "127.0.0.1:0", "--exit-with-parent"]));
     }
 
-    /// API keys by the API, the command line and the console; codes and links by the command line and the console.
+    /// API keys from the API, the command line and the console; codes and links from the command line and the console.
     pub fn make_keys(&mut self) {
         let body = json!({ "name": "ci", "role": "operator" });
         let key = self.call_for(SecretKind::ApiKey, "api_key", "/api/v1/api-keys", Some(&body));
@@ -301,7 +301,7 @@ impl LeakWorld {
         self.browser = Some(browser);
     }
 
-    /// A third device takes over; the one before is told so and stops.
+    /// A third device takes over; the previous one receives a message and stops.
     pub fn replace_a_device(&mut self) {
         let code =
             self.call_for(SecretKind::PairingCode, "pairing_code", "/api/v1/agent-accounts/beta/pairing-codes", None);
@@ -370,7 +370,7 @@ impl LeakWorld {
         self.browser = Some(browser);
     }
 
-    /// What a stream says at first.
+    /// The first part of a stream.
     fn stream(&self, path: &str, browser: Option<&ScriptlessBrowser>) -> Vec<u8> {
         use std::io::Read as _;
         let cookie = browser.map(|browser| format!("attache_session={}", browser.session)).unwrap_or_default();
@@ -380,7 +380,7 @@ impl LeakWorld {
         let mut stream = crate::harness::http::open("GET", &format!("{}{path}", self.hub.url), &headers).unwrap();
         stream.get_ref().set_read_timeout(Some(std::time::Duration::from_millis(500))).unwrap();
         let mut bytes = Vec::new();
-        // The stream stays open; it has said what it has to say when it is quiet after its head.
+        // The stream stays open; it is complete when it is quiet after its head.
         until("the stream to begin", || {
             let _ = stream.read_to_end(&mut bytes);
             bytes.windows(4).any(|end| end == b"\r\n\r\n").then_some(())
@@ -389,7 +389,7 @@ impl LeakWorld {
         bytes
     }
 
-    /// `kill -9` leaves the write-ahead log behind, which is looked at as it is.
+    /// `kill -9` leaves the write-ahead log behind, which is searched as it is.
     pub fn crash_the_hub(&mut self) {
         self.hub.process.kill();
         let mut crashed = LeakEvidence::default();
@@ -399,14 +399,14 @@ impl LeakWorld {
         self.hub = self.hub_home.hub(&["--egress-allow", "127.0.0.1", "--listen", &address]);
     }
 
-    /// Real secrets in wrong places: every refusal is evidence.
+    /// Real secrets in the wrong places; every refusal is evidence.
     pub fn make_mistakes(&mut self) {
         let token =
             self.alpha.profiles()["profiles"].as_object().unwrap().values().next().unwrap()["runtime_token"].clone();
         let run = self.runs[0]["task_run_id"].as_str().unwrap().to_owned();
         let scene = misuse::MisuseContext { hub: &self.hub, runtime_token: token.as_str().unwrap(), run: &run };
         let secret = self.secrets.iter().find(|secret| secret.kind == SecretKind::AdapterSecret).unwrap().text.clone();
-        // Secrets of others have any form, so nobody can tell that they are in the wrong place.
+        // Third-party secrets have any form, so the hub can't recognise them.
         let foreign =
             [SecretKind::PushToken, SecretKind::PushCredential, SecretKind::TunnelToken, SecretKind::LeaseKey];
         let known = |secret: &&PlantedSecret| !foreign.contains(&secret.kind);
@@ -420,7 +420,7 @@ impl LeakWorld {
         }
     }
 
-    /// Everything that the API and the command line tell.
+    /// All output of the API and the command line.
     pub fn ask_for_everything(&mut self) {
         let mut paths: Vec<String> = [
             "/healthz",

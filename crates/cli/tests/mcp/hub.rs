@@ -1,4 +1,4 @@
-//! `/mcp` of a hub: the tools for whoever has a key, with the rights of that key.
+//! The hub's `/mcp` endpoint: tools with the permissions of the caller's key.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::harness::{TestHome, TestHub, http};
 
 const ACCEPT: (&str, &str) = ("accept", "application/json, text/event-stream");
 
-/// The answer to one request, however it is wrapped.
+/// The response to one request, however it is wrapped.
 #[track_caller]
 fn ask(hub: &TestHub, key: Option<&str>, headers: &[(&str, &str)], method: &str, params: Value) -> (u16, Value) {
     let bearer = key.map(|key| format!("Bearer {key}"));
@@ -32,7 +32,7 @@ pub fn call(hub: &TestHub, key: &str, tool: &str, arguments: Value) -> Value {
 }
 
 #[test]
-fn whoever_has_a_key_asks_the_agents_that_it_may_ask() {
+fn a_key_can_call_the_agents_it_has_access_to() {
     let home = TestHome::new();
     let hub = home.up(&[]);
     let (status, answer) = ask(&hub, None, &[], "tools/list", json!({}));
@@ -54,7 +54,7 @@ fn whoever_has_a_key_asks_the_agents_that_it_may_ask() {
     let refused = call(&hub, &hub.key, "remote_agent", elsewhere);
     assert_eq!(refused["structuredContent"]["metadata"]["code"], "not_found", "{refused}");
 
-    // A viewer sees, and puts nobody to work.
+    // A viewer can list agents but not call them.
     let key = hub.post("/api/v1/api-keys", &json!({ "name": "looks", "role": "viewer" })).expect(201).json();
     let key = key["api_key"].as_str().unwrap_or_else(|| panic!("{key}")).to_owned();
     let refused = call(&hub, &key, "remote_agent", json!({ "task": "echo no", "agent_url": "local" }));
@@ -62,7 +62,7 @@ fn whoever_has_a_key_asks_the_agents_that_it_may_ask() {
 }
 
 #[test]
-fn the_new_era_works_at_the_hub_too() {
+fn the_2026_protocol_version_works_at_the_hub_too() {
     let home = TestHome::new();
     let hub = home.up(&[]);
     let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "list_agents")];
@@ -76,7 +76,7 @@ fn the_new_era_works_at_the_hub_too() {
     assert_eq!(answer["result"]["structuredContent"]["agents"][0]["name"], "local", "{answer}");
 }
 
-/// Does something that waits for a person, who answers as soon as they are asked.
+/// Runs something that waits for a person, who answers as soon as they are asked.
 fn decided<T>(hub: &TestHub, approved: bool, waits: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -96,9 +96,9 @@ fn decided<T>(hub: &TestHub, approved: bool, waits: impl FnOnce() -> T) -> T {
     })
 }
 
-/// A device claims a run, and its agent passes the work on with the token that came along.
+/// A device claims a run, and its agent calls another agent with the run's token.
 #[test]
-fn a_run_asks_other_agents_with_its_own_token() {
+fn a_run_calls_other_agents_with_its_own_token() {
     let home = TestHome::new();
     let hub = home.up(&[]);
     hub.post("/api/v1/agent-accounts", &json!({ "name": "planner" })).expect(201);
@@ -120,7 +120,7 @@ fn a_run_asks_other_agents_with_its_own_token() {
     let local = listed["structuredContent"]["agents"].as_array().unwrap().iter().find(|one| one["name"] == "local");
     assert_eq!(local.map(|local| &local["asks_before_risky_steps"]), Some(&json!(false)), "{listed}");
 
-    // The shell asks nobody, so a person is asked what it is told: without that, nothing of it happens.
+    // The shell never asks for approval, so a person must approve the call first; nothing runs without it.
     let answer = decided(&hub, false, || {
         call(&hub, token, "remote_agent", json!({ "task": "head $A2A_HOME/hub/admin.key", "agent_url": "local" }))
     });

@@ -1,4 +1,4 @@
-//! Our entry in the configuration of clients.
+//! `attache mcp install` and `uninstall`: our entry in the configuration of MCP clients.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
@@ -17,7 +17,7 @@ fn read(home: &TestHome, name: &str) -> String {
 }
 
 #[test]
-fn every_client_gets_its_entry_in_its_own_form_and_loses_it_again() {
+fn every_clients_entry_is_added_and_removed() {
     let home = TestHome::new();
     home.attache(&["mcp", "install", "--for", ALL]).succeeds();
     let program = env!("CARGO_BIN_EXE_attache");
@@ -45,7 +45,7 @@ fn every_client_gets_its_entry_in_its_own_form_and_loses_it_again() {
 }
 
 #[test]
-fn what_people_wrote_stays_and_is_kept_beside() {
+fn user_content_is_kept_and_backed_up() {
     let home = TestHome::new();
     fs::create_dir(file(&home, ".codex")).unwrap();
     let own = "# mine\nmodel = \"best\"\n\n[mcp_servers.other]\ncommand = \"other\"\n";
@@ -75,12 +75,12 @@ fn what_people_wrote_stays_and_is_kept_beside() {
 
     fs::write(file(&home, ".claude.json"), "no json").unwrap();
     let failed = home.attache(&["mcp", "install", "--for", "claude"]).exits(1);
-    assert!(failed.stderr.contains("is left alone"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("error: skipped "), "{}", failed.stderr);
     assert_eq!(read(&home, ".claude.json"), "no json");
 }
 
 #[test]
-fn the_copy_beside_is_what_a_person_wrote_first() {
+fn the_backup_holds_the_original_file() {
     let home = TestHome::new();
     let own = "{\"theme\":\"dark\"}\n";
     fs::write(file(&home, ".claude.json"), own).unwrap();
@@ -91,13 +91,13 @@ fn the_copy_beside_is_what_a_person_wrote_first() {
 }
 
 #[test]
-fn one_file_that_cannot_be_followed_keeps_no_other_client_waiting() {
+fn one_invalid_file_does_not_block_other_clients() {
     let home = TestHome::new();
     fs::create_dir(file(&home, ".gemini")).unwrap();
     fs::write(file(&home, ".gemini/settings.json"), "no json").unwrap();
     let failed = home.attache(&["mcp", "install", "--for", ALL]).exits(1);
     assert_eq!(failed.stderr.matches(": wrote ").count(), 4, "{}", failed.stderr);
-    assert!(failed.stderr.contains("settings.json is left alone"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("settings.json: it isn't valid JSON"), "{}", failed.stderr);
     assert!(read(&home, ".cursor/mcp.json").contains("attache") && read(&home, ".claude.json").contains("attache"));
     assert_eq!(read(&home, ".gemini/settings.json"), "no json");
     let all = home.attache(&["mcp", "install", "--for", ALL, "--json"]).exits(1).stdout;

@@ -1,6 +1,6 @@
-//! The inspector and the conformance suite of the MCP project, which share no code with us: `@modelcontextprotocol/inspector`
-//! 2.12.0 and `@modelcontextprotocol/conformance` 0.2.0-alpha.12. `./test` installs them; without them these tests say that they are
-//! skipped.
+//! The MCP project's inspector and conformance suite, which share no code with us: `@modelcontextprotocol/inspector`
+//! 2.12.0 and `@modelcontextprotocol/conformance` 0.2.0-alpha.12. `./test` installs them; without them, these tests
+//! report that they are skipped.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -17,8 +17,7 @@ use crate::{
 
 const ERAS: [&str; 2] = ["legacy", "modern"];
 
-/// Scenarios of the suite that any server can pass. The others call tools, prompts and resources of the suite's own example
-/// server, which we do not have.
+/// Scenarios that any server can pass. The others need the tools, prompts and resources of the suite's example server.
 const SCENARIOS: &[(&str, &[&str])] = &[("2025-11-25", LEGACY), ("2026-07-28", MODERN)];
 
 const LEGACY: &[&str] = &[
@@ -65,17 +64,17 @@ impl McpKits {
         FinishedProcess::of(&mut command, &self.home.logs())
     }
 
-    /// One request of the inspector, in one era.
+    /// One inspector request with one protocol version.
     #[track_caller]
     fn inspect(&self, era: &str, target: &[&str], request: &[&str]) -> Value {
         let mut args = vec!["--cli", "--format", "json", "-q", "--protocol-era", era];
         args.extend(request);
         args.extend(target);
-        let said = self.run("mcp-inspector", &args).succeeds().stdout;
-        serde_json::from_str::<Value>(&said).unwrap_or_else(|error| panic!("{said:?}: {error}"))["result"].take()
+        let output = self.run("mcp-inspector", &args).succeeds().stdout;
+        serde_json::from_str::<Value>(&output).unwrap_or_else(|error| panic!("{output:?}: {error}"))["result"].take()
     }
 
-    /// Lists the tools strictly, and calls two of them, in both eras.
+    /// Lists the tools strictly and calls two of them, with both protocol versions.
     fn through_the_tools(&self, target: &[&str]) {
         for era in ERAS {
             let tools = self.inspect(era, target, &["--method", "tools/list", "--strict"]);
@@ -85,13 +84,13 @@ impl McpKits {
             let arguments = json!({ "task": "echo from the inspector", "agent_url": "local" }).to_string();
             let ask = ["--method", "tools/call", "--tool-name", "remote_agent", "--tool-args-json", &arguments];
             let answer = self.inspect(era, target, &ask);
-            let said = answer["structuredContent"]["output"].as_str().map(str::trim);
-            assert_eq!(said, Some("from the inspector"), "{era}: {answer}");
+            let output = answer["structuredContent"]["output"].as_str().map(str::trim);
+            assert_eq!(output, Some("from the inspector"), "{era}: {answer}");
         }
     }
 }
 
-/// Ends with the test.
+/// Stopped with the test.
 struct InspectorProxy(Child);
 
 impl Drop for InspectorProxy {
@@ -138,7 +137,8 @@ fn the_inspector_over_http_in_both_eras() {
     kits.through_the_tools(&["--transport", "http", "--server-url", &url, "--header", &header]);
 }
 
-/// Some checks want tools of the suite's own example, and say so; one asks for prompts, whether or not they are offered.
+/// Some checks need the tools of the suite's example server and report that; one requests prompts even if none are
+/// offered.
 fn is_untestable(why: &str) -> bool {
     why.starts_with("Not testable: ") || why.starts_with("prompts/list returned JSON-RPC error -32601: ")
 }

@@ -1,5 +1,5 @@
-//! `attache mcp` from outside: real processes, spoken to by hand, by the inspector and the conformance suite of the MCP
-//! project, and `/mcp` of a hub.
+//! `attache mcp` from outside: real processes, driven by hand, by the inspector and by the conformance suite of the MCP
+//! project, and the hub's `/mcp`.
 
 pub mod hub;
 mod install;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::harness::TestHome;
 
-/// `attache mcp` as a client starts it. It is ended with the test.
+/// `attache mcp` as a client starts it. Stopped with the test.
 pub(crate) struct McpProcess {
     child: Child,
     to: Option<ChildStdin>,
@@ -59,7 +59,7 @@ impl McpProcess {
         self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))["result"].take()
     }
 
-    /// Hangs up, as clients do, and waits for the end.
+    /// Disconnects, as clients do, and waits for the exit.
     pub(crate) fn close(mut self) -> bool {
         drop(self.to.take());
         self.child.wait().unwrap().success()
@@ -74,7 +74,7 @@ impl Drop for McpProcess {
 }
 
 #[test]
-fn agents_of_the_hub_of_this_machine_are_listed_and_asked() {
+fn agents_of_the_local_hub_are_listed_and_called() {
     let home = TestHome::new();
     let up = home.up(&[]);
     let mut client = McpProcess::start(&home, &[]);
@@ -94,7 +94,7 @@ fn agents_of_the_hub_of_this_machine_are_listed_and_asked() {
 }
 
 #[test]
-fn what_takes_long_is_fetched_later() {
+fn a_long_call_is_fetched_later() {
     let home = TestHome::new();
     let _up = home.up(&[]);
     let mut client = McpProcess::start(&home, &["--wait", "1"]);
@@ -117,9 +117,9 @@ fn what_takes_long_is_fetched_later() {
 }
 
 #[test]
-fn a_folder_that_nobody_allowed_is_refused_with_the_command_that_allows_it() {
+fn a_folder_that_is_not_allowed_is_refused_with_the_command_that_allows_it() {
     let home = TestHome::new();
-    // Started here, so that it ends with the test; without it the tool would start one.
+    // Started here, so that it stops with the test; otherwise the tool would start one.
     let (_daemon, _) = home.ready("daemon", &["daemon", "--ssh-listen", "127.0.0.1:0"]);
     let mut client = McpProcess::start(&home, &[]);
     let folder = home.path().join("project");

@@ -1,4 +1,4 @@
-//! Calls to a hub that may be away: nothing here panics because of that.
+//! Calls to a hub that may be down, without panics.
 
 use std::{
     io::{self, Write as _},
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::harness::{TestReply, http};
 
-/// Somebody who calls the hub: the owner, or a runtime of the test's own.
+/// A caller of the hub: the owner, or a simulated runtime.
 #[derive(Debug, Clone)]
 pub struct StormCaller {
     url: String,
@@ -18,7 +18,7 @@ pub struct StormCaller {
     credential: String,
 }
 
-/// How long a hub that is being killed all the time may need to answer once.
+/// How long a hub that is constantly killed may need to answer once.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 // === impl StormCaller ===
@@ -32,22 +32,22 @@ impl StormCaller {
         Self { url: url.to_owned(), header: "x-runtime-token", credential: token.to_owned() }
     }
 
-    /// One try.
+    /// A single attempt.
     pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> io::Result<TestReply> {
         http::json(method, &format!("{}{path}", self.url), &[(self.header, &self.credential)], body)
     }
 
-    /// The answer, if the hub is there and says 200.
+    /// The response, if the hub is up and returns 200.
     pub fn get(&self, path: &str) -> Option<Value> {
         self.call("GET", path, None).ok().filter(|reply| reply.status == 200).map(|reply| reply.json())
     }
 
-    /// Tries until the hub answers. Only for what may be repeated.
+    /// Retries until the hub answers. Only for idempotent requests.
     pub fn insist(&self, method: &str, path: &str, body: Option<&Value>) -> TestReply {
         let give_up = Instant::now() + CALL_TIMEOUT;
         loop {
             match self.call(method, path, body) {
-                // 503 is what a hub says that is just going away or full.
+                // A hub that is shutting down or full returns 503.
                 Ok(reply) if reply.status != 503 => return reply,
                 Ok(reply) => assert!(Instant::now() < give_up, "{method} {path}: {}", reply.text()),
                 Err(error) => assert!(Instant::now() < give_up, "{method} {path}: {error}"),
@@ -56,7 +56,7 @@ impl StormCaller {
         }
     }
 
-    /// Sends a request and gives the connection without having read a byte of the answer.
+    /// Sends a request and returns the connection without reading the response.
     pub fn send(&self, method: &str, path: &str) -> io::Result<TcpStream> {
         let authority = self.url.trim_start_matches("http://");
         let mut stream = TcpStream::connect(authority)?;

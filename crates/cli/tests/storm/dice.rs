@@ -1,4 +1,4 @@
-//! Choices that repeat for the same seed.
+//! Random choices that are reproducible from a seed.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ pub struct SeededDice(Env);
 // === impl SeededDice ===
 
 impl SeededDice {
-    /// Every part of a test throws its own dice, so that one part's pace does not change another's choices.
+    /// Each part of a test has its own dice, so that one part's pace doesn't change another's choices.
     pub fn new(seed: u64, part: u64) -> Self {
         Self(Env::seeded(seed.wrapping_mul(1_000_003).wrapping_add(part)))
     }
 
-    /// A number from 0 to `end`, without `end`.
+    /// A number from 0 up to but not including `end`.
     pub fn below(&mut self, end: usize) -> usize {
         let mut bytes = [0; 8];
         self.0.fill(&mut bytes);
         usize::try_from(u64::from_le_bytes(bytes) % u64::try_from(end).unwrap()).unwrap()
     }
 
-    /// True once in so many throws.
+    /// True once in this many throws on average.
     pub fn once_in(&mut self, many: usize) -> bool {
         self.below(many) == 0
     }

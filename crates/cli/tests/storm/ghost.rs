@@ -1,4 +1,4 @@
-//! A device that the test plays over bare HTTP: it loses answers, forgets claims, and remembers every result that was taken.
+//! A device simulated over bare HTTP: it loses responses, forgets claims, and remembers every accepted result.
 
 use std::{
     collections::BTreeSet,
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{caller::StormCaller, dice::SeededDice, journal::StormJournal};
 
-/// A result for which the hub answered 200.
+/// A result that the hub acknowledged with 200.
 #[derive(Debug, Clone)]
 pub struct AcceptedResult {
     pub run: String,
@@ -27,7 +27,7 @@ pub struct GhostDevice<'a> {
 // === impl GhostDevice ===
 
 impl GhostDevice<'_> {
-    /// Haunts its agent until told to stop, then works honestly until told to end.
+    /// Misbehaves until told to stop, then works correctly until told to finish.
     pub fn haunt(&self, seed: u64, stop: &AtomicBool, end: &AtomicBool) -> Vec<AcceptedResult> {
         let mut dice = SeededDice::new(seed, 50);
         let mut taken = Vec::new();
@@ -35,9 +35,9 @@ impl GhostDevice<'_> {
             let honest = stop.load(Ordering::SeqCst);
             self.beat(&BTreeSet::new());
             match if honest { 9 } else { dice.below(10) } {
-                // The connection is gone before there is an answer.
+                // The connection is closed before there is a response.
                 0 | 1 => drop(self.calls.send("POST", &self.pull(300))),
-                // The answer is written, and nobody ever reads it.
+                // The response is written but never read.
                 2 | 3 => {
                     if let Ok(unread) = self.calls.send("POST", &self.pull(300)) {
                         std::thread::sleep(dice.millis(1, 400));
@@ -46,7 +46,7 @@ impl GhostDevice<'_> {
                 }
                 // The claim arrives and is forgotten, as after a crash.
                 4 => drop(self.claim()),
-                // A restart that hands back what it never started.
+                // A restart that releases claims it never started.
                 5 => self.hand_back(),
                 _ => taken.extend(self.work(&mut dice)),
             }
@@ -82,7 +82,7 @@ impl GhostDevice<'_> {
         }
     }
 
-    /// Claims a run and completes it; the hub may go away at any moment.
+    /// Claims a run and completes it; the hub may disappear at any moment.
     fn work(&self, dice: &mut SeededDice) -> Option<AcceptedResult> {
         let claimed = self.claim()?;
         let run = claimed["task_run_id"].as_str()?.to_owned();
@@ -105,7 +105,7 @@ impl GhostDevice<'_> {
                 }
                 Some(AcceptedResult { run, epoch, output })
             }
-            // The claim was lost or the run cancelled meanwhile.
+            // The claim was lost or the run was cancelled in the meantime.
             409 => None,
             status => {
                 self.journal.fault(format!("completing {run} was answered with {status}: {}", reply.text()));

@@ -1,4 +1,4 @@
-//! What the clients were told: every acknowledged create, cancel and result, and whether a later answer contradicts it.
+//! What clients were told: every acknowledged create, cancel and result, and whether a later response contradicts it.
 
 use std::{
     collections::BTreeMap,
@@ -7,10 +7,10 @@ use std::{
 
 use serde_json::Value;
 
-/// What a client wants done.
+/// A client's job.
 #[derive(Debug, Clone)]
 pub struct StormJob {
-    /// Unique, and the idempotency key of its run.
+    /// Unique; also the idempotency key of its run.
     pub name: String,
     pub agent: String,
     pub text: String,
@@ -18,12 +18,12 @@ pub struct StormJob {
     pub plan: StormPlan,
 }
 
-/// How a job would end in good weather.
+/// How a job ends without failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StormPlan {
     Complete,
     Fail,
-    /// It takes longer than anybody wants to wait: the client cancels it.
+    /// It takes too long, so the client cancels it.
     Cancel,
 }
 
@@ -32,9 +32,9 @@ pub enum StormPlan {
 pub struct StormEntry {
     pub job: StormJob,
     pub run: String,
-    /// The run as it was last seen.
+    /// The latest known state of the run.
     seen: Value,
-    /// The hub has confirmed a cancel.
+    /// The hub confirmed a cancellation.
     pub cancelled: bool,
 }
 
@@ -44,7 +44,7 @@ pub struct StormJournal {
     faults: Mutex<Vec<String>>,
 }
 
-/// Whether the run has ended.
+/// Whether the run is finished.
 pub fn is_ended(run: &Value) -> bool {
     matches!(run["status"].as_str(), Some("completed" | "failed" | "cancelled"))
 }
@@ -64,12 +64,12 @@ impl StormJournal {
         self.held().values().cloned().collect()
     }
 
-    /// The same memories, and no faults yet.
+    /// The same records without faults.
     pub fn copied(&self) -> Self {
         Self { entries: Mutex::new(self.held().clone()), faults: Mutex::default() }
     }
 
-    /// The hub has acknowledged the create of a job, perhaps again.
+    /// The hub acknowledged the create of a job, possibly again.
     pub fn created(&self, job: &StormJob, run: &Value) {
         let id = run["task_run_id"].as_str().unwrap_or_default().to_owned();
         let mut entries = self.held();
@@ -88,7 +88,7 @@ impl StormJournal {
         }
     }
 
-    /// The hub has shown the run of a job: nothing of what it said before may be undone.
+    /// The hub returned the run of a job; nothing it reported before may be undone.
     pub fn saw(&self, name: &str, run: &Value) {
         let mut entries = self.held();
         let entry = entries.get_mut(name).expect("only jobs that were created are looked at");

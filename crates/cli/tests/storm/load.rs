@@ -1,4 +1,4 @@
-//! Clients: they create runs, watch them, cancel some, and repeat themselves when the hub does not answer.
+//! Clients that create runs, watch them, cancel some, and retry when the hub doesn't answer.
 
 use std::{
     path::Path,
@@ -14,29 +14,29 @@ use super::{
     journal::{StormJob, StormJournal, StormPlan, is_ended},
 };
 
-/// Whom a client puts to work, and where their tasks leave their traces.
+/// The agents a client calls, and where their tasks leave traces.
 #[derive(Debug, Clone, Copy)]
 pub struct StormTargets<'a> {
     pub devices: &'a [String],
-    /// The agent whose device the test plays itself.
+    /// The agent whose device the test simulates.
     pub ghost: &'a str,
     pub traces: &'a Path,
 }
 
-/// A job on its way.
+/// A job in progress.
 struct StormRun {
     job: StormJob,
     run: String,
     looks: usize,
 }
 
-/// How many jobs of one client are under way at once.
+/// Maximum number of concurrent jobs of one client.
 const FLIGHTS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(15);
-/// How long the last jobs may take once the weather is good.
+/// How long the last jobs may take after the storm.
 const SETTLE: Duration = Duration::from_secs(240);
 
-/// One client, until it is told to stop and everything that it has asked for has ended.
+/// One client, until it is told to stop and all of its jobs are finished.
 pub fn client(
     number: u64,
     seed: u64,
@@ -99,7 +99,7 @@ fn draw(dice: &mut SeededDice, name: &str, work: StormTargets<'_>) -> StormJob {
     job(agent, format!("{begin}; {middle}; {end}; echo done {name}"), plan)
 }
 
-/// Creates the run of a job, however often the hub must be asked.
+/// Creates the run of a job, retrying as often as necessary.
 fn create(owner: &StormCaller, job: &StormJob, journal: &StormJournal) -> Option<String> {
     let body = json!({
         "agent_id": job.agent,
@@ -118,7 +118,7 @@ fn create(owner: &StormCaller, job: &StormJob, journal: &StormJournal) -> Option
     run["task_run_id"].as_str().map(str::to_owned)
 }
 
-/// Looks at a run, and perhaps cancels it or asks for it again. Whether it has ended.
+/// Checks a run, and sometimes cancels it or creates it again. Returns whether it is finished.
 fn look(owner: &StormCaller, flight: &mut StormRun, dice: &mut SeededDice, journal: &StormJournal) -> bool {
     flight.looks += 1;
     let patience = if flight.job.plan == StormPlan::Cancel { 5 } else { 400 };
@@ -154,7 +154,7 @@ fn cancel(owner: &StormCaller, flight: &StormRun, journal: &StormJournal) {
             journal.cancelled(&flight.job.name);
             journal.saw(&flight.job.name, &reply.json());
         }
-        // It has ended in another way meanwhile.
+        // It ended differently in the meantime.
         409 => {}
         status => journal.fault(format!("cancelling {} was answered with {status}: {}", flight.run, reply.text())),
     }

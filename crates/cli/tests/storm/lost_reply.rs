@@ -1,4 +1,5 @@
-//! A claim whose answer nobody ever saw: the run ends or is claimed again, and never stays running past lease and sweep.
+//! A claim whose response was never read: the run ends or is claimed again, and never stays running past lease and
+//! sweep.
 
 use std::{
     io::Read as _,
@@ -15,17 +16,17 @@ use super::{
 };
 use crate::harness::{TestHome, TestHub, process, until};
 
-/// A hub with one agent, whose device the test plays over bare HTTP.
+/// A hub with one agent, whose device is simulated over bare HTTP.
 struct LostReplyFixture {
     hub: TestHub,
     agent: String,
     token: String,
-    /// Removed last.
+    /// Dropped last.
     _home: TestHome,
 }
 
 const FREE_PORT: &str = "127.0.0.1:0";
-/// What a busy machine may add to one sweep.
+/// Extra time for one sweep on a busy machine.
 const SLACK: Duration = Duration::from_secs(15);
 
 // === impl LostReplyFixture ===
@@ -54,14 +55,14 @@ impl LostReplyFixture {
         format!("/api/v1/agent-accounts/{}/task-runs/pull?wait_ms={wait_ms}", self.agent)
     }
 
-    /// The heartbeat of a runtime that has just started and executes nothing: the hub's time.
+    /// The heartbeat of a freshly started runtime without runs; returns the hub's time.
     fn beat(&self) -> Timestamp {
         let body = json!({ "agent_id": self.agent, "running": [] });
         let reply = self.hub.worker(&self.token, "POST", "/api/v1/agent-runtimes/runtime/heartbeat", &body).expect(200);
         reply.json()["server_time"].as_str().unwrap().parse().unwrap()
     }
 
-    /// Beats as a restarted runtime until the run is not running any more, which must be in time.
+    /// Sends heartbeats as a restarted runtime until the run is no longer running, which must be in time.
     fn settle(&self, run: &str) -> Value {
         until("the claim to be settled", || {
             let now = self.beat();
@@ -75,7 +76,7 @@ impl LostReplyFixture {
         })
     }
 
-    /// Works as a restarted runtime would until the run has ended: completed by this one, or lost with an earlier claim.
+    /// Works as a restarted runtime until the run finishes: completed by this one, or lost with an earlier claim.
     fn finish(&self, run: &str) -> Value {
         let device = self.device();
         until("the run to end", || {
@@ -93,23 +94,23 @@ impl LostReplyFixture {
         })
     }
 
-    /// Claims the run on a connection whose answer is never read.
+    /// Claims the run on a connection whose response is never read.
     fn claim_unread(&self, run: &str) -> std::net::TcpStream {
         let unread = self.device().send("POST", &self.pull(20_000)).unwrap();
-        // A short lease may be over before anybody looks.
+        // A short lease may expire before the test can check.
         self.hub.run_in(run, &["running", "failed"]);
         unread
     }
 }
 
-/// How a run ended, in a form to compare.
+/// How a run ended, in a comparable form.
 fn summary(run: &Value) -> (&str, Option<i64>, Option<i64>, Option<&str>) {
     let code = run["task_result"]["code"].as_str();
     (run["status"].as_str().unwrap_or_default(), run["attempt"].as_i64(), run["epoch"].as_i64(), code)
 }
 
 #[test]
-fn a_connection_that_is_gone_before_the_answer_leaves_no_orphan() {
+fn a_connection_closed_before_the_response_leaves_no_orphan() {
     let scene = LostReplyFixture::start(LEASE);
     for round in 0..20 {
         let max_attempts = 1 + round % 2;
@@ -123,7 +124,7 @@ fn a_connection_that_is_gone_before_the_answer_leaves_no_orphan() {
             run
         };
         let ended = scene.finish(&run);
-        // Either the hub noticed in time, or it wrote into a connection that was gone, and the claim was lost.
+        // Either the hub noticed in time, or it wrote to a closed connection and the claim was lost.
         let completed = ended["status"] == "completed";
         let lost = max_attempts == 1 && ended["task_result"]["code"] == "runtime_lost";
         assert!(completed || lost, "round {round}: {ended}");
@@ -131,11 +132,11 @@ fn a_connection_that_is_gone_before_the_answer_leaves_no_orphan() {
 }
 
 #[test]
-fn a_claim_that_was_never_read_is_lost_after_its_grace() {
+fn an_unread_claim_is_lost_after_its_grace_period() {
     let scene = LostReplyFixture::start(Duration::from_secs(60));
     let run = scene.create(1);
     drop(scene.claim_unread(&run));
-    // The lease is long: only the heartbeat that does not name the run can end it so soon.
+    // The lease is long: only a heartbeat that doesn't name the run can end it so soon.
     assert_eq!(summary(&scene.settle(&run)), ("failed", Some(1), Some(1), Some("runtime_lost")));
 
     let run = scene.create(2);
@@ -144,7 +145,7 @@ fn a_claim_that_was_never_read_is_lost_after_its_grace() {
     assert_eq!(summary(&scene.finish(&run)), ("completed", Some(2), Some(2), None));
 }
 
-/// A worker that was given up and reports nevertheless changes nothing, whoever has the run by then.
+/// A late report of a worker that lost its claim changes nothing, whoever holds the run by then.
 #[test]
 fn a_report_of_a_lost_claim_is_refused() {
     let scene = LostReplyFixture::start(Duration::from_secs(60));
@@ -171,7 +172,7 @@ fn a_report_of_a_lost_claim_is_refused() {
 }
 
 #[test]
-fn a_claim_that_was_never_read_can_be_handed_back() {
+fn an_unread_claim_can_be_released() {
     let scene = LostReplyFixture::start(Duration::from_secs(60));
     let run = scene.create(1);
     drop(scene.claim_unread(&run));
@@ -185,7 +186,7 @@ fn a_claim_that_was_never_read_can_be_handed_back() {
 }
 
 #[test]
-fn a_runtime_that_never_comes_back_loses_its_claim_with_the_lease() {
+fn a_runtime_that_never_returns_loses_its_claim_with_the_lease() {
     let scene = LostReplyFixture::start(Duration::from_secs(1));
     let run = scene.create(1);
     let mut unread = scene.claim_unread(&run);
@@ -193,23 +194,23 @@ fn a_runtime_that_never_comes_back_loses_its_claim_with_the_lease() {
     let ended = scene.hub.ended(&run);
     assert_eq!(ended["task_result"]["code"], "runtime_lost");
     assert!(claimed.elapsed() < Duration::from_secs(1) + SWEEP + SLACK, "{:?}", claimed.elapsed());
-    // The answer had been written all the time.
+    // The response had been written long before.
     let mut answer = [0; 12];
     unread.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200");
 }
 
-/// The real runtime: it is stopped while it waits for work, gets a run that it will never see, is killed, and starts
-/// again with the same token. The run executes exactly once, and no attempt is spent on the claim that got lost.
+/// The real runtime is stopped while it waits for tasks, gets a run that it never sees, is killed, and restarts with
+/// the same token. The run executes exactly once, and the lost claim doesn't use up an attempt.
 #[test]
-fn a_restarted_runtime_hands_back_what_it_never_saw() {
+fn a_restarted_runtime_releases_unread_claims() {
     let home = TestHome::within(&folder(), "attache-lost-reply");
     let hub = start_hub(&home, FREE_PORT, Duration::from_secs(60));
     hub.add_agent("device");
     let code = hub.pairing_code("device");
     home.attache(&["runtime", "pair", &code, "--api-base", &hub.url]).succeeds();
     let runtime = home.runtime(&[]);
-    // It waits for work once it has executed something.
+    // It waits for tasks once it has executed one.
     assert_eq!(hub.ask("device", "true")["status"], "completed");
     let traces = home.path().join("traces");
     let script = format!("echo once >> '{}'", traces.display());

@@ -1,7 +1,8 @@
-//! No orphan, no loss: processes are killed at random moments under load, and everything that anybody was told must hold.
+//! No orphans, no losses: processes are killed at random moments under load, and everything that was acknowledged must
+//! hold.
 //!
-//! `ATTACHE_SEED` repeats the order of the kills, `ATTACHE_LONG` makes the storm longer. A storm that fails prints its
-//! seed and leaves its folders behind, with the output of every process and the list of strikes.
+//! `ATTACHE_SEED` repeats the order of the kills, `ATTACHE_LONG` makes the storm longer. A failed storm prints its seed
+//! and keeps its folders, with the output of every process and the list of kills.
 
 pub mod caller;
 pub mod dice;
@@ -37,10 +38,10 @@ use crate::harness::is_long;
 const DEVICES: usize = 4;
 const CLIENTS: u64 = 3;
 
-/// Sets a flag when it is dropped, also by a panic, so that nobody waits for ever.
+/// Sets a flag when dropped, also on a panic, so that nothing waits forever.
 struct SetOnDrop<'a>(&'a [&'a AtomicBool]);
 
-/// Tells how to repeat a storm that failed.
+/// Prints how to repeat a failed storm.
 struct StormReplayHint {
     seed: u64,
     folders: Vec<PathBuf>,
@@ -71,7 +72,7 @@ fn nothing_is_orphaned_and_nothing_is_lost() {
     for deserter in std::mem::take(&mut world.deserters) {
         journal.fault(deserter);
     }
-    // What is read from here on comes from the disk.
+    // Everything read from here on comes from disk.
     world.kill_hub();
     let owner = world.owner.clone();
     let evidence =
@@ -94,7 +95,7 @@ fn nothing_is_orphaned_and_nothing_is_lost() {
     black.clear();
 }
 
-/// The storm itself, and the time after it until everything has ended.
+/// The storm itself, and the time until every run is finished.
 fn blow(
     world: &mut StormWorld,
     seed: u64,
@@ -161,7 +162,7 @@ impl Drop for SetOnDrop<'_> {
 // === impl StormReplayHint ===
 
 impl StormReplayHint {
-    /// Nobody needs the folders.
+    /// The folders are no longer needed.
     fn clear(mut self) {
         for folder in self.folders.drain(..) {
             let _ = fs::remove_dir_all(folder);

@@ -1,4 +1,4 @@
-//! The checks themselves: each must see the damage that it is there for.
+//! Tests of the checks themselves: each must detect its kind of damage.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::harness::until;
 
-/// Damage to the hub's database, and what the checks must say about it.
+/// Damage to the hub's database, and the expected findings.
 const DAMAGE: &[(&str, &str)] = &[
     ("delete from task_runs where id = (select min(id) from task_runs)", "was acknowledged and does not exist"),
     (
@@ -26,7 +26,7 @@ const DAMAGE: &[(&str, &str)] = &[
            where id = (select max(id) from task_runs where status = 2)"#,
         "had ended and has changed",
     ),
-    // The packed state begins with the epoch: the first claim becomes the third.
+    // The packed state starts with the epoch: the first claim becomes the third.
     (
         "update task_runs set state = cast(x'03' || substr(state, 2) as blob)
            where id = (select max(id) from task_runs where substr(state, 1, 1) = x'01')",
@@ -41,7 +41,7 @@ const DAMAGE: &[(&str, &str)] = &[
     ),
 ];
 
-/// A few jobs in good weather.
+/// A few jobs without failures.
 fn work(world: &StormWorld, journal: &StormJournal, traces: &Path) -> Vec<AcceptedResult> {
     let (stop, end) = (AtomicBool::new(false), AtomicBool::new(false));
     let honest = AtomicBool::new(true);
@@ -61,7 +61,7 @@ fn work(world: &StormWorld, journal: &StormJournal, traces: &Path) -> Vec<Accept
     })
 }
 
-/// What the checks say now.
+/// The current findings of the checks.
 fn faults(world: &StormWorld, journal: &StormJournal, ghost: &[AcceptedResult], traces: &Path) -> Vec<String> {
     let journal = journal.copied();
     StormEvidence { owner: &world.owner, journal: &journal, devices: &world.devices, ghost, traces }.weigh();
@@ -78,7 +78,7 @@ fn append(path: &Path, text: &str) {
 }
 
 #[test]
-fn every_check_sees_its_damage() {
+fn every_check_detects_its_damage() {
     let mut world = StormWorld::start(1);
     let journal = StormJournal::default();
     let traces = world.home.path().join("traces");
@@ -89,7 +89,7 @@ fn every_check_sees_its_damage() {
 
     let database = world.stop_hub();
     let copy = database.with_extension("copy");
-    // One file holds everything: nothing is left in the write-ahead log.
+    // Everything is in one file; the write-ahead log is empty.
     open(&database).query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(())).unwrap();
     fs::copy(&database, &copy).unwrap();
     for (damage, expected) in DAMAGE {

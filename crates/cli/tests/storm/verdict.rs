@@ -1,4 +1,4 @@
-//! After the storm: what the hub holds against what clients, workers, ledgers and the tasks themselves remember.
+//! After the storm: compares the hub's data with what clients, workers, ledgers and the tasks themselves recorded.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,21 +15,21 @@ use super::{
     world::StormDevice,
 };
 
-/// What the storm has seen, so that a storm in which nothing happened is noticed.
+/// What the storm covered, so that a storm in which nothing happened is noticed.
 #[derive(Debug, Default)]
 pub struct StormFindings {
     pub runs: usize,
     pub completed: usize,
     pub failed: BTreeMap<String, usize>,
     pub cancelled: usize,
-    /// By reason.
+    /// Counted by reason.
     pub requeued: BTreeMap<String, usize>,
-    /// Results of devices and of the ghost that the hub has acknowledged.
+    /// Results of devices and of the ghost that the hub acknowledged.
     pub acknowledged: usize,
     pub executions: usize,
 }
 
-/// A claim as a device's ledger tells it.
+/// A claim as recorded in a device's ledger.
 #[derive(Debug, Default)]
 struct LedgerClaim {
     started: bool,
@@ -49,7 +49,7 @@ pub struct StormEvidence<'a> {
 // === impl StormEvidence ===
 
 impl StormEvidence<'_> {
-    /// Writes every contradiction into the journal.
+    /// Records every contradiction in the journal.
     pub fn weigh(&self) -> StormFindings {
         let mut findings = StormFindings::default();
         let stored = self.stored();
@@ -131,7 +131,7 @@ impl StormEvidence<'_> {
         }
     }
 
-    /// The stream of a run is a walk through its states, without gaps, to exactly one end.
+    /// The event stream of a run is a path through its states, without gaps, to exactly one end.
     fn weigh_events(&self, run: &Value, findings: &mut StormFindings) {
         let id = run["task_run_id"].as_str().unwrap();
         let mut events = Vec::new();
@@ -179,12 +179,12 @@ impl StormEvidence<'_> {
         }
     }
 
-    /// What the devices remember: by run and epoch.
+    /// The devices' records by run and epoch.
     fn ledgers(&self) -> BTreeMap<String, BTreeMap<i64, LedgerClaim>> {
         let mut all: BTreeMap<String, BTreeMap<i64, LedgerClaim>> = BTreeMap::new();
         for device in self.devices {
             let text = fs::read_to_string(device.home.ledger_file(&device.agent)).unwrap();
-            // A line may be torn where its writer was killed.
+            // A line may be incomplete if its writer was killed.
             for line in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
                 let (Some(run), Some(epoch)) = (line["task_run_id"].as_str(), line["epoch"].as_i64()) else { continue };
                 let told = all.entry(run.to_owned()).or_default().entry(epoch).or_default();
@@ -199,7 +199,7 @@ impl StormEvidence<'_> {
         all
     }
 
-    /// A result for which a device got a 200 is the run's result. Answers how many there were.
+    /// A result that a device got a 200 for is the run's result. Returns the number of results.
     fn weigh_ledger(&self, entry: &StormEntry, run: &Value, claims: Option<&BTreeMap<i64, LedgerClaim>>) -> usize {
         let reported: Vec<_> = claims
             .into_iter()
@@ -228,7 +228,7 @@ impl StormEvidence<'_> {
         reported.len()
     }
 
-    /// How often each run began and ended on a device, as its own script wrote it down.
+    /// How often each run started and finished on a device, as recorded by its own script.
     fn traces(&self) -> (BTreeMap<String, usize>, BTreeMap<String, usize>) {
         let (mut begun, mut ended) = (BTreeMap::new(), BTreeMap::new());
         for line in fs::read_to_string(self.traces).unwrap_or_default().lines() {
@@ -243,7 +243,7 @@ impl StormEvidence<'_> {
         (begun, ended)
     }
 
-    /// Agents are not idempotent: no claim executes twice, and no run more often than its creator allows.
+    /// Agents aren't idempotent: no claim executes twice, and no run more often than its creator allows.
     fn weigh_executions(
         &self,
         entry: &StormEntry,

@@ -1,4 +1,4 @@
-//! Looks all the time whether a run is still running although its lease is over.
+//! Continuously checks that no run is still running after its lease expired.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -15,7 +15,7 @@ use super::{
 };
 
 pub struct LeaseWitness<'a> {
-    /// An agent without runs: its heartbeat tells the hub's own time.
+    /// An agent without runs, whose heartbeat returns the hub's time.
     pub agent: String,
     pub clock: StormCaller,
     pub owner: StormCaller,
@@ -23,7 +23,7 @@ pub struct LeaseWitness<'a> {
     pub journal: &'a StormJournal,
 }
 
-/// What a busy machine may add to one sweep.
+/// Extra time for one sweep on a busy machine.
 const SLACK: Duration = Duration::from_secs(4);
 
 fn time(value: &Value) -> Option<Timestamp> {
@@ -33,7 +33,7 @@ fn time(value: &Value) -> Option<Timestamp> {
 // === impl LeaseWitness ===
 
 impl LeaseWitness<'_> {
-    /// How often it could look, and the longest time that a run was seen running after its lease was over.
+    /// The number of checks, and the longest time that a run was seen running after its lease expired.
     pub fn watch(&self, end: &AtomicBool) -> (usize, Duration) {
         let (mut looks, mut longest) = (0, Duration::ZERO);
         let mut up = None;
@@ -41,7 +41,7 @@ impl LeaseWitness<'_> {
             std::thread::sleep(Duration::from_millis(40));
             let generation = self.generation.number();
             let Some(now) = self.now() else { continue };
-            // A hub that was away could not sweep: its time counts from its return.
+            // A hub that was down couldn't sweep: its time counts from its return.
             let since = match up {
                 Some((known, since)) if known == generation => since,
                 _ => up.insert((generation, now)).1,

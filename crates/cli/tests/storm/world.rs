@@ -1,4 +1,4 @@
-//! What the storm goes over: one hub and several devices, every process of which can be killed and started again.
+//! The processes under test: one hub and several devices, each of which can be killed and restarted.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use attache_protocol::env::Env;
 use super::{caller::StormCaller, dice::SeededDice};
 use crate::harness::{TestHome, TestHub, TestProcess, process, until};
 
-/// A claim lives so long without being renewed, and the hub looks for dead ones so often.
+/// The lease duration and the sweep interval.
 pub const LEASE: Duration = Duration::from_millis(3000);
 pub const GRACE: Duration = Duration::from_millis(1000);
 pub const SWEEP: Duration = Duration::from_millis(200);
@@ -31,7 +31,7 @@ pub enum KillTarget {
     Adapter(usize),
 }
 
-/// Which process dies next, how long after the one before, and how long it stays dead.
+/// Which process is killed next, the delay before it, and how long it stays down.
 #[derive(Debug, Clone, Copy)]
 struct PlannedKill {
     target: KillTarget,
@@ -39,7 +39,7 @@ struct PlannedKill {
     pause: Duration,
 }
 
-/// How many died.
+/// The number of kills.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct KillTally {
     pub hubs: usize,
@@ -51,12 +51,12 @@ pub struct KillTally {
 #[derive(Debug, Default, Clone)]
 pub struct HubGeneration(Arc<AtomicU64>);
 
-// The processes come before the homes, so that they are gone before their folders are.
+// Processes before homes, so that they are stopped before their folders are removed.
 #[derive(Debug)]
 pub struct StormWorld {
     hub: Option<TestHub>,
     pub devices: Vec<StormDevice>,
-    /// What is down, and when it starts again.
+    /// What is down, and when it restarts.
     down: Vec<(KillTarget, Instant)>,
     pub generation: HubGeneration,
     pub address: String,
@@ -64,7 +64,7 @@ pub struct StormWorld {
     pub home: TestHome,
     strikes: fs::File,
     begun: Instant,
-    /// Processes that ended although nobody had killed them.
+    /// Processes that exited without being killed.
     pub deserters: Vec<String>,
 }
 
@@ -78,13 +78,14 @@ pub struct StormDevice {
 
 #[derive(Debug)]
 enum StormAdapter {
-    /// A process of its own, always at the same address.
+    /// A separate process, always at the same address.
     Apart { process: Option<TestProcess>, address: String },
-    /// A child of the runtime, which starts it again by itself.
+    /// A child of the runtime, which restarts it.
     Supervised,
 }
 
-/// A folder in memory when there is one with room: thousands of fsyncs on a slow disk say nothing about the program.
+/// A folder in memory, if there is one with enough space: thousands of fsyncs on a slow disk say nothing about the
+/// program.
 pub fn folder() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let free = Command::new("df").args(["-Pk", "/dev/shm"]).output().ok().and_then(|output| {
@@ -94,8 +95,8 @@ pub fn folder() -> PathBuf {
     if memory.is_dir() && free.is_some_and(|kib| kib > 512 * 1024) { memory.to_owned() } else { std::env::temp_dir() }
 }
 
-/// An address that stays free while its process is down: outside the range from which the system takes ports for
-/// outgoing connections, or a client's retry could occupy it.
+/// An address that stays free while its process is down: outside the range of ephemeral ports, where a client's retry
+/// could occupy it.
 pub fn quiet_address() -> String {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let first = range.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(32_768_usize);
@@ -108,7 +109,7 @@ pub fn quiet_address() -> String {
     })
 }
 
-/// `attache hub` with the short times of these tests.
+/// `attache hub` with short timeouts.
 pub fn start_hub(home: &TestHome, address: &str, lease: Duration) -> TestHub {
     let millis = |duration: Duration| duration.as_millis().to_string();
     home.hub(&[
@@ -126,7 +127,7 @@ pub fn start_hub(home: &TestHome, address: &str, lease: Duration) -> TestHub {
 // === impl StormWorld ===
 
 impl StormWorld {
-    /// A hub and devices, all of them running. The even devices have an adapter of their own.
+    /// A hub and devices, all running. Even-numbered devices have a separate adapter.
     pub fn start(devices: usize) -> Self {
         let home = TestHome::within(&folder(), "attache-storm-hub");
         let address = quiet_address();
@@ -146,7 +147,7 @@ impl StormWorld {
         }
     }
 
-    /// Pairs an agent with a device that the test plays itself: the agent's id and its runtime's calls.
+    /// Pairs an agent with a device simulated by the test. Returns the agent's id and a caller for its runtime.
     pub fn player(&self, name: &str) -> (String, StormCaller) {
         let hub = self.hub.as_ref().expect("nothing was killed yet");
         let agent = hub.add_agent(name);
@@ -154,7 +155,7 @@ impl StormWorld {
         (agent, StormCaller::runtime(&hub.url, attached["runtime_token"].as_str().unwrap()))
     }
 
-    /// Kills so many processes, in an order that only the seed decides, and starts each again after a while.
+    /// Kills this many processes, in an order determined by the seed, and restarts each after a while.
     pub fn storm(&mut self, seed: u64, kills: usize, mut calm: impl FnMut() -> bool) -> KillTally {
         let mut dice = SeededDice::new(seed, 0);
         let mut tally = KillTally::default();
@@ -191,7 +192,7 @@ impl StormWorld {
         self.start_again(KillTarget::Hub);
     }
 
-    /// Ends the hub as a person would, and gives the place of its database.
+    /// Stops the hub cleanly and returns the path of its database.
     pub fn stop_hub(&mut self) -> PathBuf {
         let hub = self.hub.take().expect("the hub runs");
         self.generation.down();
@@ -200,12 +201,12 @@ impl StormWorld {
         self.home.a2a().join("hub/hub.db")
     }
 
-    /// Starts the hub that was stopped.
+    /// Starts the stopped hub.
     pub fn resume_hub(&mut self) {
         self.start_again(KillTarget::Hub);
     }
 
-    /// Leaves every home behind.
+    /// Keeps every home.
     pub fn keep(&mut self) -> Vec<PathBuf> {
         self.home.keep();
         let mut kept = vec![self.home.path().to_owned()];
@@ -216,7 +217,7 @@ impl StormWorld {
         kept
     }
 
-    /// Lets time pass, and starts what is due meanwhile.
+    /// Lets time pass and starts what is due.
     fn pass(&mut self, time: Duration) {
         let until = Instant::now() + time;
         loop {
@@ -247,7 +248,7 @@ impl StormWorld {
         }
     }
 
-    /// Kills it, and says what died: the runtime, when its adapter is not there to be killed.
+    /// Kills a process and returns what was killed: the runtime, if its adapter isn't running.
     fn kill(&mut self, target: KillTarget) -> KillTarget {
         match target {
             KillTarget::Hub => {
@@ -304,7 +305,7 @@ impl StormWorld {
     }
 }
 
-/// What a process said that ended before anybody killed it.
+/// The output of a process that exited without being killed.
 fn deserted(process: &TestProcess) -> Option<String> {
     let status = process.try_wait()?;
     Some(format!("{} ended by itself ({status}):\n{}", process.name, process.stderr()))
@@ -343,7 +344,7 @@ impl StormDevice {
         matches!(self.adapter, StormAdapter::Supervised)
     }
 
-    /// The adapter below the runtime, once it listens: a runtime whose first adapter dies at once rightly gives up.
+    /// The adapter of the runtime, once it listens. A runtime whose first adapter dies immediately gives up, rightly.
     fn supervised(&self) -> Option<u32> {
         let runtime = self.runtime.as_ref()?;
         let give_up = Instant::now() + Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Reads a card of either version into the model of 1.0.
+//! Reads an agent card of either A2A version into the 1.0 model.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use attache_protocol::{
 };
 use serde::Deserialize;
 
-/// A card of 0.3, as far as a caller needs it.
+/// The parts of a 0.3 card that a caller needs.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct OldCard {
@@ -69,16 +69,16 @@ struct OldCardCapabilities {
     extensions: Option<Vec<AgentExtension>>,
 }
 
-/// What `preferredTransport` is where a card does not say.
+/// The default of `preferredTransport`.
 const DEFAULT_TRANSPORT: &str = "JSONRPC";
 const DEFAULT_VERSION: &str = "0.3";
 
-/// A card that was read before, and kept as it was served.
+/// Parses a stored card, kept as it was served.
 pub fn read(text: &Json) -> Option<AgentCard> {
     parse(text).ok()
 }
 
-/// A card that names its interfaces is one of 1.0, whatever older members it has for older readers.
+/// A card with `supportedInterfaces` is a 1.0 card, whatever older members it keeps for older readers.
 pub(super) fn parse(text: &Json) -> Result<AgentCard, serde_json::Error> {
     let members: Members = text.parse()?;
     let is_new = |name: &str| members.find(name).is_some_and(|list| !matches!(list.get(), "null" | "[]"));
@@ -103,7 +103,7 @@ impl From<OldCard> for AgentCard {
         let transport = old.preferred_transport.unwrap_or_else(|| DEFAULT_TRANSPORT.to_owned());
         let mut supported_interfaces = vec![interface(old.url, transport)];
         for OldCardInterface { url, transport } in old.additional_interfaces.unwrap_or_default() {
-            // Cards of 0.3 repeat the preferred one among the others.
+            // 0.3 cards repeat the preferred interface among the others.
             let other = interface(url, transport);
             if !supported_interfaces.contains(&other) {
                 supported_interfaces.push(other);
@@ -145,7 +145,7 @@ impl From<OldCard> for AgentCard {
     }
 }
 
-/// 0.3 tells the kinds apart by a member `type`, and says `in` where 1.0 says `location`.
+/// 0.3 distinguishes the kinds by a member `type`, and uses `in` where 1.0 uses `location`.
 fn modern(scheme: &Json) -> Option<SecurityScheme> {
     let members: Members = scheme.parse().ok()?;
     let kind = match members.text("type")?.as_str() {
@@ -193,11 +193,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_card_leaves_out_is_empty() {
+    fn missing_members_of_a_card_are_empty() {
         let old = card(r#"{"name":"x","url":"https://p"}"#);
         let interface = &old.supported_interfaces[0];
         assert_eq!((&*interface.protocol_binding, &*interface.protocol_version), ("JSONRPC", "0.3"));
-        // Writers of ProtoJSON leave out what is empty, also where the standard wants it.
+        // ProtoJSON writers omit empty members, even required ones.
         let new = r#"{"name":"x","supportedInterfaces":[{"url":"https://p","protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}"#;
         let new = card(new);
         assert_eq!(

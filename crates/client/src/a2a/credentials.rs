@@ -1,4 +1,4 @@
-//! The key that a peer gave us, and how its card wants to see it.
+//! The key for a remote agent, and how its card wants it sent.
 
 use attache_protocol::{
     Secret,
@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::{Error, Result};
 
-/// What proves to a peer who is calling. It does not print.
+/// The credential for a remote agent. Never printed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerCredentials(Option<Secret<String>>);
 
@@ -77,7 +77,7 @@ impl PeerCredentials {
 // === impl KeyPlacement ===
 
 impl KeyPlacement {
-    /// The first way that the card accepts and one key can satisfy.
+    /// The first scheme the card accepts that a single key can satisfy.
     pub(super) fn of(card: &AgentCard) -> Self {
         let required = card.security_requirements.iter().filter_map(|requirement| {
             let mut names = requirement.schemes.keys();
@@ -106,7 +106,7 @@ impl KeyPlacement {
                     _ => None,
                 }
             }
-            // A token from elsewhere is a bearer's.
+            // OAuth and OpenID tokens are sent as bearer tokens.
             "oauth2SecurityScheme" | "openIdConnectSecurityScheme" => Some(Self::Bearer),
             _ => None,
         }

@@ -1,17 +1,17 @@
-//! Which of a card's interfaces is spoken to, and in what words.
+//! Chooses which of a card's interfaces to use, and its version and binding.
 
 use attache_protocol::wire::a2a::{AgentCard, AgentInterface};
 
 use super::{Error, Result};
 use crate::egress;
 
-/// An interface of a peer that can be spoken to.
+/// An interface of a remote agent that we support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerInterface {
     pub url: String,
     pub version: PeerVersion,
     pub binding: PeerBinding,
-    /// Repeated in every request.
+    /// Sent with every request.
     pub tenant: Option<String>,
 }
 
@@ -31,7 +31,7 @@ pub enum PeerBinding {
 // === impl PeerInterface ===
 
 impl PeerInterface {
-    /// The best one of a card: the newer version before the older one, JSON-RPC before HTTP+JSON before gRPC.
+    /// The best interface of a card: newer versions first, then JSON-RPC, HTTP+JSON, gRPC.
     pub fn choose(card: &AgentCard) -> Result<Self> {
         let mut best: Option<(usize, Self)> = None;
         for offered in &card.supported_interfaces {
@@ -51,7 +51,7 @@ impl PeerInterface {
 }
 
 impl PeerInterface {
-    /// Where a key goes that is meant for the agent whose card is at `card_url`, if that is somewhere else.
+    /// The origin that receives the key, if it differs from the origin of the card at `card_url`.
     pub fn elsewhere(&self, card_url: &str) -> Option<String> {
         Some(egress::origin(&self.url)).filter(|origin| *origin != egress::origin(card_url))
     }
@@ -73,7 +73,7 @@ fn rank(offered: &AgentInterface) -> Option<(usize, PeerVersion, PeerBinding)> {
 // === impl PeerVersion ===
 
 impl PeerVersion {
-    /// Only the first two numbers count. Later ones of 1 understand 1.0, and 0.2 is what 0.3 is, as far as it goes.
+    /// Only major and minor count. Later 1.x versions understand 1.0, and 0.2 is a subset of 0.3.
     fn read(text: &str) -> Option<Self> {
         let mut numbers = text.trim().trim_start_matches('v').split('.');
         match (numbers.next()?, numbers.next()) {
@@ -94,7 +94,7 @@ impl PeerVersion {
 // === impl PeerBinding ===
 
 impl PeerBinding {
-    /// As cards write it.
+    /// As written in cards.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::JsonRpc => "JSONRPC",

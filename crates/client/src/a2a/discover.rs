@@ -1,4 +1,4 @@
-//! Finds the card of an agent, and says how far it is to be believed.
+//! Finds an agent's card and determines how far it can be trusted.
 
 use attache_protocol::{
     Json, KeyPin,
@@ -22,56 +22,56 @@ use crate::egress::{self, EgressGuard, EgressReply, EgressRequest};
 pub struct DiscoveredPeer {
     /// Where the card was found.
     pub url: String,
-    /// To the byte.
+    /// The exact bytes.
     pub card_text: Json,
     pub card: AgentCard,
-    /// By what the card is known when it is seen again.
+    /// Identifies the card when it is seen again.
     pub fingerprint: KeyPin,
     pub signatures: Vec<CheckedSignature>,
-    /// By what its server tells whether it is still the same; `None`: the server does not.
+    /// For conditional requests. `None` if the server doesn't support them.
     pub seen: Option<CardETag>,
 }
 
-/// A card that was read, as its server knows it.
+/// The validator of a card that was fetched before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardETag {
     url: String,
     etag: HeaderValue,
 }
 
-/// One signature of a card, and what came of verifying it.
+/// One signature of a card, with the result of verifying it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedSignature {
     pub kid: Option<String>,
     pub verdict: Result<(), SignatureError>,
 }
 
-/// A card as its server gave it.
+/// A card as served.
 struct FetchedCard {
     card_text: Json,
     card: AgentCard,
     etag: Option<HeaderValue>,
 }
 
-/// What the signatures of a card are worth together.
+/// What the signatures of a card prove together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CardSignatureTrust {
     Unsigned,
-    /// At least one is genuine.
+    /// At least one is valid.
     Verified,
-    /// There is no key to verify them with.
+    /// No key is available to verify them.
     Unknown(SignatureError),
-    /// One of them is of another card, or of nobody who is known here.
+    /// One of them belongs to another card or an unknown signer.
     Forged(SignatureError),
 }
 
-/// A card with more signatures than this is not looked at further.
+/// Further signatures of a card are ignored.
 const MAX_SIGNATURES: usize = 8;
 const PLACES: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
 const VERSION: HeaderName = HeaderName::from_static("a2a-version");
 
-/// The card at a URL: an origin, the base of an agent, or the card itself. `keys` are those that the owner trusts for its
-/// signatures; without any, a signer's own are fetched, if they are where the card is.
+/// Fetches the card at a URL: an origin, an agent's base URL, or the card's own URL. `keys` are the owner's trusted
+/// signing keys. Without any, the signer's own keys are fetched, if they are at the card's origin.
 pub async fn discover(
     guard: &EgressGuard,
     url: &str,
@@ -86,7 +86,7 @@ pub async fn discover(
                 found = Some(Ok((candidate, read)));
                 break;
             }
-            // Somebody else may live at this place, and the agent at the next.
+            // This location may belong to something else, and the agent may be at the next one.
             Err(error @ (Error::Status { status: 404 | 405 | 410, .. } | Error::NotUnderstood { .. })) => {
                 found = found.or(Some(Err(error)));
             }
@@ -110,14 +110,14 @@ pub async fn discover(
     Ok(DiscoveredPeer { url, card_text, card, fingerprint, signatures, seen })
 }
 
-/// Whether the server says that the card is the one that was read. Any other answer says nothing.
+/// Whether the server confirms that the card is unchanged. Any other response proves nothing.
 pub async fn is_unchanged(guard: &EgressGuard, seen: &CardETag, credentials: &PeerCredentials) -> Result<bool> {
     let (url, mut headers) = dressed(&seen.url, credentials)?;
     headers.insert(IF_NONE_MATCH, seen.etag.clone());
     Ok(get(guard, url.as_str(), headers).await?.status == 304)
 }
 
-/// The card's own URL is taken as it is; below any other, the places where cards are.
+/// The card's own URL is used as is. Below any other URL, the well-known locations are tried.
 fn candidates(url: &str) -> Result<Vec<Url>> {
     let url = Url::parse(url).map_err(|error| Error::not_understood(egress::origin(url), error))?;
     if url.path().ends_with(".json") {
@@ -140,7 +140,7 @@ async fn fetch(guard: &EgressGuard, url: &Url, credentials: &PeerCredentials) ->
         return Err(Error::of_status(origin, reply.status, &reply.body));
     }
     if depth(&reply.body) > MAX_DEPTH {
-        return Err(Error::not_understood(origin, "its card nests too deeply"));
+        return Err(Error::not_understood(origin, "its card is nested too deeply"));
     }
     let not_understood = |error: serde_json::Error| Error::not_understood(origin.clone(), error);
     let text: Json = serde_json::from_slice(&reply.body).map_err(not_understood)?;
@@ -148,11 +148,11 @@ async fn fetch(guard: &EgressGuard, url: &Url, credentials: &PeerCredentials) ->
     Ok(FetchedCard { card_text: text, card, etag: reply.headers.get(ETAG).cloned() })
 }
 
-/// What every request for a card has.
+/// Headers of every card request.
 fn dressed(url: &str, credentials: &PeerCredentials) -> Result<(Url, HeaderMap)> {
     let mut url = Url::parse(url).map_err(|error| Error::not_understood(egress::origin(url), error))?;
     let mut headers = HeaderMap::new();
-    // Who asks for 1.0 by name gets a card without the members of 0.3.
+    // A request for 1.0 by name would get a card without the 0.3 members.
     headers.insert(VERSION, HeaderValue::from_static("1.0"));
     credentials.apply(&KeyPlacement::Bearer, &mut url, &mut headers)?;
     Ok((url, headers))
@@ -175,7 +175,7 @@ async fn judge(
         return verify::verify(card, signature, keys);
     }
     let Some(place) = SignatureHeader::read(signature)?.jku else { return Err(SignatureError::NoKey) };
-    // Keys at another place would make anybody the signer of anybody's card.
+    // Accepting keys from another origin would let anyone sign anyone's card.
     if egress::origin(&place) != origin {
         return Err(SignatureError::Foreign);
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with a peer, told so that a person knows what to do and a program knows what it may repeat.
+//! Errors of calls to remote agents: what a person should do, and what a program may retry.
 
 use attache_protocol::{
     Json,
@@ -12,41 +12,43 @@ use crate::egress::{EgressFailure, EgressRefusal};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The peer answered that it will not, in the protocol's own terms.
+    /// The remote agent answered with a protocol error.
     #[error("the peer refused: {0}")]
     Refused(PeerFault),
     #[error(
-        "{origin} does not accept the credential (status {status}). Check the key that is kept for it: --peer-key-file of `attache agents add`, key_file in policy.toml."
+        "{origin} doesn't accept the credential (status {status}). Check the key stored for it: --peer-key-file of `attache agents add`, key_file in policy.toml."
     )]
     Denied { origin: String, status: u16 },
-    /// An answer without an explanation: a proxy on the way, or a server that is no A2A agent.
-    #[error("{origin} answered with status {status} and no explanation. Check that an A2A agent is there.")]
+    /// A response without an explanation: from a proxy, or a server that isn't an A2A agent.
+    #[error("{origin} returned status {status} without an explanation. Check that it is an A2A agent.")]
     Status { origin: String, status: u16 },
     #[error(transparent)]
     Call(#[from] EgressFailure),
-    #[error("{origin} said something that is not A2A: {reason}. Ask its owner which version it speaks.")]
+    #[error("{origin} sent something that isn't A2A: {reason}. Ask its owner which version it speaks.")]
     NotUnderstood { origin: String, reason: String },
-    #[error("no agent card was found at {url}. Give the agent's URL, or that of its card.")]
+    #[error("no agent card found at {url}. Use the URL of the agent or of its card.")]
     NoCard { url: String },
-    #[error("its card offers {offered}, and none of it is spoken here: JSON-RPC, HTTP+JSON or gRPC of A2A 1.0 or 0.3.")]
+    #[error(
+        "its card offers {offered}, none of which is supported. Supported: JSON-RPC, HTTP+JSON or gRPC of A2A 1.0 or 0.3."
+    )]
     NoInterface { offered: String },
-    #[error("the peer speaks A2A {version}, which cannot do this: {what}.")]
+    #[error("the peer speaks A2A {version}, which doesn't support this: {what}.")]
     Unsupported { version: &'static str, what: &'static str },
-    #[error("the peer's key cannot be sent: it has characters that no header has.")]
+    #[error("can't send the peer's key: it contains characters that aren't allowed in a header.")]
     Credential,
 }
 
-/// An error of the protocol as the peer put it.
+/// A protocol error as the remote agent sent it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerFault {
-    /// `None`: none of the standard's own.
+    /// `None` if it isn't one of the standard's errors.
     pub known: Option<wire::Fault>,
-    /// As JSON-RPC or HTTP numbers it.
+    /// The JSON-RPC or HTTP code.
     pub code: i32,
     pub message: String,
 }
 
-/// The body of an error over HTTP+JSON.
+/// The body of an HTTP+JSON error.
 #[derive(Deserialize)]
 struct RestErrorBody {
     error: RestErrorStatus,
@@ -78,7 +80,7 @@ impl Error {
         Self::NotUnderstood { origin, reason: tidy(&reason.to_string()) }
     }
 
-    /// Reads an answer whose status is no success.
+    /// Reads a response with an error status.
     pub(super) fn of_status(origin: String, status: u16, body: &[u8]) -> Self {
         let explained = serde_json::from_slice::<RestErrorBody>(body).ok();
         match (status, explained) {
@@ -98,7 +100,7 @@ impl Error {
         Self::Refused(PeerFault { known, code: error.code, message: tidy(&error.message) })
     }
 
-    /// Reads the status that ended a call of gRPC.
+    /// Reads the status of a failed gRPC call.
     pub(super) fn of_grpc(origin: String, status: &grpc::GrpcStatus) -> Self {
         let known = status.reason.as_deref().and_then(by_reason);
         match (status.http(), known) {
@@ -107,7 +109,7 @@ impl Error {
         }
     }
 
-    /// The standard's own name of what the peer refused.
+    /// The standard error that the remote agent returned.
     pub const fn fault(&self) -> Option<wire::Fault> {
         match self {
             Self::Refused(fault) => fault.known,
@@ -131,8 +133,8 @@ impl Error {
         }
     }
 
-    /// The peer has certainly done nothing because of this request: it did not arrive, or was refused. Anything else may
-    /// have been executed, and must not simply be sent again.
+    /// The remote agent certainly did nothing: the request didn't arrive, or was refused. After any other error it may
+    /// have been executed, so it can't simply be retried.
     pub const fn is_unexecuted(&self) -> bool {
         match self {
             Self::Call(failure) => failure.is_undelivered(),
@@ -164,7 +166,7 @@ impl std::fmt::Display for PeerFault {
     }
 }
 
-/// Peers put their `ErrorInfo` into a list, next to other details, or alone.
+/// Remote agents put their `ErrorInfo` into a list, beside other details, or on its own.
 fn reason(details: &Json) -> Option<String> {
     let list = details.parse::<Vec<Json>>().unwrap_or_else(|_| vec![details.clone()]);
     list.iter().find_map(|detail| detail.parse::<RestErrorDetail>().ok()?.reason)
@@ -178,7 +180,7 @@ fn by_code(code: i32) -> Option<wire::Fault> {
     wire::Fault::ALL.iter().copied().find(|fault| fault.rpc_code() == code)
 }
 
-/// A stranger's words for our pages and logs: not endless, on one line, and without what looks like a secret.
+/// Cleans a remote text for our pages and logs: limited length, one line, secrets masked.
 fn tidy(text: &str) -> String {
     let line: String = text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect();
     mask(line.trim()).chars().take(MAX_TEXT).collect()
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_is_known_and_what_may_be_repeated() {
+    fn errors_show_details_and_retry_safety() {
         let gone = of(
             404,
             r#"{"error":{"code":404,"status":"NOT_FOUND","message":"no\nsuch task","details":[{"@type":"x"},

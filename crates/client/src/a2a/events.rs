@@ -1,4 +1,4 @@
-//! What a peer says over time, and the words in which it said it.
+//! Answers and event streams of remote agents, with their original state names.
 
 use attache_protocol::{
     Json,
@@ -15,15 +15,15 @@ use super::{
 };
 use crate::{egress::StreamedReply, sse};
 
-/// Something that a peer said, with its own name for the task's state, as it wrote it.
+/// A message from a remote agent, with the task state exactly as it wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerEvent<T> {
     pub what: T,
     pub native_status: Option<String>,
 }
 
-/// The events of a task, in order, until the peer closes the stream. A stream that breaks off ends with an error; the
-/// task does not, and can be subscribed to again.
+/// The events of a task, in order, until the remote agent closes the stream. A broken stream ends with an error. The
+/// task continues, and can be subscribed to again.
 #[derive(Debug)]
 pub struct PeerEventStream {
     dialect: PeerDialect,
@@ -41,12 +41,12 @@ pub(super) struct PeerDialect {
 enum PeerEventSource {
     Stream(Box<(StreamedReply, sse::SseParser)>),
     Grpc(Box<grpc::GrpcMessages>),
-    /// A peer that cannot stream answers at once.
+    /// A remote agent that can't stream sends a single answer.
     One(Json),
     Over,
 }
 
-/// Where the state stands in every answer that has one.
+/// Where the state is in every answer that has one.
 #[derive(Deserialize)]
 struct StatePeek {
     #[serde(default)]
@@ -69,7 +69,7 @@ struct PeekStatus {
     state: Option<String>,
 }
 
-/// The longest event that is read.
+/// Maximum size of an event.
 const MAX_EVENT: usize = 16 << 20;
 
 // === impl PeerEvent ===
@@ -91,13 +91,13 @@ impl PeerDialect {
         Error::not_understood(self.origin.clone(), reason)
     }
 
-    /// The answer inside of a body that came with success.
+    /// The result inside a successful response body.
     pub(super) fn unwrap(&self, body: &[u8]) -> Result<Json> {
         if depth(body) > MAX_DEPTH {
-            return Err(self.not_understood("it nests too deeply"));
+            return Err(self.not_understood("it is nested too deeply"));
         }
         match self.binding {
-            // Deleting something is answered with nothing.
+            // Deletions are answered with nothing.
             PeerBinding::HttpJson | PeerBinding::Grpc if body.trim_ascii().is_empty() => Ok(Json::empty_object()),
             PeerBinding::HttpJson | PeerBinding::Grpc => {
                 serde_json::from_slice(body).map_err(|error| self.not_understood(error))
@@ -107,7 +107,7 @@ impl PeerDialect {
                 match (response.error, response.result) {
                     (Some(error), _) => Err(Error::of_rpc(&error)),
                     (None, Some(result)) => Ok(result),
-                    // The answer `null` of 0.3 to a deletion.
+                    // 0.3 answers a deletion with `null`.
                     (None, None) => Ok(Json::from_text("null").expect("null is JSON")),
                 }
             }
@@ -134,7 +134,8 @@ impl PeerDialect {
 // === impl PeerEventStream ===
 
 impl PeerEventStream {
-    /// Takes the answer to a request for a stream, which may be an error or, from a peer that cannot stream, one event.
+    /// Reads the response to a streaming request. It may be an error or, if the remote agent can't stream, a single
+    /// event.
     pub(super) async fn open(opened: StreamedReply, dialect: PeerDialect) -> Result<Self> {
         let is_success = matches!(opened.status, 200..=299);
         if is_success && is_stream(&opened.headers) {
@@ -149,12 +150,12 @@ impl PeerEventStream {
         Ok(Self { dialect, source })
     }
 
-    /// What a call of gRPC brings.
+    /// The events of a gRPC call.
     pub(super) fn of_grpc(messages: grpc::GrpcMessages, dialect: PeerDialect) -> Self {
         Self { dialect, source: PeerEventSource::Grpc(Box::new(messages)) }
     }
 
-    /// The next event; `None` when the peer has closed the stream. Nothing is lost when the future is dropped.
+    /// The next event. `None` once the remote agent has closed the stream. Cancel-safe.
     pub async fn next(&mut self) -> Option<Result<PeerEvent<StreamResponse>>> {
         let next = match &mut self.source {
             PeerEventSource::Over => return None,
@@ -166,7 +167,7 @@ impl PeerEventStream {
             PeerEventSource::Stream(stream) => read(&self.dialect, stream).await,
             PeerEventSource::Grpc(messages) => messages.event(&self.dialect).await.transpose(),
         };
-        // After an error nothing more can be trusted to be in order.
+        // After an error, the order of further events can't be trusted.
         if !matches!(next, Some(Ok(_))) {
             self.source = PeerEventSource::Over;
         }
@@ -204,7 +205,7 @@ fn said(dialect: &PeerDialect, message: &sse::SseMessage) -> Result<Json> {
     Ok(said)
 }
 
-/// What an answer without success means. JSON-RPC explains itself in its own frame, whatever the status is.
+/// The error in an unsuccessful response. JSON-RPC explains itself in its own envelope, whatever the status.
 pub(super) fn refusal(dialect: &PeerDialect, status: u16, body: &[u8]) -> Error {
     let framed = match dialect.binding {
         PeerBinding::JsonRpc if !matches!(status, 401 | 403) => serde_json::from_slice::<RpcResponse>(body).ok(),

@@ -1,5 +1,6 @@
-//! A peer that speaks gRPC: one HTTP/2 request per operation, length-prefixed messages, the outcome in the trailers. The
-//! messages are those of the protocol crate; what is left to do here is little, so no second HTTP stack is built for it.
+//! Speaks gRPC with a remote agent: one HTTP/2 request per operation, length-prefixed messages, the outcome in the
+//! trailers. The messages come from the protocol crate, so little is left to do here and no second HTTP stack is
+//! needed.
 
 use attache_protocol::{
     Json,
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::egress::{EgressGuard, FramedReply};
 
-/// Everything that one operation needs of the peer.
+/// What an operation needs to know about the remote agent.
 pub(super) struct GrpcCaller<'a> {
     pub(super) guard: &'a EgressGuard,
     pub(super) interface: &'a PeerInterface,
@@ -34,7 +35,7 @@ pub(super) struct GrpcCaller<'a> {
     pub(super) extensions: Vec<String>,
 }
 
-/// The messages of one answer, as they come.
+/// The messages of one response, as they arrive.
 #[derive(Debug)]
 pub(super) struct GrpcMessages {
     framed: FramedReply,
@@ -42,12 +43,12 @@ pub(super) struct GrpcMessages {
     version: PeerVersion,
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GrpcStatus {
     pub(super) code: u32,
     pub(super) message: String,
-    /// Of `google.rpc.ErrorInfo`.
+    /// From `google.rpc.ErrorInfo`.
     pub(super) reason: Option<String>,
 }
 
@@ -75,13 +76,13 @@ struct GrpcErrorInfo {
     reason: String,
 }
 
-/// The longest message that is read.
+/// Maximum size of a message.
 const MAX_MESSAGE: usize = 16 << 20;
-/// Before each message: whether it is compressed, and its length.
+/// Precedes each message: a compression flag and the length.
 const PREFIX: usize = 5;
 const UNKNOWN: u32 = 2;
 
-/// Where a card's interface of gRPC is, with a scheme: cards name it in the words of gRPC libraries, mostly `host:port`.
+/// The URL of a card's gRPC interface. Cards use the notation of gRPC libraries, mostly `host:port`.
 pub(super) fn url(guard: &EgressGuard, named: &str) -> String {
     let named = named.trim();
     match named.split_once("://") {
@@ -92,7 +93,7 @@ pub(super) fn url(guard: &EgressGuard, named: &str) -> String {
         None => {
             let named = named.strip_prefix("dns:").unwrap_or(named).trim_start_matches('/');
             let plain = format!("http://{named}");
-            // Unencrypted only where the owner lets it; the port of https says what it is.
+            // Unencrypted only if the owner allows it. Port 443 implies https.
             match guard.check(&plain) {
                 Ok(_) if !named.ends_with(":443") => plain,
                 Ok(_) | Err(_) => format!("https://{named}"),
@@ -166,7 +167,7 @@ impl GrpcCaller<'_> {
         Ok(told(task))
     }
 
-    /// Only of 1.0.
+    /// 1.0 only.
     pub(super) async fn list(&self, request: ListTasks) -> Result<TaskList> {
         let request = ListTasks { tenant: self.tenant(), ..request };
         self.once::<_, v1::ListTasksResponse, _>("ListTasks", v1::ListTasksRequest::from(request)).await
@@ -206,7 +207,7 @@ impl GrpcCaller<'_> {
         Ok(PeerEventStream::of_grpc(self.open(method, request).await?, self.dialect.clone()))
     }
 
-    /// One message for one message.
+    /// A unary call.
     async fn once<Q, A, T>(&self, method: &str, request: Q) -> Result<T>
     where
         Q: Message,
@@ -215,7 +216,7 @@ impl GrpcCaller<'_> {
     {
         let mut messages = self.open(method, request.encode_to_vec()).await?;
         let answer = messages.next(self.dialect).await?;
-        // The status comes after the message, and may be that of a failure all the same.
+        // The status follows the message, and may still be an error.
         while messages.next(self.dialect).await?.is_some() {}
         let answer = answer.ok_or_else(|| self.dialect.not_understood("an answer without a message"))?;
         read::<A, T>(self.dialect, answer)
@@ -252,7 +253,7 @@ impl GrpcCaller<'_> {
         if !matches!(messages.framed.status, 200..=299) {
             return Err(Error::of_status(self.dialect.origin.clone(), messages.framed.status, b""));
         }
-        // A refusal may come without any body: then the trailers are the headers.
+        // A refusal may come without a body. Then the headers are the trailers.
         match GrpcStatus::of(&messages.framed.headers) {
             Some(status) if status.code != 0 => Err(Error::of_grpc(self.dialect.origin.clone(), &status)),
             Some(_) | None => Ok(messages),
@@ -277,7 +278,7 @@ fn read<A: Message + Default, T: TryFrom<A, Error = InvalidField>>(dialect: &Pee
 // === impl GrpcMessages ===
 
 impl GrpcMessages {
-    /// The next message; `None` after the last, if the call ended well.
+    /// The next message. `None` after the last one, if the call succeeded.
     async fn next(&mut self, dialect: &PeerDialect) -> Result<Option<Bytes>> {
         loop {
             if let Some(length) = self.length(dialect)?
@@ -304,11 +305,11 @@ impl GrpcMessages {
         }
     }
 
-    /// How long the message is that comes next, once that is known.
+    /// The length of the next message, once it is known.
     fn length(&self, dialect: &PeerDialect) -> Result<Option<usize>> {
         let Some((prefix, _)) = self.read.split_at_checked(PREFIX) else { return Ok(None) };
         if prefix[0] != 0 {
-            return Err(dialect.not_understood("a compressed message, which was not asked for"));
+            return Err(dialect.not_understood("a compressed message, although compression wasn't requested"));
         }
         let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
         if length > MAX_MESSAGE {
@@ -335,7 +336,7 @@ impl GrpcMessages {
 // === impl GrpcStatus ===
 
 impl GrpcStatus {
-    /// The outcome that trailers tell, if they do.
+    /// The outcome in the trailers, if there is one.
     fn of(trailers: &HeaderMap) -> Option<Self> {
         let text = |name: &str| trailers.get(name).and_then(|value| value.to_str().ok());
         let code = text("grpc-status")?.trim().parse().unwrap_or(UNKNOWN);
@@ -354,14 +355,14 @@ impl GrpcStatus {
         Some(Self { code, message, reason })
     }
 
-    /// What HTTP would have said, for whoever decides whether to ask again.
+    /// The equivalent HTTP status, for retry decisions.
     pub(super) const fn http(&self) -> u16 {
         match self.code {
             3 | 9 | 11 => 400,
             16 => 401,
             7 => 403,
             5 => 404,
-            // It does not know the method: nothing was done.
+            // The method is unknown, so nothing was done.
             12 => 405,
             6 | 10 => 409,
             8 => 429,
@@ -372,7 +373,7 @@ impl GrpcStatus {
     }
 }
 
-/// Messages of a status are escaped like URLs.
+/// Status messages are percent-encoded.
 fn unescaped(text: &str) -> String {
     let (bytes, mut plain, mut at) = (text.as_bytes(), Vec::new(), 0);
     while let Some(&byte) = bytes.get(at) {

@@ -1,4 +1,4 @@
-//! The one way to write a JSON text (RFC 8785), so that a signature of it can be verified by somebody who wrote it otherwise.
+//! Canonical JSON (RFC 8785), so that a signature can be verified whatever way the text was written.
 
 use std::fmt::Write as _;
 
@@ -10,23 +10,23 @@ use attache_protocol::{
 /// Why a text has no canonical form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CanonicalFormError {
-    #[error("a name comes twice in one of its objects, and readers of JSON disagree about what that means")]
+    #[error("an object has a duplicate member, which JSON parsers treat differently")]
     Twice,
-    #[error("it has a number that no double can hold")]
+    #[error("it has a number that doesn't fit into a double")]
     Number,
-    #[error("it has text that is not Unicode")]
+    #[error("it has text that isn't valid Unicode")]
     Text,
-    #[error("it nests too deeply")]
+    #[error("it is nested too deeply")]
     Depth,
-    #[error("it is not an object")]
+    #[error("it isn't an object")]
     NoObject,
 }
 
-/// What becomes of members that say nothing: `null`, and texts, lists and objects that are empty.
+/// How to treat empty members: `null`, and empty strings, arrays and objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmptyMembers {
     Kept,
-    /// Some signers leave them out first, also where leaving one out makes the next one empty.
+    /// Some signers drop them first, including members that become empty that way.
     Dropped,
 }
 
@@ -87,7 +87,7 @@ fn write(text: &Json, out: &mut String) -> Result<(), CanonicalFormError> {
         }
         Some(b'"') => write_text(&text.parse::<String>().map_err(|_| CanonicalFormError::Text)?, out),
         Some(b'-' | b'0'..=b'9') => write_number(text.get(), out)?,
-        // `true`, `false` and `null` are written in one way only.
+        // `true`, `false` and `null` have only one form.
         _ => out.push_str(text.get()),
     }
     Ok(())
@@ -97,7 +97,7 @@ fn write_text(text: &str, out: &mut String) {
     out.push_str(Json::of(text).get());
 }
 
-/// As ECMAScript shows a number: the fewest digits that name the double, with an exponent where it would be long.
+/// ECMAScript number formatting: the shortest digits that identify the double, with an exponent if it would be long.
 fn write_number(text: &str, out: &mut String) -> Result<(), CanonicalFormError> {
     let number: f64 = text.parse().map_err(|_| CanonicalFormError::Number)?;
     if !number.is_finite() {
@@ -137,8 +137,8 @@ fn write_number(text: &str, out: &mut String) -> Result<(), CanonicalFormError> 
     Ok(())
 }
 
-/// The fewest digits that name the number, in the form `1.5e3`. Of two that are equally near, the even one: there the
-/// formatting of the standard library and ECMAScript differ.
+/// The shortest digits that identify the number, as `1.5e3`. Ties go to the even digit, where the standard library and
+/// ECMAScript differ.
 fn shortest(number: f64) -> String {
     let shortest = format!("{number:e}");
     let precision = shortest.split_once('e').map_or(0, |(digits, _)| digits.trim_start_matches('-').len());
@@ -146,7 +146,7 @@ fn shortest(number: f64) -> String {
     if even.parse() == Ok(number) { even } else { shortest }
 }
 
-/// `None` for a value that is empty, or becomes it.
+/// `None` for a value that is empty, or becomes empty.
 fn without_empties(text: &Json) -> Result<Option<Json>, CanonicalFormError> {
     Ok(match text.get() {
         "null" | r#""""# => None,
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_the_standard() {
+    fn the_examples_of_the_standard_match() {
         let text = r#"{
             "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
             "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
@@ -194,8 +194,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_those_of_ecmascript() {
-        // The bit patterns of the appendix of RFC 8785.
+    fn numbers_are_formatted_as_in_ecmascript() {
+        // The bit patterns from the appendix of RFC 8785.
         for (bits, wanted) in [
             (0x0000_0000_0000_0001, "5e-324"),
             (0x8000_0000_0000_0001, "-5e-324"),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_disagree_about_has_no_form() {
+    fn ambiguous_json_has_no_canonical_form() {
         assert_eq!(form(r#"{"a":{"b":1,"\u0062":2}}"#), Err(CanonicalFormError::Twice));
         assert_eq!(form("[1e400]"), Err(CanonicalFormError::Number));
         assert_eq!(form(r#"["\ud800"]"#), Err(CanonicalFormError::Text));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_left_out_and_empty_ones_too_where_wanted() {
+    fn a_member_and_optionally_empty_ones_are_dropped() {
         let card = Json::from_text(
             r#"{"signatures":[1],"b":{"c":[{"d":""}],"e":null},"a":[],"f":false,"g":[0,{}],"signature":"s"}"#,
         )

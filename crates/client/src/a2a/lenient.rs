@@ -1,12 +1,12 @@
-//! What peers really send, where that is not quite what the standard says: read all the same, since the work was done.
+//! Repairs answers of remote agents that deviate slightly from the standard, because the work was done anyway.
 //!
-//! Only what cannot be read as it is comes here. Nothing is guessed that would change what was said: a time without a zone is
-//! one of UTC, a message without an id is known by its words, a task without a context has none.
+//! Only answers that can't be parsed as they are come here. No repair changes their meaning: a time without a zone is
+//! UTC, a message without an id gets one derived from its content, a task without a context has none.
 
 use attache_protocol::{Json, Timestamp, json::Members};
 use serde::de::DeserializeOwned;
 
-/// What an object is, by the member that it was found under.
+/// The type of an object, given the member it was found under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ObjectShape {
     /// An answer, or one of its members.
@@ -19,7 +19,7 @@ enum ObjectShape {
     Part,
 }
 
-/// Reads it as it is, or else as it was meant. The error is that of the first.
+/// Parses the text as is, or else repaired. The error is that of the first attempt.
 pub(super) fn read<T: DeserializeOwned>(said: &Json) -> Result<T, serde_json::Error> {
     match said.parse() {
         Ok(read) => Ok(read),
@@ -30,11 +30,11 @@ pub(super) fn read<T: DeserializeOwned>(said: &Json) -> Result<T, serde_json::Er
     }
 }
 
-/// The same with what is missing put in its place; none for what is no object.
+/// The text with missing members filled in. `None` if it isn't an object.
 pub(super) fn mended(said: &Json) -> Option<Json> {
     let mut members: Members = said.parse().ok()?;
     let shape = ObjectShape::of(&members);
-    // 0.3 tells answers apart by it.
+    // 0.3 distinguishes answers by it.
     if let Some(kind) = shape.kind(&members).filter(|_| members.find("kind").is_none()) {
         members.0.push(("kind".to_owned(), Json::of(kind)));
     }
@@ -104,7 +104,7 @@ fn renamed(name: &str, from: &str, to: &str) -> String {
     if name == from { to.to_owned() } else { name.to_owned() }
 }
 
-/// A message without an id is the same one whenever it says the same.
+/// A message without an id gets one derived from its content, so equal messages get equal ids.
 fn named(mut members: Vec<(String, Json)>) -> Vec<(String, Json)> {
     let words = Json::of(&Members(members.clone()));
     if let Some((_, id)) = members.iter_mut().find(|(name, id)| name == "messageId" && id.get() == "\"\"") {
@@ -134,7 +134,7 @@ fn all(shape: ObjectShape, value: &Json) -> Json {
     }
 }
 
-/// Artifacts without ids are told apart by their order.
+/// Artifacts without ids are numbered.
 fn numbered(index: usize, value: &Json) -> Json {
     let Ok(Members(mut members)) = value.parse() else { return value.clone() };
     if !members.iter().any(|(name, _)| matches!(name.as_str(), "artifactId" | "artifact_id")) {
@@ -143,7 +143,7 @@ fn numbered(index: usize, value: &Json) -> Json {
     Json::of(&Members(members))
 }
 
-/// A time that says no zone is one of UTC; what is no time at all is nothing.
+/// A time without a zone is UTC. An invalid time becomes `null`.
 fn time(value: &Json) -> Json {
     let Ok(text) = value.parse::<String>() else { return null() };
     let is_time = |text: &str| text.parse::<Timestamp>().is_ok();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_servers_of_others_leave_out_is_not_missed() {
+    fn members_that_real_servers_omit_are_filled_in() {
         // fasta2a: no zone. python-a2a: no context, parts by `type`, artifacts without ids.
         let task: v03::TaskV03 = read(&json(
             r#"{"id":"t","status":{"state":"completed","timestamp":"2026-11-16T09:27:03.123456",
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_something_else_stays_unreadable() {
+    fn unrelated_json_stays_unreadable() {
         for text in ["[]", "{}", r#"{"task":{"id":7}}"#, r#"{"task":{"id":"t","status":{"state":"DONE"}}}"#] {
             read::<SendMessageResponse>(&json(text)).unwrap_err();
         }

@@ -1,15 +1,14 @@
-//! A client of any A2A agent: finds its card, decides whether the card is to be believed, and speaks the version and the
-//! binding that the card offers. Every call goes through the egress guard; whatever a peer speaks, what is seen here is the
-//! model of version 1.0.
+//! A client for any A2A agent: finds its card, decides whether to trust it, and speaks the version and binding the card
+//! offers. Every call goes through the egress guard. Whatever version the agent speaks, callers see the 1.0 model.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use attache_client::{a2a::{self, Credentials, Peer}, egress::{Guard, Policy}};
+//! use attache_client::{a2a::{self, PeerClient, PeerCredentials}, egress::{EgressGuard, EgressPolicy}};
 //! use attache_protocol::wire::a2a::{Message, Part, Role, SendMessage};
 //!
-//! let guard = Guard::new(Policy::default());
-//! let found = a2a::discover(&guard, "https://agents.example.org/travel", &Credentials::none(), &[]).await?;
-//! let peer = Peer::new(&guard, &found.card, Credentials::none())?;
+//! let guard = EgressGuard::new(EgressPolicy::default());
+//! let found = a2a::discover(&guard, "https://agents.example.org/travel", &PeerCredentials::none(), &[]).await?;
+//! let peer = PeerClient::new(&guard, &found.card, PeerCredentials::none())?;
 //! let message = Message {
 //!     message_id: "m-1".to_owned(),
 //!     role: Role::User,

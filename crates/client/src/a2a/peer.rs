@@ -1,4 +1,5 @@
-//! The operations of a peer. Nothing is repeated here: what may be, `Error::is_unexecuted` and the operation itself say.
+//! The operations of a remote agent. Nothing is retried here: whether a retry is safe depends on the operation and
+//! `Error::is_unexecuted`.
 
 use std::{
     sync::{
@@ -29,7 +30,7 @@ use super::{
 };
 use crate::egress::{self, EgressGuard, EgressLimits, EgressRequest, StreamedReply};
 
-/// An agent elsewhere. Clones are cheap.
+/// A client of one remote agent. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct PeerClient {
     inner: Arc<Inner>,
@@ -40,9 +41,9 @@ pub struct PeerClient {
 #[derive(Debug)]
 struct Inner {
     guard: EgressGuard,
-    /// For files, which may be long.
+    /// For downloading files, which may be large.
     files: EgressGuard,
-    /// For sending: a peer that does not answer at once answers when the work is done.
+    /// For sending messages: an agent that doesn't answer at once answers when the work is done.
     patient: EgressGuard,
     interface: PeerInterface,
     dialect: PeerDialect,
@@ -52,9 +53,9 @@ struct Inner {
     last_id: AtomicU64,
 }
 
-/// A task with everything in it is longer than what a webhook answers.
+/// A complete task is larger than a webhook's answer.
 const MAX_REPLY: usize = 16 << 20;
-/// The longest file that is taken.
+/// Maximum size of a downloaded file.
 const MAX_FILE: u64 = 1 << 30;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const LONG_REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
@@ -62,7 +63,7 @@ const LONG_REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
 // === impl PeerClient ===
 
 impl PeerClient {
-    /// Speaks to the agent of this card, over the best of its interfaces.
+    /// Connects to the agent of this card, over its best interface.
     pub fn new(guard: &EgressGuard, card: &AgentCard, credentials: PeerCredentials) -> Result<Self> {
         let mut interface = PeerInterface::choose(card)?;
         if interface.binding == PeerBinding::Grpc {
@@ -89,14 +90,14 @@ impl PeerClient {
         Ok(Self { inner: Arc::new(inner), traceparent: None, extensions: Vec::new() })
     }
 
-    /// The trace that the next calls belong to, as W3C writes it.
+    /// Sets the W3C trace parent of subsequent calls.
     #[must_use]
     pub fn traced(mut self, traceparent: Option<String>) -> Self {
         self.traceparent = traceparent;
         self
     }
 
-    /// Extensions that the next calls ask for, besides those of the messages themselves.
+    /// Requests these extensions in subsequent calls, besides those of the messages themselves.
     #[must_use]
     pub fn extended(mut self, extensions: Vec<String>) -> Self {
         self.extensions = extensions;
@@ -107,12 +108,12 @@ impl PeerClient {
         &self.inner.interface
     }
 
-    /// What the card promised.
+    /// The capabilities the card declares.
     pub fn capabilities(&self) -> &CardCapabilities {
         &self.inner.capabilities
     }
 
-    /// Not to be repeated, unless the error says that nothing was executed.
+    /// Don't retry unless the error says that nothing was executed.
     pub async fn send(&self, request: SendMessage) -> Result<PeerEvent<SendMessageResponse>> {
         if self.is_grpc() {
             return self.grpc(&self.inner.patient, &request.message.extensions.clone()).send(request).await;
@@ -128,14 +129,14 @@ impl PeerClient {
                 StreamResponse::Task(task) => SendMessageResponse::Task(task),
                 StreamResponse::Message(message) => SendMessageResponse::Message(message),
                 StreamResponse::StatusUpdate(_) | StreamResponse::ArtifactUpdate(_) => {
-                    return Err(self.inner.dialect.not_understood("an update in place of a task"));
+                    return Err(self.inner.dialect.not_understood("an update instead of a task"));
                 }
             },
         };
         Ok(PeerEvent::new(answer, &said))
     }
 
-    /// Not to be repeated, unless the error says that nothing was executed.
+    /// Don't retry unless the error says that nothing was executed.
     pub async fn stream(&self, request: SendMessage) -> Result<PeerEventStream> {
         if self.is_grpc() {
             return self.grpc(&self.inner.patient, &request.message.extensions.clone()).stream(request).await;
@@ -145,13 +146,14 @@ impl PeerClient {
         PeerEventStream::open(opened, self.inner.dialect.clone()).await
     }
 
-    /// Follows a task that is not over.
+    /// Follows a task that hasn't ended.
     pub async fn subscribe(&self, task: &str) -> Result<PeerEventStream> {
         if self.is_grpc() {
             return self.grpc(&self.inner.guard, &[]).subscribe(task).await;
         }
         let opened = self.open(&self.inner.guard, self.subscribing(task, Verb::GET)?, &[], AnswerForm::Stream).await?;
-        // The standard's text and its definition disagree about the verb. A server that knows the path explains itself.
+        // The standard's text and its definition disagree on the HTTP method. A server that knows the path explains
+        // itself.
         let is_unknown =
             matches!(opened.status, 404 | 405 | 501) && self.inner.dialect.binding == PeerBinding::HttpJson;
         if !is_unknown {
@@ -183,7 +185,7 @@ impl PeerClient {
         self.task(ask).await
     }
 
-    /// Safe to repeat: a task that is over already is answered with `TaskNotCancelable`.
+    /// Safe to retry: a task that has already ended is answered with `TaskNotCancelable`.
     pub async fn cancel(&self, task: &str) -> Result<PeerEvent<Task>> {
         if self.is_grpc() {
             return self.grpc(&self.inner.guard, &[]).cancel(task).await;
@@ -200,7 +202,7 @@ impl PeerClient {
         self.task(ask).await
     }
 
-    /// Only of 1.0.
+    /// 1.0 only.
     pub async fn list(&self, request: ListTasks) -> Result<TaskList> {
         let PeerInterface { version, binding, .. } = &self.inner.interface;
         match (version, binding) {
@@ -230,7 +232,7 @@ impl PeerClient {
         self.read(&said)
     }
 
-    /// Returns the config as the peer keeps it, with its id.
+    /// Returns the config as stored by the remote agent, with its id.
     pub async fn create_push_config(&self, task: &str, config: PushConfig) -> Result<PushConfig> {
         if self.is_grpc() {
             return self.grpc(&self.inner.guard, &[]).create_push_config(task, config).await;
@@ -278,17 +280,17 @@ impl PeerClient {
         self.call(&self.inner.guard, ask, &[]).await.map(drop)
     }
 
-    /// Whether a link leads to where the agent itself is: only there its key is shown.
+    /// Whether a link points to the agent's own origin. The key is only sent there.
     pub fn serves(&self, url: &str) -> bool {
         let origin = egress::origin(url);
         origin == egress::origin(&self.inner.interface.url) && self.inner.guard.check(url).is_ok()
     }
 
-    /// Opens a file that the agent links to, at its own origin. It is as long as it is: whoever reads it bounds it.
+    /// Opens a file that the agent links to, at its own origin. The caller must limit its size.
     pub async fn download(&self, url: &str) -> Result<StreamedReply> {
         let Inner { files, credentials, place, dialect, .. } = &*self.inner;
         if !self.serves(url) {
-            return Err(dialect.not_understood("a link to a file that is not the agent's own"));
+            return Err(dialect.not_understood("a link to a file at another origin"));
         }
         let mut url = Url::parse(url).map_err(|error| dialect.not_understood(error))?;
         let mut headers = HeaderMap::new();
@@ -319,7 +321,7 @@ impl PeerClient {
         }
     }
 
-    /// The request and the extensions that its message uses.
+    /// The operation, with the extensions its message uses.
     fn sending(&self, method: Method, request: SendMessage) -> Result<(PeerOperation, Vec<String>)> {
         let verb = if method == Method::SendMessage { "send" } else { "stream" };
         let path = format!("/message:{verb}");

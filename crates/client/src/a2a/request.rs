@@ -1,4 +1,4 @@
-//! One operation as it goes out: over JSON-RPC by its name, over HTTP+JSON by its path.
+//! Builds the HTTP request of an operation: by method name for JSON-RPC, by path for HTTP+JSON.
 
 use std::fmt::Write as _;
 
@@ -19,21 +19,21 @@ use super::{
 };
 use crate::egress::{CheckedUrl, EgressGuard, EgressRequest};
 
-/// What is asked, in the words of both bindings.
+/// An operation in the terms of both bindings.
 #[derive(Debug)]
 pub(super) struct PeerOperation {
     pub(super) method: Method,
-    /// Of JSON-RPC, in the peer's version.
+    /// JSON-RPC parameters, in the version of the remote agent.
     pub(super) params: Json,
     pub(super) verb: Verb,
-    /// Below the interface's URL, each already fit for a URL.
+    /// Relative to the interface's URL, with escaped segments.
     pub(super) path: String,
     pub(super) query: Vec<(&'static str, String)>,
-    /// Of HTTP+JSON.
+    /// The HTTP+JSON body.
     pub(super) body: Option<Json>,
 }
 
-/// What every request of a caller carries besides what it asks.
+/// Everything a request carries besides the operation itself.
 #[derive(Debug)]
 pub(super) struct PeerRequestContext<'a> {
     pub(super) interface: &'a PeerInterface,
@@ -43,7 +43,7 @@ pub(super) struct PeerRequestContext<'a> {
     pub(super) extensions: &'a [String],
 }
 
-/// Whether the answer is one text or a stream.
+/// Whether the answer is one document or a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerForm {
     Whole,
@@ -66,7 +66,7 @@ impl PeerRequestContext<'_> {
         answer: AnswerForm,
     ) -> Result<(CheckedUrl, EgressRequest)> {
         let PeerInterface { url, version, binding, tenant } = self.interface;
-        // The text as the card has it is judged first: what comes after is read from it.
+        // The URL is checked exactly as the card has it, because everything else is derived from it.
         guard.check(url)?;
         let origin = crate::egress::origin(url);
         let mut url = Url::parse(url).map_err(|error| Error::not_understood(origin, error))?;
@@ -86,7 +86,7 @@ impl PeerRequestContext<'_> {
                     path.push('/');
                     path.push_str(&segment(tenant)?);
                 }
-                // 0.3 has its own number in every path.
+                // 0.3 has the version number in every path.
                 if *version == PeerVersion::V03 {
                     path.push_str("/v1");
                 }
@@ -131,10 +131,10 @@ impl PeerRequestContext<'_> {
     }
 }
 
-/// A text of the peer's as one part of a path. Dots alone would be read as a way up, also when they are escaped.
+/// A remote text as one path segment. `.` and `..` would change the path even when escaped.
 pub(super) fn segment(text: &str) -> Result<String> {
     if matches!(text, "" | "." | "..") {
-        return Err(Error::not_understood(String::from("the peer"), format_args!("an id that is `{text}`")));
+        return Err(Error::not_understood(String::from("the peer"), format_args!("the id `{text}`")));
     }
     let mut segment = String::with_capacity(text.len());
     for byte in text.bytes() {

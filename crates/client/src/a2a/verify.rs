@@ -1,4 +1,4 @@
-//! Whether a card is the one that was seen before, and whether its signatures are worth something. Pure: keys are given.
+//! Fingerprints of cards, and verification of their signatures. Pure: the caller supplies the keys.
 
 use std::fmt;
 
@@ -12,23 +12,23 @@ use serde::Deserialize;
 
 use super::jcs::{CanonicalFormError, EmptyMembers, canonical_without};
 
-/// The member of a card that its own signatures cannot cover.
+/// The member of a card that its own signatures can't cover.
 pub const SIGNATURES: &str = "signatures";
 
-/// What a signature says about itself, under its own protection.
+/// The protected header of a signature.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct SignatureHeader {
     pub alg: String,
     #[serde(default)]
     pub kid: Option<String>,
-    /// Where the signer says that its keys are.
+    /// Where the signer publishes its keys.
     #[serde(default)]
     pub jku: Option<String>,
     #[serde(default)]
     crit: Option<Vec<String>>,
 }
 
-/// A public key that signatures of cards are verified with.
+/// A public key for verifying card signatures.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CardVerifyingKey {
     kid: Option<String>,
@@ -42,30 +42,30 @@ enum KeyPoint {
     Ed25519([u8; 32]),
 }
 
-/// Why a signature is not believed.
+/// Why a signature isn't accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    #[error("the card cannot be signed: {0}")]
+    #[error("the card has no canonical form: {0}")]
     Card(#[from] CanonicalFormError),
-    #[error("its header cannot be read")]
+    #[error("its header is invalid")]
     Header,
-    #[error("its header asks for `{0}`, which is not understood here")]
+    #[error("its header requires `{0}`, which isn't supported")]
     Critical(String),
-    #[error("it is made with `{0}`; only ES256 and EdDSA are verified")]
+    #[error("it uses `{0}`; only ES256 and EdDSA are supported")]
     Algorithm(String),
-    #[error("none of the known keys is the one it names")]
+    #[error("the key it names is unknown")]
     NoKey,
-    #[error("its keys are at another place than the card")]
+    #[error("its keys are at a different origin than the card")]
     Foreign,
-    #[error("its keys cannot be fetched: {reason}")]
+    #[error("can't fetch its keys: {reason}")]
     Unfetched { reason: String },
-    #[error("it does not fit the card, which was changed after it was signed or was signed with another key")]
+    #[error("it doesn't match the card: the card was changed after signing, or signed with another key")]
     Signature,
 }
 
-/// A key or a set of keys that cannot be read.
+/// A key or key set that can't be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this is no public key for signatures of cards: write a JWK or a JWKS with P-256 or Ed25519 keys")]
+#[error("not a public key for card signatures; use a JWK or a JWKS with P-256 or Ed25519 keys")]
 pub struct KeySetError;
 
 #[derive(Deserialize)]
@@ -83,8 +83,8 @@ struct Jwk {
     usage: Option<String>,
 }
 
-/// By what a card is known: the SHA-256 of its canonical form without its signatures, so that signing it anew or writing
-/// it with other blanks changes nothing.
+/// A card's fingerprint: the SHA-256 of its canonical form without its signatures, so signing it again or changing
+/// whitespace doesn't matter.
 pub fn fingerprint(card: &Json) -> Result<KeyPin, CanonicalFormError> {
     let form = canonical_without(card, SIGNATURES, EmptyMembers::Kept)?;
     let digest = digest::digest(&digest::SHA256, form.as_bytes());
@@ -102,7 +102,7 @@ pub fn verify(card: &Json, signature: &AgentCardSignature, keys: &[CardVerifying
         return Err(SignatureError::NoKey);
     }
     let bytes = Base64UrlUnpadded::decode_vec(&signature.signature).map_err(|_| SignatureError::Signature)?;
-    // The standard wants what is empty left out before; not every signer does so, and a card may come with it.
+    // The standard says to drop empty members first. Not every signer does, and a card may contain some.
     let forms = [EmptyMembers::Kept, EmptyMembers::Dropped].map(|empties| canonical_without(card, SIGNATURES, empties));
     let mut signed = Vec::new();
     for form in forms {
@@ -139,7 +139,7 @@ impl SignatureHeader {
 // === impl CardVerifyingKey ===
 
 impl CardVerifyingKey {
-    /// The keys of a JWKS, or of one JWK alone. Keys of other kinds are passed over.
+    /// The keys of a JWKS, or a single JWK. Unsupported key types are skipped.
     pub fn read_all(text: &Json) -> Result<Vec<Self>, KeySetError> {
         let members: Members = text.parse().map_err(|_| KeySetError)?;
         let entries = match members.find("keys") {
@@ -169,7 +169,7 @@ impl CardVerifyingKey {
         Some(Self { kid: jwk.kid, point })
     }
 
-    /// The header chooses among the keys, and the key decides the algorithm.
+    /// The header selects among the keys, and the key determines the algorithm.
     fn fits(&self, header: &SignatureHeader) -> bool {
         let is_kind = match self.point {
             KeyPoint::P256(_) => header.alg == "ES256",

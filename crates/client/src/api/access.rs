@@ -12,12 +12,12 @@ impl HubClient {
         self.get(self.api(&["permission-rules"])).await
     }
 
-    /// Replaces the rules as a whole.
+    /// Replaces all rules.
     pub async fn set_access_rules(&self, request: &SetAccessRules) -> Result<AccessRules> {
         self.ask(&HubRequest::new(Method::PUT, self.api(&["permission-rules"])).json(request)).await
     }
 
-    /// What the rules in force say about an agent and a thing, and which of them decides.
+    /// What the current rules decide about an agent and a target, and which rule decides.
     pub async fn check_access(&self, request: &CheckAccess) -> Result<AccessDecision> {
         self.post(self.api(&["permission-rules", "check"]), request).await
     }

@@ -18,7 +18,7 @@ impl HubClient {
         self.get(url).await
     }
 
-    /// `agent` is an id or a name, here and wherever an agent is named.
+    /// `agent` is an id or a name, here and in all other calls.
     pub async fn account(&self, agent: &str) -> Result<Account> {
         self.get(self.api(&["agent-accounts", agent])).await
     }
@@ -27,7 +27,7 @@ impl HubClient {
         self.ask(&HubRequest::new(Method::PATCH, self.api(&["agent-accounts", agent])).json(change)).await
     }
 
-    /// Trusts the card that an outside agent shows now.
+    /// Trusts the outside agent's current card.
     pub async fn trust_account(&self, agent: &str, request: &TrustRequest) -> Result<Account> {
         self.post(self.api(&["agent-accounts", agent, "trust"]), request).await
     }

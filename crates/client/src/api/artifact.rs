@@ -1,4 +1,4 @@
-//! Artifacts, streamed up and down without holding one in memory.
+//! Artifacts, streamed up and down without loading them into memory.
 
 use std::{fmt, io, ops::RangeFrom, time::Duration};
 
@@ -16,23 +16,23 @@ use tokio::{fs::File, io::AsyncReadExt as _};
 
 use crate::{HubClient, PageQuery, Result};
 
-/// The bytes of an artifact, on the way up.
+/// The content of an artifact to upload.
 #[derive(Debug)]
 pub enum ArtifactSource {
     Bytes(Bytes),
-    /// The first `size` bytes of a file, from where it stands.
+    /// The first `size` bytes of a file, from its current position.
     File {
         file: File,
         size: u64,
     },
 }
 
-/// The bytes of an artifact, on the way down.
+/// The content of a downloaded artifact.
 pub struct ArtifactDownload {
     hub: HubClient,
     response: Response,
     pub media_type: Option<String>,
-    /// How many bytes are to come.
+    /// How many bytes remain.
     pub size: Option<u64>,
 }
 
@@ -41,7 +41,7 @@ const PART: usize = 64 << 10;
 // === impl HubClient ===
 
 impl HubClient {
-    /// Stores bytes under a name of the workspace.
+    /// Stores content under a name in the workspace.
     pub async fn put_artifact(
         &self,
         workspace: WorkspaceId,
@@ -73,7 +73,7 @@ impl HubClient {
         self.get(url).await
     }
 
-    /// What is known about an artifact, without its bytes.
+    /// An artifact's metadata, without its content.
     pub async fn artifact_info(&self, artifact: ArtifactId) -> Result<WorkspaceArtifact> {
         let mut url = self.api(&["artifacts", &artifact.to_string()]);
         url.query_pairs_mut().append_pair("meta", "1");
@@ -84,7 +84,7 @@ impl HubClient {
         self.download(artifact, None).await
     }
 
-    /// The rest of an artifact, to go on with a transfer that broke.
+    /// The rest of an artifact, to resume an interrupted transfer.
     pub async fn artifact_from(&self, artifact: ArtifactId, range: RangeFrom<u64>) -> Result<ArtifactDownload> {
         self.download(artifact, Some(range.start)).await
     }
@@ -101,14 +101,14 @@ impl HubClient {
             return Err(self.refused(status, &body));
         }
         if from.is_some_and(|from| from > 0) && status != 206 {
-            return Err(self.bad_reply("it ignored the range that was asked for"));
+            return Err(self.bad_reply("it ignored the requested range"));
         }
         let media_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let size = response.content_length();
         Ok(ArtifactDownload { hub: self.clone(), response, media_type, size })
     }
 
-    /// A transfer may take as long as a slow line needs: 64 KiB a second on top of the usual limit.
+    /// The time limit of a transfer on a slow connection: the usual limit, plus time for 64 KiB per second.
     fn transfer(&self, size: u64) -> Duration {
         self.timeouts().request.saturating_add(Duration::from_secs(size / PART as u64))
     }
@@ -123,7 +123,7 @@ async fn read_part(mut file: tokio::io::Take<File>) -> io::Result<Option<(Bytes,
 // === impl ArtifactDownload ===
 
 impl ArtifactDownload {
-    /// The next part, or none after the last. A connection that breaks off is an error, never a short artifact.
+    /// The next chunk. `None` after the last. A broken connection is an error, never a short artifact.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>> {
         self.response.chunk().await.map_err(|error| self.hub.unreachable(&error))
     }

@@ -1,4 +1,4 @@
-//! Delegations as a hub shows them: what their daemons publish, and people's wish that one ends.
+//! Delegations as a hub shows them: published by their daemons, with people's requests to end one.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
 // === impl HubClient ===
 
 impl HubClient {
-    /// Says how a delegation of the caller's own is. Saying it again is harmless.
+    /// Publishes the state of one of the caller's own delegations. Safe to repeat.
     pub async fn publish_delegation(
         &self,
         id: DelegationId,
@@ -30,20 +30,20 @@ impl HubClient {
         self.get(self.api(&["delegations", &id.to_string()])).await
     }
 
-    /// The newest first.
+    /// Newest first.
     pub async fn delegations(&self, page: &PageQuery) -> Result<PublishedDelegationList> {
         let mut url = self.api(&["delegations"]);
         page.write(&mut url);
         self.get(url).await
     }
 
-    /// Asks the daemon that lends the folder to end it.
+    /// Asks the delegating daemon to end the delegation.
     pub async fn cancel_delegation(&self, id: DelegationId) -> Result<PublishedDelegation> {
         let url = self.api(&["delegations", &id.to_string(), "cancel"]);
         self.ask(&HubRequest::new(Method::POST, url).retry_safety(RetrySafety::Safe)).await
     }
 
-    /// Whether somebody wants it to end, waiting up to `wait` for that.
+    /// Whether someone asked for it to end, waiting up to `wait` for that.
     pub async fn delegation_cancellation(&self, id: DelegationId, wait: Duration) -> Result<DelegationCancellation> {
         let mut url = self.api(&["delegations", &id.to_string(), "cancellation"]);
         url.query_pairs_mut().append_pair("wait_ms", &wait.as_millis().to_string());

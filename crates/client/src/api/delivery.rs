@@ -1,4 +1,4 @@
-//! Deliveries: what webhooks were told, one more try, and the secret that they are signed with.
+//! Deliveries: sent webhooks, sending one again, and the signing secret.
 
 use attache_protocol::{
     DeliveryId, RunId, Secret,
@@ -38,13 +38,14 @@ impl HubClient {
         self.get(self.api(&["deliveries", &delivery.to_string()])).await
     }
 
-    /// One more try, now, also of what was delivered. Not repeated by itself: each is a try of its own.
+    /// Sends it once more, now, even if it was delivered. Never retried automatically: each call is an attempt of its
+    /// own.
     pub async fn resend_delivery(&self, delivery: DeliveryId) -> Result<Delivery> {
         let url = self.api(&["deliveries", &delivery.to_string(), "resend"]);
         self.ask(&HubRequest::new(Method::POST, url).retry_safety(RetrySafety::Never)).await
     }
 
-    /// What the caller's own deliveries are signed with or, with an agent, what that agent's approval webhook is signed with.
+    /// The secret that signs the caller's own deliveries or, with an agent, that agent's approval webhook.
     pub async fn delivery_secret(&self, agent: Option<&str>) -> Result<Secret<String>> {
         let mut url = self.api(&["deliveries", "secret"]);
         if let Some(agent) = agent {

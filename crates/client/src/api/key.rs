@@ -10,7 +10,7 @@ use crate::{HubClient, PageQuery, Result};
 // === impl HubClient ===
 
 impl HubClient {
-    /// The answer is the only place that shows the key.
+    /// The response is the only place that shows the key.
     pub async fn create_key(&self, request: &CreateKeyRequest) -> Result<CreatedKey> {
         self.post(self.api(&["api-keys"]), request).await
     }

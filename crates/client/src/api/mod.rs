@@ -1,4 +1,4 @@
-//! The endpoints, one file per resource; each adds its methods to `Hub`.
+//! The endpoints, one file per resource. Each adds its methods to `HubClient`.
 
 mod access;
 mod account;

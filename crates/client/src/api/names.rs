@@ -1,4 +1,4 @@
-//! What people call those whom ids stand for.
+//! Display names for ids.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use attache_protocol::wire::names::NameList;
 
 use crate::{HubClient, Result};
 
-/// As many as the hub answers at once.
+/// Maximum number of ids per request.
 const MAX_IDS: usize = 200;
 
 // === impl HubClient ===
 
 impl HubClient {
-    /// The names behind ids and actors; what the hub does not know is left out.
+    /// The names of ids and actors. Unknown ones are omitted.
     pub async fn names(&self, ids: &[String]) -> Result<BTreeMap<String, String>> {
         let mut names = BTreeMap::new();
         for some in ids.chunks(MAX_IDS) {

@@ -1,4 +1,5 @@
-//! Pairing a device with an agent: a person makes a code and the device redeems it, or the device shows one and a person confirms it.
+//! Pairing a device with an agent: a person creates a code that the device redeems, or the device shows one that a
+//! person confirms.
 
 use attache_protocol::{
     AgentId, Json, RuntimeId, Secret, Timestamp,
@@ -12,23 +13,23 @@ use serde::Serialize;
 
 use crate::{HubClient, Result, hub::HubRequest};
 
-/// What a device gets once it is paired.
+/// The result of pairing, for the device.
 #[derive(Debug, Clone)]
 pub struct AttachedRuntime {
     pub agent_id: AgentId,
-    /// What the agent is called, where the hub says so.
+    /// The agent's name, if the hub discloses it.
     pub agent_name: Option<String>,
     pub runtime_id: RuntimeId,
     pub runtime_token: Secret<String>,
     pub heartbeat_timeout_ms: u64,
 }
 
-/// A code that a device shows, and the secret with which it asks whether a person has confirmed it.
+/// A code for the device to show, and the secret for polling whether a person has confirmed it.
 #[derive(Debug, Clone)]
 pub struct PairingTicket {
-    /// For the screen of the device, and nowhere else.
+    /// For the device's screen only.
     pub pairing_code: Secret<String>,
-    /// Holds the code as well.
+    /// Also contains the code.
     pub confirm_url: Secret<String>,
     pub poll_token: Secret<String>,
     pub poll_interval_ms: u64,
@@ -37,12 +38,12 @@ pub struct PairingTicket {
 
 #[derive(Debug, Clone)]
 pub enum PairingPoll {
-    /// Nobody has decided yet.
+    /// No decision yet.
     Pending,
     Attached(AttachedRuntime),
 }
 
-/// Bodies that hold a secret are written here and nowhere else, because secrets do not serialise.
+/// Bodies with a secret are written only here, because secrets don't serialize.
 #[derive(Serialize)]
 struct AttachBody<'a> {
     pairing_token: &'a str,
@@ -60,12 +61,12 @@ struct PollBody<'a> {
 // === impl HubClient ===
 
 impl HubClient {
-    /// A new code for an agent; the answer is the only place that shows it.
+    /// Creates a code for an agent. The response is the only place that shows it.
     pub async fn create_pairing_code(&self, agent: &str) -> Result<PairingCodeResponse> {
         self.ask(&HubRequest::new(Method::POST, self.api(&["agent-accounts", agent, "pairing-codes"]))).await
     }
 
-    /// Redeems a code. Never repeated: a code works once.
+    /// Redeems a code. Never retried: a code works once.
     pub async fn attach(
         &self,
         code: &Secret<String>,
@@ -77,7 +78,7 @@ impl HubClient {
         self.post::<_, AttachResponse>(url, &body).await.map(AttachedRuntime::from)
     }
 
-    /// Asks for a code to show on the device.
+    /// Requests a code to show on the device.
     pub async fn request_pairing(&self, device_name: Option<&str>, labels: Option<&Json>) -> Result<PairingTicket> {
         let request = PairingRequest { device_name: device_name.map(str::to_owned), labels: labels.cloned() };
         let url = self.api(&["agent-runtimes", "runtime", "pairing-requests"]);
@@ -102,7 +103,7 @@ impl HubClient {
         }
     }
 
-    /// What a person sees of a device that asks to be paired.
+    /// The details of a device that asks to be paired, for people.
     pub async fn pairing_request(&self, code: &str) -> Result<PairingRequestView> {
         self.get(self.api(&["pairing-requests", code])).await
     }

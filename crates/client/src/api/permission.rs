@@ -1,4 +1,4 @@
-//! Permission requests: what people who decide see and say, and what the worker that waits asks and hears.
+//! Permission requests: for the people who decide them, and for the workers that wait.
 
 use std::time::Duration;
 
@@ -46,21 +46,21 @@ impl HubClient {
         self.get(self.api(&["permission-requests", &permission.to_string()])).await
     }
 
-    /// Answers a request for good. The same decision again by the same person gets it back, so it may be repeated; when
-    /// somebody else was first, [`crate::Error::decided`] says who.
+    /// Answers a request, finally. Safe to repeat: the same decision by the same person is returned again. If someone
+    /// else was first, [`crate::Error::decided`] says who.
     pub async fn decide(&self, permission: PermissionId, decision: &DecisionRequest) -> Result<PermissionRequest> {
         let url = self.api(&["permission-requests", &permission.to_string(), "decision"]);
         self.ask(&HubRequest::new(Method::POST, url).json(decision).retry_safety(RetrySafety::Safe)).await
     }
 
-    /// The worker of a run asks for a risky step. With a name of its own for the question it may be repeated.
+    /// Asks for a risky step, as the worker of a run. Safe to repeat if the question has an id of its own.
     pub async fn request_permission(&self, run: RunId, request: &CreatePermissionRequest) -> Result<PermissionAnswer> {
         let repeat = if request.request_id.is_some() { RetrySafety::Safe } else { RetrySafety::Never };
         let url = self.api(&["task-runs", &run.to_string(), "permission-requests"]);
         self.ask(&HubRequest::new(Method::POST, url).json(request).retry_safety(repeat)).await
     }
 
-    /// The answer, waiting up to `wait` for it; its state is `pending` when nobody has decided by then.
+    /// The answer, waiting up to `wait` for it. The state is `pending` if there is no decision by then.
     pub async fn permission_answer(
         &self,
         run: RunId,

@@ -1,20 +1,20 @@
-//! Registering an agent by name, as 004 has it: the answer is the key with which it opens a channel.
+//! Registers an agent by name. The response is the key for opening its channel.
 
 use attache_protocol::{AgentId, Secret, wire::channel::RegisterAgent};
 use serde::Deserialize;
 
 use crate::{HubClient, Result};
 
-/// A registered agent and the only copy of its key.
+/// A registered agent, with the only copy of its key.
 #[derive(Debug, Clone)]
 pub struct AgentWithKey {
     pub api_key: Secret<String>,
-    /// The name under which it registered.
+    /// The name it registered under.
     pub agent_id: String,
     pub account_id: AgentId,
 }
 
-/// Read here and nowhere else, because secrets do not deserialise.
+/// Parsed only here, because secrets don't deserialize.
 #[derive(Deserialize)]
 struct RegisterAnswer {
     api_key: String,
@@ -25,7 +25,7 @@ struct RegisterAnswer {
 // === impl HubClient ===
 
 impl HubClient {
-    /// Never repeated: every answer is a new key that replaces the one before.
+    /// Never retried: every response contains a new key that replaces the previous one.
     pub async fn register_agent(&self, request: &RegisterAgent) -> Result<AgentWithKey> {
         let url = self.address().url(&["api", "a2a", "register"]);
         let RegisterAnswer { api_key, agent_id, account_id } = self.post(url, request).await?;

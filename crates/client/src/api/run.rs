@@ -1,4 +1,4 @@
-//! Task runs, as those who ask for work see them.
+//! Task runs, for those who create them.
 
 use attache_protocol::{
     ConversationId, RunId, Timestamp,
@@ -22,13 +22,13 @@ pub struct RunFilter {
     /// An agent's id or name.
     pub agent: Option<String>,
     pub conversation: Option<ConversationId>,
-    /// Only those that wait for a person: for an approval, or for input.
+    /// Only runs that wait for a person: for an approval or for input.
     pub waiting: bool,
-    /// Only those that were made at this time or later.
+    /// Only runs created at this time or later.
     pub since: Option<Timestamp>,
-    /// Only those that this person or agent asked for, by name or id.
+    /// Only runs requested by this person or agent, by name or id.
     pub caller: Option<String>,
-    /// Only those whose task has this text in it.
+    /// Only runs whose task contains this text.
     pub text: Option<String>,
     pub page: PageQuery,
 }
@@ -36,7 +36,7 @@ pub struct RunFilter {
 // === impl HubClient ===
 
 impl HubClient {
-    /// Creates a run. With an idempotency key the request is repeated when its answer got lost, and makes one run.
+    /// Creates a run. With an idempotency key the request is retried if the response got lost, and creates one run.
     pub async fn create_run(&self, request: &CreateRunRequest) -> Result<Run> {
         let repeat = if request.idempotency_key.is_some() { RetrySafety::Safe } else { RetrySafety::Never };
         self.ask(&HubRequest::new(Method::POST, self.api(&["task-runs"])).json(request).retry_safety(repeat)).await
@@ -72,14 +72,14 @@ impl HubClient {
         self.get(url).await
     }
 
-    /// Ends the run at once; cancelling a cancelled run answers the same, so the request may be repeated.
+    /// Ends the run at once. Safe to repeat: cancelling a cancelled run returns the same response.
     pub async fn cancel_run(&self, run: RunId, reason: Option<&str>) -> Result<Run> {
         let url = self.api(&["task-runs", &run.to_string(), "cancel"]);
         let body = CancelRequest { reason: reason.map(str::to_owned) };
         self.ask(&HubRequest::new(Method::POST, url).json(&body).retry_safety(RetrySafety::Safe)).await
     }
 
-    /// Deletes a run that has ended, with its result and everything that belongs to it.
+    /// Deletes a run that has ended, with its result and all related data.
     pub async fn delete_run(&self, run: RunId) -> Result<()> {
         let url = self.api(&["task-runs", &run.to_string()]);
         self.send(&HubRequest::new(Method::DELETE, url)).await.map(drop)
@@ -93,7 +93,7 @@ impl HubClient {
         self.get(url).await
     }
 
-    /// Every event of the run after `after`, once and in order, until the run has ended.
+    /// Every event of the run after `after`, exactly once and in order, until the run has ended.
     pub fn follow(&self, run: RunId, after: i64) -> EventStream {
         EventStream::new(self.clone(), run, after)
     }

@@ -1,4 +1,4 @@
-//! The devices that are paired to agents, as people see them.
+//! The devices paired with agents.
 
 use attache_protocol::{
     RuntimeId,
@@ -16,7 +16,7 @@ impl HubClient {
         self.get(url).await
     }
 
-    /// The devices of one agent, now and before.
+    /// The devices of one agent, current and former.
     pub async fn runtimes_of(&self, agent: &str, page: &PageQuery) -> Result<RuntimeList> {
         let mut url = self.api(&["agent-runtimes"]);
         url.query_pairs_mut().append_pair("agent_id", agent);
@@ -28,7 +28,7 @@ impl HubClient {
         self.get(self.api(&["agent-runtimes", &runtime.to_string()])).await
     }
 
-    /// The device is refused at its next call, and its claims are lost at once.
+    /// Revokes a device: its next call is refused, and its claims are lost at once.
     pub async fn revoke_runtime(&self, runtime: RuntimeId) -> Result<()> {
         self.delete(self.api(&["agent-runtimes", &runtime.to_string()])).await
     }

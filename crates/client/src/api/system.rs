@@ -1,4 +1,4 @@
-//! The hub itself: its health, its log and a way into the console.
+//! The hub itself: health, audit log, and login links.
 
 use attache_protocol::{
     KeyId,
@@ -27,7 +27,7 @@ impl HubClient {
         self.get(url).await
     }
 
-    /// A link that signs one browser in, once.
+    /// Creates a link that signs in one browser, once.
     pub async fn create_login_link(&self, request: &LoginLinkRequest) -> Result<LoginLink> {
         self.post(self.api(&["login-links"]), request).await
     }

@@ -1,4 +1,4 @@
-//! Quotas, and what runs used.
+//! Quotas and usage.
 
 use attache_protocol::wire::usage::{Quota, QuotaList, SetQuotaRequest, UsageRecordList, UsageReport};
 use reqwest::Method;
@@ -12,7 +12,7 @@ impl HubClient {
         self.get(self.api(&["quotas"])).await
     }
 
-    /// Sets the limits of a target; without any limit its quota is removed, and the answer is `None`.
+    /// Sets the limits of a target. Without any limits its quota is removed, and the result is `None`.
     pub async fn set_quota(&self, request: &SetQuotaRequest) -> Result<Option<Quota>> {
         let ask = HubRequest::new(Method::PUT, self.api(&["quotas"])).json(request);
         match self.send(&ask).await? {
@@ -22,7 +22,7 @@ impl HubClient {
         }
     }
 
-    /// From one day to another, as `2026-11-15`, both included.
+    /// From one day to another, such as `2026-11-15`, inclusive.
     pub async fn usage(&self, from: Option<&str>, to: Option<&str>) -> Result<UsageReport> {
         let mut url = self.api(&["usage"]);
         for (name, value) in [("from", from), ("to", to)] {
@@ -33,7 +33,7 @@ impl HubClient {
         self.get(url).await
     }
 
-    /// What each call used, newest first.
+    /// The usage of each call, newest first.
     pub async fn usage_records(&self, agent: Option<&str>, page: &PageQuery) -> Result<UsageRecordList> {
         let mut url = self.api(&["usage", "records"]);
         if let Some(agent) = agent {

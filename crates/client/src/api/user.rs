@@ -16,24 +16,24 @@ use crate::{HubClient, PageQuery, Result, hub::HubRequest};
 #[derive(Debug, Clone, Default)]
 pub struct NewUser {
     pub name: String,
-    /// `operator` unless told.
+    /// `operator` by default.
     pub role: Option<Role>,
-    /// Without one the person signs in by a link only.
+    /// Without a password the person can only sign in with a link.
     pub password: Option<Secret<String>>,
 }
 
-/// What to change of a person; what is absent stays as it is.
+/// Changes to a person. Absent members stay as they are.
 #[derive(Debug, Clone, Default)]
 pub struct UserChange {
     pub name: Option<String>,
     pub role: Option<Role>,
-    /// Ends every session of the person.
+    /// Changing it ends every session of the person.
     pub password: Option<Secret<String>>,
-    /// People who change their own password say the old one.
+    /// Required when people change their own password.
     pub current_password: Option<Secret<String>>,
 }
 
-/// Written here and nowhere else, because secrets do not serialise.
+/// Written only here, because secrets don't serialize.
 #[derive(Serialize)]
 struct UserBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,7 +65,7 @@ impl HubClient {
         self.get(url).await
     }
 
-    /// `user` is an id, a name, or `me`, here and wherever a user is named.
+    /// `user` is an id, a name, or `me`, here and in all other calls.
     pub async fn user(&self, user: &str) -> Result<User> {
         self.get(self.api(&["users", user])).await
     }

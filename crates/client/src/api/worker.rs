@@ -1,4 +1,4 @@
-//! What a paired device calls: heartbeat, pull, progress and the reports that end a run.
+//! The calls of a paired device: heartbeat, pull, progress and final reports.
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ impl HubClient {
         self.post(self.api(&["agent-runtimes", "runtime", "heartbeat"]), request).await
     }
 
-    /// Claims the next run of the agent, waiting up to `wait` for one. Never repeated: every answer may be a claim.
+    /// Claims the agent's next run, waiting up to `wait` for one. Never retried: every response may be a claim.
     pub async fn pull(&self, agent: AgentId, wait: Duration) -> Result<Option<ClaimedRun>> {
         self.pull_enforcing(agent, wait, &[]).await
     }
 
-    /// The same for a worker that enforces these limits (`cwd_only`, `no_network`, `no_exec`).
+    /// The same, for a worker that enforces these limits (`cwd_only`, `no_network`, `no_exec`).
     pub async fn pull_enforcing(
         &self,
         agent: AgentId,
@@ -48,7 +48,7 @@ impl HubClient {
         self.post(self.api(&["task-runs", &run.to_string(), "progress"]), request).await
     }
 
-    /// Repeating the same report is harmless, but when to repeat it is the caller's decision.
+    /// Repeating the same report is harmless, but when to retry is up to the caller.
     pub async fn complete(&self, run: RunId, request: &CompleteRequest) -> Result<FinishResponse> {
         self.post(self.api(&["task-runs", &run.to_string(), "complete"]), request).await
     }
@@ -57,7 +57,7 @@ impl HubClient {
         self.post(self.api(&["task-runs", &run.to_string(), "fail"]), request).await
     }
 
-    /// Hands a claim back before its work has started.
+    /// Returns a claim before its work has started.
     pub async fn release(&self, run: RunId, epoch: i64) -> Result<()> {
         let url = self.api(&["task-runs", &run.to_string(), "release"]);
         self.send(&HubRequest::new(Method::POST, url).json(&ReleaseRequest { epoch })).await.map(drop)

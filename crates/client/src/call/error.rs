@@ -1,4 +1,4 @@
-//! How a call can go wrong: between here and the hub, or with the agent.
+//! Errors of a call: from the connection to the hub, or from the agent.
 
 use attache_protocol::wire::call::CallId;
 
@@ -6,15 +6,15 @@ use crate::Error;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The hub refused, or could not be reached.
+    /// The hub refused, or couldn't be reached.
     #[error(transparent)]
     Hub(#[from] Error),
-    /// The agent could not do it, or the call was ended.
+    /// The agent failed, or the call was ended.
     #[error(transparent)]
     Failed(#[from] CallFailed),
 }
 
-/// What the agent or the hub says about a call that did not complete.
+/// The agent's or hub's explanation of a call that didn't complete.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message} ({code})")]
 pub struct CallFailed {
@@ -35,7 +35,7 @@ impl CallError {
         }
     }
 
-    /// Somebody ended the call.
+    /// Someone cancelled the call.
     pub fn is_cancelled(&self) -> bool {
         self.failed().is_some_and(|failed| failed.code == "cancelled")
     }

@@ -1,4 +1,4 @@
-//! What an agent answered, in Rust's own types.
+//! An agent's answer, as Rust types.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ use crate::Error;
 pub struct CallReply {
     pub call_id: CallId,
     pub summary: String,
-    /// What the agent said besides, byte for byte.
+    /// The agent's further output, byte for byte.
     pub details: Option<Json>,
-    /// Files that the agent handed over, as it named them.
+    /// Files the agent handed over, under its own names.
     pub artifact_refs: Option<Json>,
-    /// The summary is not all, or not exactly, what the agent printed: how long the whole is, and where.
+    /// Set if the summary isn't exactly what the agent printed: the full length, and where the full output is.
     pub full_output: Option<OutputLocation>,
     pub usage: CallUsage,
 }
 
-/// What the call took, as the agent reported it.
+/// The usage of the call, as the agent reported it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct CallUsage {
     pub duration: Duration,
@@ -56,14 +56,14 @@ impl CallReply {
                 Err(CallFailed { call_id, code, message }.into())
             }
             (CallStatus::Started | CallStatus::Running | CallStatus::Completed, _) => {
-                let reason = "it said that a call had ended, and has no result of it".to_owned();
+                let reason = "it reported an ended call without a result".to_owned();
                 Err(Error::BadReply { address: call_id.to_string(), reason }.into())
             }
         }
     }
 }
 
-/// A JSON string as text. One that no text can hold is shown as it was written.
+/// A JSON string as text. If it isn't valid text, the original JSON.
 pub(super) fn text(json: &Json) -> String {
     json.parse().unwrap_or_else(|_| json.get().to_owned())
 }

@@ -1,4 +1,4 @@
-//! Watching a call: what its agent says, each once and in order, over as many connections as it takes.
+//! Watches a call: every update of its agent once and in order, over as many connections as it takes.
 
 use std::time::Duration;
 
@@ -10,25 +10,26 @@ use attache_protocol::{
 use super::{CallError, CallReply, reply::text};
 use crate::{EventStream, HubClient};
 
-/// Follows a call to its end. `next` may be dropped and called again; a connection that breaks is resumed where it broke.
+/// Follows a call to its end. `next` is cancel-safe, and a broken connection is resumed where it broke.
 #[derive(Debug)]
 pub struct CallStream {
     hub: HubClient,
     call: CallId,
     events: EventStream,
-    /// The last event was read; what remains is the result.
+    /// The last event was read. Only the result remains.
     is_last: bool,
     ended: bool,
 }
 
-/// What somebody who watches a call is shown.
+/// An update of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallUpdate {
-    /// What the agent does, and how much is done, from 0 to 1.
+    /// The agent's current step, and its progress from 0 to 1.
     Progress { goal: Option<String>, progress: Option<f64> },
-    /// What the agent says: `kind` is `chunk` (a piece of the answer), `thought`, `log`, `tool_call`, or what else happens.
+    /// A message of the agent. `kind` is `chunk` (a piece of the answer), `thought`, `log`, `tool_call` or another
+    /// event.
     Message { kind: String, text: Option<String>, details: Option<Json> },
-    /// The answer. Nothing comes after it.
+    /// The answer. Always the last update.
     Completed(CallReply),
 }
 
@@ -44,14 +45,14 @@ impl CallStream {
         self.call
     }
 
-    /// How long the hub may be unreachable before the stream ends with an error; two minutes unless told.
+    /// How long the hub may be unreachable before the stream fails. Two minutes by default.
     #[must_use]
     pub fn timeout(mut self, patience: Duration) -> Self {
         self.events = self.events.timeout(patience);
         self
     }
 
-    /// The next update; none after the answer or an error. A call that failed is an error.
+    /// The next update. `None` after the answer or an error. A failed call is an error.
     pub async fn next(&mut self) -> Option<Result<CallUpdate, CallError>> {
         if self.ended {
             return None;
@@ -68,7 +69,7 @@ impl CallStream {
                     self.ended = true;
                     return Some(Err(error.into()));
                 }
-                // The run had ended before: its result says how.
+                // The run had already ended. Its result says how.
                 None => self.is_last = true,
             }
         }
@@ -80,7 +81,7 @@ impl CallStream {
         Some(reply.map(CallUpdate::Completed))
     }
 
-    /// The answer, whatever is said before it.
+    /// Waits for the answer and skips everything before it.
     pub async fn reply(mut self) -> Result<CallReply, CallError> {
         loop {
             match self.next().await {

@@ -1,8 +1,8 @@
-//! A channel to a hub: one WebSocket that is opened again whenever it breaks, and that the hub recognises.
+//! A channel to a hub: a WebSocket that reconnects whenever it breaks, and that the hub recognizes.
 //!
-//! `Options -> Channel::connect -> Channel`. What the hub says goes to a [`ChannelPeer`], each frame once, and is acknowledged
-//! when the peer has heard it. What is said to the hub fails at once while the line is broken: whether to repeat it,
-//! and over which way, is the caller's decision, for only the caller knows what else it has.
+//! `Options -> ChannelHandle::connect -> ChannelHandle`. Incoming frames go to a [`ChannelPeer`], each once, and are
+//! acknowledged after the peer has received them. Sending fails at once while the connection is broken: whether to
+//! retry, and how, is up to the caller, who knows the alternatives.
 
 mod pending;
 mod session;
@@ -26,34 +26,34 @@ use crate::{Error, HubCredential, HubOptions, Result};
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where the hub is, and who connects.
+    /// The hub's address, and the credential.
     pub hub: HubOptions,
     pub peer_role: PeerRole,
-    /// Words of [`attache_protocol::wire::channel::CAPABILITIES`].
+    /// Values from [`attache_protocol::wire::channel::CAPABILITIES`].
     pub capabilities: Vec<String>,
     /// `[{"name","description","input_schema","output_schema"}]`
     pub tools: Option<Json>,
     pub device_info: Option<Json>,
-    /// The A2A extensions that the peer understands.
+    /// The A2A extensions the peer supports.
     pub extensions: Option<Vec<DeclaredExtension>>,
     pub pace: ChannelTimings,
 }
 
-/// How soon a channel notices and acts.
+/// Intervals and timeouts of a channel.
 #[derive(Debug, Clone, Copy)]
 pub struct ChannelTimings {
-    /// How often a silent line is tried. One that stays silent for twice that long is broken.
+    /// How often an idle connection is pinged. Twice that long without an answer, and it counts as broken.
     pub ping: Duration,
-    /// The first and the longest wait before a broken line is opened again.
+    /// The shortest and longest delay before a broken connection is reopened.
     pub retry: (Duration, Duration),
-    /// The same where something answers that knows no channels: an older hub, or a proxy without WebSockets.
+    /// The same if the server doesn't support channels: an older hub, or a proxy without WebSockets.
     pub unwanted: (Duration, Duration),
 }
 
-/// Whoever a channel speaks for. Both methods are called by the channel's own task, one after the other, so that what was
-/// heard is known to be held when the channel registers anew. They must return quickly.
+/// The owner of a channel. The channel's own task calls both methods, one after the other, so everything received
+/// counts as running when the channel registers again. They must return quickly.
 pub trait ChannelPeer: Send + Sync + 'static {
-    /// The runs that a worker executes, or has not reported yet: its other claims go back to the queue.
+    /// The runs a worker is executing or hasn't reported yet. Its other claims go back to the queue.
     fn running(&self) -> Option<Vec<RunId>>;
 
     /// The frame is acknowledged afterwards.
@@ -62,32 +62,32 @@ pub trait ChannelPeer: Send + Sync + 'static {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum ChannelEvent {
-    /// The hub knows this channel. Credits start at none.
+    /// The hub knows this channel. Credits start at zero.
     Connected { channel: ChannelId, opened: ChannelOpening },
-    /// The line broke, or could not be opened; the channel goes on trying.
+    /// The connection broke, or couldn't be opened. The channel keeps trying.
     Broken(Error),
     /// A run was claimed for this worker.
     Execute(Box<ClaimedRun>),
-    /// The worker does not hold this run any more.
+    /// The worker no longer holds this run.
     Cancel(RunId),
-    /// The caller of a run said something without being asked.
+    /// Unsolicited input from the caller of a run.
     Input {
         run: RunId,
         parts: Json,
-        /// The hub's name for it: the same one may come again over a new channel.
+        /// The hub's id for it. The same one may arrive again over a new connection.
         msg_id: String,
     },
-    /// The hub is about to leave.
+    /// The hub is about to shut down.
     Drain,
-    /// Anything else, such as the events of a run that an engine follows.
+    /// Anything else, such as events of a run that an engine follows.
     Other(Envelope),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChannelOpening {
-    /// As a new channel, which took over from the one before.
+    /// Registered as a new channel, which replaced the previous one.
     Registered,
-    /// The channel goes on; frames in the range are gone.
+    /// The channel continues. Frames in the given range are lost.
     Resumed(Option<ResumeRepair>),
 }
 
@@ -98,7 +98,7 @@ pub enum ChannelState {
     Broken(Error),
 }
 
-/// The way to speak. Clones speak over the same line, which ends with the last of them.
+/// Sends over a channel. Clones share the channel, which closes with the last of them.
 #[derive(Clone)]
 pub struct ChannelHandle(Arc<Inner>);
 
@@ -109,7 +109,7 @@ struct Inner {
     env: attache_protocol::env::Env,
     close: CancellationToken,
     way: Arc<socket::ChannelEndpoint>,
-    /// The line is to be opened again with another credential.
+    /// Reopen the connection with another credential.
     renewed: Arc<Notify>,
     task: std::sync::Mutex<Option<AbortOnDropHandle<()>>>,
 }
@@ -127,21 +127,21 @@ pub(crate) enum OutgoingContent {
 
 pub(crate) enum ReplyExpectation {
     Nothing,
-    /// The hub has it.
+    /// The hub's acknowledgement.
     Ack(oneshot::Sender<Result<()>>),
     Answer(oneshot::Sender<Result<Json>>),
     Pong(oneshot::Sender<Result<()>>),
 }
 
-/// What may wait to be written. Whoever has more waits.
+/// How many messages may be queued. Senders wait when the queue is full.
 const MAX_OUTBOX: usize = 64;
-/// How long a closing channel may take to say goodbye.
+/// How long a closing channel waits for the closing handshake.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 // === impl ChannelHandle ===
 
 impl ChannelHandle {
-    /// Starts to connect, and keeps at it until it is closed. Nothing is waited for.
+    /// Starts connecting, and keeps reconnecting until closed. Returns immediately.
     pub fn connect(options: Options, peer: Arc<dyn ChannelPeer>) -> Result<Self> {
         let way = Arc::new(socket::ChannelEndpoint::new(&options.hub)?);
         let renewed = Arc::new(Notify::new());
@@ -155,7 +155,7 @@ impl ChannelHandle {
         Ok(Self(Arc::new(Inner { outbox, state, address, env, close, way, renewed, task })))
     }
 
-    /// Goes on with another credential of the same peer: the line is opened again with it, and the channel resumes.
+    /// Switches to another credential of the same peer: reconnects with it and resumes the channel.
     pub fn renew(&self, credential: &HubCredential) -> Result<()> {
         self.0.way.renew(credential)?;
         self.0.renewed.notify_one();
@@ -170,7 +170,7 @@ impl ChannelHandle {
         matches!(*self.0.state.borrow(), ChannelState::Connected(_))
     }
 
-    /// Moves whenever the line does.
+    /// Notifies of every state change.
     pub fn watch(&self) -> watch::Receiver<ChannelState> {
         self.0.state.clone()
     }
@@ -184,8 +184,8 @@ impl ChannelHandle {
         }
     }
 
-    /// Sends a request and waits for its answer, which may take as long as a person does. `msg_id` is the request's own
-    /// name: the hub answers a name that it knows as it did before.
+    /// Sends a request and waits for the answer, which may take as long as a person does. `msg_id` identifies the
+    /// request: the hub repeats its answer to an id it knows.
     pub async fn request(&self, msg_id: Option<String>, payload: Json) -> Result<Json> {
         self.request_to(String::new(), msg_id, payload).await
     }
@@ -207,21 +207,21 @@ impl ChannelHandle {
         told.await.unwrap_or_else(|_| Err(self.broken("the channel was closed")))
     }
 
-    /// Sends a notification that need not survive.
+    /// Sends a notification that may get lost.
     pub async fn notify(&self, payload: Json) -> Result<()> {
         let what =
             OutgoingContent::Frame { kind: FrameType::Notification, msg_id: self.name(), to: String::new(), payload };
         self.send(OutgoingMessage { what, want: ReplyExpectation::Nothing }).await
     }
 
-    /// Proves that everything which the hub had written before this call has arrived.
+    /// Ensures that everything the hub wrote before this call has arrived.
     pub async fn confirm(&self) -> Result<()> {
         let (pong, heard) = oneshot::channel();
         self.send(OutgoingMessage { what: OutgoingContent::Ping, want: ReplyExpectation::Pong(pong) }).await?;
         heard.await.unwrap_or_else(|_| Err(self.broken("the channel was closed")))
     }
 
-    /// Closes the line and waits until it is closed. The hub keeps the channel.
+    /// Closes the connection and waits for that. The hub keeps the channel.
     pub async fn close(&self) {
         self.0.close.cancel();
         let task = self.0.task.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
@@ -233,7 +233,7 @@ impl ChannelHandle {
     async fn send(&self, outgoing: OutgoingMessage) -> Result<()> {
         let reason = match &*self.0.state.borrow() {
             ChannelState::Connected(_) => None,
-            ChannelState::Connecting => Some("the channel is not open yet".to_owned()),
+            ChannelState::Connecting => Some("the channel isn't open yet".to_owned()),
             ChannelState::Broken(error) => Some(format!("the channel is broken ({error})")),
         };
         match reason {

@@ -1,4 +1,4 @@
-//! What waits for the hub: answers by name, acknowledgements and pongs by number.
+//! Pending requests to the hub: answers by message id, acknowledgements and pongs by number.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -10,7 +10,7 @@ use crate::{Error, Result};
 #[derive(Default)]
 pub(crate) struct PendingReplies {
     answers: HashMap<String, oneshot::Sender<Result<Json>>>,
-    /// By the seq of the frame, with its name: a refusal comes by name.
+    /// By the seq of the frame, with its message id, because refusals refer to that.
     acks: BTreeMap<i64, (String, oneshot::Sender<Result<()>>)>,
     pongs: VecDeque<(u64, oneshot::Sender<Result<()>>)>,
 }
@@ -18,7 +18,7 @@ pub(crate) struct PendingReplies {
 // === impl PendingReplies ===
 
 impl PendingReplies {
-    /// The same question again takes the place of the first, which nobody waits for any more.
+    /// Repeating a request replaces the earlier one, which nothing waits for any more.
     pub(crate) fn ask(&mut self, msg_id: String, answer: oneshot::Sender<Result<Json>>) {
         self.answers.insert(msg_id, answer);
     }
@@ -33,7 +33,7 @@ impl PendingReplies {
 
     pub(crate) fn answered(&mut self, msg_id: &str, answer: Result<Json>) {
         if let Some(waiting) = self.answers.remove(msg_id) {
-            // Whoever asked may have gone.
+            // The requester may be gone.
             let _ = waiting.send(answer);
             return;
         }
@@ -53,7 +53,7 @@ impl PendingReplies {
         }
     }
 
-    /// An answer to a ping answers those before it too.
+    /// A pong also answers all earlier pings.
     pub(crate) fn ponged(&mut self, number: u64) {
         while self.pongs.front().is_some_and(|(sent, _)| *sent <= number) {
             if let Some((_, heard)) = self.pongs.pop_front() {

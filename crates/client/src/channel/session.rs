@@ -1,4 +1,5 @@
-//! The life of a channel: connect, register or resume, speak and listen, and all over again when the line breaks.
+//! The task that keeps a channel connected: connects, registers or resumes, exchanges frames, and reconnects when the
+//! connection breaks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,7 +27,7 @@ use super::{
 };
 use crate::{Backoff, Error, HubRefusal, Result};
 
-/// The field that a hub names when it does not know the newest frame that we know.
+/// The field a hub names if it doesn't know our newest frame.
 const LAST_SEQ: &str = "payload.last_seq";
 
 pub(crate) struct ChannelTask {
@@ -37,53 +38,53 @@ pub(crate) struct ChannelTask {
     told: watch::Sender<ChannelState>,
     close: CancellationToken,
     renewed: Arc<Notify>,
-    /// What resumes the channel.
+    /// The state for resuming the channel.
     memory: Option<ResumeState>,
     pending: PendingReplies,
 }
 
-/// What the owner of a channel wants of its line.
+/// Signals from the owner of a channel to its task.
 pub(crate) struct ChannelSignals {
     pub(crate) close: CancellationToken,
-    /// Open it again: the credential was replaced.
+    /// Reconnect: the credential was replaced.
     pub(crate) renewed: Arc<Notify>,
 }
 
-/// Why a line ended.
+/// Why a connection ended.
 enum ConnectionEnd {
     Broken(Error),
-    /// It is opened again at once, and nobody need know.
+    /// Reopened at once, without notifying anyone.
     Renewed,
 }
 
-/// What a channel remembers between two lines.
+/// Kept between two connections.
 struct ResumeState {
     channel: ChannelId,
     token: FrameToken,
-    /// The newest frame of the hub that was heard.
+    /// The newest frame received from the hub.
     last_seq: i64,
-    /// The newest frame of ours.
+    /// The newest frame we sent.
     sent: i64,
 }
 
-/// One open line.
+/// One open connection.
 struct ChannelConnection {
     line: ChannelSocket,
-    /// The name of the request that opens the channel, until it is answered.
+    /// Message id of the request that opens the channel, until it is answered.
     opening: Option<String>,
     heard_at: Instant,
-    /// The first ping since then, or since this side stood still.
+    /// The first ping since then, or since this process last stalled.
     asked_at: Option<Instant>,
     pings: u64,
-    /// Heard and not yet acknowledged.
+    /// Received but not yet acknowledged.
     unacknowledged: bool,
 }
 
 /// How long the hub may take to answer `register` or `resume`.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long writing may be stuck before the line is given up.
+/// How long a write may block before the connection is dropped.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// So many frames are acknowledged together at most.
+/// Maximum number of frames acknowledged together.
 const MAX_WRITE_BATCH: u32 = 32;
 
 // === impl ChannelTask ===
@@ -100,7 +101,7 @@ impl ChannelTask {
         Self { way, options, peer, queue, told, close, renewed, memory: None, pending: PendingReplies::default() }
     }
 
-    /// Keeps the channel until it is closed.
+    /// Maintains the channel until it is closed.
     pub(crate) async fn run(mut self) {
         let (retry, unwanted) = (self.options.pace.retry, self.options.pace.unwanted);
         let mut backoff = Backoff::new(retry.0, retry.1);
@@ -110,7 +111,7 @@ impl ChannelTask {
             let error = match end {
                 ConnectionEnd::Broken(error) => error,
                 ConnectionEnd::Renewed => {
-                    self.pending.fail(&self.way.broken("the channel is opened again with a new credential"));
+                    self.pending.fail(&self.way.broken("the channel is reconnecting with a new credential"));
                     continue;
                 }
             };
@@ -122,7 +123,7 @@ impl ChannelTask {
                 backoff.reset();
                 slow.reset();
             }
-            tracing::debug!(%error, "the channel is broken and will be opened again");
+            tracing::debug!(%error, "the channel broke and will reconnect");
             self.told.send_replace(ChannelState::Broken(error.clone()));
             self.peer.receive(ChannelEvent::Broken(error.clone()));
             let wait = match &error {
@@ -140,7 +141,7 @@ impl ChannelTask {
         }
     }
 
-    /// One line, from its opening to its end; whether the hub knew the channel meanwhile.
+    /// One connection, from opening to end. Also returns whether the hub accepted the channel.
     async fn live(&mut self) -> (ConnectionEnd, bool) {
         let way = self.way.clone();
         let line = match self.meanwhile(way.open()).await {
@@ -165,21 +166,22 @@ impl ChannelTask {
         (end, session.opening.is_none())
     }
 
-    /// Waits for something while whatever should be sent fails at once. None when the channel is closed meanwhile.
+    /// Waits for something, failing everything that should be sent in the meantime. `None` if the channel is closed
+    /// meanwhile.
     async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::pin!(work);
         loop {
             tokio::select! {
                 done = &mut work => return Some(done),
                 Some(outgoing) = self.queue.recv() => {
-                    outgoing.fail(self.way.broken("the channel is not open"));
+                    outgoing.fail(self.way.broken("the channel isn't open"));
                 }
                 () = self.close.cancelled() => return None,
             }
         }
     }
 
-    /// Asks the hub to open the channel: the one from before if there is one.
+    /// Asks the hub to open the channel, resuming the previous one if possible.
     async fn begin(&mut self, session: &mut ChannelConnection) -> Result<()> {
         let payload = match &self.memory {
             Some(ResumeState { channel, token, last_seq, .. }) => {
@@ -204,7 +206,7 @@ impl ChannelTask {
         self.write(session, Message::text(Envelope { header, metadata: None, payload }.to_text())).await
     }
 
-    /// Speaks and listens until the line ends.
+    /// Exchanges frames until the connection ends.
     async fn speak(&mut self, session: &mut ChannelConnection) -> Result<()> {
         let opening = tokio::time::sleep(OPEN_TIMEOUT);
         tokio::pin!(opening);
@@ -215,20 +217,21 @@ impl ChannelTask {
                 () = self.close.cancelled() => return self.leave(session).await,
                 read = session.line.next() => Some(read),
                 () = &mut opening, if session.opening.is_some() => {
-                    return Err(self.way.broken("it did not open the channel in time"));
+                    return Err(self.way.broken("the hub didn't open the channel in time"));
                 }
                 Some(outgoing) = self.queue.recv(), if session.opening.is_none() => {
                     self.send(session, outgoing).await?;
                     None
                 }
                 () = tokio::time::sleep_until(due) => {
-                    // What came while nobody here looked is heard before the clock is; it shows once the runtime had a turn.
+                    // Input that arrived while this process was stalled is read before the timer is checked. It shows
+                    // after the runtime had a turn.
                     tokio::task::yield_now().await;
                     match session.line.next().now_or_never() {
                         Some(read) => Some(read),
-                        // A clock that rings late says that it was this side that stood still.
+                        // A late timer means that this process stalled.
                         None if session.asked_at.is_some() && due.elapsed() < ping / 2 => {
-                            return Err(self.way.broken("the line is silent"));
+                            return Err(self.way.broken("the hub stopped responding"));
                         }
                         None => {
                             session.asked_at = None;
@@ -250,7 +253,7 @@ impl ChannelTask {
                         Some(Err(error)) => return Err(self.way.broken(error)),
                     }
                     together += 1;
-                    // What is there already is heard before all of it is acknowledged.
+                    // Frames that are already here are read before everything is acknowledged at once.
                     next = if together < MAX_WRITE_BATCH { session.line.next().now_or_never() } else { None };
                 }
                 self.acknowledge(session).await?;
@@ -265,7 +268,7 @@ impl ChannelTask {
                     Envelope::parse_of_any_size(text.as_str()).and_then(|frame| Ok((HubFrame::read(&frame)?, frame)));
                 match understood {
                     Ok((told, frame)) => self.take(session, told, frame).await?,
-                    Err(error) => tracing::warn!(%error, "a frame of the hub is not understood"),
+                    Err(error) => tracing::warn!(%error, "can't parse a frame from the hub"),
                 }
             }
             Message::Pong(data) => {
@@ -278,7 +281,7 @@ impl ChannelTask {
         Ok(())
     }
 
-    /// One frame, in its order and once.
+    /// Handles one frame, in order and once.
     async fn take(&mut self, session: &mut ChannelConnection, told: HubFrame, frame: Envelope) -> Result<()> {
         let parent = frame.header.parent_id.clone();
         if session.opening.is_some() && parent == session.opening {
@@ -286,7 +289,7 @@ impl ChannelTask {
         }
         if let (Some(seq), Some(memory)) = (frame.header.seq, &mut self.memory) {
             session.unacknowledged = true;
-            // The hub sends again what it does not know to have arrived.
+            // The hub resends frames it doesn't know to have arrived.
             if seq <= memory.last_seq {
                 return Ok(());
             }
@@ -315,7 +318,7 @@ impl ChannelTask {
         Ok(())
     }
 
-    /// The answer to `register` or `resume`.
+    /// Handles the answer to `register` or `resume`.
     async fn opened(&mut self, session: &mut ChannelConnection, told: HubFrame) -> Result<()> {
         let strange = |error: serde_json::Error| self.way.strange(format!("the channel's opening ({error})"));
         let opened = match (told, &mut self.memory) {
@@ -335,13 +338,13 @@ impl ChannelTask {
             (HubFrame::Refused { error, .. }, Some(_))
                 if error.code == Code::ResumeRefused.as_str() || error.field.as_deref() == Some(LAST_SEQ) =>
             {
-                // The token was used up by a line whose answer got lost, or the hub is an older copy of itself and does not
-                // know the frames that we know. What runs here is named and stays ours.
+                // The token was used by a connection whose answer got lost, or the hub was restored from an older copy
+                // and doesn't know our frames. We register again and name our running work, so it stays ours.
                 self.memory = None;
                 return self.begin(session).await;
             }
             (HubFrame::Refused { error, .. }, _) => return Err(refused(error)),
-            _ => return Err(self.way.strange("it answered something else to the channel's opening")),
+            _ => return Err(self.way.strange("it sent an unexpected answer to the channel's opening")),
         };
         session.opening = None;
         if let Some(ResumeState { channel, .. }) = self.memory {
@@ -375,7 +378,7 @@ impl ChannelTask {
         self.write(session, Message::text(Envelope { header, metadata: None, payload }.to_text())).await
     }
 
-    /// Acknowledges what was heard, several frames at once when more are there already.
+    /// Acknowledges received frames, several at once if more are already waiting.
     async fn acknowledge(&mut self, session: &mut ChannelConnection) -> Result<()> {
         let Some(ResumeState { last_seq, .. }) = self.memory else { return Ok(()) };
         if !session.unacknowledged || session.opening.is_some() {
@@ -404,7 +407,7 @@ impl ChannelTask {
         match timeout(WRITE_TIMEOUT, session.line.send(message)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(self.way.broken(error)),
-            Err(_) => Err(self.way.broken("the hub does not read")),
+            Err(_) => Err(self.way.broken("the hub isn't reading")),
         }
     }
 }
@@ -412,7 +415,7 @@ impl ChannelTask {
 // === impl ChannelConnection ===
 
 impl ChannelConnection {
-    /// When a line that has been quiet is asked for a sign of life, and once it was asked, when it is given up.
+    /// When to ping an idle connection and, after the ping, when to give up.
     fn due(&self, ping: Duration) -> Instant {
         match self.asked_at {
             None => self.heard_at + ping,
@@ -424,7 +427,7 @@ impl ChannelConnection {
 // === impl OutgoingMessage ===
 
 impl OutgoingMessage {
-    /// It cannot be sent.
+    /// Reports that it can't be sent.
     fn fail(self, error: Error) {
         match self.want {
             ReplyExpectation::Nothing => {}
@@ -437,11 +440,11 @@ impl OutgoingMessage {
 fn header(env: &Env, kind: FrameType, msg_id: String, to: String, seq: Option<i64>) -> EnvelopeHeader {
     let timestamp = env.now().millis() / 1000;
     let to = if to.is_empty() { "hub".to_owned() } else { to };
-    // Who we are is what the credential says.
+    // The hub knows who we are from the credential.
     EnvelopeHeader { msg_id, parent_id: None, kind, from: "peer".to_owned(), to, timestamp, seq }
 }
 
-/// A refusal in the words of the HTTP surface, so that callers need not care which way they took.
+/// Converts a refusal to the HTTP error type, so that callers needn't care which transport was used.
 fn refused(error: FrameRefusalBody) -> Error {
     let FrameRefusalBody { code, message, hint, task_run, .. } = error;
     let code = Code::from_text(&code).unwrap_or(Code::Internal);

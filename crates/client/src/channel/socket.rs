@@ -1,4 +1,4 @@
-//! One WebSocket to the hub: how it is opened, and what it says when it cannot be.
+//! Opens a WebSocket to the hub, and explains why if it can't.
 
 use std::{
     fmt,
@@ -23,7 +23,7 @@ use tokio_tungstenite::{
 
 use crate::{Error, HubAddress, HubCredential, HubOptions, Result, hub::headers, tls};
 
-/// How to reach the hub's channel.
+/// How to reach the hub's channel endpoint.
 pub(crate) struct ChannelEndpoint {
     address: HubAddress,
     headers: RwLock<HeaderMap>,
@@ -38,11 +38,11 @@ pub(crate) trait SocketIo: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> SocketIo for T {}
 
 pub(crate) const USER_AGENT: &str = concat!("attache/", env!("CARGO_PKG_VERSION"));
-/// Room for what is read at once; a frame that is larger grows it for as long as it takes.
+/// Initial read buffer. It grows temporarily for larger frames.
 const CHANNEL_BUFFER: usize = 4 << 10;
-/// The same where bytes pass.
+/// The same for tunnels.
 const TUNNEL_BUFFER: usize = 128 << 10;
-/// The hub's own frames are bounded by what callers may give to a run.
+/// The hub's own frames are bounded by the maximum input of a run.
 const MAX_MESSAGE: usize = 64 << 20;
 
 // === impl ChannelEndpoint ===
@@ -51,7 +51,7 @@ impl ChannelEndpoint {
     pub(crate) fn new(options: &HubOptions) -> Result<Self> {
         let address = HubAddress::of(options)?;
         let tls = match address.is_encrypted() {
-            // A WebSocket begins as a request of HTTP/1.1.
+            // A WebSocket starts as an HTTP/1.1 request.
             true => Some(Arc::new(tls::config(options, &["http/1.1"])?)),
             false => None,
         };
@@ -59,7 +59,7 @@ impl ChannelEndpoint {
         Ok(Self { address, headers, tls, limit: options.timeouts.connect })
     }
 
-    /// Opens its next lines with this credential.
+    /// Uses this credential for subsequent connections.
     pub(crate) fn renew(&self, credential: &HubCredential) -> Result<()> {
         *self.headers.write().unwrap_or_else(PoisonError::into_inner) = headers(credential)?;
         Ok(())
@@ -77,20 +77,20 @@ impl ChannelEndpoint {
         Error::BadReply { address: self.address.origin(), reason: reason.to_string() }
     }
 
-    /// Opens the line of a channel.
+    /// Opens the connection of a channel.
     pub(crate) async fn open(&self) -> Result<ChannelSocket> {
         self.open_at(self.address.url(&["api", "envelope", "ws"]), Some(SUBPROTOCOL)).await
     }
 
-    /// Opens a line. Connecting, TLS and the upgrade have the same limit each. What has no subprotocol carries bytes, and more
-    /// of them at once.
+    /// Opens a connection. Connecting, TLS and the upgrade each have the same time limit. Without a subprotocol it
+    /// carries raw bytes, and gets a larger buffer.
     pub(crate) async fn open_at(&self, url: Url, subprotocol: Option<&'static str>) -> Result<ChannelSocket> {
         let origin = self.address.origin();
         let late = |_| self.broken("no answer in time");
         let (host, port) = self.address.host_and_port();
         let stream = timeout(self.limit, TcpStream::connect((host, port))).await.map_err(late)?;
         let stream = stream.map_err(|error| self.broken(error))?;
-        // A frame is small and somebody waits for it.
+        // Frames are small and latency matters.
         stream.set_nodelay(true).map_err(|error| self.broken(error))?;
         let wire: Box<dyn SocketIo> = match &self.tls {
             None => Box::new(stream),
@@ -105,7 +105,7 @@ impl ChannelEndpoint {
 
     fn request(&self, mut url: Url, subprotocol: Option<&'static str>) -> Result<Request> {
         let scheme = if self.tls.is_some() { "wss" } else { "ws" };
-        url.set_scheme(scheme).map_err(|()| self.broken("the address cannot be used for a channel"))?;
+        url.set_scheme(scheme).map_err(|()| self.broken("the address can't be used for a channel"))?;
         let mut request = url.as_str().into_client_request().map_err(|error| self.broken(error))?;
         let given = request.headers_mut();
         given.extend(self.headers.read().unwrap_or_else(PoisonError::into_inner).clone());
@@ -117,7 +117,7 @@ impl ChannelEndpoint {
     }
 }
 
-/// Makes a WebSocket of a connection, with so much room for what is read or written at once.
+/// Upgrades a connection to a WebSocket with the given buffer size.
 pub(crate) async fn upgrade(
     request: Request,
     wire: Box<dyn SocketIo>,
@@ -142,16 +142,16 @@ fn refused(origin: &str, error: tungstenite::Error) -> Error {
         tungstenite::Error::Http(response) => {
             let status = response.status().as_u16();
             let body = response.into_body().unwrap_or_default();
-            // Only a hub's own words count: a proxy's refusal says nothing about the credential.
+            // Only a hub's own error counts: a proxy's refusal says nothing about the credential.
             match serde_json::from_slice::<ErrorBody>(&body) {
                 Ok(_) => Error::from_reply(origin, status, &body),
-                Err(_) => strange(format!("status {status} where a WebSocket was asked for")),
+                Err(_) => strange(format!("status {status} instead of a WebSocket")),
             }
         }
         tungstenite::Error::Io(error) => broken(error.to_string()),
         tungstenite::Error::Protocol(tungstenite::error::ProtocolError::HandshakeIncomplete) => {
             broken("the connection was closed before the answer".to_owned())
         }
-        error => strange(format!("it opens no WebSocket ({error})")),
+        error => strange(format!("it can't open a WebSocket ({error})")),
     }
 }

@@ -1,11 +1,11 @@
-//! Which addresses are not the public internet, and why.
+//! Classifies addresses that are not the public internet.
 
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-/// A kind of address that strangers must not make us call.
+/// A kind of address that outsiders must not make us call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AddressRange {
     Loopback,
@@ -19,11 +19,12 @@ pub enum AddressRange {
     Multicast,
     Documentation,
     Reserved,
-    /// IPv6 that carries an IPv4 address within.
+    /// An IPv6 address with an embedded IPv4 address.
     Disguised,
 }
 
-/// Services that hand out a machine's credentials, in every cloud that has one at a fixed address. Some of these look public.
+/// Metadata services that hand out a machine's credentials, for every cloud with a fixed address. Some of these look
+/// public.
 const METADATA: [IpAddr; 8] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
     IpAddr::V4(Ipv4Addr::new(169, 254, 170, 2)),
@@ -38,7 +39,7 @@ const METADATA: [IpAddr; 8] = [
 // === impl AddressRange ===
 
 impl AddressRange {
-    /// `None` for an address of the public internet.
+    /// `None` for a public address.
     pub fn of(address: IpAddr) -> Option<Self> {
         if METADATA.contains(&address) {
             return Some(Self::Metadata);
@@ -57,7 +58,7 @@ impl AddressRange {
             [100, 64..=127, ..] => Self::Shared,
             [169, 254, ..] => Self::LinkLocal,
             [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => Self::Documentation,
-            // Protocol assignments, relays of 6to4, benchmarks, and what was never given out.
+            // Protocol assignments, 6to4 relays, benchmarking, and unassigned ranges.
             [192, 0, 0, _] | [192, 88, 99, _] | [198, 18..=19, ..] | [240..=255, ..] => Self::Reserved,
             [224..=239, ..] => Self::Multicast,
             _ => return None,
@@ -69,15 +70,16 @@ impl AddressRange {
         Some(match parts {
             [0, 0, 0, 0, 0, 0, 0, 0] => Self::Unspecified,
             [0, 0, 0, 0, 0, 0, 0, 1] => Self::Loopback,
-            // Mapped and compatible forms, translated forms, 6to4, Teredo: each ends at an IPv4 address.
+            // Mapped, compatible and translated forms, 6to4, Teredo: each leads to an IPv4 address.
             [0, 0, 0, 0, 0 | 0xffff, 0 | 0xffff, _, _] | [0x2002, ..] | [0x2001, 0, ..] => Self::Disguised,
-            // A network without IPv4 reaches the public internet in this form (NAT64); and nothing but the public one.
+            // NAT64: a network without IPv4 reaches the public internet in this form. Only public addresses are
+            // accepted.
             [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
                 let [a, b, c, d] = (u32::from(high) << 16 | u32::from(low)).to_be_bytes();
                 return Self::of(IpAddr::V4(Ipv4Addr::new(a, b, c, d))).map(|_| Self::Disguised);
             }
             [0x64, 0xff9b, ..] => Self::Disguised,
-            // Tunnels inside an organisation (ISATAP).
+            // Tunnels inside an organization (ISATAP).
             [_, _, _, _, 0 | 0x200, 0x5efe, _, _] => Self::Disguised,
             [0xfc00..=0xfdff, ..] => Self::Private,
             [0xfe80..=0xfebf, ..] => Self::LinkLocal,
@@ -90,7 +92,7 @@ impl AddressRange {
         })
     }
 
-    /// No rule opens these: they name no machine, or hide which one.
+    /// No rule can allow these: they name no machine, or hide which one.
     pub const fn is_never_called(self) -> bool {
         matches!(self, Self::Unspecified | Self::Multicast | Self::Disguised)
     }
@@ -102,13 +104,13 @@ impl fmt::Display for AddressRange {
             Self::Loopback => "this machine itself (loopback)",
             Self::Private => "a private network",
             Self::LinkLocal => "the local link",
-            Self::Shared => "a provider's inner network (100.64.0.0/10)",
+            Self::Shared => "a provider's internal network (100.64.0.0/10)",
             Self::Metadata => "a cloud's metadata service",
             Self::Unspecified => "no address at all",
             Self::Multicast => "a multicast group",
             Self::Documentation => "an address for documentation",
             Self::Reserved => "a reserved address",
-            Self::Disguised => "an IPv4 address inside of IPv6",
+            Self::Disguised => "an IPv4 address embedded in IPv6",
         })
     }
 }

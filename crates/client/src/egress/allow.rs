@@ -1,17 +1,17 @@
-//! What the owner allows: a network, an address, a host, or all hosts below a name.
+//! The owner's allow rules: a network, an address, a host, or all hosts below a name.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
 use super::location::{is_name, looks_numeric};
 
-/// One rule of `--egress-allow`. It lifts the guard's refusal of private addresses, of plain http and of odd ports.
+/// One rule of `--egress-allow`. It lifts the guard's refusal of private addresses, plain http and unusual ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EgressRule {
     /// `10.0.0.0/8`, or one address.
     Network(IpNetwork),
-    /// `hooks.corp.example`, wherever it leads.
+    /// `hooks.corp.example`, wherever it resolves to.
     Host(String),
-    /// `*.corp.example`: every name below, wherever it leads.
+    /// `*.corp.example`: every name below it, wherever it resolves to.
     Below(String),
 }
 
@@ -22,7 +22,7 @@ pub struct IpNetwork {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{rule}` allows nothing: {why}. Write a network (10.0.0.0/8), an address, a host, or *.example.org.")]
+#[error("`{rule}` isn't a valid rule: {why}. Use a network (10.0.0.0/8), an address, a host, or *.example.org.")]
 pub struct InvalidEgressRule {
     pub rule: String,
     pub why: String,
@@ -31,7 +31,7 @@ pub struct InvalidEgressRule {
 // === impl EgressRule ===
 
 impl EgressRule {
-    /// The rule covers this host by its name.
+    /// Whether the rule covers this host by name.
     pub(super) fn names(&self, name: &str) -> bool {
         match self {
             Self::Network(_) => false,
@@ -57,17 +57,17 @@ impl FromStr for EgressRule {
                     .parse()
                     .ok()
                     .filter(|prefix| *prefix <= widest && digits.bytes().all(|byte| byte.is_ascii_digit()))
-                    .ok_or_else(|| invalid(&format!("the length after / is a number up to {widest}")))?,
+                    .ok_or_else(|| invalid(&format!("the prefix length must be a number up to {widest}")))?,
             };
             let network = IpNetwork { address, prefix };
             let base = network.base();
             if base != network {
-                return Err(invalid(&format!("the network of that length is {base}")));
+                return Err(invalid(&format!("the network with that prefix length is {base}")));
             }
             return Ok(Self::Network(network));
         }
         if prefix.is_some() {
-            return Err(invalid("there is no address before the /"));
+            return Err(invalid("there is no address before the slash"));
         }
         let (is_below, name) = rule.strip_prefix("*.").map_or((false, rule), |name| (true, name));
         let name = name.to_ascii_lowercase();
@@ -75,7 +75,7 @@ impl FromStr for EgressRule {
             return Err(invalid("an address is four decimal numbers or an IPv6 address"));
         }
         if !is_name(&name) {
-            return Err(invalid("it is not the name of a host, which has no port, path or scheme"));
+            return Err(invalid("it isn't a host name; leave out port, path and scheme"));
         }
         Ok(if is_below { Self::Below(name) } else { Self::Host(name) })
     }
@@ -127,7 +127,7 @@ impl FromStr for IpNetwork {
             EgressRule::Network(network) => Ok(network),
             EgressRule::Host(_) | EgressRule::Below(_) => Err(InvalidEgressRule {
                 rule: text.to_owned(),
-                why: "it is a name, and an address is needed".to_owned(),
+                why: "it is a name, but an address is needed".to_owned(),
             }),
         }
     }

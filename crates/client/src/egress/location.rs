@@ -1,4 +1,4 @@
-//! Reads a URL strictly: what two readers could understand differently is refused.
+//! Parses URLs strictly: anything two parsers could read differently is refused.
 
 use std::{
     fmt,
@@ -9,7 +9,7 @@ use reqwest::Url;
 
 use super::EgressRefusal;
 
-/// A URL whose text is sound. Where it leads is judged by the guard, each time it is called.
+/// A URL with valid syntax. The guard judges where it leads each time it is called.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CheckedUrl {
     url: Url,
@@ -19,14 +19,14 @@ pub struct CheckedUrl {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UrlHost {
-    /// In lower case, and in ASCII.
+    /// Lower case, ASCII.
     Name(String),
     Address(IpAddr),
 }
 
 pub(super) const MAX_URL: usize = 2048;
 
-/// Names that only a local network gives a meaning to.
+/// Names that only have a meaning in a local network.
 const LOCAL: [&str; 13] = [
     "localhost",
     "localdomain",
@@ -43,18 +43,19 @@ const LOCAL: [&str; 13] = [
     "invalid",
 ];
 
-/// Ports above 1023 that speak protocols which a stranger's bytes could make do something.
+/// Ports above 1023 of protocols that could be abused with crafted bytes.
 const ODD_PORTS: [u16; 24] = [
     1719, 1720, 1723, 2049, 3306, 3659, 4045, 4190, 5060, 5061, 5432, 6000, 6379, 6566, 6665, 6666, 6667, 6668, 6669,
     6679, 6697, 10080, 11211, 27017,
 ];
 
-/// `https://hooks.example.org` of a URL, for logs and to tell targets apart; what cannot be read has one of its own.
+/// The origin of a URL, such as `https://hooks.example.org`, for logs and to distinguish targets. Unparsable URLs share
+/// one of their own.
 pub fn origin(url: &str) -> String {
     CheckedUrl::read(url).map_or_else(|_| "unreadable".to_owned(), |checked| checked.origin())
 }
 
-/// The URL with the values of its query as `***`: they may be secrets.
+/// The URL with the values of its query replaced by `***`, because they may be secrets.
 pub fn masked(url: &str) -> String {
     let Some((place, query)) = url.split_once('?') else { return url.to_owned() };
     let mask = |pair: &str| match pair.split_once('=') {
@@ -73,7 +74,7 @@ impl CheckedUrl {
             return Err(EgressRefusal::TooLong);
         }
         if !text.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte)) {
-            return Err(EgressRefusal::Malformed("it has spaces, backslashes or characters beyond ASCII"));
+            return Err(EgressRefusal::Malformed("it contains spaces, backslashes or non-ASCII characters"));
         }
         let (scheme, rest) = text.split_once("://").ok_or(EgressRefusal::Scheme)?;
         let is_plain = match scheme.to_ascii_lowercase().as_str() {
@@ -83,7 +84,7 @@ impl CheckedUrl {
         };
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, tail) = rest.split_at(end);
-        // The text is not repeated in an error: it may hold a password.
+        // Errors don't repeat the text, because it may contain a password.
         if authority.contains('@') {
             return Err(EgressRefusal::Credentials);
         }
@@ -97,15 +98,15 @@ impl CheckedUrl {
             None if is_plain => 80,
             None => 443,
         };
-        // The library that connects reads the text again; where it disagrees, one of us is being tricked.
-        let url = Url::parse(text).map_err(|_| EgressRefusal::Malformed("it is not a URL"))?;
+        // The HTTP library parses the text again. A disagreement means that one of us is being tricked.
+        let url = Url::parse(text).map_err(|_| EgressRefusal::Malformed("it isn't a URL"))?;
         let is_same_host = match (&host, url.host_str().map(|host| host.trim_matches(['[', ']']))) {
             (UrlHost::Name(name), Some(other)) => name == other,
             (UrlHost::Address(address), Some(other)) => other.parse() == Ok(*address),
             (_, None) => false,
         };
         if !is_same_host || url.port_or_known_default() != Some(port) || !url.username().is_empty() {
-            return Err(EgressRefusal::Malformed("it can be read in two ways"));
+            return Err(EgressRefusal::Malformed("it is ambiguous"));
         }
         Ok(Self { url, host, port })
     }
@@ -118,12 +119,12 @@ impl CheckedUrl {
         self.port
     }
 
-    /// The host alone, as TLS wants to know it.
+    /// The bare host, for TLS.
     pub(crate) fn host_text(&self) -> &str {
         self.url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// The whole URL. Its path and query may hold a secret: keep it out of logs.
+    /// The full URL. Its path and query may contain a secret: keep it out of logs.
     pub fn as_str(&self) -> &str {
         self.url.as_str()
     }
@@ -141,7 +142,7 @@ impl CheckedUrl {
         self.url.scheme() == "http"
     }
 
-    /// Why this URL is called only if a rule of the owner covers it.
+    /// Why this URL may only be called if one of the owner's rules covers it.
     pub(super) fn needs_rule(&self) -> Option<EgressRefusal> {
         let is_odd = self.port < 1024 && !matches!(self.port, 80 | 443) || ODD_PORTS.contains(&self.port);
         if is_odd {
@@ -165,25 +166,25 @@ impl fmt::Debug for CheckedUrl {
 impl UrlHost {
     fn read(text: &str) -> Result<Self, EgressRefusal> {
         if let Some(rest) = text.strip_prefix('[') {
-            let inner = rest.strip_suffix(']').ok_or(EgressRefusal::Malformed("a bracket is not closed"))?;
-            // A zone (`%eth0`) is none of a stranger's business, and no address that is parsed here has one.
+            let inner = rest.strip_suffix(']').ok_or(EgressRefusal::Malformed("a bracket isn't closed"))?;
+            // Outsiders have no say in zones (`%eth0`), and no address parsed here has one.
             let address: Ipv6Addr = inner.parse().map_err(|_| EgressRefusal::OddAddress)?;
             return Ok(Self::Address(IpAddr::V6(address)));
         }
         let name = text.to_ascii_lowercase();
         if looks_numeric(&name) {
-            // Decimal, octal, hexadecimal and shortened forms are read differently by different libraries.
+            // Libraries disagree about decimal, octal, hexadecimal and shortened forms.
             let address: Ipv4Addr = name.parse().map_err(|_| EgressRefusal::OddAddress)?;
             return Ok(Self::Address(IpAddr::V4(address)));
         }
         if name.is_empty() {
-            return Err(EgressRefusal::Malformed("it names no host"));
+            return Err(EgressRefusal::Malformed("it has no host"));
         }
         if name.ends_with('.') {
             return Err(EgressRefusal::Malformed("the host ends with a dot"));
         }
         if !is_name(&name) {
-            return Err(EgressRefusal::Malformed("the host is not a name or an address"));
+            return Err(EgressRefusal::Malformed("the host isn't a name or an address"));
         }
         Ok(Self::Name(name))
     }
@@ -194,7 +195,7 @@ fn split_port(authority: &str) -> Result<(&str, Option<&str>), EgressRefusal> {
     match authority[after_bracket..].split_once(':') {
         None => Ok((authority, None)),
         Some((before, _)) if after_bracket > 0 && !before.is_empty() => {
-            Err(EgressRefusal::Malformed("something stands between the bracket and the port"))
+            Err(EgressRefusal::Malformed("there is something between the bracket and the port"))
         }
         Some((before, port)) => Ok((&authority[..after_bracket + before.len()], Some(port))),
     }
@@ -203,10 +204,10 @@ fn split_port(authority: &str) -> Result<(&str, Option<&str>), EgressRefusal> {
 fn read_port(digits: &str) -> Result<u16, EgressRefusal> {
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
     let port = digits.parse().ok().filter(|_| is_plain);
-    port.ok_or(EgressRefusal::Malformed("the port is not a number from 1 to 65535"))
+    port.ok_or(EgressRefusal::Malformed("the port isn't a number from 1 to 65535"))
 }
 
-/// Whether a reader might take the name for an IPv4 address: its last part, apart from a dot at the end, is a number.
+/// Whether a parser might read the name as an IPv4 address: its last label, ignoring a trailing dot, is a number.
 pub(super) fn looks_numeric(name: &str) -> bool {
     let last = name.strip_suffix('.').unwrap_or(name).rsplit('.').next().unwrap_or_default();
     let is_hexadecimal =
@@ -214,7 +215,7 @@ pub(super) fn looks_numeric(name: &str) -> bool {
     is_hexadecimal || !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether this is a name as name servers know them; in lower case.
+/// Whether this is a valid DNS name in lower case.
 pub(super) fn is_name(name: &str) -> bool {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -225,7 +226,7 @@ pub(super) fn is_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
-/// Whether the name means something only inside of a network.
+/// Whether the name only has a meaning inside a network.
 pub(super) fn is_local(name: &str) -> bool {
     !name.contains('.')
         || LOCAL.iter().any(|local| name.strip_suffix(local).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))

@@ -1,18 +1,18 @@
-//! The one way out to a URL that somebody else chose: a callback, a push target, an agent card, a peer.
+//! The egress guard, for URLs that someone else chose: a callback, a push target, an agent card, a remote agent.
 //!
-//! Whoever may name a URL must not thereby reach what only this machine reaches. So the text is read strictly, names are
-//! resolved once and by the same code that connects, every address is judged, redirects are not followed, no proxy is
-//! asked, and size and time are bounded. What the owner allowed ([`EgressPolicy`]) is reached although it is private.
+//! Naming a URL must not give anyone access to what only this machine can reach. So URLs are parsed strictly, names are
+//! resolved once by the code that also connects, every address is checked, redirects aren't followed, no proxy is used,
+//! and size and time are limited. Private targets that the owner allows ([`EgressPolicy`]) can be reached.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use attache_client::egress::{Guard, Policy};
+//! use attache_client::egress::{EgressGuard, EgressPolicy};
 //!
-//! let guard = Guard::new(Policy { allow: vec!["10.20.0.0/16".parse()?, "hooks.corp.example".parse()?] });
-//! let target = guard.check("https://hooks.example.org/done?run=1")?; // when it is registered: the text alone
-//! guard.resolve(&target).await?; // when it is registered: where it leads today
-//! let reply = guard.post(&target, Default::default(), "{}".into()).await?; // judges again, every time
-//! assert!(reply.is_success(), "a redirect is an answer like any other");
+//! let guard = EgressGuard::new(EgressPolicy { allow: vec!["10.20.0.0/16".parse()?, "hooks.corp.example".parse()?] });
+//! let target = guard.check("https://hooks.example.org/done?run=1")?; // at registration: checks the text only
+//! guard.resolve(&target).await?; // at registration: checks where it leads today
+//! let reply = guard.post(&target, Default::default(), "{}".into()).await?; // checks again, every time
+//! assert!(reply.is_success(), "redirects aren't followed");
 //! # Ok(())
 //! # }
 //! ```
@@ -39,7 +39,7 @@ pub use refusal::{EgressFailure, EgressRefusal};
 pub use resolver::{Resolver, ResolverLookup, SystemResolver};
 pub use send::{EgressReply, EgressRequest, FramedReply, StreamedReply};
 
-/// Judges URLs and calls them. Clones share connections.
+/// Checks URLs and calls them. Clones share connections.
 #[derive(Debug, Clone)]
 pub struct EgressGuard(Arc<Inner>);
 
@@ -48,29 +48,29 @@ struct Inner {
     policy: Arc<EgressPolicy>,
     limits: EgressLimits,
     resolver: Arc<dyn Resolver>,
-    /// The only key that whoever answers over TLS may have.
+    /// The only key accepted over TLS.
     pin: Option<KeyPin>,
     clients: send::EgressClients,
 }
 
-/// What the owner allows beyond the public internet by https.
+/// What the owner allows beyond https to the public internet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EgressPolicy {
     pub allow: Vec<EgressRule>,
 }
 
-/// Bounds on one call.
+/// Limits of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EgressLimits {
-    /// To resolve the name, connect, and agree on TLS.
+    /// Resolving the name, connecting, and the TLS handshake.
     pub connect: Duration,
-    /// From the beginning to the last byte of the answer.
+    /// From the start to the last byte of the response.
     pub total: Duration,
-    /// The longest answer that is read.
+    /// Maximum size of a response.
     pub reply: usize,
-    /// How long an answer that is taken piece by piece may be silent.
+    /// How long a streamed response may be silent.
     pub silence: Duration,
-    /// The longest answer that is taken piece by piece.
+    /// Maximum size of a streamed response.
     pub stream: u64,
 }
 
@@ -78,7 +78,7 @@ pub struct EgressLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AddressGrade {
     Public,
-    /// A rule of the owner covers it.
+    /// One of the owner's rules covers it.
     Allowed,
 }
 
@@ -94,13 +94,13 @@ impl EgressGuard {
         Self(Arc::new(Inner { policy: Arc::new(policy), limits, resolver, pin: None, clients }))
     }
 
-    /// A guard of the same policy with other bounds.
+    /// A guard with the same policy and other limits.
     #[must_use]
     pub fn within(&self, limits: EgressLimits) -> Self {
         self.renewed(limits, self.0.pin)
     }
 
-    /// A guard of the same policy for one place that made its own certificate: over TLS nobody without this key is spoken to.
+    /// A guard with the same policy, for a server with a self-signed certificate: over TLS only this key is accepted.
     #[must_use]
     pub fn pinned(&self, pin: Option<KeyPin>) -> Self {
         self.renewed(self.0.limits, pin)
@@ -116,14 +116,14 @@ impl EgressGuard {
         &self.0.policy
     }
 
-    /// Judges the text of a URL, and everything that can be known without asking a name server.
+    /// Checks the text of a URL, and everything else that can be known without DNS.
     pub fn check(&self, url: &str) -> Result<CheckedUrl, EgressRefusal> {
         let checked = CheckedUrl::read(url)?;
         self.admit(&checked)?;
         Ok(checked)
     }
 
-    /// The addresses that the URL leads to now, all of which may be called.
+    /// The addresses the URL leads to now, all of which may be called.
     pub async fn resolve(&self, checked: &CheckedUrl) -> Result<Vec<SocketAddr>, EgressFailure> {
         self.admit(checked)?;
         let addresses = match checked.host() {
@@ -136,7 +136,7 @@ impl EgressGuard {
         Ok(addresses.into_iter().map(|address| SocketAddr::new(address, checked.port())).collect())
     }
 
-    /// A guard may be asked about a URL that another one checked, under another policy: so this is asked every time.
+    /// Checked on every call, because another guard with another policy may have checked the URL.
     fn admit(&self, checked: &CheckedUrl) -> Result<(), EgressRefusal> {
         let policy = &self.0.policy;
         let grade = match checked.host() {
@@ -144,7 +144,7 @@ impl EgressGuard {
                 .grade(*address, AddressGrade::Public)
                 .map_err(|range| EgressRefusal::Address { host: address.to_string(), range })?,
             UrlHost::Name(name) if policy.names(name) => AddressGrade::Allowed,
-            // Whether a network rule covers the name shows when it is resolved.
+            // Whether a network rule covers the name is known once it is resolved.
             UrlHost::Name(_) if policy.has_networks() => return Ok(()),
             UrlHost::Name(name) if location::is_local(name) => {
                 return Err(EgressRefusal::LocalName { host: name.clone() });
@@ -161,7 +161,7 @@ impl EgressGuard {
 // === impl EgressPolicy ===
 
 impl EgressPolicy {
-    /// A rule names this host.
+    /// Whether a rule names this host.
     fn names(&self, name: &str) -> bool {
         self.allow.iter().any(|rule| rule.names(name))
     }
@@ -170,7 +170,7 @@ impl EgressPolicy {
         self.allow.iter().any(|rule| matches!(rule, EgressRule::Network(_)))
     }
 
-    /// `by_name` is what the host's name alone is worth.
+    /// `by_name` is the grade of the host's name alone.
     fn grade(&self, address: IpAddr, by_name: AddressGrade) -> Result<AddressGrade, AddressRange> {
         let mut networks = self.allow.iter().filter_map(|rule| match rule {
             EgressRule::Network(network) if network.contains(address) => Some(network),
@@ -180,7 +180,7 @@ impl EgressPolicy {
         match AddressRange::of(address) {
             None => Ok(by_network(networks.next().is_some())),
             Some(range) if range.is_never_called() => Err(range),
-            // Whoever opens a network or trusts a name does not mean the machine's own credentials.
+            // Allowing a network or a name doesn't include the machine's own credentials.
             Some(AddressRange::Metadata) if networks.any(|network| network.is_one_address()) => {
                 Ok(AddressGrade::Allowed)
             }
@@ -192,10 +192,10 @@ impl EgressPolicy {
         }
     }
 
-    /// Picks those of a name's addresses that may be called. `unruled` is the refusal of an address without a rule.
+    /// Selects the addresses of a name that may be called. `unruled` is the refusal for an address without a rule.
     ///
-    /// A name that leads to the public and to a private place at once is refused as a whole: it is how guards are
-    /// tricked. A name of which some addresses are allowed is called at these.
+    /// A name with both public and private addresses is refused entirely, because that is how guards are tricked. If
+    /// some of a name's addresses are allowed by rules, those are called.
     fn select(
         &self,
         name: &str,

@@ -1,64 +1,58 @@
-//! Why a URL is not called, and what went wrong when it was; told so that a person knows what to do next.
+//! Why a URL isn't called, and why a call failed, with the next step for a person.
 
 use super::{AddressRange, location::MAX_URL};
 
-/// The guard says no. Changing the URL, or the owner's rules, helps.
+/// Refused by the guard. Change the URL or the owner's rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EgressRefusal {
-    #[error("the URL has more than {MAX_URL} characters. Use a shorter one.")]
+    #[error("the URL is longer than {MAX_URL} characters. Use a shorter one.")]
     TooLong,
-    #[error(
-        "the URL is not written plainly: {0}. Write it like https://hooks.example.org/path, names beyond ASCII as xn--…."
-    )]
+    #[error("the URL is invalid: {0}. Use a form like https://hooks.example.org/path, with non-ASCII names as xn--….")]
     Malformed(&'static str),
-    #[error("the URL does not begin with https:// or http://. Nothing else is called.")]
+    #[error("the URL doesn't start with https:// or http://. Other schemes aren't supported.")]
     Scheme,
-    #[error("the URL has a user name or password in it. Put the secret into the query, or verify the signature.")]
+    #[error("the URL contains a user name or password. Put the secret into the query, or verify the signature.")]
     Credentials,
     #[error("the URL has a fragment (#…), which is never sent. Remove it.")]
     Fragment,
-    #[error(
-        "the URL has an address that is not written plainly. Write four decimal numbers, or an IPv6 address in brackets."
-    )]
+    #[error("the URL has an unusual form of IP address. Use four decimal numbers, or an IPv6 address in brackets.")]
     OddAddress,
-    #[error("port {port} is not called. Use 443, 80 or a port above 1023, or ask the owner to allow the host.")]
+    #[error("port {port} isn't allowed. Use 443, 80 or a port above 1023, or ask the owner to allow the host.")]
     Port { port: u16 },
-    #[error(
-        "{origin} would be called without encryption. Use https, or ask the owner to allow the host (--egress-allow)."
-    )]
+    #[error("{origin} isn't encrypted. Use https, or ask the owner to allow the host (--egress-allow).")]
     PlainHttp { origin: String },
-    #[error("`{host}` is a name of a local network. Ask the owner to allow it (--egress-allow {host}).")]
+    #[error("`{host}` is a local network name. Ask the owner to allow it (--egress-allow {host}).")]
     LocalName { host: String },
-    /// Which address it was is not told: whoever asks may be after just that.
+    /// The address isn't disclosed, because finding it out may be the goal.
     #[error("`{host}` leads to {range}. Use a public address, or ask the owner to allow this one (--egress-allow).")]
     Address { host: String, range: AddressRange },
 }
 
-/// A call that did not get its answer.
+/// A call that got no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EgressFailure {
     #[error(transparent)]
     Refused(#[from] EgressRefusal),
     #[error("`{host}` has no address: {reason}. Check the name.")]
     Unresolved { host: String, reason: String },
-    #[error("{origin} cannot be reached: {reason}. Check that it is running and can be called from the hub.")]
+    #[error("can't reach {origin}: {reason}. Check that it is running and reachable from the hub.")]
     Unreachable { origin: String, reason: String },
     /// The request may have arrived.
-    #[error("{origin} broke the connection off: {reason}. Check its log.")]
+    #[error("{origin} dropped the connection: {reason}. Check its log.")]
     Broken { origin: String, reason: String },
-    #[error("{origin} did not answer in time. Let it answer first and work afterwards.")]
+    #[error("{origin} didn't respond in time. Have it respond first and do the work afterwards.")]
     TimedOut { origin: String },
-    /// The status arrived; the rest was too much.
-    #[error("{origin} answered {status} with more than {limit} bytes. Let it answer with less.")]
+    /// The status arrived, but the body was too large.
+    #[error("{origin} returned {status} with more than {limit} bytes. Have it return less.")]
     TooLarge { origin: String, status: u16, limit: usize },
-    #[error("cannot set up TLS: {reason}. Install the package ca-certificates.")]
+    #[error("can't set up TLS: {reason}. Install the package ca-certificates.")]
     NoTls { reason: String },
 }
 
 // === impl EgressRefusal ===
 
 impl EgressRefusal {
-    /// Nothing that anybody could allow: the text is no URL that can be called at all.
+    /// No rule can help: the text isn't a URL that can be called.
     pub const fn is_malformed(&self) -> bool {
         match self {
             Self::TooLong | Self::Malformed(_) | Self::Scheme | Self::Credentials | Self::Fragment => true,
@@ -82,7 +76,7 @@ impl EgressFailure {
         }
     }
 
-    /// The request has certainly not arrived.
+    /// The request certainly didn't arrive.
     pub const fn is_undelivered(&self) -> bool {
         match self {
             Self::Refused(_) | Self::Unresolved { .. } | Self::Unreachable { .. } | Self::NoTls { .. } => true,

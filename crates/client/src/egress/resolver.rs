@@ -1,4 +1,4 @@
-//! From a name to addresses: through the system, or through a script in tests; judged before anything connects.
+//! Resolves names to addresses, through the system or a script in tests, and checks them before anything connects.
 
 use std::{fmt, io, net::IpAddr, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
@@ -13,20 +13,20 @@ pub trait Resolver: fmt::Debug + Send + Sync + 'static {
 
 pub type ResolverLookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
-/// The machine's own way to resolve names.
+/// The system's resolver.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemResolver;
 
-/// Resolves names for the HTTP client: the addresses it gets are the ones that were judged, and it gets no others.
+/// Resolves names for the HTTP client, which gets only the checked addresses.
 pub(super) struct GuardedResolver {
     pub(super) policy: Arc<EgressPolicy>,
     pub(super) resolver: Arc<dyn Resolver>,
     pub(super) patience: Duration,
-    /// How an address is refused that no rule covers; `None`: public addresses need no rule.
+    /// The refusal for an address without a rule. `None` if public addresses need no rule.
     pub(super) unruled: Option<EgressRefusal>,
 }
 
-/// A name with more addresses than this is not served better by all of them.
+/// Using more addresses of a name has no benefit.
 const MAX_ADDRESSES: usize = 16;
 
 pub(super) async fn look_up(

@@ -1,4 +1,4 @@
-//! Calls a checked URL: one connection to a judged address, no redirect, no proxy, bounded in size and time.
+//! Calls a checked URL: one connection to a checked address, no redirects, no proxy, limited size and time.
 
 use std::{error::Error as _, sync::OnceLock};
 
@@ -18,7 +18,7 @@ pub struct EgressRequest {
     pub body: Bytes,
 }
 
-/// What came back, whatever its status.
+/// The response, whatever its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressReply {
     pub status: u16,
@@ -26,7 +26,7 @@ pub struct EgressReply {
     pub body: Bytes,
 }
 
-/// An answer whose body arrives piece by piece, for as long as it says something.
+/// A response whose body is streamed.
 #[derive(Debug)]
 pub struct StreamedReply {
     pub status: u16,
@@ -34,11 +34,11 @@ pub struct StreamedReply {
     target: CheckedUrl,
     limits: EgressLimits,
     response: Response,
-    /// How much of it has arrived.
+    /// Bytes received so far.
     length: u64,
 }
 
-/// An answer of HTTP/2 whose body arrives piece by piece and ends with trailers.
+/// An HTTP/2 response whose body is streamed and ends with trailers.
 #[derive(Debug)]
 pub struct FramedReply {
     pub status: u16,
@@ -50,15 +50,15 @@ pub struct FramedReply {
     trailers: Option<HeaderMap>,
 }
 
-/// One client for each combination of (encrypted or not), (only where a rule covers it or not) and (HTTP/2 alone or not),
-/// made when needed: a client for plain http wants no certificates, which may be missing.
+/// One client per combination of (encrypted or not), (rule required or not) and (HTTP/2 only or not), created on
+/// demand: plain http needs no certificates, which may be missing.
 #[derive(Debug, Default)]
 pub(super) struct EgressClients([OnceLock<Result<Client, EgressFailure>>; 8]);
 
-/// Which HTTP is spoken.
+/// The HTTP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HttpMode {
-    /// What the other side offers.
+    /// Negotiated with the server.
     Any,
     Two,
 }
@@ -66,7 +66,7 @@ enum HttpMode {
 // === impl EgressGuard ===
 
 impl EgressGuard {
-    /// Posts a body and reads the answer.
+    /// Posts a body and reads the response.
     pub async fn post(
         &self,
         target: &CheckedUrl,
@@ -76,14 +76,14 @@ impl EgressGuard {
         self.send(target, EgressRequest { method: Method::POST, headers, body }).await
     }
 
-    /// Sends one request and reads its answer. Nothing is repeated and nothing is followed.
+    /// Sends one request and reads the response. No retries, no redirects.
     pub async fn send(&self, target: &CheckedUrl, request: EgressRequest) -> Result<EgressReply, EgressFailure> {
         let answered = async { self.open(target, request).await?.read().await };
         let timed_out = || EgressFailure::TimedOut { origin: target.origin() };
         tokio::time::timeout(self.0.limits.total, answered).await.unwrap_or_else(|_| Err(timed_out()))
     }
 
-    /// Sends one request and returns when its answer begins. Nothing is repeated and nothing is followed.
+    /// Sends one request and returns when the response starts. No retries, no redirects.
     pub async fn open(&self, target: &CheckedUrl, request: EgressRequest) -> Result<StreamedReply, EgressFailure> {
         self.admit(target)?;
         let EgressRequest { method, headers, body } = request;
@@ -100,7 +100,7 @@ impl EgressGuard {
         Ok(StreamedReply { status, headers, target: target.clone(), limits: *limits, response, length: 0 })
     }
 
-    /// The same over HTTP/2 and with the trailers, as gRPC wants it.
+    /// The same over HTTP/2 and with trailers, for gRPC.
     pub async fn open_framed(
         &self,
         target: &CheckedUrl,
@@ -126,7 +126,7 @@ impl EgressGuard {
 // === impl FramedReply ===
 
 impl FramedReply {
-    /// The next piece of the body; `None` at its end, when the trailers are known.
+    /// The next piece of the body. `None` at its end, when the trailers are known.
     pub async fn next(&mut self) -> Result<Option<Bytes>, EgressFailure> {
         loop {
             let origin = || self.target.origin();
@@ -158,7 +158,7 @@ impl FramedReply {
 // === impl StreamedReply ===
 
 impl StreamedReply {
-    /// The next piece of the body; `None` at its end.
+    /// The next piece of the body. `None` at its end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, EgressFailure> {
         let origin = || self.target.origin();
         let chunk = tokio::time::timeout(self.limits.silence, self.response.chunk())
@@ -173,7 +173,7 @@ impl StreamedReply {
         Ok(chunk)
     }
 
-    /// The whole of what is left, within the bounds of an answer that is read at once.
+    /// The rest of the body, within the size limit of a complete response.
     pub async fn read(mut self) -> Result<EgressReply, EgressFailure> {
         let EgressLimits { total, reply: limit, .. } = self.limits;
         let (status, origin) = (self.status, self.target.origin());
@@ -195,15 +195,15 @@ impl StreamedReply {
     }
 }
 
-/// Finds the guard's own refusal inside of the HTTP client's error.
+/// Finds the guard's own refusal inside the HTTP client's error.
 fn failure(target: &CheckedUrl, error: reqwest::Error) -> EgressFailure {
-    // The URL may hold a secret.
+    // The URL may contain a secret.
     let error = error.without_url();
     let mut reason = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
         match inner.downcast_ref::<EgressFailure>() {
-            // The resolver cannot see whether it is the port or the scheme that wants a rule.
+            // The resolver can't see whether the port or the scheme needs a rule.
             Some(EgressFailure::Refused(unruled @ EgressRefusal::PlainHttp { .. })) => {
                 return EgressFailure::Refused(target.needs_rule().unwrap_or_else(|| unruled.clone()));
             }
@@ -227,7 +227,7 @@ impl EgressClients {
     fn get(&self, guard: &Inner, target: &CheckedUrl, http: HttpMode) -> Result<&Client, EgressFailure> {
         let unruled = match target.host() {
             UrlHost::Name(_) => target.needs_rule(),
-            // An address is judged before, and never resolved.
+            // A literal address was checked before, and is never resolved.
             UrlHost::Address(_) => None,
         };
         let index = usize::from(http == HttpMode::Two) * 4
@@ -256,11 +256,11 @@ fn build(
     let mut builder = Client::builder()
         .user_agent(concat!("attache/", env!("CARGO_PKG_VERSION")))
         .dns_resolver(judging)
-        // A proxy would resolve the name by itself, and a redirect would lead where nobody looked.
+        // A proxy would resolve the name itself, and a redirect would lead to an unchecked target.
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
-        // Every call is judged anew; a connection that stays open would not be.
+        // Every call is checked again, which a reused connection would bypass.
         .pool_max_idle_per_host(0)
         .connect_timeout(guard.limits.connect)
         .tcp_nodelay(true);

@@ -1,4 +1,4 @@
-//! Hostile and harmless URLs, rules, and real calls on loopback.
+//! Tests with hostile and harmless URLs, rules, and real calls on loopback.
 
 mod calls;
 mod urls;
@@ -11,7 +11,7 @@ use std::{
 
 use super::*;
 
-/// Answers each name with the addresses of its script, one line for each time it is asked; the last line stays.
+/// Resolves each name by its script, one line per lookup. The last line repeats.
 #[derive(Debug, Default)]
 struct ScriptedResolver {
     answers: Mutex<VecDeque<Vec<IpAddr>>>,

@@ -352,7 +352,7 @@ async fn a_silent_line_is_given_up() {
     let mut again = stage.accept().await;
     assert_eq!(again.read().await["payload"]["action"], "resume");
     assert!(
-        matches!(&worker.heard(2).await[1], ChannelEvent::Broken(Error::Unreachable { reason, .. }) if reason == "the line is silent")
+        matches!(&worker.heard(2).await[1], ChannelEvent::Broken(Error::Unreachable { reason, .. }) if reason == "the hub stopped responding")
     );
     drop(hub);
     line.close().await;

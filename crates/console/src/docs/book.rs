@@ -1,17 +1,17 @@
-//! The table of documents: the repository's own files, part of the binary, in the order in which a stranger reads them.
+//! The table of documents: files of this repository, compiled into the binary, in reading order for a newcomer.
 
 use std::{fmt::Write as _, sync::LazyLock};
 
 use super::markdown::{self, DocHeading};
 use crate::view::html::Markup;
 
-/// A file that is served as a page.
+/// A file served as a page.
 #[derive(Debug, Clone, Copy)]
 struct DocSource {
     slug: &'static str,
-    /// A short one, for the navigation.
+    /// The short title for the navigation.
     name: &'static str,
-    /// One sentence for lists.
+    /// A one-line summary for lists.
     about: &'static str,
     markdown: &'static str,
 }
@@ -21,7 +21,7 @@ pub(crate) struct DocBook {
     pub(crate) parts: Vec<DocPart>,
 }
 
-/// Pages that belong together.
+/// A group of pages.
 #[derive(Debug)]
 pub(crate) struct DocPart {
     pub(crate) title: &'static str,
@@ -39,7 +39,7 @@ pub(crate) struct DocEntry {
     pub(crate) headings: Vec<DocHeading>,
 }
 
-/// A program that pages link to.
+/// An example program that pages link to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DocExample {
     pub(crate) name: &'static str,
@@ -65,80 +65,76 @@ macro_rules! example {
 
 const PARTS: &[(&str, &[DocSource])] = &[
     (
-        "Begin here",
+        "Get started",
         &[
-            source!("start", "Getting started", "what Attaché is; install, start, pair a laptop, ask, approve"),
+            source!(
+                "start",
+                "Getting started",
+                "what Attaché is, and how to install it, pair a laptop, call an agent and approve a step"
+            ),
             source!(
                 "walkthrough-laptop",
-                "The cloud asks a laptop",
-                "a cloud assistant asks the agent on a laptop, to paste step by step"
+                "Cloud to laptop",
+                "walkthrough: a cloud assistant calls the agent on a laptop"
             ),
             source!(
                 "walkthrough-knowledge",
-                "A terminal asks for knowledge",
-                "a terminal agent asks the organisation's knowledge agent, to paste step by step"
+                "Terminal to knowledge agent",
+                "walkthrough: a terminal agent calls the organisation's knowledge agent"
             ),
         ],
     ),
     (
         "Call agents",
         &[
-            source!("calls", "Calls", "call, watch, result: one task for one agent, wherever it is"),
+            source!("calls", "Calls", "send one task to one agent, follow it and get its result"),
             source!(
                 "a2a",
                 "A2A",
-                "the standard protocol in front of every agent: addresses, tasks, streams, push, peers"
+                "the A2A endpoint of every agent: URLs, tasks, streaming, push notifications, outside agents"
             ),
+            source!("a2a-cards", "Agent cards", "agent cards, their signatures, A2A options and client certificates"),
             source!(
-                "a2a-cards",
-                "Cards",
-                "what an agent says about itself: cards, signatures, switches, client certificates"
+                "a2a-conformance",
+                "A2A conformance",
+                "results of the public conformance kits and third-party clients"
             ),
-            source!("a2a-conformance", "A2A conformance", "what the public kits and other people's clients say"),
             source!(
                 "mcp",
                 "MCP",
-                "tools for models in Claude Code, Codex, Gemini, VS Code, Cursor: lend folders, ask agents"
+                "tools for models in Claude Code, Codex, Gemini, VS Code and Cursor: delegate folders, call agents"
             ),
             source!(
                 "delegations",
                 "Delegations",
-                "lend a folder to an agent on another machine, under a lease: policy, daemon, reach, undo"
+                "let an agent on another machine work in a local folder: policy, daemon, connectivity, revert"
             ),
-            source!("webhooks", "Webhooks", "be told when a call has ended or a person is asked; signatures, retries"),
-            source!(
-                "access",
-                "Access",
-                "who may call whom, how much it may cost, and what happened: rules, quotas, usage, audit"
-            ),
+            source!("webhooks", "Webhooks", "get notified when a call ends or needs approval; signatures and retries"),
+            source!("access", "Access rules and quotas", "access rules, quotas, usage and the audit log"),
             source!("cli", "Command line", "every command, option, file and exit code"),
-            source!("api", "HTTP API", "the HTTP API: credentials, runs, approvals, input, streams, artifacts, limits"),
+            source!("api", "HTTP API", "credentials, runs, approvals, input, streams, artifacts, limits"),
             source!("errors", "Errors", "every error and failure code: what it means and what to do next"),
-            source!(
-                "glossary",
-                "Glossary",
-                "the words of this system, one for each concept, and where they live in the code"
-            ),
+            source!("glossary", "Glossary", "every term, what it means and where it lives in the code"),
         ],
     ),
     (
-        "Be an agent",
+        "Connect an agent",
         &[
             source!(
                 "hosts",
                 "Hosts",
-                "connect Claude Code, Codex, Gemini, Hermes and others that speak ACP; add your own"
+                "connect Claude Code, Codex, Gemini CLI, Hermes or any ACP agent, or add your own"
             ),
-            source!("adapter", "Adapters", "serve an agent on a device: two HTTP calls in any language"),
+            source!("adapter", "Adapters", "write an adapter in any language with two HTTP endpoints"),
             source!(
                 "runtime",
-                "The runtime",
-                "what connects a device to its agent, and what happens when something breaks"
+                "Runtime",
+                "the process that connects a device to the hub, and how it recovers from failures"
             ),
             source!(
                 "channels",
                 "Channels",
-                "hold a channel yourself: envelopes and plain frames over WebSocket or SSE"
+                "implement a channel yourself: envelopes and plain frames over WebSocket or SSE"
             ),
         ],
     ),
@@ -148,21 +144,25 @@ const PARTS: &[(&str, &[DocSource])] = &[
             source!(
                 "identity",
                 "People, keys and tokens",
-                "who may do what; passwords, scopes, JWT and JWKS, rate limits"
+                "roles and permissions, passwords, scopes, JWT and JWKS, rate limits"
             ),
-            source!("tls", "TLS", "other machines reach the hub: with a certificate, or a pin for its own one"),
-            source!("benchmarks", "Benchmarks", "how fast it is on one machine, and how to measure it on yours"),
+            source!(
+                "tls",
+                "TLS",
+                "serve other machines with your own certificate, or with a self-signed one and its pin"
+            ),
+            source!("benchmarks", "Benchmarks", "measured performance, and how to run the benchmarks yourself"),
         ],
     ),
     (
-        "When something is wrong",
+        "Troubleshooting",
         &[
-            source!("diagnosis", "Diagnosis", "symptom, check, command; a protocol that an agent can follow by itself"),
             source!(
-                "backup",
-                "Backup and faults",
-                "back up and restore a hub, what is kept how long, full and damaged disks"
+                "diagnosis",
+                "Diagnosis",
+                "symptoms, checks and commands, as a procedure that people and agents can follow"
             ),
+            source!("backup", "Backup and recovery", "back up and restore a hub, retention, full and damaged disks"),
         ],
     ),
 ];
@@ -174,7 +174,7 @@ pub(crate) const EXAMPLES: &[DocExample] = &[
     example!("hermes-adapter/adapter.py"),
 ];
 
-/// The part of `/llms.txt` that people write; the list of pages follows from the table.
+/// The handwritten part of `/llms.txt`. The list of pages is generated from the table.
 const LLMS: &str = include_str!("../../../../docs/llms.txt");
 
 static BOOK: LazyLock<DocBook> = LazyLock::new(|| DocBook {
@@ -188,7 +188,7 @@ pub(crate) fn book() -> &'static DocBook {
     &BOOK
 }
 
-/// Whether a page of this name is served.
+/// Whether a page with this slug exists.
 pub(super) fn has(slug: &str) -> bool {
     PARTS.iter().flat_map(|(_, sources)| *sources).any(|source| source.slug == slug)
 }
@@ -204,7 +204,7 @@ impl DocBook {
         self.pages().find(|page| page.slug == slug)
     }
 
-    /// `/llms.txt` of the hub at this origin. Its addresses are whole, because an agent may read it far from here.
+    /// `/llms.txt` of the hub at this origin. Its URLs are absolute, because an agent may read the file elsewhere.
     pub(crate) fn llms(&self, origin: &str) -> String {
         let mut text = LLMS.replace("{HUB}", origin);
         for part in &self.parts {

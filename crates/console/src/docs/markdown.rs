@@ -1,4 +1,4 @@
-//! Markdown as a page: anchors at headings, links within the documents, nothing raw.
+//! Renders Markdown as HTML: heading anchors, links between documents, no raw HTML.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ pub(super) struct RenderedMarkdown {
     /// The first heading.
     pub(super) title: Option<String>,
     pub(super) html: Markup,
-    /// The sections and their parts, in order.
+    /// Sections and subsections, in order.
     pub(super) headings: Vec<DocHeading>,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct DocHeading {
     pub(crate) is_part: bool,
 }
 
-/// What the page's frame uses already.
+/// Ids that the page layout already uses.
 const TAKEN: &[&str] = &["main"];
 
 pub(super) fn render(source: &str) -> RenderedMarkdown {
@@ -48,10 +48,10 @@ pub(super) fn render(source: &str) -> RenderedMarkdown {
                 }
                 out.push(raw_html("</div>\n".to_owned()));
             }
-            // A wide table scrolls by itself, so that the page does not.
+            // A wide table scrolls on its own, so that the page doesn't.
             Event::Start(Tag::Table(_)) => {
                 out.push(raw_html("<div class=\"wide\">".to_owned()));
-                // Alignment would be written as a style, which the page's policy forbids.
+                // Alignment would become an inline style, which the content security policy forbids.
                 out.push(Event::Start(Tag::Table(Vec::new())));
             }
             Event::End(TagEnd::Table) => out.extend([event, raw_html("</div>\n".to_owned())]),
@@ -66,7 +66,7 @@ pub(super) fn render(source: &str) -> RenderedMarkdown {
     RenderedMarkdown { title, html: Markup::trusted(page), headings }
 }
 
-/// Raw HTML becomes text, comments become nothing, and links lead to pages instead of files.
+/// Escapes raw HTML, drops comments and rewrites links to files into links to pages.
 fn sanitize(event: Event<'_>) -> Event<'_> {
     match event {
         Event::Html(html) if html.starts_with("<!--") => Event::Text("".into()),
@@ -78,14 +78,14 @@ fn sanitize(event: Event<'_>) -> Event<'_> {
     }
 }
 
-/// The text of a file in `docs/` with links that lead somewhere on the hub, too: its neighbours are there, the folders
-/// beside it are not.
+/// The Markdown of a file in `docs/`, with links that work on the hub: neighbouring files are served there, other
+/// folders are not.
 pub(super) fn served(markdown: &str) -> String {
     let markdown = markdown.replace("](../openapi/openapi.json)", "](/api/v1/openapi.json)");
     markdown.replace("](../examples/", "](/docs/examples/")
 }
 
-/// Where a link of a file in `docs/` leads once it is served.
+/// The served target of a link in a file in `docs/`.
 fn address(target: &str) -> String {
     let (path, anchor) = target.find('#').map_or((target, ""), |at| target.split_at(at));
     if let Some(slug) = path.strip_suffix(".md").filter(|slug| book::has(slug)) {
@@ -97,14 +97,14 @@ fn address(target: &str) -> String {
     if let Some(name) = path.strip_prefix("../examples/") {
         return format!("/docs/examples/{name}");
     }
-    // Never a scheme that runs something.
+    // Never a scheme that can run code.
     match target.split_once(':') {
         Some(("http" | "https" | "mailto", _)) | None => target.to_owned(),
         Some(_) => "#".to_owned(),
     }
 }
 
-/// Gives every heading a name of its own, and a link to itself.
+/// Gives every heading a unique id and a link to itself.
 fn name_headings(events: &mut Vec<Event<'_>>) -> Vec<(HeadingLevel, DocHeading)> {
     let mut used: HashMap<String, usize> = TAKEN.iter().map(|name| ((*name).to_owned(), 1)).collect();
     let mut outline = Vec::new();
@@ -137,7 +137,7 @@ fn event_text<'a>(event: &'a Event<'_>) -> Option<&'a str> {
     }
 }
 
-/// The anchor of a heading, as the places where people read the files make it.
+/// The anchor of a heading, compatible with GitHub's.
 fn slug(text: &str) -> String {
     let kept = text.chars().filter(|character| character.is_alphanumeric() || " -_".contains(*character));
     kept.flat_map(char::to_lowercase).map(|character| if character == ' ' { '-' } else { character }).collect()
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn raw_html_is_text_and_nothing_is_styled_or_run() {
+    fn raw_html_is_escaped_and_nothing_is_styled_or_run() {
         let source = "# T\n\n<script>alert(1)</script>\n\nan <b onclick=x>inline</b> tag, `<code>`\n\n\
                       [x](javascript:alert(1)) [y](data:text/html,x) <https://example.org>\n\n| a |\n|:-:|\n| b |\n";
         let html = render(source).html.to_string();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn headings_have_names_of_their_own() {
+    fn headings_have_unique_ids() {
         let rendered = render("# The *whole*\n## `GET /health`\n## Main\n### Errors, again\n### Errors, again\n");
         assert_eq!(rendered.title.as_deref(), Some("The whole"));
         let heading = |id: &str, text: &str, is_part| DocHeading { id: id.to_owned(), text: text.to_owned(), is_part };

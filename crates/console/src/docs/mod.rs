@@ -1,4 +1,4 @@
-//! The documents, served by the hub itself: for people as pages, for agents as Markdown. Open to everybody.
+//! The documents, served by the hub: as pages for people, as Markdown for agents. Public.
 
 mod book;
 mod markdown;
@@ -29,97 +29,97 @@ const HTML: &str = "text/html; charset=utf-8";
 const MARKDOWN: &str = "text/markdown; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// A page for people depends on their theme and language, so a browser asks again; the answer is mostly 304.
+/// A page depends on theme and language, so the browser must revalidate it. The usual response is 304.
 const CACHE_REVALIDATE: &str = "no-cache";
-/// What is the same for everybody may be old for a moment after an upgrade of the hub.
+/// Content that is the same for everyone. It may be briefly stale after a hub upgrade.
 const CACHE_BRIEFLY: &str = "public, max-age=300";
 
 #[derive(Template)]
 #[template(path = "docs.html")]
 struct DocsPage<'a> {
     t: &'static Text,
-    /// Under this name the theme switch finds it.
+    /// The theme switch expects this name.
     shell: BareLayout,
     book: &'static DocBook,
-    /// None for the list of all pages.
+    /// `None` for the list of all pages.
     page: Option<&'static DocEntry>,
     missing: Option<Markup>,
     title: &'a str,
 }
 
-/// Every page, with what it is about. Its twin is `/llms.txt`.
-pub(crate) async fn index(State(console): State<ConsoleState>, asked: HeaderMap) -> PageResult {
-    if wants_markdown(&asked) {
-        return Ok(twin(&asked, book::book().llms(&console.hub.origin())));
+/// The list of all pages. Its Markdown version is `/llms.txt`.
+pub(crate) async fn index(State(console): State<ConsoleState>, request_headers: HeaderMap) -> PageResult {
+    if wants_markdown(&request_headers) {
+        return Ok(markdown_response(&request_headers, book::book().llms(&console.hub.origin())));
     }
-    let t = text::for_request(&asked);
-    let html = sheet(&asked, None, None, t.docs)?;
-    Ok(answer(&asked, HTML, CACHE_REVALIDATE, html))
+    let t = text::for_request(&request_headers);
+    let html = render_page(&request_headers, None, None, t.docs)?;
+    Ok(answer(&request_headers, HTML, CACHE_REVALIDATE, html))
 }
 
-/// The address with a stroke at its end.
+/// Redirects the URL with a trailing slash.
 pub(crate) async fn home() -> Redirect {
     Redirect::permanent("/docs")
 }
 
-/// A page; its Markdown when the name ends in `.md` or the reader prefers it.
-pub(crate) async fn show(Path(name): Path<String>, asked: HeaderMap) -> PageResult {
-    let (slug, is_twin) = name.strip_suffix(".md").map_or((name.as_str(), false), |slug| (slug, true));
-    let Some(page) = book::book().page(slug) else { return missing(&name, &asked) };
-    if is_twin || wants_markdown(&asked) {
-        return Ok(twin(&asked, markdown::served(page.markdown)));
+/// A page. Served as Markdown if the name ends in `.md` or the client prefers it.
+pub(crate) async fn show(Path(name): Path<String>, request_headers: HeaderMap) -> PageResult {
+    let (slug, is_markdown) = name.strip_suffix(".md").map_or((name.as_str(), false), |slug| (slug, true));
+    let Some(page) = book::book().page(slug) else { return missing(&name, &request_headers) };
+    if is_markdown || wants_markdown(&request_headers) {
+        return Ok(markdown_response(&request_headers, markdown::served(page.markdown)));
     }
-    let html = sheet(&asked, Some(page), None, &page.title)?;
-    Ok(answer(&asked, HTML, CACHE_REVALIDATE, html))
+    let html = render_page(&request_headers, Some(page), None, &page.title)?;
+    Ok(answer(&request_headers, HTML, CACHE_REVALIDATE, html))
 }
 
-/// A program that a page speaks of.
-pub(crate) async fn example(Path((folder, file)): Path<(String, String)>, asked: HeaderMap) -> PageResult {
+/// An example program that a page links to.
+pub(crate) async fn example(Path((folder, file)): Path<(String, String)>, request_headers: HeaderMap) -> PageResult {
     let name = format!("{folder}/{file}");
     let example = book::EXAMPLES.iter().find(|example| example.name == name).ok_or(PageError::NoSuchPath)?;
-    Ok(answer(&asked, PLAIN, CACHE_BRIEFLY, example.content.to_owned()))
+    Ok(answer(&request_headers, PLAIN, CACHE_BRIEFLY, example.content.to_owned()))
 }
 
-/// What an agent reads first.
-pub(crate) async fn llms(State(console): State<ConsoleState>, asked: HeaderMap) -> Response<Body> {
-    answer(&asked, PLAIN, CACHE_BRIEFLY, book::book().llms(&console.hub.origin()))
+/// `/llms.txt`, the entry point for agents.
+pub(crate) async fn llms(State(console): State<ConsoleState>, request_headers: HeaderMap) -> Response<Body> {
+    answer(&request_headers, PLAIN, CACHE_BRIEFLY, book::book().llms(&console.hub.origin()))
 }
 
-/// There is no such page: says so in the reader's form, with all that there is.
-fn missing(name: &str, asked: &HeaderMap) -> PageResult {
-    if weight(asked, "text/html") > 0 {
-        let t = text::for_request(asked);
-        let said = Markup::sentence(t.docs_missing, &[("name", crate::view::html::PlaceholderValue::Code(name))]);
-        let html = sheet(asked, None, Some(said), t.error_not_found)?;
+/// The 404 response, as HTML or JSON, with a list of all pages.
+fn missing(name: &str, request_headers: &HeaderMap) -> PageResult {
+    if weight(request_headers, "text/html") > 0 {
+        let t = text::for_request(request_headers);
+        let message = Markup::sentence(t.docs_missing, &[("name", crate::view::html::PlaceholderValue::Code(name))]);
+        let html = render_page(request_headers, None, Some(message), t.error_not_found)?;
         return Ok((StatusCode::NOT_FOUND, [(header::CONTENT_TYPE, HTML)], html).into_response());
     }
     let pages: Vec<_> = book::book().pages().map(|page| format!("/docs/{}.md", page.slug)).collect();
     let error = ErrorDetail {
         code: Code::NoSuchPath.as_str().to_owned(),
-        message: format!("There is no document `{name}`."),
-        hint: format!("There are: {}.", pages.join(", ")),
+        message: format!("No page called `{name}`."),
+        hint: format!("Available pages: {}.", pages.join(", ")),
     };
     Ok((StatusCode::NOT_FOUND, Json(ErrorBody { error })).into_response())
 }
 
-fn sheet(
-    asked: &HeaderMap,
+fn render_page(
+    request_headers: &HeaderMap,
     page: Option<&'static DocEntry>,
     missing: Option<Markup>,
     title: &str,
 ) -> PageResult<String> {
-    let t = text::for_request(asked);
-    Ok(DocsPage { t, shell: BareLayout::new(asked), book: book::book(), page, missing, title }.render()?)
+    let t = text::for_request(request_headers);
+    Ok(DocsPage { t, shell: BareLayout::new(request_headers), book: book::book(), page, missing, title }.render()?)
 }
 
-fn twin(asked: &HeaderMap, markdown: String) -> Response<Body> {
-    answer(asked, MARKDOWN, CACHE_BRIEFLY, markdown)
+fn markdown_response(request_headers: &HeaderMap, markdown: String) -> Response<Body> {
+    answer(request_headers, MARKDOWN, CACHE_BRIEFLY, markdown)
 }
 
-/// The content with its tag, or 304 to whoever has it already.
-fn answer(asked: &HeaderMap, kind: &'static str, caching: &'static str, content: String) -> Response<Body> {
+/// The content with its ETag, or 304 if the client already has it.
+fn answer(request_headers: &HeaderMap, kind: &'static str, caching: &'static str, content: String) -> Response<Body> {
     let tag = format!("\"{}\"", &blake3::hash(content.as_bytes()).to_hex()[..16]);
-    let mut response = if headers::has_cached(asked, &tag) {
+    let mut response = if headers::has_cached(request_headers, &tag) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         ([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], content).into_response()
@@ -133,15 +133,15 @@ fn answer(asked: &HeaderMap, kind: &'static str, caching: &'static str, content:
     response
 }
 
-/// Browsers name `text/html`; whoever names Markdown and likes it at least as much as HTML gets Markdown.
-fn wants_markdown(asked: &HeaderMap) -> bool {
-    let markdown = weight(asked, "text/markdown");
-    markdown > 0 && markdown >= weight(asked, "text/html")
+/// Markdown is served if the client accepts it explicitly and prefers it at least as much as HTML.
+fn wants_markdown(request_headers: &HeaderMap) -> bool {
+    let markdown = weight(request_headers, "text/markdown");
+    markdown > 0 && markdown >= weight(request_headers, "text/html")
 }
 
-/// How much a media type is wanted, in thousandths, where it is named at all.
-fn weight(asked: &HeaderMap, kind: &str) -> u32 {
-    let given = asked.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+/// The quality value of a media type in thousandths. Zero if it isn't listed.
+fn weight(request_headers: &HeaderMap, kind: &str) -> u32 {
+    let given = request_headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     given.flat_map(|value| value.split(',')).find_map(|part| part_weight(part, kind)).unwrap_or(0)
 }
 
@@ -151,7 +151,7 @@ fn part_weight(part: &str, kind: &str) -> Option<u32> {
         return None;
     }
     let quality = members.find_map(|member| member.strip_prefix("q=")).unwrap_or("1");
-    // `0.85` and the like: what cannot be read counts as 1, as if nothing had been said.
+    // Such as `0.85`. An invalid value counts as 1, as if it were missing.
     let (whole, rest) = quality.split_once('.').unwrap_or((quality, ""));
     if whole == "0" { format!("{rest:0<3}").get(..3).and_then(|digits| digits.parse().ok()) } else { Some(1000) }
 }
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markdown_is_given_to_whoever_prefers_it() {
+    fn markdown_is_served_to_clients_that_prefer_it() {
         for (accept, expected) in [
             ("text/markdown", true),
             ("text/markdown, */*;q=0.1", true),

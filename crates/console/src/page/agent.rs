@@ -1,4 +1,4 @@
-//! One agent: its device, its instructions, its runs, and the dialog that pairs a device with it.
+//! The page of one agent: devices, instructions, runs and the pairing dialog.
 
 use std::collections::HashMap;
 
@@ -47,10 +47,10 @@ struct AgentPage {
     card: AgentTile,
     instructions: String,
     owner: String,
-    /// To whom the viewer may give it; empty for those who may not.
+    /// Possible owners. Empty if the viewer can't change the owner.
     owners: Vec<person::FormChoice>,
     webhook: Option<Markup>,
-    /// Nobody but its owner may call it.
+    /// Only its owner may call it.
     owners_alone: bool,
     limits: Vec<TimeLimitChoice>,
     rows: Vec<RunListRow>,
@@ -61,7 +61,7 @@ struct AgentPage {
     dialog: Option<PairingDialog>,
 }
 
-/// A pairing code on the one page that shows it.
+/// A new pairing code. It is shown only once.
 struct PairingDialog {
     title: String,
     code_left: String,
@@ -69,7 +69,7 @@ struct PairingDialog {
     command: String,
     expires_at: String,
     expires: Markup,
-    /// Only a device that joins from now on flips the dialog.
+    /// Only a device paired after this time completes the dialog.
     since: i64,
 }
 
@@ -109,7 +109,7 @@ pub(crate) async fn update(
 ) -> PageResult {
     let SubmittedForm { session, fields } = posted;
     let known = console.hub.account(&session.principal, &agent).await?;
-    // An owner who stays is not given the agent again.
+    // Don't send an unchanged owner.
     let owner = known.owner_id.map(|id| id.to_string()).unwrap_or_default();
     let (description, instructions) =
         (fields.get("description").trim().to_owned(), fields.get("instructions").replace("\r\n", "\n"));
@@ -153,7 +153,7 @@ pub(crate) async fn revoke_runtime(
     Ok(redirect_after_form(&format!("/agents/{}?said=revoked", runtime.agent_id)))
 }
 
-/// Makes a code and shows it in this answer and nowhere else: there is no address under which it can be seen again.
+/// Creates a pairing code and shows it in this response only. No URL shows it again.
 pub(crate) async fn make_code(
     State(console): State<ConsoleState>,
     Path(agent): Path<String>,
@@ -180,7 +180,7 @@ pub(crate) async fn make_code(
     page(&console, &session, &uri, account, None, Some(dialog)).await
 }
 
-/// The dialog's last step, once a device has joined; nothing before that.
+/// The last step of the dialog once a device has been paired. Empty before that.
 pub(crate) async fn paired(
     State(console): State<ConsoleState>,
     session: BrowserSession,

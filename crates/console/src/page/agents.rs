@@ -1,4 +1,4 @@
-//! The agents with their devices, and the form that adds one.
+//! The list of agents with their devices, and adding an agent.
 
 use std::collections::HashMap;
 
@@ -111,7 +111,7 @@ async fn page(
     })
 }
 
-/// What each agent works on now.
+/// The current run of each agent.
 async fn running(console: &ConsoleState, session: &BrowserSession) -> PageResult<HashMap<AgentId, Run>> {
     let query = RunQuery {
         status: Some(RunStatus::Running),
@@ -119,6 +119,6 @@ async fn running(console: &ConsoleState, session: &BrowserSession) -> PageResult
         ..RunQuery::default()
     };
     let runs = console.hub.runs(&session.principal, query).await?.task_runs;
-    // The list is newest first; the run that began last is the one that is worked on.
+    // The list is newest first. The run that started last is the current one.
     Ok(runs.into_iter().rev().map(|run| (run.agent_id, run)).collect())
 }

@@ -1,4 +1,4 @@
-//! One permission request: its own page, and the decision on it.
+//! The page of one permission request, and deciding it.
 
 use std::time::Duration;
 
@@ -41,14 +41,14 @@ struct ApprovalPage {
     card: ApprovalCard,
     late: Option<Markup>,
     problem: Option<String>,
-    /// Where a decision leads.
+    /// The path to return to after a decision.
     back: &'static str,
 }
 
-/// What the form before this page brought.
+/// The outcome of a submitted form.
 #[derive(Debug, Default)]
 struct ApprovalFormOutcome {
-    /// Somebody else was first.
+    /// Someone else decided first.
     late: Option<Markup>,
     problem: Option<String>,
 }
@@ -101,7 +101,7 @@ pub(crate) async fn decide(
     }
 }
 
-/// What the buttons and fields say. The plain buttons take the comment and leave the other choices alone.
+/// Reads the decision from the form. The main buttons use the comment and ignore the other options.
 fn decision(fields: &FormFields, console: &ConsoleState) -> PageResult<DecisionRequest> {
     let (approved, scope, chosen) = match fields.get("answer") {
         "allow_once" => (true, DecisionScope::Once, false),
@@ -128,7 +128,7 @@ fn decision(fields: &FormFields, console: &ConsoleState) -> PageResult<DecisionR
     })
 }
 
-/// Who was first, and when.
+/// Who decided first, and when.
 async fn already_decided(
     request: &PermissionRequest,
     console: &ConsoleState,

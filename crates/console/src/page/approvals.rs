@@ -1,4 +1,4 @@
-//! The approvals inbox: what waits for an answer, what was decided, and the answers that stand.
+//! The approvals page: pending requests, past decisions and standing decisions.
 
 use askama::Template;
 use attache_hub::control::{PageRequest, PermissionQuery};
@@ -25,9 +25,9 @@ use crate::{
     },
 };
 
-/// Cards on the page at once. More than a person can decide at a sitting, and the rest moves up.
+/// Cards per page. Older requests move up as these are decided.
 const MAX_CARDS: usize = 50;
-/// What they take of the page together, unless the first one alone takes more.
+/// The total size of all cards on a page, unless the first one alone is larger.
 const MAX_MARKUP: usize = 2 << 20;
 const MAX_DECIDED: usize = 30;
 const MAX_GRANTS: usize = 50;
@@ -35,9 +35,9 @@ const MAX_GRANTS: usize = 50;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ApprovalsPageQuery {
-    /// Where the history goes on.
+    /// Cursor of the decision history.
     decided: String,
-    /// Where the list of grants goes on.
+    /// Cursor of the list of grants.
     grants: String,
 }
 
@@ -54,7 +54,7 @@ struct ApprovalsPage {
     older_decided: Option<String>,
     grants: Vec<grant::GrantListRow>,
     more_grants: Option<String>,
-    /// Where a decision leads.
+    /// The path to return to after a decision.
     back: &'static str,
 }
 
@@ -118,7 +118,7 @@ pub(crate) async fn revoke_grant(
     Ok(redirect_after_form("/approvals?said=revoked"))
 }
 
-/// Requests with their runs and devices looked up, as many as fit on a page.
+/// The requests with their runs and devices, as many as fit on a page.
 pub(crate) async fn cards(
     console: &ConsoleState,
     session: &BrowserSession,
@@ -127,7 +127,7 @@ pub(crate) async fn cards(
     let (hub, by) = (&console.hub, &session.principal);
     let mut known = Vec::with_capacity(requests.len());
     for request in requests {
-        // A card without these is still a card.
+        // A card works without these.
         let run = hub.run(by, request.task_run_id).await.ok();
         let device = hub.runtime(by, request.runtime_id).await.ok();
         known.push(ApprovalContext { run, device: device.map(|runtime| device_name(&runtime, session.t)) });

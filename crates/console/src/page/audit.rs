@@ -1,4 +1,4 @@
-//! The tenant's log for people: newest first, filtered by type, its chain checked over what is shown.
+//! The audit log: newest first, filtered by type, with a check of the hash chain over the rows shown.
 
 use askama::Template;
 use attache_protocol::{
@@ -30,7 +30,7 @@ use crate::{
 
 const PAGE_SIZE: i64 = 50;
 const WINDOW_SIZE: i64 = 199;
-/// How many windows a filter looks through before it shows what it has.
+/// How many windows a filter reads before it shows its matches.
 const MAX_WINDOWS: usize = 20;
 
 #[derive(Debug, Default, Deserialize)]
@@ -70,7 +70,7 @@ struct AuditLogPage {
     older: Option<String>,
 }
 
-/// Rows that were read, newest first, and what is known of their chain.
+/// The rows read, newest first, and the state of their hash chain.
 #[derive(Debug, Default)]
 struct AuditWindow {
     rows: Vec<LogRow>,
@@ -78,7 +78,7 @@ struct AuditWindow {
     /// The oldest and newest seq whose link was checked.
     checked: Option<(i64, i64)>,
     broken_at: Option<i64>,
-    /// Rows before this seq were not looked at.
+    /// Rows before this seq were not read.
     rest: Option<i64>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> PageResult {
     let t = session.t;
-    // The hub refuses those who may not read it, before anything is rendered.
+    // The hub checks permission before anything is rendered.
     let head = console.hub.audit(&session.principal, Some(i64::MAX), Some(1)).await?.head;
     let shell = PageLayout::new(&console, &session, NavSection::Audit, &uri).await?;
     let kind: String = asked.kind.trim().chars().take(64).collect();
@@ -123,10 +123,10 @@ async fn find(console: &ConsoleState, session: &BrowserSession, kind: &str, befo
     let mut size = size;
     for _ in 0..MAX_WINDOWS {
         let after = (before - 1 - size).max(0);
-        // One row more than shown, so that the oldest one's link can be checked too.
+        // Read one row more than shown, to check the link of the oldest one.
         let limit = usize::try_from(before - 1 - (after - 1).max(0)).unwrap_or(1).clamp(1, 200);
         let mut page = console.hub.audit(&session.principal, Some((after - 1).max(0)), Some(limit)).await?;
-        // A page that is too heavy ends before its newest row: less of the log is looked at then.
+        // If the page is too heavy to include the newest row, retry with a smaller window.
         if page.next < page.head.min(before - 1) && size > 1 {
             size = (size / 4).max(1);
             continue;
@@ -175,12 +175,12 @@ fn chain(found: &AuditWindow, t: &Text) -> (Markup, bool) {
     }
 }
 
-/// As much of a row's data as is looked at; a task may be long.
+/// How many bytes of a row's data are used. A task may be long.
 fn head_of(data: &str) -> &str {
     &data[..data.floor_char_boundary(4096)]
 }
 
-/// A run is called by its agent, and by the end of its id.
+/// The label of a run: its agent and the end of its id.
 fn run_name(run: &str, scene: ViewContext<'_>) -> String {
     match scene.names.get(run) {
         Some(agent) => format!("{agent} · {}", short(run)),
@@ -191,7 +191,7 @@ fn run_name(run: &str, scene: ViewContext<'_>) -> String {
 // === impl AuditWindow ===
 
 impl AuditWindow {
-    /// Checks that every row follows the one before it.
+    /// Checks that every row links to the one before it.
     fn check(&mut self, page: &AuditPage) {
         let mut previous =
             page.events.first().filter(|row| row.seq == page.floor + 1).and_then(|_| unhex(&page.floor_hash));

@@ -1,4 +1,4 @@
-//! One channel: its identity, its state, its tools, and its own stream of events.
+//! The page of one channel: identity, state, tools and events.
 
 use askama::Template;
 use attache_protocol::{ChannelId, json::pretty, wire::event::Event};
@@ -31,7 +31,7 @@ const READ_BATCH: usize = 200;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ChannelPageQuery {
-    /// Show what came before this event.
+    /// Show events before this one.
     before: i64,
 }
 
@@ -79,7 +79,7 @@ pub(crate) async fn show(
     })
 }
 
-/// The newest events before a seq, newest first. The hub reads forwards, so the end is found by halving what is unknown.
+/// The newest events before a seq, newest first. The hub only reads forwards, so the end is found by binary search.
 async fn events(
     console: &ConsoleState,
     session: &BrowserSession,

@@ -102,7 +102,7 @@ async fn find(
     let page = PageRequest { limit: Some(PAGE_SIZE), cursor: given(&asked.cursor) };
     match console.hub.channels(&session.principal, query, page).await {
         Ok(list) => Ok(list),
-        // An agent that does not exist has no channels; the filter can be taken away on the page.
+        // An unknown agent has no channels. The user can remove the filter on the page.
         Err(error) if !asked.agent.is_empty() && matches!(error.code, Code::NotFound | Code::InvalidRequest) => {
             Ok(ChannelList { channels: Vec::new(), next_cursor: None })
         }

@@ -1,4 +1,4 @@
-//! Delegations: the folders that machines lend, one of them, and the wish that it ends.
+//! Delegations: the list, the page of one delegation, and requesting its end.
 
 use askama::Template;
 use attache_hub::{
@@ -61,7 +61,7 @@ struct DelegationPage {
     summary: Option<Markup>,
     highlights: Vec<Markup>,
     notes: Option<Markup>,
-    /// Why it failed, and what to do.
+    /// Error code, message and hint.
     trouble: Option<(&'static str, Markup, Markup)>,
     facts: Vec<Fact>,
 }

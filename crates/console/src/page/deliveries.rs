@@ -1,4 +1,4 @@
-//! What webhooks were told: the list, one delivery, and sending it again.
+//! Deliveries: the list, the page of one delivery, and resending it.
 
 use askama::Template;
 use attache_hub::control::{DeliveryQuery, PageRequest};

@@ -28,7 +28,7 @@ use crate::{
 #[serde(default)]
 pub(crate) struct LoginPageQuery {
     token: Option<String>,
-    /// A session has ended.
+    /// Set after a session has ended.
     over: Option<String>,
 }
 
@@ -44,7 +44,7 @@ struct LoginPage {
     up: Markup,
 }
 
-/// Changes nothing: whoever previews a link must not use it up.
+/// Changes nothing, so that a link preview doesn't use up the link.
 pub(crate) async fn show(
     State(console): State<ConsoleState>,
     Query(link): Query<LoginPageQuery>,
@@ -56,7 +56,7 @@ pub(crate) async fn show(
     page(&console, &headers, token, problem)
 }
 
-/// Opens the session: for a link, which is used up, or for a name and a password.
+/// Opens a session with a one-time link or with a name and password.
 pub(crate) async fn redeem(State(console): State<ConsoleState>, headers: HeaderMap, request: Request) -> PageResult {
     let t = text::for_request(&headers);
     if form::is_foreign(&headers) {

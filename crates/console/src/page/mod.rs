@@ -1,4 +1,4 @@
-//! The pages, one file each.
+//! The pages of the console, one file each.
 
 pub(crate) mod agent;
 pub(crate) mod agents;
@@ -49,12 +49,12 @@ use crate::{
     view::{actor::Names, run::ViewContext},
 };
 
-/// So many names are looked up at once.
+/// Maximum number of names per lookup.
 const NAMES: usize = 200;
 
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// The navigation alone, for pages that stay while its counts change.
+/// The navigation fragment, reloaded when its counts change.
 #[derive(Template)]
 #[template(path = "nav.html")]
 struct NavFragment {
@@ -68,7 +68,7 @@ pub(crate) struct NavQuery {
     at: String,
 }
 
-/// One of several views of the same list.
+/// A tab that selects a view of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ViewTab {
     pub(crate) href: String,
@@ -94,22 +94,22 @@ pub(crate) fn html(page: &impl Template) -> PageResult {
     Ok(Html(page.render()?).into_response())
 }
 
-/// A page that says more with its status: a form that was refused.
+/// Renders a page with a status, such as a form that was refused.
 pub(crate) fn html_as(status: StatusCode, page: &impl Template) -> PageResult {
     Ok((status, Html(page.render()?)).into_response())
 }
 
-/// Sends the browser on after a form, so that a reload does not send the form again.
+/// Redirects after a form, so that a reload doesn't submit it again.
 pub(crate) fn redirect_after_form(to: &str) -> Response<Body> {
     Redirect::to(to).into_response()
 }
 
-/// A value as it stands in a query.
+/// Encodes a value for a query.
 pub(crate) fn encode(value: &str) -> String {
     utf8_percent_encode(value, QUERY).to_string()
 }
 
-/// A path with the query members that have a value.
+/// Builds a path with the query parameters that have a value.
 pub(crate) fn address(path: &str, members: &[(&str, &str)]) -> String {
     let query: Vec<_> = members
         .iter()
@@ -134,7 +134,7 @@ pub(crate) async fn agent_names(
     Ok(agents.into_iter().map(|account| (account.agent_id, account.name)).collect())
 }
 
-/// Whether the hub would let the viewer change this agent and its devices.
+/// Whether the viewer may manage this agent and its devices.
 pub(crate) fn manages(session: &BrowserSession, account: &Account) -> bool {
     match session.principal.verdict(Action::EditAgent) {
         AccessVerdict::Yes => true,
@@ -143,7 +143,7 @@ pub(crate) fn manages(session: &BrowserSession, account: &Account) -> bool {
     }
 }
 
-/// What the viewer may know of a person: their name, or that it is somebody.
+/// The name of a person, or a placeholder if the viewer may not know it.
 pub(crate) async fn person_name(console: &ConsoleState, session: &BrowserSession, user: UserId) -> PageResult<String> {
     let (by, o) = (&session.principal, &session.t.admin);
     if by.user == Some(user) {
@@ -154,7 +154,7 @@ pub(crate) async fn person_name(console: &ConsoleState, session: &BrowserSession
     Ok(found.get(&id).unwrap_or(o.somebody).to_owned())
 }
 
-/// What the hub calls them; nothing where the viewer may not know.
+/// The names of ids and actors. Empty for those that the viewer may not know.
 pub(crate) async fn names(
     console: &ConsoleState,
     session: &BrowserSession,
@@ -173,7 +173,7 @@ pub(crate) async fn names(
     Ok(names)
 }
 
-/// Who looks, and when.
+/// The viewer and the current time.
 #[derive(Debug)]
 pub(crate) struct PageViewer {
     me: String,
@@ -189,7 +189,7 @@ impl PageViewer {
         Self { me: session.principal.actor(), t: session.t, now: console.hub.now(), names: Names::default() }
     }
 
-    /// With the names of those whom the page mentions, by id or actor.
+    /// Adds the names of the ids and actors that the page mentions.
     pub(crate) async fn naming(
         console: &ConsoleState,
         session: &BrowserSession,

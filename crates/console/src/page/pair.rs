@@ -1,4 +1,4 @@
-//! A device shows a code: a person looks at who it is, and confirms or rejects it.
+//! Pairing with a code that a device shows: a person reviews the device, then confirms or rejects it.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -33,11 +33,11 @@ pub(crate) struct PairPageQuery {
     code: String,
 }
 
-/// The address that the browser has, against which wrong codes are counted.
+/// The browser's address, for counting wrong codes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BrowserAddress(IpAddr);
 
-/// A device that waits to be confirmed.
+/// A device waiting for confirmation.
 struct PairingDevice {
     title: String,
     name: String,
@@ -59,7 +59,7 @@ struct PairPage {
     command: String,
 }
 
-/// What a person has filled in already.
+/// The form fields filled in so far.
 #[derive(Debug, Default)]
 struct PairFormDraft {
     code: String,
@@ -78,7 +78,7 @@ impl<S: Sync> FromRequestParts<S> for BrowserAddress {
     }
 }
 
-/// With the device's own link the code is in the address; otherwise there is a form to type it in.
+/// A device's own link carries the code in the URL. Otherwise, the page shows a form for it.
 pub(crate) async fn show(
     State(console): State<ConsoleState>,
     session: BrowserSession,
@@ -90,7 +90,7 @@ pub(crate) async fn show(
     page(&console, &session, from, &uri, draft, None).await
 }
 
-/// The form sends the code in its body, so that we make no address that holds one.
+/// The form posts the code, so that it never appears in a URL of ours.
 pub(crate) async fn look_up(
     State(console): State<ConsoleState>,
     from: BrowserAddress,
@@ -124,7 +124,7 @@ pub(crate) async fn decide(
     let agent = match (draft.agent.is_empty(), draft.new_name.is_empty()) {
         (false, true) => draft.agent.clone(),
         (true, false) => {
-            // A code that is not good must not leave an agent behind.
+            // An invalid code must not leave a new agent behind.
             console.hub.pairing_request(by, from.0, &draft.code).await?;
             let request = AccountRequest { name: Some(draft.new_name.clone()), ..AccountRequest::default() };
             match console.hub.create_account(by, request).await {
@@ -213,7 +213,7 @@ async fn page(
     Ok((status, html(&page)?).into_response())
 }
 
-/// How a device is told where the hub is, from as far away as it can be reached.
+/// The options that tell a device how to reach this hub: its address and, if needed, its pin.
 pub(crate) fn address(console: &ConsoleState) -> String {
     let options = console.hub.options();
     let origin = options.reachable_origin().unwrap_or_else(|| console.hub.origin());

@@ -1,4 +1,4 @@
-//! The people of the hub, the keys that act for them, and the viewer's own password.
+//! People, API keys and the viewer's own password.
 
 use std::time::Duration;
 
@@ -34,11 +34,11 @@ use crate::{
     },
 };
 
-/// How many lists of people or keys are read for one page.
+/// How many list requests are made for one page.
 const MAX_LISTS: usize = 5;
 const LIST_SIZE: usize = 200;
 
-/// For how long a key can be made, in days; without a number it lives as long as the session may.
+/// The lifetimes of new keys, in days. `None` lasts as long as the session.
 const VALID: [(&str, Option<u64>); 3] = [("", None), ("day", Some(1)), ("week", Some(7))];
 
 #[derive(Template)]
@@ -49,12 +49,12 @@ struct PeoplePage {
     shell: PageLayout,
     lead: &'static str,
     problem: Option<String>,
-    /// A new key, on the one page that shows it.
+    /// A new key. It is shown only once.
     secret: Option<String>,
     secret_title: String,
     people: Vec<PersonListRow>,
     more_people: Option<Markup>,
-    /// The form for one more person, as it was sent.
+    /// The form for a new person, as submitted.
     new_name: String,
     new_roles: Vec<FormChoice>,
     keys: Vec<KeyListRow>,
@@ -65,7 +65,7 @@ struct PeoplePage {
     has_password: bool,
 }
 
-/// The form for one more key, as it was sent.
+/// The form for a new key, as submitted.
 struct NewKeyForm {
     name: String,
     roles: Vec<FormChoice>,
@@ -74,11 +74,11 @@ struct NewKeyForm {
     valid: Vec<FormChoice>,
 }
 
-/// What the form before this page brought.
+/// The outcome of a submitted form.
 #[derive(Default)]
 pub(crate) struct PeopleFormOutcome {
     refusal: Option<FormRefusal>,
-    /// The name of a new key, and the key.
+    /// The name and secret of a new key.
     created: Option<(String, String)>,
     person: FormFields,
     key: FormFields,
@@ -105,7 +105,7 @@ pub(crate) async fn add(State(console): State<ConsoleState>, uri: Uri, posted: S
     }
 }
 
-/// People change their own password with the present one.
+/// Changes the viewer's own password. Requires the current one.
 pub(crate) async fn own_password(State(console): State<ConsoleState>, uri: Uri, posted: SubmittedForm) -> PageResult {
     let SubmittedForm { session, fields } = posted;
     let request = UpdateUserRequest {
@@ -159,13 +159,13 @@ pub(crate) async fn revoke_key(
     Ok(redirect_after_form("/people?said=revoked"))
 }
 
-/// A password is taken as it is, blanks included.
+/// Reads a password field unmodified, including spaces.
 pub(crate) fn password(fields: &FormFields, name: &str) -> Option<Secret<String>> {
     let text = fields.get(name);
     (!text.is_empty()).then(|| Secret::new(text.to_owned()))
 }
 
-/// Everybody whom the viewer may know of.
+/// The people that the viewer may see.
 pub(crate) async fn people(console: &ConsoleState, session: &BrowserSession) -> PageResult<VisiblePeople> {
     let by = &session.principal;
     let mut people = VisiblePeople { me: by.user, ..VisiblePeople::default() };
@@ -185,7 +185,7 @@ pub(crate) async fn people(console: &ConsoleState, session: &BrowserSession) -> 
     Ok(people)
 }
 
-/// The keys that the viewer may see, and whether there are more.
+/// The keys that the viewer may see, and whether there are more of them.
 pub(crate) async fn keys(console: &ConsoleState, session: &BrowserSession) -> PageResult<(Vec<Key>, bool)> {
     let by = &session.principal;
     let (mut keys, mut cursor) = (Vec::new(), None);
@@ -195,7 +195,7 @@ pub(crate) async fn keys(console: &ConsoleState, session: &BrowserSession) -> Pa
     for _ in 0..MAX_LISTS {
         let list = match console.hub.keys(by, PageRequest { limit: Some(LIST_SIZE), cursor }).await {
             Ok(list) => list,
-            // A session that belongs to nobody in particular has no key of its own.
+            // A session without a user has no keys.
             Err(error) if error.code == Code::NotFound => return Ok((keys, false)),
             Err(error) => return Err(error.into()),
         };
@@ -208,7 +208,7 @@ pub(crate) async fn keys(console: &ConsoleState, session: &BrowserSession) -> Pa
     Ok((keys, cursor.is_some()))
 }
 
-/// The lines of keys, each with a button where the hub would take it.
+/// The rows of keys, revocable if the hub would allow it.
 pub(crate) fn lines<'a>(
     console: &ConsoleState,
     session: &BrowserSession,

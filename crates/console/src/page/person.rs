@@ -1,4 +1,4 @@
-//! One person: their role, their password, their keys, and taking them away.
+//! The page of one person: role, password, keys, login link and removal.
 
 use askama::Template;
 use attache_protocol::wire::{
@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-/// What the form before this page brought.
+/// The outcome of a submitted form.
 #[derive(Default)]
 struct PersonFormOutcome {
     refusal: Option<FormRefusal>,
@@ -48,10 +48,10 @@ struct PersonPage {
     problem: Option<String>,
     roles: Vec<FormChoice>,
     keys: Vec<KeyListRow>,
-    /// Whether the hub would let the viewer change this person.
+    /// Whether the viewer may change this person.
     editable: bool,
     own: bool,
-    /// A login link for this person, on the one page that shows it.
+    /// A new login link. It is shown only once.
     link: Option<String>,
     link_note: Markup,
 }
@@ -66,7 +66,7 @@ pub(crate) async fn show(
     page(&console, &session, &uri, user, PersonFormOutcome::default()).await
 }
 
-/// The role, or the password: whichever the form has.
+/// Changes the role or the password, depending on the form.
 pub(crate) async fn update(
     State(console): State<ConsoleState>,
     Path(user): Path<String>,
@@ -102,7 +102,7 @@ pub(crate) async fn remove(
     }
 }
 
-/// A link that signs one browser in as this person.
+/// Creates a link that signs one browser in as this person.
 pub(crate) async fn login_link(
     State(console): State<ConsoleState>,
     Path(user): Path<String>,
@@ -121,7 +121,7 @@ pub(crate) async fn login_link(
     }
 }
 
-/// The person's page with the reason on it, for those who may see the person at all.
+/// Shows the person's page with the error, if the viewer may see the person.
 async fn refused(
     console: &ConsoleState,
     session: &BrowserSession,

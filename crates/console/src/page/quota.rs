@@ -1,4 +1,4 @@
-//! The form that sets a quota, and the button that removes one.
+//! Setting and removing quotas.
 
 use attache_protocol::{
     Json,
@@ -22,7 +22,7 @@ use crate::{
     view::person::{FormChoice, VisiblePeople},
 };
 
-/// The form as it stands on the page.
+/// The quota form as the page shows it.
 #[derive(Debug, Clone)]
 pub(crate) struct QuotaForm {
     pub(crate) users: Vec<FormChoice>,
@@ -32,7 +32,7 @@ pub(crate) struct QuotaForm {
     pub(crate) cost: String,
 }
 
-/// What somebody typed.
+/// The submitted limits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct QuotaFormInput {
     pub(crate) user: String,
@@ -66,7 +66,7 @@ pub(crate) async fn remove(State(console): State<ConsoleState>, posted: Submitte
     Ok(redirect_after_form("/usage?said=removed#quotas"))
 }
 
-/// The limits that were typed; without any this would remove the quota, which has a button of its own.
+/// Parses the limits. At least one is required: without any, this would remove the quota, which has its own button.
 fn request(fields: &FormFields, o: &'static AdminText) -> std::result::Result<SetQuotaRequest, String> {
     let wrong = |text: &str| fill(o.quota_number, &[("value", text)]);
     let number = |name| match fields.non_empty(name) {
@@ -112,7 +112,7 @@ impl QuotaForm {
 // === impl QuotaFormInput ===
 
 impl QuotaFormInput {
-    /// The limits of a quota that somebody wants to change.
+    /// Prefills the form with the limits of an existing quota.
     pub(crate) fn of(quota: &Quota) -> Self {
         let text = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
         Self {

@@ -1,4 +1,4 @@
-//! The access rules: their text in an editor, what is wrong with it and where, and a question to the rules in force.
+//! The access rules: an editor with error positions, and a test of the rules in effect.
 
 use std::fmt::Write as _;
 
@@ -29,17 +29,17 @@ use crate::{
     },
 };
 
-/// The editor shows at least so many lines, and numbers a few more than there are, for those that are about to come.
+/// The minimum number of lines in the editor, and how many extra line numbers it shows for new lines.
 const MIN_EDITOR_LINES: usize = 14;
 const EXTRA_LINE_NUMBERS: usize = 200;
 
-/// A mistake with the line that has it.
+/// A mistake and the line that contains it.
 #[derive(Debug)]
 struct RulesMistake {
     place: String,
     number: usize,
     line: Markup,
-    /// Blanks up to the column, then a mark.
+    /// Spaces up to the column, then a caret.
     mark: String,
     what: Markup,
     hint: Markup,
@@ -58,16 +58,16 @@ struct RulesPage {
     t: &'static Text,
     o: &'static AdminText,
     shell: PageLayout,
-    /// The text in the editor, which is the person's own after a form.
+    /// The text in the editor. After a failed save, it is what the user typed.
     text: String,
     version: i64,
     state: Markup,
     place: Markup,
-    /// Why the file is not in force.
+    /// Why the rules file is not in effect.
     file_problem: Option<Markup>,
     problem: Option<String>,
     wrong: Vec<RulesMistake>,
-    /// The rules in force, where somebody else has changed them meanwhile.
+    /// The rules in effect, if someone else has changed them in the meantime.
     theirs: Option<(String, String)>,
     rows: usize,
     numbers: Markup,
@@ -77,7 +77,7 @@ struct RulesPage {
     answered: Option<AccessAnswer>,
 }
 
-/// What the form before this page brought.
+/// The outcome of a submitted form.
 #[derive(Default)]
 struct RulesFormOutcome {
     status: Option<StatusCode>,
@@ -87,14 +87,14 @@ struct RulesFormOutcome {
     decision: Option<AccessDecision>,
 }
 
-/// Somebody else was faster.
+/// Someone else saved first.
 struct RulesConflict;
 
 pub(crate) async fn show(State(console): State<ConsoleState>, session: BrowserSession, uri: Uri) -> PageResult {
     page(&console, &session, &uri, None, RulesFormOutcome::default()).await
 }
 
-/// One form, so that neither a question nor a mistake loses what somebody has written.
+/// Testing and saving share one form, so that neither loses the user's text.
 pub(crate) async fn submit(State(console): State<ConsoleState>, uri: Uri, posted: SubmittedForm) -> PageResult {
     let SubmittedForm { session, fields } = posted;
     let outcome = match fields.get("do") {
@@ -107,7 +107,7 @@ pub(crate) async fn submit(State(console): State<ConsoleState>, uri: Uri, posted
     page(&console, &session, &uri, Some(&fields), outcome).await
 }
 
-/// Nothing, once the rules are in force.
+/// Saves the rules. Returns `None` on success.
 async fn save(
     console: &ConsoleState,
     session: &BrowserSession,
@@ -144,7 +144,7 @@ async fn check(console: &ConsoleState, session: &BrowserSession, fields: &FormFi
     })
 }
 
-/// Browsers send both characters of a line break.
+/// Browsers submit line breaks as CRLF.
 fn text(fields: &FormFields) -> String {
     fields.get("text").replace("\r\n", "\n")
 }
@@ -168,7 +168,7 @@ async fn page(
         (None, many) => Some(fill(o.rules_wrong_many, &[("n", &many.to_string())])),
     };
     let text = sent.map_or_else(|| rules.text.clone(), text);
-    // What was seen counts: after a conflict that is the version which stands below.
+    // The version that the user has seen. After a conflict, that is the one shown below the editor.
     let seen = sent.filter(|_| outcome.conflict.is_none()).and_then(|fields| fields.get("version").parse().ok());
     let lines = text.lines().count();
     let given = |name| sent.map(|fields| fields.get(name).to_owned()).unwrap_or_default();
@@ -217,7 +217,7 @@ fn state(rules: &AccessRules, o: &'static AdminText) -> Markup {
     )
 }
 
-/// The numbers beside the editor, those of wrong lines marked.
+/// The line numbers of the editor, with erroneous lines marked.
 fn numbers(count: usize, mistakes: &[RulesFileMistake]) -> Markup {
     let mut html = String::with_capacity(count * 4);
     for number in 1..=count {

@@ -1,4 +1,4 @@
-//! One run: its state and why, its whole log, its result.
+//! The page of one run: status, log and result.
 
 use std::collections::HashMap;
 
@@ -50,7 +50,7 @@ use crate::{
     },
 };
 
-/// Events on one page, and what they may weigh; the rest follows over the stream, or on the next page.
+/// The number and total size of events per page. The rest follows over the stream or on the next page.
 const MAX_EVENTS: usize = 1_000;
 const MAX_PAGE_BYTES: usize = 384 * 1024;
 const READ_BATCH: usize = 200;
@@ -93,7 +93,7 @@ struct RunPage {
     told: Vec<delivery::DeliveryListRow>,
     cards: Vec<ApprovalCard>,
     question: Option<InputQuestion>,
-    /// Where a decision leads.
+    /// The path to return to after a decision.
     back: &'static str,
 }
 
@@ -109,17 +109,17 @@ struct RunPartFragment {
     told: Vec<delivery::DeliveryListRow>,
     cards: Vec<ApprovalCard>,
     question: Option<InputQuestion>,
-    /// Where a decision leads.
+    /// The path to return to after a decision.
     back: &'static str,
 }
 
-/// A run with everything that its page needs.
+/// A run and everything that its page needs.
 struct RunPageData {
     run: Run,
     account: Option<Account>,
     runtimes: Vec<Runtime>,
     busy_with: Option<Run>,
-    /// Of its life cycle.
+    /// Lifecycle events.
     life: Vec<Event>,
     wait: RunWaitView,
 }
@@ -157,7 +157,7 @@ pub(crate) async fn show(
     })
 }
 
-/// The page without its log, for a run that moved.
+/// The page without its log, to refresh it after a change.
 pub(crate) async fn part(
     State(console): State<ConsoleState>,
     session: BrowserSession,
@@ -191,14 +191,14 @@ pub(crate) async fn cancel(
     let request = CancelRequest { reason: posted.fields.non_empty("reason") };
     match console.hub.cancel_run(&posted.session.principal, id, request).await {
         Ok(_) => {}
-        // It ended a moment before; the page shows how.
+        // The run has just ended. Its page shows how.
         Err(error) if error.code == Code::RunEnded => {}
         Err(error) => return Err(error.into()),
     }
     Ok(redirect_after_form(&format!("/runs/{id}")))
 }
 
-/// Who looks at a run, with the names of those whom it and these events mention.
+/// The view context of a run, with the names that it and these events mention.
 pub(crate) async fn viewer(
     console: &ConsoleState,
     session: &BrowserSession,
@@ -209,7 +209,7 @@ pub(crate) async fn viewer(
         .await
 }
 
-/// Reads the log of one run, for its page and for its stream.
+/// Creates the log reader of a run, for its page and its stream.
 pub(crate) fn reader(run: &Run, runtimes: &[Runtime], viewer: &PageViewer, t: &'static Text) -> LogItemReader {
     let scene = viewer.scene();
     let asked_by = scene.caller(&run.caller).who;
@@ -257,7 +257,7 @@ async fn load(console: &ConsoleState, session: &BrowserSession, run: &str) -> Pa
     Ok(RunPageData { run, account, runtimes, busy_with, life, wait })
 }
 
-/// The events of one page, at least one if there is any.
+/// The events of one page: at least one, if there are any.
 async fn log_page(console: &ConsoleState, session: &BrowserSession, run: &Run, after: i64) -> PageResult<Vec<Event>> {
     let (mut events, mut cursor, mut weight) = (Vec::new(), after, 0);
     while events.len() < MAX_EVENTS {
@@ -277,7 +277,7 @@ async fn log_page(console: &ConsoleState, session: &BrowserSession, run: &Run, a
     Ok(events)
 }
 
-/// Only the name of an artifact is shown, and the result stands elsewhere.
+/// Only the name of an artifact is shown here, and the result is shown elsewhere.
 fn shown_weight(event: &Event) -> usize {
     match event.event_kind() {
         Some(

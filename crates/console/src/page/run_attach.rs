@@ -1,4 +1,4 @@
-//! Files that a person hands over with a task: in the request while they are small, as artifacts when not, as `ask --file` does.
+//! Files attached to a task: small ones inline in the request, large ones as artifacts, as with `ask --file`.
 
 use std::io;
 
@@ -20,20 +20,20 @@ use crate::{
     view::escape_stripper::plain,
 };
 
-/// What goes with a task.
+/// The files of a task.
 #[derive(Debug, Default)]
 pub(crate) struct Attached {
     pub(crate) parts: Vec<Part>,
-    /// In whose workspace the artifacts are, if there are any.
+    /// The conversation whose workspace has the artifacts, if any.
     pub(crate) conversation: Option<ConversationId>,
 }
 
-/// Files up to this size in all travel in the input of the run, which has at most 1 MiB.
+/// Files up to this total size are sent inline in the run's input, which is limited to 1 MiB.
 const MAX_INLINE: usize = 700 * 1024;
-/// How many pieces of a file wait for the disk.
+/// How many chunks are buffered while writing to disk.
 const QUEUE: usize = 8;
 
-/// Takes the files of the form.
+/// Reads the files of the form.
 pub(crate) async fn take(console: &ConsoleState, posted: &mut PostedFiles, title: &str) -> PageResult<Attached> {
     let (mut attached, mut inline) = (Attached::default(), 0);
     while let Some(head) = posted.next_file().await? {
@@ -68,7 +68,7 @@ pub(crate) async fn take(console: &ConsoleState, posted: &mut PostedFiles, title
     Ok(attached)
 }
 
-/// Streams the rest of a file, behind what was read of it, into the conversation's workspace.
+/// Streams a file into the conversation's workspace: first the bytes already read, then the rest.
 async fn upload(
     console: &ConsoleState,
     posted: &mut PostedFiles,
@@ -89,7 +89,7 @@ async fn upload(
     let read = async move {
         let mut next = Some(begun);
         while let Some(piece) = next {
-            // Whoever stores it has given up, and says why.
+            // The storing task has failed and reports why.
             if sender.send(Ok(piece)).await.is_err() {
                 return;
             }

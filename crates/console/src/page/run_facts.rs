@@ -1,4 +1,4 @@
-//! What stands beside a run's log: its facts, what it used, and which webhooks were told.
+//! The sidebar of a run: details, usage and deliveries.
 
 use std::time::Duration;
 
@@ -32,10 +32,10 @@ use crate::{
     },
 };
 
-/// So many deliveries are shown here; their own page has all of them.
+/// The number of deliveries shown here. The deliveries page has all of them.
 const MAX_DELIVERIES: usize = 5;
 
-/// Everything about the run that its page does not show elsewhere.
+/// The details that the page doesn't show elsewhere.
 pub(crate) async fn facts(console: &ConsoleState, session: &BrowserSession, run: &Run) -> PageResult<Vec<Fact>> {
     let t = session.t;
     let mut facts = vec![Fact::code(t.fact_run, &run.task_run_id.to_string())];
@@ -99,7 +99,7 @@ pub(crate) async fn recent_deliveries(
     Ok(list.deliveries.iter().map(|one| delivery::DeliveryListRow::new(one, session.t)).collect())
 }
 
-/// What the run says that it used: what can be counted in words, anything else as it came.
+/// The reported usage: known members as text, anything else as raw JSON.
 fn used(usage: &Json, t: &'static Text) -> Vec<Fact> {
     let counted = ReportedUsage::read(usage).unwrap_or(ReportedUsage::NOTHING);
     let mut facts = Vec::new();

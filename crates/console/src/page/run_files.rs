@@ -1,4 +1,4 @@
-//! What can be taken away from a run: its raw log and its artifacts.
+//! Downloads of a run: its raw log and its artifacts.
 
 use attache_protocol::{ArtifactId, RunId, wire::event::Event};
 use axum::{
@@ -18,7 +18,7 @@ use crate::{
     session::BrowserSession,
 };
 
-/// Every event as it is, one JSON object a line.
+/// Every event as raw JSON, one object per line.
 pub(crate) async fn raw_log(
     State(console): State<ConsoleState>,
     session: BrowserSession,
@@ -34,7 +34,7 @@ pub(crate) async fn raw_log(
             if page.events.is_empty() {
                 return None;
             }
-            // A page that cannot be read any more ends the file; the reader sees that the last event is missing.
+            // If a page can't be read, the file ends early. The reader can tell from the missing last event.
             let next = console.hub.run_events(&session.principal, run, Some(page.next), Some(200)).await.ok();
             Some((Ok::<_, std::convert::Infallible>(lines), next))
         }
@@ -44,7 +44,7 @@ pub(crate) async fn raw_log(
     Ok(response)
 }
 
-/// The artifact's bytes, always to be saved and never to be shown as a page of ours.
+/// Serves an artifact as a download, never as a page of our origin.
 pub(crate) async fn artifact(
     State(console): State<ConsoleState>,
     session: BrowserSession,

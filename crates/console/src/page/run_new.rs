@@ -1,4 +1,4 @@
-//! Putting an agent to work: a new run, or an old one again.
+//! Creating a run, or repeating an earlier one.
 
 use askama::Template;
 use attache_hub::control::{CallHeaders, CreatedRun};
@@ -77,7 +77,7 @@ pub(crate) async fn create(State(console): State<ConsoleState>, uri: Uri, mut po
     }
 }
 
-/// What is handed over goes the way of a call, as `ask --file` does.
+/// Files are sent the same way as with `ask --file`.
 async fn begin(console: &ConsoleState, posted: &mut PostedFiles, agent: &str, text: &str) -> PageResult<RunId> {
     let timeout_ms = timeout(&posted.fields)?;
     let idempotency_key = posted.fields.non_empty("key");
@@ -108,13 +108,13 @@ fn first_line(text: &str) -> &str {
     text.trim().lines().next().unwrap_or_default()
 }
 
-/// How long it may take, where that was chosen.
+/// The chosen time limit, if any.
 pub(crate) fn timeout(fields: &FormFields) -> PageResult<Option<u64>> {
     let given = fields.non_empty("timeout");
     given.map(|text| text.parse().map_err(|_| PageError::Form)).transpose()
 }
 
-/// The same task for the same agent, as a run of its own.
+/// Runs the same task with the same agent again.
 pub(crate) async fn rerun(
     State(console): State<ConsoleState>,
     Path(run): Path<String>,
@@ -127,7 +127,7 @@ pub(crate) async fn rerun(
         agent_id: old.agent_id.to_string(),
         task_type: Some(old.task_type),
         input: Some(old.input),
-        // A run that named no conversation is one of its own; the new run gets its own too.
+        // If the run had its own conversation, the new run gets its own too.
         conversation_id: Some(old.conversation_id).filter(|id| *id != run.own_conversation()),
         idempotency_key: fields.non_empty("key"),
         max_attempts: Some(old.max_attempts),

@@ -1,4 +1,4 @@
-//! Why a run waits: the requests that are decided on its page, and the question that is answered there.
+//! What a run waits for: approval requests and input requests, decided and answered on the run's page.
 
 use attache_hub::{
     control::{PageRequest, PermissionQuery},
@@ -25,19 +25,19 @@ use crate::{
     view::{permission::ApprovalCard, tool_input::FoldedText},
 };
 
-/// What a run waits for.
+/// The open requests of a run.
 #[derive(Debug, Default)]
 pub(crate) struct RunWaitView {
     pub(crate) cards: Vec<ApprovalCard>,
     pub(crate) question: Option<InputQuestion>,
-    /// When the run's stream moved last.
+    /// The time of the run's last event.
     pub(crate) moved: Option<Timestamp>,
 }
 
-/// What the agent asks. Its words are inert.
+/// The agent's question, shown as inert text.
 #[derive(Debug)]
 pub(crate) struct InputQuestion {
-    /// By which an answer names it.
+    /// The id that an answer refers to.
     pub(crate) id: Option<String>,
     pub(crate) prompt: Option<FoldedText>,
     pub(crate) parts: Option<FoldedText>,
@@ -55,7 +55,7 @@ pub(crate) async fn load(console: &ConsoleState, session: &BrowserSession, run: 
     let pending = hub.permissions(by, query, PageRequest { limit: Some(20), cursor: None }).await?;
     let life = hub.run_outline(by, run.task_run_id, i64::MAX, OutlineScope::Artifacts).await?.events;
     let cards = approvals::cards(console, session, &pending.permission_requests).await?;
-    // An approval hides a wait for input, so a question may be there besides.
+    // An approval takes precedence over input, so there may be an open question as well.
     let asked = question(&life, session);
     let question = match (waiting, asked) {
         (_, Some(question)) => Some(question),
@@ -76,13 +76,13 @@ pub(crate) async fn give_input(
     if text.trim().is_empty() {
         return Err(PageError::Form);
     }
-    // The answer is for the question that the page showed, also when another one was asked meanwhile.
+    // The answer is for the question that the page showed, even if there is a newer one.
     let input_request_id = fields.non_empty("question").and_then(|question| question.parse().ok());
     let request =
         GiveInputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: fields.non_empty("key") };
     match console.hub.give_input(&session.principal, id, request).await {
         Ok(_) => Ok(redirect_after_form(&format!("/runs/{id}?said=sent"))),
-        // It ended a moment before; the page shows how.
+        // The run has just ended. Its page shows how.
         Err(error) if matches!(error.code, Code::RunEnded | Code::NotWaiting) => {
             Ok(redirect_after_form(&format!("/runs/{id}")))
         }
@@ -90,7 +90,7 @@ pub(crate) async fn give_input(
     }
 }
 
-/// The oldest question among these events that has no answer: it is the one that is answered next.
+/// The oldest unanswered question among these events. It is answered next.
 fn question(events: &[Event], session: &BrowserSession) -> Option<InputQuestion> {
     #[derive(Debug, Default, Deserialize)]
     #[serde(default)]
@@ -107,7 +107,7 @@ fn question(events: &[Event], session: &BrowserSession) -> Option<InputQuestion>
             Some(EventKind::TaskInputReceived | EventKind::TaskInputWithdrawn) => {
                 open.retain(|asked| asked.input_request_id != data.input_request_id);
             }
-            // Whoever asked is gone.
+            // The worker that asked is gone.
             Some(EventKind::TaskClaimed | EventKind::TaskRequeued) => open.clear(),
             _ => {}
         }

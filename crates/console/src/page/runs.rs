@@ -1,4 +1,4 @@
-//! The list of runs: filters in the address, one page at a time, never more.
+//! The list of runs, with filters in the query and cursor paging.
 
 use std::collections::HashMap;
 
@@ -32,9 +32,9 @@ use crate::{
 };
 
 const PAGE_SIZE: usize = 50;
-/// How many pages a search looks through before it shows what it has.
+/// How many pages a search reads before it shows its matches.
 const MAX_SEARCH_PAGES: usize = 20;
-/// How many rows may be asked for at once.
+/// Maximum number of rows per request.
 const MAX_ROWS: usize = 60;
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -98,12 +98,12 @@ struct RunRowsFragment {
     rows: Vec<RunListRow>,
 }
 
-/// What was read of the store.
+/// The runs found.
 #[derive(Debug)]
 struct RunSearchResult {
     runs: Vec<Run>,
     next: Option<String>,
-    /// How many runs a search has looked at.
+    /// How many runs the search has read.
     scanned: Option<usize>,
 }
 
@@ -155,7 +155,7 @@ pub(crate) struct RunRowsQuery {
     ids: String,
 }
 
-/// The rows of some runs, as they are now.
+/// The current rows of the given runs.
 pub(crate) async fn rows(
     State(console): State<ConsoleState>,
     session: BrowserSession,
@@ -176,7 +176,7 @@ pub(crate) async fn rows(
     html(&RunRowsFragment { t: session.t, shell, summary: summary(live.pending, live.running, session.t), rows })
 }
 
-/// Runs as rows, each agent looked up once.
+/// Converts runs to rows, with one lookup per agent.
 pub(crate) async fn views(
     console: &ConsoleState,
     session: &BrowserSession,
@@ -240,7 +240,7 @@ async fn page(
     };
     match console.hub.runs(&session.principal, query).await {
         Ok(list) => Ok(list),
-        // An agent that does not exist has no runs; the filter can be taken away on the page.
+        // An unknown agent has no runs. The user can remove the filter on the page.
         Err(error) if !filter.agent.is_empty() && matches!(error.code, Code::NotFound | Code::InvalidRequest) => {
             Ok(RunList { task_runs: Vec::new(), next_cursor: None })
         }
@@ -269,7 +269,7 @@ fn tabs(filter: &RunsPageFilter, pending: u64, running: u64, t: &'static Text) -
             RunStatus::Running => Some(running),
             RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled => None,
         };
-        // The counts are of all agents, so they stand only where no other filter does.
+        // The counts cover all agents, so they are shown only without other filters.
         let count = count.filter(|_| filter.agent.is_empty() && filter.text.is_empty());
         tabs.push(tab(Some(known), status::of(known, t).word, count));
     }

@@ -1,4 +1,4 @@
-//! The browsers that are signed in, and signing one out.
+//! The list of browser sessions, and signing one out.
 
 use askama::Template;
 use attache_hub::control::PageRequest;
@@ -41,7 +41,7 @@ pub(crate) async fn list(State(console): State<ConsoleState>, session: BrowserSe
     let people = people(&console, &session).await?;
     let (keys, _) = keys(&console, &session).await?;
     let list = console.hub.sessions(by, PageRequest { limit: Some(LIST_SIZE), cursor: None }).await?;
-    // Those that are over say nothing that the log does not say better.
+    // Ended sessions are left out: the audit log has them.
     let alive =
         |session: &&session::ConsoleSession| session.ended_at.is_none() && session.expires_at.is_none_or(|at| at > now);
     html(&SessionsPage {

@@ -1,4 +1,4 @@
-//! Appearance, and the facts about this hub.
+//! General settings: hub details and appearance.
 
 use askama::Template;
 use attache_protocol::wire::key::Role;

@@ -1,4 +1,4 @@
-//! What was used: a chart by day, its numbers, and the quotas of today.
+//! Usage: a daily chart, its data and the daily quotas.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(crate) struct UsagePageQuery {
     show: String,
     days: String,
     by: String,
-    /// The quota to change: whose it is.
+    /// The user of the quota to edit.
     user: Option<String>,
     agent: Option<String>,
 }
@@ -54,7 +54,7 @@ struct UsageFigure {
     note: String,
 }
 
-/// A row of the totals.
+/// A row of the totals table.
 #[derive(Debug)]
 struct UsageTotalRow {
     name: String,
@@ -72,7 +72,7 @@ struct CostCertaintyLabel {
     word: String,
 }
 
-/// A day of the chart in numbers, in the order of the series.
+/// The values of one day, in the order of the series.
 #[derive(Debug)]
 struct UsageDayRow {
     day: String,
@@ -198,13 +198,13 @@ pub(crate) async fn page(
     html_as(status, &page)
 }
 
-/// The quota that the address names.
+/// The quota that the query selects.
 fn chosen(quotas: &[Quota], asked: &UsagePageQuery) -> Option<QuotaFormInput> {
     let (Some(user), Some(agent)) = (&asked.user, &asked.agent) else { return None };
     quotas.iter().map(QuotaFormInput::of).find(|quota| quota.user == *user && quota.agent == *agent)
 }
 
-/// What was used; a cost that nobody told is not nothing.
+/// Formats an amount. An unknown cost is not shown as zero.
 fn amount(measure: QuotaMeasure, sums: &UsageTotals) -> String {
     if measure == QuotaMeasure::Cost && sums.is_cost_unknown() {
         "–".to_owned()
@@ -252,7 +252,7 @@ fn figures(ledger: &UsageBreakdown, measure: QuotaMeasure, days: i64, t: &'stati
     ]
 }
 
-/// The days on which anything was used, newest first.
+/// The days with usage, newest first.
 fn rows(ledger: &UsageBreakdown, measure: QuotaMeasure, o: &'static AdminText) -> Vec<UsageDayRow> {
     let used = ledger.days.iter().zip(&ledger.by_day).enumerate().filter(|(_, (_, sums))| sums.of(measure) > 0);
     let mut rows: Vec<_> = used
@@ -289,7 +289,7 @@ impl UsageTotalRow {
 // === impl CostCertaintyLabel ===
 
 impl CostCertaintyLabel {
-    /// As sure as the least sure part.
+    /// The certainty of the least certain part.
     fn of(sums: &UsageTotals, o: &'static AdminText) -> Self {
         let (class, word) = if sums.unknown == sums.calls {
             ("", o.certain_unknown.to_owned())

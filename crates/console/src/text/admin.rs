@@ -1,11 +1,11 @@
-//! The names of the sentences about people, keys, rules, usage, deliveries and delegations.
+//! The names of the texts about people, keys, rules, usage, deliveries and delegations.
 
 use super::fields::text;
 
 text! {
-    /// What those who look after a hub read.
+    /// Texts of the administration pages.
     AdminText:
-    // the frame of these pages
+    // page frame
     general
     people
     people_keys

@@ -1,4 +1,4 @@
-//! The names of all sentences.
+//! The names of all texts.
 
 macro_rules! text {
     ($(#[$doc:meta])* $table:ident: $($name:ident)* $(; $part:ident: $kind:ident)*) => {
@@ -10,7 +10,7 @@ macro_rules! text {
         }
 
         impl $table {
-            /// Every sentence with its name, in the order of the catalogue.
+            /// All texts with their names, in catalogue order.
             #[cfg(test)]
             pub(crate) fn entries(&self) -> Vec<(&'static str, &'static str)> {
                 let parts: Vec<Vec<(&'static str, &'static str)>> = vec![$(self.$part.entries(),)*];
@@ -25,9 +25,9 @@ pub(super) use text;
 use super::admin::AdminText;
 
 text! {
-    /// The sentences of one language.
+    /// The texts of one language.
     Text:
-    // the frame
+    // page frame
     lang
     units
     skip
@@ -82,7 +82,7 @@ text! {
     live_count
     store_line
 
-    // signing in, and errors
+    // sign-in and errors
     sign_in
     sign_out
     sign_in_to
@@ -109,7 +109,7 @@ text! {
     error_other
     error_form_text
 
-    // the list of runs
+    // run list
     run
     agent
     called_by
@@ -239,7 +239,7 @@ text! {
     fact_priority
     fact_usage
 
-    // why a run failed, and what to do
+    // failures and what to do about them
     fail_task_failed
     fail_task_failed_do
     fail_runtime_lost
@@ -561,7 +561,7 @@ text! {
     moment_denied
     moment_message
 
-    // what a run waits for, and what is known of it on its device
+    // waiting runs and their state on the device
     status_waiting
     remote_running
     remote_idle

@@ -1,7 +1,7 @@
-//! The catalogue: every sentence that a person can read, one table per language.
+//! The text catalogue: every text of the console, one table per language.
 //!
-//! A new language is one more file beside `en.rs` and one line in [`ALL`]; a missing sentence does not compile.
-//! Blanks are written `{name}` and are the same in every language.
+//! To add a language, add a file like `en.rs` and a line in [`ALL`]. A missing text is a compile error.
+//! Placeholders are written `{name}` and are the same in every language.
 
 mod admin;
 mod en;
@@ -13,10 +13,10 @@ use axum::http::{HeaderMap, header};
 pub(crate) use admin::AdminText;
 pub(crate) use fields::Text;
 
-/// Every language there is; the first one is spoken unless a browser asks for another.
+/// All languages. The first one is the default.
 pub(crate) const ALL: &[&Text] = &[&en::TEXT];
 
-/// The language that the browser prefers among those we speak.
+/// The supported language that the browser prefers.
 pub(crate) fn for_request(headers: &HeaderMap) -> &'static Text {
     let wanted = headers.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     wanted
@@ -29,7 +29,7 @@ pub(crate) fn for_request(headers: &HeaderMap) -> &'static Text {
         .unwrap_or(ALL[0])
 }
 
-/// Fills the blanks of a sentence, as plain text. A blank without a value stays visible, so that it is noticed.
+/// Fills the placeholders with plain text. The name of a placeholder without a value stays visible.
 pub(crate) fn fill(template: &str, blanks: &[(&str, &str)]) -> String {
     let mut filled = String::with_capacity(template.len() + 32);
     for piece in parts(template) {
@@ -50,7 +50,7 @@ pub(crate) enum SentencePart<'a> {
     Placeholder(&'a str),
 }
 
-/// The words and blanks of a sentence, in order.
+/// Splits a template into text and placeholders.
 pub(crate) fn parts(template: &str) -> Vec<SentencePart<'_>> {
     let mut pieces = Vec::new();
     let mut rest = template;
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn every_language_has_every_sentence_with_the_same_blanks() {
+    fn every_language_has_every_text_with_the_same_placeholders() {
         for text in ALL {
             for ((name, sentence), (_, first)) in text.entries().into_iter().zip(ALL[0].entries()) {
                 assert!(!sentence.trim().is_empty(), "{}: {name} is empty", text.lang);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_never_read_as_a_blank() {
+    fn a_value_is_never_parsed_as_a_placeholder() {
         assert_eq!(fill("{a} and {b}", &[("a", "{b}"), ("b", "2")]), "{b} and 2");
         assert_eq!(fill("{missing}, open {", &[]), "missing, open {");
     }

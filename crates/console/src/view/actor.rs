@@ -1,18 +1,18 @@
-//! Who did something, as the log names them (`kind:id`), and what people call them.
+//! Actors of the log (`kind:id`) as display names.
 
 use std::collections::BTreeMap;
 
 use crate::text::Text;
 
-/// What the hub calls those whom a page mentions, by id or actor.
+/// Display names by id or actor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Names(pub(crate) BTreeMap<String, String>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ActorLabel {
-    /// Their name, or what kind of caller it is.
+    /// The name, or the kind of caller.
     pub(crate) who: String,
-    /// What kind of caller a name stands for, or the end of the id of one without a name.
+    /// The kind of caller if there is a name, or else the end of the id.
     pub(crate) detail: String,
     known: bool,
 }
@@ -24,7 +24,7 @@ impl Names {
         self.0.get(id).map(String::as_str)
     }
 
-    /// JSON whose ids are names, where there are any; the API has the ids.
+    /// Replaces ids in JSON with names where known. The API has the ids.
     pub(crate) fn fill(&self, json: &str) -> String {
         let mut text = json.to_owned();
         for (id, name) in &self.0 {
@@ -35,7 +35,7 @@ impl Names {
     }
 }
 
-/// The ids and actors in the data of a row, as far as a hub may know names for them.
+/// The ids and actors in the data of a row that may have names.
 pub(crate) fn mentioned(json: &str) -> impl Iterator<Item = String> {
     let kinds = ["rtm_", "agt_", "usr_", "key_"];
     let strings = json.split('"').skip(1).step_by(2).map(str::to_owned);
@@ -45,7 +45,7 @@ pub(crate) fn mentioned(json: &str) -> impl Iterator<Item = String> {
 // === impl ActorLabel ===
 
 impl ActorLabel {
-    /// `me` is the viewer, as the log names them.
+    /// `me` is the viewer's actor.
     pub(crate) fn of(actor: &str, me: &str, names: &Names, t: &Text) -> Self {
         let (kind, id) = actor.split_once(':').unwrap_or((actor, ""));
         let kind = match kind {
@@ -62,7 +62,7 @@ impl ActorLabel {
         }
     }
 
-    /// In a sentence: the name, else the kind and what is known of the id.
+    /// For use in a sentence: the name, or else the kind and the short id.
     pub(crate) fn in_words(&self) -> String {
         if self.known || self.detail.is_empty() {
             return self.who.clone();
@@ -71,7 +71,7 @@ impl ActorLabel {
     }
 }
 
-/// `key_…3f2c`: the end of an id tells it from others; the beginning is mostly its time.
+/// `key_…3f2c`: only the end of an id, because the beginning is mostly a timestamp.
 fn tail(id: &str) -> String {
     let characters = id.chars().count();
     match id.split_once('_') {
@@ -83,7 +83,7 @@ fn tail(id: &str) -> String {
     }
 }
 
-/// `run_019a8547…3f2c`: enough to recognise an id, short enough for a row.
+/// `run_019a8547…3f2c`: long enough to recognise, short enough for a row.
 pub(crate) fn short(id: &str) -> String {
     let characters = id.chars().count();
     if characters <= 20 {
@@ -100,7 +100,7 @@ mod tests {
     use crate::text::ALL;
 
     #[test]
-    fn a_name_goes_before_an_id() {
+    fn a_name_takes_precedence_over_an_id() {
         let t = ALL[0];
         let names = Names([("key:key_1".to_owned(), "ada".to_owned())].into());
         let shown = |actor: &str| {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ids_in_data_are_found_and_named() {
+    fn ids_in_data_are_found_and_named() {
         let json = r#"{"runtime_id":"rtm_1","reason":"a \"rtm_\" of old","by":"key:key_1","n":1}"#;
         let found: Vec<_> = mentioned(r#"{"runtime_id":"rtm_1","by":"key:key_1","n":1}"#).collect();
         assert_eq!(found, ["rtm_1", "key:key_1"]);

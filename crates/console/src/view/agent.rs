@@ -1,4 +1,4 @@
-//! An agent as a card, as a choice, and its devices.
+//! An agent as a card and as a form choice, and its devices.
 
 use attache_protocol::wire::{
     account::{Account, Presence},
@@ -26,7 +26,7 @@ pub(crate) struct AgentTile {
     pub(crate) presence: StatusBadge,
     pub(crate) paired: bool,
     pub(crate) archived: bool,
-    /// Whether the hub would let the viewer change it; the page says so.
+    /// Whether the viewer may manage it. Set by the page.
     pub(crate) managed: bool,
     pub(crate) device: String,
     pub(crate) host: String,
@@ -37,7 +37,7 @@ pub(crate) struct AgentTile {
     pub(crate) idle_next: Option<Markup>,
 }
 
-/// What the agent works on.
+/// The current run of the agent.
 #[derive(Debug, Clone)]
 pub(crate) struct CurrentRun {
     pub(crate) id: String,
@@ -47,7 +47,7 @@ pub(crate) struct CurrentRun {
     pub(crate) ribbon: Markup,
 }
 
-/// An agent in a form's list.
+/// An agent as a choice in a form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AgentChoice {
     pub(crate) id: String,
@@ -61,7 +61,7 @@ pub(crate) struct AgentDevice {
     pub(crate) name: String,
     pub(crate) host: String,
     pub(crate) note: Markup,
-    /// A copy of its token is in other hands.
+    /// Warning that an old token of the device was used.
     pub(crate) alarm: Option<Markup>,
     pub(crate) class: &'static str,
     pub(crate) icon: &'static str,
@@ -130,7 +130,7 @@ impl CurrentRun {
 // === impl AgentChoice ===
 
 impl AgentChoice {
-    /// For giving work to: says when the agent cannot take it now.
+    /// A choice for a new run. Marks agents that are offline or have no device.
     pub(crate) fn worker(account: &Account, chosen: &str, t: &Text) -> Self {
         let label = match (account.status, &account.runtime) {
             (Presence::Online, _) => account.name.clone(),
@@ -140,7 +140,7 @@ impl AgentChoice {
         Self::new(account, label, chosen)
     }
 
-    /// For giving a device to: says which device would be replaced.
+    /// A choice for pairing. Names the device that would be replaced.
     pub(crate) fn home(account: &Account, chosen: &str, t: &Text) -> Self {
         let label = match &account.runtime {
             Some(runtime) => {

@@ -1,4 +1,4 @@
-//! Calls, tokens and dollars as people read them.
+//! Formatting of calls, tokens and dollars.
 
 use attache_protocol::{
     Json,
@@ -17,7 +17,7 @@ pub(crate) const fn measure_label(measure: QuotaMeasure, o: &AdminText) -> &'sta
     }
 }
 
-/// An amount of this measure, in full.
+/// Formats an amount in full.
 pub(crate) fn full(measure: QuotaMeasure, amount: u64) -> String {
     match measure {
         QuotaMeasure::Calls | QuotaMeasure::Tokens => count(amount),
@@ -25,7 +25,7 @@ pub(crate) fn full(measure: QuotaMeasure, amount: u64) -> String {
     }
 }
 
-/// An amount that fits beside an axis: `120`, `1.5 k`, `41 M`, `$2.50`.
+/// Formats an amount for an axis: `120`, `1.5 k`, `41 M`, `$2.50`.
 pub(crate) fn brief(measure: QuotaMeasure, amount: u64) -> String {
     if measure == QuotaMeasure::Cost {
         return money(amount);
@@ -41,7 +41,7 @@ pub(crate) fn brief(measure: QuotaMeasure, amount: u64) -> String {
     if rest == 0 || whole >= 100 { format!("{whole}{}", units[unit]) } else { format!("{whole}.{rest}{}", units[unit]) }
 }
 
-/// Thousands apart, by a space that does not break: every language reads it.
+/// Groups thousands with a non-breaking space, which works in every language.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 2);
@@ -54,7 +54,7 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// `$170.12`; what is less than a dollar keeps the digits that make it something.
+/// `$170.12`. Amounts below a dollar keep their significant digits.
 pub(crate) fn money(micro_usd: u64) -> String {
     let keep = match micro_usd {
         1_000_000.. => 2,
@@ -68,7 +68,7 @@ pub(crate) fn money(micro_usd: u64) -> String {
     format!("${}.{fraction:0<2}", count(whole))
 }
 
-/// Dollars as the wire writes them, in millionths; what is no number counts as none.
+/// Parses dollars from the wire format into millionths. `None` if it isn't a number.
 pub(crate) fn micro(cost: &Json) -> u64 {
     micro_usd(cost.get()).unwrap_or(0)
 }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn money_keeps_what_makes_it_something() {
+    fn small_amounts_keep_their_significant_digits() {
         let shown: Vec<_> =
             [0, 1, 123, 1_240, 50_000, 51_234, 999_999, 7_105_000, 170_119_999, 1_234_000_000].map(money).into();
         assert_eq!(
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_at_a_glance() {
+    fn numbers_are_grouped_and_abbreviated() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1\u{202f}000", "1\u{202f}234\u{202f}567"]);
         let brief = |amount| brief(QuotaMeasure::Tokens, amount).replace('\u{202f}', " ");
         assert_eq!([120, 1_500, 20_000, 41_250_000].map(brief), ["120", "1.5 k", "20 k", "41.2 M"]);

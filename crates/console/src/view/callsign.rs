@@ -26,7 +26,7 @@ pub(crate) fn colour(agent: AgentId) -> u8 {
 
 fn draw(agent: AgentId, size: &str) -> Markup {
     let uuid = agent.uuid();
-    // The first bytes of a version 7 uuid are its time; the last ones are random.
+    // The first bytes of a version 7 UUID are a timestamp, the last ones are random.
     let random = &uuid.as_bytes()[10..];
     let mut bars = String::with_capacity(80);
     for (place, byte) in PLACES.iter().zip(random) {

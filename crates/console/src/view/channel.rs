@@ -1,4 +1,4 @@
-//! A channel as a row of a list and as a page of its own.
+//! A channel as a list row and as a page.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ pub(crate) struct ChannelListRow {
     pub(crate) short: String,
     pub(crate) status: StatusBadge,
     pub(crate) note: Markup,
-    /// Whose it is: an agent with its sign, or the account's name.
+    /// The agent, or the account if there is no agent.
     pub(crate) sign: Option<Markup>,
     pub(crate) who: Markup,
     pub(crate) agent: Option<String>,
@@ -41,7 +41,7 @@ pub(crate) struct ChannelListRow {
     pub(crate) unacknowledged: i64,
 }
 
-/// A tool that the peer registered. All of it is the peer's own words.
+/// A tool that the peer registered. All of its text is untrusted.
 #[derive(Debug, Clone)]
 pub(crate) struct ChannelTool {
     pub(crate) name: Markup,
@@ -94,7 +94,7 @@ pub(crate) fn status(channel: &Channel, t: &'static Text) -> StatusBadge {
     }
 }
 
-/// Since when it is connected, or why it is not.
+/// When it connected, or when and why it disconnected.
 fn note(channel: &Channel, t: &Text) -> Markup {
     match channel.status {
         ConnectionState::Connected => Markup::sentence(
@@ -113,7 +113,7 @@ fn note(channel: &Channel, t: &Text) -> Markup {
     }
 }
 
-/// Why a connection ended, in words where we have some.
+/// The text for a disconnect reason. Unknown reasons are shown as they are.
 fn reason(reason: &str, t: &Text) -> Markup {
     Markup::text(match reason {
         "" => t.gone_unsaid,
@@ -141,7 +141,7 @@ const fn role(role: PeerRole, t: &Text) -> &'static str {
     }
 }
 
-/// Everything that makes the channel the one it is.
+/// The details of a channel.
 pub(crate) fn facts(channel: &Channel, t: &'static Text) -> Vec<Fact> {
     let none = |text: Option<&str>| text.map_or_else(|| Markup::text(t.none), exact_line);
     let when = |at| Markup::sentence("{at}", &[("at", PlaceholderValue::When(TimeElement::relative(at)))]);
@@ -208,7 +208,7 @@ impl ChannelEventItem {
         let link = |path: &str, id: &Option<String>| {
             let id = id.clone().unwrap_or_default();
             let href = format!("/{path}/{id}");
-            // Only what looks like an id of ours becomes a link.
+            // Only valid ids become links.
             if id.chars().all(|character| character.is_ascii_alphanumeric() || character == '_') {
                 Markup::sentence("{id}", &[("id", PlaceholderValue::Link(&href, &short(&id)))])
             } else {
@@ -248,7 +248,7 @@ impl ChannelEventItem {
     }
 }
 
-/// Enough of a message to know it by.
+/// Truncates a message for the list.
 fn cut(text: &str) -> String {
     let mut short = text[..text.floor_char_boundary(1_000)].to_owned();
     if short.len() < text.len() {

@@ -1,4 +1,4 @@
-//! A chart of bars that stand on each other, drawn as an image of text and rectangles. Its numbers also stand in a table.
+//! A stacked bar chart as SVG. Its data is also shown in a table.
 
 use std::fmt::Write as _;
 
@@ -11,22 +11,22 @@ use super::{
 };
 use crate::text::{AdminText, fill};
 
-/// The height of the bars' ground and of the highest line, in tenths of a pixel.
+/// The positions of the baseline and of the highest line, in tenths of a pixel.
 const BASELINE: u64 = 2_100;
 const TOP: u64 = 160;
-/// Ten thousandths of the width.
+/// The width, in ten-thousandths.
 const WIDTH: u64 = 10_000;
-/// As many lines above the ground at most.
+/// Maximum number of lines above the baseline.
 const MAX_GRID_LINES: u64 = 5;
 
-/// The lines of an axis: how far apart they are, and how many.
+/// The grid lines of an axis: their step and count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ChartAxis {
     step: u64,
     lines: u64,
 }
 
-/// The chart without its frame: what stands beside the axis, and the bars.
+/// The axis labels and bars of the chart, without its frame.
 pub(crate) fn draw(ledger: &UsageBreakdown, measure: QuotaMeasure, o: &'static AdminText) -> Markup {
     let most = ledger.by_day.iter().map(|day| day.of(measure)).max().unwrap_or(0);
     let axis = ChartAxis::for_max(most);
@@ -52,7 +52,7 @@ pub(crate) fn draw(ledger: &UsageBreakdown, measure: QuotaMeasure, o: &'static A
 fn bars(html: &mut String, ledger: &UsageBreakdown, measure: QuotaMeasure, axis: ChartAxis, o: &'static AdminText) {
     let count = ledger.days.len() as u64;
     let slot = WIDTH / count.max(1);
-    // A label takes about a seventh of the narrowest chart.
+    // A label takes about a seventh of the width of the narrowest chart.
     let every = count.div_ceil(7).max(1);
     for (place, (day, number)) in ledger.days.iter().zip(0_u64..).enumerate() {
         let (x, width) = (number * WIDTH / count + slot / 5, slot * 3 / 5);
@@ -73,7 +73,7 @@ fn bars(html: &mut String, ledger: &UsageBreakdown, measure: QuotaMeasure, axis:
                 hundredths(x),
                 tenths(top),
                 hundredths(width),
-                // What is there is seen, and a hair of space tells one from the next.
+                // Every nonzero bar is visible, with a thin gap between bars.
                 tenths(bottom.saturating_sub(top + 10).max(10)),
             );
             escape(html, &fill(o.chart_bar, &title));
@@ -81,7 +81,7 @@ fn bars(html: &mut String, ledger: &UsageBreakdown, measure: QuotaMeasure, axis:
         }
         let back = count - 1 - number;
         if back == 0 {
-            // Narrow bars have no room for the word on both sides.
+            // At the edges, there is no room to centre the label.
             let (at, anchor) = if every == 1 { (x + width / 2, "middle") } else { (WIDTH, "end") };
             let _ = write!(html, "<text class=\"now\" x=\"{}%\" y=\"230\" text-anchor=\"{anchor}\">", hundredths(at));
             escape(html, o.today);
@@ -110,7 +110,7 @@ impl ChartAxis {
         }
     }
 
-    /// How far from the top an amount is, in tenths of a pixel.
+    /// The distance of an amount from the top, in tenths of a pixel.
     fn height(self, amount: u64) -> u64 {
         let whole = u128::from(self.step) * u128::from(self.lines);
         let up = u128::from(amount) * u128::from(BASELINE - TOP) / whole.max(1);
@@ -126,7 +126,7 @@ fn hundredths(number: u64) -> String {
     format!("{}.{:02}", number / 100, number % 100)
 }
 
-/// A bar that is filled from the start: what is spent, then what is set aside.
+/// A gauge: first the used part, then the reserved part.
 pub(crate) fn gauge(spent: u64, held: u64, limit: u64, label: &str) -> Markup {
     let part = |amount: u64| {
         let share = u128::from(amount) * u128::from(WIDTH) / u128::from(limit.max(1));
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_axis_has_a_few_round_lines() {
+    fn an_axis_has_a_few_round_values() {
         let axes = [0, 1, 5, 6, 19, 100, 1_001].map(|most| {
             let axis = ChartAxis::for_max(most);
             (axis.step, axis.lines)
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gauge_never_leaves_its_box() {
+    fn a_gauge_never_exceeds_its_width() {
         let drawn = gauge(150, 10, 100, "\"<");
         assert_eq!(
             drawn.to_string(),

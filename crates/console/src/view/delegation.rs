@@ -1,4 +1,4 @@
-//! A delegation as a row of a list and as a page of its own. All of it is the word of the daemon that lends the folder.
+//! A delegation as a list row and as a page. All of its data comes from the delegating daemon.
 
 use attache_protocol::{
     Timestamp,
@@ -29,21 +29,21 @@ pub(crate) struct DelegationListRow {
     pub(crate) device: Markup,
     pub(crate) peer: Markup,
     pub(crate) mode: &'static str,
-    /// When the lease ends, while there is one.
+    /// The lease, while the delegation is active.
     pub(crate) lease: Option<LeaseGauge>,
     pub(crate) changed: Option<String>,
     pub(crate) at: TimeElement,
-    /// Nobody has asked for its end yet, and it has not ended.
+    /// It is active, and its end has not been requested.
     pub(crate) can_cancel: bool,
     pub(crate) cancel_requested: bool,
 }
 
-/// What is left of a lease.
+/// The remaining time of a lease.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeaseGauge {
     pub(crate) left: TimeElement,
     pub(crate) ends: TimeElement,
-    /// Of a hundred, how much is used up.
+    /// Percentage of time used.
     pub(crate) used: u64,
     pub(crate) rest: u64,
 }
@@ -144,7 +144,7 @@ impl ChangedFileRow {
     }
 }
 
-/// Everything else that is known of it.
+/// The details of a delegation.
 pub(crate) fn facts(published: &PublishedDelegation, t: &'static Text) -> Vec<Fact> {
     let (o, delegation) = (&t.admin, &published.delegation);
     let when = |at| Markup::sentence("{at}", &[("at", PlaceholderValue::When(TimeElement::relative(at)))]);

@@ -1,4 +1,4 @@
-//! A delivery as a row of a list and as a page of its own.
+//! A delivery as a list row and as a page.
 
 use attache_protocol::wire::delivery::{Delivery, DeliveryKind, DeliveryState};
 
@@ -21,11 +21,11 @@ pub(crate) struct DeliveryListRow {
     pub(crate) state: StatusBadge,
     pub(crate) what: &'static str,
     pub(crate) run_short: String,
-    /// Whoever asked chose it, so it is shown as it is.
+    /// Chosen by the caller, so it is shown as inert text.
     pub(crate) url: Markup,
     pub(crate) attempts: i64,
     pub(crate) note: Markup,
-    /// What went wrong last.
+    /// The last error.
     pub(crate) trouble: Option<Markup>,
     pub(crate) at: TimeElement,
     pub(crate) acknowledged: bool,
@@ -69,7 +69,7 @@ const fn kind_label(kind: DeliveryKind, t: &Text) -> &'static str {
     }
 }
 
-/// Where it is now.
+/// The current state as a sentence.
 fn note(delivery: &Delivery, t: &Text) -> Markup {
     let at = |sentence, at| Markup::sentence(sentence, &[("at", PlaceholderValue::When(TimeElement::relative(at)))]);
     match (delivery.state, delivery.next_attempt_at) {
@@ -84,7 +84,7 @@ fn note(delivery: &Delivery, t: &Text) -> Markup {
     }
 }
 
-/// The last answer or, where there was none, what stood in the way.
+/// The last error, or else the last HTTP status.
 fn last_error(delivery: &Delivery, t: &Text) -> Option<Markup> {
     match (&delivery.last_error, delivery.last_status) {
         (Some(error), _) => Some(exact_line(error)),

@@ -1,13 +1,14 @@
-//! A proposed change, line by line: from an old and a new text, or from a unified diff. Every line is shown exactly.
+//! A proposed change as diff lines, from an old and a new text or from a unified diff. Every line is shown exactly.
 
 use super::{exact::exact_line, html::Markup};
 use crate::text::{Text, fill};
 
-/// Lines that are shown at once; the others are folded away.
+/// Lines shown at first. The rest is folded.
 const MAX_SHOWN: usize = 60;
-/// Unchanged lines that are kept around a change.
+/// Unchanged context lines around a change.
 const CONTEXT_LINES: usize = 3;
-/// Comparing two texts takes the product of their lines; beyond this all of the old is cut and all of the new is added.
+/// Comparing takes time proportional to the product of the line counts. Beyond this limit, the diff removes the whole
+/// old text and adds the new one.
 const MAX_CELLS: usize = 1_000_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub(crate) struct DiffView {
 pub(crate) struct DiffLine {
     /// `same`, `cut`, `add` or `hunk`.
     pub(crate) class: &'static str,
-    /// Line numbers, where they are known.
+    /// Line numbers, if known.
     pub(crate) old: String,
     pub(crate) new: String,
     pub(crate) text: Markup,
@@ -40,12 +41,12 @@ enum DiffOp<'a> {
 // === impl DiffView ===
 
 impl DiffView {
-    /// From what is there now to what would be there.
+    /// The diff between the old and the new text.
     pub(crate) fn between(path: Option<&str>, old: &str, new: &str, t: &Text) -> Self {
         Self::new(path, lines_between(old, new, t), t)
     }
 
-    /// `None` for a text that is no unified diff.
+    /// `None` if the text isn't a unified diff.
     pub(crate) fn unified(path: Option<&str>, text: &str, t: &Text) -> Option<Self> {
         let mut lines = Vec::new();
         let mut hunk: Option<DiffHunk> = None;
@@ -82,13 +83,13 @@ impl DiffLine {
         Self { class, old: String::new(), new: String::new(), text }
     }
 
-    /// A line that is about the change and not part of it.
+    /// A header line that isn't part of the content.
     fn quiet(text: &str) -> Self {
         Self::new("hunk", exact_line(text))
     }
 }
 
-/// Where a hunk of a unified diff stands, and how much of it is to come.
+/// The position in a hunk, and how many lines remain.
 #[derive(Debug, Clone, Copy)]
 struct DiffHunk {
     old: usize,
@@ -112,13 +113,13 @@ impl DiffHunk {
         Some(Self { old, new, old_left, new_left })
     }
 
-    /// `None` once the hunk is over, or for a line that has no place in one.
+    /// `None` after the end of the hunk, or for an invalid line.
     fn line(&mut self, line: &str) -> Option<DiffLine> {
         let (class, text) = match line.as_bytes().first() {
             Some(b'+') => ("add", &line[1..]),
             Some(b'-') => ("cut", &line[1..]),
             Some(b' ') => ("same", &line[1..]),
-            // Some programs drop the blank of an empty line.
+            // Some programs omit the leading space of an empty line.
             None => ("same", ""),
             Some(_) => return None,
         };
@@ -147,7 +148,7 @@ fn lines_between(old: &str, new: &str, t: &Text) -> Vec<DiffLine> {
     let told =
         |left_out: usize| DiffLine::new("hunk", Markup::text(&fill(t.same_lines, &[("n", &left_out.to_string())])));
     for (at, op) in ops.iter().enumerate() {
-        // A person looks for what changes; what stays is told, and is in the whole input below.
+        // Long unchanged stretches are replaced by a count. The full input is shown below.
         if !near(at) {
             left_out += 1;
             continue;
@@ -177,7 +178,7 @@ fn lines_of(text: &str) -> Vec<&str> {
     if text.is_empty() { Vec::new() } else { text.split('\n').collect() }
 }
 
-/// One line that becomes one other line.
+/// A single changed line.
 fn lone_pair<'a>(ops: &[DiffOp<'a>], at: usize) -> Option<(&'a str, &'a str)> {
     let changed = |at: Option<usize>| at.and_then(|at| ops.get(at)).is_some_and(|op| !matches!(op, DiffOp::Same(_)));
     match (ops.get(at), ops.get(at + 1)) {
@@ -188,7 +189,7 @@ fn lone_pair<'a>(ops: &[DiffOp<'a>], at: usize) -> Option<(&'a str, &'a str)> {
     }
 }
 
-/// The text with what is not in the other one marked.
+/// The text with the parts that differ from the other one marked.
 fn marked(text: &str, other: &str, tag: &str) -> Markup {
     let ahead: usize =
         text.chars().zip(other.chars()).take_while(|(a, b)| a == b).map(|(character, _)| character.len_utf8()).sum();
@@ -222,7 +223,7 @@ fn compare<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<DiffOp<'a>> {
     ops
 }
 
-/// The longest common lines, by the textbook's table.
+/// Longest common subsequence of lines, by dynamic programming.
 fn middle<'a>(from: &[&'a str], to: &[&'a str], ops: &mut Vec<DiffOp<'a>>) {
     let width = to.len() + 1;
     let mut common = vec![0_u32; (from.len() + 1) * width];
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn two_texts_become_the_lines_that_change() {
+    fn two_texts_become_a_diff() {
         let old = "one\ntwo\nimage: x:15.8\nfour\nfive\nsix\nseven\neight\nnine\n";
         let new = old.replace("15.8", "16.4").replace("nine", "nine\nten");
         let diff = DiffView::between(Some("a<b.yaml"), old, &new, ALL[0]);
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn far_lines_are_told_and_a_huge_change_is_not_compared() {
+    fn distant_lines_are_counted_and_a_huge_change_is_not_compared() {
         let old: String = (0..40).map(|number| format!("line {number}\n")).collect();
         let diff = DiffView::between(None, &old, &old.replace("line 20\n", ""), ALL[0]);
         let lines = shown(&diff);
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unified_diff_is_read_and_one_that_lies_about_its_length_hides_nothing() {
+    fn a_unified_diff_is_parsed_and_a_wrong_length_hides_nothing() {
         let text = "--- a/x\n+++ b/x\n@@ -3,3 +3,3 @@ fn\n keep\n-old \u{202e}\n+new <b>\n keep\n+beyond the hunk\n";
         let diff = DiffView::unified(None, text, ALL[0]).unwrap();
         assert_eq!(

@@ -1,13 +1,13 @@
-//! Makes a program's output harmless: terminal escapes and control characters never reach a page.
+//! Removes terminal escapes and control characters from a program's output.
 
 use super::time::size;
 use crate::text::{Text, fill};
 
-/// Reads output piece by piece; an escape may begin in one piece and end in the next.
+/// Processes output in chunks. An escape may span chunks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct EscapeStripper {
     state: EscapeState,
-    /// How many characters the escape string at hand has swallowed.
+    /// The number of characters in the current escape string.
     held: usize,
 }
 
@@ -15,25 +15,25 @@ pub(crate) struct EscapeStripper {
 enum EscapeState {
     #[default]
     Text,
-    /// A carriage return was seen: with a line feed it is one line end, alone it starts the line again.
+    /// After a carriage return: followed by a line feed, it is a line break; otherwise, it restarts the line.
     Return,
     Escape,
-    /// `ESC ( B` and its like: one more character belongs to it.
+    /// `ESC ( B` and similar: one more character follows.
     Charset,
     /// `ESC [ … final`.
     Control,
-    /// `ESC ] … BEL` or `ESC \`, also DCS, PM, APC and SOS: a string that a terminal would act on.
+    /// `ESC ] … BEL` or `ESC \`, also DCS, PM, APC and SOS: a control string for the terminal.
     String,
     StringEscape,
 }
 
-/// An escape string longer than this was never one; what follows is shown again.
+/// A longer escape string is treated as text from there on.
 const MAX_STRING: usize = 4_096;
 
-/// What a page shows of one text at most; a page has only a few that are this long.
+/// The maximum length of one text on a page.
 const MAX_EXCERPT: usize = 128 * 1024;
 
-/// As much of a text as a page can carry, and a line that says how much more there is.
+/// Truncates a text for a page and says how much is missing.
 pub(crate) fn excerpt(text: String, t: &Text) -> String {
     if text.len() <= MAX_EXCERPT {
         return text;
@@ -73,7 +73,7 @@ impl EscapeStripper {
                 EscapeState::Control => match character {
                     '\u{40}'..='\u{7e}' => self.state = EscapeState::Text,
                     '\u{20}'..='\u{3f}' => {}
-                    // Not an escape after all: go on with what it is.
+                    // Not an escape: process the character normally.
                     other => {
                         self.state = EscapeState::Text;
                         self.text(other, &mut plain);
@@ -106,7 +106,7 @@ impl EscapeStripper {
             }
             '\r' => self.state = EscapeState::Return,
             '\n' | '\t' => plain.push(character),
-            // These reorder the text around them, so that a person reads something else than what is there.
+            // Bidirectional controls could make the text read differently from what it is.
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => plain.push('\u{fffd}'),
             other if other.is_control() => {}
             other => plain.push(other),
@@ -114,7 +114,7 @@ impl EscapeStripper {
     }
 }
 
-/// A whole text at once.
+/// Processes a complete text.
 pub(crate) fn plain(text: &str) -> String {
     let mut reader = EscapeStripper::default();
     let mut shown = reader.feed(text);
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_vanish_and_words_stay() {
+    fn escapes_are_removed_and_text_stays() {
         for (given, shown) in [
             ("\u{1b}[31mred\u{1b}[0m", "red"),
             ("\u{1b}]0;title\u{7}after", "after"),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_escape_may_be_cut_in_two() {
+    fn an_escape_may_span_chunks() {
         let mut reader = EscapeStripper::default();
         assert_eq!(reader.feed("one\u{1b}[3"), "one");
         assert_eq!(reader.feed("1mtwo\r"), "two");

@@ -1,21 +1,21 @@
-//! Text of an agent exactly as it is, and inert: what a person decides on shows even what has no shape of its own.
+//! Untrusted text shown exactly and inertly: even invisible characters are visible.
 
 use std::fmt::Write as _;
 
 use super::html::{Markup, escape};
 
-/// The first 32 characters by their names: not every font has pictures of them.
+/// The names of the first 32 control characters. Not every font has glyphs for them.
 const NAMES: [&str; 32] = [
     "NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "TAB", "LF", "VT", "FF", "CR", "SO", "SI", "DLE",
     "DC1", "DC2", "DC3", "DC4", "NAK", "SYN", "ETB", "CAN", "EM", "SUB", "ESC", "FS", "GS", "RS", "US",
 ];
 
-/// Line breaks and tabs stay; every character that would act, hide or reorder is shown by name.
+/// Keeps line breaks and tabs. Shows control, invisible and reordering characters by name.
 pub(crate) fn exact(text: &str) -> Markup {
     write(text, |character| matches!(character, '\n' | '\t'))
 }
 
-/// For a name or a path: line breaks and tabs are shown as well.
+/// For names and paths: shows line breaks and tabs by name too.
 pub(crate) fn exact_line(text: &str) -> Markup {
     write(text, |_| false)
 }
@@ -43,18 +43,18 @@ fn write(text: &str, keep: impl Fn(char) -> bool) -> Markup {
     Markup::trusted(html)
 }
 
-/// Whether a person would not see this character, or would see the ones around it wrongly.
+/// Whether a character is invisible or changes how others are displayed.
 fn is_odd(character: char) -> bool {
     character.is_control()
         || matches!(
             character,
-            // Blanks that are no blank to a shell.
+            // Spaces that a shell doesn't treat as spaces.
             '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}'
-            // Without a shape.
+            // Invisible characters.
             | '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
             | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}' | '\u{3164}' | '\u{fe00}'..='\u{fe0e}' | '\u{feff}'
             | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
-            // Lines where there are none, and text that runs the other way.
+            // Line separators and bidirectional controls.
             | '\u{2028}' | '\u{2029}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
             | '\u{2066}'..='\u{206f}'
         )
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_shape_is_named_and_markup_is_text() {
+    fn invisible_characters_are_named_and_markup_is_text() {
         for (given, shown) in [
             ("ls -l\n\tx", "ls -l\n\tx"),
             ("<b>&\"'", "&lt;b&gt;&amp;&quot;&#39;"),

@@ -1,4 +1,4 @@
-//! A name and a value, as they stand in a list of facts.
+//! A name and a value in a list of details.
 
 use super::html::Markup;
 
@@ -24,7 +24,7 @@ impl Fact {
         Self { name, value, mono: false }
     }
 
-    /// Markup that is shown as code.
+    /// Markup shown as code.
     pub(crate) fn exact(name: &'static str, value: Markup) -> Self {
         Self { name, value, mono: true }
     }

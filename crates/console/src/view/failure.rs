@@ -1,10 +1,10 @@
-//! Why a run failed, in words, and what to do about it.
+//! Titles and advice for failure codes.
 
 use attache_protocol::rules::run::FailureCode;
 
 use crate::text::Text;
 
-/// The title and the advice for a failure code of the wire.
+/// The title and advice for a failure code.
 pub(crate) fn explain(code: &str, t: &'static Text) -> (&'static str, &'static str) {
     let quoted = format!("\"{code}\"");
     match serde_json::from_str::<FailureCode>(&quoted) {

@@ -1,4 +1,4 @@
-//! A standing answer: what it covers, for how long, and whether it still counts.
+//! A standing decision as a list row: what it covers, for how long, and whether it is still active.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ pub(crate) struct GrantListRow {
     pub(crate) reach: Markup,
     pub(crate) until: Markup,
     pub(crate) by: Markup,
-    /// It counts and can be revoked.
+    /// It is active and can be revoked.
     pub(crate) alive: bool,
 }
 

@@ -1,8 +1,8 @@
-//! The names of known agent hosts. The hub knows labels as opaque strings; only people need names.
+//! Display names of known hosts. To the hub, labels are opaque strings.
 
 use attache_protocol::Json;
 
-/// `host_type` labels and what people call them.
+/// `host_type` labels and their display names.
 const KNOWN: &[(&str, &str)] = &[
     ("claude_cli", "Claude Code CLI"),
     ("claude", "Claude Code"),
@@ -22,7 +22,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("acp", "ACP agent"),
 ];
 
-/// The label of a runtime, by name if it is known and as it is otherwise.
+/// The display name of a runtime's host, or the raw label if it is unknown.
 pub(crate) fn name(labels: &Json) -> Option<String> {
     let label = labels.text_member("host_type").filter(|label| !label.trim().is_empty())?;
     let known = KNOWN.iter().find(|(key, _)| *key == label).map(|(_, name)| (*name).to_owned());
@@ -34,7 +34,7 @@ pub(crate) fn name(labels: &Json) -> Option<String> {
     })
 }
 
-/// Whether tasks of this host are scripts rather than prose.
+/// Whether tasks of this host are scripts rather than prompts.
 pub(crate) fn runs_scripts(labels: &Json) -> bool {
     labels.text_member("host_type").is_some_and(|label| label == "shell" || label == "command")
 }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_labels_have_names_and_others_stay() {
+    fn known_labels_have_names_and_others_are_unchanged() {
         let of = |text: &str| name(&Json::from_text(text).unwrap());
         assert_eq!(of(r#"{"host_type":"claude_cli"}"#).as_deref(), Some("Claude Code CLI"));
         assert_eq!(of(r#"{"host_type":"<b>mine</b>"}"#).as_deref(), Some("<b>mine</b>"));

@@ -1,4 +1,4 @@
-//! Text that is safe to stand in a page, and sentences whose blanks hold more than text.
+//! Escaped markup, and templates whose placeholders can hold markup.
 
 use std::fmt::{self, Write as _};
 
@@ -7,18 +7,18 @@ use askama::filters::HtmlSafe;
 use super::time::TimeElement;
 use crate::text::{SentencePart, parts};
 
-/// Markup that was escaped where it was made.
+/// Markup that is already escaped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Markup(String);
 
-/// What fills a blank of a sentence.
+/// The value of a placeholder.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PlaceholderValue<'a> {
     Text(&'a str),
     Code(&'a str),
     When(TimeElement),
     Markup(&'a Markup),
-    /// A link within the console, with its text.
+    /// A link within the console: path and text.
     Link(&'a str, &'a str),
 }
 
@@ -35,7 +35,7 @@ impl Markup {
         Self(html)
     }
 
-    /// A sentence of the catalogue. What stands between back-ticks is shown as code.
+    /// Fills a catalogue text. Text in backticks is shown as code.
     pub(crate) fn sentence(template: &str, blanks: &[(&str, PlaceholderValue<'_>)]) -> Self {
         let mut html = String::with_capacity(template.len() + 64);
         let mut in_code = false;
@@ -62,7 +62,7 @@ impl Markup {
         Self(html)
     }
 
-    /// Words of ours with words of others in them; what stands between back-ticks is shown as code.
+    /// Our own text with untrusted parts. Text in backticks is shown as code.
     pub(crate) fn marked(text: &str) -> Self {
         let mut html = String::with_capacity(text.len() + 32);
         for (index, part) in text.split('`').enumerate() {
@@ -78,7 +78,7 @@ impl Markup {
         self.0.is_empty()
     }
 
-    /// Markup that this crate wrote itself.
+    /// Wraps markup that this crate generated.
     pub(crate) fn trusted(html: String) -> Self {
         Self(html)
     }
@@ -140,12 +140,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marked_words_keep_their_braces_and_close_their_code() {
+    fn marked_text_keeps_braces_and_closes_code() {
         assert_eq!(Markup::marked("`{a}` <b> `open").to_string(), "<code>{a}</code> &lt;b&gt; <code>open</code>");
     }
 
     #[test]
-    fn a_sentence_escapes_what_fills_it() {
+    fn a_sentence_escapes_its_placeholder_values() {
         let html = Markup::sentence(
             "Run `a < b` on {who}, {code}",
             &[("who", PlaceholderValue::Text("<script>{code}")), ("code", PlaceholderValue::Code("\"x\""))],

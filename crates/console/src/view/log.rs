@@ -1,4 +1,4 @@
-//! The log of a run: from events to items, the same for a page and for a live stream.
+//! Converts the events of a run to log items, for pages and live streams.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::text::{Text, fill};
 
-/// More of one text than this is folded away.
+/// Longer texts are folded.
 pub(crate) const MAX_SHOWN: usize = 16 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(crate) struct LogItem {
     pub(crate) kind: LogItemKind,
     pub(crate) at: TimeElement,
     pub(crate) body: LogItemBody,
-    /// The text goes on where the item before it ended.
+    /// The text continues the previous item.
     pub(crate) joins: bool,
 }
 
@@ -60,7 +60,7 @@ pub(crate) enum LogItemBody {
     Gap(String),
 }
 
-/// A text whose end is folded away when it is very long.
+/// A text whose end is folded if it is very long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CappedText {
     pub(crate) shown: String,
@@ -71,21 +71,21 @@ pub(crate) struct CappedText {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogLevel(String);
 
-/// Turns one run's events into items, in order.
+/// Converts a run's events to items, in order.
 #[derive(Debug)]
 pub(crate) struct LogItemReader {
     t: &'static Text,
     asked_by: String,
     task: String,
     devices: HashMap<RuntimeId, String>,
-    /// The viewer, as the log names them.
+    /// The viewer's actor.
     me: String,
     names: Names,
     chunks: EscapeStripper,
     thoughts: EscapeStripper,
 }
 
-/// The members that we show of an event's data; everything else is ignored.
+/// The members of an event's data that are shown.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct LogEventData {
@@ -121,7 +121,7 @@ impl LogItemReader {
         }
     }
 
-    /// One whom this event mentions and whose name is not known yet.
+    /// An actor that this event mentions and whose name isn't known yet.
     pub(crate) fn unknown(&self, event: &Event) -> Option<String> {
         log_questions::actor(event).filter(|actor| self.names.get(actor).is_none())
     }
@@ -214,7 +214,7 @@ impl LogItemReader {
     }
 }
 
-/// Joins the pieces of one text that came in several events.
+/// Joins consecutive chunks of the same text.
 pub(crate) fn join(items: impl IntoIterator<Item = LogItem>) -> Vec<LogItem> {
     let mut joined: Vec<LogItem> = Vec::new();
     for item in items {
@@ -228,7 +228,7 @@ pub(crate) fn join(items: impl IntoIterator<Item = LogItem>) -> Vec<LogItem> {
     joined
 }
 
-/// Why a run went back to the queue, in words.
+/// The text for a requeue reason.
 pub(crate) fn requeue_reason(reason: &str, t: &Text) -> String {
     match reason {
         "runtime_lost" => t.requeued_runtime_lost.to_owned(),
@@ -254,7 +254,7 @@ fn gap(event: &Event, t: &Text) -> LogItemBody {
     LogItemBody::Gap(fill(t.log_gap, &[("from", &from.to_string()), ("to", &to.to_string())]))
 }
 
-/// The first `limit` bytes, cut between characters, and the rest.
+/// Splits after at most `limit` bytes, at a character boundary.
 fn cut(text: &str, limit: usize) -> (String, String) {
     let mut end = limit.min(text.len());
     while !text.is_char_boundary(end) {
@@ -288,7 +288,7 @@ impl CappedText {
 // === impl LogItem ===
 
 impl LogItem {
-    /// Takes in the next item if it is the same text going on.
+    /// Appends the next item if it continues the same text.
     fn takes(&mut self, next: &Self) -> bool {
         let taken = match (&mut self.body, &next.body) {
             (LogItemBody::Text(text), LogItemBody::Text(more))
@@ -322,7 +322,7 @@ impl LogItemKind {
         }
     }
 
-    /// Which switch above the log hides it.
+    /// The filter above the log that controls it.
     pub(crate) const fn group(self) -> &'static str {
         match self {
             Self::Said | Self::Step | Self::Gap => "step",
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_flow_together_and_an_escape_between_them_vanishes() {
+    fn chunks_are_joined_and_an_escape_across_them_is_removed() {
         let mut reader = reader();
         let events = [
             event(1, "task.chunk", r#"{"text":"one\u001b[3"}"#),
@@ -388,16 +388,16 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_folded_between_characters() {
+    fn a_long_text_is_folded_at_a_character_boundary() {
         let text = "é".repeat(MAX_SHOWN);
         let capped = CappedText::new(text.clone(), ALL[0]);
         assert_eq!(capped.shown.len(), MAX_SHOWN);
         assert_eq!(format!("{}{}", capped.shown, capped.rest), text);
-        assert_eq!(capped.rest_label, "Show the other 16 KiB");
+        assert_eq!(capped.rest_label, "Show 16 KiB more");
     }
 
     #[test]
-    fn malformed_data_still_makes_an_item() {
+    fn malformed_data_still_produces_an_item() {
         let mut reader = reader();
         for kind in ["task.chunk", "task.log", "task.tool_call", "task.progress", "snapshot.repaired", "odd.kind"] {
             for data in ["null", "[]", r#"{"text":7}"#, r#"{"percent":"x"}"#] {

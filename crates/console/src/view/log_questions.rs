@@ -1,4 +1,4 @@
-//! Questions and answers in the log of a run: what the agent asked, who settled it, when the run waited.
+//! Log items for approval requests, input requests, their answers and waiting.
 
 use attache_protocol::{
     EventKind, Json,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::text::Text;
 
-/// The members that we show; everything else is ignored.
+/// The members of the event data that are shown.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct QuestionLogData {
@@ -36,7 +36,7 @@ struct QuestionLogData {
     parts: Option<Json>,
 }
 
-/// Class, icon and words of such an event; `None` for any other.
+/// Class, icon and text of such an event. `None` for other events.
 pub(crate) fn step(
     event: &Event,
     who: impl Fn(&str) -> ActorLabel,
@@ -88,7 +88,7 @@ pub(crate) fn step(
     })
 }
 
-/// Whom the item of such an event mentions, as the log names them.
+/// The actor that such an event mentions.
 pub(crate) fn actor(event: &Event) -> Option<String> {
     if event.kind != EventKind::PermissionDecided {
         return None;
@@ -129,7 +129,7 @@ fn decided(
     }
 }
 
-/// The text of parts such as `[{"text":"…"}]`, or the parts as they are.
+/// The text of parts such as `[{"text":"…"}]`, or else their raw JSON.
 fn parts_text(parts: Option<&Json>) -> String {
     #[derive(Deserialize)]
     struct InputTextPart {

@@ -1,4 +1,4 @@
-//! View models: what a page shows, made of wire types by pure functions.
+//! View models: pure functions from wire types to what a page shows.
 
 pub(crate) mod actor;
 pub(crate) mod agent;

@@ -1,4 +1,4 @@
-//! A permission request as a card to decide on, and as a line of what was decided.
+//! A permission request as an approval card and as a row of the decision history.
 
 use attache_protocol::{
     Timestamp,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::text::Text;
 
-/// A request with everything that a decision needs. What the agent said is inert.
+/// A request with everything needed to decide it. All agent text is inert.
 #[derive(Debug, Clone)]
 pub(crate) struct ApprovalCard {
     pub(crate) id: String,
@@ -30,32 +30,32 @@ pub(crate) struct ApprovalCard {
     pub(crate) facts: Vec<Fact>,
     pub(crate) expires: Option<TimeElement>,
     pub(crate) otherwise: Markup,
-    /// It was asked over a channel, so the answer can be bound to it.
+    /// Requested over a channel, so the decision can be limited to it.
     pub(crate) has_channel: bool,
-    /// All of the input is shown, so an approval may reach further than this once.
+    /// The complete input is shown, so an approval may apply more than once.
     pub(crate) may_stand: bool,
-    /// What the answer is bound to.
+    /// What the decision covers.
     pub(crate) bound: Markup,
-    /// How it was settled, if it was.
+    /// The decision, if there is one.
     pub(crate) settled: Option<DecidedApprovalRow>,
 }
 
-/// How risky the agent says it is.
+/// The risk that the agent reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RiskLabel {
-    /// `low`, `mid`, `high`, or nothing for a word that we do not know.
+    /// `low`, `mid`, `high`, or empty for an unknown level.
     pub(crate) class: &'static str,
     pub(crate) word: Markup,
 }
 
-/// What is known besides the request.
+/// Context of a request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ApprovalContext {
     pub(crate) run: Option<Run>,
     pub(crate) device: Option<String>,
 }
 
-/// A request that was settled.
+/// A decided request.
 #[derive(Debug, Clone)]
 pub(crate) struct DecidedApprovalRow {
     pub(crate) id: String,
@@ -95,13 +95,13 @@ impl ApprovalCard {
 }
 
 impl ApprovalCard {
-    /// What it takes of a page, about.
+    /// The approximate size on the page.
     pub(crate) fn weight(&self) -> usize {
         self.input.weight() + self.facts.iter().map(|fact| fact.value.len()).sum::<usize>()
     }
 }
 
-/// What the tool would be given, or what is known instead where the agent does not disclose it.
+/// The tool's input, or what is known of it if the agent doesn't disclose it.
 pub(crate) fn input(request: &PermissionRequest, t: &Text) -> ToolInputView {
     match request.without_input() {
         Some(known) => ToolInputView::undisclosed(&known),
@@ -174,7 +174,7 @@ fn facts(request: &PermissionRequest, about: &ApprovalContext, scene: ViewContex
     facts
 }
 
-/// What happens without an answer.
+/// What happens if the request is not answered.
 fn unanswered_outcome(request: &PermissionRequest, t: &Text) -> Markup {
     let at = |at: Timestamp| [("at", PlaceholderValue::When(TimeElement::full(at)))];
     match (request.on_timeout, request.expires_at) {
@@ -208,7 +208,7 @@ impl RiskLabel {
         }
     }
 
-    /// Three bars, of which so many are filled.
+    /// Three bars, filled according to the risk.
     pub(crate) fn bars(&self) -> Markup {
         let filled = match self.class {
             "low" => 1,
@@ -229,7 +229,7 @@ impl RiskLabel {
 // === impl DecidedApprovalRow ===
 
 impl DecidedApprovalRow {
-    /// `None` while it waits.
+    /// `None` while it is pending.
     pub(crate) fn new(request: &PermissionRequest, scene: ViewContext<'_>) -> Option<Self> {
         let t = scene.t;
         let (class, icon) = match request.state {
@@ -258,7 +258,7 @@ impl DecidedApprovalRow {
     }
 }
 
-/// Who settled it and how, as a sentence.
+/// Who decided it and how, as a sentence.
 pub(crate) fn verdict(request: &PermissionRequest, scene: ViewContext<'_>) -> Markup {
     let t = scene.t;
     let who = scene.caller(request.decided_by.as_deref().unwrap_or("system")).in_words();
@@ -290,7 +290,7 @@ pub(crate) fn verdict(request: &PermissionRequest, scene: ViewContext<'_>) -> Ma
     }
 }
 
-/// Over which surface and from where, if a person decided.
+/// The surface and address of the decision, if a person decided.
 fn via(request: &PermissionRequest, t: &Text) -> Option<Markup> {
     let surface = exact_line(request.decided_via.as_deref()?);
     let via = ("via", PlaceholderValue::Markup(&surface));

@@ -1,4 +1,4 @@
-//! People and their keys, as rows and as choices of a form.
+//! People and keys as list rows and form choices.
 
 use attache_protocol::{
     Timestamp, UserId,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::text::{AdminText, Text, fill};
 
-/// The people that the viewer may know of.
+/// The people that the viewer may see.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct VisiblePeople {
     pub(crate) users: Vec<User>,
@@ -42,12 +42,12 @@ pub(crate) struct KeyListRow {
     pub(crate) who: String,
     pub(crate) scopes: String,
     pub(crate) note: Markup,
-    /// Revoked, or past its time.
+    /// Revoked or expired.
     pub(crate) gone: bool,
     pub(crate) revocable: bool,
 }
 
-/// One entry of a list to choose from.
+/// A choice in a form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FormChoice {
     pub(crate) value: String,
@@ -58,14 +58,14 @@ pub(crate) struct FormChoice {
 // === impl VisiblePeople ===
 
 impl VisiblePeople {
-    /// The name of a person, or the words for one that has none here.
+    /// The name of a person, or a placeholder if it isn't known.
     pub(crate) fn name(&self, user: Option<UserId>, o: &'static AdminText) -> String {
         let Some(id) = user else { return o.nobody.to_owned() };
         let known = self.users.iter().find(|user| user.user_id == id).map(|user| user.name.as_str());
         known.unwrap_or(if self.me == Some(id) { o.you } else { o.somebody }).to_owned()
     }
 
-    /// Everybody, after an entry for nobody.
+    /// All people, after an entry for no user.
     pub(crate) fn choices(&self, nobody: &str, chosen: &str) -> Vec<FormChoice> {
         let none = FormChoice { value: String::new(), label: nobody.to_owned(), chosen: chosen.is_empty() };
         let named = self.users.iter().map(|user| {
@@ -148,7 +148,7 @@ pub(crate) const fn scope(scope: KeyScope, o: &AdminText) -> &'static str {
     }
 }
 
-/// The roles that somebody with this one may give: none above their own.
+/// The roles that a person with this role may assign: none above their own.
 pub(crate) fn roles(own: Role, chosen: Role, t: &'static Text) -> Vec<FormChoice> {
     let label = |role| match role {
         Role::Viewer => t.role_viewer,

@@ -1,4 +1,4 @@
-//! A quota as bars: what is spent, what is set aside, and how much there is.
+//! A quota as bars: used, reserved and total.
 
 use attache_protocol::{rules::quota::QuotaMeasure, wire::usage::Quota};
 

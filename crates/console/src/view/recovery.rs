@@ -1,4 +1,4 @@
-//! What is known of a run on its device, in words that tell its six states apart.
+//! The state of a run on its device, as text. Each of the six states has its own.
 
 use attache_protocol::{
     Timestamp,
@@ -16,18 +16,18 @@ use super::{
 };
 use crate::text::Text;
 
-/// The moments that a sentence about a running run may name.
+/// The times that a sentence about a running run may mention.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunTimes {
     pub(crate) now: Timestamp,
     pub(crate) claimed: Timestamp,
-    /// When the run's stream moved last.
+    /// The time of the run's last event.
     pub(crate) moved: Option<Timestamp>,
-    /// When the device was heard last.
+    /// The time of the device's last heartbeat.
     pub(crate) heard: Option<Timestamp>,
 }
 
-/// The sign of what is known of the work on the device; `None` for a run that no device holds.
+/// The badge for the state on the device. `None` if no device has claimed the run.
 pub(crate) fn sign(run: &Run, t: &'static Text) -> Option<StatusBadge> {
     let recovery = run.recovery?;
     let (class, icon, word) = match recovery {
@@ -44,7 +44,7 @@ pub(crate) fn sign(run: &Run, t: &'static Text) -> Option<StatusBadge> {
     Some(StatusBadge { key: recovery.as_str(), class, icon, word })
 }
 
-/// The status of a run as people see it: one that waits for a person looks like it.
+/// The displayed status of a run. A run that waits for a person has its own badge.
 pub(crate) fn status(run: &Run, t: &'static Text) -> StatusBadge {
     match (run.status, run.waiting) {
         (RunStatus::Running, Some(_)) => {
@@ -54,7 +54,7 @@ pub(crate) fn status(run: &Run, t: &'static Text) -> StatusBadge {
     }
 }
 
-/// Why a running run stands where it stands.
+/// The status sentence of a running run.
 pub(crate) fn sentence(run: &Run, device: &str, moments: RunTimes, t: &'static Text) -> Markup {
     let device = ("device", PlaceholderValue::Text(device));
     let since = ("since", PlaceholderValue::When(TimeElement::relative(moments.claimed)));
@@ -80,7 +80,7 @@ pub(crate) fn sentence(run: &Run, device: &str, moments: RunTimes, t: &'static T
             None => Markup::sentence(t.why_unreachable_never, &[device]),
         },
     };
-    // What the device is about does not hide that a person is asked.
+    // The device state must not hide a pending request.
     match waiting {
         Some(words) => {
             let words = Markup::sentence(words, &[device]);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_six_states_have_words_of_their_own() {
+    fn each_of_the_six_states_has_its_own_text() {
         let approval = Some(WaitReason::Approval);
         let all = [
             words(Recovery::RemoteRunning, None),
@@ -137,23 +137,27 @@ mod tests {
         assert_eq!(
             signs,
             [
-                "The device executes it",
-                "Connected but silent",
+                "Running on the device",
+                "Connected, no updates",
                 "Waiting for approval",
                 "Waiting for input",
-                "Ended on the device, not yet accepted",
-                "The device does not know it any more",
+                "Finished on the device, result not yet accepted",
+                "No longer known to the device",
                 "Device not connected",
             ]
         );
-        assert!(all[1].1.contains("connected but silent") && all[1].1.contains("2 m 00 s"), "{}", all[1].1);
+        assert!(
+            all[1].1.contains("is connected but has sent nothing") && all[1].1.contains("2 m 00 s"),
+            "{}",
+            all[1].1
+        );
         for (index, (_, one)) in all.iter().enumerate() {
-            assert!(all[..index].iter().all(|(_, other)| other != one), "{one} is said twice");
+            assert!(all[..index].iter().all(|(_, other)| other != one), "{one} appears twice");
         }
     }
 
     #[test]
-    fn a_device_that_is_away_does_not_hide_a_question() {
+    fn an_unreachable_device_does_not_hide_a_question() {
         let (sign, sentence) = words(Recovery::Unreachable, Some(WaitReason::Approval));
         assert_eq!(sign, "Device not connected");
         assert!(sentence.starts_with("Waiting for approval") && sentence.contains("is not connected"), "{sentence}");

@@ -1,4 +1,4 @@
-//! A run as a row of a list and as a page of its own.
+//! A run as a list row and as a page.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -24,14 +24,14 @@ use super::{
 };
 use crate::text::{Text, fill};
 
-/// What every view of a run needs to know besides the run.
+/// What every view needs besides its data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ViewContext<'a> {
     pub(crate) t: &'static Text,
     pub(crate) now: Timestamp,
-    /// The viewer, as the log names them.
+    /// The viewer's actor.
     pub(crate) me: &'a str,
-    /// Of those whom the page mentions.
+    /// Names that the page mentions.
     pub(crate) names: &'a Names,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct RunListRow {
     pub(crate) title: String,
     pub(crate) why: Option<Markup>,
     pub(crate) why_class: &'static str,
-    /// The sign of what is known of the run on its device, where that is not the ordinary.
+    /// The icon of the state on the device, if it is unusual.
     pub(crate) why_icon: Option<&'static str>,
     pub(crate) agent: String,
     pub(crate) sign: Markup,
@@ -89,15 +89,15 @@ pub(crate) struct RunAnswerView {
     pub(crate) details: Option<String>,
 }
 
-/// The agent of a run, as far as it is known.
+/// What is known about the agent of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunAgentContext<'a> {
     pub(crate) account: Option<&'a Account>,
-    /// The device that has the run or had it last.
+    /// The device that has or last had the run.
     pub(crate) device: Option<&'a Runtime>,
-    /// A run of the same agent that goes first.
+    /// The run that the agent is working on.
     pub(crate) busy_with: Option<&'a Run>,
-    /// When the run's stream moved last.
+    /// The time of the run's last event.
     pub(crate) moved: Option<Timestamp>,
 }
 
@@ -129,7 +129,7 @@ impl RunListRow {
             title: title(run, t),
             why,
             why_class,
-            // A run that waits has the sign already.
+            // The status badge of a waiting run already has the icon.
             why_icon: remote.filter(|_| run.waiting.is_none()).map(|remote| remote.icon),
             agent: run.agent_name.clone(),
             sign: callsign::small(run.agent_id),
@@ -187,7 +187,7 @@ impl RunDetail {
             (_, device) => device.clone(),
         };
         let (queued, worked) = spans(run, now);
-        // What is still going on ticks in the browser.
+        // An unfinished duration ticks in the browser.
         let live = Markup::trusted(run_duration(run, now, t).to_string());
         let queued = Markup::text(&duration(queued, t));
         let nothing = Markup::text(&duration(Duration::ZERO, t));
@@ -298,9 +298,9 @@ fn answer(run: &Run, t: &Text) -> Option<RunAnswerView> {
     Some(RunAnswerView { text: excerpt(plain(&member(result, "text")), t), details })
 }
 
-// --- small parts
+// --- helpers
 
-/// The device's name, or the words for one without.
+/// The device's name, or a placeholder if it has none.
 pub(crate) fn device_name(runtime: &Runtime, t: &Text) -> String {
     runtime.device_name.as_deref().filter(|name| !name.trim().is_empty()).unwrap_or(t.unknown_device).to_owned()
 }
@@ -310,7 +310,7 @@ pub(crate) fn device_names(runtimes: &[Runtime], t: &Text) -> HashMap<RuntimeId,
     runtimes.iter().map(|runtime| (runtime.runtime_id, device_name(runtime, t))).collect()
 }
 
-/// The task as a person wrote it: the input's text, or the whole input.
+/// The task text, or the complete input if it has no text.
 pub(crate) fn task(run: &Run) -> String {
     let text = member(Some(&run.input), "text");
     if !text.trim().is_empty() {
@@ -323,7 +323,7 @@ pub(crate) fn task(run: &Run) -> String {
     }
 }
 
-/// The task's first line, short enough for a heading.
+/// The first line of the task, shortened for a heading.
 pub(crate) fn title(run: &Run, t: &Text) -> String {
     let task = task(run);
     let line = first_line(&task).trim();
@@ -345,7 +345,7 @@ fn member(json: Option<&Json>, name: &str) -> String {
     json.and_then(|json| json.text_member(name)).unwrap_or_default()
 }
 
-/// The time in the queue, and the time since the claim if there was one.
+/// The time in the queue, and the working time if the run was claimed.
 fn spans(run: &Run, now: Timestamp) -> (Duration, Option<Duration>) {
     let end = run.ended_at.unwrap_or(now);
     match run.claimed_at.filter(|_| run.status != RunStatus::Pending) {
@@ -364,13 +364,13 @@ pub(crate) fn run_duration(run: &Run, now: Timestamp, t: &Text) -> DurationEleme
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RibbonScale {
-    /// The same second is the same length everywhere: lengths grow with the logarithm of the time, up to an hour.
+    /// Comparable between runs: the length is logarithmic in time, up to an hour.
     Absolute,
-    /// The whole width is the whole time.
+    /// The full width is the total time.
     Whole,
 }
 
-/// Where the time went: a thin line while queued, a solid bar while working.
+/// The time ribbon: a thin line for queued time, a solid bar for working time.
 pub(crate) fn ribbon(run: &Run, now: Timestamp, t: &Text, scale: RibbonScale) -> Markup {
     let (queued, worked) = spans(run, now);
     let total = queued.as_secs_f64() + worked.unwrap_or_default().as_secs_f64();
@@ -381,7 +381,7 @@ pub(crate) fn ribbon(run: &Run, now: Timestamp, t: &Text, scale: RibbonScale) ->
     let (line, bar) = match worked {
         Some(worked) => {
             let share = if total > 0.0 { worked.as_secs_f64() / total } else { 1.0 };
-            // A sliver of either stays visible.
+            // Keep at least a sliver of the bar visible.
             let bar = (width * share).clamp(2.0, width);
             (width - bar, bar)
         }

@@ -1,4 +1,4 @@
-//! A browser that is signed in, as a row.
+//! A browser session as a list row.
 
 use attache_protocol::wire::{key::Key, session::ConsoleSession};
 

@@ -1,4 +1,4 @@
-//! A status as people see it: a shape, a hue and a word.
+//! A status badge: icon, colour and word.
 
 use attache_protocol::{
     rules::run::RunStatus,
@@ -9,11 +9,11 @@ use crate::text::Text;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StatusBadge {
-    /// The wire's word, for hooks.
+    /// The wire value, for CSS and scripts.
     pub(crate) key: &'static str,
-    /// The hue.
+    /// The CSS class for the colour.
     pub(crate) class: &'static str,
-    /// The shape.
+    /// The icon.
     pub(crate) icon: &'static str,
     pub(crate) word: &'static str,
 }

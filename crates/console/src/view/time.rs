@@ -1,4 +1,4 @@
-//! Times and durations: exact for machines, readable without scripts, made local and relative by `time.js`.
+//! Times and durations: machine-readable, legible without scripts, localised by `time.js`.
 
 use std::{fmt, time::Duration};
 
@@ -7,7 +7,7 @@ use attache_protocol::Timestamp;
 
 use crate::text::Text;
 
-/// A moment, as a `<time>` element.
+/// A point in time, as a `<time>` element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimeElement {
     at: Timestamp,
@@ -16,16 +16,16 @@ pub(crate) struct TimeElement {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TimeFormat {
-    /// "3 minutes ago", as it becomes in the browser.
+    /// Becomes "3 minutes ago" in the browser.
     Relative,
-    /// The time of day, or the day when it is not today.
+    /// The time of day, or the date if it isn't today.
     Clock,
     Full,
-    /// How long it is until then.
+    /// The remaining time.
     Left,
 }
 
-/// How long something took, or takes until now; the latter ticks in the browser.
+/// A duration, finished or still running. A running one ticks in the browser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DurationElement {
     since: Timestamp,
@@ -84,7 +84,7 @@ impl DurationElement {
         Self { since, text: duration(until.since(since), t), ticks: TickMode::No }
     }
 
-    /// From `since` on; `now` is what a page without scripts shows.
+    /// A running duration since `since`. Pages without scripts show it as of `now`.
     pub(crate) fn so_far(since: Timestamp, now: Timestamp, t: &Text) -> Self {
         Self { since, text: duration(now.since(since), t), ticks: TickMode::Yes }
     }
@@ -141,7 +141,7 @@ mod tests {
     use crate::text::ALL;
 
     #[test]
-    fn durations_read_like_a_person_says_them() {
+    fn durations_are_human_readable() {
         let shown: Vec<_> = [0, 440, 12_000, 584_000, 6_240_000, 273_600_000]
             .into_iter()
             .map(|millis| duration(Duration::from_millis(millis), ALL[0]))
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_exact_for_machines() {
+    fn a_time_element_has_an_exact_datetime() {
         assert_eq!(
             TimeElement::relative(Timestamp::from_millis(1_763_199_000_007)).to_string(),
             "<time datetime=\"2025-11-15T09:30:00.007Z\" data-form=\"relative\">2025-11-15 09:30:00 UTC</time>"

@@ -1,10 +1,10 @@
-//! How long a run may take: the choices of a form.
+//! The time limits offered in forms.
 
 use std::time::Duration;
 
 use crate::{text::Text, view::time::duration};
 
-/// One choice; the empty value leaves it to the agent or the hub.
+/// One choice. The empty value uses the default of the agent or the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TimeLimitChoice {
     pub(crate) value: String,
@@ -16,7 +16,7 @@ const MINUTE: u64 = 60_000;
 const HOUR: u64 = 60 * MINUTE;
 const USUAL: [u64; 7] = [10 * MINUTE, HOUR, 4 * HOUR, 8 * HOUR, 24 * HOUR, 3 * 24 * HOUR, 7 * 24 * HOUR];
 
-/// The usual ones, and the one that is set now if it is none of them.
+/// The standard choices, plus the current value if it isn't one of them.
 pub(crate) fn limits(chosen: Option<u64>, t: &'static Text) -> Vec<TimeLimitChoice> {
     let mut all: Vec<u64> = USUAL.into_iter().chain(chosen).collect();
     all.sort_unstable();

@@ -1,4 +1,4 @@
-//! What a tool would be given: its command, the change it makes, or its input as it is. Nothing of it is left out.
+//! The input of a tool: a command, a proposed change, or raw input. Always shown completely.
 
 use std::fmt::Write as _;
 
@@ -15,16 +15,16 @@ use super::{
 };
 use crate::text::{Text, fill};
 
-/// More of one text than this is folded away.
+/// Longer texts are folded.
 const MAX_SHOWN: usize = 4 * 1024;
 const MAX_LINES: usize = 40;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ToolInputView {
     pub(crate) blocks: Vec<ToolInputBlock>,
-    /// The whole input, when the blocks show it another way.
+    /// The full raw input, if the blocks show it in another form.
     pub(crate) whole: Option<FoldedText>,
-    /// One line of it, for a list.
+    /// A one-line summary for lists.
     pub(crate) brief: Markup,
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum ToolInputBlock {
     Json(FoldedText),
 }
 
-/// A text whose end is folded away when it is long.
+/// A text whose end is folded if it is long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FoldedText {
     pub(crate) shown: Markup,
@@ -44,9 +44,9 @@ pub(crate) struct FoldedText {
     pub(crate) rest_label: String,
 }
 
-/// What one input takes of a page at most; what takes more is shown as the JSON that it came as.
+/// The maximum size of one input on a page. A larger one is shown as raw JSON.
 const MAX_MARKUP: usize = 1 << 20;
-/// What the page says around one line of a diff.
+/// The size of the markup around one diff line.
 const LINE_MARKUP: usize = 160;
 
 const COMMANDS: [&str; 4] = ["command", "cmd", "script", "argv"];
@@ -89,7 +89,7 @@ impl ToolInputView {
                 brief.get_or_insert_with(|| head(&command));
                 blocks.push(ToolInputBlock::Command(FoldedText::new(&command, t)));
             } else if in_diff(name) {
-                // The diff shows it.
+                // Shown by the diff.
             } else if let Ok(text) = value.parse::<String>()
                 && (text.contains('\n') || text.len() > 200)
             {
@@ -112,18 +112,18 @@ impl ToolInputView {
 }
 
 impl ToolInputView {
-    /// Nothing to show but one line of what is known.
+    /// An undisclosed input: only a one-line summary.
     pub(crate) fn undisclosed(known: &str) -> Self {
         Self { blocks: Vec::new(), whole: None, brief: exact_line(&head(known)) }
     }
 
-    /// What it takes of a page.
+    /// The size on the page.
     pub(crate) fn weight(&self) -> usize {
         let blocks: usize = self.blocks.iter().map(ToolInputBlock::weight).sum();
         blocks + self.whole.as_ref().map_or(0, FoldedText::weight)
     }
 
-    /// The same in little room where it would fill the page: as JSON in ASCII, in which nothing can hide either.
+    /// Falls back to plain ASCII JSON if the input is too large for the page. It hides nothing either.
     pub(crate) fn or_plain(self, input: &Json, diff: Option<&str>, t: &Text) -> Self {
         if self.weight() <= MAX_MARKUP {
             return self;
@@ -136,7 +136,7 @@ impl ToolInputView {
         Self { blocks, whole: None, brief: self.brief }
     }
 
-    /// Before everything else what would change, as the agent says it. A text that is no diff is shown as it is.
+    /// Puts the agent's diff first. A text that isn't a diff is shown as is.
     pub(crate) fn with_diff(mut self, diff: Option<&str>, t: &Text) -> Self {
         let Some(text) = diff.filter(|text| !text.trim().is_empty()) else { return self };
         let block = match DiffView::unified(None, text, t) {
@@ -148,7 +148,7 @@ impl ToolInputView {
     }
 }
 
-/// The diffs of an input, and the members that they show.
+/// The diffs of an input, and the members that they cover.
 struct InputDiffs {
     shown: Vec<DiffView>,
     used: Vec<&'static str>,
@@ -166,7 +166,7 @@ fn diffs(members: &[(String, Json)], path: Option<&str>, t: &Text) -> InputDiffs
             found.used.push(name);
         }
     }
-    // Several changes of one file. All of them or none: a change that is not understood must not hide among others.
+    // Several edits of one file. All or none: an edit that can't be parsed must not be hidden among others.
     if let Some((_, edits)) = members.iter().find(|(name, _)| name == "edits")
         && let Ok(edits) = edits.parse::<Vec<Members>>()
     {
@@ -186,7 +186,7 @@ fn diffs(members: &[(String, Json)], path: Option<&str>, t: &Text) -> InputDiffs
 fn pair(members: &[(String, Json)], path: Option<&str>, t: &Text) -> Option<((&'static str, &'static str), DiffView)> {
     PAIRS.iter().find_map(|(old, new)| {
         let before = members.iter().find(|(name, _)| name == old)?;
-        // A file that is not there yet has no old text.
+        // A new file has no old text.
         let before = before.1.parse::<Option<String>>().ok()?.unwrap_or_default();
         let after = text_of(members, new)?;
         Some(((*old, *new), DiffView::between(path, &before, &after, t)))
@@ -197,7 +197,7 @@ fn text_of(members: &[(String, Json)], wanted: &str) -> Option<String> {
     members.iter().find(|(name, _)| name == wanted)?.1.parse().ok()
 }
 
-/// A command line: as it is, or its arguments quoted so that each one is seen.
+/// A command line: a string as is, or an argument list quoted so that each argument is visible.
 fn command(value: &Json) -> Option<String> {
     if let Ok(text) = value.parse::<String>() {
         return Some(text);
@@ -215,7 +215,7 @@ fn quote(argument: &str) -> String {
     format!("'{}'", argument.replace('\'', r"'\''"))
 }
 
-/// The first line of a text, short enough for a list.
+/// The first line of a text, shortened for a list.
 pub(crate) fn head(text: &str) -> String {
     let line = text.trim_start().lines().next().unwrap_or_default();
     let mut short: String = line.chars().take(120).collect();
@@ -233,7 +233,7 @@ fn pretty_members(members: &[(&str, &Json)]) -> String {
     if lines.is_empty() { "{}".to_owned() } else { format!("{{\n{}\n}}", lines.join(",\n")) }
 }
 
-/// JSON whose every other character is escaped.
+/// JSON with all non-ASCII characters escaped.
 fn ascii(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {
@@ -270,7 +270,7 @@ impl FoldedText {
     pub(crate) fn new(text: &str, t: &Text) -> Self {
         let by_lines = text.match_indices('\n').nth(MAX_LINES - 1).map_or(text.len(), |(at, _)| at + 1);
         let end = text.floor_char_boundary(by_lines.min(MAX_SHOWN));
-        // A few characters more are not worth a fold.
+        // Don't fold just a few characters.
         if text.len() - end < 200 {
             return Self { shown: exact(text), rest: None, rest_label: String::new() };
         }
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_shown_as_it_would_run_and_the_rest_beside_it() {
+    fn a_command_is_shown_as_it_would_run_with_the_other_members() {
         assert_eq!(blocks(r#"{"command":"rm -rf /tmp/x\necho"}"#), ["$ rm -rf /tmp/x\necho"]);
         assert_eq!(
             blocks(r#"{"command":["git","commit","-m","it's"],"timeout":1.50}"#),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_comes_twice_hides_nothing() {
+    fn a_duplicate_member_hides_nothing() {
         assert_eq!(
             blocks(r#"{"command":"ls","command":"rm -rf ~"}"#),
             ["{\n  &quot;command&quot;: &quot;ls&quot;,\n  &quot;command&quot;: &quot;rm -rf ~&quot;\n}"]
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_diffs() {
+    fn edits_are_shown_as_diffs() {
         assert_eq!(
             blocks(r#"{"file_path":"a.rs","old_string":"x","new_string":"y\nz"}"#),
             [r#"diff Some(Markup("a.rs")) +2 -1"#]
@@ -334,12 +334,12 @@ mod tests {
             blocks(r#"{"edits":[{"old_string":"a","new_string":"b"},{"old_string":"c","new_string":"d"}]}"#),
             ["diff None +1 -1", "diff None +1 -1"]
         );
-        // A change with something more to it is shown as it is.
+        // An edit with unknown members is shown as raw input.
         assert!(blocks(r#"{"edits":[{"old_string":"a","new_string":"b","all":true}]}"#)[0].starts_with("{\n"));
     }
 
     #[test]
-    fn what_would_change_comes_first_and_stays_inert() {
+    fn the_proposed_change_comes_first_and_is_inert() {
         let t = ALL[0];
         let shown = |diff: &str| {
             let input = input(r#"{"path":"a"}"#).with_diff(Some(diff), t);
@@ -355,11 +355,11 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_folded_and_the_fold_says_so() {
+    fn long_text_is_folded_with_a_label() {
         let shown = input(&format!("{{\"command\":{}}}", Json::of(&"x".repeat(9_000)).get()));
         let ToolInputBlock::Command(text) = &shown.blocks[0] else { panic!("{shown:?}") };
         assert_eq!(text.rest.as_ref().unwrap().to_string().len(), 9_000 - MAX_SHOWN);
-        assert_eq!(text.rest_label, "This is not all of it. Show the other 4.7 KiB");
+        assert_eq!(text.rest_label, "Not everything is shown. Show 4.7 KiB more");
         assert_eq!(shown.brief.to_string(), format!("{}…", "x".repeat(120)));
     }
 }

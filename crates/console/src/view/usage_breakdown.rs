@@ -1,4 +1,4 @@
-//! What was used, summed up by day and by agent or person, for a chart and for the tables beside it.
+//! Usage by day and by agent or person, for the chart and its tables.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use attache_protocol::{
 use super::{amount, callsign};
 use crate::text::{AdminText, fill};
 
-/// By whom the rows are put together.
+/// How usage is grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UsageGroup {
     Agent,
@@ -30,7 +30,7 @@ pub(crate) struct UsageTotals {
     pub(crate) duration_ms: u64,
 }
 
-/// One agent or person, with a colour of its own.
+/// One agent or person, with its own colour.
 #[derive(Debug, Clone)]
 pub(crate) struct UsageSeries {
     pub(crate) name: String,
@@ -48,7 +48,7 @@ pub(crate) struct UsageBreakdown {
     pub(crate) by_day: Vec<UsageTotals>,
 }
 
-/// As many as there are colours; the smallest ones share the last place.
+/// One per colour. The smallest ones share the last series.
 const MAX_SERIES: usize = callsign::COLOURS as usize;
 const CLASSES: [&str; MAX_SERIES] = ["a1", "a2", "a3", "a4", "a5", "a6", "a7"];
 const REST: &str = "a0";
@@ -78,7 +78,7 @@ impl UsageTotals {
         self.duration_ms = self.duration_ms.saturating_add(other.duration_ms);
     }
 
-    /// Nothing was told of any call, which is not the same as that they cost nothing.
+    /// No call reported a cost, which is different from zero cost.
     pub(crate) const fn is_cost_unknown(&self) -> bool {
         self.calls > 0 && self.unknown == self.calls && self.micro_usd == 0
     }
@@ -110,7 +110,7 @@ impl From<&UsageRow> for UsageTotals {
 // === impl UsageBreakdown ===
 
 impl UsageBreakdown {
-    /// The last days up to today. Series are in the order of what they used.
+    /// The last days up to today. Series are sorted by usage.
     pub(crate) fn new(
         rows: &[UsageRow],
         (now, length): (Timestamp, i64),
@@ -162,7 +162,7 @@ impl UsageBreakdown {
         ledger
     }
 
-    /// The largest first, each with the colour that its agent has everywhere as far as that is free.
+    /// The largest first, each with its agent's usual colour if it is free.
     fn arrange(&mut self, wishes: &[Option<u8>], measure: QuotaMeasure, o: &'static AdminText) {
         let mut ordered: Vec<_> = std::mem::take(&mut self.series).into_iter().zip(wishes.iter().copied()).collect();
         ordered.sort_by(|(left, _), (right, _)| {
@@ -194,7 +194,7 @@ impl UsageBreakdown {
         }
     }
 
-    /// What was used since midnight.
+    /// Usage since midnight UTC.
     pub(crate) fn today(&self) -> UsageTotals {
         self.by_day.last().copied().unwrap_or_default()
     }
@@ -206,7 +206,7 @@ pub(crate) fn written(day: UtcDay) -> String {
     text.get(..10).unwrap_or(&text).to_owned()
 }
 
-/// `15 Nov`, in the language's own order.
+/// `15 Nov`, in the order of the language.
 pub(crate) fn short_date(day: UtcDay, o: &AdminText) -> String {
     let text = written(day);
     let part = |range| text.get(range).and_then(|part: &str| part.parse::<usize>().ok()).unwrap_or(1);

@@ -1,4 +1,4 @@
-//! The approvals inbox without scripts: what a card shows, every way to decide, what is left behind.
+//! The approvals page without scripts: cards, decisions, grants and history.
 
 use attache_hub::control::{DecisionOrigin, PageRequest};
 use attache_protocol::{
@@ -36,7 +36,7 @@ fn yes() -> DecisionRequest {
 }
 
 #[tokio::test]
-async fn a_card_shows_exactly_what_is_asked_and_what_happens_without_an_answer() {
+async fn a_card_shows_the_exact_request_and_the_outcome_without_an_answer() {
     let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
     let first = device.ask(run, asking("Run", r#"{"command":"git push --force origin main","timeout":1.50}"#)).await;
@@ -46,7 +46,7 @@ async fn a_card_shows_exactly_what_is_asked_and_what_happens_without_an_answer()
     let page = visitor.get("/approvals").await.body;
 
     assert!(page.contains("<title>Approvals (2) · Attaché</title>"));
-    assert!(page.contains("2 requests wait."));
+    assert!(page.contains("2 requests need a decision."));
     let at = |mark: &str| page.find(mark).unwrap_or_else(|| panic!("{mark} is missing in {page}"));
     assert!(
         at(&format!("id=\"{}\"", second.permission_request_id))
@@ -57,13 +57,13 @@ async fn a_card_shows_exactly_what_is_asked_and_what_happens_without_an_answer()
         "<bdi>builder</bdi> wants to use Run",
         "<pre class=\"code\"><span>git push --force origin main</span></pre>",
         "&quot;timeout&quot;: 1.50",
-        "High</span> <span class=\"dim\">as the agent says",
+        "High</span> <span class=\"dim\">reported by the agent",
         "the tests want it",
         "<code>/home/dev/parser</code>",
         "<code>/home/dev/parser/src</code>",
         "builder</a> on workstation-2",
-        "none: asked over HTTP",
-        "means no, and the run fails.",
+        "none (requested over HTTP)",
+        "the request is denied and the run fails.",
         "<code>deploy/compose.yaml</code><span class=\"plus\">+2</span><span class=\"minus\">−1</span>",
         "<td>image: db:1<del>5.8</del></td>",
         "<td>image: db:1<ins>6.4</ins></td>",
@@ -76,7 +76,7 @@ async fn a_card_shows_exactly_what_is_asked_and_what_happens_without_an_answer()
 }
 
 #[tokio::test]
-async fn a_card_shows_what_would_change_and_what_is_not_told() {
+async fn a_card_shows_the_proposed_change_and_what_is_undisclosed() {
     let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
     let diff = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old <b>\n+new <script>alert(1)</script>\n";
@@ -87,18 +87,18 @@ async fn a_card_shows_what_would_change_and_what_is_not_told() {
         "old &lt;b&gt;",
         "new &lt;script&gt;alert(1)&lt;/script&gt;",
         "Not disclosed",
-        "The agent does not say what the tool would be given.",
-        "An approval holds this once",
+        "The agent doesn’t disclose the tool’s input.",
+        "You can allow this only once",
         "the &lt;i&gt;model&lt;/i&gt;",
     ] {
         assert!(page.contains(shown), "{shown} is missing in {page}");
     }
     assert!(!page.contains("<script>alert"));
-    // What nobody saw cannot be allowed for longer than this once.
+    // Undisclosed input can only be allowed once.
     assert!(!page.contains("value=\"allow_run\"") && !page.contains("value=\"allow_as\""), "{page}");
 }
 
-/// However much is asked, and in whatever form it takes most room on a page.
+/// Whatever the number and form of the requests.
 #[tokio::test]
 async fn pages_of_large_requests_stay_below_five_megabytes() {
     let world = ConsoleWorld::new().await;
@@ -123,15 +123,15 @@ async fn pages_of_large_requests_stay_below_five_megabytes() {
         assert!(page.body.len() < 5_000_000, "{path}: {} bytes", page.body.len());
         assert!(page.body.contains("Upgrade the parser"), "{path}");
     }
-    assert!(visitor.get("/approvals").await.body.contains("Decide some, and the older ones follow."));
+    assert!(visitor.get("/approvals").await.body.contains("Older requests appear as you decide these."));
 }
 
 #[tokio::test]
-async fn what_happens_without_an_answer_follows_the_agents_policy() {
+async fn the_outcome_without_an_answer_follows_the_agents_policy() {
     let world = ConsoleWorld::new().await;
     for (agent, on_timeout, words) in [
-        ("waiter", OnTimeout::KeepWaiting, "There is no time limit"),
-        ("goer", OnTimeout::DenyAndContinue, "means no, and the agent goes on without it."),
+        ("waiter", OnTimeout::KeepWaiting, "No time limit: the run waits"),
+        ("goer", OnTimeout::DenyAndContinue, "the request is denied and the agent continues without it."),
     ] {
         let (device, run) = working(&world, agent).await;
         let approvals = ApprovalPolicy { timeout_ms: Some(600_000), on_timeout: Some(on_timeout), webhook_url: None };
@@ -141,12 +141,12 @@ async fn what_happens_without_an_answer_follows_the_agents_policy() {
         let visitor = world.signed_in(Role::Viewer).await;
         let page = visitor.get(&format!("/approvals/{}", asked.permission_request_id)).await.body;
         assert!(page.contains(words), "{page}");
-        assert!(page.contains("may see this and not decide it") && !page.contains("value=\"deny\""));
+        assert!(page.contains("can view this request but can’t decide it") && !page.contains("value=\"deny\""));
     }
 }
 
 #[tokio::test]
-async fn the_buttons_decide_once_for_the_run_and_no() {
+async fn the_buttons_allow_once_allow_for_the_run_and_deny() {
     let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
     let visitor = world.signed_in(Role::Operator).await;
@@ -165,16 +165,14 @@ async fn the_buttons_decide_once_for_the_run_and_no() {
         assert_eq!(decided.decided_via.as_deref(), Some("console"));
     }
     let page = visitor.get("/approvals?said=allowed").await.body;
-    assert!(page.contains("Allowed. The agent goes on.") && page.contains("Nobody is waiting for you"));
-    for shown in
-        ["Allowed <bdi>this once</bdi> by", "Denied <bdi>this once</bdi> by", "Allowed <bdi>for this run</bdi> by"]
-    {
+    assert!(page.contains("Allowed. The agent continues.") && page.contains("You’re all caught up"));
+    for shown in ["Allowed <bdi>once</bdi> by", "Denied <bdi>once</bdi> by", "Allowed <bdi>for this run</bdi> by"] {
         assert!(page.contains(shown), "{shown} is missing in {page}");
     }
-    assert!(page.contains("“as agreed”") && page.contains("over console"));
+    assert!(page.contains("“as agreed”") && page.contains("via console"));
     assert!(!page.contains("id=\"asked\""), "nothing is counted any more");
 
-    // Answers without a meaning, or from elsewhere, change nothing.
+    // Invalid and cross-site answers change nothing.
     let asked = device.ask(run, asking("Run", r#"{"command":"last"}"#)).await;
     let path = format!("/approvals/{}", asked.permission_request_id);
     assert_eq!(visitor.post(&path, &[("answer", "perhaps")]).await.status, StatusCode::BAD_REQUEST);
@@ -187,13 +185,13 @@ async fn the_buttons_decide_once_for_the_run_and_no() {
 }
 
 #[tokio::test]
-async fn further_choices_leave_a_grant_that_is_listed_and_revoked() {
+async fn more_options_create_a_grant_that_is_listed_and_revoked() {
     let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
     let visitor = world.signed_in(Role::Operator).await;
     let asked = device.ask(run, asking("Run", r#"{"command":"one"}"#)).await;
     let path = format!("/approvals/{}", asked.permission_request_id);
-    // A pattern needs a reach.
+    // A pattern needs a scope.
     let refused = visitor
         .post(&path, &[("answer", "allow_as"), ("scope", "once"), ("tool_pattern", "R*"), ("back", "run")])
         .await;
@@ -203,12 +201,12 @@ async fn further_choices_leave_a_grant_that_is_listed_and_revoked() {
         [("answer", "allow_as"), ("scope", "agent"), ("tool_pattern", "R*"), ("until", "3600"), ("back", "run")];
     let sent = visitor.post(&path, &fields).await;
     assert_eq!(sent.header("location"), format!("/runs/{run}"));
-    // The next one is answered without a person.
+    // The grant answers the next request.
     let next = device.ask(run, asking("Run", r#"{"command":"two"}"#)).await;
     assert_eq!(next.state, PermissionState::Approved);
     let page = visitor.get("/approvals").await.body;
     assert!(page.contains("Allows <code>R*</code>") && page.contains("<bdi>for this agent</bdi>"), "{page}");
-    assert!(page.contains("Allowed by a standing answer"));
+    assert!(page.contains("Allowed by a standing decision"));
     let grant = between(&page, "action=\"/grants/", "/revoke\"").to_owned();
     let viewer = world.signed_in(Role::Viewer).await;
     assert_eq!(viewer.post(&format!("/grants/{grant}/revoke"), &[]).await.status, StatusCode::FORBIDDEN);
@@ -223,7 +221,7 @@ async fn further_choices_leave_a_grant_that_is_listed_and_revoked() {
 }
 
 #[tokio::test]
-async fn whoever_is_late_is_told_who_decided_and_when() {
+async fn a_late_decision_shows_who_decided_and_when() {
     let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
     let visitor = world.signed_in(Role::Operator).await;
@@ -233,11 +231,11 @@ async fn whoever_is_late_is_told_who_decided_and_when() {
     let path = format!("/approvals/{}", asked.permission_request_id);
     let late = visitor.post(&path, &[("answer", "deny"), ("back", "approvals")]).await;
     assert_eq!(late.status, StatusCode::OK);
-    assert!(late.body.contains("You were too late. Allowed <bdi>this once</bdi> by <bdi>owner</bdi>"), "{}", late.body);
-    assert!(late.body.contains("over rest from <bdi>192.0.2.9</bdi>"), "{}", late.body);
+    assert!(late.body.contains("Already decided: Allowed <bdi>once</bdi> by <bdi>owner</bdi>"), "{}", late.body);
+    assert!(late.body.contains("via rest from <bdi>192.0.2.9</bdi>"), "{}", late.body);
     assert!(!late.body.contains("value=\"deny\""), "nothing is left to decide");
     assert_eq!(device.answer(run, &asked).await.state, PermissionState::Approved);
-    // The same person saying the same again is not late.
+    // Repeating one's own decision is not a conflict.
     let asked = device.ask(run, asking("Run", r#"{"command":"pwd"}"#)).await;
     let path = format!("/approvals/{}", asked.permission_request_id);
     for _ in 0..2 {
@@ -246,7 +244,7 @@ async fn whoever_is_late_is_told_who_decided_and_when() {
 }
 
 #[tokio::test]
-async fn what_an_agent_says_is_inert_wherever_it_is_shown() {
+async fn agent_text_is_inert_everywhere() {
     let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
     let text = Json::of(HOSTILE);
@@ -293,11 +291,11 @@ async fn the_run_page_decides_and_answers_in_place() {
     let asked = device.ask(run, asking("Run", r#"{"command":"ls"}"#)).await;
     let page = visitor.get(&format!("/runs/{run}")).await.body;
     for shown in [
-        "Waiting for approval: <bdi>workstation-2</bdi> asks and keeps the run until somebody answers.",
-        "This run waits for an answer",
+        "Waiting for approval: <bdi>workstation-2</bdi> keeps the run until someone answers.",
+        "This run is waiting for a decision",
         "name=\"back\" value=\"run\"",
-        "Asks to use Run: ls",
-        "Waits for approval",
+        "Wants to use Run: ls",
+        "Paused: waiting for approval",
     ] {
         assert!(page.contains(shown), "{shown} is missing in {page}");
     }
@@ -307,12 +305,12 @@ async fn the_run_page_decides_and_answers_in_place() {
     let path = format!("/approvals/{}", asked.permission_request_id);
     visitor.post(&path, &[("answer", "allow_once"), ("back", "run")]).await;
     let page = visitor.get(&format!("/runs/{run}")).await.body;
-    assert!(page.contains("The device executes it") && !page.contains("This run waits for an answer"), "{page}");
-    assert!(page.contains("Allowed <bdi>this once</bdi> by"));
+    assert!(page.contains("Running on the device") && !page.contains("This run is waiting for a decision"), "{page}");
+    assert!(page.contains("Allowed <bdi>once</bdi> by"));
 
     let question = device.wonder(run, "Which branch, <b>main</b>\nor next?").await;
     let page = visitor.get(&format!("/runs/{run}")).await.body;
-    assert!(page.contains("This run waits for your input"), "{page}");
+    assert!(page.contains("This run is waiting for your input"), "{page}");
     assert!(page.contains("<pre class=\"answer\">Which branch, &lt;b&gt;main&lt;/b&gt;\nor next?</pre>"), "{page}");
     let nonce = between(&page, "name=\"key\" value=\"", "\"").to_owned();
     let path = format!("/runs/{run}/input");
@@ -328,26 +326,29 @@ async fn the_run_page_decides_and_answers_in_place() {
         .unwrap();
     assert_eq!(heard.parts.unwrap().get(), r#"[{"text":"next"}]"#);
     let page = visitor.get(&format!("/runs/{run}?said=sent")).await.body;
-    assert!(page.contains("Was told: next") && !page.contains("waits for your input"), "{page}");
-    assert_eq!(page.matches("Was told: next").count(), 1, "a form that is sent twice is one answer");
+    assert!(page.contains("Answer: next") && !page.contains("is waiting for your input"), "{page}");
+    assert_eq!(page.matches("Answer: next").count(), 1, "a form that is sent twice is one answer");
     let viewer = world.signed_in(Role::Viewer).await;
     assert_eq!(viewer.post(&path, &[("text", "x")]).await.status, StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]
-async fn what_is_known_of_a_run_on_its_device_is_told_in_words() {
+async fn the_state_of_a_run_on_its_device_is_shown() {
     let listen = "127.0.0.1:7800".parse().unwrap();
     let world = ConsoleWorld::with(listen, |options| options.idle_after = std::time::Duration::ZERO).await;
     let (device, run) = working(&world, "builder").await;
     let visitor = world.signed_in(Role::Viewer).await;
     let page = visitor.get(&format!("/runs/{run}")).await.body;
-    assert!(page.contains("<bdi>workstation-2</bdi> is connected but silent: nothing of this run for <time"), "{page}");
-    assert!(page.contains("<span>Connected but silent</span>"), "the facts say it too: {page}");
+    assert!(
+        page.contains("<bdi>workstation-2</bdi> is connected but has sent nothing about this run for <time"),
+        "{page}"
+    );
+    assert!(page.contains("<span>Connected, no updates</span>"), "the facts say it too: {page}");
     let list = visitor.get("/runs").await.body;
-    let sign = "<span class=\"why queued\"><svg class=\"m s queued\" aria-hidden=\"true\"><use href=\"#s-queued\"/></svg>Connected but silent</span>";
+    let sign = "<span class=\"why queued\"><svg class=\"m s queued\" aria-hidden=\"true\"><use href=\"#s-queued\"/></svg>Connected, no updates</span>";
     assert!(list.contains(sign), "{list}");
     device.beat(vec![run], vec![run]).await;
     let page = visitor.get(&format!("/runs/{run}")).await.body;
-    assert!(page.contains("Ended on <bdi>workstation-2</bdi>, not yet accepted"), "{page}");
-    assert!(visitor.get("/runs").await.body.contains("Ended on the device, not yet accepted</span>"));
+    assert!(page.contains("Finished on <bdi>workstation-2</bdi>. The hub hasn’t accepted the result yet."), "{page}");
+    assert!(visitor.get("/runs").await.body.contains("Finished on the device, result not yet accepted</span>"));
 }

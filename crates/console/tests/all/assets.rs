@@ -1,4 +1,4 @@
-//! Assets are cached for ever, and only under their own version.
+//! Assets are immutable and served only under their own version.
 
 use attache_protocol::wire::key::Role;
 use axum::{

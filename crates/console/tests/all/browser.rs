@@ -1,4 +1,4 @@
-//! The console in a real browser: what only scripts, styles and a policy together can show.
+//! The console in a real browser: scripts, styles and content security policy together.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::{
     world::{ConsoleWorld, between},
 };
 
-/// A world that listens on a port.
+/// A test world that listens on a port.
 pub(crate) struct ListeningConsole {
     pub(crate) world: ConsoleWorld,
     origin: String,
@@ -61,7 +61,7 @@ async fn a_person_pairs_a_device_runs_a_task_and_watches_it_live() {
     let world = &site.world;
     site.sign_in(&browser).await;
     browser.wait("document.getElementById('pulse').dataset.state === 'on'").await;
-    assert!(browser.text("#empty").await.contains("No run yet"));
+    assert!(browser.text("#empty").await.contains("No runs yet"));
 
     // A new agent, and its pairing dialog.
     browser.go(&site.at("/agents")).await;
@@ -75,15 +75,15 @@ async fn a_person_pairs_a_device_runs_a_task_and_watches_it_live() {
     let code = between(&command, "pair ", " ").to_owned();
     assert_eq!(command, format!("attache runtime pair {code} --api-base {}", site.origin));
 
-    // It flips by itself when the device joins, and offers a first run.
+    // The dialog advances when the device connects, and offers a first run.
     let device = world.join(&code, "workstation-2", "claude_cli").await;
     browser.wait("document.getElementById('paired') !== null").await;
-    assert!(browser.text("#pair").await.contains("workstation-2 has joined as builder. Claude Code CLI."));
+    assert!(browser.text("#pair").await.contains("workstation-2 is connected as builder. Claude Code CLI."));
     browser.screenshot(&site.shots, "pair-joined").await;
     browser.click("#paired button[type=submit]").await;
     browser.wait("location.pathname.startsWith('/runs/run_')").await;
 
-    // The log is live: no reload, pieces of one text in one place, and the state around it follows.
+    // The log is live: no reload, chunks are joined, and the state around it updates.
     let run = device.claim().await;
     browser.run("window.mark = 'the same page'").await;
     browser.wait("document.getElementById('status').textContent.startsWith('Running on workstation-2')").await;
@@ -105,7 +105,7 @@ async fn a_person_pairs_a_device_runs_a_task_and_watches_it_live() {
     device.report(run, more).await;
     browser.wait("document.querySelectorAll('#log > li').length === 7").await;
 
-    // The search counts every place.
+    // The search counts every match.
     browser.write("#find input", "HELLO").await;
     browser.wait("document.querySelector('#find output').textContent === '1 of 3'").await;
     browser.write("#find input", "\u{e007}").await;
@@ -124,7 +124,7 @@ async fn a_person_pairs_a_device_runs_a_task_and_watches_it_live() {
         "not needed"
     );
 
-    // Another run, cancelled by somebody else: this page learns of it without a reload.
+    // Someone else cancels another run: this page updates without a reload.
     let other = world.ask("builder", "Prepare the staging upgrade").await;
     browser.go(&site.at(&format!("/runs/{other}"))).await;
     browser.run("window.mark = 'the same page'").await;
@@ -140,7 +140,7 @@ async fn a_person_pairs_a_device_runs_a_task_and_watches_it_live() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_list_moves_without_jumping() {
+async fn the_run_list_updates_without_jumping() {
     let Some(browser) = WebdriverBrowser::open().await else { return };
     let site = ListeningConsole::new().await;
     let world = &site.world;
@@ -155,7 +155,7 @@ async fn the_list_moves_without_jumping() {
     browser.wait(&format!("document.getElementById('{first}').classList.contains('r-running')")).await;
     device.complete(first, "done").await;
     browser.wait(&format!("document.getElementById('{first}').textContent.includes('Done')")).await;
-    // A new run is announced, not pushed in.
+    // A new run is announced, not inserted.
     world.ask("builder", "Bisect the flaky lease test").await;
     browser.wait("document.querySelector('#fresh:not([hidden])')?.textContent.includes('1 new run')").await;
     assert_eq!(browser.run("return document.querySelectorAll('#rows tr').length").await, 1);
@@ -175,7 +175,7 @@ async fn the_list_moves_without_jumping() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_page_fits_a_phone_in_light_and_dark_without_a_complaint() {
+async fn every_page_fits_a_phone_in_light_and_dark_without_errors() {
     let Some(browser) = WebdriverBrowser::open().await else { return };
     let site = ListeningConsole::new().await;
     let world = &site.world;
@@ -274,7 +274,7 @@ async fn furnish(world: &ConsoleWorld) -> (attache_protocol::RunId, attache_prot
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_hands_a_file_over_with_a_task() {
+async fn a_person_attaches_a_file_to_a_task() {
     let Some(browser) = WebdriverBrowser::open().await else { return };
     let site = ListeningConsole::new().await;
     site.world.agent("builder").await;

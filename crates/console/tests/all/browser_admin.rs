@@ -1,4 +1,4 @@
-//! Usage and the rules' editor in a real browser: light and dark, on a desk and on a phone, without a complaint.
+//! Usage and the rules editor in a real browser: light and dark, desktop and phone, without console errors.
 
 use attache_protocol::wire::{key::Role, run::CreateRunRequest, usage::SetQuotaRequest};
 
@@ -58,7 +58,7 @@ async fn usage_rules_people_and_deliveries_fit_every_screen() {
         }
     }
 
-    // The colours of the bars are those of the legend, and differ from each other.
+    // The bars have the colours of the legend, and the colours differ.
     browser.size(1280, 900).await;
     browser.go(&site.at("/usage?show=cost&days=7")).await;
     let colours = "return new Set([...document.querySelectorAll('.legend .swatch')].map((one) => getComputedStyle(one).color)).size";
@@ -68,7 +68,7 @@ async fn usage_rules_people_and_deliveries_fit_every_screen() {
     assert_eq!(browser.run(bars).await, true);
     browser.run("document.getElementById('quotas').scrollIntoView()").await;
     browser.screenshot(&site.shots, "usage-quotas").await;
-    // The page follows what is used.
+    // The page updates live.
     browser.wait("document.getElementById('pulse').dataset.state === 'on'").await;
     browser.run("window.mark = 'the same page'").await;
     let device = world.pair("builder", "workstation-3", "claude_cli").await;
@@ -84,7 +84,7 @@ async fn usage_rules_people_and_deliveries_fit_every_screen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_are_written_corrected_and_asked_in_the_editor() {
+async fn rules_are_edited_corrected_and_tested_in_the_editor() {
     let Some(browser) = WebdriverBrowser::open().await else { return };
     let site = ListeningConsole::new().await;
     let world = &site.world;
@@ -96,7 +96,7 @@ async fn rules_are_written_corrected_and_asked_in_the_editor() {
     browser.wait("document.getElementById('mistakes')?.textContent.includes('Line 3, column 5')").await;
     assert_eq!(browser.run("return document.querySelector('.lines b').textContent").await, "3");
     browser.screenshot(&site.shots, "rules-mistake").await;
-    // Each number stands beside its line, however long the text is.
+    // Line numbers stay aligned however long the text is.
     let beside = "const area = document.getElementById('rules-text'); area.value = 'x: y\\n'.repeat(60); \
                   const lines = document.querySelector('.lines'); \
                   return Math.abs(lines.getBoundingClientRect().height - area.getBoundingClientRect().height) < 2 && \
@@ -107,11 +107,11 @@ async fn rules_are_written_corrected_and_asked_in_the_editor() {
     browser.click("button[value=save].go").await;
     browser.wait("location.search === '?said=rules'").await;
 
-    // Enter in a field of the question asks, and puts nothing in force.
+    // Enter in a field of the test form tests and doesn't save.
     browser.run("document.getElementById('rules-text').value += '# a draft'").await;
     browser.write("#check input[name=agent]", "builder").await;
     browser.write("#check input[name=object]", "resources/public/logo\u{e007}").await;
-    browser.wait("document.getElementById('decision')?.textContent.startsWith('Yes: builder may reach')").await;
+    browser.wait("document.getElementById('decision')?.textContent.startsWith('Allowed: builder can access')").await;
     assert!(browser.text("#decision").await.contains("resources/public/*"));
     let draft = "return document.getElementById('rules-text').value.endsWith('# a draft')";
     assert_eq!(browser.run(draft).await, true);

@@ -1,4 +1,4 @@
-//! Approvals and channels in a real browser: live arrival, a decision while a run waits, and what an agent cannot do.
+//! Approvals and channels in a real browser: live updates, decisions, and inert agent text.
 
 use attache_hub::control::DecisionOrigin;
 use attache_protocol::{
@@ -24,14 +24,14 @@ async fn requests_arrive_and_are_decided_without_a_reload() {
     device.claim().await;
     site.sign_in(&browser).await;
 
-    // The count in the navigation follows on any page.
+    // The count in the navigation updates on every page.
     browser.wait("document.getElementById('pulse').dataset.state === 'on'").await;
     browser.run("window.mark = 'the same page'").await;
     let first = device.ask(run, asking("Run", r#"{"command":"cargo test"}"#)).await;
     browser.wait("document.getElementById('asked')?.textContent.startsWith('1')").await;
     assert_eq!(browser.run("return window.mark").await, "the same page");
 
-    // Another one arrives on the open inbox, above the first, while a person is typing into it.
+    // Another request arrives above the first one while the user is typing.
     browser.go(&site.at("/approvals")).await;
     browser.wait("document.getElementById('pulse').dataset.state === 'on'").await;
     browser.run("window.mark = 'the same page'").await;
@@ -49,11 +49,11 @@ async fn requests_arrive_and_are_decided_without_a_reload() {
     let button = format!("#{one} button[value=allow_once]");
     browser.run(&format!("document.querySelector('{button}').scrollIntoView({{ block: 'center' }})")).await;
     browser.click(&button).await;
-    browser.wait("document.querySelector('.note.said')?.textContent.includes('Allowed. The agent goes on.')").await;
+    browser.wait("document.querySelector('.note.said')?.textContent.includes('Allowed. The agent continues.')").await;
     let heard = device.answer(run, &first).await;
     assert_eq!((heard.state, heard.comment.as_deref()), (PermissionState::Approved, Some("fine by me")));
 
-    // Somebody else decides the other one: it goes from the inbox and is in the history.
+    // Someone else decides the other request: it moves to the history.
     browser.run("window.mark = 'the same page'").await;
     let no = DecisionRequest {
         approved: false,
@@ -70,7 +70,7 @@ async fn requests_arrive_and_are_decided_without_a_reload() {
     browser.wait("!document.getElementById('slips-empty').hidden && document.getElementById('asked') === null").await;
     assert_eq!(browser.run("return window.mark").await, "the same page");
 
-    // A card that a person is at stays, says who was first, and takes no click any more.
+    // A card in use stays, shows who decided, and is disabled.
     let taken = device.ask(run, asking("Run", r#"{"command":"cargo bench"}"#)).await;
     let id = taken.permission_request_id;
     browser.wait(&format!("document.getElementById('{id}') !== null")).await;
@@ -81,14 +81,14 @@ async fn requests_arrive_and_are_decided_without_a_reload() {
     let place = DecisionOrigin { via: "rest", from: None };
     world.hub.decide(&world.owner, id, yes, place).await.unwrap();
     browser
-        .wait(&format!("document.querySelector('#{id}.gone .st')?.textContent.includes('Allowed this once by owner')"))
+        .wait(&format!("document.querySelector('#{id}.gone .st')?.textContent.includes('Allowed once by owner')"))
         .await;
     let dead = format!("return document.querySelector('#{id} button[value=deny]').disabled");
     assert_eq!(browser.run(&dead).await, true);
     browser.go(&site.at("/approvals")).await;
     browser.wait("document.getElementById('pulse').dataset.state === 'on'").await;
 
-    // The keyboard answers for the card that was chosen, and for no other.
+    // Keys apply only to the selected card.
     let third = device.ask(run, asking("Run", r#"{"command":"ls"}"#)).await;
     browser.wait("document.querySelectorAll('#slips > [data-slip]').length === 1").await;
     browser.wait("!document.getElementById('slips').classList.contains('settling')").await;
@@ -105,7 +105,7 @@ async fn requests_arrive_and_are_decided_without_a_reload() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_waits_is_decided_and_answered_on_its_own_page() {
+async fn a_waiting_run_is_decided_and_answered_on_its_page() {
     let Some(browser) = WebdriverBrowser::open().await else { return };
     let site = ListeningConsole::new().await;
     let world = &site.world;
@@ -135,7 +135,7 @@ async fn a_run_that_waits_is_decided_and_answered_on_its_own_page() {
     browser.wait("document.querySelector('#run-wait textarea') !== null").await;
     browser.write("#run-wait textarea", "next").await;
     browser.click("#run-wait button[type=submit]").await;
-    browser.wait("document.getElementById('log').textContent.includes('Was told: next')").await;
+    browser.wait("document.getElementById('log').textContent.includes('Answer: next')").await;
     browser.wait("document.querySelector('#run-wait textarea') === null").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
     drop(browser);
@@ -156,16 +156,14 @@ async fn channels_come_and_go_without_a_reload() {
     let channel = device.open_channel(world).await.id;
     browser.wait(&format!("document.getElementById('{channel}')?.textContent.includes('Connected')")).await;
     assert_eq!(browser.run("return window.mark").await, "the same page");
-    // The keyboard opens it.
+    // Enter opens the channel.
     browser.write("body", "j\u{e007}").await;
     browser.wait(&format!("location.pathname === '/channels/{channel}'")).await;
     browser.wait("document.getElementById('pulse').dataset.state === 'on'").await;
     browser.run("window.mark = 'the same page'").await;
     let context = attache_store::WriteContext::new(world.owner.tenant, "test", world.hub.now());
     world.store.close_channel(context, channel, "heartbeat_timeout").await.unwrap();
-    browser
-        .wait("document.getElementById('channel-head').textContent.includes('nothing was heard for too long')")
-        .await;
+    browser.wait("document.getElementById('channel-head').textContent.includes('no messages for too long')").await;
     browser.wait("document.querySelectorAll('#events li').length === 2").await;
     assert_eq!(browser.run("return window.mark").await, "the same page");
     assert_eq!(browser.complaints().await, Vec::<String>::new());
@@ -248,7 +246,7 @@ async fn approvals_and_channels_fit_a_phone_in_light_and_dark() {
     site.close().await;
 }
 
-/// Requests of every shape, grants, a history, channels, and runs that wait.
+/// Requests of every kind, grants, history, channels and waiting runs.
 async fn furnish(
     world: &ConsoleWorld,
 ) -> (attache_protocol::RunId, attache_protocol::RunId, attache_protocol::ChannelId) {

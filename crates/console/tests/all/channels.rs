@@ -1,4 +1,4 @@
-//! Channels without scripts: the list, one channel, and the ways to it.
+//! Channels without scripts: the list, the page of one channel, and links to it.
 
 use attache_protocol::wire::key::Role;
 use attache_store::WriteContext;
@@ -6,20 +6,20 @@ use attache_store::WriteContext;
 use crate::world::{ConsoleWorld, asking};
 
 #[tokio::test]
-async fn channels_are_listed_filtered_and_shown_with_everything_that_they_are() {
+async fn channels_are_listed_filtered_and_shown_in_full() {
     let world = ConsoleWorld::new().await;
     let agent = world.agent("builder").await;
     world.agent("idle").await;
     let visitor = world.signed_in(Role::Viewer).await;
-    assert!(visitor.get("/channels").await.body.contains("No channel yet"));
+    assert!(visitor.get("/channels").await.body.contains("No channels yet"));
     let device = world.pair("builder", "workstation-2", "claude_cli").await;
     let channel = device.open_channel(&world).await;
     let list = visitor.get("/channels").await.body;
     assert!(list.contains(&format!("href=\"/channels/{}\"", channel.id)) && list.contains("Connected"), "{list}");
     assert!(list.contains("1 connected on this page.") && list.contains("websocket, attache.envelope.v1"), "{list}");
-    assert!(visitor.get("/channels?status=disconnected").await.body.contains("No such channel"));
-    assert!(visitor.get("/channels?agent=idle").await.body.contains("No such channel"));
-    assert!(visitor.get("/channels?agent=nobody").await.body.contains("No such channel"));
+    assert!(visitor.get("/channels?status=disconnected").await.body.contains("No matching channels"));
+    assert!(visitor.get("/channels?agent=idle").await.body.contains("No matching channels"));
+    assert!(visitor.get("/channels?agent=nobody").await.body.contains("No matching channels"));
     assert!(visitor.get("/channels?agent=builder&status=connected").await.body.contains("<tr id=\"chn_"));
 
     let page = visitor.get(&format!("/channels/{}", channel.id)).await.body;
@@ -41,12 +41,12 @@ async fn channels_are_listed_filtered_and_shown_with_everything_that_they_are() 
     }
     let page = visitor.get("/agents/builder").await.body;
     assert!(page.contains(&format!("href=\"/channels/{}\"", channel.id)), "the agent leads to its channel");
-    assert!(visitor.get("/agents/idle").await.body.contains("none: its device asks over HTTP"));
+    assert!(visitor.get("/agents/idle").await.body.contains("none (its device uses HTTP)"));
 
     let context = WriteContext::new(world.owner.tenant, "test", world.hub.now());
     world.store.close_channel(context, channel.id, "odd <b>\u{1b}reason").await.unwrap();
     let page = visitor.get(&format!("/channels/{}", channel.id)).await.body;
-    assert!(page.contains("Not connected") && page.contains("odd &lt;b&gt;<i class=\"odd\">ESC</i>reason"), "{page}");
+    assert!(page.contains("Disconnected") && page.contains("odd &lt;b&gt;<i class=\"odd\">ESC</i>reason"), "{page}");
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn the_events_of_a_channel_page_backwards() {
     let head = seen[0];
     assert!(head >= 121, "{head}");
     assert_eq!(seen, (1..=head).rev().collect::<Vec<_>>());
-    // A request over a channel leads to it, and can be bound to it.
+    // A request over a channel links to it and can be limited to it.
     let operator = world.signed_in(Role::Operator).await;
     let page = operator.get(&format!("/approvals/{}", asked.permission_request_id)).await.body;
     assert!(

@@ -1,4 +1,4 @@
-//! Delegations without scripts: the list, one of them with its lease and its files, and the wish that it ends.
+//! Delegations without scripts: the list, the page of one delegation, and requesting its end.
 
 use std::time::Duration;
 
@@ -54,10 +54,10 @@ fn projection(world: &ConsoleWorld, status: DelegationStatus) -> DelegationProje
 }
 
 #[tokio::test]
-async fn a_delegation_is_listed_shown_and_taken_back() {
+async fn a_delegation_is_listed_shown_and_ended() {
     let world = ConsoleWorld::new().await;
     let viewer = world.signed_in(Role::Viewer).await;
-    assert!(viewer.get("/delegations").await.body.contains("No delegation yet"));
+    assert!(viewer.get("/delegations").await.body.contains("No delegations yet"));
     let id = DelegationId::from_uuid(world.hub.env().uuid());
     world.hub.publish_delegation(&world.owner, id, projection(&world, DelegationStatus::Running)).await.unwrap();
     let path = format!("/delegations/{id}");
@@ -76,8 +76,8 @@ async fn a_delegation_is_listed_shown_and_taken_back() {
             "src/lexer.rs",
             "src/&lt;i&gt;.rs",
             "<span class=\"plus\">+12</span>",
-            "changed there too",
-            "There are more",
+            "also changed locally",
+            "Not all changes are shown.",
             "reads src/lexer.rs",
             "data-live=\"delegation.\"",
             "width=\"25%\"",
@@ -92,7 +92,7 @@ async fn a_delegation_is_listed_shown_and_taken_back() {
     let cancelled = operator.post(&format!("{path}/cancel"), &[]).await;
     assert_eq!(cancelled.header("location"), format!("{path}?said=ending"));
     let page = operator.get(&format!("{path}?said=ending")).await.body;
-    assert!(page.contains("Its end was asked for.") && page.contains("Ending"), "{page}");
+    assert!(page.contains("Asked the delegating machine to end access.") && page.contains("Ending"), "{page}");
     assert!(!page.contains("/cancel\""), "it is asked for once: {page}");
     let owner = world.signed_in(Role::Owner).await;
     assert!(owner.get("/audit?type=delegation").await.body.contains("delegation.cancel_requested"));
@@ -100,7 +100,7 @@ async fn a_delegation_is_listed_shown_and_taken_back() {
 }
 
 #[tokio::test]
-async fn how_it_ended_is_shown() {
+async fn the_result_of_a_delegation_is_shown() {
     let world = ConsoleWorld::new().await;
     let owner = world.signed_in(Role::Owner).await;
     let result = |error| DelegationOutcome {

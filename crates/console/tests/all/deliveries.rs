@@ -1,4 +1,4 @@
-//! Deliveries: the list, one of them, sending again, and the way there from a run.
+//! Deliveries: the list, the page of one delivery, resending it, and links from a run.
 
 use attache_client::egress::{EgressGuard, EgressPolicy};
 use attache_hub::control::DeliveryQuery;
@@ -8,14 +8,14 @@ use axum::http::StatusCode;
 use crate::world::ConsoleWorld;
 
 #[tokio::test]
-async fn a_callback_is_listed_shown_and_sent_again() {
+async fn a_delivery_is_listed_shown_and_resent() {
     let world = ConsoleWorld::with("127.0.0.1:7800".parse().unwrap(), |options| {
         options.egress = EgressGuard::new(EgressPolicy { allow: vec!["127.0.0.1".parse().unwrap()] });
     })
     .await;
     world.agent("builder").await;
     let device = world.pair("builder", "workstation-2", "claude_cli").await;
-    // Nobody listens there.
+    // Nothing listens on this port.
     let url = "http://127.0.0.1:9/hook/'-alert(1)-'";
     let request = CreateRunRequest { callback_url: Some(url.to_owned()), ..CreateRunRequest::default() };
     let run = world.ask_with(&world.owner, "builder", "tell me", request).await;
@@ -28,10 +28,10 @@ async fn a_callback_is_listed_shown_and_sent_again() {
     for role in Role::ALL {
         let visitor = world.signed_in(role).await;
         let list = visitor.get("/deliveries").await.body;
-        assert!(list.contains(&format!("href=\"{path}\"")) && list.contains("a run ended"), "{list}");
+        assert!(list.contains(&format!("href=\"{path}\"")) && list.contains("run ended"), "{list}");
         let of_run = visitor.get(&format!("/deliveries?run={run}&state=pending")).await.body;
-        assert!(of_run.contains(&path) && of_run.contains("On its way"), "{of_run}");
-        assert!(visitor.get("/deliveries?state=delivered").await.body.contains("No such delivery"));
+        assert!(of_run.contains(&path) && of_run.contains("Pending"), "{of_run}");
+        assert!(visitor.get("/deliveries?state=delivered").await.body.contains("No matching deliveries"));
         let page = visitor.get(&path).await.body;
         assert_eq!(page.contains("/resend\""), role >= Role::Operator, "{role:?}");
         let resent = visitor.post(&format!("{path}/resend"), &[]).await;
@@ -43,7 +43,7 @@ async fn a_callback_is_listed_shown_and_sent_again() {
         let beside = visitor.get(&format!("/runs/{run}")).await.body;
         assert!(beside.contains(&format!("href=\"{path}\"")), "{beside}");
         for body in [list, page, beside] {
-            // Whoever may not send it again sees only where it goes.
+            // Viewers who may not resend see only the origin.
             let sees_path = role >= Role::Operator;
             assert!(!body.contains(url) && body.contains("&#39;-alert(1)-&#39;") == sees_path, "{role:?}");
         }

@@ -1,4 +1,4 @@
-//! The documents: open to everybody, well-formed, their links lead somewhere, and they forget nothing that the code knows.
+//! The docs: public, well-formed, with working links, and complete compared to the code.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,14 +18,14 @@ use crate::{
     world::{ConsoleWorld, PageAnswer, TestVisitor, between},
 };
 
-/// Files of `docs/` that are for people who change the code, and are not served.
+/// Files of `docs/` for contributors, which are not served.
 const NOT_SERVED: &[&str] = &["seeds"];
 
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
 }
 
-/// The names of all files that are pages.
+/// The slugs of all pages.
 fn slugs() -> Vec<String> {
     let files = fs::read_dir(docs()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut slugs: Vec<_> = files.filter_map(|name| name.strip_suffix(".md").map(str::to_owned)).collect();
@@ -34,7 +34,7 @@ fn slugs() -> Vec<String> {
     slugs
 }
 
-/// Somebody who is not signed in, before the whole site.
+/// A visitor without a session, on the complete site.
 async fn stranger() -> (ConsoleWorld, TestVisitor) {
     let mut world = ConsoleWorld::new().await;
     world.router = attache_hub::router(world.hub.clone()).merge(world.router.clone());
@@ -54,7 +54,7 @@ fn values<'a>(html: &'a str, name: &str) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn every_file_is_a_page_with_a_twin_and_needs_no_credential() {
+async fn every_file_is_a_public_page_with_a_markdown_version() {
     let (_world, visitor) = stranger().await;
     let index = visitor.get("/docs").await;
     let mut listed: Vec<_> =
@@ -64,7 +64,7 @@ async fn every_file_is_a_page_with_a_twin_and_needs_no_credential() {
     assert_eq!(listed, slugs(), "the table in console/src/docs/book.rs has every file of docs/");
     for slug in slugs() {
         let file = fs::read_to_string(docs().join(format!("{slug}.md"))).unwrap();
-        // Links to the folders beside `docs/` lead to where the hub has what is there.
+        // Links to folders beside `docs/` lead to what the hub serves instead.
         let file = file.replace("](../examples/", "](/docs/examples/");
         let file = file.replace("](../openapi/openapi.json)", "](/api/v1/openapi.json)");
         assert!(!file.contains("](../"), "{slug}");
@@ -90,7 +90,7 @@ async fn every_file_is_a_page_with_a_twin_and_needs_no_credential() {
 }
 
 #[tokio::test]
-async fn what_a_reader_has_is_not_sent_again() {
+async fn cached_pages_are_not_sent_again() {
     let (_world, visitor) = stranger().await;
     for path in ["/docs", "/docs/calls", "/docs/calls.md", "/llms.txt", "/docs/examples/python-adapter/adapter.py"] {
         let first = visitor.get(path).await;
@@ -99,7 +99,7 @@ async fn what_a_reader_has_is_not_sent_again() {
         let again = ask(&visitor, path, &[("if-none-match", first.header("etag"))]).await;
         assert_eq!((again.status, again.body.as_str()), (StatusCode::NOT_MODIFIED, ""), "{path}");
         assert_eq!(again.header("etag"), first.header("etag"), "{path}");
-        // A page in another theme is another page.
+        // Each theme has its own ETag.
         if first.header("cache-control") == "no-cache" {
             let dark = ask(&visitor, path, &[("if-none-match", first.header("etag")), ("cookie", "theme=dark")]).await;
             assert_eq!(dark.status, StatusCode::OK, "{path}");
@@ -109,7 +109,7 @@ async fn what_a_reader_has_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn pages_are_well_formed_and_run_and_style_nothing_of_their_own() {
+async fn pages_are_well_formed_without_inline_scripts_or_styles() {
     let (_world, visitor) = stranger().await;
     let pages = slugs().into_iter().map(|slug| format!("/docs/{slug}"));
     for path in pages.chain(["/docs".to_owned()]) {
@@ -127,7 +127,7 @@ async fn pages_are_well_formed_and_run_and_style_nothing_of_their_own() {
     }
 }
 
-/// Every element is closed where it was opened, and no attribute is a style or a handler.
+/// Every element is closed, and there are no style or event handler attributes.
 #[track_caller]
 fn assert_well_formed(html: &str, path: &str) {
     const VOID: &[&str] = &["br", "hr", "img", "input", "link", "meta"];
@@ -190,7 +190,7 @@ async fn every_link_leads_somewhere() {
             continue;
         }
         let page = visitor.get(&path).await;
-        // The console sends a stranger to sign in.
+        // The console redirects visitors without a session to the login.
         if !page.status.is_success() && page.status != StatusCode::SEE_OTHER {
             broken.insert(format!("{path}: {}", page.status));
         }
@@ -222,7 +222,7 @@ async fn every_link_leads_somewhere() {
     assert!(pages.len() > slugs().len(), "{:?}", pages.keys());
 }
 
-/// Markdown's writer encodes what is not ASCII in an address.
+/// The Markdown writer percent-encodes non-ASCII characters in URLs.
 fn decoded(anchor: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = anchor.bytes();
@@ -235,7 +235,7 @@ fn decoded(anchor: &str) -> String {
 }
 
 #[tokio::test]
-async fn llms_txt_has_the_form_and_its_claims_hold() {
+async fn llms_txt_is_well_formed_and_its_claims_hold() {
     let (world, visitor) = stranger().await;
     let text = visitor.get("/llms.txt").await;
     assert_eq!((text.status, text.header("content-type")), (StatusCode::OK, "text/plain; charset=utf-8"));
@@ -256,7 +256,7 @@ async fn llms_txt_has_the_form_and_its_claims_hold() {
             "{link}"
         );
     }
-    // Every other address in it is one that the hub serves, with the method that stands before it.
+    // The hub serves every other path in it, with the method named before it.
     let mut claims = 0;
     for (before, after) in text.match_indices(&origin).map(|(at, _)| text.split_at(at)) {
         let end = after.find([' ', '`', '\n', ')', ',']).unwrap_or(after.len());
@@ -279,13 +279,13 @@ async fn llms_txt_has_the_form_and_its_claims_hold() {
 }
 
 #[tokio::test]
-async fn a_page_that_does_not_exist_is_answered_with_those_that_do() {
+async fn a_missing_page_lists_the_existing_ones() {
     let (_world, visitor) = stranger().await;
     let page = ask(&visitor, "/docs/%3Cb%3E", &[("accept", "text/html,*/*;q=0.8")]).await;
     assert_eq!((page.status, page.header("content-type")), (StatusCode::NOT_FOUND, "text/html; charset=utf-8"));
     assert_eq!(page.header("cache-control"), "no-store");
     assert_well_formed(&page.body, "the missing page");
-    assert!(page.body.contains("There is no document <code>&lt;b&gt;</code>."), "{}", page.body);
+    assert!(page.body.contains("No page called <code>&lt;b&gt;</code>."), "{}", page.body);
     assert!(page.body.contains("href=\"/docs/calls\""));
 
     let pages: Vec<_> = visitor
@@ -299,7 +299,7 @@ async fn a_page_that_does_not_exist_is_answered_with_those_that_do() {
     let missing = visitor.get("/docs/nothing.md").await;
     assert_eq!((missing.status, missing.header("content-type")), (StatusCode::NOT_FOUND, "application/json"));
     let said = format!(
-        "{{\"error\":{{\"code\":\"no_such_path\",\"message\":\"There is no document `nothing.md`.\",\"hint\":\"There are: {}.\"}}}}",
+        "{{\"error\":{{\"code\":\"no_such_path\",\"message\":\"No page called `nothing.md`.\",\"hint\":\"Available pages: {}.\"}}}}",
         pages.join(", ")
     );
     assert_eq!(missing.body, said);
@@ -309,7 +309,7 @@ async fn a_page_that_does_not_exist_is_answered_with_those_that_do() {
 }
 
 #[test]
-fn the_page_of_errors_has_every_code() {
+fn the_errors_page_has_every_code() {
     let page = fs::read_to_string(docs().join("errors.md")).unwrap();
     let section = |from: &str| {
         let rest = page.split_once(from).unwrap_or_else(|| panic!("errors.md has the section {from}")).1;

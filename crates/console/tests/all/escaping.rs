@@ -1,4 +1,4 @@
-//! What strangers write is text on our pages, never markup.
+//! Untrusted text is never rendered as markup.
 
 use attache_protocol::{
     Json,

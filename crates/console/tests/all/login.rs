@@ -1,4 +1,4 @@
-//! Signing in and out, and forms that are not ours.
+//! Sign-in, sign-out and cross-site forms.
 
 use attache_protocol::{
     Secret,
@@ -12,7 +12,7 @@ use axum::{
 use crate::world::ConsoleWorld;
 
 #[tokio::test]
-async fn a_link_signs_in_once_and_looking_at_it_changes_nothing() {
+async fn a_login_link_works_once_and_a_preview_changes_nothing() {
     let world = ConsoleWorld::new().await;
     let token = world.login_token().await;
     let mut visitor = world.visitor();
@@ -34,7 +34,7 @@ async fn a_link_signs_in_once_and_looking_at_it_changes_nothing() {
 
     let again = world.visitor().post_bare("/login", &[("token", &token)], &[]).await;
     assert_eq!(again.status, StatusCode::UNAUTHORIZED);
-    assert!(again.body.contains("used already"), "{}", again.body);
+    assert!(again.body.contains("already used"), "{}", again.body);
     assert!(!again.body.contains(&token));
 
     let left = visitor.post("/logout", &[]).await;
@@ -44,7 +44,7 @@ async fn a_link_signs_in_once_and_looking_at_it_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_password_signs_in_and_a_wrong_one_says_no_more_than_that() {
+async fn a_password_signs_in_and_a_wrong_one_reveals_nothing() {
     let world = ConsoleWorld::new().await;
     let request = CreateUserRequest {
         name: "ada".to_owned(),
@@ -61,7 +61,7 @@ async fn a_password_signs_in_and_a_wrong_one_says_no_more_than_that() {
     for (name, password) in [("ada", "wrong"), ("nobody", "correct horse battery"), ("", "")] {
         let answer = enter(name, password, &[]).await;
         assert_eq!((answer.status, answer.header("set-cookie")), (StatusCode::UNAUTHORIZED, ""), "{name}");
-        assert!(answer.body.contains("The name or the password is wrong."));
+        assert!(answer.body.contains("Wrong name or password."));
     }
     let planted = enter("ada", "correct horse battery", &[("sec-fetch-site", "cross-site")]).await;
     assert_eq!((planted.status, planted.header("set-cookie")), (StatusCode::FORBIDDEN, ""));
@@ -70,7 +70,7 @@ async fn a_password_signs_in_and_a_wrong_one_says_no_more_than_that() {
     let mut visitor = world.visitor();
     visitor.keep(&entered);
     assert_eq!(visitor.get("/runs").await.status, StatusCode::OK);
-    // Three were wrong; seven more are taken in this minute.
+    // Three attempts were wrong, so seven more are allowed in this minute.
     for _ in 0..7 {
         assert_eq!(enter("ada", "wrong", &[]).await.status, StatusCode::UNAUTHORIZED);
     }
@@ -79,9 +79,9 @@ async fn a_password_signs_in_and_a_wrong_one_says_no_more_than_that() {
     assert!(answer.header("retry-after").parse::<u64>().unwrap() <= 60);
 }
 
-/// Whoever guesses sessions is told so only a few times a minute, like whoever guesses passwords or keys.
+/// Guessing session cookies is rate-limited, like guessing passwords or keys.
 #[tokio::test]
-async fn wrong_cookies_are_counted() {
+async fn wrong_session_cookies_are_rate_limited() {
     let world = ConsoleWorld::with("127.0.0.1:7800".parse().unwrap(), |options| options.failures_per_minute = 10).await;
     let signed_in = world.signed_in(Role::Viewer).await;
     let guess = async |number: usize| {
@@ -94,13 +94,13 @@ async fn wrong_cookies_are_counted() {
     }
     assert_eq!(answers[..10], [StatusCode::SEE_OTHER; 10]);
     assert_eq!(answers[10..], [StatusCode::TOO_MANY_REQUESTS; 2]);
-    // A browser that is signed in, and a visitor who guesses nothing, go on.
+    // A signed-in browser and a visitor without a cookie are not affected.
     assert_eq!(signed_in.get("/runs").await.status, StatusCode::OK);
     assert_eq!(world.visitor().get("/login").await.status, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn passwords_that_are_tried_at_once_are_counted_before_they_are_judged() {
+async fn concurrent_password_attempts_are_counted_before_they_are_checked() {
     let world = ConsoleWorld::new().await;
     let guess = async |number: usize| {
         let password = format!("wrong-guess-{number:04}");
@@ -126,7 +126,7 @@ async fn over_tls_the_cookie_is_bound_to_the_host() {
 }
 
 #[tokio::test]
-async fn a_hub_that_speaks_tls_gives_cookies_for_tls_alone() {
+async fn a_hub_with_tls_sets_secure_cookies_only() {
     let world = ConsoleWorld::with("127.0.0.1:7800".parse().unwrap(), |options| {
         let certificate = attache_hub::Certificate::SelfSigned { names: vec!["localhost".to_owned()] };
         let env = attache_protocol::env::Env::system();
@@ -140,7 +140,7 @@ async fn a_hub_that_speaks_tls_gives_cookies_for_tls_alone() {
     let cookie = entered.header("set-cookie");
     assert!(cookie.starts_with("__Host-attache_session=cs_"), "{cookie}");
     assert!(cookie.ends_with("Path=/; HttpOnly; SameSite=Strict; Secure"), "{cookie}");
-    // A cookie that plain HTTP could have set is nobody's session.
+    // A cookie that plain HTTP could have set is not accepted.
     let secret = crate::world::between(cookie, "__Host-attache_session=", ";").to_owned();
     let plain = Request::get("/runs").header("cookie", format!("attache_session={secret}"));
     assert_eq!(visitor.send(plain, axum::body::Body::empty()).await.status, StatusCode::SEE_OTHER);
@@ -148,7 +148,7 @@ async fn a_hub_that_speaks_tls_gives_cookies_for_tls_alone() {
     assert_eq!(visitor.get("/runs").await.status, StatusCode::OK);
 }
 
-/// Every path of the console that takes a form, with something in place of its parameters.
+/// Every POST path of the console, with placeholder parameters.
 fn forms() -> Vec<String> {
     let routes = include_str!("../../src/lib.rs");
     let taking = routes.lines().map(str::trim).filter(|line| line.starts_with(".route(") && line.contains("post("));
@@ -162,14 +162,14 @@ fn forms() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn no_form_is_taken_without_the_token_of_its_session() {
+async fn every_form_requires_the_csrf_token_of_its_session() {
     let world = ConsoleWorld::new().await;
     let visitor = world.signed_in(Role::Owner).await;
     let forms = forms();
     assert!(forms.len() > 12 && forms.contains(&"/settings/keys".to_owned()), "{forms:?}");
     for path in forms {
         let answer = visitor.post_bare(&path, &[("csrf", "0"), ("token", "lt_0")], &[]).await;
-        // Whoever is about to sign in has no session yet; the link itself is the proof.
+        // The login form has no session yet. The link itself is the proof.
         let expected = if path == "/login" { StatusCode::UNAUTHORIZED } else { StatusCode::FORBIDDEN };
         assert_eq!(answer.status, expected, "{path}");
         let headers = [("sec-fetch-site", "cross-site")];
@@ -180,7 +180,7 @@ async fn no_form_is_taken_without_the_token_of_its_session() {
 }
 
 #[tokio::test]
-async fn nobody_sees_a_page_without_a_session() {
+async fn every_page_requires_a_session() {
     let world = ConsoleWorld::new().await;
     let visitor = world.visitor();
     for path in ["/runs", "/agents", "/audit", "/settings", "/pair?code=ABCD-EFGH", "/runs/new", "/live"] {
@@ -202,7 +202,7 @@ async fn a_form_of_another_session_or_site_changes_nothing() {
     for token in ["", "x", &foreign] {
         let answer = mine.post_bare("/agents", &[("name", "planted"), ("csrf", token)], &[]).await;
         assert_eq!(answer.status, StatusCode::FORBIDDEN);
-        assert!(answer.body.contains("This form is too old"));
+        assert!(answer.body.contains("This form has expired"));
     }
     let page = mine.get("/settings").await;
     let own = crate::world::between(&page.body, "name=\"csrf\" value=\"", "\"").to_owned();

@@ -1,4 +1,4 @@
-//! Every test of the console: in process over the in-memory store, and in a real browser where there is one.
+//! All console tests: in process over the in-memory store, and in a real browser if available.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "everything here is a test or serves one")]
 

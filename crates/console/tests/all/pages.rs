@@ -1,4 +1,4 @@
-//! Every page for every role: what it shows, what it offers, how it is paged.
+//! Every page for every role: content, actions and paging.
 
 use attache_hub::control::DecisionOrigin;
 use attache_protocol::{
@@ -71,7 +71,7 @@ async fn every_page_renders_for_every_role_with_its_headers() {
             assert_eq!(page.header("x-content-type-options"), "nosniff", "{path}");
             assert_eq!(page.header("referrer-policy"), "same-origin", "{path}");
             assert_eq!(page.header("cache-control"), "no-store", "{path}");
-            // A name that stands twice would make live pages swap the wrong part.
+            // A duplicate id would make live updates replace the wrong part.
             let mut names: Vec<_> =
                 page.body.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
             names.sort_unstable();
@@ -93,7 +93,7 @@ async fn every_page_renders_for_every_role_with_its_headers() {
         let page = visitor.get("/people").await;
         assert_eq!(page.body.contains("action=\"/settings/keys\""), manages, "{role:?}");
         assert_eq!(page.body.contains("action=\"/people\""), reads, "{role:?}");
-        assert!(!page.body.contains("action=\"/people/password\""), "nobody in particular has none");
+        assert!(!page.body.contains("action=\"/people/password\""), "a session without a user has no password");
         let page = visitor.get("/usage").await;
         assert_eq!(page.body.contains("action=\"/usage/quotas\""), reads, "{role:?}");
         assert_eq!(visitor.get("/runs/new").await.body.contains("<textarea"), manages, "{role:?}");
@@ -105,7 +105,7 @@ async fn every_page_renders_for_every_role_with_its_headers() {
 }
 
 #[tokio::test]
-async fn a_path_that_nobody_serves_is_a_page_too() {
+async fn an_unknown_path_has_an_error_page() {
     let router = attache_console::not_found();
     let request = axum::http::Request::get("/nowhere").body(axum::body::Body::empty()).unwrap();
     let answer = tower::ServiceExt::oneshot(router, request).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_path_that_nobody_serves_is_a_page_too() {
 }
 
 #[tokio::test]
-async fn the_list_pages_by_cursor_and_keeps_its_filters_in_the_address() {
+async fn the_run_list_pages_by_cursor_and_keeps_its_filters_in_the_url() {
     let world = ConsoleWorld::new().await;
     world.agent("builder").await;
     world.agent("scribe").await;
@@ -132,20 +132,20 @@ async fn the_list_pages_by_cursor_and_keeps_its_filters_in_the_address() {
     let second = visitor.get(&older).await;
     assert_eq!(second.body.matches("<tr id=\"run_").count(), 50);
     assert!(second.body.contains("task number 069") && !second.body.contains("task number 070"));
-    // Taking a filter away keeps the other and goes back to the newest.
+    // Removing a filter keeps the other one and returns to the newest runs.
     assert!(second.body.contains("href=\"/runs?status=pending\""));
 
     let found = visitor.get("/runs?q=NUMBER%20007").await;
     assert_eq!(found.body.matches("<tr id=\"run_").count(), 1);
     assert!(found.body.contains("task number 007") && found.body.contains("Searched 121 runs"));
     let none = visitor.get("/runs?agent=nobody").await;
-    assert!(none.body.contains("No run matches"));
+    assert!(none.body.contains("No matching runs"));
     let bad = visitor.get("/runs?cursor=%00").await;
     assert!(bad.status.is_client_error(), "{}", bad.status);
 }
 
 #[tokio::test]
-async fn the_run_page_says_why_it_waits_and_how_it_ended() {
+async fn the_run_page_shows_why_a_run_waits_and_how_it_ended() {
     let world = ConsoleWorld::new().await;
     world.agent("builder").await;
     let visitor = world.signed_in(Role::Operator).await;
@@ -155,14 +155,14 @@ async fn the_run_page_says_why_it_waits_and_how_it_ended() {
 
     let device = world.pair("builder", "workstation-2", "claude_cli").await;
     let page = visitor.get(&format!("/runs/{first}")).await.body;
-    assert!(page.contains("is online and takes it next"));
+    assert!(page.contains("is online and takes this run next"));
     assert_eq!(device.claim().await, first);
     let second = world.ask("builder", "second").await;
     let page = visitor.get(&format!("/runs/{second}")).await.body;
-    assert!(page.contains(&format!("works on <a href=\"/runs/{first}\">another run</a> first")));
+    assert!(page.contains(&format!("is working on <a href=\"/runs/{first}\">another run</a>.")));
     let page = visitor.get(&format!("/runs/{first}")).await.body;
     assert!(
-        page.contains("Running on <bdi>workstation-2</bdi> since <time")
+        page.contains("Running on <bdi>workstation-2</bdi>, started <time")
             && page.contains("Claude Code CLI on workstation-2")
     );
 
@@ -207,7 +207,7 @@ async fn a_key_is_shown_once_and_the_log_shows_who_made_it() {
         assert!(!visitor.get(path).await.body.contains(&secret), "{path}");
     }
     let audit = visitor.get("/audit?type=key").await;
-    assert!(audit.body.contains("key.created") && audit.body.contains("The hash chain holds"), "{}", audit.body);
+    assert!(audit.body.contains("key.created") && audit.body.contains("Hash chain intact"), "{}", audit.body);
     let page = visitor.get("/people").await;
     let revoke = format!("/settings/keys/{}", between(&page.body, "action=\"/settings/keys/", "\""));
     assert_eq!(visitor.post(&revoke, &[]).await.header("location"), "/people?said=revoked");
@@ -215,7 +215,7 @@ async fn a_key_is_shown_once_and_the_log_shows_who_made_it() {
 }
 
 #[tokio::test]
-async fn the_log_pages_backwards_without_a_gap() {
+async fn the_audit_log_pages_backwards_without_gaps() {
     let world = ConsoleWorld::new().await;
     world.agent("builder").await;
     for number in 0..130 {
@@ -226,7 +226,7 @@ async fn the_log_pages_backwards_without_a_gap() {
     let mut seen = Vec::new();
     loop {
         let page = visitor.get(&path).await;
-        assert!(page.body.contains("The hash chain holds"), "{path}");
+        assert!(page.body.contains("Hash chain intact"), "{path}");
         seen.extend(
             page.body
                 .match_indices("<td class=\"mono dim\">")
@@ -253,7 +253,7 @@ async fn the_theme_is_kept_without_scripts() {
 }
 
 #[tokio::test]
-async fn artifacts_are_saved_never_shown_and_long_output_is_folded() {
+async fn artifacts_are_downloads_and_long_output_is_folded() {
     let world = ConsoleWorld::new().await;
     world.agent("builder").await;
     let device = world.pair("builder", "workstation-2", "claude_cli").await;
@@ -274,7 +274,7 @@ async fn artifacts_are_saved_never_shown_and_long_output_is_folded() {
 
     let visitor = world.signed_in(Role::Viewer).await;
     let page = visitor.get(&format!("/runs/{run}")).await.body;
-    assert!(page.contains("Show the other 4.0 KiB"));
+    assert!(page.contains("Show 4.0 KiB more"));
     assert!(page.contains(&format!("href=\"/artifacts/{}\"", artifact.artifact_id)));
     let file = visitor.get(&format!("/artifacts/{}", artifact.artifact_id)).await;
     assert_eq!(file.body, "<script>alert(1)</script>");
@@ -284,7 +284,7 @@ async fn artifacts_are_saved_never_shown_and_long_output_is_folded() {
 }
 
 #[tokio::test]
-async fn people_and_devices_are_called_by_their_names() {
+async fn people_and_devices_are_shown_by_name() {
     let world = ConsoleWorld::new().await;
     world.agent("builder").await;
     let device = world.pair("builder", "workbench", "claude_cli").await;
@@ -320,7 +320,7 @@ async fn people_and_devices_are_called_by_their_names() {
     assert!(decided.contains("by <bdi>ada</bdi>"), "{decided}");
 }
 
-/// A form with files, as a browser sends it.
+/// Submits a form with files, like a browser.
 async fn send_files(visitor: &TestVisitor, fields: &[(&str, &str)], files: &[(&str, &[u8])]) -> PageAnswer {
     let page = visitor.get("/settings").await;
     let token = between(&page.body, "name=\"csrf\" value=\"", "\"").to_owned();
@@ -340,7 +340,7 @@ async fn send_files(visitor: &TestVisitor, fields: &[(&str, &str)], files: &[(&s
 }
 
 #[tokio::test]
-async fn files_go_with_a_task_small_ones_in_it_and_large_ones_as_artifacts() {
+async fn small_files_are_sent_inline_and_large_ones_as_artifacts() {
     let world = ConsoleWorld::new().await;
     let agent = world.agent("builder").await.agent_id.to_string();
     let visitor = world.signed_in(Role::Operator).await;
@@ -360,7 +360,7 @@ async fn files_go_with_a_task_small_ones_in_it_and_large_ones_as_artifacts() {
     let mut bytes = Vec::new();
     tokio::io::AsyncReadExt::read_to_end(&mut file, &mut bytes).await.unwrap();
     assert!(bytes == large && stored.name == "large.png", "{} bytes", bytes.len());
-    // The same form again is the same run, an empty field is no file, and a foreign form brings nothing.
+    // The same form again is the same run, an empty field is no file, and a cross-site form is rejected.
     let none = send_files(&visitor, &[("agent", &agent), ("text", "No file")], &[("", b"")]).await;
     assert_eq!(none.status, StatusCode::SEE_OTHER, "{}", none.body);
     let body = "--XyZ\r\nContent-Disposition: form-data; name=\"csrf\"\r\n\r\nwrong\r\n--XyZ--\r\n";

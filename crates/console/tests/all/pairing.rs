@@ -1,4 +1,4 @@
-//! The pairing dialog, and devices that show a code.
+//! The pairing dialog, and pairing with a code from a device.
 
 use attache_protocol::{
     Json,
@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use crate::world::{ConsoleWorld, LOCAL, between};
 
 #[tokio::test]
-async fn the_dialog_shows_the_code_once_and_flips_when_the_device_has_joined() {
+async fn the_dialog_shows_the_code_once_and_advances_when_the_device_connects() {
     let world = ConsoleWorld::new().await;
     let agent = world.agent("builder").await.agent_id;
     let visitor = world.signed_in(Role::Owner).await;
@@ -35,7 +35,7 @@ async fn the_dialog_shows_the_code_once_and_flips_when_the_device_has_joined() {
         assert!(flipped.body.contains(words), "{words}: {}", flipped.body);
     }
 
-    // Nothing that we make later holds the code.
+    // The code never appears again.
     let owner = world.signed_in(Role::Owner).await;
     let bare = code.replace('-', "");
     for path in ["/agents", &format!("/agents/{agent}"), "/audit", "/runs", "/settings", "/pair", &flips] {
@@ -63,7 +63,7 @@ async fn wanting(world: &ConsoleWorld) -> String {
 }
 
 #[tokio::test]
-async fn a_device_that_shows_a_code_is_confirmed_for_an_old_or_a_new_agent_or_rejected() {
+async fn a_device_code_is_confirmed_for_an_existing_or_new_agent_or_rejected() {
     let world = ConsoleWorld::new().await;
     let agent = world.agent("builder").await.agent_id.to_string();
     let visitor = world.signed_in(Role::Owner).await;
@@ -74,7 +74,7 @@ async fn a_device_that_shows_a_code_is_confirmed_for_an_old_or_a_new_agent_or_re
         visitor.post("/pair", &[("code", &code.replace('-', " "))]).await,
     ] {
         assert_eq!(page.status, StatusCode::OK);
-        for words in ["“rack node” wants to join", "127.0.0.1", "Hermes Agent", &code] {
+        for words in ["“rack node” wants to pair", "127.0.0.1", "Hermes Agent", &code] {
             assert!(page.body.contains(words), "{words}: {}", page.body);
         }
     }
@@ -98,14 +98,14 @@ async fn a_device_that_shows_a_code_is_confirmed_for_an_old_or_a_new_agent_or_re
 
     let unknown = visitor.get("/pair?code=0000-0000").await;
     assert_eq!(unknown.status, StatusCode::NOT_FOUND);
-    assert!(unknown.body.contains("This code is not known."));
-    // A wrong code makes no agent.
+    assert!(unknown.body.contains("Unknown code."));
+    // A wrong code creates no agent.
     let fields = [("code", "0000-0000"), ("new_name", "planted"), ("decision", "confirm")];
     assert!(visitor.post("/pair/decision", &fields).await.status.is_client_error());
     assert!(world.hub.account(&world.owner, "planted").await.is_err());
-    // Somebody who may not decide learns nothing about the device.
+    // A viewer who may not pair learns nothing about the device.
     let code = wanting(&world).await;
     let viewer = world.signed_in(Role::Viewer).await;
     let page = viewer.get(&format!("/pair?code={code}")).await;
-    assert!(!page.body.contains("rack node") && page.body.contains("Your role does not allow this"));
+    assert!(!page.body.contains("rack node") && page.body.contains("Your role doesn’t allow this"));
 }

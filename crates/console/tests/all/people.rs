@@ -1,4 +1,4 @@
-//! People and keys: what each role is offered, what the forms do, and what stays when they are refused.
+//! People and keys: what each role sees, what the forms do, and what they keep when refused.
 
 use attache_hub::control::PageRequest;
 use attache_protocol::wire::key::{KeyScope, Role};
@@ -51,7 +51,7 @@ async fn a_refused_form_keeps_what_was_typed_but_no_password() {
     }
     let page = owner.post("/people", &[("name", "two words")]).await.body;
     assert!(page.contains("name=\"name\" required maxlength=\"64\" value=\"two words\""), "{page}");
-    // A short password, and a name that is taken.
+    // A short password and a taken name.
     let short = owner.post("/people", &[("name", "bob"), ("password", "x")]).await;
     assert_eq!(short.status, StatusCode::BAD_REQUEST);
     world.person("bob", Role::Viewer).await;
@@ -73,12 +73,12 @@ async fn people_see_themselves_and_change_their_own_password() {
     let fields = [("current_password", "wrong"), ("password", "another long password")];
     let wrong = visitor.post("/people/password", &fields).await;
     assert_eq!(wrong.status, StatusCode::FORBIDDEN);
-    assert!(wrong.body.contains("The present password is wrong.") && !wrong.body.contains("another long"));
+    assert!(wrong.body.contains("The current password is wrong.") && !wrong.body.contains("another long"));
     let fields = [("current_password", "correct horse battery"), ("password", "another long password")];
     assert_eq!(visitor.post("/people/password", &fields).await.header("location"), "/people?said=password");
     assert_eq!(visitor.get("/people").await.status, StatusCode::OK, "who changed it stays signed in");
 
-    // Others are not there for those who may not see them.
+    // Other people don't exist for viewers who may not see them.
     let path = format!("/people/{}", alice.user_id);
     assert_eq!(bob.get(&path).await.status, StatusCode::NOT_FOUND);
     assert_eq!(bob.post(&path, &[("role", "owner")]).await.status, StatusCode::NOT_FOUND);
@@ -87,7 +87,7 @@ async fn people_see_themselves_and_change_their_own_password() {
 }
 
 #[tokio::test]
-async fn a_key_has_a_user_scopes_and_an_end() {
+async fn a_key_has_a_user_scopes_and_an_expiry() {
     let world = ConsoleWorld::new().await;
     let (alice, operator) = world.person("alice", Role::Operator).await;
     let owner = world.signed_in(Role::Owner).await;
@@ -109,9 +109,9 @@ async fn a_key_has_a_user_scopes_and_an_end() {
     assert_eq!(made.scopes, Some(vec![KeyScope::Read, KeyScope::Call]));
     assert_eq!(made.expires_at.unwrap().since(made.created_at).as_secs().div_ceil(86_400), 7);
     let page = owner.get(&format!("/people/{user}")).await.body;
-    assert!(page.contains("viewer, for alice") && page.contains("see, call agents"), "{page}");
+    assert!(page.contains("viewer, acts for alice") && page.contains("view, call agents"), "{page}");
 
-    // What is above the user's role is refused, and the form is as it was.
+    // A role above the user's own is refused, and the form keeps its values.
     let fields = [("name", "big"), ("role", "admin"), ("user", &*user), ("scope_decide", "1"), ("valid", "week")];
     let refused = owner.post("/settings/keys", &fields).await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
@@ -125,7 +125,7 @@ async fn a_key_has_a_user_scopes_and_an_end() {
         assert!(refused.body.contains(kept), "{kept}");
     }
 
-    // An operator has keys of their own, and sees no other.
+    // An operator sees only their own keys.
     let page = operator.get("/people").await.body;
     assert!(page.contains("<b class=\"clip\">ci</b>") && page.contains("/revoke\""), "{page}");
     assert!(!page.contains("name=\"user\""), "only an admin makes keys for others");
@@ -138,7 +138,7 @@ async fn a_key_has_a_user_scopes_and_an_end() {
 }
 
 #[tokio::test]
-async fn an_operator_manages_the_agents_that_are_theirs() {
+async fn an_operator_manages_their_own_agents() {
     let world = ConsoleWorld::new().await;
     let foreign = world.agent("builder").await;
     let (alice, visitor) = world.person("alice", Role::Operator).await;

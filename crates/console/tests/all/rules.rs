@@ -1,4 +1,4 @@
-//! The rules' editor: what is in force, what is wrong and where, whom it loses to, and what it answers.
+//! The rules editor: saving, errors with positions, conflicts and access tests.
 
 use attache_protocol::wire::{access::SetAccessRules, key::Role};
 use axum::http::StatusCode;
@@ -9,25 +9,25 @@ const RULES: &str =
     "agents:\n  \"*\":\n    can_access:\n      - resources/public/*\n    cannot_access:\n      - agents/vault\n";
 
 #[tokio::test]
-async fn rules_are_put_in_force_and_asked() {
+async fn rules_are_saved_and_tested() {
     let world = ConsoleWorld::new().await;
     world.agent("builder").await;
     world.agent("vault").await;
     let admin = world.signed_in(Role::Admin).await;
     let page = admin.get("/rules").await.body;
     let version = between(&page, "name=\"version\" value=\"", "\"").to_owned();
-    // Browsers send line breaks with two characters.
+    // Browsers submit line breaks as CRLF.
     let text = RULES.replace('\n', "\r\n");
     let saved = admin.post("/rules", &[("do", "save"), ("text", &text), ("version", &version)]).await;
     assert_eq!((saved.status, saved.header("location")), (StatusCode::SEE_OTHER, "/rules?said=rules"));
     assert_eq!(world.hub.access_rules(&world.owner).await.unwrap().text, RULES);
     assert!(admin.get("/rules").await.body.contains("resources/public/*\n    cannot_access"));
 
-    // A question keeps what somebody is writing.
+    // Testing access keeps the unsaved text.
     for (object, verdict, because) in [
-        ("resources/public/logo", "Yes: ", "resources/public/*"),
-        ("agents/vault", "No: ", "agents/vault"),
-        ("conversations/other/1", "No: ", "No rule speaks about it"),
+        ("resources/public/logo", "Allowed: ", "resources/public/*"),
+        ("agents/vault", "Denied: ", "agents/vault"),
+        ("conversations/other/1", "Denied: ", "No rule matches"),
     ] {
         let fields = [("do", "check"), ("agent", "builder"), ("object", object), ("text", "a draft"), ("version", "1")];
         let page = admin.post("/rules", &fields).await;
@@ -64,7 +64,7 @@ async fn a_mistake_is_shown_at_its_line_and_nothing_changes() {
 }
 
 #[tokio::test]
-async fn whoever_comes_second_is_told_and_keeps_their_text() {
+async fn a_conflicting_save_is_reported_and_keeps_the_text() {
     let world = ConsoleWorld::new().await;
     let owner = world.signed_in(Role::Owner).await;
     let before = between(&owner.get("/rules").await.body, "name=\"version\" value=\"", "\"").to_owned();
@@ -73,7 +73,7 @@ async fn whoever_comes_second_is_told_and_keeps_their_text() {
     let mine = "# mine\nagents: {}\n";
     let page = owner.post("/rules", &[("do", "save"), ("text", mine), ("version", &before)]).await;
     assert_eq!(page.status, StatusCode::CONFLICT);
-    assert!(page.body.contains("Somebody changed the rules while you were writing"), "{}", page.body);
+    assert!(page.body.contains("Someone changed the rules while you were editing"), "{}", page.body);
     assert!(page.body.contains("# mine") && between(&page.body, "id=\"theirs\">", "</pre>").contains("agents/vault"));
     let version = between(&page.body, "name=\"version\" value=\"", "\"").to_owned();
     assert_eq!(version, now.to_string(), "now that they have seen it, they may decide");
@@ -96,7 +96,7 @@ async fn rules_are_for_admins() {
 }
 
 #[tokio::test]
-async fn a_file_is_named_and_what_is_wrong_with_it_is_told() {
+async fn the_rules_file_is_named_and_its_errors_are_shown() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("permissions.yaml");
     std::fs::write(&file, RULES).unwrap();
@@ -105,13 +105,13 @@ async fn a_file_is_named_and_what_is_wrong_with_it_is_told() {
         ConsoleWorld::with("127.0.0.1:7800".parse().unwrap(), |options| options.permissions = Some(permissions)).await;
     let owner = world.signed_in(Role::Owner).await;
     let page = owner.get("/rules").await.body;
-    assert!(page.contains(&format!("kept in <code>{}</code>", file.display())), "{page}");
+    assert!(page.contains(&format!("stored in <code>{}</code>", file.display())), "{page}");
     assert!(page.contains("- agents/vault\n</textarea>"), "{page}");
 
-    // Whoever saves has the hub look at the file first; a version that nobody has seen changes nothing.
+    // On save, the hub reads the file first. A version that the user hasn't seen is a conflict.
     std::fs::write(&file, "agents: [<script>\n").unwrap();
     let page = owner.post("/rules", &[("do", "save"), ("text", RULES), ("version", "999")]).await;
     assert_eq!(page.status, StatusCode::CONFLICT);
-    assert!(page.body.contains("The file as it is now is wrong") && !page.body.contains("<script>"), "{}", page.body);
+    assert!(page.body.contains("The rules file is invalid") && !page.body.contains("<script>"), "{}", page.body);
     assert_eq!(world.hub.access_rules(&world.owner).await.unwrap().text, RULES);
 }

@@ -1,4 +1,4 @@
-//! Usage and quotas: a chart whose numbers are those of its table, for each role what it may see, and the forms.
+//! Usage and quotas: chart and table, what each role sees, and the forms.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -40,7 +40,7 @@ async fn work(world: &ConsoleWorld, by: &TestVisitor, agent: &str, device: &Cons
     device.complete_for(run, "done", usage).await;
 }
 
-/// What the chart's bars say: day and name to value.
+/// The values of the chart's bars, by day and name.
 fn bars(page: &str) -> BTreeMap<(String, String), String> {
     let plot = between(page, "<svg class=\"plot\"", "</svg>");
     let titles = plot.split("<title>").skip(1).map(|rest| rest.split("</title>").next().unwrap());
@@ -53,7 +53,7 @@ fn bars(page: &str) -> BTreeMap<(String, String), String> {
         .collect()
 }
 
-/// The same from the table below it, without what is nothing.
+/// The nonzero values of the table, by day and name.
 fn cells(page: &str) -> BTreeMap<(String, String), String> {
     let table = between(page, "id=\"by-day\">", "</table>");
     let head = between(table, "<thead>", "</thead>");
@@ -101,19 +101,19 @@ async fn the_chart_and_its_table_have_the_same_numbers() {
 }
 
 #[tokio::test]
-async fn totals_say_how_sure_they_are_and_each_role_sees_what_it_may() {
+async fn totals_show_their_certainty_and_each_role_sees_its_own_scope() {
     let (world, alice, _) = spent().await;
     let viewer = world.signed_in(Role::Viewer).await;
     let page = viewer.get("/usage?show=cost&days=7").await.body;
     let figures = between(&page, "<dl class=\"figures\">", "</dl>");
     assert!(figures.contains("<dd class=\"v\">$2.03</dd>"), "{figures}");
-    assert!(figures.contains("3 reported, 3 estimated, 1 not said"), "{figures}");
+    assert!(figures.contains("3 reported, 3 estimated, 1 unknown"), "{figures}");
     let totals = between(&page, "id=\"totals\">", "</table>");
     assert!(totals.contains("<bdi>builder</bdi>") && totals.contains("1 unknown"), "{totals}");
     assert!(totals.contains("<span class=\"tag wait\">estimated</span>"), "{totals}");
     assert!(!page.contains("id=\"quotas\""), "quotas are for admins");
 
-    // An operator sees what they asked for themselves.
+    // An operator sees only their own usage.
     let page = alice.get("/usage?show=calls&days=7&by=user").await.body;
     let names: Vec<_> = bars(&page).into_keys().map(|(_, name)| name).collect();
     assert_eq!(names, ["alice", "alice", "alice"]);
@@ -123,14 +123,14 @@ async fn totals_say_how_sure_they_are_and_each_role_sees_what_it_may() {
 }
 
 #[tokio::test]
-async fn a_quota_is_set_seen_changed_and_removed() {
+async fn a_quota_is_set_shown_changed_and_removed() {
     let world = ConsoleWorld::new().await;
     let agent = world.agent("builder").await;
     let device = world.pair("builder", "workstation-2", "claude_cli").await;
     let (alice, _) = world.person("alice", Role::Operator).await;
     let owner = world.signed_in(Role::Owner).await;
     let (user, id) = (alice.user_id.to_string(), agent.agent_id.to_string());
-    assert!(owner.get("/usage").await.body.contains("None: everybody may use as much as there is."));
+    assert!(owner.get("/usage").await.body.contains("No quotas. Usage is unlimited."));
 
     let set = owner.post("/usage/quotas", &[("agent", &id), ("calls", "2"), ("cost", "$1.50"), ("tokens", "")]).await;
     assert_eq!(set.header("location"), "/usage?said=quota#quotas");
@@ -141,25 +141,25 @@ async fn a_quota_is_set_seen_changed_and_removed() {
     let run = world.ask("builder", "one").await;
     let page = owner.get("/usage").await.body;
     let quota = between(&page, "<article class=\"quota\">", "</article>");
-    assert!(quota.contains("aria-label=\"Calls: 0 spent and 1 set aside of 2\""), "{quota}");
+    assert!(quota.contains("aria-label=\"Calls: 0 used and 1 reserved of 2\""), "{quota}");
     device.claim().await;
     device.complete_for(run, "done", Some(r#"{"cost_usd":0.5}"#)).await;
     world.ask("builder", "two").await;
     let page = owner.get("/usage").await.body;
     let quota = between(&page, "<article class=\"quota\">", "</article>");
-    assert!(quota.contains("aria-label=\"Calls: 1 spent and 1 set aside of 2\""), "{quota}");
+    assert!(quota.contains("aria-label=\"Calls: 1 used and 1 reserved of 2\""), "{quota}");
     assert!(quota.contains("class=\"gauge full\"") && quota.contains("Used up"), "{quota}");
 
-    // What was set is there to be changed.
+    // The form is prefilled with the current quota.
     let page = owner.get(&format!("/usage?user=&agent={id}")).await.body;
     assert!(page.contains("name=\"calls\" inputmode=\"numeric\" maxlength=\"20\" value=\"2\""), "{page}");
     assert!(page.contains(&format!("<option value=\"{id}\" selected>builder</option>")));
 
     for (fields, why) in [
-        ([("user", &*user), ("calls", "many"), ("tokens", "5")], "“many” is not a number"),
-        ([("user", &user), ("calls", "-1"), ("tokens", "5")], "“-1” is not a number"),
-        ([("user", &user), ("calls", ""), ("tokens", "")], "Give at least one limit."),
-        ([("user", &user), ("cost", "<script>"), ("tokens", "5")], "is not a number"),
+        ([("user", &*user), ("calls", "many"), ("tokens", "5")], "“many” isn’t a valid limit"),
+        ([("user", &user), ("calls", "-1"), ("tokens", "5")], "“-1” isn’t a valid limit"),
+        ([("user", &user), ("calls", ""), ("tokens", "")], "Enter at least one limit."),
+        ([("user", &user), ("cost", "<script>"), ("tokens", "5")], "isn’t a valid limit"),
     ] {
         let page = owner.post("/usage/quotas", &fields).await;
         assert_eq!(page.status, StatusCode::BAD_REQUEST, "{why}");
@@ -176,11 +176,11 @@ async fn a_quota_is_set_seen_changed_and_removed() {
     let request = SetQuotaRequest { calls: Some(5), ..SetQuotaRequest::default() };
     world.hub.set_quota(&world.owner, request).await.unwrap();
     assert_eq!(viewer.post("/usage/quotas/remove", &[]).await.status, StatusCode::FORBIDDEN);
-    assert!(owner.get("/usage").await.body.contains("Everything together"));
+    assert!(owner.get("/usage").await.body.contains("Whole hub"));
 }
 
 #[tokio::test]
-async fn a_cost_that_nobody_told_is_not_nothing() {
+async fn an_unknown_cost_is_not_shown_as_zero() {
     let world = ConsoleWorld::paused().await;
     world.agent("builder").await;
     let (_, alice) = world.person("alice", Role::Operator).await;

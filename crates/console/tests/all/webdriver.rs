@@ -1,4 +1,4 @@
-//! A small client of the WebDriver protocol: just what the browser tests need.
+//! A minimal WebDriver client for the browser tests.
 
 #![allow(clippy::disallowed_methods, reason = "the driver speaks JSON that we write, not JSON that we relay")]
 
@@ -16,12 +16,12 @@ use tokio::{
     time::Instant,
 };
 
-/// How long a page may take to become what a test waits for, and the driver to answer.
+/// Timeout for page conditions and driver responses.
 const WEBDRIVER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a browser may take to start for the first time.
+/// Timeout for the first start of the browser.
 const START: Duration = Duration::from_secs(120);
 
-/// One browser under one driver; both end with it.
+/// One browser and its driver. Dropping it stops both.
 pub(crate) struct WebdriverBrowser {
     driver: Child,
     port: u16,
@@ -32,7 +32,7 @@ pub(crate) struct WebdriverBrowser {
 // === impl WebdriverBrowser ===
 
 impl WebdriverBrowser {
-    /// `None`, with the reason printed, where there is no Chromium.
+    /// `None` if Chromium isn't installed. Prints the reason.
     pub(crate) async fn open() -> Option<Self> {
         for program in ["chromium", "chromedriver"] {
             let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -65,7 +65,7 @@ impl WebdriverBrowser {
         }}});
         let mut answer = browser.call(START, "POST", "/session", &capabilities).await;
         if answer["sessionId"].is_null() {
-            // Read from a cold disk the browser may take longer than its driver waits; the second time it is warm.
+            // On a cold disk, the browser may start too slowly for the driver. The second attempt is faster.
             answer = browser.call(START, "POST", "/session", &capabilities).await;
         }
         browser.session = answer["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
@@ -89,7 +89,7 @@ impl WebdriverBrowser {
     pub(crate) async fn wait(&self, expression: &str) {
         let until = Instant::now() + WEBDRIVER_TIMEOUT;
         loop {
-            // A page that is being replaced answers with an error; the next one answers properly.
+            // A page that is navigating away returns an error. Retry on the next one.
             let answer = self.try_run(&format!("return Boolean({expression})")).await;
             if answer == Ok(Value::Bool(true)) {
                 return;
@@ -117,7 +117,7 @@ impl WebdriverBrowser {
         self.run(&script).await.as_str().unwrap().to_owned()
     }
 
-    /// The size of the page, as a phone or as a desk.
+    /// Sets the page size: phone or desktop.
     pub(crate) async fn size(&self, width: u32, height: u32) {
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 700});
         let command = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics});
@@ -130,7 +130,7 @@ impl WebdriverBrowser {
         std::fs::write(folder.join(format!("{name}.png")), base64(answer["data"].as_str().unwrap())).unwrap();
     }
 
-    /// What the browser complained about since the last call: errors and violations of the policy.
+    /// Console errors and policy violations since the last call.
     pub(crate) async fn complaints(&self) -> Vec<String> {
         let entries = self.command("POST", "/se/log", &json!({"type": "browser"})).await;
         let text = |entry: &Value| entry["message"].as_str().unwrap_or_default().to_owned();
@@ -173,7 +173,7 @@ impl WebdriverBrowser {
 
 impl Drop for WebdriverBrowser {
     fn drop(&mut self) {
-        // The driver ends its browser when it is told to stop; killing it is for the case that it does not listen.
+        // The driver stops its browser on shutdown. Kill it only if it doesn't respond.
         let stop = std::net::TcpStream::connect(("127.0.0.1", self.port)).and_then(|mut stream| {
             use std::io::{Read as _, Write as _};
             write!(
@@ -190,7 +190,7 @@ impl Drop for WebdriverBrowser {
     }
 }
 
-/// The body of one answer; the driver keeps the connection open, so its length says where it ends.
+/// The body of one response. The driver keeps the connection open, so Content-Length marks the end.
 async fn read(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! A hub with a console in this process, visitors who click, and devices that work.
+//! Test world: an in-process hub with a console, visitors and devices.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -54,7 +54,7 @@ pub(crate) struct ConsoleWorld {
     _folder: tempfile::TempDir,
 }
 
-/// A browser without scripts: it keeps its cookies and nothing else.
+/// A browser without scripts: it only keeps cookies.
 #[derive(Clone)]
 pub(crate) struct TestVisitor {
     router: Router,
@@ -91,7 +91,7 @@ impl ConsoleWorld {
         Self::living(listen, Env::system(), change).await
     }
 
-    /// A hub whose clock stands still until a test moves it.
+    /// A hub with a paused clock.
     pub(crate) async fn paused() -> Self {
         Self::living("127.0.0.1:7800".parse().unwrap(), Env::seeded(7), |_| {}).await
     }
@@ -112,12 +112,12 @@ impl ConsoleWorld {
         TestVisitor { router: self.router.clone(), cookies: Vec::new() }
     }
 
-    /// Somebody who is signed in with this role.
+    /// A visitor signed in with this role.
     pub(crate) async fn signed_in(&self, role: Role) -> TestVisitor {
         self.session(role, None).await
     }
 
-    /// A person of this name, signed in.
+    /// A user with this name, signed in.
     pub(crate) async fn person(&self, name: &str, role: Role) -> (User, TestVisitor) {
         let request = CreateUserRequest { name: name.to_owned(), role: Some(role), password: None };
         let user = self.hub.create_user(&self.owner, request).await.unwrap();
@@ -181,7 +181,7 @@ impl ConsoleWorld {
         self.ask_with(&self.owner, agent, text, CreateRunRequest::default()).await
     }
 
-    /// Somebody else asks, or for something else besides.
+    /// Creates a run as another principal or with other options.
     pub(crate) async fn ask_with(&self, by: &Principal, agent: &str, text: &str, rest: CreateRunRequest) -> RunId {
         let request = CreateRunRequest {
             agent_id: agent.to_owned(),
@@ -201,7 +201,7 @@ impl TestVisitor {
         self.send(Request::get(path), Body::empty()).await
     }
 
-    /// Sends a form with the session's own token.
+    /// Submits a form with the session's CSRF token.
     pub(crate) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> PageAnswer {
         let page = self.get("/settings").await;
         let token = between(&page.body, "name=\"csrf\" value=\"", "\"").to_owned();
@@ -228,13 +228,13 @@ impl TestVisitor {
         PageAnswer { status: parts.status, headers: parts.headers, body: String::from_utf8_lossy(&bytes).into_owned() }
     }
 
-    /// The same person, as the hub knows them.
+    /// The visitor's principal.
     pub(crate) async fn principal(&self, world: &ConsoleWorld) -> Principal {
         let (_, secret) = self.cookies.iter().find(|(name, _)| name == "attache_session").unwrap();
         world.hub.authenticate_session(secret).await.unwrap()
     }
 
-    /// Takes the cookies that an answer sets.
+    /// Stores the cookies of a response.
     pub(crate) fn keep(&mut self, answer: &PageAnswer) {
         for cookie in answer.headers.get_all(header::SET_COOKIE) {
             let pair = cookie.to_str().unwrap().split(';').next().unwrap();
@@ -256,7 +256,7 @@ impl PageAnswer {
 // === impl ConsoleDevice ===
 
 impl ConsoleDevice {
-    /// Names what it executes, and what has ended without being accepted.
+    /// Sends a heartbeat with the running and the unaccepted runs.
     pub(crate) async fn beat(&self, running: Vec<RunId>, unreported: Vec<RunId>) {
         let request = HeartbeatRequest { running: Some(running), unreported, ..HeartbeatRequest::default() };
         self.hub.heartbeat(&self.principal, request).await.unwrap();
@@ -277,12 +277,12 @@ impl ConsoleDevice {
         self.hub.progress(&self.principal, run, request).await.unwrap();
     }
 
-    /// Asks a person for a risky step; the run waits from then on.
+    /// Requests permission. The run waits from then on.
     pub(crate) async fn ask(&self, run: RunId, request: CreatePermissionRequest) -> PermissionRequest {
         self.hub.request_permission(&self.principal, run, request, None).await.unwrap()
     }
 
-    /// What the device hears of its request now.
+    /// The current answer to a permission request.
     pub(crate) async fn answer(&self, run: RunId, request: &PermissionRequest) -> PermissionAnswer {
         let id = request.permission_request_id;
         self.hub.permission_answer(&self.principal, run, id, Duration::ZERO).await.unwrap()
@@ -294,7 +294,7 @@ impl ConsoleDevice {
         self.hub.request_input(&self.principal, run, request).await.unwrap()
     }
 
-    /// Opens a channel as a surface would.
+    /// Opens a channel, as a transport would.
     pub(crate) async fn open_channel(&self, world: &ConsoleWorld) -> ChannelRecord {
         let page = PageRequest::default();
         let runtimes = world.hub.runtimes(&world.owner, Some(&self.agent), page).await.unwrap().agent_runtimes;
@@ -324,7 +324,7 @@ impl ConsoleDevice {
         self.complete_for(run, text, None).await;
     }
 
-    /// Ends a run and says what it used, as JSON.
+    /// Completes a run with usage, as JSON.
     pub(crate) async fn complete_for(&self, run: RunId, text: &str, usage: Option<&str>) {
         let output = Json::of(&std::collections::BTreeMap::from([("text", text)]));
         let usage = usage.map(|usage| Json::from_text(usage).unwrap());
@@ -339,7 +339,7 @@ impl ConsoleDevice {
     }
 }
 
-/// What a device asks a person for; `input` is JSON.
+/// A permission request. `input` is JSON.
 pub(crate) fn asking(tool: &str, input: &str) -> CreatePermissionRequest {
     CreatePermissionRequest {
         epoch: None,

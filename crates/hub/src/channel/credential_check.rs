@@ -1,4 +1,4 @@
-//! Who speaks: the credential behind a connection, looked at again with every frame.
+//! Authenticates the peer of a connection, and rechecks its credential with every frame.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use super::{
 };
 use crate::{Principal, bus::Topic, identity::PrincipalKind};
 
-/// How long a peer whose credential was revoked may still hear why.
+/// How long a connection with a revoked credential stays open to report why.
 const REVOKED_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a connection without a credential may try one.
+/// How many credentials a connection may try.
 const MAX_ATTEMPTS: u8 = 5;
 
 // === impl ChannelSession ===
 
 impl ChannelSession {
-    /// Everything that is said from now on is said by this principal.
+    /// All further frames are from this principal.
     pub(super) fn bind(&mut self, principal: Principal) {
         self.bell.add_topic(match principal.who {
             PrincipalKind::Key { key, .. } | PrincipalKind::Outside { key, .. } => Topic::Key(key),
@@ -29,7 +29,7 @@ impl ChannelSession {
         self.principal = Some(principal);
     }
 
-    /// Who says this frame. The credential behind the connection is looked at every time.
+    /// The principal of this frame. Rechecks the connection's credential every time.
     pub(crate) async fn authenticate_frame(&mut self, envelope: &Envelope) -> Result<Principal, FrameRefusal> {
         if let Some((refusal, _)) = &self.unwelcome {
             let refusal = refusal.clone();
@@ -54,7 +54,7 @@ impl ChannelSession {
         if let Some(token) = token {
             let own = self.authenticate(token.expose()).await?;
             if own.who != by.who {
-                let message = "The frame's token belongs to somebody else than the connection.";
+                let message = "The frame's token belongs to a different principal than the connection.";
                 return Err(FrameRefusal::new(Code::Forbidden, message).field("metadata.auth_token"));
             }
         }
@@ -71,14 +71,14 @@ impl ChannelSession {
         if let (Err(error), Some(from)) = (&found, self.origin.address)
             && error.code.http_status() == 401
         {
-            // Somebody who guesses is told so only a few times a minute, however they ask.
+            // Limits how often an address can guess, by whatever means.
             self.hub.attempts().failed(from).map_err(refused)?;
         }
         found.map_err(refused)
     }
 
-    /// A credential that is void ends the conversation, with this refusal as the last word.
-    /// What it is worth now is what counts, not what it was worth when the connection began.
+    /// An invalid credential ends the session, with this refusal as the last frame. The credential's current rights
+    /// count, not those at the start of the connection.
     pub(super) async fn recheck(&mut self, by: &Principal) -> Result<Principal, FrameRefusal> {
         match self.hub.recheck(by).await {
             Ok(now) => {
@@ -95,7 +95,8 @@ impl ChannelSession {
         }
     }
 
-    /// A peer whose credential is void hears nothing any more; it may ask once, to be told why.
+    /// A peer with an invalid credential gets no more frames. It may send one request, which is answered with the
+    /// reason.
     pub(super) async fn check_credential(&mut self) {
         let Some(by) = &self.principal else { return };
         let Err(error) = self.hub.recheck(by).await else { return };

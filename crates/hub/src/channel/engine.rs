@@ -1,4 +1,4 @@
-//! What an engine says: it puts agents to work, follows them, stops them, and answers what they ask.
+//! Actions of an engine: creates and follows runs, cancels them, and answers their questions.
 
 use attache_protocol::{
     Code, Json, PermissionId, RunId, WorkerRequestId,
@@ -28,7 +28,7 @@ use crate::{
     error::about,
 };
 
-/// The worker gets it in a frame of its own, with a little more around it.
+/// The worker receives it in a frame of its own, which adds some overhead.
 const MAX_RESULT: usize = 768 * 1024;
 
 // === impl ChannelSession ===
@@ -44,7 +44,7 @@ impl ChannelSession {
         Ok(ActionReply::Now(started(&run)?))
     }
 
-    /// Makes the run, or finds it again by the frame's `msg_id`, and follows it.
+    /// Creates the run, or finds it by the frame's `msg_id`, and follows it.
     pub(crate) async fn start(
         &mut self,
         by: &Principal,
@@ -101,7 +101,7 @@ impl ChannelSession {
         })?;
         let (run, follow) = match created {
             CreatedRun::New(run) => (run, None),
-            // Some of its events may be frames of this channel already.
+            // Some of its events may already be frames of this channel.
             CreatedRun::Existing(run) => {
                 let follow = self.hub.store().follower(run.task_run_id).await.map_err(about("run"))?;
                 (run, follow)
@@ -142,7 +142,7 @@ impl ChannelSession {
         Ok(ActionReply::Now(yes("input", &Json::of(&given))))
     }
 
-    /// The answer to a request of the hub, which `parent_id` names.
+    /// The response to a request of the hub, named by `parent_id`.
     pub(super) async fn response(
         &self,
         by: &Principal,
@@ -152,7 +152,7 @@ impl ChannelSession {
         let parent = frame.header.parent_id.as_deref().ok_or_else(|| FrameRefusal::missing("header.parent_id"))?;
         let bare = parent.rsplit('_').next().unwrap_or(parent);
         let parent = Uuid::try_parse(bare)
-            .map_err(|_| FrameRefusal::wrong("header.parent_id", "is not the msg_id of a request of the hub"))?;
+            .map_err(|_| FrameRefusal::wrong("header.parent_id", "is not the msg_id of a request from the hub"))?;
         if let Some(approved) = response.approved {
             self.decide(by, PermissionId::from_uuid(parent), approved, response.comment).await?;
         } else if let Some(parts) = response.parts {
@@ -176,7 +176,7 @@ impl ChannelSession {
         Ok(ActionReply::Later)
     }
 
-    /// Counts only where this principal may decide.
+    /// Takes effect only if this principal may decide.
     async fn decide(
         &self,
         by: &Principal,
@@ -205,7 +205,8 @@ impl ChannelSession {
         response: &ResponsePayload,
     ) -> Result<(), FrameRefusal> {
         if frame.payload.get().len() > MAX_RESULT {
-            let message = "A tool's result is at most 768 KiB. Upload what is larger as an artifact and send its id.";
+            let message =
+                "A tool's result can have at most 768 KiB. Upload larger data as an artifact and send its id.";
             return Err(FrameRefusal::new(Code::TooLarge, message).field("payload.result"));
         }
         let ask = self.hub.store().worker_request(by.tenant, id).await.map_err(about("tool call"))?;
@@ -229,12 +230,12 @@ impl ChannelSession {
     }
 }
 
-/// The same frame by the same principal is the same run.
+/// The same frame from the same principal maps to the same run.
 fn key(by: &Principal, msg_id: &str) -> String {
     format!("envelope:{}:{}", by.actor(), blake3::hash(msg_id.as_bytes()).to_hex())
 }
 
-/// The payload of the answer to `execute`.
+/// The response payload for `execute`.
 pub(crate) fn started(run: &Run) -> Result<Json, FrameRefusal> {
     Ok(yes("execute", &status(run)?))
 }

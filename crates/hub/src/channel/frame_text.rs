@@ -1,4 +1,4 @@
-//! The words of frames: what the store knows, as a peer reads it. Nothing here changes anything.
+//! Renders frames from store records. Changes nothing.
 
 use attache_protocol::{
     ChannelId, EventKind, Json, PermissionId, RunId, TenantId, WorkerRequestId,
@@ -12,7 +12,7 @@ use attache_protocol::{
 };
 use attache_store::record::{
     AgentRef, ClaimedRunRecord,
-    channel::Frame,
+    channel::OutboxFrame,
     worker_request::{PermissionRecord, WorkerRequestKind, WorkerRequestRecord},
 };
 use uuid::Uuid;
@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::response::{FrameDraft, no, object, yes};
 use crate::{Error, Handle, Result, channel::FrameRefusal, error::about, start_secrets::InputRecipient};
 
-/// A question whose answer no frame brings.
+/// A question whose answer doesn't come as an outbox frame.
 #[derive(Debug, Clone)]
 pub(super) struct PendingRequest {
     pub(super) run: RunId,
@@ -35,7 +35,7 @@ pub(super) enum PendingRequestKind {
     Ask(WorkerRequestId),
 }
 
-/// Where a frame goes.
+/// Where a frame is sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FrameAddress<'a> {
     pub(super) tenant: TenantId,
@@ -44,7 +44,7 @@ pub(super) struct FrameAddress<'a> {
     pub(super) seq: i64,
 }
 
-/// A frame's name is made of its place, so that one which is sent again is recognised.
+/// A frame's id is derived from its position, so that a repeated frame is recognised.
 pub(super) fn msg_id(channel: ChannelId, seq: i64) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(channel.uuid().as_bytes());
@@ -58,7 +58,7 @@ pub(super) fn msg_id(channel: ChannelId, seq: i64) -> String {
 pub(super) async fn frame(
     hub: &Handle,
     to: FrameAddress<'_>,
-    frame: Frame,
+    frame: OutboxFrame,
     fresh: Option<Box<ClaimedRunRecord>>,
 ) -> Result<String> {
     let id = msg_id(to.channel, to.seq);
@@ -68,45 +68,45 @@ pub(super) async fn frame(
         ..FrameDraft::new(kind, to.peer, payload)
     };
     match frame {
-        Frame::Execute { run, epoch } => match claimed(hub, to.tenant, run, epoch, fresh).await? {
+        OutboxFrame::Execute { run, epoch } => match claimed(hub, to.tenant, run, epoch, fresh).await? {
             Some((claimed, metadata)) => {
                 let mut draft = draft(FrameType::Request, claimed.payload());
                 draft.metadata = Some(metadata);
                 Ok(draft.text(hub))
             }
-            // The claim is gone before its worker heard of it.
+            // The claim was gone before its worker received it.
             None => Ok(draft(FrameType::Notification, cancelled(run)).text(hub)),
         },
-        Frame::Cancel { run } => Ok(draft(FrameType::Notification, cancelled(run)).text(hub)),
-        Frame::Input { run, input } => {
+        OutboxFrame::Cancel { run } => Ok(draft(FrameType::Notification, cancelled(run)).text(hub)),
+        OutboxFrame::Input { run, input } => {
             let given = hub.store().input(run, input).await.map_err(about("input"))?;
             let given = hub.input_in_full(to.tenant, given, InputRecipient::Channel(to.channel)).await;
             let mut members = vec![("task_run_id", quoted(&run)), ("parts", given.parts.get().to_owned())];
             members.extend(given.message.map(|message| ("message", message.get().to_owned())));
             let mut draft = draft(FrameType::Notification, object_of("input", &members));
-            // The same over every channel, so that a worker which registered anew hears it once.
+            // The same id over every channel, so that a worker that registers again receives it once.
             draft.msg_id = Some(input.uuid().to_string());
             Ok(draft.text(hub))
         }
-        Frame::Permission { permission: id } => {
+        OutboxFrame::Permission { permission: id } => {
             let found = hub.store().permission(to.tenant, id).await.map_err(about("permission request"))?;
             let mut draft = draft(FrameType::Response, permission(&found));
             draft.parent = found.request.as_deref();
             Ok(draft.text(hub))
         }
-        Frame::Answer { ask } => {
+        OutboxFrame::Answer { ask } => {
             let found = hub.store().worker_request(to.tenant, ask).await.map_err(about("question"))?;
             let found = hub.ask_in_full(to.tenant, found, InputRecipient::Channel(to.channel)).await;
             let mut draft = draft(FrameType::Response, answer(&found));
             draft.parent = found.request.as_deref();
             Ok(draft.text(hub))
         }
-        Frame::ToolCall { ask } => {
+        OutboxFrame::ToolCall { ask } => {
             let found = hub.store().worker_request(to.tenant, ask).await.map_err(about("tool call"))?;
             let follow = hub.store().follower(found.run).await.map_err(about("tool call"))?;
             let mut draft = match found.state {
                 WorkerRequestState::Pending => draft(FrameType::Request, tool_call(&found)),
-                // Nobody waits for it any more: as a request it would run the tool once too often.
+                // No one waits for it any more. Sent as a request, it would run the tool once too often.
                 WorkerRequestState::Answered | WorkerRequestState::Expired | WorkerRequestState::Cancelled => {
                     draft(FrameType::Notification, tool_called(&found))
                 }
@@ -115,7 +115,7 @@ pub(super) async fn frame(
             draft.parent = follow.as_ref().map(|follow| follow.message.as_str());
             Ok(draft.text(hub))
         }
-        Frame::Event { run, .. } => Ok(draft(FrameType::Notification, cancelled(run)).text(hub)),
+        OutboxFrame::Event { run, .. } => Ok(draft(FrameType::Notification, cancelled(run)).text(hub)),
     }
 }
 
@@ -132,8 +132,8 @@ fn object_of(action: &str, members: &[(&str, String)]) -> Json {
     object(action, &members)
 }
 
-/// The claim as a pull would have answered it, with the tools that the caller offers. `None` if it is another's by now.
-/// `fresh` is what the store answered to the claim a moment ago.
+/// The claim as a pull would return it, with the caller's tools. `None` if another worker has it by now. `fresh` is the
+/// store's answer to a claim made just now.
 pub(super) async fn claimed(
     hub: &Handle,
     tenant: TenantId,
@@ -174,11 +174,11 @@ pub(super) async fn claimed(
     Ok(hub.show_claim(claimed).await?.map(|claimed| (ExecuteFrame::new(claimed, allowed, tools), metadata)))
 }
 
-/// The answer to `require_approval`.
+/// The response to `require_approval`.
 pub(super) fn permission(found: &PermissionRecord) -> Json {
     let decision = found.settled.as_ref().and_then(|settled| settled.decision.as_ref());
     let comment = match (found.state, decision) {
-        (permission::PermissionState::Expired, _) => Some("Nobody answered in time.".to_owned()),
+        (permission::PermissionState::Expired, _) => Some("The request expired unanswered.".to_owned()),
         (_, decision) => decision.and_then(|decision| decision.comment.clone()),
     };
     let approved = ApprovalResponse {
@@ -190,7 +190,7 @@ pub(super) fn permission(found: &PermissionRecord) -> Json {
     yes("require_approval", &Json::of(&approved))
 }
 
-/// The answer to `require_input` or `call_tool`.
+/// The response to `require_input` or `call_tool`.
 pub(super) fn answer(found: &WorkerRequestRecord) -> Json {
     let action = match found.what {
         WorkerRequestKind::Input { .. } | WorkerRequestKind::Authorization { .. } => "require_input",
@@ -201,11 +201,11 @@ pub(super) fn answer(found: &WorkerRequestRecord) -> Json {
         (WorkerRequestState::Cancelled, _) => {
             return no(
                 Some(action),
-                &Error::new(attache_protocol::Code::RunEnded, "Nobody needs the answer any more.").into(),
+                &Error::new(attache_protocol::Code::RunEnded, "The answer is no longer needed.").into(),
             );
         }
         _ => {
-            let mut refusal = FrameRefusal::new(attache_protocol::Code::NotWaiting, "Nobody answered in time.");
+            let mut refusal = FrameRefusal::new(attache_protocol::Code::NotWaiting, "The question expired unanswered.");
             refusal.code = "timed_out";
             return no(Some(action), &refusal);
         }
@@ -220,7 +220,7 @@ pub(super) fn answer(found: &WorkerRequestRecord) -> Json {
     }
 }
 
-/// What the engine said, as it said it.
+/// The engine's result, unchanged.
 fn tool_result(reply: &Json) -> Json {
     #[derive(serde::Deserialize)]
     struct ToolReply {
@@ -255,7 +255,7 @@ fn tool_call(found: &WorkerRequestRecord) -> Json {
     object_of("call_tool", &members)
 }
 
-/// A call that is over, in the shape of an event; it is none of the run's stream, so it has no seq there.
+/// A finished tool call in the shape of an event. It is not part of the run's stream, so it has no seq.
 fn tool_called(found: &WorkerRequestRecord) -> Json {
     let WorkerRequestKind::Tool { tool, .. } = &found.what else { return object("event", &[]) };
     let members = [
@@ -267,7 +267,7 @@ fn tool_called(found: &WorkerRequestRecord) -> Json {
     object_of("event", &members)
 }
 
-/// Whether the event asks something that has its answer, or needs none any more.
+/// Whether the event asks a question that is already settled.
 pub(super) async fn is_settled(hub: &Handle, tenant: TenantId, event: &Event) -> Result<bool> {
     let settled = match event.event_kind() {
         Some(EventKind::PermissionRequested) => {
@@ -285,13 +285,13 @@ pub(super) async fn is_settled(hub: &Handle, tenant: TenantId, event: &Event) ->
         _ => return Ok(false),
     };
     match settled {
-        // Nobody can answer what is gone.
+        // What no longer exists can't be answered.
         Err(attache_store::Error::NotFound) => Ok(true),
         settled => settled.map_err(about("question")),
     }
 }
 
-/// An event as it is in the run's stream: of a question that is settled, so that nobody answers it again.
+/// A plain event as in the run's stream, for a settled question, so that it isn't answered again.
 pub(super) fn plain_event(run: RunId, event: &Event) -> (FrameType, Json, Option<String>) {
     let members = [
         ("task_run_id", quoted(&run)),
@@ -303,7 +303,7 @@ pub(super) fn plain_event(run: RunId, event: &Event) -> (FrameType, Json, Option
     (FrameType::Notification, object_of("event", &members), name(event))
 }
 
-/// The name of a question: its answer names it, and it stays the same when the question is settled.
+/// The id of a question: its answer refers to it, and it stays the same once settled.
 fn name(event: &Event) -> Option<String> {
     match event.event_kind() {
         Some(EventKind::PermissionRequested) => answered_by(&event.data, "permission_request_id", PermissionId::uuid),
@@ -312,7 +312,7 @@ fn name(event: &Event) -> Option<String> {
     }
 }
 
-/// An event of a run as its engine reads it: type, action and payload, and a name if the engine answers it by that.
+/// A run's event as its engine receives it: type, action and payload, and an id if the engine can answer it.
 pub(super) fn event(id: RunId, event: &Event) -> (FrameType, Json, Option<String>) {
     let run = ("task_run_id", quoted(&id));
     let said = |action: &str, names: &[(&str, &str)]| {
@@ -349,7 +349,7 @@ pub(super) fn event(id: RunId, event: &Event) -> (FrameType, Json, Option<String
     }
 }
 
-/// An event that is too large for a frame: what it is, and where to read it.
+/// A reference to an event that is too large for a frame: its kind, and where to read it.
 pub(super) fn reference(
     run: RunId,
     event: &Event,
@@ -375,7 +375,7 @@ fn member(data: &Json, name: &str) -> String {
     found.unwrap_or_else(|| "null".to_owned())
 }
 
-/// `done` and `fail`: the run's result in the words of 001, and as it is.
+/// `done` and `fail`: the run's result in the terms of 001, and unchanged.
 fn ended(action: &str, run: (&'static str, String), data: &Json) -> Json {
     let output = member(data, "output");
     let output = Json::from_text(output).unwrap_or_else(|_| Json::empty_object());
@@ -403,7 +403,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_keep_the_bytes_of_what_was_said() {
+    fn events_keep_their_bytes() {
         let run = Env::seeded(1).run_id();
         let told = |kind: &str, data: &str| {
             let data = Json::from_text(data).unwrap();
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_engine_answers_reaches_the_worker_as_it_is() {
+    fn an_engines_result_reaches_the_worker_unchanged() {
         let result = |reply: &str| tool_result(&Json::from_text(reply).unwrap()).get().to_owned();
         assert_eq!(
             result(r#"{"ok":true,"result":{"x":1.0}}"#),

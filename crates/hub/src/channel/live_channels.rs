@@ -1,4 +1,4 @@
-//! Which channels are connected to this hub, what was heard of them, and the tools of the engines among them.
+//! The channels connected to this hub, when they were last heard, and the tools of their engines.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -17,23 +17,23 @@ use super::{response::FrameRefusal, tools::ChannelTools};
 use crate::{Error, Handle};
 
 const GATES: usize = 32;
-/// Engines whose tools are kept compiled; the oldest give way and are compiled again when needed.
+/// Engines whose compiled tools are cached. The oldest are evicted and compiled again when needed.
 const MAX_COMPILED: usize = 256;
-/// Schemas that are compiled or checked at the same time; the others wait.
+/// How many schemas are compiled or checked concurrently.
 const SCHEMAS_AT_ONCE: usize = 2;
-/// Callers over HTTP whose registered tools are remembered; the oldest give way and register again.
+/// HTTP callers whose registered tools are remembered. The oldest are evicted and must register again.
 const MAX_REGISTERED: usize = 10_000;
-/// How long the frames of a stream that has ended can be read again.
+/// How long the frames of an ended stream can be read again.
 const KEEP_FINISHED: Duration = Duration::from_secs(600);
-/// How many channels are told to the store at once.
+/// How many channels are reported to the store at once.
 const BATCH: usize = 512;
 
 #[derive(Debug)]
 pub(crate) struct LiveChannels {
-    /// The connection that a channel belongs to; a newer one takes it over.
+    /// The connection that owns a channel. A newer one takes it over.
     connections: Mutex<HashMap<ChannelId, u64>>,
     numbers: AtomicU64,
-    /// Taking a channel over and closing it must not overtake each other.
+    /// Serializes taking over and closing a channel.
     gates: [tokio::sync::Mutex<()>; GATES],
     heard: Mutex<HashSet<ChannelId>>,
     compiled: Mutex<VecDeque<(ChannelId, Arc<ChannelTools>)>>,
@@ -54,12 +54,12 @@ impl LiveChannels {
         self.gates[index].lock().await
     }
 
-    /// Behind the channel's gate.
+    /// Call with the channel's gate held.
     pub(super) fn connect(&self, channel: ChannelId, number: u64) {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner).insert(channel, number);
     }
 
-    /// Behind the channel's gate. Whether it was still this connection's.
+    /// Call with the channel's gate held. Returns whether this connection still owned it.
     pub(super) fn disconnect(&self, channel: ChannelId, number: u64) -> bool {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let is_own = connections.get(&channel) == Some(&number);
@@ -73,16 +73,16 @@ impl LiveChannels {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).insert(channel);
     }
 
-    /// Reads and compiles what a peer says of its tools.
+    /// Parses and compiles a peer's tools.
     pub(super) async fn compile(&self, tools: Json) -> Result<Arc<ChannelTools>, FrameRefusal> {
-        // Most peers have none.
+        // Most peers have no tools.
         if tools.get() == "[]" {
             return Ok(Arc::default());
         }
         self.off_thread(move || ChannelTools::compile(&tools).map(Arc::new)).await?
     }
 
-    /// Work on schemas and patterns of others: a little at a time, and on no thread that answers requests.
+    /// Runs work on third-party schemas and patterns with limited concurrency, off the threads that serve requests.
     pub(super) async fn off_thread<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -91,7 +91,7 @@ impl LiveChannels {
         tokio::task::spawn_blocking(work).await.map_err(|error| Error::internal(&error).into())
     }
 
-    /// The engine's tools, ready to check calls. What was registered has been compiled before, so it compiles again.
+    /// The engine's compiled tools. They compiled when they were registered, so they compile again.
     pub(super) async fn tools(&self, channel: &ChannelRecord) -> Arc<ChannelTools> {
         if let Some(tools) = self.known_tools(channel.id) {
             return tools;
@@ -99,8 +99,8 @@ impl LiveChannels {
         let tools = match self.compile(channel.tools.clone()).await {
             Ok(tools) => tools,
             Err(refusal) => {
-                // Registered under limits that were wider then: the engine hears of no call, and registers anew.
-                tracing::warn!(channel.id = %channel.id, reason = %refusal.message, "an engine's tools cannot be used any more");
+                // Registered under wider limits than today's: the engine gets no calls until it registers again.
+                tracing::warn!(channel.id = %channel.id, reason = %refusal.message, "an engine's tools are no longer usable");
                 Arc::default()
             }
         };
@@ -123,7 +123,7 @@ impl LiveChannels {
         }
     }
 
-    /// Over HTTP a caller registers once and calls later.
+    /// Over HTTP, a caller registers once and calls later.
     pub(crate) fn register(&self, actor: String, channel: ChannelId) {
         let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
         registered.retain(|(known, _)| *known != actor);
@@ -138,7 +138,7 @@ impl LiveChannels {
         registered.iter().find(|(known, _)| known == actor).map(|(_, channel)| *channel)
     }
 
-    /// The channel's one run was told to its end; later its frames are forgotten.
+    /// The channel's only run was streamed to its end. Its frames are removed later.
     pub(crate) fn finish(&self, channel: ChannelId) {
         self.finished.lock().unwrap_or_else(PoisonError::into_inner).push_back((Instant::now(), channel));
     }
@@ -169,7 +169,7 @@ impl Default for LiveChannels {
     }
 }
 
-/// Tells the store, in batches, which channels were heard. Runs until the hub drains.
+/// Reports to the store, in batches, which channels were heard. Runs until the hub drains.
 pub(crate) async fn store_seen_channels(hub: Handle) {
     let lease = hub.options().heartbeat_timeout;
     let every = (lease / 8).clamp(Duration::from_millis(10), Duration::from_secs(5));
@@ -180,12 +180,12 @@ pub(crate) async fn store_seen_channels(hub: Handle) {
         }
         for batch in hub.live_channels().take_seen().chunks(BATCH) {
             if let Err(error) = hub.store().mark_channels_seen(batch.to_vec(), lease, hub.now()).await {
-                tracing::debug!(%error, "the store could not be told which channels were heard");
+                tracing::debug!(%error, "could not store which channels were heard");
             }
         }
         for channel in hub.live_channels().forgettable() {
             if let Err(error) = hub.store().acknowledge(channel, i64::MAX).await {
-                tracing::debug!(channel.id = %channel, %error, "frames could not be forgotten");
+                tracing::debug!(channel.id = %channel, %error, "could not remove frames");
             }
         }
     }

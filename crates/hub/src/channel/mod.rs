@@ -1,14 +1,14 @@
-//! Live channels: what a peer says becomes an action, what happens becomes frames in its outbox, and a connection is only a
-//! way to empty that outbox.
+//! Live channels: a peer's frames become actions, events become frames in its outbox, and a connection only drains that
+//! outbox.
 //!
-//! - `session` is one connection's conversation, whatever carries it; `worker` and `engine` are the actions of the two
-//!   kinds of peers; `plain` is the small dialect without envelopes.
-//! - `outbox` reads the frames that wait in the store and `text` makes their words, so a frame that is sent again is as
-//!   true as the first time.
-//! - `live` knows which channels are connected here, and tells the store in batches that they were heard.
+//! - `session` handles one connection, whatever the transport; `worker` and `engine` are the actions of the two kinds
+//!   of peers; `plain` is the small dialect without envelopes.
+//! - `outbox` reads pending frames from the store and `frame_text` renders them, so a frame that is sent again is
+//!   current.
+//! - `live_channels` knows which channels are connected here, and reports to the store in batches when they were heard.
 //!
-//! Invariant: nothing here decides. Whether a claim holds, a permission is settled or a report was heard before is said by
-//! the store; losing everything in this folder's memory loses nothing.
+//! Invariant: nothing here decides. The store says whether a claim holds, a permission is settled or a report is a
+//! repeat. Losing all memory in this folder loses nothing.
 
 mod credential_check;
 mod engine;

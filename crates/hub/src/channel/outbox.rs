@@ -1,5 +1,5 @@
-//! Empties the outbox: looks at what waits, claims against credits, turns events of followed runs into frames, and hands out
-//! one text at a time, so that a slow peer never grows memory.
+//! Drains the outbox: reads pending frames, claims against credits, turns events of followed runs into frames, and
+//! returns one text at a time, so that a slow peer doesn't grow memory.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use attache_protocol::{
         event::SeqRange,
     },
 };
-use attache_store::record::channel::{FollowRecord, Frame};
+use attache_store::record::channel::{FollowRecord, OutboxFrame};
 use tokio::time::Instant;
 
 use super::{
@@ -20,30 +20,30 @@ use super::{
 };
 use crate::{bus::Topic, error::about, start_secrets::InputRecipient};
 
-/// How many references are read at once; their texts are made in smaller groups.
+/// How many references are read at once. Their texts are rendered in smaller groups.
 const BATCH: usize = 32;
-/// Events become frames only while fewer than this wait to be sent: the run's own stream keeps the rest.
+/// Events become frames only while fewer than this are unsent. The run's own stream keeps the rest.
 const MAX_UNSENT_FRAMES: i64 = 256;
-/// After the store failed to answer.
+/// The delay after a failed store call.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A text for the peer.
 #[derive(Debug)]
 pub(crate) struct OutgoingFrame {
-    /// The frame's place in the outbox; `None` for what need not survive.
+    /// The frame's position in the outbox. `None` if it is not durable.
     pub(crate) seq: Option<i64>,
     pub(crate) text: String,
-    /// The last frame of a run that the peer followed.
+    /// Set on the last frame of a followed run.
     pub(crate) ends: Option<RunId>,
 }
 
-/// A run that the peer follows.
+/// A run the peer follows.
 #[derive(Debug, Clone)]
 pub(super) struct FollowedRun {
     pub(super) run: RunId,
-    /// The request that made it.
+    /// The request that created it.
     pub(super) message: String,
-    /// The run's newest event that was sent over this connection.
+    /// The run's newest event sent over this connection.
     told: Option<i64>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct FollowedRun {
 
 impl FollowedRun {
     pub(super) fn new(follow: FollowRecord) -> Self {
-        // Nothing was pushed yet: the first event is the next.
+        // Nothing was pushed yet: the first event is next.
         let told = (follow.pushed == 0).then_some(0);
         Self { run: follow.run, message: follow.message, told }
     }
@@ -60,7 +60,7 @@ impl FollowedRun {
 // === impl ChannelSession ===
 
 impl ChannelSession {
-    /// The next text for the peer, if there is one right now.
+    /// The next text for the peer, if any.
     pub(crate) async fn next_frame(&mut self) -> Option<OutgoingFrame> {
         loop {
             if !self.is_credential_valid() {
@@ -77,7 +77,7 @@ impl ChannelSession {
             }
             let open = self.open.as_mut()?;
             let waits = open.head.max(open.sent) - open.sent;
-            // What was claimed is handed over before the next is claimed.
+            // Deliver what was claimed before claiming more.
             if open.look {
                 self.look().await;
             } else if open.claim && open.credits > 0 && !self.hub.is_draining() {
@@ -90,14 +90,14 @@ impl ChannelSession {
         }
     }
 
-    /// The peer has the frames up to this one; they are not acknowledged, so they can be read again.
+    /// The peer already has the frames up to this one. They are not acknowledged, so they can be read again.
     pub(crate) fn skip_to(&mut self, seq: i64) {
         if let Some(open) = &mut self.open {
             open.sent = open.sent.max(seq.min(open.head));
         }
     }
 
-    /// Whether the run has ended and nothing of it is left to send.
+    /// Whether the run has ended and all of it was sent.
     pub(crate) async fn has_sent_end(&self, run: RunId) -> bool {
         let Some(open) = &self.open else { return false };
         let store = self.hub.store();
@@ -107,7 +107,7 @@ impl ChannelSession {
             && store.frames(open.channel, open.sent, 1).await.is_ok_and(|frames| frames.frames.is_empty())
     }
 
-    /// Tells a peer that numbers its frames how far they were heard.
+    /// Acknowledges received frames to a peer that numbers them.
     fn acknowledgement(&mut self) -> Option<OutgoingFrame> {
         let open = self.open.as_mut().filter(|open| open.told < open.heard)?;
         open.told = open.heard;
@@ -116,7 +116,7 @@ impl ChannelSession {
         Some(OutgoingFrame { seq: None, text, ends: None })
     }
 
-    /// The frame went out. A peer that cannot acknowledge has it when the connection has it.
+    /// The frame was written. For a peer that can't acknowledge, that counts as received.
     pub(crate) fn written(&mut self, seq: Option<i64>) {
         if self.origin.dialect == ChannelDialect::Plain
             && let Some(seq) = seq
@@ -142,7 +142,7 @@ impl ChannelSession {
                 }
             }
             Ok(None) => {}
-            // The channel is not connected any more in the store's eyes: it was taken over.
+            // The store no longer shows the channel as connected: it was taken over.
             Err(attache_store::Error::NotFound) => open.look = true,
             Err(error) => {
                 tracing::debug!(channel.id = %open.channel, %error, "a claim failed");
@@ -160,7 +160,7 @@ impl ChannelSession {
         open.moved.retain(|moved| *moved != run);
         match pushed {
             Ok(_) => open.look = true,
-            // Somebody else follows it now.
+            // Someone else follows it now.
             Err(attache_store::Error::NotFound) => self.unfollow(run),
             Err(error) => {
                 tracing::debug!(run.id = %run, %error, "events could not be pushed");
@@ -177,7 +177,7 @@ impl ChannelSession {
         }
     }
 
-    /// Reads what waits in the outbox and makes the texts of its first frames.
+    /// Reads the outbox and renders its first frames.
     async fn look(&mut self) {
         let Some(open) = self.open.as_mut() else { return };
         let (channel, sent) = (open.channel, open.sent);
@@ -192,7 +192,7 @@ impl ChannelSession {
         };
         let Some(open) = self.open.as_mut() else { return };
         open.head = frames.head;
-        // Frames that were given up before they could be sent; the runs' own numbers tell what is missing.
+        // Frames dropped before they could be sent. The runs' own seqs show what is missing.
         open.sent = open.sent.max(frames.floor.min(frames.head));
         let Some((_, first)) = frames.frames.first() else {
             open.look = false;
@@ -202,12 +202,12 @@ impl ChannelSession {
         let all = frames.frames.len();
         let mut taken = 1;
         let made = match *first {
-            Frame::Event { run, seq } => {
+            OutboxFrame::Event { run, seq } => {
                 let group = frames
                     .frames
                     .iter()
                     .zip(seq..)
-                    .take_while(|((_, frame), seq)| *frame == Frame::Event { run, seq: *seq });
+                    .take_while(|((_, frame), seq)| *frame == OutboxFrame::Event { run, seq: *seq });
                 let places: Vec<i64> = group.map(|((place, _), _)| *place).collect();
                 taken = places.len();
                 self.make_events(run, seq, &places).await
@@ -218,7 +218,7 @@ impl ChannelSession {
             tracing::debug!(channel.id = %channel, %error, "a frame could not be made");
             self.retry_at = Some(Instant::now() + RETRY_INTERVAL);
         }
-        // Whatever comes after this reading rings the bell.
+        // Anything after this read wakes the session.
         if let Some(open) = self.open.as_mut()
             && (made.is_err() || taken == all && all < BATCH)
         {
@@ -226,7 +226,7 @@ impl ChannelSession {
         }
     }
 
-    /// Another connection or a newer channel may have taken this one's place.
+    /// Checks whether another connection or a newer channel replaced this one.
     async fn check_ownership(&mut self) {
         let Some(open) = &self.open else { return };
         match self.hub.store().channel(open.tenant, open.channel).await {
@@ -236,7 +236,7 @@ impl ChannelSession {
         }
     }
 
-    async fn make_frame(&mut self, seq: i64, frame: Frame) -> crate::Result<()> {
+    async fn make_frame(&mut self, seq: i64, frame: OutboxFrame) -> crate::Result<()> {
         let Some(open) = self.open.as_mut() else { return Ok(()) };
         let to = FrameAddress { tenant: open.tenant, channel: open.channel, peer: &open.peer, seq };
         let text = match self.origin.dialect {
@@ -245,13 +245,13 @@ impl ChannelSession {
         };
         let text = match text {
             Ok(Some(text)) => text,
-            // Nothing to tell: the place in the outbox is passed over.
+            // Nothing to send: skip this position in the outbox.
             Ok(None) => {
                 open.sent = open.sent.max(seq);
                 self.written(Some(seq));
                 return Ok(());
             }
-            // What it told of is gone for good; the place in the outbox stays filled.
+            // What it reported is gone for good. Fill the position in the outbox.
             Err(error) if error.code.http_status() < 500 => {
                 let payload = object("nothing", &[]);
                 let draft =
@@ -260,7 +260,7 @@ impl ChannelSession {
             }
             Err(error) => return Err(error),
         };
-        if let (ChannelDialect::Plain, Frame::Execute { run, epoch }) = (self.origin.dialect, frame) {
+        if let (ChannelDialect::Plain, OutboxFrame::Execute { run, epoch }) = (self.origin.dialect, frame) {
             open.epochs.retain(|(known, _)| *known != run);
             open.epochs.push((run, epoch));
         }
@@ -268,12 +268,12 @@ impl ChannelSession {
         Ok(())
     }
 
-    /// The texts of a run's consecutive events, read at once.
+    /// The texts of a run's consecutive events, read in one go.
     async fn make_events(&mut self, run: RunId, first: i64, places: &[i64]) -> crate::Result<()> {
         let Some(open) = self.open.as_mut() else { return Ok(()) };
         let store = self.hub.store();
         let mut read = store.run_events(open.tenant, run, first - 1, places.len()).await.map_err(about("run"))?;
-        // A page may weigh too much to hold all of them.
+        // A page may be too small for all of them, by size.
         while let Some(reached) = read.events.last().map(|event| event.seq)
             && read.events.len() < places.len()
             && reached < read.last_seq
@@ -288,7 +288,7 @@ impl ChannelSession {
         let follow = match open.follows.iter_mut().find(|follow| follow.run == run) {
             Some(follow) => follow,
             None => {
-                // Its last event was pushed before this connection began.
+                // Its last event was pushed before this connection started.
                 let follow = store.follower(run).await.map_err(about("run"))?;
                 let message = follow.map(|follow| follow.message).unwrap_or_default();
                 open.follows.push(FollowedRun { run, message, told: None });
@@ -319,7 +319,7 @@ impl ChannelSession {
             let words = match event {
                 Some(event) => tell(run, event),
                 None if told < seq => gap(run, SeqRange { from: seq, to: read.floor.max(seq) }),
-                // It belongs to a gap that was told; the place in the outbox stays filled.
+                // Part of a reported gap. Fill the position in the outbox.
                 None => (FrameType::Notification, object("nothing", &[]), None),
             };
             let reached = if event.is_some() { seq } else { read.floor.max(seq) };
@@ -335,7 +335,7 @@ impl ChannelSession {
         if ended {
             self.unfollow(run);
         } else if last < read.last_seq && !open.moved.contains(&run) {
-            // More of it waits than the window let in.
+            // More events are pending than the window allows.
             open.moved.push(run);
         }
         Ok(())
@@ -381,7 +381,7 @@ impl ChannelSession {
     }
 }
 
-/// What is missing of a run's stream.
+/// A gap in a run's stream.
 fn gap(run: RunId, missing: SeqRange) -> (FrameType, Json, Option<String>) {
     let members = [("task_run_id", format!("\"{run}\"")), ("missing", Json::of(&missing).get().to_owned())];
     let members: Vec<(&str, &str)> = members.iter().map(|(name, value)| (*name, value.as_str())).collect();

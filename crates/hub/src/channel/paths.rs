@@ -1,27 +1,27 @@
-//! Whether a path that an agent names lies inside a workspace, by its letters alone: nothing here looks at a disk.
+//! Checks lexically whether a path stays inside a workspace. No disk access.
 
-/// Without a root every path that can be one is fine.
+/// Without a root, every valid path is allowed.
 pub(crate) fn stays_inside(root: Option<&str>, path: &str) -> bool {
     if path.contains('\0') {
         return false;
     }
     let Some(root) = root else { return true };
-    // A shell would turn it into somebody's home.
+    // A shell would expand it to a home folder.
     if path.starts_with('~') {
         return false;
     }
     let Some(root) = NormalizedPath::read(root) else { return false };
     match NormalizedPath::read(path) {
         Some(place) if place.start.is_some() => place.start == root.start && place.steps.starts_with(&root.steps),
-        // What is left of a relative path's own steps cannot lead out again.
+        // A normalized relative path can't lead outside.
         Some(_) => true,
         None => false,
     }
 }
 
-/// A path in its shortest form.
+/// A path in normalized form.
 struct NormalizedPath<'a> {
-    /// `/` or a drive such as `C:`; `None` when it is relative.
+    /// `/` or a drive such as `C:`. `None` if relative.
     start: Option<&'a str>,
     steps: Vec<&'a str>,
 }
@@ -29,7 +29,7 @@ struct NormalizedPath<'a> {
 // === impl NormalizedPath ===
 
 impl<'a> NormalizedPath<'a> {
-    /// `None` if it climbs above where it begins.
+    /// `None` if it climbs above its start.
     fn read(path: &'a str) -> Option<Self> {
         let bytes = path.as_bytes();
         let (start, rest) = match bytes {
@@ -38,7 +38,7 @@ impl<'a> NormalizedPath<'a> {
             _ => (None, path),
         };
         let mut steps = Vec::new();
-        // Both separators count: what one system calls a strange file name is a way out on another.
+        // Both separators count: an odd file name on one system is a way out on another.
         for step in rest.split(['/', '\\']) {
             match step {
                 "" | "." => {}
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_lies_below_the_root_is_inside() {
+    fn only_paths_below_the_root_are_inside() {
         for root in ["/srv/project", "/srv/./project/", "/srv/x/../project"] {
             for inside in [
                 "",

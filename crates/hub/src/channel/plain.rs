@@ -1,5 +1,5 @@
-//! The plain frames of 004: `{"type","task_id","data"}`, for a client that asks for no subprotocol. They carry no epoch and no
-//! number: a task is fenced by the epoch of the claim that handed it over, and a frame that was written has arrived.
+//! The plain frames of 004: `{"type","task_id","data"}`, for clients that request no subprotocol. They carry no epoch
+//! and no seq: a task is fenced by the epoch of its claim, and a written frame counts as received.
 
 use attache_protocol::{
     AgentId, Code, Json, RunId,
@@ -9,7 +9,7 @@ use attache_protocol::{
         run::{CompleteRequest, FailRequest, ProgressRequest},
     },
 };
-use attache_store::record::{ClaimedRunRecord, channel::Frame};
+use attache_store::record::{ClaimedRunRecord, channel::OutboxFrame};
 use uuid::Uuid;
 
 use super::{
@@ -19,13 +19,13 @@ use super::{
 };
 use crate::{Error, Handle, Principal, Result, error::about, start_secrets::InputRecipient};
 
-/// The name of a run in the call API.
+/// The prefix of a run's id in the call API.
 const CALL: &str = "a2a-";
 
 // === impl ChannelSession ===
 
 impl ChannelSession {
-    /// Connecting is registering, and grants one credit.
+    /// Connecting registers the client and grants one credit.
     pub(crate) async fn begin_plain(&mut self) -> std::result::Result<(), FrameRefusal> {
         let Some(by) = self.principal.clone() else { return Ok(()) };
         let (_, agent) = by.device()?;
@@ -57,11 +57,11 @@ impl ChannelSession {
     async fn hear_plain(&mut self, text: &str) -> std::result::Result<Option<String>, (Option<String>, FrameRefusal)> {
         let nameless = |refusal: FrameRefusal| (None, refusal);
         if text.len() > MAX_FRAME {
-            let message = "A frame is at most 1 MiB. Upload what is larger as an artifact and send its id.";
+            let message = "A frame can have at most 1 MiB. Upload larger data as an artifact and send its id.";
             return Err(nameless(FrameRefusal::new(Code::TooLarge, message)));
         }
         if attache_protocol::json::depth(text.as_bytes()) > attache_protocol::json::MAX_DEPTH {
-            return Err(nameless(FrameRefusal::new(Code::TooDeep, "The frame nests too deep.")));
+            return Err(nameless(FrameRefusal::new(Code::TooDeep, "The frame is nested too deeply.")));
         }
         let Some(by) = self.principal.clone() else { return Ok(None) };
         let by = self.recheck(&by).await.map_err(nameless)?;
@@ -78,14 +78,14 @@ impl ChannelSession {
             "progress" | "result" | "error" => frame.object("data").map_err(FrameRefusal::from).map_err(named)?,
             other => {
                 let shown: String = other.chars().take(40).collect();
-                let why = format!("is `{shown}`; a client sends `progress`, `result`, `error`, `ping` or `pong`");
+                let why = format!("is `{shown}`; it must be `progress`, `result`, `error`, `ping` or `pong`");
                 return Err(named(FrameError::wrong("type", why).into()));
             }
         };
         let data = said.ok_or_else(|| named(FrameRefusal::missing("data")))?;
-        let run = task_id(&task).ok_or_else(|| named(FrameRefusal::wrong("task_id", "is not the id of a task")))?;
+        let run = task_id(&task).ok_or_else(|| named(FrameRefusal::wrong("task_id", "is not a task id")))?;
         let reported = self.report_plain(&by, run, &kind, &data).await;
-        // The client is free also when its answer came too late.
+        // The client is free even if its report came too late.
         let over = match &reported {
             Ok(()) => true,
             Err(refusal) => [Code::RunEnded, Code::StaleEpoch].iter().any(|code| code.as_str() == refusal.code),
@@ -113,7 +113,7 @@ impl ChannelSession {
                 if share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
                     return Err(FrameRefusal::wrong("data.progress", "must be between 0 and 1"));
                 }
-                // People count in whole parts of a hundred; so much less is noise of the multiplication.
+                // Round away floating-point noise of the multiplication.
                 let percent = share.map(|share| (share * 1e8).round() / 1e6);
                 let message = data.optional::<String>("goal")?;
                 let usage = usage(data)?;
@@ -125,7 +125,7 @@ impl ChannelSession {
             "result" => {
                 let summary = data.raw("summary").ok_or_else(|| FrameRefusal::missing("data.summary"))?;
                 if !summary.starts_with('"') {
-                    return Err(FrameRefusal::wrong("data.summary", "must be a text"));
+                    return Err(FrameRefusal::wrong("data.summary", "must be a string"));
                 }
                 let details = data.raw("details").unwrap_or("null");
                 let mut output = format!(r#"{{"text":{summary},"details":{details}"#);
@@ -152,7 +152,7 @@ impl ChannelSession {
         Ok(())
     }
 
-    /// The epoch under which the task was handed over: over this connection, or over one whose claims moved to it.
+    /// The epoch of the task's claim, made over this connection or over one whose claims moved to it.
     async fn epoch_of(&self, by: &Principal, run: RunId) -> std::result::Result<i64, FrameRefusal> {
         let open = self.open.as_deref();
         let known = open.and_then(|open| open.epochs.iter().find(|(known, _)| *known == run));
@@ -170,7 +170,7 @@ impl ChannelSession {
         }
     }
 
-    /// The end of a task grants the next one. A result that is repeated grants nothing.
+    /// The end of a task grants a credit for the next. A repeated result grants none.
     fn ended_plain(&mut self, run: RunId, agent: AgentId) {
         let Some(open) = &mut self.open else { return };
         let before = open.epochs.len();
@@ -189,7 +189,7 @@ fn task_id(text: &str) -> Option<RunId> {
     }
 }
 
-/// `stats{tokens,cost}` in the platform's words.
+/// `stats{tokens,cost}` as platform usage.
 fn usage(data: &FrameObject<'_>) -> std::result::Result<Option<Json>, FrameRefusal> {
     let Some(stats) = data.object("stats")? else { return Ok(None) };
     let members: Vec<String> = [("tokens", "tokens"), ("cost", "cost_usd")]
@@ -213,16 +213,16 @@ fn refused(task: Option<&str>, refusal: &FrameRefusal) -> String {
         .expect("our own types serialise to JSON")
 }
 
-/// What waits in the outbox, in plain words; none if it is nothing for such a client.
+/// An outbox frame in plain format. `None` if it doesn't apply to plain clients.
 pub(super) async fn frame(
     hub: &Handle,
     to: FrameAddress<'_>,
-    frame: Frame,
+    frame: OutboxFrame,
     fresh: Option<Box<ClaimedRunRecord>>,
 ) -> Result<Option<String>> {
     let told = |kind: &str, run: RunId, data: &str| format!(r#"{{"type":"{kind}","task_id":"{run}","data":{data}}}"#);
-    // It enforces no limits, so a run that asks for some was refused in its name, or is about to be.
-    if let Frame::Execute { run, .. } = frame
+    // It enforces no limits, so a run that requires some was, or is about to be, refused on its behalf.
+    if let OutboxFrame::Execute { run, .. } = frame
         && fresh.as_ref().is_none_or(|fresh| fresh.run.id != run)
     {
         let run = hub.store().run(to.tenant, run).await.map_err(about("run"))?;
@@ -231,18 +231,20 @@ pub(super) async fn frame(
         }
     }
     Ok(Some(match frame {
-        Frame::Execute { run, epoch } => match frame_text::claimed(hub, to.tenant, run, epoch, fresh).await? {
+        OutboxFrame::Execute { run, epoch } => match frame_text::claimed(hub, to.tenant, run, epoch, fresh).await? {
             Some((claimed, _)) => told("task", run, &task(&claimed)),
             None => told("cancel", run, "{}"),
         },
-        Frame::Cancel { run } | Frame::Event { run, .. } => told("cancel", run, "{}"),
-        Frame::Input { run, input } => {
+        OutboxFrame::Cancel { run } | OutboxFrame::Event { run, .. } => told("cancel", run, "{}"),
+        OutboxFrame::Input { run, input } => {
             let given = hub.store().input(run, input).await.map_err(about("input"))?;
             let given = hub.input_in_full(to.tenant, given, InputRecipient::Channel(to.channel)).await;
             told("input", run, &format!(r#"{{"parts":{}}}"#, given.parts.get()))
         }
-        // A plain client asks nothing, so nothing of its is answered.
-        Frame::Permission { .. } | Frame::Answer { .. } | Frame::ToolCall { .. } => r#"{"type":"pong"}"#.to_owned(),
+        // A plain client asks no questions, so there are no answers for it.
+        OutboxFrame::Permission { .. } | OutboxFrame::Answer { .. } | OutboxFrame::ToolCall { .. } => {
+            r#"{"type":"pong"}"#.to_owned()
+        }
     }))
 }
 

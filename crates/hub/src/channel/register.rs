@@ -1,4 +1,4 @@
-//! How a channel begins and goes on: `register`, `resume`, acknowledgements, and messages about the channel itself.
+//! Opens and resumes channels: `register`, `resume`, acknowledgements, and messages about the channel itself.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use super::{
 use crate::{
     Error, Principal,
     bus::Topic,
-    control::check,
+    check,
     identity::{Action, PrincipalKind},
     render,
 };
@@ -34,9 +34,9 @@ const MAX_DEVICE: usize = 16 * 1024;
 const MAX_CAPABILITIES: usize = 64;
 const MAX_RUNNING: usize = 1000;
 const MAX_MESSAGE: usize = 4 * 1024;
-/// Messages of one peer in a minute.
+/// Messages per peer and minute.
 const MESSAGES: (u32, Duration) = (30, Duration::from_secs(60));
-/// Acknowledgements are written this long after the first of them, so that many become one write.
+/// Acknowledgements are written with this delay, so that many become one write.
 const STORE_DELAY: Duration = Duration::from_millis(50);
 const MAX_SNAPSHOT: usize = 100;
 
@@ -56,7 +56,7 @@ impl ChannelSession {
         Ok(ActionReply::Now(yes("register", &Json::of(&registered))))
     }
 
-    /// Opens a channel under an id of the caller's choice.
+    /// Opens a channel with an id chosen by the caller.
     pub(crate) async fn open_channel(
         &mut self,
         by: &Principal,
@@ -127,8 +127,8 @@ impl ChannelSession {
         Ok(ActionReply::Now(yes("resume", &Json::of(&resumed))))
     }
 
-    /// A peer that names a frame which never was has mixed something up; its token stays good. Only who could resume the
-    /// channel learns this.
+    /// A `last_seq` beyond the newest frame is the peer's mistake, and its token stays valid. Only a peer that could
+    /// resume the channel learns this.
     async fn check_last_seq(
         &self,
         by: &Principal,
@@ -138,12 +138,12 @@ impl ChannelSession {
     ) -> Result<(), FrameRefusal> {
         let Ok(channel) = self.hub.store().channel(by.tenant, id).await else { return Ok(()) };
         if channel.principal == by.actor() && channel.resume == Some(token) && last_seq > channel.head {
-            return Err(FrameRefusal::wrong("payload.last_seq", "is beyond the newest frame of the channel"));
+            return Err(FrameRefusal::wrong("payload.last_seq", "is beyond the channel's newest frame"));
         }
         Ok(())
     }
 
-    /// Takes a channel up again where its peer left it.
+    /// Resumes a channel where its peer left it.
     pub(crate) async fn resume_channel(
         &mut self,
         by: &Principal,
@@ -183,7 +183,7 @@ impl ChannelSession {
         })
     }
 
-    /// A connection has one channel: the one before is as good as hung up.
+    /// A connection has one channel: the previous one counts as disconnected.
     async fn leave_other(&mut self, by: &Principal, id: ChannelId) {
         if let Some(before) = self.open.take_if(|before| before.channel != id) {
             self.bell.remove_topic(Topic::Channel(before.channel));
@@ -236,7 +236,7 @@ impl ChannelSession {
         self.mark_seen();
     }
 
-    /// What frames that are gone led to: the channel, and the runs that its peer works on or waits for.
+    /// The state that removed frames led to: the channel, and the runs its peer works on or follows.
     async fn snapshot(&self, channel: channel::ChannelRecord) -> Result<Json, FrameRefusal> {
         let mut runs = Vec::new();
         if let Some(agent) = channel.agent {
@@ -257,11 +257,11 @@ impl ChannelSession {
         Json::from_text(text).map_err(|error| Error::internal(&error).into())
     }
 
-    /// Everything up to the seq has arrived at the peer.
+    /// The peer has received everything up to the seq.
     pub(super) fn acknowledged(&mut self, seq: i64) -> Result<ActionReply, FrameRefusal> {
         let Some(open) = &mut self.open else { return Ok(ActionReply::Later) };
         if seq < 0 || seq > open.sent {
-            return Err(FrameRefusal::wrong("payload.seq", "is not the seq of a frame that was sent"));
+            return Err(FrameRefusal::wrong("payload.seq", "is not the seq of a sent frame"));
         }
         if seq > open.acked {
             open.acked = seq;
@@ -270,7 +270,7 @@ impl ChannelSession {
         Ok(ActionReply::Now(yes("ack", &Json::empty_object())))
     }
 
-    /// Writes what the peer has acknowledged.
+    /// Stores the peer's acknowledgements.
     pub(super) async fn store_ack(&mut self) {
         let Some(open) = &mut self.open else { return };
         open.store_due = None;
@@ -284,12 +284,12 @@ impl ChannelSession {
                     open.stored = seq;
                 }
             }
-            // The frames stay a little longer; the next acknowledgement covers this one.
+            // The frames stay a little longer. The next acknowledgement covers this one.
             Err(error) => tracing::debug!(channel.id = %channel, %error, "an acknowledgement was not stored"),
         }
     }
 
-    /// Something about the channel itself: kept as an event of the channel, and as nothing else.
+    /// A message about the channel itself, stored only as an event of the channel.
     pub(super) async fn message(&mut self, by: &Principal, message: Json) -> Result<ActionReply, FrameRefusal> {
         check::sized("message", &message, MAX_MESSAGE)?;
         let Some(open) = &mut self.open else { return Ok(ActionReply::Later) };
@@ -298,7 +298,7 @@ impl ChannelSession {
             (*since, *count) = (Some(Instant::now()), 0);
         }
         if *count >= MESSAGES.0 {
-            return Err(FrameRefusal::new(Code::TooManyRequests, "A channel takes at most 30 messages in a minute."));
+            return Err(FrameRefusal::new(Code::TooManyRequests, "A channel accepts at most 30 messages per minute."));
         }
         *count += 1;
         let channel = open.channel;
@@ -308,7 +308,7 @@ impl ChannelSession {
     }
 }
 
-/// What the peer may be. A device works unless it says otherwise; a person or program calls.
+/// The peer's allowed role. A device works by default, a person or program calls.
 fn role(
     by: &Principal,
     wanted: Option<PeerRole>,
@@ -321,24 +321,24 @@ fn role(
         }
         (PrincipalKind::Key { .. } | PrincipalKind::Outside { .. }, Some(role)) if works(role) => {
             let message = match by.who {
-                PrincipalKind::Outside { .. } => "An outside agent works at its url, not over a channel.",
-                _ => "A person's key cannot work for an agent.",
+                PrincipalKind::Outside { .. } => "An outside agent works at its URL, not over a channel.",
+                _ => "A person's key can't work for an agent.",
             };
             let mut refusal = FrameRefusal::new(Code::Forbidden, message).field("payload.peer_role");
             refusal.hint = "Pair a runtime, or register the agent at /api/a2a/register and use its key.".to_owned();
             Err(refusal)
         }
         (PrincipalKind::Key { .. } | PrincipalKind::Outside { .. }, wanted) => {
-            // An engine is there to put agents to work, and what it registers is work for the hub.
+            // An engine creates runs, and its registration costs the hub work.
             by.may(Action::CreateRun)?;
             Ok((wanted.unwrap_or(PeerRole::Host), None))
         }
         // A channel outlives its sockets, and the run.
         (PrincipalKind::Run { .. }, _) => {
-            Err(FrameRefusal::new(Code::Forbidden, "A run's token may not open a channel."))
+            Err(FrameRefusal::new(Code::Forbidden, "A run's token can't open a channel."))
         }
         (PrincipalKind::Anonymous { .. }, _) => {
-            Err(FrameRefusal::new(Code::Unauthenticated, "A channel needs a credential."))
+            Err(FrameRefusal::new(Code::Unauthenticated, "A channel requires a credential."))
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The frames of a connection that were heard lately, with their replies: a frame that comes twice is answered the same.
+//! A connection's recent frames with their replies: a repeated frame gets the same reply.
 
 use std::collections::VecDeque;
 
 use attache_protocol::wire::envelope::Envelope;
 
-/// Enough for what a network duplicates or a peer repeats at once. Actions are idempotent beyond that.
+/// Enough for duplicates by the network or immediate repeats. Beyond that, actions are idempotent.
 const MAX_FRAMES: usize = 64;
 const MAX_BYTES: usize = 32 * 1024;
 
@@ -18,24 +18,24 @@ pub(super) struct ReplyCache {
 struct CachedReply {
     name: blake3::Hash,
     said: blake3::Hash,
-    /// One that was refused is heard when it is put right under the same name.
+    /// A refused frame may be corrected and sent again with the same id.
     is_refusal: bool,
     reply: Box<str>,
 }
 
-/// What is known of a frame's name.
+/// What is known about a frame's id.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FrameRepeat<'a> {
-    /// The reply to the same frame; empty when there was nothing to say.
+    /// The reply to the same frame. Empty if there was none.
     Same(&'a str),
-    /// The name was another frame's, which was followed.
+    /// The id was used for another frame that was accepted.
     Reused,
 }
 
 // === impl ReplyCache ===
 
 impl ReplyCache {
-    /// Whether this frame, or another one under its name, was heard before.
+    /// Whether this frame, or another with the same id, was seen before.
     pub(super) fn find(&self, frame: &Envelope) -> Option<FrameRepeat<'_>> {
         let (name, said) = (name(frame), content(frame));
         let known = self.heard.iter().filter(|heard| heard.name == name);
@@ -43,7 +43,7 @@ impl ReplyCache {
         same.or_else(|| known.clone().any(|heard| !heard.is_refusal).then_some(FrameRepeat::Reused))
     }
 
-    /// A reply that is too long to keep is made again when it is needed.
+    /// A reply that is too long to keep is rendered again when needed.
     pub(super) fn keep(&mut self, frame: &Envelope, reply: &str) {
         self.push(CachedReply { name: name(frame), said: content(frame), is_refusal: false, reply: reply.into() });
     }
@@ -69,7 +69,7 @@ fn name(frame: &Envelope) -> blake3::Hash {
     blake3::hash(frame.header.msg_id.as_bytes())
 }
 
-/// Everything but what may differ when a frame is sent again.
+/// The content, except for what may differ when a frame is sent again.
 fn content(frame: &Envelope) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
     for part in [frame.header.parent_id.as_deref().unwrap_or_default(), &frame.header.to, frame.payload.get()] {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_heard_lately_is_known_and_memory_is_bounded() {
+    fn recent_frames_are_known_and_memory_is_bounded() {
         let mut replies = ReplyCache::default();
         replies.keep(&named("a"), "one");
         replies.keep(&named("b"), "");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_for_what_was_said_under_it() {
+    fn a_frame_id_stands_for_its_first_content() {
         let mut replies = ReplyCache::default();
         let (wrong, right) = (frame("a", r#"{"action":"ready"}"#), frame("a", r#"{"action":"ready","credits":1}"#));
         replies.keep_refusal(&wrong, "no");

@@ -1,4 +1,4 @@
-//! What goes back to a peer at once: answers, refusals that name the field, and small notices.
+//! Immediate replies to a peer: responses, refusals that name the field, and notices.
 
 use attache_protocol::{
     Code, Json,
@@ -10,12 +10,12 @@ use attache_protocol::{
 
 use crate::{Error, Handle};
 
-/// The name under which the hub speaks.
+/// The hub's name in frames.
 pub(super) const HUB: &str = "hub";
-/// Who has not said yet who it is.
+/// A peer that has not registered yet.
 pub(super) const UNNAMED_PEER: &str = "peer";
 
-/// Why a frame was not followed.
+/// Why a frame was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FrameRefusal {
     pub(crate) code: &'static str,
@@ -25,11 +25,11 @@ pub(crate) struct FrameRefusal {
     pub(crate) run: Option<Box<Run>>,
 }
 
-/// A frame that the hub is about to write.
+/// A frame to be written.
 #[derive(Debug)]
 pub(super) struct FrameDraft<'a> {
     pub(super) kind: FrameType,
-    /// A new one unless the frame must be recognised when it comes again.
+    /// A new id, unless the frame must be recognised when repeated.
     pub(super) msg_id: Option<String>,
     pub(super) parent: Option<&'a str>,
     pub(super) from: &'a str,
@@ -46,7 +46,7 @@ impl FrameRefusal {
         Self { code: code.as_str(), message: message.into(), hint: code.hint().to_owned(), field: None, run: None }
     }
 
-    /// A member of the frame is wrong.
+    /// A member of the frame is invalid.
     pub(crate) fn wrong(field: &str, why: &str) -> Self {
         Self::new(Code::InvalidFrame, format!("`{field}` {why}.")).field(field)
     }
@@ -61,7 +61,7 @@ impl FrameRefusal {
         self
     }
 
-    /// A place in an action's own words, as a place in the frame.
+    /// Translates a member of an action to its place in the frame.
     #[must_use]
     pub(super) fn rename(mut self, from: &str, to: &str) -> Self {
         let below = self.field.as_deref().and_then(|field| field.strip_prefix(from));
@@ -73,7 +73,7 @@ impl FrameRefusal {
         self
     }
 
-    /// Whether the same frame is refused for good: nothing that passes by itself was in its way.
+    /// Whether the refusal is permanent, that is, not caused by a temporary condition.
     pub(super) fn is_final(&self) -> bool {
         match Code::from_text(self.code) {
             Some(Code::NotRegistered | Code::Unauthenticated | Code::TooManyRequests) => false,
@@ -102,10 +102,7 @@ impl From<FrameError> for FrameRefusal {
 
 impl From<Error> for FrameRefusal {
     fn from(error: Error) -> Self {
-        // An action says which member is wrong at the beginning of its sentence.
-        let named = matches!(error.code, Code::InvalidRequest | Code::TooLarge);
-        let member = error.message.strip_prefix('`').filter(|_| named).and_then(|rest| rest.split_once('`'));
-        let field = member.map(|(member, _)| format!("payload.{member}"));
+        let field = error.field.map(|field| format!("payload.{}", field.field));
         let hint = error.hint.as_deref().unwrap_or(error.code.hint()).to_owned();
         Self { code: error.code.as_str(), message: error.message.into_owned(), hint, field, run: error.run }
     }
@@ -143,7 +140,7 @@ pub(super) fn yes(action: &str, members: &Json) -> Json {
     Json::from_text(format!(r#"{{"action":"{action}","ok":true{comma}{rest}"#)).expect("an object stays one")
 }
 
-/// `{"action","ok":true}` for an action whose name we may not know.
+/// `{"action","ok":true}` for an action that may be unknown.
 pub(super) fn done(action: Option<&str>) -> Json {
     Json::from_text(format!(r#"{{"action":{},"ok":true}}"#, Json::of(&action).get()))
         .expect("an object of JSON is JSON")
@@ -156,7 +153,7 @@ pub(super) fn no(action: Option<&str>, refusal: &FrameRefusal) -> Json {
         .expect("an object of JSON is JSON")
 }
 
-/// An object of an action and members that are JSON already.
+/// An object with an action and members that are already JSON.
 pub(super) fn object(action: &str, members: &[(&str, &str)]) -> Json {
     let mut text = format!(r#"{{"action":"{action}""#);
     for (name, value) in members {
@@ -169,7 +166,7 @@ pub(super) fn object(action: &str, members: &[(&str, &str)]) -> Json {
     Json::from_text(text).expect("an object of JSON is JSON")
 }
 
-/// A response with the members of an object, as text, for a caller that has no channel.
+/// A response as text, for a caller without a channel.
 pub(crate) fn yes_text(hub: &Handle, parent: &str, payload: Json) -> String {
     FrameDraft { parent: Some(parent), ..FrameDraft::new(FrameType::Response, UNNAMED_PEER, payload) }.text(hub)
 }

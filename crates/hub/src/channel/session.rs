@@ -1,4 +1,4 @@
-//! One connection's conversation: who speaks, what was said, and when it ends. It knows nothing of sockets.
+//! One connection of a channel: authentication, frames, and how it ends. Independent of the transport.
 
 use std::{collections::VecDeque, net::IpAddr, time::Duration};
 
@@ -25,10 +25,10 @@ use crate::{
     bus::{MultiWatch, Topic},
 };
 
-/// How long a connection may stay without a credential.
+/// How long a connection may stay unauthenticated.
 const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which words the peer speaks.
+/// The peer's frame format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChannelDialect {
     Envelope,
@@ -44,7 +44,7 @@ pub(crate) struct ConnectionOrigin {
     pub(crate) address: Option<IpAddr>,
 }
 
-/// Why a conversation ends.
+/// Why a session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionEnd {
     /// The peer closed the connection.
@@ -52,13 +52,13 @@ pub(crate) enum SessionEnd {
     /// The connection broke.
     Lost,
     Silent,
-    /// A newer connection or a newer channel took its place.
+    /// Replaced by a newer connection or channel.
     Superseded,
     Unauthenticated,
     Drained,
-    /// There is no room for one more connection of its kind.
+    /// The connection limit for its class is reached.
     Crowded,
-    /// The one run that the peer wanted to hear of has ended.
+    /// The only run the peer followed has ended.
     Finished,
 }
 
@@ -73,64 +73,65 @@ pub(crate) struct ChannelSession {
     pub(super) replies: ReplyCache,
     began_at: Instant,
     heard_at: Instant,
-    /// When the peer was first asked for a sign of life since then, or since the hub stood still.
+    /// When the peer was first pinged since then, or since the hub stalled.
     asked_at: Option<Instant>,
     ticked_at: Instant,
-    /// When the store must be asked again after it failed.
+    /// When to retry after a store failure.
     pub(super) retry_at: Option<Instant>,
     pub(super) attempts: u8,
-    /// Why the peer is not welcome any more, and until when it may ask.
+    /// Why the peer lost access, and until when it may still ask.
     pub(super) unwelcome: Option<(FrameRefusal, Instant)>,
     ending: Option<SessionEnd>,
 }
 
-/// What there is to know once the peer has a channel.
+/// The state of a peer with a channel.
 #[derive(Debug)]
 pub(super) struct OpenChannel {
     pub(super) channel: ChannelId,
     pub(super) tenant: TenantId,
-    /// How frames name the peer.
+    /// The peer's name in frames.
     pub(super) peer: String,
-    /// Of a channel that works.
+    /// Set for a worker channel.
     pub(super) worker: Option<(RuntimeId, AgentId)>,
-    /// Of the token that this connection gave out: another one in the store means that it was taken over.
+    /// The hash of the resume token issued by this connection. A different one in the store means the channel was taken
+    /// over.
     pub(super) token: SecretHash,
     pub(super) number: u64,
     pub(super) credits: u32,
-    /// The limits of runs that the worker enforces.
+    /// The run limits the worker enforces.
     pub(super) enforces: Vec<SandboxLimit>,
-    /// The newest frame that was handed to the connection.
+    /// The newest frame given to the connection.
     pub(super) sent: i64,
-    /// The newest frame of the outbox, as far as we know.
+    /// The newest frame in the outbox, as far as known.
     pub(super) head: i64,
-    /// What the peer has acknowledged, and how much of it the store knows.
+    /// What the peer has acknowledged, and how much of it is stored.
     pub(super) acked: i64,
     pub(super) stored: i64,
     pub(super) store_due: Option<Instant>,
-    /// What we have heard of a peer that numbers its frames, and how much of it we have told it.
+    /// The newest seq received from a peer that numbers its frames, and how much of it was acknowledged.
     pub(super) heard: i64,
     pub(super) told: i64,
-    /// Whether to look at the outbox, and at the agent's queue.
+    /// Whether to check the outbox, and the agent's queue.
     pub(super) look: bool,
     pub(super) claim: bool,
-    /// The claim that was just made, so that its frame need not read it again.
+    /// A claim just made, so that its frame doesn't have to read it again.
     pub(super) fresh: Option<Box<ClaimedRunRecord>>,
-    /// Runs that moved and that the peer follows.
+    /// Followed runs with new events.
     pub(super) moved: Vec<RunId>,
     pub(super) follows: Vec<FollowedRun>,
-    /// Questions about runs that were not claimed over a channel, so that no frame brings their answers.
+    /// Questions about runs that were not claimed over a channel, so that no frame delivers their answers.
     pub(super) asked: Vec<PendingRequest>,
-    /// Of plain frames, which carry no epoch: that of each task that was handed over.
+    /// For plain frames, which carry no epoch: the epoch of each task.
     pub(super) epochs: Vec<(RunId, i64)>,
     pub(super) messages: (Option<Instant>, u32),
 }
 
-/// What an action leads to.
+/// The result of an action.
 #[derive(Debug)]
 pub(super) enum ActionReply {
-    /// The payload of the answer.
+    /// The response payload.
     Now(Json),
-    /// The answer comes as a frame of the outbox.
+    /// The response follows as an outbox frame.
     Later,
 }
 
@@ -162,7 +163,7 @@ impl ChannelSession {
         session
     }
 
-    /// Who speaks, once that is known.
+    /// The principal, once authenticated.
     pub(crate) const fn principal(&self) -> Option<&Principal> {
         self.principal.as_ref()
     }
@@ -175,7 +176,7 @@ impl ChannelSession {
         self.open.as_ref().map(|open| open.channel)
     }
 
-    /// A frame that comes by itself, answered as a request whatever its type says.
+    /// Handles a single frame as a request, whatever its type.
     pub(crate) async fn settle(&mut self, by: &Principal, text: &str) -> Result<Option<String>, FrameRefusal> {
         let envelope = Envelope::parse(text)?;
         let action = Action::read(&envelope)?;
@@ -188,7 +189,7 @@ impl ChannelSession {
         }
     }
 
-    /// What a peer hears when the hub is about to stop.
+    /// The frame that announces that the hub is about to stop.
     pub(crate) fn drain_frame(&self) -> Option<String> {
         let open = self.open.as_ref()?;
         match self.origin.dialect {
@@ -210,7 +211,7 @@ impl ChannelSession {
         }
     }
 
-    /// How often the peer should be heard; it is pinged as often.
+    /// How often the peer must be heard. It is pinged as often.
     pub(super) fn heartbeat(&self) -> Duration {
         (self.hub.options().heartbeat_timeout / 4).min(Duration::from_secs(30))
     }
@@ -224,7 +225,7 @@ impl ChannelSession {
         }
     }
 
-    /// One frame of the peer. What it returns goes back at once.
+    /// Handles one frame from the peer. Returns the immediate reply.
     pub(crate) async fn receive(&mut self, text: &str) -> Option<String> {
         self.mark_seen();
         match self.origin.dialect {
@@ -254,7 +255,7 @@ impl ChannelSession {
             }
             Some(FrameRepeat::Reused) => {
                 self.note_seq(&envelope);
-                let refusal = FrameRefusal::new(Code::KeyReused, "This msg_id was used before, for a different frame.");
+                let refusal = FrameRefusal::new(Code::KeyReused, "This msg_id was already used for a different frame.");
                 return Some(self.refuse(envelope.action().as_deref(), parent, &refusal));
             }
             None => {}
@@ -285,7 +286,7 @@ impl ChannelSession {
         }
     }
 
-    /// The same frame again is refused in the same words, also when it could be followed by then.
+    /// The same frame again gets the same refusal, even if it could succeed by then.
     fn refuse_and_keep(&mut self, action: Option<&str>, envelope: &Envelope, refusal: &FrameRefusal) -> String {
         let text = self.refuse(action, Some(&envelope.header.msg_id), refusal);
         if refusal.is_final() {
@@ -303,13 +304,13 @@ impl ChannelSession {
         FrameDraft { parent, ..FrameDraft::new(FrameType::Response, self.peer(), payload) }.text(&self.hub)
     }
 
-    /// A frame with a number has arrived, whatever became of it.
+    /// A numbered frame has arrived, whatever its outcome.
     fn note_seq(&mut self, envelope: &Envelope) {
         let (Some(seq), Some(open)) = (envelope.header.seq, &mut self.open) else { return };
         if seq > open.heard {
             open.heard = seq;
         }
-        // Also a frame that comes again: its acknowledgement was lost.
+        // Also acknowledge a repeated frame: its acknowledgement was lost.
         open.told = open.told.min(open.heard - 1);
     }
 
@@ -317,7 +318,7 @@ impl ChannelSession {
         match action {
             Action::Register(register) => self.register(by, register).await,
             Action::Resume(resume) => self.resume(by, resume).await,
-            // A request over HTTP stands for itself.
+            // An HTTP request needs no channel.
             _ if self.open.is_none() && self.origin.transport != Transport::Sse => {
                 Err(FrameRefusal::new(Code::NotRegistered, "This connection has no channel yet."))
             }
@@ -343,7 +344,7 @@ impl ChannelSession {
         }
     }
 
-    /// When to look at the clock again.
+    /// When to call `tick` next.
     pub(crate) fn due(&self) -> Instant {
         let mut due = self.ticked_at + self.heartbeat();
         if self.principal.is_none() {
@@ -355,7 +356,7 @@ impl ChannelSession {
         others.into_iter().flatten().fold(due, Instant::min)
     }
 
-    /// What the time brings. Answers whether the peer should be pinged.
+    /// Handles timeouts. Returns whether to ping the peer.
     pub(crate) async fn tick(&mut self) -> bool {
         let now = Instant::now();
         if self.unwelcome.as_ref().is_some_and(|(_, until)| now >= *until)
@@ -365,7 +366,7 @@ impl ChannelSession {
             return false;
         }
         let heartbeat = self.heartbeat();
-        // A look that comes late says that it was the hub that stood still: the peer gets its time to answer anew.
+        // A late tick means that the hub stalled, so the peer's time to answer starts over.
         if now >= self.ticked_at + 2 * heartbeat {
             self.asked_at = None;
         }
@@ -387,7 +388,7 @@ impl ChannelSession {
         }
         self.ticked_at = now;
         self.asked_at.get_or_insert(now);
-        // Hints may be lost: now and then everything is looked at.
+        // Hints may be lost, so everything is checked now and then.
         self.look_again();
         self.check_credential().await;
         true
@@ -400,7 +401,7 @@ impl ChannelSession {
         open.moved = open.follows.iter().map(|follow| follow.run).collect();
     }
 
-    /// Resolves when something moved. Safe to drop and call again.
+    /// Resolves when something changed. Safe to drop and call again.
     pub(crate) async fn moved(&self) -> Vec<Topic> {
         self.bell.moved_topics().await
     }
@@ -426,25 +427,25 @@ impl ChannelSession {
         self.hub.context(by)
     }
 
-    /// The connection is gone. The channel keeps its claims, its frames and its token.
+    /// The connection is gone. The channel keeps its claims, frames and token.
     pub(crate) async fn close(&mut self, otherwise: SessionEnd) {
         let ending = self.ending.unwrap_or(otherwise);
         self.store_ack().await;
         let (Some(open), Some(by)) = (self.open.take(), self.principal.clone()) else { return };
         self.return_unsent(&open, &by).await;
         let is_closed = close_unless_taken_over(&self.hub, &open, &by, ending.reason()).await;
-        // A device that ends says goodbye; one that only lost its line does not, nor one that has another.
+        // A device that shuts down says so. One that only lost its connection, or has another, does not.
         if is_closed
             && ending == SessionEnd::Closed
             && let PrincipalKind::Runtime { runtime, .. } = by.who
             && let Err(error) = self.hub.store().disconnect_runtime(runtime, self.hub.now()).await
         {
-            tracing::debug!(runtime.id = %runtime, %error, "a goodbye was not taken");
+            tracing::debug!(runtime.id = %runtime, %error, "could not record a disconnect");
         }
     }
 }
 
-/// Closes the channel, unless another connection has taken it over: then the answer is no.
+/// Closes the channel and returns true, unless another connection has taken it over.
 pub(super) async fn close_unless_taken_over(hub: &Handle, open: &OpenChannel, by: &Principal, reason: &str) -> bool {
     let live = hub.live_channels();
     let _gate = live.gate(open.channel).await;
@@ -459,7 +460,7 @@ pub(super) async fn close_unless_taken_over(hub: &Handle, open: &OpenChannel, by
 }
 
 impl Drop for ChannelSession {
-    /// A conversation that nobody closed was cut off.
+    /// A session that was dropped without closing was cut off.
     fn drop(&mut self) {
         let (Some(open), Some(by)) = (self.open.take(), self.principal.clone()) else { return };
         let (hub, ending) = (self.hub.clone(), self.ending.unwrap_or(SessionEnd::Lost));

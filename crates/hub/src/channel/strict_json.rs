@@ -1,4 +1,4 @@
-//! JSON as a value tree that refuses a member named twice: two readers of the same text must not see different values.
+//! JSON as a value tree that rejects duplicate members: two parsers of the same text must not see different values.
 
 use std::fmt;
 
@@ -60,7 +60,7 @@ impl<'de> de::Visitor<'de> for Visitor {
         let mut members = Map::new();
         while let Some((name, StrictJson(value))) = map.next_entry::<String, StrictJson>()? {
             if members.insert(name, value).is_some() {
-                return Err(de::Error::custom("a member is named twice"));
+                return Err(de::Error::custom("a member appears twice"));
             }
         }
         Ok(Value::Object(members))

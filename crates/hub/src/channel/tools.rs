@@ -1,4 +1,4 @@
-//! The tools that an engine registered: their schemas, what a run may call, and paths that stay inside its workspace.
+//! An engine's registered tools: schemas, allowed calls, and paths that must stay inside the workspace.
 
 use std::cell::RefCell;
 
@@ -16,7 +16,8 @@ use super::{
 
 const MAX_TOOLS: usize = 256;
 const MAX_SIZE: usize = 256 * 1024;
-/// Of one compiled pattern, in bytes: room for `^[A-Za-z0-9_-]{1,255}$`, not for a class of all letters two hundred times.
+/// The size limit of one compiled pattern in bytes: enough for `^[A-Za-z0-9_-]{1,255}$`, not for a class of all letters
+/// two hundred times.
 const MAX_PATTERN_SIZE: usize = 64 * 1024;
 
 /// Compiled once per channel.
@@ -26,7 +27,7 @@ pub(crate) struct ChannelTools(Vec<CompiledTool>);
 #[derive(Debug)]
 struct CompiledTool {
     name: String,
-    /// As the peer described it.
+    /// As described by the peer.
     described: Json,
     input: Option<Schema>,
     output: Option<Schema>,
@@ -38,24 +39,24 @@ struct Schema {
     weight: Weight,
 }
 
-/// What a run may do with them.
+/// The limits for a run's tool calls.
 #[derive(Debug, Clone)]
 pub(crate) struct ToolBounds {
-    /// A JSON array of names; without it every tool is allowed.
+    /// A JSON array of names. Without it, every tool is allowed.
     pub(crate) allowed: Option<Json>,
     pub(crate) root: Option<String>,
 }
 
 thread_local! {
-    /// Validators are shared by all runs of an engine, but the root is the run's: it is set while one validation runs.
+    /// Validators are shared by all runs of an engine, but the root is per run: it is set during one validation.
     static ROOT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 // === impl ChannelTools ===
 
 impl ChannelTools {
-    /// Reads and compiles the tools; the refusal names the schema that is wrong. This is work of its own: not for a thread
-    /// that answers others.
+    /// Parses and compiles the tools. The error names the invalid schema. CPU-heavy: don't call it on a thread that
+    /// serves requests.
     pub(crate) fn compile(described: &Json) -> Result<Self, FrameRefusal> {
         if described.get().len() > MAX_SIZE {
             return Err(FrameRefusal::new(Code::TooLarge, "The tools are larger than 256 KiB.").field("payload.tools"));
@@ -71,7 +72,7 @@ impl ChannelTools {
             let tool = CompiledTool::compile(&format!("payload.tools[{index}]"), described, &mut scale)?;
             if tools.iter().any(|known| known.name == tool.name) {
                 let field = format!("payload.tools[{index}].name");
-                return Err(FrameRefusal::wrong(&field, "names a tool for the second time"));
+                return Err(FrameRefusal::wrong(&field, "is a duplicate tool name"));
             }
             tools.push(tool);
         }
@@ -82,7 +83,7 @@ impl ChannelTools {
         self.0.is_empty()
     }
 
-    /// The names that a run may call, and what the engine says of them.
+    /// The names a run may call, and the engine's descriptions.
     pub(crate) fn offered(&self, allowed: Option<&Json>) -> (Json, Json) {
         let names = allowed.map(names);
         let offered = self.0.iter().filter(|tool| names.as_ref().is_none_or(|names| names.contains(&tool.name)));
@@ -94,7 +95,7 @@ impl ChannelTools {
         (listed, Json::of(&described))
     }
 
-    /// Refuses a call that the engine must not see.
+    /// Rejects a call that the engine must not see.
     pub(crate) fn check_call(&self, name: &str, arguments: &Json, bounds: &ToolBounds) -> Result<(), FrameRefusal> {
         let refused = |message: String| FrameRefusal::new(Code::ToolRefused, message).field("payload.tool_name");
         if bounds.allowed.as_ref().is_some_and(|allowed| !names(allowed).iter().any(|known| known == name)) {
@@ -103,7 +104,7 @@ impl ChannelTools {
         let tool = self.0.iter().find(|tool| tool.name == name);
         let tool = tool.ok_or_else(|| refused(format!("The caller has no tool `{}`.", shown(name))))?;
         let arguments = serde_json::from_str::<StrictJson>(arguments.get()).map_err(|error| {
-            FrameRefusal::new(Code::ToolRefused, format!("The arguments cannot be taken as they are: {error}."))
+            FrameRefusal::new(Code::ToolRefused, format!("The arguments are invalid: {error}."))
                 .field("payload.arguments")
         })?;
         if !arguments.0.is_object() {
@@ -113,7 +114,7 @@ impl ChannelTools {
         validate(schema, &arguments.0, bounds.root.as_deref(), "payload.arguments")
     }
 
-    /// Refuses a result that is not what the engine promised.
+    /// Rejects a result that doesn't match the tool's output schema.
     pub(crate) fn check_result(&self, name: &str, result: &Json) -> Result<(), FrameRefusal> {
         let schema = self.0.iter().find(|tool| tool.name == name).and_then(|tool| tool.output.as_ref());
         let Some(schema) = schema else { return Ok(()) };
@@ -132,7 +133,7 @@ fn shown(name: &str) -> String {
 
 fn validate(schema: &Schema, value: &Value, root: Option<&str>, field: &str) -> Result<(), FrameRefusal> {
     if !schema.weight.affords(value) {
-        let message = format!("`{field}` is too much to be checked against the tool's schema.");
+        let message = format!("`{field}` is too complex to check against the tool's schema.");
         return Err(FrameRefusal::new(Code::ToolRefused, message).field(field));
     }
     ROOT.with_borrow_mut(|current| *current = root.map(str::to_owned));
@@ -140,9 +141,9 @@ fn validate(schema: &Schema, value: &Value, root: Option<&str>, field: &str) -> 
         let field = format!("{field}{}", error.instance_path().as_str().replace('/', "."));
         let is_path = error.kind().keyword() == "format" && error.to_string().contains("\"path\"");
         let message = match (is_path, root) {
-            (true, Some(_)) => format!("`{field}` does not lie inside the run's workspace_root."),
+            (true, Some(_)) => format!("`{field}` is outside the run's workspace_root."),
             (true, None) => format!("`{field}` is not a path."),
-            (false, _) => format!("`{field}` does not fit the tool's schema: {}.", error.masked()),
+            (false, _) => format!("`{field}` does not match the tool's schema: {}.", error.masked()),
         };
         FrameRefusal::new(Code::ToolRefused, message).field(&field)
     });
@@ -167,10 +168,10 @@ impl CompiledTool {
             return Err(FrameRefusal::wrong(field, "must be an object with a `name`"));
         }
         let read: ToolDescription =
-            described.parse().map_err(|_| FrameRefusal::wrong(&at("name"), "must be a text"))?;
+            described.parse().map_err(|_| FrameRefusal::wrong(&at("name"), "must be a string"))?;
         let plain = |byte: u8| byte.is_ascii_graphic();
         if !(1..=128).contains(&read.name.len()) || !read.name.bytes().all(plain) {
-            return Err(FrameRefusal::wrong(&at("name"), "must be 1 to 128 printable characters without blanks"));
+            return Err(FrameRefusal::wrong(&at("name"), "must be 1 to 128 printable characters without spaces"));
         }
         let input = read.input_schema.map(|schema| compile(&at("input_schema"), &schema, scale)).transpose()?;
         let output = read.output_schema.map(|schema| compile(&at("output_schema"), &schema, scale)).transpose()?;
@@ -179,9 +180,9 @@ impl CompiledTool {
 }
 
 fn compile(field: &str, schema: &Value, scale: &mut Scale) -> Result<Schema, FrameRefusal> {
-    let unusable = |why: String| FrameRefusal::wrong(field, &format!("is not a JSON Schema that can be used: {why}"));
+    let unusable = |why: String| FrameRefusal::wrong(field, &format!("is not a usable JSON Schema: {why}"));
     let weight = scale.weigh(schema).map_err(|why| unusable(format!("it {why}")))?;
-    // A pattern is the peer's: the linear engine cannot be made to run for ever, nor to take much memory.
+    // Patterns are untrusted: the linear-time engine can't be made to run forever or use much memory.
     let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_SIZE).dfa_size_limit(MAX_PATTERN_SIZE);
     let options = jsonschema::options()
         .with_pattern_options(patterns)
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_fit_the_schema_and_paths_stay_inside() {
+    fn arguments_match_the_schema_and_paths_stay_inside() {
         assert_eq!(field(r#"{"path":"src/main.rs","more":["/srv/project/a","b/../c"],"deep":{"p":"."}}"#), None);
         for (arguments, wrong) in [
             (r#"{}"#, "payload.arguments"),
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_cannot_be_used_is_named() {
+    fn the_error_names_an_unusable_schema() {
         let field = |text: &str| ChannelTools::compile(&json(text)).map(drop).unwrap_err().field.unwrap();
         for (text, wrong) in [
             ("{}", "payload.tools"),

@@ -1,29 +1,29 @@
-//! What a peer's JSON Schema costs: how much work it is to compile it, and to check a value against it. A schema that is
-//! written in a few hundred bytes can be days of work, so it is weighed before anything is done with it.
+//! Estimates the cost of a peer's JSON Schema: compiling it, and checking a value against it. A schema of a few hundred
+//! bytes can take days, so its cost is estimated before it is used.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// Everything in a schema, with what it refers to written out in each place.
+/// All nodes of a schema, with references expanded.
 const MAX_WEIGHT: u64 = 20_000;
-/// Of one registration.
+/// Per registration.
 const MAX_PATTERNS: usize = 64;
-/// In characters, as it is written.
+/// In characters of source.
 const MAX_PATTERN: usize = 1024;
-/// How much work one check may be at most: keywords that are looked at, and bytes that a pattern is held against.
+/// The work limit of one check: keywords evaluated and bytes matched against patterns.
 const MAX_WORK: u64 = 50_000_000;
 
-/// A schema that can be afforded.
+/// The cost of an acceptable schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Weight {
     keywords: u64,
     patterns: u64,
-    /// How often a part of the schema refers to itself: the work multiplies with each level of the value.
+    /// How often parts of the schema refer to themselves: the work multiplies with each level of the value.
     recursions: u64,
 }
 
-/// Counts what the schemas of one registration may have together.
+/// Accumulates the limits over all schemas of one registration.
 #[derive(Debug, Default)]
 pub(super) struct Scale {
     patterns: usize,
@@ -33,16 +33,16 @@ pub(super) struct Scale {
 #[derive(Debug, Clone, Copy)]
 struct Size {
     values: u64,
-    /// Of all texts in it.
+    /// All strings together.
     bytes: u64,
     depth: u32,
 }
 
-/// One schema while it is weighed.
+/// A schema being weighed.
 struct Weighing<'a> {
     root: &'a Value,
     scale: &'a mut Scale,
-    /// What each reference weighs, and how often what it leads to refers to itself; `None` while that is being found out.
+    /// The weight and self-references of each reference. `None` while being computed.
     references: HashMap<&'a str, Option<(u64, u64)>>,
     recursions: u64,
 }
@@ -50,14 +50,14 @@ struct Weighing<'a> {
 // === impl Scale ===
 
 impl Scale {
-    /// Weighs a schema; the error says what of it is too much.
+    /// Weighs a schema. The error names the exceeded limit.
     pub(super) fn weigh(&mut self, schema: &Value) -> Result<Weight, String> {
         let before = self.patterns;
         let mut weighing = Weighing { root: schema, scale: self, references: HashMap::new(), recursions: 0 };
         let keywords = weighing.value(schema)?;
         let recursions = weighing.recursions;
         if keywords > MAX_WEIGHT {
-            return Err(format!("has more than {MAX_WEIGHT} parts once its references are written out"));
+            return Err(format!("has more than {MAX_WEIGHT} parts after its references are expanded"));
         }
         let patterns = u64::try_from(self.patterns - before).unwrap_or(u64::MAX);
         Ok(Weight { keywords, patterns, recursions })
@@ -96,12 +96,12 @@ impl<'a> Weighing<'a> {
                 Ok(weight)
             }
             ("$ref", Value::String(target)) => self.reference(target),
-            // What they lead to depends on where one comes from, so it cannot be weighed here.
+            // Their target depends on where they are used from, so it can't be weighed here.
             ("$dynamicRef" | "$recursiveRef", Value::String(_)) => {
-                Err(format!("uses `{name}`; refer to a part of the schema with `$ref` and a JSON pointer"))
+                Err(format!("uses `{name}`; use `$ref` with a JSON pointer instead"))
             }
             ("$id", Value::String(_)) if !std::ptr::eq(schema, self.root) => {
-                Err("has an `$id` inside; refer to its parts with JSON pointers such as `#/$defs/name`".to_owned())
+                Err("has a nested `$id`; refer to parts with JSON pointers such as `#/$defs/name`".to_owned())
             }
             _ => self.value(member),
         }
@@ -110,7 +110,7 @@ impl<'a> Weighing<'a> {
     fn pattern(&mut self, pattern: &str) -> Result<u64, String> {
         self.scale.patterns += 1;
         if self.scale.patterns > MAX_PATTERNS {
-            return Err(format!("has too many patterns: the tools of a channel have at most {MAX_PATTERNS}"));
+            return Err(format!("has too many patterns: a channel's tools can have at most {MAX_PATTERNS}"));
         }
         if pattern.len() > MAX_PATTERN {
             return Err(format!("has a pattern of more than {MAX_PATTERN} characters"));
@@ -132,13 +132,11 @@ impl<'a> Weighing<'a> {
         }
         let pointer = target.strip_prefix('#').filter(|pointer| pointer.is_empty() || pointer.starts_with('/'));
         let Some(pointer) = pointer else {
-            return Err(
-                "refers to something that is no part of it; use a JSON pointer such as `#/$defs/name`".to_owned()
-            );
+            return Err("refers to something outside the schema; use a JSON pointer such as `#/$defs/name`".to_owned());
         };
         let pointer = percent_encoding::percent_decode_str(pointer).decode_utf8_lossy();
         let Some(found) = self.root.pointer(&pointer) else {
-            return Err("refers to a part that it does not have".to_owned());
+            return Err("refers to a part that does not exist".to_owned());
         };
         self.references.insert(target, None);
         let before = self.recursions;
@@ -163,7 +161,7 @@ impl Weight {
 // === impl Size ===
 
 impl Size {
-    /// Values that came over the wire do not nest without end.
+    /// Values from the wire have limited depth.
     fn of(value: &Value) -> Self {
         let mut size = Self { values: 1, bytes: 0, depth: 0 };
         match value {
@@ -194,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_everyday_schema_is_light_and_a_bomb_is_not() {
+    fn an_ordinary_schema_is_accepted_and_a_bomb_is_not() {
         let tree = json!({"$defs": {"node": {"type": "object", "properties": {
             "name": {"type": "string", "pattern": "^[a-z]{1,64}$"},
             "left": {"$ref": "#/$defs/node"}, "right": {"$ref": "#/$defs/node"}}}}, "$ref": "#/$defs/node"});
@@ -204,15 +202,15 @@ mod tests {
         let deep = (0..40).fold(json!({}), |inner, _| json!({"left": inner}));
         assert!(!weight.affords(&deep));
 
-        // Each definition names the next one twice: a thousand bytes that are a billion keywords.
+        // Each definition refers to the next one twice: a thousand bytes expand to a billion keywords.
         let mut bomb = json!({"$ref": "#/$defs/d0", "$defs": {"d30": true}});
         for number in 0..30 {
             let next = format!("#/$defs/d{}", number + 1);
             bomb["$defs"][format!("d{number}")] = json!({"allOf": [{"$ref": next}, {"$ref": next}]});
         }
-        assert!(Scale::default().weigh(&bomb).unwrap_err().contains("written out"));
+        assert!(Scale::default().weigh(&bomb).unwrap_err().contains("expanded"));
 
-        // Twice into itself by way of another definition.
+        // Refers to itself twice through another definition.
         let both = json!({"$ref": "#/$defs/a", "$defs": {
             "a": {"allOf": [{"$ref": "#/$defs/b"}, {"$ref": "#/$defs/b"}]}, "b": {"items": {"$ref": "#/$defs/a"}}}});
         let weight = Scale::default().weigh(&both).unwrap();
@@ -232,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_checked_only_against_what_it_can_afford() {
+    fn a_value_is_checked_only_within_the_work_limit() {
         let wide = json!({"items": {"allOf": vec![json!({"type": "string"}); 5000]}});
         let weight = Scale::default().weigh(&wide).unwrap();
         assert!(weight.affords(&json!(["a", "b"])));

@@ -1,4 +1,4 @@
-//! What a worker says: credits, reports, questions and the end of its runs. Each becomes the same action as over HTTP.
+//! Actions of a worker: credits, reports, questions and the end of its runs. Each uses the same action as over HTTP.
 
 use attache_protocol::{
     AgentId, ChannelId, Code, Json, RunId, RuntimeId,
@@ -14,7 +14,7 @@ use attache_protocol::{
     },
 };
 use attache_store::record::{
-    channel::{Frame, ReportKey},
+    channel::{OutboxFrame, ReportKey},
     worker_request::{NewWorkerRequest, WorkerRequestKind},
 };
 
@@ -24,29 +24,23 @@ use super::{
     session::{ActionReply, ChannelSession, OpenChannel},
     tools::ToolBounds,
 };
-use crate::{
-    Error, Principal,
-    bus::Topic,
-    control::{check, worker_error},
-    error::about,
-    start_secrets::InputRecipient,
-};
+use crate::{Error, Principal, bus::Topic, check, control::worker_error, error::about, start_secrets::InputRecipient};
 
 const MAX_CREDITS: u32 = 1000;
 const MAX_ARGUMENTS: usize = 256 * 1024;
-/// Questions of one connection about runs that were claimed elsewhere.
+/// Pending questions per connection about runs that were claimed elsewhere.
 const MAX_PENDING_REQUESTS: usize = 64;
-/// A frame that is about to be sent is looked for among so many.
+/// How many pending frames are searched for one that is about to be sent.
 const MAX_LOOK_AHEAD: usize = 256;
 
 // === impl ChannelSession ===
 
 impl ChannelSession {
-    /// The channel of a peer that works; others have no business with claims.
+    /// The channel of a worker. Other peers can't use claims.
     fn working(&self) -> Result<(ChannelId, RuntimeId, AgentId), FrameRefusal> {
         let open = self.open.as_ref();
         let worker = open.and_then(|open| open.worker.map(|(runtime, agent)| (open.channel, runtime, agent)));
-        worker.ok_or_else(|| FrameRefusal::new(Code::Forbidden, "This channel was not registered as a worker's."))
+        worker.ok_or_else(|| FrameRefusal::new(Code::Forbidden, "This channel is not registered as a worker."))
     }
 
     pub(super) fn ready(&mut self, ready: &Ready) -> Result<ActionReply, FrameRefusal> {
@@ -61,7 +55,7 @@ impl ChannelSession {
         Ok(ActionReply::Now(yes("ready", &Json::empty_object())))
     }
 
-    /// More credits; none takes back what was granted.
+    /// Adds credits. Zero revokes earlier ones.
     pub(super) fn grant(&mut self, agent: AgentId, granted: u32) {
         let Some(open) = &mut self.open else { return };
         open.credits = if granted == 0 { 0 } else { open.credits.saturating_add(granted).min(MAX_CREDITS) };
@@ -73,7 +67,7 @@ impl ChannelSession {
         }
     }
 
-    /// The peer is about to leave: it gets no more work, and keeps what it has until it gives it back.
+    /// The peer is about to disconnect: it gets no more work, and keeps what it has until it releases it.
     pub(super) fn drain(&mut self) -> Result<ActionReply, FrameRefusal> {
         if let Ok((_, _, agent)) = self.working() {
             self.grant(agent, 0);
@@ -140,7 +134,7 @@ impl ChannelSession {
         self.report(by, frame, progress.task_run_id, progress.report, request, "progress").await
     }
 
-    /// A report is counted by the worker itself, or by the frames of its channel, so that it is heard once.
+    /// A report is counted by the worker itself, or by its channel's frames, so that repeats are recognised.
     async fn report(
         &self,
         by: &Principal,
@@ -162,7 +156,7 @@ impl ChannelSession {
         Ok(ActionReply::Now(yes(action, &Json::of(&reported))))
     }
 
-    /// Renews the lease, and says nothing.
+    /// Renews the lease without a report.
     pub(super) async fn extend(&self, by: &Principal, extend: Extend) -> Result<ActionReply, FrameRefusal> {
         self.working()?;
         let request = ProgressRequest { epoch: Some(extend.epoch), ..ProgressRequest::default() };
@@ -246,7 +240,7 @@ impl ChannelSession {
         if asked.state == PermissionState::Pending {
             return self.wait_for(run, question, frame).await;
         }
-        if self.is_on_its_way(Frame::Permission { permission }).await? {
+        if self.is_on_its_way(OutboxFrame::Permission { permission }).await? {
             return Ok(ActionReply::Later);
         }
         let found = self.hub.store().permission(by.tenant, permission).await;
@@ -272,7 +266,7 @@ impl ChannelSession {
         self.answer_or_wait(by, run, PendingRequestKind::Ask(ask), asked.state, frame).await
     }
 
-    /// One of the caller's tools. What the engine must not see does not reach it.
+    /// Calls one of the caller's tools. Invalid calls don't reach the engine.
     pub(super) async fn call_tool(
         &mut self,
         by: &Principal,
@@ -305,7 +299,7 @@ impl ChannelSession {
         tool: &str,
         arguments: &Json,
     ) -> Result<(), FrameRefusal> {
-        // Only who holds the run learns anything about its caller. The store says so, and renews the claim.
+        // Only the holder of the run may learn about its caller. The store checks this and renews the claim.
         let request = ProgressRequest { epoch: worker.epoch, ..ProgressRequest::default() };
         self.hub.report(by, run, request, None).await?;
         let run = self.hub.store().run(by.tenant, run).await.map_err(about("run"))?;
@@ -331,7 +325,7 @@ impl ChannelSession {
         if state == WorkerRequestState::Pending {
             return self.wait_for(run, question, frame).await;
         }
-        if self.is_on_its_way(Frame::Answer { ask }).await? {
+        if self.is_on_its_way(OutboxFrame::Answer { ask }).await? {
             return Ok(ActionReply::Later);
         }
         let found = self.hub.store().worker_request(by.tenant, ask).await.map_err(about("question"))?;
@@ -340,7 +334,7 @@ impl ChannelSession {
         Ok(ActionReply::Now(frame_text::answer(&found)))
     }
 
-    /// The answer comes as a frame of the outbox, unless the run was claimed over HTTP: then it is looked for here.
+    /// The answer comes as an outbox frame, unless the run was claimed over HTTP: then it is polled here.
     async fn wait_for(
         &mut self,
         run: RunId,
@@ -353,40 +347,37 @@ impl ChannelSession {
             return Ok(ActionReply::Later);
         }
         if open.asked.len() >= MAX_PENDING_REQUESTS {
-            return Err(FrameRefusal::new(
-                Code::Overloaded,
-                "Too many questions of this connection wait for an answer.",
-            ));
+            return Err(FrameRefusal::new(Code::Overloaded, "This connection has too many unanswered questions."));
         }
         open.asked.push(PendingRequest { run, question, request: frame.header.msg_id.clone() });
         self.bell.add_topic(Topic::Asked(run));
-        // It may have been settled before the bell was listening.
+        // It may have been settled before the subscription started.
         self.answer_pending(run).await;
         Ok(ActionReply::Later)
     }
 
-    /// Whether the outbox holds this frame and it was not sent yet.
-    async fn is_on_its_way(&self, wanted: Frame) -> Result<bool, FrameRefusal> {
+    /// Whether the outbox contains this frame and it was not sent yet.
+    async fn is_on_its_way(&self, wanted: OutboxFrame) -> Result<bool, FrameRefusal> {
         let Some(OpenChannel { channel, sent, .. }) = self.open.as_deref() else { return Ok(false) };
         let frames = self.hub.store().frames(*channel, *sent, MAX_LOOK_AHEAD).await.map_err(about("channel"))?;
         Ok(frames.frames.iter().any(|(_, frame)| *frame == wanted))
     }
 
-    /// Claims that the peer never heard of go back at once; nothing of them was written to the connection.
+    /// Releases claims that were never written to the connection.
     pub(super) async fn return_unsent(&self, open: &OpenChannel, by: &Principal) {
         let Some((runtime, _)) = open.worker else { return };
         let Ok(frames) = self.hub.store().frames(open.channel, open.sent, MAX_LOOK_AHEAD).await else { return };
         for (_, frame) in frames.frames {
-            let Frame::Execute { run, epoch } = frame else { continue };
+            let OutboxFrame::Execute { run, epoch } = frame else { continue };
             let worker = WorkerRef { runtime, epoch: Some(epoch) };
             if let Err(error) = self.hub.store().release(worker, run, self.hub.now()).await {
-                tracing::debug!(run.id = %run, %error, actor = by.actor(), "an unsent claim was not given back");
+                tracing::debug!(run.id = %run, %error, actor = by.actor(), "an unsent claim was not released");
             }
         }
     }
 }
 
-/// A JSON string, kept as it was written.
+/// A JSON string, kept as sent.
 fn string(field: &str, given: Json) -> Result<Json, FrameRefusal> {
-    if given.get().starts_with('"') { Ok(given) } else { Err(FrameRefusal::wrong(field, "must be a text")) }
+    if given.get().starts_with('"') { Ok(given) } else { Err(FrameRefusal::wrong(field, "must be a string")) }
 }

@@ -1,10 +1,10 @@
-//! The switches of an agent's A2A face, checked when they are set: a typo must not be silent.
+//! Validates an agent's A2A options when they are set, so that a typo is reported.
 
 use std::collections::BTreeMap;
 
 use attache_protocol::{Json, json, secret::mask, wire::a2a::A2aOptions};
 
-use crate::{Error, Result, control::check};
+use crate::{Error, Result, check};
 
 const MAX_SIZE: usize = 64 * 1024;
 const MAX_EXTENSIONS: usize = 32;
@@ -15,10 +15,10 @@ const EXTENSION: [&str; 4] = ["uri", "description", "required", "params"];
 
 pub(super) fn check_a2a_options(a2a: &Json) -> Result<()> {
     check::object("a2a", a2a, MAX_SIZE)?;
-    // What cannot be read would count as nothing said, and show an agent that is meant to be hidden.
-    let read = a2a.parse::<A2aOptions>();
+    // Invalid options would be read as defaults, which could expose an agent that should be hidden.
+    let parsed = a2a.parse::<A2aOptions>();
     let switches =
-        read.map_err(|error| Error::invalid("a2a", &format!("cannot be read: {}", mask(&json::explain(&error)))))?;
+        parsed.map_err(|error| Error::invalid("a2a", &format!("is invalid: {}", mask(&json::explain(&error)))))?;
     let known = names(&Json::of(&A2aOptions::default()));
     if let Some(name) = names(a2a).iter().find(|name| !known.contains(name)) {
         return Err(unknown("a2a", name, &known));
@@ -39,7 +39,7 @@ pub(super) fn check_a2a_options(a2a: &Json) -> Result<()> {
             if !is_media_range(mode) {
                 return Err(Error::invalid(
                     field,
-                    &format!("names `{mode}`, which is no media type such as image/png or image/*"),
+                    &format!("contains `{mode}`, which is not a media type such as image/png or image/*"),
                 ));
             }
         }
@@ -49,11 +49,11 @@ pub(super) fn check_a2a_options(a2a: &Json) -> Result<()> {
             let known = BINDINGS.join(", ");
             return Err(Error::invalid(
                 "a2a.bindings",
-                &format!("names a binding that is not spoken here; there are {known}"),
+                &format!("contains an unsupported binding; supported: {known}"),
             ));
         }
         if switches.bindings[..at].contains(binding) {
-            return Err(Error::invalid("a2a.bindings", "names one binding twice"));
+            return Err(Error::invalid("a2a.bindings", "contains a duplicate binding"));
         }
     }
     Ok(())
@@ -70,7 +70,7 @@ fn is_media_range(text: &str) -> bool {
 
 fn unknown(within: &str, name: &str, known: &[String]) -> Error {
     let field = format!("{within}.{}", name.chars().take(64).collect::<String>());
-    Error::invalid(&field, &format!("is not known here; there are {}", known.join(", ")))
+    Error::invalid(&field, &format!("is not a known member; known members: {}", known.join(", ")))
 }
 
 fn names(object: &Json) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The access rules as people read, change and question them.
+//! Access rules: read, replace and query them.
 
 use attache_protocol::{
     WorkspaceId,
@@ -8,8 +8,7 @@ use attache_protocol::{
 use attache_store::record::user;
 
 use crate::{
-    Error, Handle, Principal, Result,
-    control::check,
+    Error, Handle, Principal, Result, check,
     error::about,
     identity::{
         Action,
@@ -24,22 +23,22 @@ impl Handle {
         Ok(self.shown_rules(by, stored))
     }
 
-    /// Replaces the rules as a whole; where a file holds them, the file too.
+    /// Replaces all rules, and the rules file if there is one.
     pub async fn set_access_rules(&self, by: &Principal, request: SetAccessRules) -> Result<AccessRules> {
         by.may(Action::SetRules)?;
         let rules = parse(&request.text).map_err(|report| invalid(&report))?;
         let _turn = self.access().change().await;
         if let Some(file) = self.access().file_of(by.tenant) {
-            // What somebody wrote into the file a moment ago counts: whoever has not seen it is told.
+            // Load recent edits of the file first, so that a caller who has not seen them gets a version conflict.
             self.look_at_rules_file().await?;
             let version = self.rules_in_force(by.tenant).await?.version;
             if request.version.is_some_and(|expected| expected != version) {
                 return Err(Error::from_store("tenant", attache_store::Error::VersionChanged));
             }
             file.write(&request.text).await.map_err(|error| {
-                tracing::error!(%error, "the permissions file cannot be written");
-                Error::new(attache_protocol::Code::Internal, format!("{} cannot be written: {error}.", file.name()))
-                    .hint("Nothing was changed. Let the hub write to the file and its folder, or edit it by hand.")
+                tracing::error!(%error, "the access rules file can't be written");
+                Error::new(attache_protocol::Code::Internal, format!("{} can't be written: {error}.", file.name()))
+                    .hint("Nothing was changed. Give the hub write access to the file and its folder, or edit it by hand.")
             })?;
         }
         let kept = self.put_in_force(self.context(by), request.text, rules, request.version).await?;
@@ -49,7 +48,7 @@ impl Handle {
         Ok(self.shown_rules(by, Some(kept)))
     }
 
-    /// What the rules in force say about one agent and one thing, and which of them decides.
+    /// What the current rules decide about one agent and one object, and which rule decides.
     pub async fn check_access(&self, by: &Principal, request: CheckAccess) -> Result<AccessDecision> {
         by.may(Action::SeeRules)?;
         let (name, id, owner) = self.agent_in_rules(by, &request.agent, "agent").await?;
@@ -94,7 +93,7 @@ impl Handle {
         }
     }
 
-    /// Name, id and owner. About an agent that is not there nothing is said: a misspelt name would seem to be allowed.
+    /// Name, id and owner. Fails for an unknown agent, because a misspelt name would otherwise seem to be allowed.
     async fn agent_in_rules(
         &self,
         by: &Principal,
@@ -110,7 +109,7 @@ impl Handle {
         Ok((account.name, account.id.to_string(), owner))
     }
 
-    /// A space that is a workspace belongs to whom its conversation belongs to.
+    /// A workspace belongs to the owner of its conversation.
     async fn owner_of_space(&self, by: &Principal, space: &str) -> Result<Option<String>> {
         let Ok(workspace) = space.parse::<WorkspaceId>() else { return Ok(None) };
         match self.store().conversation(by.tenant, workspace.conversation()).await {

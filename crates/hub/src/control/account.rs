@@ -12,15 +12,15 @@ use attache_store::{
 };
 
 use crate::{
-    Error, Handle, Principal, Result,
-    control::{PageRequest, a2a_options::check_a2a_options, check, create_run::DURATIONS},
+    Error, Handle, Principal, Result, check,
+    control::{PageRequest, a2a_options::check_a2a_options, create_run::DURATIONS},
     error::{about, about_list},
     identity::{AccessVerdict, Action},
 };
 
 const MAX_TEXT: usize = 64 * 1024;
 const MAX_SKILLS: usize = 100;
-/// How long a permission request may wait for a person: a second to a year.
+/// How long a permission request may wait for a decision: one second to one year.
 const APPROVAL_TIMEOUTS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 60 * 60);
 
 impl Handle {
@@ -32,7 +32,7 @@ impl Handle {
         }
         let owner = self.new_owner(by, request.owner.as_deref()).await?;
         self.check_webhook(&request).await?;
-        // Looked at before anything is made: an agent that cannot be used is not added.
+        // Read the card first: an agent that can't be used is not added.
         let peer = match request.peer.clone() {
             Some(peer) => Some(self.look_at_peer(peer, None).await?),
             None => None,
@@ -90,7 +90,7 @@ impl Handle {
     pub async fn update_account(&self, by: &Principal, agent: &str, request: AccountRequest) -> Result<Account> {
         let agent = self.own_agent(by, Action::EditAgent, agent).await?;
         check_request(&request)?;
-        // An admin may stop such an agent, but not make it work for others.
+        // An admin may stop such an agent, but can't put it to work.
         let account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
         self.check_caller(by, &account).await?;
         if let Some(name) = request.name.as_ref().filter(|name| **name != account.name) {
@@ -103,7 +103,13 @@ impl Handle {
             None => None,
         };
         let patch = AccountPatch {
-            owner: self.new_owner(by, request.owner.as_deref()).await?,
+            owner: match self.new_owner(by, request.owner.as_deref()).await? {
+                Some(owner) => {
+                    self.check_owner(by, account.owner).await?;
+                    Some(owner)
+                }
+                None => None,
+            },
             approvals: request.approvals.map(|policy| Json::of(&policy)),
             name: request.name,
             description: request.description,
@@ -117,7 +123,7 @@ impl Handle {
         let updated = self.store().update_account(self.context(by), agent, patch).await.map_err(about("agent"))?;
         self.access().names.agents.forget(&updated.id);
         if gives {
-            // The key that it was registered with has ended, and devices act for somebody else now.
+            // The key it registered with has been revoked, and its devices now act for another user.
             self.credentials().forget_agent(updated.id);
         }
         if let Some(peer) = peer {
@@ -142,7 +148,7 @@ impl Handle {
         }
     }
 
-    /// The agent in a path, if the caller may do this to it: some may with their own agents only.
+    /// The agent in a path, if the caller may perform this action on it. Some callers may act on their own agents only.
     pub(crate) async fn own_agent(&self, by: &Principal, action: Action, agent: &str) -> Result<AgentRef> {
         let allowed = by.may(action)?;
         let agent = check::agent_in_path(agent)?;
@@ -153,7 +159,7 @@ impl Handle {
         if by.owns(account.owner) { Ok(AgentRef::Id(account.id)) } else { Err(not_own()) }
     }
 
-    /// To whom a request gives an agent, if to anybody; the empty text is nobody in particular.
+    /// The new owner in a request, if any. An empty string means no owner.
     async fn new_owner(&self, by: &Principal, owner: Option<&str>) -> Result<Option<Option<UserId>>> {
         let Some(owner) = owner else { return Ok(None) };
         by.may(Action::GiveAgent)?;
@@ -162,35 +168,35 @@ impl Handle {
         }
         let owner = self.named_user(by, "owner", owner).await?;
         match by.is_below(&owner) {
-            true => Err(Error::forbidden("Nobody gives an agent to a person whose role is above their own.")
-                .hint("It would act for them. They can add an agent of their own.")),
+            true => Err(Error::forbidden("You can't give an agent to a person whose role is above yours.")
+                .hint("The agent would act with that person's rights. Ask them to add their own agent.")),
             false => Ok(Some(Some(owner.id))),
         }
     }
 
-    /// What becomes an agent acts for its owner, so nobody below the owner lets something become it.
+    /// A device or program that becomes an agent acts for its owner, so a caller with a lower role can't pair one.
     pub(crate) async fn check_owner(&self, by: &Principal, owner: Option<UserId>) -> Result<()> {
         let Some(owner) = owner.filter(|owner| by.user != Some(*owner)) else { return Ok(()) };
         let owner = self.store().user(by.tenant, UserRef::Id(owner)).await.map_err(about("user"))?;
         match by.is_below(&owner) {
             true => Err(Error::forbidden("This agent belongs to a person whose role is above yours.")
-                .hint("Ask its owner to pair it.")),
+                .hint("Ask its owner to do it.")),
             false => Ok(()),
         }
     }
 
-    /// Who, when and for which tenant, as the store wants it.
+    /// The write context: actor, time and tenant.
     pub(crate) fn context(&self, by: &Principal) -> WriteContext {
         WriteContext::new(by.tenant, by.actor(), self.now()).for_user(by.user)
     }
 }
 
-/// People see each other's agents, so that they are there is no secret.
+/// Users can see each other's agents, so this does not reveal anything.
 fn not_own() -> Error {
-    Error::forbidden("This agent belongs to somebody else.").hint("Ask its owner or an admin.")
+    Error::forbidden("This agent belongs to someone else.").hint("Ask its owner or an admin.")
 }
 
-/// 0 leaves it to the hub.
+/// 0 means the hub's default.
 fn run_timeout(millis: u64) -> Option<Duration> {
     (millis > 0).then(|| Duration::from_millis(millis))
 }

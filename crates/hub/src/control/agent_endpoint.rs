@@ -1,4 +1,4 @@
-//! An agent as callers from outside meet it: by name, by callers with a credential or without one.
+//! An agent as outside callers address it: by name, with or without a credential.
 
 use std::sync::Arc;
 
@@ -6,31 +6,30 @@ use attache_protocol::{
     AgentId, TenantId,
     wire::{a2a::A2aOptions, runtime::DeclaredExtension},
 };
-use attache_store::record::AgentRef;
 
-use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::RoleColumn};
+use crate::{Error, Handle, Principal, Result, check, error::about, identity::RoleColumn};
 
-/// The agent that a caller means, and the caller as it may ask it.
+/// The agent a caller addresses, and the caller with its rights to it.
 #[derive(Debug, Clone)]
 pub struct AgentEndpoint {
     pub by: Principal,
     pub agent: AgentId,
     pub name: Arc<str>,
     pub switches: Arc<A2aOptions>,
-    /// The A2A extensions that its active runtime says it understands.
+    /// The A2A extensions its active runtime declares.
     pub declared: Arc<[String]>,
-    /// The media types that it takes; empty: anything.
+    /// The media types it accepts. Empty means any.
     pub input_modes: Arc<[String]>,
 }
 
 impl Handle {
-    /// The agent with this name or id, or the hub's default one. Whoever shows no credential is served where the owner lets
-    /// everybody in, and learns nothing about other agents.
+    /// The agent with this name or id, or the hub's default agent. A caller without a credential is served only if the
+    /// owner allows anonymous callers, and learns nothing about other agents.
     pub async fn agent_endpoint(&self, by: Option<Principal>, agent: Option<&str>) -> Result<AgentEndpoint> {
         let tenant = by.as_ref().map_or(self.tenant(), |by| by.tenant);
         let account = match self.named_endpoint(tenant, agent).await {
             Ok(account) => account,
-            Err(_) if by.is_none() => return Err(Error::unauthenticated("The request carries no credential.")),
+            Err(_) if by.is_none() => return Err(Error::no_credential()),
             Err(error) => return Err(error),
         };
         let switches = Arc::new(A2aOptions::of(account.a2a.as_ref()));
@@ -53,13 +52,10 @@ impl Handle {
         tenant: TenantId,
         agent: Option<&str>,
     ) -> Result<attache_store::record::AccountRecord> {
-        let named = match (agent, &self.options().default_agent) {
-            (Some(text), _) => check::agent_ref("agent", text).map_err(|_| Error::not_found("agent"))?,
-            (None, Some(name)) => AgentRef::Name(name.clone()),
-            (None, None) => {
-                return Err(
-                    Error::not_found("agent").hint("Say which agent you mean, or start the hub with --default-agent.")
-                );
+        let named = match agent.or_else(|| self.default_agent_name()) {
+            Some(text) => check::agent_in_path(text)?,
+            None => {
+                return Err(Error::not_found("agent").hint("Name an agent, or start the hub with --default-agent."));
             }
         };
         let account = self.store().account(tenant, named).await.map_err(about("agent"))?;

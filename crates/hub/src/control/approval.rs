@@ -1,8 +1,8 @@
-//! Approval before a run's work is forwarded to an agent that asks nobody: a permission request of the run that it comes
-//! from, about the very words that the agent would get.
+//! Approval before a run passes work to an agent that does not ask for approval itself: a permission request of the
+//! calling run, with the exact text the agent would get.
 //!
-//! An agent that asks a person before each risky step must not do the same step unasked through another one. Whether the
-//! other asks by itself is what its runtime declares; what declares nothing does not ask.
+//! An agent that needs approval for each risky step must not get around it by calling another agent. Whether the other
+//! agent asks for approval is declared by its runtime; without a declaration, it counts as not asking.
 
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use attache_protocol::{
         run::WorkerRef,
     },
     wire::{
+        account::Callers,
         run::CreateRunRequest,
         runtime::{ASKS, DeclaredExtension},
     },
@@ -28,31 +29,33 @@ use tokio::time::Instant;
 use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
-    control::{check, permission::MAX_INPUT},
+    check,
+    control::permission::MAX_INPUT,
     error::about,
     identity::{CredentialGuard, PrincipalKind},
     render,
 };
 
-/// What the tool is called by which a run tells another agent something, before the agent's name.
+/// The tool name under which a run calls another agent, followed by the agent's name.
 pub(super) const REMOTE_AGENT: &str = "remote_agent/";
 
-/// What a run wants another agent to be told, as a person sees it.
+/// A call to another agent, as shown to the person who approves it.
 #[derive(Debug, Clone)]
 pub(super) struct CallApproval {
     tool: String,
     input: Json,
-    /// What is in common of all askings for it.
+    /// Shared by all repetitions of the same call.
     name: String,
     agent: String,
+    callers: Callers,
 }
 
-/// The request of a new run, so that what was approved is what is done.
+/// The request for a new run, so that exactly what was approved is executed.
 #[derive(Serialize)]
 struct TaskApprovalInput<'a> {
     agent: &'a str,
     task: Json,
-    /// What else the agent would get.
+    /// The other members of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     request: Option<Json>,
 }
@@ -67,7 +70,7 @@ struct AnswerApprovalInput<'a> {
 // === impl Handle ===
 
 impl Handle {
-    /// The step that a person must approve before this caller may have the run made; none where nobody has to.
+    /// The step that a person must approve before this caller may create the run. `None` if no approval is needed.
     pub(super) async fn task_to_approve(
         &self,
         by: &Principal,
@@ -81,7 +84,7 @@ impl Handle {
             Some(text) => (Json::of(&text), None),
             None => (input.clone(), Some(input)),
         };
-        // The id stands for the agent also when its name goes to another one. The parent is the caller itself.
+        // The id keeps its meaning even if the name is later given to another agent. The parent is the caller itself.
         let rest = CreateRunRequest {
             agent_id: account.id.to_string(),
             input: input.map(|_| Json::empty_object()),
@@ -89,10 +92,10 @@ impl Handle {
             ..request.clone()
         };
         let task = TaskApprovalInput { agent: &account.name, task, request: Some(Json::of(&rest)) };
-        Ok(Some(CallApproval::new(&account.name, Json::of(&task), "call", key)))
+        Ok(Some(CallApproval::new(&account, Json::of(&task), "call", key)))
     }
 
-    /// The same for what this caller would say to a run that it asked for.
+    /// The same for input that this caller would send to a run it created.
     pub(super) async fn answer_to_approve(
         &self,
         by: &Principal,
@@ -106,25 +109,30 @@ impl Handle {
         let told = self.own_run(by, run).await?;
         let Some(account) = self.account_needing_approval(by, AgentRef::Id(told.agent)).await? else { return Ok(None) };
         let words = AnswerApprovalInput { agent: &account.name, task_run_id: run, answer: words };
-        Ok(Some(CallApproval::new(&account.name, Json::of(&words), "input", key)))
+        Ok(Some(CallApproval::new(&account, Json::of(&words), "input", key)))
     }
 
-    /// The agent, if this caller must not put it to work unasked.
+    /// The agent, if this caller needs approval to put it to work.
     async fn account_needing_approval(&self, by: &Principal, agent: AgentRef) -> Result<Option<AccountRecord>> {
         if !matches!(by.who, PrincipalKind::Run { .. }) {
             return Ok(None);
         }
         let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
-        Ok(match forwarding(asks(&account)) {
+        // A private agent acts with its owner's rights, so its owner sees every call, even if the agent asks for itself.
+        let check = match account.callers {
+            Callers::Owner => ForwardingCheck::NeedsApproval,
+            Callers::Everyone => forwarding(approval_mode(&account)),
+        };
+        Ok(match check {
             ForwardingCheck::Free => None,
             ForwardingCheck::NeedsApproval => Some(account),
         })
     }
 
-    /// The approval of a step, or the refusal that says who has to give it. Each `time` is approved by itself.
+    /// The approval of a step, or an error that says whose approval is missing. Each `time` needs its own approval.
     pub(super) async fn approved(&self, by: &Principal, step: &CallApproval, time: usize) -> Result<PermissionId> {
         let PrincipalKind::Run { run, agent } = by.who else {
-            return Err(Error::forbidden("Only a run has its steps approved."));
+            return Err(Error::forbidden("Only runs can request approvals."));
         };
         check::sized("task", &step.input, MAX_INPUT)?;
         let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
@@ -140,10 +148,13 @@ impl Handle {
             input: step.input.clone(),
             cwd: None,
             paths: Vec::new(),
-            reason: Some(format!("`{}` asks nobody before it acts: what it is told, it does.", step.agent)),
+            reason: Some(format!(
+                "`{}` does not ask for approval before it acts. It does what it is told.",
+                step.agent
+            )),
             risk: Some("high".to_owned()),
             diff: None,
-            undisclosed: Vec::new(),
+            undisclosed: step.undisclosed(),
             request: Some(format!("{}-{time}", step.name)),
             channel: None,
             expires_at,
@@ -157,7 +168,7 @@ impl Handle {
         }
     }
 
-    /// The approval that this step was given before.
+    /// An earlier approval of this step.
     pub(super) async fn approved_before(
         &self,
         by: &Principal,
@@ -165,14 +176,14 @@ impl Handle {
         id: PermissionId,
     ) -> Result<PermissionId> {
         let found = self.own_approval(by, id).await?;
-        // It holds for what the person saw.
+        // It covers only what the person saw.
         if found.subject != step.subject() {
             return Err(Error::not_found("approval"));
         }
         settled(found)
     }
 
-    /// The run's own request for an approval when it is settled, or as it is after `wait`.
+    /// The run's own approval request once it is settled, or its state after `wait`.
     pub async fn await_approval(&self, by: &Principal, id: PermissionId, wait: Duration) -> Result<PermissionState> {
         let deadline = Instant::now() + wait;
         let mut found = self.own_approval(by, id).await?;
@@ -215,8 +226,8 @@ impl Handle {
     }
 }
 
-/// Whether an agent asks people by itself, as the device that works for it says.
-pub(super) fn asks(account: &AccountRecord) -> ApprovalMode {
+/// Whether an agent asks people for approval itself, as its device declares.
+pub(super) fn approval_mode(account: &AccountRecord) -> ApprovalMode {
     let declared = account.runtime.as_ref().and_then(|runtime| runtime.extensions.as_ref());
     let declared: Vec<DeclaredExtension> = declared.and_then(|declared| declared.parse().ok()).unwrap_or_default();
     if declared.iter().any(|extension| extension.uri == ASKS) { ApprovalMode::Yes } else { ApprovalMode::No }
@@ -235,13 +246,13 @@ fn settled(asked: PermissionRecord) -> Result<PermissionId> {
             Error::new(Code::ApprovalDenied, format!("A person denied this ({id}){comment}."))
         }
         PermissionState::Expired | PermissionState::Cancelled => {
-            Error::new(Code::ApprovalDenied, format!("Nobody approved this in time ({id})."))
+            Error::new(Code::ApprovalDenied, format!("The approval request expired unanswered ({id})."))
         }
     };
     Err(Error { permission: Some(Box::new(render::permission(asked))), ..error })
 }
 
-/// The text of an input that is nothing but a text.
+/// The text of an input that consists only of text.
 fn text_alone(input: &Json) -> Option<String> {
     let Members(members) = input.parse().ok()?;
     match &members[..] {
@@ -257,14 +268,24 @@ fn text(task: &Json) -> Json {
 // === impl CallApproval ===
 
 impl CallApproval {
-    fn new(agent: &str, input: Json, kind: &str, key: Option<&str>) -> Self {
+    fn new(account: &AccountRecord, input: Json, kind: &str, key: Option<&str>) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(input.get().as_bytes()).update(b"\0").update(key.unwrap_or_default().as_bytes());
         let name = format!("{kind}-{}", &hasher.finalize().to_hex()[..32]);
-        Self { tool: format!("{REMOTE_AGENT}{agent}"), input, name, agent: agent.to_owned() }
+        let (agent, callers) = (account.name.clone(), account.callers);
+        Self { tool: format!("{REMOTE_AGENT}{agent}"), input, name, agent, callers }
+    }
+
+    /// What the person can't see in the request. With a private agent, that is everything it can do with its owner's
+    /// rights, so each call is decided by itself: no standing grant answers.
+    fn undisclosed(&self) -> Vec<String> {
+        match self.callers {
+            Callers::Everyone => Vec::new(),
+            Callers::Owner => vec!["what a private agent can do for its owner".to_owned()],
+        }
     }
 
     fn subject(&self) -> PermissionSubject {
-        PermissionSubject::of(&self.tool, &self.input, None, &[])
+        PermissionSubject::of(&self.tool, &self.input, None, &[]).showing(None, &self.undisclosed())
     }
 }

@@ -1,38 +1,39 @@
-//! Artifacts: bytes of a workspace, streamed to disk and back.
+//! Artifacts: files in a workspace, streamed to disk and back.
 
 use attache_protocol::{
     ArtifactId, ConversationId, WorkspaceId,
     wire::artifact::{ArtifactList, WorkspaceArtifact},
 };
 use attache_store::record::{self, NewArtifact};
-use axum::body::BodyDataStream;
+use bytes::Bytes;
+use futures_util::Stream;
 use tokio::fs::File;
 
 use crate::{
-    Error, Handle, Principal, Result,
-    control::{PageRequest, check},
+    Error, Handle, Principal, Result, check,
+    control::PageRequest,
     error::{about, about_list},
     identity::{AccessVerdict, Action, access::Visibility},
     render,
 };
 
-/// What an upload is called and claims to be.
+/// The name and media type of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArtifactUpload {
     pub name: String,
-    /// `application/octet-stream` unless told.
+    /// Defaults to `application/octet-stream`.
     pub media_type: Option<String>,
 }
 
 impl Handle {
-    /// Stores the bytes, then the row: an artifact that is listed can be read. A runtime may add to the workspace of a
-    /// run that it holds.
-    pub async fn upload_artifact(
+    /// Stores the bytes before the row, so that every listed artifact can be read. A runtime may add to the workspace
+    /// of a run it has claimed.
+    pub async fn upload_artifact<E>(
         &self,
         by: &Principal,
         workspace: WorkspaceId,
         upload: ArtifactUpload,
-        bytes: BodyDataStream,
+        bytes: impl Stream<Item = std::result::Result<Bytes, E>> + Unpin,
     ) -> Result<WorkspaceArtifact> {
         self.check_conversation(by, Action::UploadArtifact, workspace.conversation(), "workspace").await?;
         check_name(&upload.name)?;
@@ -44,7 +45,7 @@ impl Handle {
         self.store().conversation(by.tenant, workspace.conversation()).await.map_err(about("workspace"))?;
         let id = self.env().artifact_id();
         let (blob, placing) = self.blobs().write(&id.to_string(), bytes, self.options()).await?;
-        // A long upload may outlive the credential that began it.
+        // A long upload may outlive its credential.
         self.recheck(by).await?;
         let new = NewArtifact { id, workspace, name: upload.name, media_type, size: blob.size, blake3: blob.blake3 };
         let added = self.store().add_artifact(self.context(by), new).await;
@@ -79,7 +80,7 @@ impl Handle {
                 artifacts.push(render::artifact(artifact));
             }
         }
-        // To somebody who sees nothing of it, a workspace is not there.
+        // A workspace does not exist for a caller who can't see anything in it.
         if !is_open && artifacts.is_empty() && reach.conversation(&conversation).await? != Visibility::Yes {
             return Err(Error::not_found("workspace"));
         }
@@ -105,7 +106,7 @@ impl Handle {
     }
 }
 
-/// Who works on something sees what belongs to it, unless a rule says that this is not for them.
+/// Workers see what belongs to their runs, unless a rule denies it.
 const fn shows(seen: Visibility, has_part: bool) -> bool {
     match seen {
         Visibility::Yes => true,
@@ -114,7 +115,7 @@ const fn shows(seen: Visibility, has_part: bool) -> bool {
     }
 }
 
-/// A name is one file name: it cannot leave the folder that somebody saves it to.
+/// A name is a single file name, so that saving it can't write outside the target folder.
 fn check_name(name: &str) -> Result<()> {
     check::line("name", name, 1..=255)?;
     if name.contains(['/', '\\']) || matches!(name, "." | "..") {

@@ -1,4 +1,4 @@
-//! Pages of the tenant's log, with what is needed to check the chain.
+//! Pages of the tenant's log, with the data needed to verify the chain.
 
 use attache_protocol::{
     TenantId, log,
@@ -7,7 +7,7 @@ use attache_protocol::{
 use attache_store::record::LiveCounts;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 
-use crate::{Handle, Principal, Result, control::check, error::about, identity::Action};
+use crate::{Handle, Principal, Result, check, error::about, identity::Action};
 
 impl Handle {
     pub async fn audit(&self, by: &Principal, after: Option<i64>, limit: Option<usize>) -> Result<AuditPage> {
@@ -29,7 +29,8 @@ impl Handle {
         })
     }
 
-    /// Signs that the log has this row. Whoever changes the database cannot do that: the key lies in a file of its own.
+    /// Signs that the log contains this row. Access to the database is not enough to forge it: the key is in a separate
+    /// file.
     fn checkpoint(&self, tenant_id: TenantId, seq: i64, hash: &[u8; 32]) -> Result<Checkpoint> {
         let (hash, key) = (log::hex(hash), self.card_key().public());
         let mut checkpoint = Checkpoint { tenant_id, seq, hash, at: self.now(), key, signature: String::new() };
@@ -38,7 +39,7 @@ impl Handle {
         Ok(checkpoint)
     }
 
-    /// How many runs wait and work right now.
+    /// How many runs are queued and running right now.
     pub async fn live(&self, by: &Principal) -> Result<LiveCounts> {
         by.may(Action::SeeAgents)?;
         self.store().live(by.tenant).await.map_err(about("tenant"))

@@ -1,4 +1,4 @@
-//! A caller waits for the result of a call, or for a run, so that nobody has to poll.
+//! Waits for the result of a call or for a run, so that callers don't have to poll.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::{Handle, Principal, Result, bus::Topic, control::pull::MAX_WAIT, identity::CredentialGuard};
 
 impl Handle {
-    /// The result as soon as there is one, or how far the call is after `wait` (at most a minute).
+    /// The result as soon as there is one, or the call's state after `wait` (at most a minute).
     pub async fn await_call(&self, by: &Principal, call: CallId, wait: Duration) -> Result<CallResult> {
         let deadline = Instant::now() + wait.min(MAX_WAIT);
         let mut run = self.bus().watch(Topic::Run(call.run()));
@@ -35,7 +35,7 @@ impl Handle {
         }
     }
 
-    /// The run as soon as it has ended or waits for somebody; as it is after `wait`, or when the hub drains.
+    /// The run as soon as it has ended or waits for someone. Otherwise its state after `wait`, or when the hub drains.
     pub async fn await_run(&self, by: &Principal, run: RunId, wait: Option<Duration>) -> Result<Run> {
         let deadline = wait.map(|wait| Instant::now() + wait);
         let mut moved = self.bus().watch(Topic::Run(run));

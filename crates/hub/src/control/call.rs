@@ -1,4 +1,4 @@
-//! The call API: a task for whoever can do it becomes a run, and the run is shown as a call.
+//! The call API: a task for an agent becomes a run, and the run is shown as a call.
 
 use attache_protocol::{
     Code, Json, RunId,
@@ -10,8 +10,8 @@ use attache_protocol::{
 };
 
 use crate::{
-    Error, Handle, Principal, Result,
-    control::{CallHeaders, CreatedRun, check, route::AgentSelector},
+    Error, Handle, Principal, Result, check,
+    control::{CallHeaders, CreatedRun, route::AgentSelector},
     identity::Action,
 };
 
@@ -19,12 +19,13 @@ const MAX_TASK: usize = 1 << 20;
 const WHAT: &str = "call";
 
 impl Handle {
-    /// Puts the agent that the call means to work, and answers at once. The same idempotency key again is the same call.
+    /// Starts a run for the agent the call selects, and returns immediately. The same idempotency key returns the same
+    /// call.
     pub async fn call(&self, by: &Principal, request: CallRequest, headers: CallHeaders) -> Result<CallId> {
         self.call_within(by, None, request, headers).await
     }
 
-    /// The same as a part of another run, which limits how far the work may be passed on.
+    /// The same as a child of another run, which limits how far the work can be passed on.
     pub(crate) async fn call_within(
         &self,
         by: &Principal,
@@ -94,25 +95,25 @@ impl Handle {
     }
 }
 
-/// To its caller a run that is not there is a call that is not there.
+/// For its caller, a missing run is a missing call.
 pub(crate) fn about_call(error: Error) -> Error {
     if error.code == Code::NotFound { Error::not_found(WHAT) } else { error }
 }
 
-/// In a path, a text that is no call's name names a call that does not exist.
+/// In a path, text that is not a valid call id names a call that does not exist.
 pub(crate) fn call_in_path(text: &str) -> Result<CallId> {
     text.parse().map_err(|_| Error::not_found(WHAT))
 }
 
 fn check_task(field: &str, text: &str) -> Result<()> {
     if text.trim().is_empty() {
-        return Err(Error::invalid(field, "must say what to do"));
+        return Err(Error::invalid(field, "must not be empty"));
     }
     check::text(field, text, 1..=MAX_TASK)
 }
 
-/// The task and what came with it, as an agent of any kind reads it. The same again is the same message: a request whose answer
-/// was lost is repeated.
+/// The task and its attachments as a message that any kind of agent can read. The same input gives the same message,
+/// because a request whose response was lost is repeated.
 fn message_of(task: &str, parts: Vec<Part>) -> Json {
     let parts: Vec<Part> = std::iter::once(Part::text(task)).chain(parts).collect();
     let digest = blake3::hash(Json::of(&parts).get().as_bytes());

@@ -1,25 +1,22 @@
-//! The accounts behind the cards of agents: who may see which card.
+//! The accounts behind agent cards, and who may see which card.
 
 use attache_protocol::wire::{a2a::A2aOptions, account::Account};
 use attache_store::record::{self, Pagination, channel::ChannelFilter};
 
 use crate::{
-    Error, Handle, Principal, PrincipalKind, Result,
-    control::{
-        check,
-        route::{is_showable, registered, words},
-    },
+    Error, Handle, Principal, PrincipalKind, Result, check,
+    control::route::{is_showable, registered, words},
     error::about,
     identity::{AccessVerdict, Action},
     render,
 };
 
-/// So many words of an agent are repeated.
+/// How many of an agent's capabilities are repeated.
 const MAX_WORDS: usize = 100;
 
 impl Handle {
-    /// The agent behind a card, by name or id. Anybody may see it, unless its owner hides it: then those who may see the
-    /// agent, and it itself. To everybody else it does not exist.
+    /// The agent behind a card, by name or id. Anyone may see it unless its owner hides it: then only the agent itself
+    /// and callers who may see the agent. For everyone else it does not exist.
     pub async fn card_account(&self, by: Option<&Principal>, agent: &str) -> Result<Account> {
         let agent = check::agent_in_path(agent)?;
         let tenant = by.map_or(self.tenant(), |by| by.tenant);
@@ -30,20 +27,20 @@ impl Handle {
         Err(Error::not_found("agent"))
     }
 
-    /// The agent that a client means who names none: the hub's default one, or the only one there is.
+    /// The agent for clients that name none: the hub's default agent, or the only agent.
     pub async fn default_card_account(&self, by: Option<&Principal>) -> Result<Account> {
-        if let Some(name) = &self.options().default_agent {
+        if let Some(name) = self.default_agent_name() {
             return self.card_account(by, name).await;
         }
         let mut all = self.card_accounts(by).await?;
         match (all.pop(), all.is_empty()) {
             (Some(only), true) => Ok(only),
             (Some(_) | None, _) => Err(Error::not_found("agent")
-                .hint("This hub has no default agent; /.well-known/ai-catalog.json lists its agents.")),
+                .hint("This hub has no default agent. See /.well-known/ai-catalog.json for its agents.")),
         }
     }
 
-    /// Every agent whose card the caller finds in the catalogue, by name: those that they may see, or, without the right to
+    /// Every agent whose card the caller finds in the catalogue, by name: those they may see, or, without the right to
     /// see agents, those that are not hidden.
     pub async fn card_accounts(&self, by: Option<&Principal>) -> Result<Vec<Account>> {
         let tenant = by.map_or(self.tenant(), |by| by.tenant);
@@ -71,14 +68,14 @@ impl Handle {
         }
     }
 
-    /// What the agent said it can do when it registered, and what those say who are connected for it: plain words, once
-    /// each.
+    /// The capabilities the agent gave at registration and those of its connected channels: plain words, without
+    /// duplicates.
     pub async fn card_words(&self, by: &Principal, account: &Account) -> Result<Vec<String>> {
         let mut found = account.runtime.as_ref().map(|runtime| registered(&runtime.labels)).unwrap_or_default();
         let filter = ChannelFilter { connected: Some(true), agent: Some(account.agent_id) };
         let page = Pagination { limit: check::MAX_PAGE, cursor: None };
         let listed = self.store().channels(by.tenant, filter, page).await.map_err(about("channel"))?;
-        // Only a channel that works for an agent speaks for what the agent can do.
+        // Only a channel that works for the agent can declare its capabilities.
         for channel in listed.items.iter().filter(|channel| channel.runtime.is_some()) {
             found.extend(words(&channel.capabilities));
         }
@@ -89,10 +86,10 @@ impl Handle {
         Ok(found)
     }
 
-    /// Whether the agent is the one that callers mean who name none.
+    /// Whether this is the agent for callers that name none.
     pub fn is_default_agent(&self, account: &Account) -> bool {
-        let default = self.options().default_agent.as_deref();
-        default.is_some_and(|default| default == account.name || default == account.agent_id.to_string())
+        self.default_agent_name()
+            .is_some_and(|default| default == account.name || default == account.agent_id.to_string())
     }
 
     async fn sees(&self, by: Option<&Principal>, account: &record::AccountRecord) -> Result<bool> {

@@ -1,4 +1,4 @@
-//! Channels as people see them: list, look, read their events.
+//! Channels for people: list them, show one, read its events.
 
 use attache_protocol::{
     ChannelId, EventKind, Json, TenantId,
@@ -10,14 +10,14 @@ use attache_protocol::{
 use attache_store::record::channel::{self, ChannelFilter};
 
 use crate::{
-    Error, Handle, Principal, Result,
-    control::{PageRequest, check},
+    Error, Handle, Principal, Result, check,
+    control::PageRequest,
     error::{about, about_list},
     identity::{AccessVerdict, Action, PrincipalKind},
     render,
 };
 
-/// Which channels to list; every member that is given must match.
+/// Filters for channels. All given members must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChannelQuery {
     pub connected: Option<bool>,
@@ -41,6 +41,19 @@ impl Handle {
         Ok(ChannelList { channels, next_cursor: listed.next })
     }
 
+    /// A channel that the caller registered itself. `None` when there is none, or it is someone else's.
+    pub(crate) async fn own_channel(
+        &self,
+        by: &Principal,
+        channel: ChannelId,
+    ) -> Result<Option<channel::ChannelRecord>> {
+        match self.store().channel(by.tenant, channel).await {
+            Ok(channel) => Ok(Some(channel).filter(|channel| channel.principal == by.actor())),
+            Err(attache_store::Error::NotFound) => Ok(None),
+            Err(error) => Err(about("channel")(error)),
+        }
+    }
+
     pub async fn channel(&self, by: &Principal, channel: ChannelId) -> Result<Channel> {
         self.visible_channel(by, channel).await.map(render::channel)
     }
@@ -60,14 +73,14 @@ impl Handle {
         Ok(ChannelEventPage { events, next })
     }
 
-    /// The channel, if the caller may see it; unknown and not yours are the same answer.
+    /// The channel, if the caller may see it. Unknown and forbidden ids get the same answer.
     pub(crate) async fn visible_channel(&self, by: &Principal, channel: ChannelId) -> Result<channel::ChannelRecord> {
         by.may(Action::SeeChannels)?;
         let found = self.store().channel(by.tenant, channel).await.map_err(about("channel"))?;
         if sees(by, &found) { Ok(found) } else { Err(Error::not_found("channel")) }
     }
 
-    /// Events after a seq, led by `snapshot.repaired` when some of them are gone.
+    /// Events after a seq, preceded by `snapshot.repaired` if some of them were removed.
     pub(crate) async fn channel_page(
         &self,
         tenant: TenantId,
@@ -93,7 +106,7 @@ impl Handle {
     }
 }
 
-/// Whether the channel is among those that the table gives the caller.
+/// Whether the access table lets the caller see this channel.
 fn sees(by: &Principal, channel: &channel::ChannelRecord) -> bool {
     match (by.verdict(Action::SeeChannels), by.who) {
         (AccessVerdict::Yes, _) => true,

@@ -1,4 +1,4 @@
-//! Who asked for a run, as the owner of a device would write it into a list.
+//! Who requested a run, as the owner of a device would name them in an allow-list.
 
 use attache_protocol::wire::{awcp, run::ClaimedRun};
 use attache_store::record::{AgentRef, ClaimedRunRecord, user::UserRef};
@@ -6,8 +6,8 @@ use attache_store::record::{AgentRef, ClaimedRunRecord, user::UserRef};
 use crate::{Handle, Result, error::about, render};
 
 impl Handle {
-    /// The claim as its runtime gets it. Whoever lends a folder is called by name, because the device's owner decides by
-    /// name whose folders it takes.
+    /// The claim as its runtime receives it. A delegator is shown by name, because the device's owner decides by name
+    /// whose folders to accept.
     pub(crate) async fn show_claim(&self, claimed: ClaimedRunRecord) -> Result<Option<ClaimedRun>> {
         let run = &claimed.run;
         let caller = match (run.task_type.as_str(), run.caller.strip_prefix("agent:"), run.user) {

@@ -1,14 +1,14 @@
 //! Conversations: the boundary of context.
 
 use attache_protocol::{
-    ConversationId,
+    Code, ConversationId,
     wire::conversation::{Conversation, ConversationList, CreateConversationRequest},
 };
 use attache_store::record::NewConversation;
 
 use crate::{
-    Handle, Principal, Result,
-    control::{PageRequest, check},
+    Handle, Principal, Result, check,
+    control::PageRequest,
     error::{about, about_list},
     identity::Action,
     render,
@@ -35,20 +35,27 @@ impl Handle {
         created.map(render::conversation).map_err(about("conversation"))
     }
 
-    /// Also the conversation that a run made for itself.
+    /// Includes conversations that a run created for itself.
     pub async fn conversation(&self, by: &Principal, conversation: ConversationId) -> Result<Conversation> {
         self.check_conversation(by, Action::SeeConversations, conversation, "conversation").await?;
         let found = self.store().conversation(by.tenant, conversation).await;
         found.map(render::conversation).map_err(about("conversation"))
     }
 
-    /// Those that were made explicitly, newest first.
+    /// Conversations that were created explicitly, newest first.
     pub async fn conversations(&self, by: &Principal, page: PageRequest) -> Result<ConversationList> {
         by.may(Action::ListConversations)?;
         let page = page.page()?;
         let failed = about_list("conversation", &page);
         let listed = self.store().conversations(by.tenant, page).await.map_err(failed)?;
-        let conversations = listed.items.into_iter().map(render::conversation).collect();
+        let mut conversations = Vec::new();
+        for conversation in listed.items {
+            match self.check_kept(by, conversation.id, "conversation").await {
+                Ok(()) => conversations.push(render::conversation(conversation)),
+                Err(error) if error.code == Code::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
         Ok(ConversationList { conversations, next_cursor: listed.next })
     }
 }

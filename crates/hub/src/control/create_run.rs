@@ -1,4 +1,4 @@
-//! A caller puts an agent to work.
+//! Creates a run for an agent.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -16,8 +16,8 @@ use attache_store::{
 };
 
 use crate::{
-    Error, Handle, Principal, Result,
-    control::{PushSubscription, approval::CallApproval, check, quota::budget, run_origin::RunOrigin},
+    Error, Handle, Principal, Result, check,
+    control::{PushSubscription, approval::CallApproval, quota::budget, run_origin::RunOrigin},
     error::about,
     identity::{Action, RoleColumn},
     render,
@@ -27,36 +27,36 @@ const SECOND: Duration = Duration::from_secs(1);
 const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 pub(super) const DURATIONS: RangeInclusive<Duration> = SECOND..=MONTH;
 const MAX_PART: usize = 1 << 20;
-/// How often one run may ask the same of an agent that asks nobody.
+/// How often one run may repeat the same call to an agent that does not ask for approval.
 const MAX_REPETITIONS: usize = 100;
 pub(super) const WHAT: &str = "agent, conversation or parent run";
 
-/// What a call carries beside its body.
+/// Call parameters outside the body.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallHeaders {
-    /// `Idempotency-Key`, which means the same as the member of the body.
+    /// `Idempotency-Key`. Same as the body member.
     pub idempotency_key: Option<String>,
-    /// What makes two requests with one key the same, where that is not their text.
+    /// Decides whether two requests with one key are the same, if comparing their text can't.
     pub sameness: Option<[u8; 16]>,
-    /// W3C `traceparent`; one that cannot be read is ignored, as its standard says.
+    /// W3C `traceparent`. An invalid value is ignored, as the standard requires.
     pub traceparent: Option<String>,
-    /// The caller's own name for the trace, where it has no `traceparent`.
+    /// The caller's own trace id, if there is no `traceparent`.
     pub trace_id: Option<String>,
-    /// How many more times the work may be passed on, if the caller says so. A parent run limits it further.
+    /// How many more hops the caller allows. A parent run limits it further.
     pub ttl: Option<i64>,
-    /// The run that it is a part of, which means the same as the member of the body.
+    /// The parent run. Same as the body member.
     pub parent: Option<RunId>,
-    /// The channel that hears of the run.
+    /// The channel that is notified about the run.
     pub follow: Option<NewFollow>,
-    /// Who is told of the run's changes from the first on.
+    /// Who is notified about the run, from its first change.
     pub push: Option<PushSubscription>,
-    /// Makes the conversation that is named where there is none yet, together with the run.
+    /// Creates the named conversation together with the run if it does not exist.
     pub opens_conversation: bool,
-    /// What a person approved of this very request, for a run's token that was told to wait for it.
+    /// The approval of this exact request, for a run's token that had to wait for one.
     pub approval: Option<PermissionId>,
 }
 
-/// Whether the call made the run or found it by its idempotency key.
+/// Whether the call created the run or found it by its idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CreatedRun {
     New(Run),
@@ -72,7 +72,7 @@ impl Handle {
     ) -> Result<CreatedRun> {
         by.may(Action::CreateRun)?;
         if !self.takes_runs() {
-            return Err(Error::new(Code::Draining, "The hub is shutting down and takes no new work."));
+            return Err(Error::new(Code::Draining, "The hub is shutting down and accepts no new runs."));
         }
         check_within_run(by, &request, &headers)?;
         let parts = [&request.input, &request.context_fragments];
@@ -87,7 +87,7 @@ impl Handle {
         let key = idempotency_key(request.idempotency_key.take(), headers.idempotency_key)?;
         let request_digest = headers.sameness.unwrap_or_else(|| digest(&request));
         let callback = self.callback(request.callback_url.take(), request.callback_events.take()).await?;
-        // What the hub found out itself is no part of the request: a repeated one may find out less.
+        // Facts that the hub derived are not part of the request: a repeated request may derive fewer.
         request.parent_task_run_id = origin.parent();
         let step = self.task_to_approve(by, &request, key.as_deref()).await?;
         let mut run = self.new_run(by, &origin, request, headers.traceparent.as_deref(), key, request_digest)?;
@@ -126,7 +126,7 @@ impl Handle {
         }
     }
 
-    /// Every approval makes one run, whoever repeats the request.
+    /// Each approval creates one run, no matter who repeats the request.
     async fn make_approved_run(
         &self,
         by: &Principal,
@@ -145,12 +145,12 @@ impl Handle {
         for time in 0..MAX_REPETITIONS {
             let approval = self.approved(by, step, time).await?;
             match self.make_run(by, under(approval)).await? {
-                // The same task once more is one more task, and asked for once more.
+                // The same task again is a new task and needs its own approval.
                 RunCreation::Existing(_) if run.idempotency_key.is_none() => {}
                 created => return Ok(created),
             }
         }
-        Err(Error::new(Code::TooManyRequests, "The run has asked for this too many times."))
+        Err(Error::new(Code::TooManyRequests, "The run has repeated this call too many times."))
     }
 
     fn new_run(
@@ -201,7 +201,7 @@ impl Handle {
         })
     }
 
-    /// What the caller says, else what the agent's owner says, else what the hub was told.
+    /// The caller's value, else the agent owner's, else the hub's.
     fn limits(
         &self,
         origin: &RunOrigin,
@@ -229,22 +229,22 @@ impl Handle {
     }
 }
 
-/// What is asked for with a run's token is told to that run alone, and lends no folders: its rights end with the run.
+/// A request with a run's token notifies only that run and can't delegate folders: its rights end with the run.
 fn check_within_run(by: &Principal, request: &CreateRunRequest, headers: &CallHeaders) -> Result<()> {
     if by.column() != RoleColumn::Run {
         return Ok(());
     }
     if request.callback_url.is_some() || headers.push.is_some() {
-        return Err(Error::forbidden("A run's token may not have others told of what it asks for.")
-            .hint("Leave `callback_url` out; watch the run, or ask for its result."));
+        return Err(Error::forbidden("A run's token can't set up notifications for others.")
+            .hint("Omit `callback_url`. Watch the run or poll for its result instead."));
     }
     match request.task_type.as_deref() {
-        Some(awcp::TASK_TYPE) => Err(Error::forbidden("A run's token may not lend folders.")),
+        Some(awcp::TASK_TYPE) => Err(Error::forbidden("A run's token can't delegate folders.")),
         Some(_) | None => Ok(()),
     }
 }
 
-/// Every hop from agent to agent takes one, so that work cannot go round in circles for ever.
+/// Every hop from agent to agent uses one, so that work can't circulate forever.
 fn ttl(left: Option<i64>, given: i64) -> Result<i64> {
     let ttl = left.map_or(given, |left| given.min(left - 1));
     if ttl < 0 {
@@ -278,7 +278,7 @@ fn idempotency_key(body: Option<String>, header: Option<String>) -> Result<Optio
 fn key_hash(by: &Principal, key: &str) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(by.tenant.uuid().as_bytes());
-    // All keys of a person are that person; nobody finds a run that somebody else asked for.
+    // All keys of a person count as that person. No one finds a run that someone else created.
     match by.user.filter(|_| !matches!(by.column(), RoleColumn::AgentKey | RoleColumn::Run)) {
         Some(user) => hasher.update(user.uuid().as_bytes()),
         None => hasher.update(by.actor().as_bytes()),
@@ -287,7 +287,7 @@ fn key_hash(by: &Principal, key: &str) -> [u8; 16] {
     first_half(hasher.finalize())
 }
 
-/// Over the request in its canonical form: known members in their order, absent ones left out, without the key itself.
+/// Over the canonical form of the request: known members in order, absent ones omitted, without the key itself.
 fn digest(request: &CreateRunRequest) -> [u8; 16] {
     first_half(blake3::hash(&serde_json::to_vec(request).expect("our own types serialise to JSON")))
 }
@@ -298,7 +298,7 @@ fn first_half(hash: blake3::Hash) -> [u8; 16] {
     half
 }
 
-/// The trace id of `00-<32 hex>-<16 hex>-<2 hex>`; all zeros is invalid.
+/// The trace id of `00-<32 hex>-<16 hex>-<2 hex>`. All zeros is invalid.
 fn trace_id(traceparent: &str) -> Option<String> {
     let hex = |text: &str, length: usize| {
         text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_is_taken_from_a_well_formed_parent_only() {
+    fn only_a_well_formed_traceparent_is_used() {
         let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
         assert_eq!(trace_id(&format!("00-{trace}-00f067aa0ba902b7-01")).as_deref(), Some(trace));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Delegations as their daemons publish them: people see them here, and may ask for their end. The daemons do the rest.
+//! Delegations as their daemons publish them. People see them here and can ask to end them. The daemons do the rest.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ use tokio::time::Instant;
 use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
-    control::{PageRequest, check, pull::MAX_WAIT},
+    check,
+    control::{PageRequest, pull::MAX_WAIT},
     error::{about, about_list},
     identity::{AccessVerdict, Action, CredentialGuard},
 };
@@ -29,7 +30,7 @@ const WHAT: &str = "delegation";
 const MAX_PATHS: usize = 1000;
 
 impl Handle {
-    /// A daemon says how a delegation of its own is.
+    /// A daemon publishes the state of one of its delegations.
     pub async fn publish_delegation(
         &self,
         by: &Principal,
@@ -50,7 +51,7 @@ impl Handle {
         self.show_delegation(self.visible_delegation(by, id).await?).await
     }
 
-    /// Newest first. An agent sees its own and those of its owner.
+    /// Newest first. An agent sees its own and its owner's.
     pub async fn delegations(&self, by: &Principal, page: PageRequest) -> Result<PublishedDelegationList> {
         by.may(Action::SeeDelegations)?;
         let page = page.page()?;
@@ -59,12 +60,15 @@ impl Handle {
         let listed = self.store().delegations(by.tenant, filter, page).await.map_err(failed)?;
         let mut delegations = Vec::new();
         for found in listed.items.into_iter().filter(|found| sees(by, found)) {
+            if self.works_for_private_agent(by, &found).await? {
+                continue;
+            }
             delegations.push(self.show_delegation(found).await?);
         }
         Ok(PublishedDelegationList { delegations, next_cursor: listed.next })
     }
 
-    /// Asks its daemon to end it. Nothing happens to one that has ended.
+    /// Asks the daemon to end the delegation. No effect if it has already ended.
     pub async fn cancel_delegation(&self, by: &Principal, id: DelegationId) -> Result<PublishedDelegation> {
         let is_all = by.may(Action::CancelDelegation)? == AccessVerdict::Yes;
         let found = self.visible_delegation(by, id).await?;
@@ -72,12 +76,12 @@ impl Handle {
             return Err(Error::not_found(WHAT));
         }
         let kept = self.store().cancel_delegation(self.context(by), id).await.map_err(about(WHAT))?;
-        // Its daemon takes the folder back when it hears of it; what goes through here is cut at once.
+        // The daemon revokes the folder when it receives this. Traffic through the hub's tunnel is cut immediately.
         self.cut_tunnels_of(id);
         self.show_delegation(kept).await
     }
 
-    /// Its owner waits up to `wait` (at most a minute) for somebody to ask for its end.
+    /// The delegation's daemon waits up to `wait` (at most a minute) for a request to end it.
     pub async fn delegation_cancellation(
         &self,
         by: &Principal,
@@ -106,10 +110,10 @@ impl Handle {
         }
     }
 
-    /// Whether it is the caller's own and goes on. Unknown, somebody else's and over are one answer.
+    /// Whether it belongs to the caller and is live. Unknown, foreign and ended delegations get the same answer.
     pub(crate) async fn check_live_delegation(&self, by: &Principal, id: DelegationId) -> Result<()> {
         let gone = || {
-            let hint = "Publish it first (`PUT /api/v1/delegations/{id}`), with the same key; one that has ended has no tunnel.";
+            let hint = "Publish it first with the same key: `PUT /api/v1/delegations/{id}`. Ended ones have no tunnel.";
             Error::not_found(WHAT).hint(hint)
         };
         match self.store().delegation(by.tenant, id).await {
@@ -122,10 +126,33 @@ impl Handle {
     async fn visible_delegation(&self, by: &Principal, id: DelegationId) -> Result<DelegationRecord> {
         by.may(Action::SeeDelegations)?;
         let found = self.store().delegation(by.tenant, id).await.map_err(about(WHAT))?;
-        if sees(by, &found) { Ok(found) } else { Err(Error::not_found(WHAT)) }
+        match sees(by, &found) && !self.works_for_private_agent(by, &found).await? {
+            true => Ok(found),
+            false => Err(Error::not_found(WHAT)),
+        }
     }
 
-    /// As everybody sees it, with its owner by name.
+    /// Whether the folder goes to an agent of this hub that is private to someone else: the agent's work is not shown
+    /// to others, however it was asked for it. The daemon may know the hub by any address, so the path decides.
+    async fn works_for_private_agent(&self, by: &Principal, found: &DelegationRecord) -> Result<bool> {
+        if is_owner(by, found) {
+            return Ok(false);
+        }
+        let shown: DelegationProjection = found.shown.parse().map_err(|error| Error::internal(&error))?;
+        let mut segments = shown.peer_url.split(['?', '#']).next().unwrap_or_default().split('/').rev();
+        let Some(name) = segments.by_ref().find(|segment| !segment.is_empty()) else { return Ok(false) };
+        if segments.next() != Some("a2a") {
+            return Ok(false);
+        }
+        let Ok(agent) = check::agent_in_path(name) else { return Ok(false) };
+        match self.store().account(by.tenant, agent).await {
+            Ok(account) => Ok(self.private_work(by).is_kept(&account)),
+            Err(attache_store::Error::NotFound) => Ok(false),
+            Err(error) => Err(about("agent")(error)),
+        }
+    }
+
+    /// The public view, with the owner's name.
     async fn show_delegation(&self, found: DelegationRecord) -> Result<PublishedDelegation> {
         let named = match found.owner.split_once(':') {
             Some(("user", id)) => match id.parse() {
@@ -158,24 +185,26 @@ fn is_live(found: &DelegationRecord) -> bool {
     !found.status.has_ended() && !found.cancel_requested
 }
 
-/// Whether it is among those that the table gives the caller.
+/// Whether the access table lets the caller see it.
 fn sees(by: &Principal, found: &DelegationRecord) -> bool {
     match by.verdict(Action::SeeDelegations) {
         AccessVerdict::Yes => true,
-        AccessVerdict::Own => {
-            found.owner == by.holder() || by.user.is_some_and(|user| found.owner == format!("user:{user}"))
-        }
+        AccessVerdict::Own => is_owner(by, found),
         AccessVerdict::No => false,
     }
 }
 
-/// What may be shown: names and no paths, and nothing without an end.
+fn is_owner(by: &Principal, found: &DelegationRecord) -> bool {
+    found.owner == by.holder() || by.user.is_some_and(|user| found.owner == format!("user:{user}"))
+}
+
+/// Only what may be shown: names without paths, all of bounded size.
 fn checked(projection: DelegationProjection) -> Result<DelegationProjection> {
     check::text("description", &projection.description, 0..=4000)?;
     check::line("peer_url", &projection.peer_url, 1..=2048)?;
     check::line("folder", &projection.folder, 1..=255)?;
     if projection.folder.contains(['/', '\\']) {
-        return Err(Error::invalid("folder", "must be a name without what is above it"));
+        return Err(Error::invalid("folder", "must be a folder name, not a path"));
     }
     check::line("device_name", &projection.device_name, 0..=200)?;
     for (field, text) in [("waits_for", &projection.waits_for), ("progress", &projection.progress)] {

@@ -1,4 +1,4 @@
-//! Deletes what has ended: a run, or a conversation with its runs.
+//! Deletes ended runs, and conversations with their runs.
 
 use attache_protocol::{ConversationId, RunId, UserId};
 use attache_store::record::RetentionResult;
@@ -10,11 +10,12 @@ use crate::{
 };
 
 impl Handle {
-    /// Deletes a run that has ended, with its result and everything that belongs to it.
+    /// Deletes an ended run with its result and everything that belongs to it.
     pub async fn delete_run(&self, by: &Principal, run: RunId) -> Result<()> {
-        if by.may(Action::DeleteRun)? == AccessVerdict::Own {
-            let found = self.store().run(by.tenant, run).await.map_err(about("run"))?;
-            check_own(by, found.user, "This run is somebody else's.")?;
+        let verdict = by.may(Action::DeleteRun)?;
+        let found = self.open_run(by, run).await?;
+        if verdict == AccessVerdict::Own {
+            check_own(by, found.user, "This run belongs to someone else.")?;
         }
         let removed = self.store().delete_run(self.context(by), run).await.map_err(about("run"))?;
         self.remove_blobs(removed.blobs).await
@@ -24,8 +25,10 @@ impl Handle {
     pub async fn delete_conversation(&self, by: &Principal, conversation: ConversationId) -> Result<()> {
         if by.may(Action::DeleteConversation)? == AccessVerdict::Own {
             let found = self.store().conversation(by.tenant, conversation).await.map_err(about("conversation"))?;
-            check_own(by, found.user, "This conversation is somebody else's.")?;
+            check_own(by, found.user, "This conversation belongs to someone else.")?;
         }
+        // Its runs are deleted with it, so the caller must be able to see all of them.
+        self.check_kept(by, conversation, "conversation").await?;
         loop {
             let removed = self.store().delete_conversation(self.context(by), conversation).await;
             let RetentionResult { more, blobs } = removed.map_err(about("conversation"))?;
@@ -36,12 +39,12 @@ impl Handle {
         }
     }
 
-    /// Removes the files of content that no artifact has any more.
+    /// Removes files that no artifact refers to any more.
     pub(crate) async fn remove_blobs(&self, blobs: Vec<[u8; 32]>) -> Result<()> {
         if blobs.is_empty() {
             return Ok(());
         }
-        // An upload of the same content, whose row is not there yet, waits for this or is waited for.
+        // Excludes concurrent uploads of the same content whose row is not written yet.
         let uploads = self.blobs().without_uploads().await;
         let unused = self.store().unused_blobs(blobs).await.map_err(about("artifact"))?;
         self.blobs().remove(unused).await?;

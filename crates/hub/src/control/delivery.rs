@@ -1,4 +1,4 @@
-//! Callbacks and deliveries: which URLs may be told, how that went, one more try, and with what it is signed.
+//! Callbacks and deliveries: URL checks, delivery history, resending and signing secrets.
 
 use attache_client::egress::EgressFailure;
 use attache_protocol::{
@@ -11,15 +11,15 @@ use attache_protocol::{
 use attache_store::record::delivery::{self, DeliveryFilter, RunCallback};
 
 use crate::{
-    Error, Handle, Principal, Result,
-    control::{PageRequest, check},
+    Error, Handle, Principal, Result, check,
+    control::PageRequest,
     deliveries::SecretSubject,
     error::{about, about_list},
     identity::{AccessVerdict, Action},
     render,
 };
 
-/// Which deliveries to list; every member that is given must match.
+/// Filters for deliveries. All given members must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeliveryQuery {
     pub state: Option<DeliveryState>,
@@ -27,7 +27,7 @@ pub struct DeliveryQuery {
     pub page: PageRequest,
 }
 
-/// What is said of a name that has no address today.
+/// What to do with a host name that has no address yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UnresolvedHostPolicy {
     Refused,
@@ -36,7 +36,7 @@ enum UnresolvedHostPolicy {
 
 const WHAT: &str = "delivery";
 
-/// The whole URL is for those who may have it called again.
+/// Only those who may resend a delivery see the complete URL.
 fn show(by: &Principal, delivery: delivery::DeliveryRecord) -> Delivery {
     match by.may(Action::ResendDelivery) {
         Ok(_) => render::delivery(delivery),
@@ -45,7 +45,7 @@ fn show(by: &Principal, delivery: delivery::DeliveryRecord) -> Delivery {
 }
 
 impl Handle {
-    /// Newest first. An agent sees those of the runs that it asked for.
+    /// Newest first. An agent sees the deliveries of runs it created.
     pub async fn deliveries(&self, by: &Principal, query: DeliveryQuery) -> Result<DeliveryList> {
         let verdict = by.may(Action::SeeDeliveries)?;
         let page = query.page.page()?;
@@ -69,7 +69,7 @@ impl Handle {
         self.visible_delivery(by, Action::SeeDeliveries, delivery).await.map(|found| show(by, found))
     }
 
-    /// One more try, now, also of what was delivered already and to a target that is left alone. It carries the same id.
+    /// Sends it once more, now, even if it was already delivered or its target is paused. The id stays the same.
     pub async fn resend_delivery(&self, by: &Principal, delivery: DeliveryId) -> Result<Delivery> {
         self.visible_delivery(by, Action::ResendDelivery, delivery).await?;
         self.urgent().add(delivery);
@@ -80,7 +80,7 @@ impl Handle {
         resent.map(render::delivery).map_err(about(WHAT))
     }
 
-    /// What the caller's own deliveries are signed with or, with an agent, what that agent's approval webhook is signed with.
+    /// The secret that signs the caller's own deliveries or, with an agent, that agent's approval webhook.
     pub async fn delivery_secret(&self, by: &Principal, agent: Option<&str>) -> Result<DeliverySecret> {
         by.may(Action::SeeDeliverySecret)?;
         let subject = match agent {
@@ -90,13 +90,13 @@ impl Handle {
         Ok(DeliverySecret { secret: self.signers().secret(by.tenant, &subject).expose().clone() })
     }
 
-    /// A person's secret is theirs alone; the organisation's is for whoever may give its agents a webhook.
+    /// A person's secret is private. The organisation's is for those who may set its agents' webhooks.
     async fn agent_subject(&self, by: &Principal, agent: &str) -> Result<SecretSubject> {
         let verdict = by.may(Action::EditAgent)?;
         let account = self.store().account(by.tenant, check::agent_ref("agent_id", agent)?).await;
         let owner = account.map_err(about("agent"))?.owner;
         if owner != by.user && (owner.is_some() || verdict == AccessVerdict::Own) {
-            return Err(Error::forbidden("The agent belongs to somebody else, and so does the secret of its webhook."));
+            return Err(Error::forbidden("The agent belongs to someone else, and so does its webhook secret."));
         }
         Ok(SecretSubject::of_agent(owner))
     }
@@ -117,7 +117,7 @@ impl Handle {
         Ok(found)
     }
 
-    /// The callback of a new run, once its URL was judged.
+    /// The callback of a new run, after its URL has been checked.
     pub(crate) async fn callback(
         &self,
         url: Option<String>,
@@ -128,30 +128,32 @@ impl Handle {
             return if events.is_empty() {
                 Ok(None)
             } else {
-                Err(Error::invalid("callback_events", "needs a `callback_url`"))
+                Err(Error::invalid("callback_events", "requires a `callback_url`"))
             };
         };
         self.check_egress("callback_url", &url).await?;
         Ok(Some(RunCallback { url, approvals: events.contains(&CallbackEvent::Approval) }))
     }
 
-    /// Judges the text of a URL that somebody wants to be called, and where it leads today.
+    /// Checks a webhook URL and the addresses it resolves to now.
     pub(crate) async fn check_egress(&self, field: &str, url: &str) -> Result<()> {
         self.egress_of(field, url, UnresolvedHostPolicy::Refused).await
     }
 
-    /// The same where a name may get its address later: it is looked up again before every call.
+    /// The same for a name that may get its address later. It is resolved again before every call.
     pub(crate) async fn check_later_egress(&self, field: &str, url: &str) -> Result<()> {
         self.egress_of(field, url, UnresolvedHostPolicy::Allowed).await
     }
 
     async fn egress_of(&self, field: &str, url: &str, unresolved: UnresolvedHostPolicy) -> Result<()> {
-        // Somebody sends back what they were shown.
+        // The caller sent back the redacted URL it was shown.
         if url.split_once('?').is_some_and(|(_, query)| query.contains("***")) {
-            return Err(Error::invalid(field, "has `***` where its secret was hidden; give the whole URL"));
+            return Err(Error::invalid(field, "contains `***` in place of a redacted secret; send the complete URL"));
         }
         let guard = &self.options().egress;
-        let refused = |code: Code, why: String| Error::new(code, format!("`{field}` is not called: {why}"));
+        let refused = |code: Code, why: String| {
+            Error::in_field(code, field, &format!("is not allowed: {}", why.trim_end_matches('.')))
+        };
         let target = guard.check(url).map_err(|why| {
             let code = if why.is_malformed() { Code::InvalidRequest } else { Code::EgressRefused };
             refused(code, why.to_string())

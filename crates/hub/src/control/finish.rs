@@ -1,4 +1,4 @@
-//! A worker ends its run: with an output, or with an error from the closed list.
+//! A worker completes or fails its run.
 
 use attache_protocol::{
     ArtifactId, Json, RunId,
@@ -9,11 +9,7 @@ use attache_protocol::{
 use attache_store::record::RunResult;
 use serde::Deserialize;
 
-use crate::{
-    Error, Handle, Principal, Result,
-    control::{check, progress::check_usage},
-    identity::Action,
-};
+use crate::{Error, Handle, Principal, Result, check, control::progress::check_usage, identity::Action};
 
 const MAX_OUTPUT: usize = 4 << 20;
 const MAX_ARTIFACTS: usize = 1000;
@@ -52,7 +48,7 @@ impl Handle {
     }
 }
 
-/// The artifacts that the output names. A worker's other references are its own business and are kept as given.
+/// The artifacts referenced by the output. Other references are the worker's own and are kept as sent.
 fn artifacts(output: &Json) -> Result<Vec<ArtifactId>> {
     #[derive(Deserialize)]
     struct FailOutput {
@@ -73,7 +69,7 @@ fn artifacts(output: &Json) -> Result<Vec<ArtifactId>> {
         if !text.starts_with(ArtifactId::PREFIX) {
             continue;
         }
-        let id = text.parse().map_err(|_| Error::invalid("output.artifact_refs", "names an id that cannot exist"))?;
+        let id = text.parse().map_err(|_| Error::invalid("output.artifact_refs", "contains an invalid id"))?;
         if !ids.contains(&id) {
             ids.push(id);
         }
@@ -81,7 +77,7 @@ fn artifacts(output: &Json) -> Result<Vec<ArtifactId>> {
     Ok(ids)
 }
 
-/// `{"error","code","native_code"?}` and whatever else the worker said.
+/// `{"error","code","native_code"?}` and any other members the worker sent.
 fn failure(output: &Json) -> Result<(FailureCode, Json)> {
     let members: Members = output.parse().map_err(|_| Error::invalid("output", "must be a JSON object"))?;
     let said = members.find("code").and_then(|code| code.parse::<String>().ok());
@@ -90,7 +86,7 @@ fn failure(output: &Json) -> Result<(FailureCode, Json)> {
     let native = said.filter(|_| known.is_none());
     let error = match members.find("error") {
         Some(error) if error.get().starts_with('"') => error.clone(),
-        // Something that is not a sentence is still better than nothing.
+        // A value that is not a string is still better than nothing.
         Some(error) if error.get() != "null" => Json::of(error.get()),
         Some(_) | None => Json::of(code.message()),
     };
@@ -124,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_keeps_what_the_worker_said() {
+    fn a_failure_keeps_the_workers_message() {
         assert_eq!(
             failed(r#"{"exit":1.0,"code":"host_crashed","error":"no"}"#),
             (FailureCode::HostCrashed, r#"{"error":"no","code":"host_crashed","exit":1.0}"#.to_owned())

@@ -1,4 +1,4 @@
-//! How much callers without a credential may leave with an agent that serves them: they fill neither its queue nor the disk.
+//! Limits for callers without a credential, so that they can't fill an agent's queue or the disk.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,8 @@ use crate::{Error, Handle, Principal, Result, error::about, identity::PrincipalK
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// What each agent was sent in its present hour, in bytes. There are no more entries than agents that serve strangers.
+/// Bytes that each agent received in the current hour. There are at most as many entries as agents that serve anonymous
+/// callers.
 #[derive(Debug, Default)]
 pub(crate) struct Guests(Mutex<HashMap<AgentId, Received>>);
 
@@ -27,26 +28,26 @@ struct Received {
 // === impl Handle ===
 
 impl Handle {
-    /// Refuses what is too much of a caller without a credential; everybody else is not asked.
+    /// Applies the limits to callers without a credential. Other callers are not limited here.
     pub(crate) async fn admit_guest(&self, by: &Principal, bytes: usize) -> Result<()> {
         let PrincipalKind::Anonymous { agent } = by.who else { return Ok(()) };
         let queue = self.options().anonymous_queue;
         let filter = RunFilter { agent: Some(agent), status: Some(RunStatus::Pending), ..RunFilter::default() };
         let waiting = self.store().runs(by.tenant, filter, Pagination { limit: queue, cursor: None }).await;
         let waiting = waiting.map_err(about("agent"))?;
-        // A page that goes on is full, by number or by weight.
+        // A page with a continuation is full, by count or by size.
         if waiting.items.len() >= queue || waiting.next.is_some() {
-            return Err(refuse("The agent has as much waiting as it takes from callers without a credential."));
+            return Err(refuse("The agent's queue for callers without a credential is full."));
         }
         self.admit_guest_bytes(by, bytes)
     }
 
-    /// The same of what is said to a run that is there already.
+    /// The same for input to an existing run.
     pub(crate) fn admit_guest_bytes(&self, by: &Principal, bytes: usize) -> Result<()> {
         let PrincipalKind::Anonymous { agent } = by.who else { return Ok(()) };
         match self.guests().take(agent, bytes as u64, self.options().anonymous_bytes_per_hour) {
             true => Ok(()),
-            false => Err(refuse("The agent has got as much in an hour as it takes from callers without a credential.")),
+            false => Err(refuse("The agent has received its hourly limit from callers without a credential.")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A device says that it is alive and which runs it executes.
+//! A device reports that it is alive and which runs it executes.
 
 use attache_protocol::{
     Json, RunId, RuntimeId,
@@ -9,7 +9,7 @@ use attache_protocol::{
 };
 use attache_store::record::LeaseTimes;
 
-use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Action, recovery::DeviceReport};
+use crate::{Error, Handle, Principal, Result, check, error::about, identity::Action, recovery::DeviceReport};
 
 const MAX_RUNNING: usize = 1000;
 
@@ -19,7 +19,7 @@ impl Handle {
         self.heartbeat_here(by, request).await
     }
 
-    /// The same for whoever works in this process, whatever its credential.
+    /// The same for in-process workers, whatever their credential.
     pub(crate) async fn heartbeat_here(&self, by: &Principal, request: HeartbeatRequest) -> Result<HeartbeatResponse> {
         by.may(Action::Work)?;
         let (runtime, agent) = by.device()?;
@@ -35,7 +35,7 @@ impl Handle {
         if let Some(extensions) = &request.extensions {
             check::extensions("extensions", extensions)?;
         }
-        // What has ended on the device and was not accepted yet is still held by it.
+        // A run that has ended on the device but is not yet accepted by the hub is still held by the device.
         let running = request.running.map(|mut running| {
             running.extend(request.unreported.iter().filter(|run| !running.contains(run)).copied().collect::<Vec<_>>());
             running
@@ -59,7 +59,7 @@ impl Handle {
         })
     }
 
-    /// What a runtime understands; the store only writes what changed.
+    /// The extensions a runtime declares. The store writes only changes.
     pub(crate) async fn declare_extensions(&self, runtime: RuntimeId, extensions: &[DeclaredExtension]) -> Result<()> {
         let extensions = Some(Json::of(extensions)).filter(|_| !extensions.is_empty());
         self.store().declare_extensions(runtime, extensions).await.map(drop).map_err(about("runtime"))

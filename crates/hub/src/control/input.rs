@@ -1,4 +1,4 @@
-//! Input: a worker asks its caller, the caller answers or speaks unasked.
+//! Input: a worker asks its caller a question; the caller answers, or sends unsolicited input.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ use tokio::time::Instant;
 use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
-    control::{check, pull::MAX_WAIT},
+    check,
+    control::pull::MAX_WAIT,
     error::about,
     identity::{AccessVerdict, Action, CredentialGuard},
     render,
@@ -29,13 +30,13 @@ use crate::{
 const MAX_PARTS: usize = 512 * 1024;
 
 impl Handle {
-    /// The caller gives input. It answers the question that it names, or else the oldest open one of the run, or none; the
-    /// same key again is the same input.
+    /// The caller gives input. It answers the named question, else the run's oldest open one, else none. The same key
+    /// returns the same input.
     pub async fn give_input(&self, by: &Principal, run: RunId, request: GiveInputRequest) -> Result<GiveInputResponse> {
         self.give(by, run, request, None).await
     }
 
-    /// The same, brought by an A2A message, which is kept byte for byte. Its id is the key.
+    /// The same for an A2A message, which is stored byte for byte. Its id is the key.
     pub async fn give_message(
         &self,
         by: &Principal,
@@ -87,7 +88,7 @@ impl Handle {
             Err(error @ StoreError::Refused { refusal: RunRefusal::NotRunning, .. }) => {
                 self.drop_concealed(place);
                 let error = self.refusal(by, error).await;
-                let why = "Nobody works on the run, so nobody would hear the input.";
+                let why = "No runtime is working on the run, so the input can't be delivered.";
                 return Err(Error { code: Code::NotWaiting, ..error.say(why) });
             }
             Err(error) => {
@@ -98,13 +99,13 @@ impl Handle {
         Ok(GiveInputResponse { task_run_id: given.run, input_id: given.id, status: given.status })
     }
 
-    /// A worker asks its caller, and the run waits. Asking again with the same name gives the same question back.
+    /// A worker asks its caller, and the run waits. Asking again with the same name returns the same question.
     pub async fn request_input(&self, by: &Principal, run: RunId, request: CreateInputRequest) -> Result<InputAnswer> {
         self.create_worker_request(by, run, request, |prompt, parts| WorkerRequestKind::Input { prompt, parts }).await
     }
 
-    /// A worker needs an authorization that is given elsewhere, and the run waits as for an approval. What the caller says
-    /// meanwhile is the answer.
+    /// A worker needs an authorization that is granted elsewhere. The run waits as for an approval, and the caller's
+    /// next input is the answer.
     pub(crate) async fn request_authorization(
         &self,
         by: &Principal,
@@ -144,7 +145,7 @@ impl Handle {
         }
     }
 
-    /// The asker does not need the answer any more.
+    /// The worker no longer needs the answer.
     pub(crate) async fn withdraw_worker_request(
         &self,
         by: &Principal,
@@ -159,7 +160,7 @@ impl Handle {
         }
     }
 
-    /// The asker waits up to `wait` (at most a minute) for the answer.
+    /// The worker waits up to `wait` (at most a minute) for the answer.
     pub async fn input_answer(
         &self,
         by: &Principal,
@@ -171,9 +172,9 @@ impl Handle {
         let deadline = Instant::now() + wait.min(MAX_WAIT);
         let mut asked = self.bus().watch(Topic::Asked(run));
         let mut guard = CredentialGuard::new(self, by);
-        // Whose claim it was is read once; from then on only the answer is looked for.
-        let held = self.visible_run(by, run).await.map_err(|error| error.say("There is no such input request."))?;
-        // To see a run is not to work on it.
+        // The claim's owner is read once. After that, only the answer is polled.
+        let held = self.visible_run(by, run).await.map_err(|error| error.say("No such input request."))?;
+        // Seeing a run does not mean working on it.
         if by.device()?.1 != held.agent {
             return Err(Error::not_found("input request"));
         }
@@ -215,7 +216,7 @@ impl Handle {
     }
 }
 
-/// Text is one part; parts are kept byte for byte.
+/// Text becomes one part. Parts are stored byte for byte.
 fn parts(request: GiveInputRequest) -> Result<Json> {
     match (request.text, request.parts) {
         (Some(text), None) => {

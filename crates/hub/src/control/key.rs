@@ -1,4 +1,4 @@
-//! API keys: make, list, revoke.
+//! API keys: create, list, revoke.
 
 use attache_protocol::{
     Code, KeyId,
@@ -10,7 +10,8 @@ use attache_store::record::{self, KeyKind, NewKey, Pagination};
 use crate::{
     ClientCertificates, Error, Handle, Principal, Result, Tls,
     bus::Topic,
-    control::{PageRequest, check, token::narrowed},
+    check,
+    control::{PageRequest, token::narrowed},
     error::{about, about_list},
     identity::{AccessVerdict, Action, PrincipalKind},
     render,
@@ -20,12 +21,12 @@ use crate::{
 const MAX_CERTIFICATE: usize = 64 * 1024;
 
 impl Handle {
-    /// The one answer that shows the key. Nobody makes a key that may do more than their own, or than its user.
+    /// The only response that contains the key. A key can't have more rights than its creator or its user.
     pub async fn create_key(&self, by: &Principal, request: CreateKeyRequest) -> Result<CreatedKey> {
         let allowed = by.may(Action::CreateKey)?;
         by.lasting()?;
         check::line("name", &request.name, 1..=200)?;
-        let own_role = by.role().ok_or_else(|| Error::forbidden("Only a person makes keys."))?;
+        let own_role = by.role().ok_or_else(|| Error::forbidden("Only people can create keys."))?;
         let (user, most) = match &request.user {
             Some(user) => {
                 let user = self.key_user(by, allowed, user).await?;
@@ -35,18 +36,18 @@ impl Handle {
         };
         let role = request.role.unwrap_or_else(|| most.min(Role::Operator));
         if role > own_role {
-            return Err(Error::forbidden("A key cannot make a key with a higher role than its own."));
+            return Err(Error::forbidden("You can't create a key with a higher role than your own."));
         }
         if role > most {
-            return Err(Error::invalid("role", "is above the role of the user that the key would act for"));
+            return Err(Error::invalid("role", "is higher than the role of the key's user"));
         }
         if request.expires_at.is_some_and(|at| at <= self.now()) {
-            return Err(Error::invalid("expires_at", "must lie in the future"));
+            return Err(Error::invalid("expires_at", "must be in the future"));
         }
         if let (Some(ends_at), Some(at)) = (by.ends_at, request.expires_at)
             && at > ends_at
         {
-            return Err(Error::invalid("expires_at", "lies after the end of the key or session that makes it"));
+            return Err(Error::invalid("expires_at", "is later than the expiry of the key or session that creates it"));
         }
         let (api_key, credential) = match &request.certificate {
             Some(certificate) => (None, self.certificate_hash(certificate).await?),
@@ -70,23 +71,23 @@ impl Handle {
         Ok(CreatedKey { api_key, key: render::key(key) })
     }
 
-    /// Under which the store knows a certificate that no key was made for yet. One of a key that was revoked stays void.
+    /// The hash under which a certificate is stored. Fails if a key already uses it, even a revoked one.
     async fn certificate_hash(&self, pem: &str) -> Result<SecretHash> {
         let asked = self.options().tls.as_ref().map(Tls::client_certificates);
         if asked != Some(ClientCertificates::Asked) {
-            return Err(Error::invalid("certificate", "is of no use: this hub asks for no certificates")
-                .hint("Start the hub with --tls-client-certs, or make a key without a certificate."));
+            return Err(Error::invalid("certificate", "has no effect: this hub does not request client certificates")
+                .hint("Start the hub with --tls-client-certs, or create a key without a certificate."));
         }
         check::text("certificate", pem, 1..=MAX_CERTIFICATE)?;
         let client =
-            Fingerprint::of_pem(pem).ok_or_else(|| Error::invalid("certificate", "is no certificate in PEM"))?;
+            Fingerprint::of_pem(pem).ok_or_else(|| Error::invalid("certificate", "is not a PEM certificate"))?;
         match self.store().credential(client.hash()).await.map_err(about("key"))? {
-            Some(_) => Err(Error::invalid("certificate", "belongs to another key, or did once")),
+            Some(_) => Err(Error::invalid("certificate", "is or was used by another key")),
             None => Ok(client.hash()),
         }
     }
 
-    /// Whom the key is for: the caller, or, for admins, anybody whose role is not above theirs.
+    /// The user of the new key: the caller or, for admins, anyone whose role is not above theirs.
     async fn key_user(&self, by: &Principal, allowed: AccessVerdict, user: &str) -> Result<record::user::UserRecord> {
         let found = self.named_user(by, "user", user).await;
         let found = match allowed {
@@ -94,22 +95,22 @@ impl Handle {
             AccessVerdict::Own | AccessVerdict::No => found
                 .ok()
                 .filter(|found| by.user == Some(found.id))
-                .ok_or_else(|| Error::forbidden("Only an admin makes keys for others."))?,
+                .ok_or_else(|| Error::forbidden("Only admins can create keys for others."))?,
         };
         if by.is_below(&found) {
-            return Err(Error::forbidden("Nobody makes a key for a person whose role is above their own."));
+            return Err(Error::forbidden("You can't create a key for a person whose role is above yours."));
         }
         Ok(found)
     }
 
-    /// Newest first: every key for admins, their user's own for others.
+    /// Newest first: all keys for admins, their own for others.
     pub async fn keys(&self, by: &Principal, page: PageRequest) -> Result<KeyList> {
         let allowed = by.may(Action::SeeKeys)?;
         let page = page.page()?;
         let user = match (allowed, by.user) {
             (AccessVerdict::Yes, _) => None,
             (AccessVerdict::Own | AccessVerdict::No, Some(user)) => Some(user),
-            // Nobody else is known to be the same person: the key sees itself.
+            // A key without a user sees only itself.
             (AccessVerdict::Own | AccessVerdict::No, None) => {
                 let own = match by.who {
                     PrincipalKind::Key { key, .. } => vec![render::key(self.find_key(by, key).await?)],
@@ -126,7 +127,7 @@ impl Handle {
         Ok(KeyList { api_keys: listed.items.into_iter().map(render::key).collect(), next_cursor: listed.next })
     }
 
-    /// From the next request on, the key is refused. Any key may give itself up; only an owner takes one from an owner.
+    /// The key is rejected from the next request on. A key may revoke itself. Only an owner may revoke an owner's key.
     pub async fn revoke_key(&self, by: &Principal, key: KeyId) -> Result<Key> {
         let itself = matches!(by.who, PrincipalKind::Key { key: caller, .. } if caller == key);
         let allowed = if itself { AccessVerdict::Own } else { by.may(Action::RevokeKey)? };
@@ -135,17 +136,17 @@ impl Handle {
             let own = by.user.is_some() && by.owns(found.user);
             match allowed {
                 AccessVerdict::Yes if own || by.role() == Some(Role::Owner) || found.role != Role::Owner => {}
-                AccessVerdict::Yes => return Err(Error::forbidden("Only an owner revokes an owner's key.")),
+                AccessVerdict::Yes => return Err(Error::forbidden("Only an owner can revoke an owner's key.")),
                 AccessVerdict::Own | AccessVerdict::No if own && by.role().is_some_and(|role| found.role <= role) => {}
                 AccessVerdict::Own | AccessVerdict::No if own => {
-                    return Err(Error::forbidden("This key may not revoke one with a higher role."));
+                    return Err(Error::forbidden("This key can't revoke a key with a higher role."));
                 }
-                // Keys of others are not there.
+                // Other people's keys do not exist for this caller.
                 AccessVerdict::Own | AccessVerdict::No => return Err(Error::not_found("key")),
             }
         }
         let _turn = self.revoking().lock().await;
-        // Whoever waited may have been the other of two.
+        // While waiting for the lock, the caller's own key may have been revoked.
         self.recheck(by).await?;
         self.keep_an_owner(by, key).await?;
         self.revoke(by, key).await
@@ -162,18 +163,17 @@ impl Handle {
         Ok(revoked)
     }
 
-    /// Without any owner key nobody could manage the hub again.
+    /// The hub must keep at least one owner key.
     async fn keep_an_owner(&self, by: &Principal, key: KeyId) -> Result<()> {
         let mut owners = self.all_keys(by).await?;
         owners.retain(|found| {
             found.role == Role::Owner && found.revoked_at.is_none() && found.expires_at.is_none_or(|at| at > self.now())
         });
         match owners.as_slice() {
-            [only] if only.id == key => Err(Error::new(
-                Code::Forbidden,
-                "This is the last owner key; without one nobody could manage this hub.",
-            )
-            .hint("Make another first: `attache keys add NAME --role owner`.")),
+            [only] if only.id == key => {
+                Err(Error::new(Code::Forbidden, "This is the last owner key. The hub can't be managed without one.")
+                    .hint("Create another one first: `attache keys add NAME --role owner`."))
+            }
             _ => Ok(()),
         }
     }

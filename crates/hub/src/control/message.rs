@@ -1,4 +1,4 @@
-//! What was said in a conversation: its messages, and the inputs and results of its runs, oldest first.
+//! The messages of a conversation, including the inputs and results of its runs, oldest first.
 
 use attache_protocol::{
     ConversationId, Json,
@@ -9,32 +9,32 @@ use attache_protocol::{
 use attache_store::record::{NewMessage, Pagination, RunFilter, RunRecord};
 
 use crate::{
-    Error, Handle, Principal, Result,
-    control::{PageRequest, check, conversation::MAX_METADATA},
+    Error, Handle, Principal, Result, check,
+    control::{PageRequest, conversation::MAX_METADATA},
     error::about,
     identity::Action,
     render,
 };
 
 const MAX_TEXT: usize = 256 * 1024;
-/// What runs say is put in order by looking at all of them; beyond this many the rest is not shown.
+/// All runs are read to sort their messages. Runs beyond this number are not shown.
 const MAX_RUNS: usize = 5000;
 
-/// Where a page ends: the last message on it, and from where on the conversation's own messages have to be read for the next.
+/// The end of a page: its last message, and where to continue reading the conversation's own messages.
 struct Position {
     millis: i64,
     message: String,
     own: Option<String>,
 }
 
-/// A conversation's own message, and the store's page that it is on.
+/// A conversation's own message, and the store page it is on.
 struct OwnMessage {
     message: ConversationMessage,
     page: Option<String>,
 }
 
 impl Handle {
-    /// Adds a message. It is kept and shown, and never starts work: runs do.
+    /// Adds a message. It is stored and shown, but does not start a run.
     pub async fn add_message(
         &self,
         by: &Principal,
@@ -67,9 +67,9 @@ impl Handle {
         self.check_conversation(by, Action::SeeConversations, conversation, "conversation").await?;
         let (limit, after) = (check::limit(page.limit)?, page.cursor.as_deref().map(Position::read).transpose()?);
         self.store().conversation(by.tenant, conversation).await.map_err(about("conversation"))?;
-        // One more than is shown, to know whether there is more.
+        // One more than is shown, to know whether there is another page.
         let own = self.own_messages(by, conversation, after.as_ref(), limit + 1).await?;
-        let mut messages = self.said_by_runs(by, conversation, after.as_ref(), limit + 1).await?;
+        let mut messages = self.messages_of_runs(by, conversation, after.as_ref(), limit + 1).await?;
         let pages: Vec<(String, Option<String>)> =
             own.iter().map(|own| (own.message.message_id.clone(), own.page.clone())).collect();
         messages.extend(own.into_iter().map(|own| own.message));
@@ -83,7 +83,8 @@ impl Handle {
         Ok(MessageList { messages, next_cursor })
     }
 
-    /// The conversation's own messages behind the position, in their order: so many, and those of the same instant.
+    /// The conversation's own messages after the position, in order: up to the limit, plus any with the same timestamp
+    /// as the last.
     async fn own_messages(
         &self,
         by: &Principal,
@@ -94,11 +95,11 @@ impl Handle {
         let mut found: Vec<OwnMessage> = Vec::new();
         let mut cursor = after.and_then(|after| after.own.clone());
         loop {
-            // One more shows that the last one was not said in the same instant as what follows.
+            // One more, to see whether the next message has the same timestamp.
             let page = Pagination { limit: limit + 1, cursor: cursor.clone() };
-            // Only a cursor that somebody made up is none of the store's.
+            // "Not found" with a cursor means the cursor was made up.
             let failed = |error| match error {
-                attache_store::Error::NotFound if cursor.is_some() => not_given(),
+                attache_store::Error::NotFound if cursor.is_some() => unknown_cursor(),
                 error => Error::from_store("conversation", error),
             };
             let listed = self.store().messages(by.tenant, conversation, page).await.map_err(failed)?;
@@ -118,9 +119,9 @@ impl Handle {
         }
     }
 
-    /// The first that runs said behind the position. A run may end long after others that began later, so all are looked at,
-    /// a page at a time, and no more is kept than is asked for.
-    async fn said_by_runs(
+    /// The first messages of runs after the position. A run may end long after later ones, so all runs are read, one
+    /// page at a time, and only as many messages as needed are kept.
+    async fn messages_of_runs(
         &self,
         by: &Principal,
         conversation: ConversationId,
@@ -134,8 +135,8 @@ impl Handle {
             let page = Pagination { limit: check::MAX_PAGE, cursor };
             let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about("conversation"))?;
             seen += listed.items.len();
-            let said = listed.items.into_iter().flat_map(said);
-            messages.extend(said.filter(|message| after.is_none_or(|after| after.is_before(message))));
+            let found = listed.items.into_iter().flat_map(run_messages);
+            messages.extend(found.filter(|message| after.is_none_or(|after| after.is_before(message))));
             keep_first(&mut messages, limit);
             cursor = listed.next;
             if cursor.is_none() || seen >= MAX_RUNS {
@@ -145,8 +146,8 @@ impl Handle {
     }
 }
 
-/// A run says its input, and at its end its result or its error.
-fn said(run: RunRecord) -> impl Iterator<Item = ConversationMessage> {
+/// A run's messages: its input and, once it has ended, its result or error.
+fn run_messages(run: RunRecord) -> impl Iterator<Item = ConversationMessage> {
     let input = text_of(&run.input, "text").map(|text| ConversationMessage {
         message_id: format!("{}/input", run.id),
         role: MessageRole::User,
@@ -183,8 +184,8 @@ fn keep_first(messages: &mut Vec<ConversationMessage>, limit: usize) {
     messages.truncate(limit);
 }
 
-fn not_given() -> Error {
-    Error::invalid("cursor", "is not one that this list gave out")
+fn unknown_cursor() -> Error {
+    Error::invalid("cursor", "was not issued for this list")
 }
 
 // === impl Position ===
@@ -208,8 +209,8 @@ impl Position {
             Some((place, own)) => (place, Some(own.to_owned())),
             None => (cursor, None),
         };
-        let (millis, message) = place.split_once('.').ok_or_else(not_given)?;
-        let millis = millis.parse().map_err(|_| not_given())?;
+        let (millis, message) = place.split_once('.').ok_or_else(unknown_cursor)?;
+        let millis = millis.parse().map_err(|_| unknown_cursor())?;
         Ok(Self { millis, message: message.to_owned(), own })
     }
 }

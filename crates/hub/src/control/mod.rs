@@ -1,7 +1,7 @@
-//! The actions: what can be asked of the hub, one file per action or small family.
+//! The hub's actions, one file per action or small family.
 //!
-//! Each is a method of [`crate::Handle`] that takes the caller and wire types and answers with wire types. The rules of who
-//! may do what and of what is well-formed live here, so every surface has the same ones.
+//! Each is a method of [`crate::Handle`] that takes the caller and wire types and returns wire types. Authorization and
+//! validation live here, so that every surface behaves the same.
 
 mod a2a_options;
 mod access;
@@ -14,7 +14,6 @@ mod await_call;
 mod call;
 mod card;
 mod channel;
-pub(crate) mod check;
 mod claim;
 mod conversation;
 mod create_run;
@@ -54,10 +53,10 @@ pub(crate) use call::{about_call, call_in_path};
 pub(crate) use guest::Guests;
 pub(crate) use progress::worker_error;
 
+pub use crate::check::PageRequest;
 pub use agent_endpoint::AgentEndpoint;
 pub use artifact::ArtifactUpload;
 pub use channel::ChannelQuery;
-pub use check::PageRequest;
 pub use create_run::{CallHeaders, CreatedRun};
 pub use delivery::DeliveryQuery;
 pub use peer::{OutsideAgent, OutsideAgentChanges};

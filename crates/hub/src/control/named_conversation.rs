@@ -1,4 +1,4 @@
-//! Conversations by the names that their callers gave them.
+//! Conversations by the names their callers use.
 
 use attache_protocol::ConversationId;
 use attache_store::record::ConversationRecord;
@@ -6,7 +6,7 @@ use attache_store::record::ConversationRecord;
 use crate::{Error, Handle, Principal, Result, identity::RoleColumn};
 
 impl Handle {
-    /// The conversation that this caller calls so. The same name means another conversation to another caller.
+    /// The conversation with this name. Each caller has its own names.
     pub fn conversation_called(&self, by: &Principal, name: &str) -> ConversationId {
         let mut hasher = blake3::Hasher::new_derive_key("attache conversations by their callers' names");
         hasher.update(by.tenant.uuid().as_bytes());
@@ -20,7 +20,7 @@ impl Handle {
         ConversationId::from_uuid(uuid::Builder::from_custom_bytes(half).into_uuid())
     }
 
-    /// The conversation as a run of this caller would make it, unless it is there.
+    /// The new conversation for a run of this caller, unless it already exists.
     pub(super) async fn unopened(&self, by: &Principal, id: ConversationId) -> Result<Option<ConversationRecord>> {
         match self.store().conversation(by.tenant, id).await {
             Ok(_) => Ok(None),

@@ -1,4 +1,4 @@
-//! What people call whom an id stands for: names for the actors, devices, agents and users that records mention by id.
+//! Display names for the actors, devices, agents and users that records mention by id.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use crate::{
     identity::{ANONYMOUS, Action},
 };
 
-/// So many are looked up at once.
+/// How many ids one request may look up.
 const MAX_NAMES: usize = 200;
 
 impl Handle {
-    /// The names behind ids (`rtm_…`, `agt_…`, `usr_…`, `key_…`, `run_…`) and actors (`key:key_…`); what nobody knows is
-    /// left out. Only people ask: to agents, who somebody is may be a secret.
+    /// The names behind ids (`rtm_…`, `agt_…`, `usr_…`, `key_…`, `run_…`) and actors (`key:key_…`). Unknown ids are
+    /// left out. Only people may call this: identities may be secret to agents.
     pub async fn names(&self, by: &Principal, ids: &[String]) -> Result<NameList> {
         by.may(Action::SeeRuntimes)?;
         if ids.len() > MAX_NAMES {
@@ -31,10 +31,10 @@ impl Handle {
     }
 
     async fn name_of(&self, by: &Principal, id: &str) -> Result<Option<String>> {
-        // An actor is `kind:id`, and the id says by itself what it is of.
+        // An actor is `kind:id`, and the id's prefix says what it is.
         let bare = id.split_once(':').map_or(id, |(_, bare)| bare);
         if bare == ANONYMOUS {
-            return Ok(Some("somebody without a key".to_owned()));
+            return Ok(Some("anonymous caller".to_owned()));
         }
         if let Ok(key) = bare.parse::<KeyId>() {
             return self.key_holder(by, key).await;
@@ -44,21 +44,21 @@ impl Handle {
         }
         if let Ok(agent) = bare.parse::<AgentId>() {
             let found = self.store().account(by.tenant, AgentRef::Id(agent)).await;
-            return known(found).map(|account| account.map(|account| account.name));
+            return found_or_none(found).map(|account| account.map(|account| account.name));
         }
         if let Ok(runtime) = bare.parse::<RuntimeId>() {
             let found = self.store().runtime(by.tenant, runtime).await;
-            return known(found).map(|runtime| runtime.and_then(|runtime| runtime.device_name));
+            return found_or_none(found).map(|runtime| runtime.and_then(|runtime| runtime.device_name));
         }
         if let Ok(run) = bare.parse::<RunId>() {
             let found = self.store().run(by.tenant, run).await;
-            return known(found).map(|run| run.map(|run| run.agent_name));
+            return found_or_none(found).map(|run| run.map(|run| run.agent_name));
         }
         Ok(None)
     }
 
     async fn key_holder(&self, by: &Principal, key: KeyId) -> Result<Option<String>> {
-        match known(self.store().key_credential(key).await)?.flatten() {
+        match found_or_none(self.store().key_credential(key).await)?.flatten() {
             Some(StoredCredential::Key { tenant, user: Some(user), .. }) if tenant == by.tenant => {
                 self.user_name(by, user).await
             }
@@ -68,12 +68,12 @@ impl Handle {
 
     async fn user_name(&self, by: &Principal, user: UserId) -> Result<Option<String>> {
         let found = self.store().user(by.tenant, UserRef::Id(user)).await;
-        known(found).map(|user| user.map(|user| user.name))
+        found_or_none(found).map(|user| user.map(|user| user.name))
     }
 }
 
-/// What is not there has no name.
-fn known<T>(found: attache_store::Result<T>) -> Result<Option<T>> {
+/// "Not found" becomes `None`.
+fn found_or_none<T>(found: attache_store::Result<T>) -> Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(attache_store::Error::NotFound) => Ok(None),

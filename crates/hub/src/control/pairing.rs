@@ -1,4 +1,4 @@
-//! Pairing, in both directions: a person makes a code for an agent, or a device shows a code that a person confirms.
+//! Pairing in both directions: a person creates a code for an agent, or a device shows a code that a person confirms.
 
 use std::net::IpAddr;
 
@@ -14,8 +14,7 @@ use attache_protocol::{
 use attache_store::record::{self, AgentRef, NewPairingCode, NewPairingRequest, NewRuntime, PairingProof};
 
 use crate::{
-    Error, Handle, Principal, Result,
-    control::check,
+    Error, Handle, Principal, Result, check,
     error::about,
     identity::{
         Action,
@@ -25,11 +24,11 @@ use crate::{
 
 const WHAT: &str = "pairing code or agent";
 
-/// How often a device asks whether a person has decided.
+/// How often a device polls for the decision.
 const POLL_INTERVAL_MS: u64 = 2000;
 
 impl Handle {
-    /// The one answer that shows the code.
+    /// The only response that contains the code.
     pub async fn create_pairing_code(&self, by: &Principal, agent: &str) -> Result<PairingCodeResponse> {
         let agent = AgentRef::Id(self.may_pair(by, Action::CreatePairingCode, agent).await?.id);
         let code = PairingCode::generate(self.env());
@@ -40,7 +39,7 @@ impl Handle {
         Ok(PairingCodeResponse { pairing_code: code.shown(), expires_at, api_base, pin })
     }
 
-    /// A device redeems the code that a person gave it. The runtime that was active before is superseded.
+    /// A device redeems the code a person gave it. The previously active runtime is superseded.
     pub async fn attach(&self, from: IpAddr, request: AttachRequest) -> Result<AttachResponse> {
         check::device(request.device_name.as_deref(), request.labels.as_ref())?;
         let slot = self.pairing().by_address.reserve(from)?;
@@ -55,7 +54,7 @@ impl Handle {
         self.attached(attached.map_err(|error| self.failed_redemption(from, error))?, &token).await
     }
 
-    /// A device without a code asks for one to show.
+    /// A device without a code requests one to show.
     pub async fn request_pairing(&self, from: IpAddr, request: PairingRequest) -> Result<PairingRequestResponse> {
         check::device(request.device_name.as_deref(), request.labels.as_ref())?;
         self.pairing().requests.take(from)?;
@@ -80,9 +79,9 @@ impl Handle {
         })
     }
 
-    /// The device asks whether a person has confirmed it, and becomes the agent's runtime when one has.
+    /// The device polls for a decision, and becomes the agent's runtime once it is confirmed.
     pub async fn poll_pairing(&self, from: IpAddr, request: PairingPollRequest) -> Result<AttachResponse> {
-        // Nobody guesses such a token, and a device asks again and again: only a wrong one counts.
+        // The token can't be guessed and devices poll repeatedly, so only wrong tokens count.
         let proof = PairingProof::Poll(request.poll_token.hash());
         let found = self.store().pairing(proof, self.now()).await;
         self.check_pairing(found.map_err(|error| self.failed_redemption(from, error))?).await?;
@@ -91,7 +90,7 @@ impl Handle {
         self.attached(attached.map_err(|error| self.failed_redemption(from, error))?, &token).await
     }
 
-    /// What a person sees before deciding about a device.
+    /// What a person sees before they confirm a device.
     pub async fn pairing_request(&self, by: &Principal, from: IpAddr, code: &str) -> Result<PairingRequestView> {
         by.may(Action::DecidePairing)?;
         let (code, slot) = self.typed_code(from, code)?;
@@ -126,8 +125,8 @@ impl Handle {
         self.redeemed(slot, decided)
     }
 
-    /// The agent, if the caller may let a device or program become it. What pairs is an agent's worker for good, and acts for
-    /// its owner.
+    /// The agent, if the caller may pair a device or program with it. What is paired works for the agent permanently
+    /// and acts for its owner.
     async fn may_pair(&self, by: &Principal, action: Action, agent: &str) -> Result<record::AccountRecord> {
         self.check_endless(by).await?;
         let agent = self.own_agent(by, action, agent).await?;
@@ -137,8 +136,8 @@ impl Handle {
         Ok(account)
     }
 
-    /// Whoever made the code, or confirmed the device, must still be allowed to: nothing made with a key is worth more than
-    /// the key is now. Answers with the maker and the agent.
+    /// Whoever created the code or confirmed the device must still have that right: a key's actions can't outlast its
+    /// rights. Returns the creator and the agent.
     pub(crate) async fn check_pairing(&self, found: record::Pairing) -> Result<(Principal, record::AccountRecord)> {
         let checked = async {
             let maker = found.maker.ok_or_else(|| Error::not_found("key"))?;
@@ -148,8 +147,11 @@ impl Handle {
         };
         checked.await.map_err(|error: Error| match error.code.http_status() {
             500.. => error,
-            _ => Error::new(Code::PairingFailed, "Whoever made this pairing code may not pair the agent any more.")
-                .hint("Make a new code: `attache agents code NAME`."),
+            _ => Error::new(
+                Code::PairingFailed,
+                "The creator of this pairing code is no longer allowed to pair the agent.",
+            )
+            .hint("Create a new code: `attache agents code NAME`."),
         })
     }
 
@@ -199,7 +201,7 @@ impl Handle {
         }
     }
 
-    /// Only a wrong code counts against an address or an agent; waiting and success never do.
+    /// Only wrong codes count against an address or an agent. Waiting and success don't.
     pub(crate) fn redeemed<T>(
         &self,
         slot: Slot<'_, ClientNetwork>,

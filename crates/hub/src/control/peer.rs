@@ -1,4 +1,4 @@
-//! Agents outside: accounts that stand for them, the cards that are trusted, and what a bridge to them needs.
+//! Outside agents: their accounts, trusted cards, and what a bridge to them needs.
 
 use std::time::Duration;
 
@@ -23,14 +23,15 @@ use attache_store::{
 use crate::{
     Error, Handle, Principal, Result,
     bus::{Topic, TopicWatch},
-    control::{AgentRegistration, check},
+    check,
+    control::AgentRegistration,
     error::about,
     identity::Action,
     render,
 };
 
 const MAX_KEY: usize = 8192;
-/// The longest description and the most skills that are taken from a card.
+/// Limits for the description and skills taken from a card.
 const MAX_TEXT: usize = 4096;
 const MAX_SKILLS: usize = 50;
 
@@ -41,12 +42,12 @@ pub struct OutsideAgent {
     pub agent: AgentId,
     pub url: String,
     pub credentials: PeerCredentials,
-    /// The card that is trusted, and its pin.
+    /// The trusted card and its pin.
     pub card: Option<(KeyPin, AgentCard)>,
-    /// Whether another card waits to be trusted.
+    /// Whether a changed card is waiting to be trusted.
     pub is_changed: bool,
     pub problem: Option<String>,
-    /// The trusted card as its server knows it, if it was read just now.
+    /// The trusted card's ETag, if it was read just now.
     pub seen: Option<a2a::CardETag>,
 }
 
@@ -54,7 +55,7 @@ pub struct OutsideAgent {
 #[derive(Debug)]
 pub struct OutsideAgentChanges(TopicWatch);
 
-/// What a request asks for, after the agent's card was read.
+/// The peer a request asks for, after its card was read.
 #[derive(Debug)]
 pub(crate) struct PeerLookup {
     url: String,
@@ -63,10 +64,10 @@ pub(crate) struct PeerLookup {
     found: DiscoveredPeer,
 }
 
-/// Why a card may be believed whose signature cannot be verified.
+/// Why a card whose signature can't be verified is accepted anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CardTrust {
-    /// Somebody looked at this very card, now or before.
+    /// A person checked this exact card, now or earlier.
     Vouched,
     Unheard,
 }
@@ -74,7 +75,7 @@ enum CardTrust {
 // === impl Handle ===
 
 impl Handle {
-    /// Reads the card of an agent that somebody wants to add, and refuses what cannot be used.
+    /// Reads the card of an agent to be added, and rejects agents that can't be used.
     pub(crate) async fn look_at_peer(
         &self,
         request: PeerRequest,
@@ -83,14 +84,15 @@ impl Handle {
         let PeerRequest { url, key, card_pin } = request;
         check::line("peer.url", &url, 1..=2048)?;
         if url.contains('?') {
-            return Err(Error::invalid("peer.url", "must not have a query; give a secret as `peer.key`"));
+            return Err(Error::invalid("peer.url", "must not have a query; send a secret as `peer.key`"));
         }
         if let Some(key) = &key {
             check::line("peer.key", key, 0..=MAX_KEY)?;
         }
         let expected = card_pin.map(|pin| pin.parse::<KeyPin>()).transpose();
-        let expected = expected.map_err(|_| Error::invalid("peer.card_pin", "is not `sha256:` and 64 hex digits"))?;
-        // The store refuses it too, but only after the rest of the change was made.
+        let expected =
+            expected.map_err(|_| Error::invalid("peer.card_pin", "must be `sha256:` followed by 64 hex digits"))?;
+        // The store would refuse it too, but only after the rest of the change.
         let paired =
             |account: &record::AccountRecord| account.runtime.as_ref().is_some_and(|it| it.kind != RuntimeKind::Hub);
         if known.is_some_and(paired) {
@@ -103,28 +105,29 @@ impl Handle {
             (Some(key), _) => PeerCredentials::key(key.clone()),
             (None, Some(account)) => {
                 let peer = self.store().peer(account.tenant, account.id).await.map_err(about("agent"))?;
-                // What was given for one place is not shown at another.
+                // A key given for one URL is not sent to another.
                 peer.filter(|peer| peer.url == url)
                     .map_or_else(PeerCredentials::none, |peer| self.credentials_of(&peer))
             }
             (None, None) => PeerCredentials::none(),
         };
         let unusable = |why: &dyn std::fmt::Display| {
-            Error::new(Code::InvalidRequest, format!("`peer.url` is no agent that can be added: {why}"))
+            let why = why.to_string();
+            Error::invalid("peer.url", &format!("can't be added as an agent: {}", why.trim_end_matches('.')))
         };
         let found = a2a::discover(&self.options().egress, &url, &credentials, &[]).await;
         let found = found.map_err(|error| unusable(&error))?;
         let peer = a2a::PeerClient::new(&self.options().egress, &found.card, credentials.clone());
         let peer = peer.map_err(|error| unusable(&error))?;
-        // Whoever names the very card has looked at it.
+        // A caller who gives the card's pin has checked it.
         let unless =
-            format!("If you have looked at the card and it is right, give its pin: --card-pin {}", found.fingerprint);
+            format!("If you have checked the card and trust it, pass its pin: --card-pin {}", found.fingerprint);
         match found.trust() {
             CardSignatureTrust::Forged(why) => {
-                return Err(unusable(&format!("its card is signed, but not by whom it says: {why}.")));
+                return Err(unusable(&format!("its card's signature is invalid: {why}.")));
             }
             CardSignatureTrust::Unknown(why) if expected.is_none() => {
-                return Err(unusable(&format!("its card is signed, but that cannot be verified: {why}. {unless}")));
+                return Err(unusable(&format!("its card's signature can't be verified: {why}. {unless}")));
             }
             CardSignatureTrust::Unknown(_) | CardSignatureTrust::Verified | CardSignatureTrust::Unsigned => {}
         }
@@ -132,17 +135,17 @@ impl Handle {
             peer.interface().elsewhere(&url).filter(|_| expected.is_none() && !credentials.is_none())
         {
             return Err(unusable(&format!(
-                "your key would go to {elsewhere}, which is not where its card is. {unless}"
+                "your key would be sent to {elsewhere}, which is not the host of its card. {unless}"
             )));
         }
         if expected.is_some_and(|expected| expected != found.fingerprint) {
-            let shown = format!("is not the pin of the card there, which is {}", found.fingerprint);
+            let shown = format!("does not match the card, whose pin is {}", found.fingerprint);
             return Err(Error::invalid("peer.card_pin", &shown));
         }
         Ok(PeerLookup { url, key, found })
     }
 
-    /// Makes the account stand for the agent. The card that was read is the trusted one, unless another is already.
+    /// Links the account to the outside agent. The card just read becomes the trusted one, unless another already is.
     pub(crate) async fn keep_peer(
         &self,
         by: &Principal,
@@ -162,12 +165,12 @@ impl Handle {
         Ok(())
     }
 
-    /// Registers an outside agent by its url. Its key is for what it asks of others here; what it is asked goes to its url.
+    /// Registers an outside agent by its URL. Its key is for calls it makes here. Calls to it go to its URL.
     pub(crate) async fn register_peer(&self, by: &Principal, name: String, url: String) -> Result<AgentRegistration> {
         let looked = self.look_at_peer(PeerRequest { url, key: None, card_pin: None }, None).await?;
         let agent = self.agent_named(by, &name).await?;
         let account = self.store().account(by.tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
-        // As when it registers again without a url: the key before is void.
+        // As when it registers again without a URL: the previous key is revoked.
         if let Some(former) = account.runtime.as_ref().filter(|runtime| runtime.kind == RuntimeKind::AgentKey) {
             self.store().revoke_runtime(self.context(by), former.id).await.map_err(about("runtime"))?;
             self.credentials().forget_agent(agent);
@@ -179,7 +182,7 @@ impl Handle {
             }
         }
         let api_key = Kind::ApiKey.generate(self.env());
-        // The agent's, not a person's: what it may reach, the access rules say.
+        // The agent's key, not a person's: access rules decide what it may reach.
         let key = NewKey {
             id: self.env().key_id(),
             opening: None,
@@ -195,21 +198,23 @@ impl Handle {
         Ok(AgentRegistration { api_key, agent_id: name, account_id: agent })
     }
 
-    /// The offered card becomes the trusted one.
+    /// Makes the offered card the trusted one.
     pub async fn trust_peer(&self, by: &Principal, agent: &str, request: TrustRequest) -> Result<Account> {
         let agent = self.own_agent(by, Action::EditAgent, agent).await?;
         let seen = request.card_pin.map(|pin| pin.parse::<KeyPin>()).transpose();
-        let seen = seen.map_err(|_| Error::invalid("card_pin", "is not `sha256:` and 64 hex digits"))?;
+        let seen = seen.map_err(|_| Error::invalid("card_pin", "must be `sha256:` followed by 64 hex digits"))?;
         let seen = seen.map(KeyPin::digest);
         let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
+        // The trusted card decides where the owner's key and tasks go.
+        self.check_caller(by, &account).await?;
         if seen.is_none() {
             self.check_offer(&account).await?;
         }
         let trusted = self.store().trust_card(self.context(by), AgentRef::Id(account.id), seen).await;
         trusted.map_err(|error| {
             let sentence = match &error {
-                attache_store::Error::NotFound => "This agent is not an outside one, so it has no card to trust.",
-                attache_store::Error::VersionChanged => "Another card waits now than the one that you looked at.",
+                attache_store::Error::NotFound => "This is not an outside agent, so it has no card to trust.",
+                attache_store::Error::VersionChanged => "The card has changed again since you checked it.",
                 _ => return Error::from_store("agent", error),
             };
             let error = match error {
@@ -221,7 +226,7 @@ impl Handle {
         self.show_account(account).await
     }
 
-    /// A card that leads a key to another place is only trusted by its pin.
+    /// A card that sends the key to another host is trusted only by its pin.
     async fn check_offer(&self, account: &record::AccountRecord) -> Result<()> {
         let peer = self.store().peer(account.tenant, account.id).await.map_err(about("agent"))?;
         let Some(store::PeerRecord { url, sealed: Some(_), offered: Some(offered), .. }) = peer else { return Ok(()) };
@@ -231,7 +236,7 @@ impl Handle {
             Some(elsewhere) => {
                 let pin = KeyPin::from_digest(offered.digest);
                 let text = format!(
-                    "With the new card your key would go to {elsewhere}, which is not where the card is. If that is right, \
+                    "With the new card, your key would be sent to {elsewhere}, not to the card's host. If that is correct, \
                      trust it by its pin: attache agents trust {} --card-pin {pin}",
                     account.name
                 );
@@ -240,7 +245,7 @@ impl Handle {
         }
     }
 
-    /// The account as everybody sees it, with the outside agent that it stands for.
+    /// The public view of the account, including the outside agent it stands for.
     pub(crate) async fn show_account(&self, account: record::AccountRecord) -> Result<Account> {
         let peer = match &account.runtime {
             Some(runtime) if runtime.kind != record::RuntimeKind::Hub => None,
@@ -249,7 +254,7 @@ impl Handle {
         Ok(Account { peer: peer.as_ref().map(render::peer), ..render::account(account) })
     }
 
-    /// Every outside agent of this hub, for its bridge.
+    /// All outside agents of this hub, for its bridge.
     pub async fn outside_agents(&self) -> Result<Vec<OutsideAgent>> {
         let peers = self.store().peers().await.map_err(about("agent"))?;
         Ok(peers.into_iter().map(|(tenant, peer)| self.outside(tenant, peer)).collect())
@@ -259,8 +264,8 @@ impl Handle {
         OutsideAgentChanges(self.bus().watch(Topic::Peers))
     }
 
-    /// Reads the card of an outside agent again. The first one is trusted; another one than the trusted one is offered to
-    /// the owner, and not used.
+    /// Reads an outside agent's card again. The first card is trusted. A card that differs from the trusted one is
+    /// offered to the owner and not used.
     pub async fn read_card(&self, outside: &OutsideAgent) -> Result<OutsideAgent> {
         let OutsideAgent { tenant, agent, url, credentials, .. } = outside;
         if let Some(seen) = outside.seen.as_ref().filter(|_| !outside.is_changed && outside.problem.is_none())
@@ -277,9 +282,9 @@ impl Handle {
             }
         };
         let context = WriteContext::new(*tenant, WriteContext::SYSTEM, self.now());
-        // Whoever adds it may be about to vouch for it.
+        // The person who adds it may be about to confirm it.
         if let (None, CardSignatureTrust::Unknown(why)) = (&outside.card, found.trust()) {
-            tracing::warn!(agent.id = %agent, %why, "the first card of an outside agent cannot be verified");
+            tracing::warn!(agent.id = %agent, %why, "the first card of an outside agent can't be verified");
             return Ok(outside.clone());
         }
         let is_known = outside.card.as_ref().is_some_and(|(pin, _)| *pin == found.fingerprint);
@@ -299,11 +304,9 @@ impl Handle {
         let (digest, card) = (found.fingerprint.digest(), found.card_text.clone());
         let pin = store::PinnedCard { digest, card, pinned_at: context.at };
         let wrong = match found.trust() {
-            CardSignatureTrust::Forged(why) => {
-                Some(format!("The agent's card is signed, but not by whom it says: {why}."))
-            }
+            CardSignatureTrust::Forged(why) => Some(format!("The signature of the agent's card is invalid: {why}.")),
             CardSignatureTrust::Unknown(why) if belief == CardTrust::Unheard => Some(format!(
-                "The agent's card has changed, and who signed it cannot be verified: {why}. Look at it, and if it is right, \
+                "The agent's card has changed, and its signature can't be verified: {why}. Check it. If it is correct, \
                  trust it: attache agents trust NAME."
             )),
             CardSignatureTrust::Unsigned | CardSignatureTrust::Verified | CardSignatureTrust::Unknown(_) => None,
@@ -316,7 +319,7 @@ impl Handle {
             Err(attache_store::Error::CardPinned) => {
                 let problem = wrong.unwrap_or_else(|| {
                     format!(
-                        "The agent's card has changed: it is {} now. Look at it, and if it is right, trust it: \
+                        "The agent's card has changed. Its pin is now {}. Check it. If it is correct, trust it: \
                          attache agents trust NAME.",
                         found.fingerprint
                     )
@@ -328,7 +331,7 @@ impl Handle {
         }
     }
 
-    /// Says why an outside agent cannot be worked with at the moment, or that it can.
+    /// Records why an outside agent can't be used at the moment, or that it can.
     pub async fn note_outside(&self, agent: AgentId, problem: Option<String>) -> Result<()> {
         self.store().note_peer(agent, problem).await.map_err(about("agent"))
     }
@@ -355,7 +358,7 @@ impl Handle {
         match opened {
             Some(key) => PeerCredentials::key(Secret::new(key)),
             None => {
-                tracing::warn!(agent.id = %peer.agent, "the key of an outside agent cannot be opened");
+                tracing::warn!(agent.id = %peer.agent, "the key of an outside agent can't be decrypted");
                 PeerCredentials::none()
             }
         }
@@ -369,7 +372,7 @@ fn sealed_for(agent: AgentId) -> String {
 // === impl OutsideAgentChanges ===
 
 impl OutsideAgentChanges {
-    /// Resolves when something changed, or after a while.
+    /// Resolves on a change, or after a while.
     pub async fn next(&mut self, while_waiting: Duration) {
         let _ = tokio::time::timeout(while_waiting, self.0.moved()).await;
     }
@@ -378,7 +381,7 @@ impl OutsideAgentChanges {
 // === impl PeerLookup ===
 
 impl PeerLookup {
-    /// What the agent says about itself, where its owner says nothing.
+    /// Fills in the agent's own description where its owner gave none.
     pub(crate) fn describe(&self, request: AccountRequest) -> AccountRequest {
         let card = &self.found.card;
         let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();

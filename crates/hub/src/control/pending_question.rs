@@ -1,4 +1,4 @@
-//! What a run waits for, in words for whoever asked for it: the step that a person must approve, or the question.
+//! A short description of what a run waits for: the step to approve, or the question.
 
 use attache_protocol::{
     json::Members,
@@ -15,13 +15,13 @@ use attache_store::record::{
 
 use crate::{Handle, Principal, Result, error::about, identity::RoleColumn};
 
-/// Members that say most of a step, the first that is there.
+/// The most informative members of a step's input. The first one present is shown.
 const TELLING: [&str; 8] = ["command", "cmd", "script", "task", "file_path", "path", "url", "answer"];
 const MAX_WORDS: usize = 500;
 const MAX_PENDING: usize = 20;
 
 impl Handle {
-    /// The oldest approval that is missing, or else the oldest question.
+    /// The oldest pending approval, else the oldest question.
     pub(super) async fn pending_question(&self, by: &Principal, run: &RunRecord) -> Result<Option<PendingQuestion>> {
         let waits = run.state.claim().is_some_and(|claim| claim.waits.waiting().is_some());
         if run.state.status() != RunStatus::Running || !waits {
@@ -31,7 +31,7 @@ impl Handle {
         let page = Pagination { limit: MAX_PENDING, cursor: None };
         let pending = self.store().permissions(run.tenant, filter, page).await.map_err(about("permission request"))?;
         if let Some(oldest) = pending.items.last() {
-            // Whoever has no credential learns that a person is asked, and not what.
+            // A caller without a credential learns only that a person was asked, not what.
             let what = if by.column() == RoleColumn::Anonymous { oldest.tool.clone() } else { step(oldest) };
             return Ok(Some(PendingQuestion { kind: WaitReason::Approval, id: oldest.id.to_string(), what }));
         }

@@ -1,4 +1,5 @@
-//! The permission bridge: a worker asks for a risky step and waits, a person decides once, and grants answer the next time.
+//! Permission requests: a worker asks before a risky step and waits, a person decides once, and grants answer later
+//! requests.
 
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ use tokio::time::Instant;
 use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
-    control::{PageRequest, approval::REMOTE_AGENT, check, pull::MAX_WAIT},
+    check,
+    control::{PageRequest, approval::REMOTE_AGENT, pull::MAX_WAIT},
     error::{about, about_list},
     identity::{Action, CredentialGuard},
     render,
@@ -30,15 +32,15 @@ use crate::{
 pub(super) const MAX_INPUT: usize = 256 * 1024;
 const MAX_DIFF: usize = 256 * 1024;
 const MAX_PATHS: usize = 1000;
-/// All of them together.
+/// All paths together.
 const MAX_PATH_BYTES: usize = 64 * 1024;
 const MAX_UNDISCLOSED: usize = 20;
 
-/// Why an approval cannot reach further than its own request.
-const UNSEEN: &str = "must be `once`: the agent does not disclose what the tool would be given, and a wider approval would \
-                      cover steps that nobody has seen";
+/// Why an approval can't cover more than its own request.
+const UNSEEN: &str = "must be `once`: the agent does not disclose the tool's input, and a broader approval would \
+                      cover steps no one has reviewed";
 
-/// Which permission requests to list; every member that is given must match.
+/// Filters for permission requests. All given members must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PermissionQuery {
     pub state: Option<PermissionState>,
@@ -47,7 +49,7 @@ pub struct PermissionQuery {
     pub agent: Option<String>,
 }
 
-/// Where a decision was made, for the record.
+/// Where a decision was made, for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecisionOrigin {
     /// The surface: `rest`, `console` or `channel`.
@@ -59,8 +61,8 @@ pub struct DecisionOrigin {
 // === impl Handle ===
 
 impl Handle {
-    /// A worker asks. The run waits, unless a standing grant answers at once. Asking the same again gives the same request
-    /// back. `via` is the channel over which it is asked.
+    /// A worker asks for permission. The run waits, unless a standing grant answers immediately. The same request again
+    /// returns the existing one. `via` is the channel it came over.
     pub async fn request_permission(
         &self,
         by: &Principal,
@@ -100,7 +102,7 @@ impl Handle {
         }
     }
 
-    /// The asker waits up to `wait` (at most a minute) for the answer, and gets the request as it is then.
+    /// The worker waits up to `wait` (at most a minute) for the decision, and gets the request's state at that point.
     pub async fn permission_answer(
         &self,
         by: &Principal,
@@ -152,7 +154,7 @@ impl Handle {
         Ok(PermissionList { permission_requests, next_cursor: listed.next })
     }
 
-    /// The request, unless it is of an agent that is kept from the caller.
+    /// The request, unless its agent is hidden from the caller.
     async fn open_permission(&self, by: &Principal, permission: PermissionId) -> Result<PermissionRecord> {
         const WHAT: &str = "permission request";
         let found = self.store().permission(by.tenant, permission).await.map_err(about(WHAT))?;
@@ -168,7 +170,7 @@ impl Handle {
         self.open_permission(by, permission).await.map(render::permission)
     }
 
-    /// How many permission requests wait for a person who may see them; those beyond the newest page are not looked at.
+    /// How many pending permission requests the caller may see. Only the newest page is checked.
     pub async fn pending_permissions(&self, by: &Principal) -> Result<u64> {
         by.may(Action::SeePermissions)?;
         let mut pending = self.store().pending_permissions(by.tenant).await.map_err(about("permission request"))?;
@@ -187,8 +189,8 @@ impl Handle {
         Ok(pending)
     }
 
-    /// A person decides. The first decision counts; the same person repeating it gets it back; everybody else is told
-    /// who was first ([`Error::permission`]), and that they tried is recorded.
+    /// A person decides. The first decision counts. The same person repeating it gets the same result. Anyone else
+    /// learns who decided ([`Error::permission`]), and the attempt is logged.
     pub async fn decide(
         &self,
         by: &Principal,
@@ -201,11 +203,11 @@ impl Handle {
         let asked = self.open_permission(by, permission).await?;
         self.check_told(by, &asked.tool).await?;
         if request.this_channel_only || request.scope != DecisionScope::Once {
-            // Without a channel the grant would hold everywhere.
+            // Without a channel, the grant would apply everywhere.
             if request.this_channel_only && asked.channel.is_none() {
-                return Err(Error::invalid("this_channel_only", "needs a request that was asked over a channel"));
+                return Err(Error::invalid("this_channel_only", "requires a request that came over a channel"));
             }
-            // Refused rather than narrowed: whoever decides must know how far the answer reaches.
+            // Rejected rather than narrowed: the person must know how far the decision reaches.
             if request.scope != DecisionScope::Once
                 && widest(request.approved, hides_input(&asked.undisclosed)) == DecisionScope::Once
             {
@@ -225,7 +227,7 @@ impl Handle {
         decided.map(render::permission).map_err(about("permission request"))
     }
 
-    /// Standing grants and denials, newest first, with those that ended.
+    /// Standing grants and denials, newest first, including ended ones.
     pub async fn grants(&self, by: &Principal, page: PageRequest) -> Result<GrantList> {
         by.may(Action::SeeGrants)?;
         let page = page.page()?;
@@ -240,7 +242,7 @@ impl Handle {
         Ok(GrantList { permission_grants, next_cursor: listed.next })
     }
 
-    /// From now on it answers nothing. Revoking again changes nothing.
+    /// The grant stops answering requests. Revoking again has no effect.
     pub async fn revoke_grant(&self, by: &Principal, grant: GrantId) -> Result<PermissionGrant> {
         by.may(Action::RevokeGrant)?;
         self.check_grant(by, grant).await?;
@@ -248,7 +250,7 @@ impl Handle {
         revoked.map(render::grant).map_err(about("grant"))
     }
 
-    /// Only its owner decides what other agents tell an agent that is its owner's alone.
+    /// Only the owner of a private agent decides what other agents may ask it to do.
     async fn check_told(&self, by: &Principal, tool: &str) -> Result<()> {
         let Some(told) = tool.strip_prefix(REMOTE_AGENT) else { return Ok(()) };
         match self.store().account(by.tenant, AgentRef::Name(told.to_owned())).await {
@@ -258,7 +260,7 @@ impl Handle {
         }
     }
 
-    /// A grant of an agent that is kept from the caller is not there.
+    /// A grant of an agent hidden from the caller does not exist for them.
     async fn check_grant(&self, by: &Principal, grant: GrantId) -> Result<()> {
         let (mut reach, mut cursor) = (self.caller_access(by).await?, None);
         loop {
@@ -279,8 +281,8 @@ impl Handle {
         Ok(account.approvals.and_then(|policy| policy.parse().ok()).unwrap_or_default())
     }
 
-    /// Where the run's caller wants to be told of its permission requests, instead of the agent's webhook. Whether the run
-    /// is there and takes a request is for the store to say.
+    /// The run's callback for permission requests, which replaces the agent's webhook. The store decides whether the
+    /// run exists and accepts a request.
     pub(super) async fn callback_for_approval(&self, by: &Principal, run: RunId) -> Option<String> {
         let callback = self.store().run(by.tenant, run).await.ok()?.callback?;
         callback.approvals.then_some(callback.url)
@@ -294,7 +296,7 @@ impl Handle {
         (expires_at, on_timeout)
     }
 
-    /// Only the runtime that asked hears the answer.
+    /// Only the runtime that asked gets the answer.
     async fn own_permission(&self, by: &Principal, run: RunId, permission: PermissionId) -> Result<PermissionRecord> {
         let (runtime, _) = by.device()?;
         let found = self.store().permission(by.tenant, permission).await.map_err(about("permission request"))?;
@@ -305,7 +307,7 @@ impl Handle {
     }
 }
 
-/// What an agent says is kept as it is; only its size is limited.
+/// The agent's text is stored as is. Only its size is limited.
 fn check_permission_request(request: &CreatePermissionRequest) -> Result<()> {
     check::line("tool", &request.tool, 1..=200)?;
     check::sized("input", &request.input, MAX_INPUT)?;
@@ -319,7 +321,7 @@ fn check_permission_request(request: &CreatePermissionRequest) -> Result<()> {
         check::text("paths", path, 1..=4096)?;
     }
     if request.paths.iter().map(String::len).sum::<usize>() > MAX_PATH_BYTES {
-        return Err(Error::new(Code::TooLarge, format!("`paths` is larger than {MAX_PATH_BYTES} bytes.")));
+        return Err(Error::in_field(Code::TooLarge, "paths", &format!("is larger than {MAX_PATH_BYTES} bytes")));
     }
     if let Some(reason) = &request.reason {
         check::text("reason", reason, 0..=16 * 1024)?;
@@ -345,10 +347,10 @@ fn check_decision(request: &DecisionRequest, now: Timestamp) -> Result<()> {
     }
     if request.scope == DecisionScope::Once && (request.tool_pattern.is_some() || request.until.is_some()) {
         let field = if request.until.is_some() { "until" } else { "tool_pattern" };
-        return Err(Error::invalid(field, "needs a scope beyond `once`: `run`, `conversation` or `agent`"));
+        return Err(Error::invalid(field, "requires a scope other than `once`: `run`, `conversation` or `agent`"));
     }
     if request.until.is_some_and(|until| until <= now) {
-        return Err(Error::invalid("until", "must lie in the future"));
+        return Err(Error::invalid("until", "must be in the future"));
     }
     request.comment.as_deref().map_or(Ok(()), |comment| check::text("comment", comment, 0..=4096))
 }

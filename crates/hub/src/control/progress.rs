@@ -1,4 +1,4 @@
-//! A worker reports while it works; each member of its report becomes one event.
+//! A worker reports progress. Each member of its report becomes one event.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use attache_store::{
     record::{NewEvent, NewProgress, RunResult, channel::ReportKey},
 };
 
-use crate::{Error, Handle, Principal, Result, control::check, identity::Action};
+use crate::{Error, Handle, Principal, Result, check, identity::Action};
 
 const MAX_USAGE: usize = 16 * 1024;
-/// What an agent makes is more than what it says.
+/// Artifacts may be larger than messages.
 const MAX_ARTIFACT: usize = 1 << 20;
 const MAX_ARTIFACT_ID: usize = 200;
 
@@ -30,7 +30,7 @@ impl Handle {
         self.report(by, run, request, report).await
     }
 
-    /// The same for a report that is counted otherwise, for example by the frames of a channel.
+    /// The same for reports with another deduplication key, such as the frame numbers of a channel.
     pub(crate) async fn report(
         &self,
         by: &Principal,
@@ -55,12 +55,11 @@ impl Handle {
         }
     }
 
-    /// Ends a run that has used up its budget, or that of a run which it is a part of, together with the work that was
-    /// passed on.
+    /// Fails a run that exceeds its own budget or an ancestor's, together with its child runs.
     async fn hold_to_budget(&self, by: &Principal, worker: WorkerRef, run: RunId) -> Result<Option<RunStatus>> {
         let Some(used) = self.over_budget_with_parts(by, run).await? else { return Ok(None) };
         let code = FailureCode::QuotaExceeded;
-        let error = format!("The run and the work that belongs to it used {used}.");
+        let error = format!("The run and its child runs used {used}.");
         let result = Json::of(&BTreeMap::from([("error", error.as_str()), ("code", code.as_str())]));
         let ended = self.store().finish(worker, run, RunResult::Failed { code, result }, None, self.now()).await;
         match ended {
@@ -69,7 +68,7 @@ impl Handle {
         }
     }
 
-    /// Back to the queue without spending an attempt, before the work has begun.
+    /// Returns the run to the queue without using an attempt, before any work is reported.
     pub async fn release(&self, by: &Principal, run: RunId, request: ReleaseRequest) -> Result<Run> {
         by.may(Action::Work)?;
         let worker = by.worker(Some(request.epoch))?;
@@ -79,7 +78,7 @@ impl Handle {
         }
     }
 
-    /// A store's error about a run, with the run as everybody sees it where the caller may know how it is.
+    /// Converts a store error about a run. Includes the run's current state if the caller may see it.
     pub(crate) async fn refusal(&self, by: &Principal, error: StoreError) -> Error {
         let record = match &error {
             StoreError::Refused { run, .. } => Some((**run).clone()),
@@ -95,7 +94,7 @@ impl Handle {
     }
 }
 
-/// A worker whose call came too late is told how the run is now; one that never held the run learns nothing.
+/// A worker whose call came too late gets the run's current state. One that never held the run learns nothing.
 pub(crate) fn worker_error(by: &Principal, error: StoreError) -> Error {
     match (&error, by.device()) {
         (StoreError::Refused { run, .. }, Ok((runtime, _))) if run.runtime != Some(runtime) => Error::not_found("run"),
@@ -138,19 +137,19 @@ fn events(request: ProgressRequest) -> Result<Vec<NewEvent>> {
     Ok(events)
 }
 
-/// Whoever reads the stream can show the artifact as A2A does; its text stays as it came.
+/// Readers of the stream can show the artifact as A2A does. Its text is kept as sent.
 fn check_artifact(given: &Json) -> Result<()> {
     check::object("artifact", given, MAX_ARTIFACT)?;
     let members: Members = given.parse().map_err(|_| Error::invalid("artifact", "must be a JSON object"))?;
     if !members.are_distinct() {
-        return Err(Error::invalid("artifact", "names a member twice"));
+        return Err(Error::invalid("artifact", "contains a duplicate member"));
     }
     let Some(id) = members.text("artifact_id") else {
         return Err(Error::invalid("artifact.artifact_id", "must be a string"));
     };
     check::line("artifact.artifact_id", &id, 1..=MAX_ARTIFACT_ID)?;
     match members.find("parts").map(Json::parse::<Vec<Part>>) {
-        None => return Err(Error::invalid("artifact.parts", "must be there")),
+        None => return Err(Error::invalid("artifact.parts", "is missing")),
         Some(Ok(parts)) if parts.is_empty() => return Err(Error::invalid("artifact.parts", "must not be empty")),
         Some(Ok(_)) => {}
         Some(Err(error)) => {
@@ -179,7 +178,7 @@ fn push(events: &mut Vec<NewEvent>, field: &str, kind: EventKind, data: Json) ->
 fn progress_data(message: Option<&str>, percent: Option<f64>) -> Result<Json> {
     let percent = match percent {
         None => "null".to_owned(),
-        // A whole number stays one: people send 50, not 50.0.
+        // A whole number stays one: 50, not 50.0.
         Some(percent) if (0.0..=100.0).contains(&percent) => percent.to_string(),
         Some(_) => return Err(Error::invalid("percent", "must be between 0 and 100")),
     };
@@ -187,7 +186,7 @@ fn progress_data(message: Option<&str>, percent: Option<f64>) -> Result<Json> {
     raw(format!(r#"{{"message":{},"percent":{percent}}}"#, message.get()))
 }
 
-/// A string becomes the one member of an object; an object is kept byte for byte.
+/// A string becomes the only member of an object. An object is kept byte for byte.
 fn wrapped(field: &str, member: &str, given: Json) -> Result<Json> {
     match given.get().as_bytes().first() {
         Some(b'{') => Ok(given),
@@ -238,13 +237,16 @@ mod tests {
                 "`artifact.artifact_id` must not contain control characters.",
             ),
             (long.as_str(), "`artifact.artifact_id` must be 1 to 200 bytes long."),
-            (r#"{"artifact_id":"a"}"#, "`artifact.parts` must be there."),
+            (r#"{"artifact_id":"a"}"#, "`artifact.parts` is missing."),
             (r#"{"artifact_id":"a","parts":[]}"#, "`artifact.parts` must not be empty."),
             (
                 r#"{"artifact_id":"a","parts":[{"text":"t","url":"u"}]}"#,
-                "`artifact.parts` must be a list of A2A parts: a part has only one of `text`, `raw`, `url` and `data`.",
+                "`artifact.parts` must be a list of A2A parts: a part can have only one of `text`, `raw`, `url` and `data`.",
             ),
-            (r#"{"artifact_id":"a","artifact_id":"b","parts":[{"text":""}]}"#, "`artifact` names a member twice."),
+            (
+                r#"{"artifact_id":"a","artifact_id":"b","parts":[{"text":""}]}"#,
+                "`artifact` contains a duplicate member.",
+            ),
             (r#"{"artifact_id":"a","parts":[{"text":""}],"append":1}"#, "`artifact.append` must be true or false."),
             (r#"{"artifact_id":"a","parts":[{"text":""}],"name":null}"#, "`artifact.name` must be a string."),
         ] {

@@ -1,4 +1,4 @@
-//! A runtime asks for work and waits a while for it. A claim whose answer never left goes back to the queue.
+//! A runtime polls for work. A claim whose response was never sent goes back to the queue.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ use tokio::time::Instant;
 use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
-    control::check,
+    check,
     error::about,
     identity::{Action, CredentialGuard, PrincipalKind},
 };
 
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// The answer to a pull. Dropping it gives a claimed run back; [`PullAnswer::delivered`] keeps it claimed.
+/// The answer to a pull. Dropping it releases the claimed run; [`PullAnswer::delivered`] keeps the claim.
 #[derive(Debug)]
 pub struct PullAnswer {
     response: PullResponse,
     claim: Option<UndeliveredClaim>,
 }
 
-/// A claim that its runtime does not know of yet.
+/// A claim its runtime does not know about yet.
 #[derive(Debug)]
 struct UndeliveredClaim {
     hub: Handle,
@@ -39,7 +39,7 @@ struct UndeliveredClaim {
 // === impl Handle ===
 
 impl Handle {
-    /// Waits up to `wait` (at most a minute) for a run of the runtime's own agent, which enforces no limits.
+    /// Waits up to `wait` (at most a minute) for a run for the runtime's agent. For runtimes that enforce no limits.
     pub async fn pull(&self, by: &Principal, agent: &str, wait: Duration) -> Result<PullAnswer> {
         self.pull_enforcing(by, agent, wait, Vec::new()).await
     }
@@ -56,7 +56,7 @@ impl Handle {
         self.pull_here(by, agent, wait, enforces).await
     }
 
-    /// The same for whoever works in this process, whatever its credential.
+    /// The same for in-process workers, whatever their credential.
     pub(crate) async fn pull_here(
         &self,
         by: &Principal,
@@ -95,8 +95,8 @@ impl Handle {
         }
     }
 
-    /// Claims in a task of its own: when the caller goes away meanwhile, the answer is dropped and the run goes back.
-    /// Whoever works here needs no token to reach the hub.
+    /// Claims in a separate task: if the caller disconnects meanwhile, the answer is dropped and the run is released.
+    /// In-process workers need no token to reach the hub.
     async fn claim(&self, runtime: RuntimeId, here: bool, enforces: &[SandboxLimit]) -> Result<PullAnswer> {
         let (hub, enforces) = (self.clone(), enforces.to_vec());
         let task = self.tasks().spawn(async move {
@@ -118,8 +118,8 @@ impl Handle {
 }
 
 impl Handle {
-    /// Claims the next run for a worker that enforces these limits. A run that asks for another limit ends in the store's
-    /// own decision, before anybody works on it: no worker, whatever it is, gets to ignore what it was asked to keep.
+    /// Claims the next run for a worker that enforces these limits. The store fails a run that requires any other limit
+    /// before a worker gets it, so that no worker can ignore a required limit.
     pub(crate) async fn claim_next(
         &self,
         runtime: RuntimeId,
@@ -138,7 +138,7 @@ impl PullAnswer {
         &self.response
     }
 
-    /// The answer has been written: from here on the claim is the runtime's.
+    /// The answer was sent. The claim now belongs to the runtime.
     pub fn delivered(mut self) -> Option<ClaimedRun> {
         if let Some(claim) = &mut self.claim {
             claim.delivered = true;
@@ -162,7 +162,7 @@ impl Drop for UndeliveredClaim {
         tracing::debug!(run.id = %run, "a claim could not be delivered");
         self.hub.tasks().spawn(async move {
             if let Err(error) = hub.store().release(worker, run, hub.now()).await {
-                tracing::debug!(run.id = %run, %error, "an undelivered claim was not given back");
+                tracing::debug!(run.id = %run, %error, "an undelivered claim was not released");
             }
         });
     }

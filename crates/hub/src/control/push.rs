@@ -1,5 +1,5 @@
-//! Push notifications of A2A: who is told of a run's changes. Only whoever asked for a run subscribes to it, and reads with
-//! what. The subscriber's secrets are sealed before the store sees them.
+//! A2A push notification configs of a run. Only the caller who created a run can subscribe to it and read its configs.
+//! The subscriber's secrets are encrypted before they reach the store.
 
 use attache_protocol::{RunId, Secret};
 use attache_store::record::{
@@ -10,28 +10,27 @@ use attache_store::record::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, Handle, Principal, PrincipalKind, Result,
-    control::check,
+    Error, Handle, Principal, PrincipalKind, Result, check,
     error::about,
     identity::{Action, RoleColumn},
 };
 
 pub use attache_store::record::push::PushVersion;
 
-/// Who is told, and how it is known there that it is us.
+/// Where notifications go, and how the receiver authenticates the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushSubscription {
-    /// `None`: a new one, which the hub names.
+    /// `None` for a new config, which the hub names.
     pub id: Option<String>,
     pub url: String,
-    /// The subscriber's own word, which comes back with every notification.
+    /// The subscriber's token, sent back with every notification.
     pub token: Option<Secret<String>>,
-    /// The scheme and the credentials of `Authorization`.
+    /// The scheme and credentials for `Authorization`.
     pub authentication: Option<(String, Option<Secret<String>>)>,
     pub version: PushVersion,
 }
 
-/// What is sealed.
+/// The encrypted part.
 #[derive(Default, Serialize, Deserialize)]
 struct PushSecrets {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,7 +42,7 @@ struct PushSecrets {
 }
 
 const WHAT: &str = "push notification config";
-/// Tokens and credentials travel in headers.
+/// Tokens and credentials are sent in headers.
 const MAX_SECRET: usize = 4096;
 
 // === impl Handle ===
@@ -64,7 +63,7 @@ impl Handle {
         Ok(self.opened_push(run, kept)?.seen_by(by))
     }
 
-    /// In order of creation; a run has a few at most.
+    /// In order of creation. A run has only a few.
     pub async fn pushes(&self, by: &Principal, run: RunId) -> Result<Vec<PushSubscription>> {
         self.asked_run(by, run).await?;
         let kept = self.store().push_configs(by.tenant, run).await.map_err(about(WHAT))?;
@@ -77,14 +76,15 @@ impl Handle {
         self.store().remove_push_config(self.context(by), run, id).await.map_err(about(WHAT))
     }
 
-    /// The run, if the caller sees it and asked for it: to see another's run is not to learn where it is told of.
+    /// The run, if the caller sees it and created it. Seeing someone else's run does not reveal who is notified about
+    /// it.
     async fn asked_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
         by.may_subscribe()?;
         let record = self.visible_run(by, run).await?;
         if by.own_runs().matches(&record) { Ok(record) } else { Err(Error::not_found("run")) }
     }
 
-    /// What the store keeps of it, once its URL was judged.
+    /// What the store keeps of it, after its URL has been checked.
     pub(crate) async fn checked_push(&self, run: RunId, push: PushSubscription) -> Result<NewPushConfig> {
         let PushSubscription { id, url, token, authentication, version } = push;
         let id = id.unwrap_or_else(|| self.env().uuid().to_string());
@@ -103,7 +103,7 @@ impl Handle {
         Ok(NewPushConfig { id, url, sealed, version })
     }
 
-    /// With the secrets in clear, for the subscriber and for the letter to it.
+    /// With decrypted secrets, for the subscriber and for the notification itself.
     pub(crate) fn opened_push(&self, run: RunId, config: PushConfigRecord) -> Result<PushSubscription> {
         let PushConfigRecord { id, url, sealed, version, .. } = config;
         let secrets = match sealed {
@@ -119,7 +119,7 @@ impl Handle {
     }
 }
 
-/// What is sealed for one config opens for no other.
+/// The encryption context: one config's secrets can't be decrypted for another.
 fn sealed_for(run: RunId, id: &str) -> String {
     format!("push {run} {id}")
 }
@@ -138,7 +138,7 @@ fn header(field: &str, secret: Option<Secret<String>>) -> Result<Option<String>>
 // === impl PushSubscription ===
 
 impl PushSubscription {
-    /// Who could not have made it does not learn its secrets: a key that only reads is given away more easily.
+    /// Callers who could not have created the config don't see its secrets: read-only keys are shared more easily.
     fn seen_by(mut self, by: &Principal) -> Self {
         if by.may(Action::CancelRun).is_err() {
             self.token = None;
@@ -163,13 +163,11 @@ impl PushSecrets {
 // === impl Principal ===
 
 impl Principal {
-    /// All callers without a credential are one: a config of one would be seen by the others, and nobody answers for what
-    /// is sent to its URL.
+    /// All callers without a credential count as one: they would see each other's configs, and no one is accountable
+    /// for what is sent to the URL.
     pub(crate) fn may_subscribe(&self) -> Result<()> {
         match self.who {
-            PrincipalKind::Anonymous { .. } => {
-                Err(Error::unauthenticated("Push notifications are for callers with a credential."))
-            }
+            PrincipalKind::Anonymous { .. } => Err(Error::unauthenticated("Push notifications require a credential.")),
             PrincipalKind::Key { .. }
             | PrincipalKind::Runtime { .. }
             | PrincipalKind::Outside { .. }
@@ -177,8 +175,8 @@ impl Principal {
         }
     }
 
-    /// A person's runs are those of the same user or, without a user, of the same key; everybody else's are those that
-    /// they asked for themselves.
+    /// A person's runs are those of the same user or, without a user, the same key. Other callers own the runs they
+    /// created themselves.
     pub(crate) fn own_runs(&self) -> RunOwner {
         match self.user.filter(|_| matches!(self.column(), RoleColumn::Role(_))) {
             Some(user) => RunOwner::User(user),

@@ -1,4 +1,4 @@
-//! Quotas: how much users and agents may use in a day, and what is said when it is too much.
+//! Quotas: daily limits for users and agents, and the errors when they are exceeded.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use attache_store::record::{
     user::UserRef,
 };
 
-use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Action};
+use crate::{Error, Handle, Principal, Result, check, error::about, identity::Action};
 
 const WHAT: &str = "user, agent or quota";
-/// When to ask again for what others hold: some of it may have come back by then.
+/// When to retry if the quota is reserved by other runs, since some may be released by then.
 const RESERVED_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Handle {
-    /// With what was used of them today.
+    /// Includes today's usage.
     pub async fn quotas(&self, by: &Principal) -> Result<QuotaList> {
         by.may(Action::SeeQuotas)?;
         let found = self.store().quotas(by.tenant, self.now()).await.map_err(about("tenant"))?;
@@ -31,7 +31,7 @@ impl Handle {
         Ok(QuotaList { quotas })
     }
 
-    /// Sets the limits of a target; without any limit its quota is removed, and the answer is `None`.
+    /// Sets the limits of a target. Without any limit its quota is removed, and the result is `None`.
     pub async fn set_quota(&self, by: &Principal, request: SetQuotaRequest) -> Result<Option<Quota>> {
         by.may(Action::SetQuota)?;
         let limits = QuotaLimits {
@@ -60,13 +60,13 @@ impl Handle {
         self.shown_quota(by, quota).await.map(Some)
     }
 
-    /// By id also somebody who was removed: their quota can be removed, and what they used can be read.
+    /// An id may also name a removed user, so that their quota can be removed and their usage read.
     pub(crate) async fn user_named(&self, by: &Principal, user: &str) -> Result<UserId> {
         let user = check::user_ref("user", user)?;
         self.store().user(by.tenant, user).await.map(|user| user.id).map_err(about(WHAT))
     }
 
-    /// What a quota refuses, said so that somebody can do something about it.
+    /// The error for an exceeded quota, with the next step.
     pub(crate) async fn quota_exceeded(
         &self,
         by: &Principal,
@@ -85,14 +85,18 @@ impl Handle {
         let left = limit.saturating_sub(spent).saturating_sub(held);
         let message = match line {
             Some(_) => format!(
-                "The daily quota of {whose} {}: {} of {} are spent and {} are held by runs that have not ended.{}",
+                "The daily quota of {whose} {}: {} of {} used, {} reserved by runs in progress.{}",
                 if left == 0 { "is used up" } else { "has too little left" },
                 amount(measure, spent),
-                said(measure, limit),
+                amount_with_unit(measure, limit),
                 amount(measure, held),
-                if left == 0 { String::new() } else { format!(" A `budget` of {} fits.", said(measure, left)) },
+                if left == 0 {
+                    String::new()
+                } else {
+                    format!(" A `budget` of {} would fit.", amount_with_unit(measure, left))
+                },
             ),
-            None => format!("The run's own budget of {} is used up.", said(measure, limit)),
+            None => format!("The run's own budget of {} is used up.", amount_with_unit(measure, limit)),
         };
         let wanted = match measure {
             QuotaMeasure::Calls => None,
@@ -101,10 +105,10 @@ impl Handle {
         };
         let fits_later = line.is_some() && spent.saturating_add(wanted.unwrap_or(1)) <= limit;
         let (when, wait) = match fits_later {
-            true => ("Runs that end give back what they do not use".to_owned(), RESERVED_RETRY_INTERVAL),
-            false => (format!("It begins anew at {resets_at}"), resets_at.since(self.now())),
+            true => ("Runs release unused reservations when they end".to_owned(), RESERVED_RETRY_INTERVAL),
+            false => (format!("The quota resets at {resets_at}"), resets_at.since(self.now())),
         };
-        let hint = format!("{when}; an owner can raise it: `attache quotas set`.");
+        let hint = format!("{when}. An owner can raise it: `attache quotas set`.");
         Error::new(Code::QuotaExceeded, message).hint(hint).retry_after(wait)
     }
 
@@ -142,7 +146,7 @@ impl Handle {
     }
 }
 
-/// What a caller allows one run to use.
+/// A run's budget as set by its caller.
 pub(crate) fn budget(given: Option<&Budget>) -> Result<quota::QuotaBudget> {
     let Some(given) = given else { return Ok(quota::QuotaBudget::default()) };
     let micro_usd = given.cost_usd.as_ref().map(|cost| dollars("budget.cost_usd", cost)).transpose()?;
@@ -150,10 +154,10 @@ pub(crate) fn budget(given: Option<&Budget>) -> Result<quota::QuotaBudget> {
 }
 
 fn dollars(field: &str, given: &Json) -> Result<u64> {
-    micro_usd(given.get()).ok_or_else(|| Error::invalid(field, "must be a number of dollars that is not negative"))
+    micro_usd(given.get()).ok_or_else(|| Error::invalid(field, "must be a non-negative number of dollars"))
 }
 
-/// Millionths of a dollar as JSON has dollars.
+/// Millionths of a dollar, written as dollars in JSON.
 pub(crate) fn cost(micro_usd: u64) -> Json {
     Json::from_text(usd(micro_usd)).expect("dollars are written as JSON writes numbers")
 }
@@ -169,7 +173,7 @@ fn amount(measure: QuotaMeasure, amount: u64) -> String {
     }
 }
 
-fn said(measure: QuotaMeasure, limit: u64) -> String {
+fn amount_with_unit(measure: QuotaMeasure, limit: u64) -> String {
     match measure {
         QuotaMeasure::Calls | QuotaMeasure::Tokens => format!("{limit} {}", measure.as_str()),
         QuotaMeasure::Cost => format!("${}", usd(limit)),

@@ -1,4 +1,4 @@
-//! An agent registers by name and gets a key of its own, with which it calls others and works over a channel.
+//! An agent registers by name and gets its own key, with which it calls others and works over a channel.
 
 use std::net::IpAddr;
 
@@ -10,22 +10,22 @@ use attache_protocol::{
 };
 use attache_store::record::{AccountRecord, AgentRef, NewRuntime, PairingProof, RuntimeKind};
 
-use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Action};
+use crate::{Error, Handle, Principal, Result, check, error::about, identity::Action};
 
 const MAX_PART: usize = 16 * 1024;
 
-/// A registered agent. The key is shown once.
+/// A registered agent. The key is shown only once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentRegistration {
     pub api_key: Secret<String>,
-    /// The name, as it was given.
+    /// The name as requested.
     pub agent_id: String,
     pub account_id: AgentId,
 }
 
 impl Handle {
-    /// With a pairing code the agent is the code's; without one `by` must be a person, and the agent is made if nobody
-    /// has the name yet. The same name again gets a new key, and the one before is void.
+    /// With a pairing code, registers the code's agent. Without one, `by` must be a person, and the agent is created if
+    /// the name is free. Registering again issues a new key and revokes the previous one.
     pub async fn register_agent(
         &self,
         by: Option<&Principal>,
@@ -38,13 +38,13 @@ impl Handle {
             if request.url.is_some() {
                 return Err(Error::invalid(
                     "url",
-                    "makes an outside agent, which a person adds: send a key, not a code",
+                    "registers an outside agent, which requires a person's key instead of a pairing code",
                 ));
             }
             return self.register_by_code(token, request.agent_id.as_deref(), labels, address).await;
         }
         let Some(by) = by else {
-            return Err(Error::unauthenticated("Registering an agent needs a person's key or a `pairing_token`."));
+            return Err(Error::unauthenticated("Registering an agent requires a person's key or a `pairing_token`."));
         };
         by.may(Action::RegisterAgent)?;
         by.may_see_and_call()?;
@@ -75,15 +75,15 @@ impl Handle {
         let found = self.store().pairing(PairingProof::Code(code), self.now()).await;
         let (maker, account) = self.check_pairing(self.redeemed(slot, found)?).await?;
         maker.may_see_and_call()?;
-        // Looked at before the code is used up: a mistake costs nobody their code or their key.
+        // Checked before the code is used, so that a mistake does not cost the code or the current key.
         if name.is_some_and(|name| name != account.name && name != account.id.to_string()) {
-            return Err(Error::invalid("agent_id", "is not the agent that the pairing code is for"));
+            return Err(Error::invalid("agent_id", "does not match the pairing code's agent"));
         }
         let (api_key, agent) = self.bind(address, PairingProof::Code(code), labels).await?;
         Ok(AgentRegistration { api_key, agent_id: name.unwrap_or(&account.name).to_owned(), account_id: agent })
     }
 
-    /// Makes a new key the agent's only one.
+    /// Makes a new key the agent's only key.
     async fn bind(&self, address: IpAddr, proof: PairingProof, labels: Json) -> Result<(Secret<String>, AgentId)> {
         let api_key = Kind::ApiKey.generate(self.env());
         let new = NewRuntime {
@@ -100,19 +100,24 @@ impl Handle {
         Ok((api_key, runtime.agent))
     }
 
-    /// The agent with this id or name; a name that nobody has yet gets an agent.
+    /// The agent with this id or name, created if the name is free.
     pub(crate) async fn agent_named(&self, by: &Principal, name: &str) -> Result<AgentId> {
         let agent = check::agent_ref("agent_id", name)?;
         let is_name = matches!(agent, AgentRef::Name(_));
         match self.store().account(by.tenant, agent.clone()).await {
-            Ok(account) => return own_name(by, &account),
+            Ok(account) => {
+                let agent = own_name(by, &account)?;
+                // Registering replaces the agent's device, so it needs the rights that putting the agent to work needs.
+                self.check_caller(by, &account).await?;
+                return Ok(agent);
+            }
             Err(attache_store::Error::NotFound) if is_name => {}
             Err(error) => return Err(Error::from_store("agent", error)),
         }
         let request = AccountRequest { name: Some(name.to_owned()), ..AccountRequest::default() };
         match self.create_account(by, request).await {
             Ok(account) => Ok(account.agent_id),
-            // Somebody else registered it in this very moment.
+            // Someone else registered it at the same moment.
             Err(error) if error.code == Code::NameTaken => {
                 let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
                 own_name(by, &account)
@@ -122,13 +127,13 @@ impl Handle {
     }
 }
 
-/// Only the owner's own agent is registered again; another's keeps its key.
+/// Only the owner can register an existing agent again.
 fn own_name(by: &Principal, account: &AccountRecord) -> Result<AgentId> {
     if by.owns(account.owner) {
         return Ok(account.id);
     }
-    Err(Error::new(Code::NameTaken, "An agent of somebody else has this name.")
-        .hint("Choose another name, or ask an admin to give you the agent."))
+    Err(Error::new(Code::NameTaken, "This name belongs to someone else's agent.")
+        .hint("Choose another name, or ask an admin to transfer the agent to you."))
 }
 
 fn check_request(request: &RegisterAgent) -> Result<()> {
@@ -138,7 +143,7 @@ fn check_request(request: &RegisterAgent) -> Result<()> {
     if let Some(capabilities) = &request.capabilities {
         check::array("capabilities", capabilities, MAX_PART)?;
         let entries: Vec<Json> = capabilities.parse().unwrap_or_default();
-        // An entry of another kind is kept as it is, and nobody is found by it.
+        // Entries of other types are kept but not searched.
         for word in entries.iter().filter_map(|entry| entry.parse::<String>().ok()) {
             check::line("capabilities", &word, 1..=64)?;
         }
@@ -156,7 +161,7 @@ fn check_request(request: &RegisterAgent) -> Result<()> {
     Ok(())
 }
 
-/// What the agent says about itself, kept as it said it.
+/// The agent's description of itself, kept as sent.
 fn labels(request: &RegisterAgent) -> Result<Json> {
     let members = [("capabilities", &request.capabilities), ("device_info", &request.device_info)];
     let members: Vec<String> = members

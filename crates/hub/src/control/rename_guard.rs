@@ -1,4 +1,4 @@
-//! Names that limits stand on: who changes what a quota or a rule means by name could shed it.
+//! Protects names used by quotas and rules: changing such a name could evade the limit.
 
 use attache_protocol::{Code, rules::access::RuleAgent};
 use attache_store::record::{AgentRef, user::UserRecord};
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Handle {
-    /// Whoever may do this with their own agents only leaves those alone that a quota or a rule means by name.
+    /// Callers who may manage only their own agents can't change agents that a quota or rule names.
     pub(super) async fn keep_limits(&self, by: &Principal, action: Action, agent: &AgentRef) -> Result<()> {
         if by.may(action)? == AccessVerdict::Yes {
             return Ok(());
@@ -22,16 +22,16 @@ impl Handle {
         let what = if quotas.iter().any(|quota| quota.target.agent == Some(account.id)) {
             "A quota limits this agent".to_owned()
         } else if let Some(rule) = in_force.rules.naming_agent(named) {
-            format!("The rule `{rule}` means this agent by name")
+            format!("The rule `{rule}` names this agent")
         } else {
             return Ok(());
         };
-        let message = format!("{what}, so only an owner or an admin archives or renames it.");
-        Err(Error::new(Code::Forbidden, message).hint("Ask an owner or an admin."))
+        let message = format!("{what}, so only an owner or admin can archive or rename it.");
+        Err(Error::new(Code::Forbidden, message).hint("Ask an owner or admin."))
     }
 
-    /// Who takes a name that a rule speaks about gets what the rule gives to that name.
-    /// What speaks about the former name as well gives nothing new.
+    /// An agent that takes a name used in a rule gets what the rule grants. A rule that also covers its former name
+    /// grants nothing new.
     pub(super) async fn free_of_rules(&self, by: &Principal, name: &str, former: Option<&str>) -> Result<()> {
         if by.may(Action::GiveAgent).is_ok() {
             return Ok(());
@@ -41,18 +41,19 @@ impl Handle {
         match in_force.rules.meaning_name(name).filter(|rule| known != Some(*rule)) {
             Some(rule) => {
                 let message =
-                    format!("The rule `{rule}` speaks about the name `{name}`, so only an owner or an admin gives it.");
-                Err(Error::new(Code::Forbidden, message).hint("Choose another name, or ask an owner or an admin."))
+                    format!("The rule `{rule}` covers the name `{name}`, so only an owner or admin can assign it.");
+                Err(Error::new(Code::Forbidden, message).hint("Choose another name, or ask an owner or admin."))
             }
             None => Ok(()),
         }
     }
 
-    /// A rule that means somebody by name would mean nobody once they are called otherwise.
+    /// A rule that names a user would stop matching after a rename.
     pub(super) async fn may_rename(&self, by: &Principal, user: &UserRecord) -> Result<()> {
         match self.rules_in_force(by.tenant).await?.rules.naming_user(&user.name) {
             Some(rule) => {
-                let message = format!("The rule `{rule}` means `{}` by name, so they keep it.", user.name);
+                let message =
+                    format!("The rule `{rule}` uses the name `{}`, so this user can't be renamed.", user.name);
                 Err(Error::new(Code::NameTaken, message).hint("Change the rule first: `attache rules set FILE`."))
             }
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! Which agent a call means: by name or id, by skill, by capability, or the hub's default one.
+//! Selects the agent for a call: by name or id, skill, capability, or the hub's default.
 
 use std::collections::HashMap;
 
@@ -9,33 +9,33 @@ use attache_protocol::{
 };
 use attache_store::record::{AccountRecord, Pagination, channel::ChannelFilter};
 
-use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::RoleColumn};
+use crate::{Error, Handle, Principal, Result, check, error::about, identity::RoleColumn};
 
-/// So many agents are listed in a refusal, each with so many of its words.
+/// How many agents an error lists, and how many words for each.
 const SHOWN: usize = 20;
 const SHOWN_WORDS: usize = 8;
-/// How much of what an agent says about itself is looked at.
+/// How many of an agent's words are considered.
 const MAX_WORDS: usize = 1000;
 const MAX_REQUIRED: usize = 100;
 
-/// What a call says about its agent.
+/// How a call selects its agent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum AgentSelector<'a> {
     Default,
     /// A name, an id, a skill or a capability.
     Type(&'a str),
-    /// Everything that the agent must be able to do.
+    /// Everything the agent must be able to do.
     All(&'a [String]),
 }
 
-/// An agent and the words by which it is found.
+/// An agent and the words it can be found by.
 #[derive(Debug)]
 struct RouteCandidate {
     id: AgentId,
     name: String,
     /// Ids, names and tags of its skills.
     skills: Vec<String>,
-    /// What it said when it registered or connected.
+    /// Declared at registration or connection.
     capabilities: Vec<String>,
 }
 
@@ -49,26 +49,27 @@ impl Handle {
     }
 
     async fn default_agent(&self, by: &Principal) -> Result<AgentId> {
-        if let Some(name) = &self.options().default_agent {
+        if let Some(name) = self.default_agent_name() {
             return self.named(by, name).await?.ok_or_else(|| match by.column() {
                 RoleColumn::AgentKey | RoleColumn::Run | RoleColumn::Anonymous => {
                     Error::new(Code::NotFound, "This hub has no default agent that you may call.")
-                        .hint("Say which agent you mean with `agent_type`.")
+                        .hint("Name an agent with `agent_type`.")
                 }
                 RoleColumn::Role(_) | RoleColumn::Runtime => {
                     Error::new(Code::NotFound, format!("This hub's default agent, `{name}`, does not exist."))
-                        .hint("Say which agent you mean with `agent_type`, or make an agent with that name.")
+                        .hint("Name an agent with `agent_type`, or create an agent with this name.")
                 }
             });
         }
         match self.candidates(by).await?.as_slice() {
             [only] => Ok(only.id),
             [] => Err(Error::new(Code::NotFound, "This hub has no agents yet.")
-                .hint("Make one in the console, or with POST /api/a2a/register.")),
+                .hint("Create one in the console or with POST /api/a2a/register.")),
             several => {
                 let candidates = listed(several);
-                Err(Error::invalid("agent_type", "is missing, and this hub has no default agent")
-                    .hint(format!("Say which agent you mean: {candidates}. `--default-agent NAME` gives the hub one.")))
+                Err(Error::invalid("agent_type", "is missing, and this hub has no default agent").hint(format!(
+                    "Name one of: {candidates}. To set a default, start the hub with `--default-agent NAME`."
+                )))
             }
         }
     }
@@ -78,20 +79,20 @@ impl Handle {
         if let Some(agent) = self.named(by, text).await? {
             return Ok(agent);
         }
-        let mut everybody = self.candidates(by).await?;
-        let skilled = matching(&everybody, |candidate| has(&candidate.skills, text));
+        let mut candidates = self.candidates(by).await?;
+        let skilled = matching(&candidates, |candidate| has(&candidate.skills, text));
         if !skilled.is_empty() {
             return only(text, &skilled);
         }
-        self.add_channel_words(by, &mut everybody).await?;
-        let capable = matching(&everybody, |candidate| has(&candidate.capabilities, text));
+        self.add_channel_words(by, &mut candidates).await?;
+        let capable = matching(&candidates, |candidate| has(&candidate.capabilities, text));
         if capable.is_empty() {
-            return Err(unknown(text, &everybody));
+            return Err(unknown(text, &candidates));
         }
         only(text, &capable)
     }
 
-    /// This form of a call cannot name an agent, so of several that can do it the hub's default one is meant.
+    /// This form of a call can't name an agent. If several match, the hub's default is used.
     async fn agent_with_all(&self, by: &Principal, words: &[String]) -> Result<AgentId> {
         if words.len() > MAX_REQUIRED {
             return Err(Error::invalid("task.capabilities_required", "must have at most 100 entries"));
@@ -99,22 +100,22 @@ impl Handle {
         for word in words {
             check::line("task.capabilities_required", word, 1..=200)?;
         }
-        let mut everybody = self.candidates(by).await?;
-        self.add_channel_words(by, &mut everybody).await?;
-        let able = matching(&everybody, |candidate| words.iter().all(|word| candidate.answers_to(word)));
+        let mut candidates = self.candidates(by).await?;
+        self.add_channel_words(by, &mut candidates).await?;
+        let able = matching(&candidates, |candidate| words.iter().all(|word| candidate.answers_to(word)));
         let wanted = words.join(", ");
         match able.as_slice() {
-            [] => Err(unknown(&wanted, &everybody)),
+            [] => Err(unknown(&wanted, &candidates)),
             [one] => Ok(one.id),
             several => {
-                let default = self.options().default_agent.as_deref();
+                let default = self.default_agent_name();
                 let default = several.iter().find(|candidate| Some(candidate.name.as_str()) == default);
                 default.map_or_else(|| only(&wanted, several), |candidate| Ok(candidate.id))
             }
         }
     }
 
-    /// To whom an agent is out of reach, it does not exist.
+    /// An agent the caller can't reach does not exist for them.
     async fn named(&self, by: &Principal, text: &str) -> Result<Option<AgentId>> {
         let Ok(agent) = check::agent_ref("agent_type", text) else { return Ok(None) };
         match self.store().account(by.tenant, agent).await {
@@ -124,7 +125,7 @@ impl Handle {
         }
     }
 
-    /// Every agent of the tenant that takes work from the caller.
+    /// Every agent of the tenant that accepts work from the caller.
     async fn candidates(&self, by: &Principal) -> Result<Vec<RouteCandidate>> {
         let (mut found, mut cursor) = (Vec::new(), None);
         let mut reach = self.caller_access(by).await?;
@@ -143,7 +144,7 @@ impl Handle {
         }
     }
 
-    /// What those who are connected said of themselves when they came.
+    /// Capabilities declared by connected channels.
     async fn add_channel_words(&self, by: &Principal, candidates: &mut [RouteCandidate]) -> Result<()> {
         let places: HashMap<AgentId, usize> =
             candidates.iter().enumerate().map(|(place, candidate)| (candidate.id, place)).collect();
@@ -153,7 +154,7 @@ impl Handle {
             let page = Pagination { limit: check::MAX_PAGE, cursor };
             let listed = self.store().channels(by.tenant, filter.clone(), page).await.map_err(about("channel"))?;
             for channel in listed.items {
-                // Only a channel that works for an agent speaks for what the agent can do.
+                // Only a channel that works for the agent can declare its capabilities.
                 let agent = channel.runtime.and(channel.agent);
                 if let Some(place) = agent.and_then(|agent| places.get(&agent)) {
                     candidates[*place].capabilities.extend(words(&channel.capabilities));
@@ -183,7 +184,7 @@ impl RouteCandidate {
     }
 }
 
-/// What the agent said it can do when it registered.
+/// The capabilities declared at registration.
 pub(super) fn registered(labels: &Json) -> Vec<String> {
     #[derive(serde::Deserialize)]
     struct CapabilityLabels {
@@ -193,7 +194,7 @@ pub(super) fn registered(labels: &Json) -> Vec<String> {
     labels.and_then(|labels| labels.capabilities).map(|given| words(&given)).unwrap_or_default()
 }
 
-/// The texts of a list; what else it holds is nobody's word, and what the transport can do is nothing to ask an agent for.
+/// The strings in a list. Other entries and transport features are skipped.
 pub(super) fn words(list: &Json) -> Vec<String> {
     let entries: Vec<Json> = list.parse().unwrap_or_default();
     let texts = entries.iter().take(MAX_WORDS).filter_map(|entry| entry.parse::<String>().ok());
@@ -204,8 +205,8 @@ fn has(words: &[String], wanted: &str) -> bool {
     words.iter().any(|word| word == wanted)
 }
 
-fn matching(everybody: &[RouteCandidate], fits: impl Fn(&RouteCandidate) -> bool) -> Vec<&RouteCandidate> {
-    everybody.iter().filter(|candidate| fits(candidate)).collect()
+fn matching(candidates: &[RouteCandidate], fits: impl Fn(&RouteCandidate) -> bool) -> Vec<&RouteCandidate> {
+    candidates.iter().filter(|candidate| fits(candidate)).collect()
 }
 
 fn only(wanted: &str, found: &[&RouteCandidate]) -> Result<AgentId> {
@@ -216,15 +217,15 @@ fn only(wanted: &str, found: &[&RouteCandidate]) -> Result<AgentId> {
     if found.len() > SHOWN {
         names.push(format!("and {} more", found.len() - SHOWN));
     }
-    let message = format!("`{}` fits several agents: {}.", mask(wanted), names.join(", "));
-    Err(Error::new(Code::InvalidRequest, message).hint("Say which one you mean by its name, as `agent_type`."))
+    let message = format!("`{}` matches several agents: {}.", mask(wanted), names.join(", "));
+    Err(Error::new(Code::InvalidRequest, message).hint("Set `agent_type` to the name of one of them."))
 }
 
-fn unknown(wanted: &str, everybody: &[RouteCandidate]) -> Error {
-    let message = format!("No agent here is called `{}`, and none has it as a skill or capability.", mask(wanted));
-    let hint = match everybody {
-        [] => "This hub has no agents yet. Make one in the console, or with POST /api/a2a/register.".to_owned(),
-        some => format!("There are: {}.", listed(some)),
+fn unknown(wanted: &str, candidates: &[RouteCandidate]) -> Error {
+    let message = format!("No agent has the name, skill or capability `{}`.", mask(wanted));
+    let hint = match candidates {
+        [] => "This hub has no agents yet. Create one in the console or with POST /api/a2a/register.".to_owned(),
+        some => format!("Available agents: {}.", listed(some)),
     };
     Error::new(Code::NotFound, message).hint(hint)
 }
@@ -251,7 +252,8 @@ fn show(candidate: &RouteCandidate) -> String {
     }
 }
 
-/// An agent's own words reach its callers, perhaps models that obey what they read: what could be a sentence is not repeated.
+/// An agent's words reach its callers, which may be models that follow what they read. Anything that could be a
+/// sentence is not repeated.
 pub(super) fn is_showable(word: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte);
     (1..=64).contains(&word.len()) && word.bytes().all(is_plain)

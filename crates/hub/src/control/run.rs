@@ -1,5 +1,5 @@
-//! Runs as callers see them: read, list, cancel. A runtime sees the runs that it claims, and those it
-//! claimed last; an agent with a key of its own also those that it asked for, and what the access rules give it.
+//! Runs for callers: read, list, cancel. A runtime sees the runs it holds or held last. An agent with its own key also
+//! sees the runs it created and those the access rules grant.
 
 use attache_protocol::{
     ConversationId, RunId, Timestamp, UserId,
@@ -9,8 +9,8 @@ use attache_protocol::{
 use attache_store::record::{Pagination, RunDetail, RunFilter, RunRecord, RuntimeKind, user::UserRef};
 
 use crate::{
-    Error, Handle, Principal, Result,
-    control::{PageRequest, check},
+    Error, Handle, Principal, Result, check,
+    control::PageRequest,
     error::{about, about_list},
     identity::{
         AccessVerdict, Action, PrincipalKind, RoleColumn,
@@ -19,14 +19,14 @@ use crate::{
     render,
 };
 
-/// So many pages are looked through for one page that the caller may see; the answer then says where to go on.
+/// How many store pages are read to fill one page for the caller. After that, the response says where to continue.
 const MAX_LOOKS: usize = 25;
 
-/// So many runs below a cancelled one are looked at, so that one call stays one call; calling again goes on.
+/// How many descendants of a cancelled run are processed in one call. Calling again continues.
 const MAX_PARTS: usize = 1000;
-const PART_CANCELLED: &str = "the run it was a part of was cancelled";
+const PART_CANCELLED: &str = "its parent run was cancelled";
 
-/// Which runs to list; every member that is given must match.
+/// Filters for runs. All given members must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunQuery {
     pub status: Option<RunStatus>,
@@ -34,18 +34,18 @@ pub struct RunQuery {
     pub agent: Option<String>,
     pub conversation: Option<ConversationId>,
     pub parent: Option<RunId>,
-    /// Only those that wait for a person.
+    /// Only runs that wait for a person.
     pub waiting: bool,
-    /// Only those that were made at this time or later.
+    /// Only runs created at this time or later.
     pub since: Option<Timestamp>,
-    /// Only those that this person or agent asked for, by name or id.
+    /// Only runs created by this person or agent, by name or id.
     pub caller: Option<String>,
-    /// Only those whose input has this text in it, whatever the case of its letters.
+    /// Only runs whose input contains this text, ignoring case.
     pub text: Option<String>,
     pub page: PageRequest,
 }
 
-/// What the store does not look for by itself.
+/// The filters the store does not support itself.
 #[derive(Debug)]
 struct RunMatcher {
     waiting: bool,
@@ -61,7 +61,7 @@ impl Handle {
         Ok(Run { waits_for, ..self.show_run(record).await? })
     }
 
-    /// Newest first. A long input or result is shown by its beginning, with `"truncated": true`.
+    /// Newest first. A long input or result is cut off, with `"truncated": true`.
     pub async fn runs(&self, by: &Principal, query: RunQuery) -> Result<RunList> {
         by.may(Action::SeeRuns)?;
         let mut page = query.page.page()?;
@@ -83,7 +83,7 @@ impl Handle {
                 None,
             ) => None,
         };
-        // Only what is below it can be its own.
+        // A run's token sees only its child runs.
         let parent = match by.who {
             PrincipalKind::Run { run, .. } => Some(query.parent.unwrap_or(run)),
             PrincipalKind::Runtime { .. }
@@ -98,16 +98,16 @@ impl Handle {
         let status = if query.waiting { Some(RunStatus::Running) } else { query.status };
         let text = query.text.map(|text| text.to_lowercase());
         let sieve = RunMatcher { waiting: query.waiting, since: query.since, caller, text };
-        // Only a text may be anywhere in the task; otherwise one long task or result is no reason for a shorter page.
+        // A text filter needs the complete input. Otherwise long tasks and results must not shorten the page.
         let detail = if sieve.text.is_some() { RunDetail::Whole } else { RunDetail::Excerpt };
         let filter = RunFilter { status, agent, conversation: query.conversation, parent, user, detail };
         let (mut reach, mut found, wanted) = (self.caller_access(by).await?, Vec::new(), page.limit);
-        // What the caller may not see leaves no holes in the page.
+        // Runs hidden from the caller leave no gaps in the page.
         for _ in 0..MAX_LOOKS {
             let failed = about_list("run", &page);
             let asked = Pagination { limit: wanted - found.len(), cursor: page.cursor.take() };
             let listed = self.store().runs(by.tenant, filter.clone(), asked).await.map_err(failed)?;
-            // Lists are newest first: behind one that is too old there is nothing more.
+            // Lists are newest first, so everything after the first run that is too old can be skipped.
             let is_over = listed.items.last().is_some_and(|oldest| sieve.is_too_old(oldest));
             for run in listed.items {
                 if sieve.keeps(&run) && reach.run(by, &run).await? {
@@ -122,7 +122,7 @@ impl Handle {
         Ok(RunList { task_runs: self.show_runs(found).await?, next_cursor: page.cursor })
     }
 
-    /// Whom a caller's name means: a person, whose runs the store finds, or an actor as runs name theirs.
+    /// Resolves a caller's name: a user, whose runs the store finds, or an actor as recorded in runs.
     async fn caller_of(&self, by: &Principal, name: Option<&str>) -> Result<(Option<UserId>, Option<String>)> {
         let Some(name) = name else { return Ok((None, None)) };
         check::line("caller", name, 1..=200)?;
@@ -142,8 +142,7 @@ impl Handle {
         Ok((None, Some(agent.map_or_else(|| name.to_owned(), |agent| format!("agent:{}", agent.id)))))
     }
 
-    /// Ends the run at once, and with it what was passed on from it; the device that executes it learns it from the run's
-    /// stream.
+    /// Ends the run and its child runs immediately. The executing device learns about it from the run's stream.
     pub async fn cancel_run(&self, by: &Principal, run: RunId, request: CancelRequest) -> Result<Run> {
         if by.may(Action::CancelRun)? == AccessVerdict::Own {
             self.own_run(by, run).await?;
@@ -158,7 +157,7 @@ impl Handle {
         Ok(render::run(cancelled))
     }
 
-    /// Cancels what lives of everything below the run, also below parts that have ended.
+    /// Cancels all live descendants of the run, including those below ended ones.
     async fn cancel_parts(&self, by: &Principal, run: RunId) -> Result<()> {
         let (mut above, mut looked_at) = (vec![run], 0);
         while let Some(parent) = above.pop() {
@@ -170,14 +169,14 @@ impl Handle {
                 for part in listed.items {
                     looked_at += 1;
                     if looked_at > MAX_PARTS {
-                        tracing::warn!(%run, "only some of the runs below a cancelled one were cancelled");
+                        tracing::warn!(%run, "only some descendants of a cancelled run were cancelled");
                         return Ok(());
                     }
                     above.push(part.id);
                     if !part.state.status().is_terminal() {
                         let reason = Some(PART_CANCELLED.to_owned());
                         match self.store().cancel_run(self.context(by), part.id, reason).await {
-                            // It was quicker.
+                            // It ended first.
                             Ok(_) | Err(attache_store::Error::Refused { .. }) => {}
                             Err(error) => return Err(Error::from_store("run", error)),
                         }
@@ -192,14 +191,14 @@ impl Handle {
         Ok(())
     }
 
-    /// The run, if the caller may see it; unknown and not yours are the same answer.
+    /// The run, if the caller may see it. Unknown and forbidden ids get the same answer.
     pub(crate) async fn visible_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
         by.may(Action::SeeRuns)?;
         let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
         if self.caller_access(by).await?.run(by, &record).await? { Ok(record) } else { Err(Error::not_found("run")) }
     }
 
-    /// The run, if what its agent does is not kept from the caller.
+    /// The run, if its agent is not hidden from the caller.
     pub(crate) async fn open_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
         let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
         if self.caller_access(by).await?.belongings(record.agent).await? {
@@ -209,14 +208,14 @@ impl Handle {
         }
     }
 
-    /// The run, if the caller asked for it.
+    /// The run, if the caller created it.
     pub(crate) async fn own_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
         let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
         if record.caller == by.actor() { Ok(record) } else { Err(Error::not_found("run")) }
     }
 
-    /// Whether the caller may see what belongs to a conversation: a person always, a runtime through one of its runs, an
-    /// agent also by rule.
+    /// Whether the caller may see what belongs to a conversation: a person always, a runtime through one of its runs,
+    /// an agent also by rule.
     pub(crate) async fn check_conversation(
         &self,
         by: &Principal,
@@ -227,6 +226,10 @@ impl Handle {
         if by.may(action)? != AccessVerdict::Own {
             return self.check_kept(by, conversation, what).await;
         }
+        // A device adds to its own run's workspace, whatever else is there; it reads nothing of a private agent.
+        if action != Action::UploadArtifact {
+            self.check_kept(by, conversation, what).await?;
+        }
         if action == Action::SeeConversations && by.column() == RoleColumn::AgentKey {
             let found = self.store().conversation(by.tenant, conversation).await.map_err(about(what))?;
             if self.caller_access(by).await?.conversation(&found).await? == Visibility::Yes {
@@ -236,23 +239,20 @@ impl Handle {
         if self.has_part_in(by, action, conversation, what).await? { Ok(()) } else { Err(Error::not_found(what)) }
     }
 
-    /// To a person a conversation is not there in which an agent works that is somebody else's alone.
+    /// A conversation with someone else's private agent does not exist for other people.
     pub(crate) async fn check_kept(
         &self,
         by: &Principal,
         conversation: ConversationId,
         what: &'static str,
     ) -> Result<()> {
-        if !matches!(by.who, PrincipalKind::Key { .. }) {
-            return Ok(());
-        }
-        let filter = RunFilter { conversation: Some(conversation), ..RunFilter::default() };
-        let (mut reach, mut cursor) = (self.caller_access(by).await?, None);
+        let filter = RunFilter { conversation: Some(conversation), detail: RunDetail::Excerpt, ..RunFilter::default() };
+        let (mut reach, mut cursor) = (self.private_work(by), None);
         loop {
             let page = Pagination { limit: check::MAX_PAGE, cursor };
             let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about(what))?;
             for run in listed.items {
-                if !reach.belongings(run.agent).await? {
+                if !reach.sees(run.agent).await? {
                     return Err(Error::not_found(what));
                 }
             }
@@ -263,7 +263,7 @@ impl Handle {
         }
     }
 
-    /// Whether one of the conversation's runs is the runtime's own.
+    /// Whether one of the conversation's runs belongs to the runtime.
     pub(crate) async fn has_part_in(
         &self,
         by: &Principal,
@@ -278,10 +278,10 @@ impl Handle {
             PrincipalKind::Runtime { agent, kind, .. } => (agent, kind),
         };
         let filter = RunFilter {
-            // An agent with a key of its own may also have asked another agent.
+            // An agent with its own key may also have called another agent.
             agent: (kind != RuntimeKind::AgentKey).then_some(agent),
             conversation: Some(conversation),
-            // Only what is being worked on takes new artifacts.
+            // Only runs in progress accept new artifacts.
             status: (action == Action::UploadArtifact).then_some(RunStatus::Running),
             ..RunFilter::default()
         };

@@ -1,14 +1,14 @@
-//! Work that is passed on: where a new run comes from, and what everybody who passed it on may reach in common.
+//! The origin of a new run: its parent, and the rights shared by everyone in its call chain.
 //!
-//! An agent that calls while it holds a claim works on that claim, whether or not it says so; otherwise it could do for
-//! somebody what they may not do themselves. If it holds several, the call has the rights that all of them have in common;
-//! naming one of them, or a run that it asked for and that has not ended, says where the call belongs and takes nothing
-//! away. With the token of a run it is that run and no other. People decide for themselves: a run that a person makes below another has that person's rights.
+//! An agent that makes a call while it holds a claim does so for that claim, whether or not it says so. Otherwise it
+//! could do things for a caller that the caller may not do. If it holds several claims, the call gets only the rights
+//! they share. Naming one of them, or a live run that it created, sets the parent and does not add rights. With a run's
+//! token, the parent is that run. People act on their own: a child run created by a person has that person's rights.
 
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, Code, RunId,
+    AgentId, Code, ConversationId, RunId,
     rules::{
         quota::{QuotaBudget, Spend, usd},
         run::RunStatus,
@@ -23,8 +23,7 @@ use attache_store::record::{AccountRecord, ConversationRecord, Pagination, RunFi
 
 use super::create_run::WHAT;
 use crate::{
-    Error, Handle, Principal, Result,
-    control::check,
+    Error, Handle, Principal, Result, check,
     error::about,
     identity::{
         ANONYMOUS, Action, PrincipalKind, RoleColumn,
@@ -32,28 +31,28 @@ use crate::{
     },
 };
 
-/// More than any chain can have: every hop takes one of a run's hops, which the hub limits.
+/// More than any chain can have, because the hub limits a run's hops.
 const MAX_CHAIN: usize = 64;
-/// So many parts of a run are added up.
+/// How many child runs are added up.
 const MAX_PARTS: usize = 10_000;
 
-/// What a part counts for that has not ended.
+/// How to count a live child run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Live {
-    /// What it said that it used so far.
+    /// The usage it has reported so far.
     Reported,
-    /// All that it may use.
+    /// Its complete budget.
     Reserved,
 }
 
-/// What a new run is a part of.
+/// The parent and limits of a new run.
 #[derive(Debug, Default)]
 pub(super) struct RunOrigin {
-    /// The run that it belongs to: the one that is named, or the only one that its caller holds.
+    /// The parent run: the named one, or the only one its caller holds.
     parent: Option<RunId>,
-    /// The chains of runs that limit it, each from the nearest upwards.
+    /// The chains of runs that limit it, each from the nearest ancestor up.
     chains: Vec<Vec<RunRecord>>,
-    /// How long runs of its agent may take unless told.
+    /// The default time limit for its agent's runs.
     timeout: Option<Duration>,
 }
 
@@ -64,18 +63,18 @@ impl RunOrigin {
         self.parent
     }
 
-    /// How long the agent's runs may take when their caller does not say.
+    /// The agent's default time limit for runs.
     pub(super) fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 
-    /// The limits of everybody above hold for it too.
+    /// Adds the limits of all ancestors.
     pub(super) fn sandbox(&self, wanted: Option<Sandbox>) -> Option<Sandbox> {
         let above = self.chains.iter().filter_map(|chain| chain.first()).filter_map(|run| run.sandbox);
         above.fold(wanted, |wanted, above| Some(wanted.unwrap_or_default().and(above)))
     }
 
-    /// How many hops are left to those above.
+    /// How many hops the ancestors have left.
     pub(super) fn hops_left(&self) -> Option<i64> {
         self.chains.iter().filter_map(|chain| chain.first()).map(|run| run.ttl).min()
     }
@@ -84,8 +83,8 @@ impl RunOrigin {
 // === impl Handle ===
 
 impl Handle {
-    /// Where the run comes from, and whether its caller, and everybody before, may make it.
-    /// `new` is the conversation that is made with the run, if there is none of its id yet.
+    /// Determines the origin and checks that the caller and everyone before it may create the run. `new` is the
+    /// conversation created with the run if its id does not exist yet.
     pub(super) async fn origin_of(
         &self,
         by: &Principal,
@@ -93,7 +92,7 @@ impl Handle {
         new: Option<&ConversationRecord>,
     ) -> Result<RunOrigin> {
         if let PrincipalKind::Anonymous { agent } = by.who {
-            // Whoever lets everybody ask an agent gives them that agent alone.
+            // An anonymous caller may reach only the agent that allows anonymous callers.
             let target = check::agent_ref("agent_id", &request.agent_id)?;
             let target = self.store().account(by.tenant, target).await.map_err(about(WHAT))?;
             return match target.id == agent && request.parent_task_run_id.is_none() {
@@ -113,9 +112,13 @@ impl Handle {
             let timeout = match self.store().account(by.tenant, target).await {
                 Ok(target) => {
                     self.check_caller(by, &target).await?;
+                    if let Some(conversation) = request.conversation_id.filter(|_| new.is_none()) {
+                        self.check_private_place(by, &target, conversation).await?;
+                    }
                     target.run_timeout
                 }
-                // A repeated request may name an agent that is archived by now; the store knows what it made.
+                // A repeated request may name an agent that has been archived since. The store knows the run it
+                // created.
                 Err(attache_store::Error::NotFound) => None,
                 Err(error) => return Err(Error::from_store(WHAT, error)),
             };
@@ -146,7 +149,7 @@ impl Handle {
             chains.push(self.chain(by, parent).await?);
         }
         for chain in &chains {
-            // Whoever asked for a run, and asks again, stands above it; whoever holds it stands below.
+            // A caller who created the named run is above it in the chain. A caller who holds it is below.
             let above = usize::from(!holds(by, &chain[0]));
             refuse_circles(&chain[above..], &target)?;
             if by.column() == RoleColumn::Run {
@@ -158,7 +161,7 @@ impl Handle {
         Ok(RunOrigin { parent: request.parent_task_run_id.or(only), chains, timeout: target.run_timeout })
     }
 
-    /// The most that a new run may use: what it wants, and no more than is left to those above.
+    /// The budget of a new run: the requested one, limited by what its ancestors have left.
     pub(super) async fn part_of_budget(
         &self,
         by: &Principal,
@@ -175,8 +178,8 @@ impl Handle {
         Ok(part)
     }
 
-    /// What a run with a budget, or one that it is a part of, has used together with the work that it passed on, in words,
-    /// when that is more than the budget; none while something is left. What it used alone is the store's to judge.
+    /// Describes the usage of a run or an ancestor, including child runs, if it exceeds its budget. `None` while budget
+    /// is left. The store checks the run's own usage.
     pub(super) async fn over_budget_with_parts(&self, by: &Principal, run: RunId) -> Result<Option<String>> {
         let record = self.store().run(by.tenant, run).await.map_err(about(WHAT))?;
         for run in self.chain(by, record).await? {
@@ -204,7 +207,7 @@ impl Handle {
         })
     }
 
-    /// What the other parts of a run used.
+    /// The usage of a run's other child runs.
     async fn used_below(&self, by: &Principal, run: RunId, live: Live) -> Result<Spend> {
         let (mut used, mut above, mut looked_at) = (Spend::default(), vec![run], 0);
         while let Some(parent) = above.pop() {
@@ -219,7 +222,7 @@ impl Handle {
                         used = used.plus(reported);
                         above.push(part.id);
                     } else {
-                        // What it passes on itself is within its own budget.
+                        // Its own child runs are covered by its budget.
                         used.tokens = used.tokens.saturating_add(part.budget.tokens.unwrap_or(reported.tokens));
                         let cost = part.budget.micro_usd.unwrap_or(reported.micro_usd);
                         used.micro_usd = used.micro_usd.saturating_add(cost);
@@ -232,14 +235,14 @@ impl Handle {
                 }
             }
             if looked_at >= MAX_PARTS {
-                let message = "The work was cut into more parts than can be counted against its budget.";
+                let message = "The run has too many child runs to check its budget.";
                 return Err(Error::new(Code::QuotaExceeded, message));
             }
         }
         Ok(used)
     }
 
-    /// The runs that the agent holds, and the one that it names, which it must hold or have asked for.
+    /// The runs the agent holds, plus the named one, which it must hold or have created.
     async fn parents(&self, by: &Principal, named: Option<RunId>) -> Result<Vec<RunRecord>> {
         let (agent, runtime) = match by.who {
             PrincipalKind::Runtime { agent, runtime, .. } => (agent, runtime),
@@ -257,7 +260,7 @@ impl Handle {
         if let Some(parent) = named {
             parents.push(self.parent_of(by, parent).await?);
         }
-        // An agent that only calls never opened a channel, and has claimed nothing.
+        // An agent that only makes calls never opened a channel and has no claims.
         let worker = self.store().runtime(by.tenant, runtime).await.map_err(about("runtime"))?;
         if worker.last_heartbeat_at.is_none() {
             return Ok(parents);
@@ -275,15 +278,15 @@ impl Handle {
         }
     }
 
-    /// The run that a call says it is a part of.
+    /// The parent run named by a call.
     async fn parent_of(&self, by: &Principal, parent: RunId) -> Result<RunRecord> {
         let run = self.store().run(by.tenant, parent).await.map_err(about(WHAT))?;
         if !has_part(by, &run) {
             return Err(Error::not_found(WHAT));
         }
         if run.state.status().is_terminal() {
-            let message = "The run that this call says it is a part of has ended.";
-            return Err(Error::new(Code::RunEnded, message).hint("Name a run that the agent works on, or none."));
+            let message = "The parent run of this call has ended.";
+            return Err(Error::new(Code::RunEnded, message).hint("Name a run that the agent is working on, or none."));
         }
         Ok(run)
     }
@@ -302,7 +305,25 @@ impl Handle {
         Ok(chain)
     }
 
-    /// Everybody who passed the work on must reach the agent, and the conversation unless the work came from there.
+    /// The work of a private agent hides its conversation from everyone else, so it stays out of other people's.
+    async fn check_private_place(
+        &self,
+        by: &Principal,
+        target: &AccountRecord,
+        conversation: ConversationId,
+    ) -> Result<()> {
+        if target.callers == Callers::Everyone {
+            return Ok(());
+        }
+        let user = self.store().conversation(by.tenant, conversation).await.map_err(about(WHAT))?.user;
+        if user.is_none() || user == by.user {
+            return Ok(());
+        }
+        let message = format!("The agent `{}` is private, and this conversation belongs to someone else.", target.name);
+        Err(Error::new(Code::Forbidden, message).hint("Start a new conversation."))
+    }
+
+    /// Everyone in the chain must be able to reach the agent, and the conversation unless the work came from it.
     async fn check_rights(
         &self,
         by: &Principal,
@@ -331,7 +352,7 @@ fn unknown_parent(error: Error) -> Error {
     if error.code == Code::NotFound { Error::not_found(WHAT) } else { error }
 }
 
-/// The agents that asked and those that were asked, each once, without the caller, who is looked at already.
+/// The calling and called agents in the chain, without duplicates and without the caller, which is checked separately.
 fn links(by: &Principal, chain: &[RunRecord]) -> Vec<AgentId> {
     let mut links = Vec::new();
     for run in chain {
@@ -346,13 +367,13 @@ fn links(by: &Principal, chain: &[RunRecord]) -> Vec<AgentId> {
     links
 }
 
-/// What a part of the run may use: what neither the run nor its other parts have used of its budget, or less.
+/// The budget of a child run: at most what the run and its other children have left.
 fn part_of(wanted: QuotaBudget, run: &RunRecord, used: Spend) -> Result<QuotaBudget> {
     let part =
         |budget: Option<u64>, used: u64, wanted: Option<u64>| match budget.map(|budget| budget.saturating_sub(used)) {
             None => Ok(wanted),
             Some(0) => {
-                let message = "The run that this is a part of has a budget, and nothing is left of it.";
+                let message = "The parent run's budget is used up.";
                 Err(Error::new(Code::QuotaExceeded, message).hint("Give the first run a larger `budget`."))
             }
             Some(left) => Ok(Some(wanted.map_or(left, |wanted| wanted.min(left)))),
@@ -363,25 +384,26 @@ fn part_of(wanted: QuotaBudget, run: &RunRecord, used: Spend) -> Result<QuotaBud
     })
 }
 
-/// Whoever lets everybody ask an agent gives them that agent alone, and not those that it could ask.
+/// An anonymous caller may reach only the agent that allows anonymous callers, not the agents it could call.
 fn refuse_strangers(chain: &[RunRecord]) -> Result<()> {
     if chain.iter().all(|run| run.caller != ANONYMOUS) {
         return Ok(());
     }
-    let message = "The work was asked for without a credential, so it stays with the agent that was asked.";
+    let message = "The original caller had no credential, so this work can't be passed on to other agents.";
     Err(Error::new(Code::AccessDenied, message))
 }
 
-/// An agent that is its owner's alone works for its owner alone, whoever passes the work on.
+/// A private agent works only for its owner, no matter who passes the work on.
 fn refuse_others(chain: &[RunRecord], target: &AccountRecord) -> Result<()> {
     if target.callers == Callers::Everyone || chain.iter().all(|run| run.user.is_some() && run.user == target.owner) {
         return Ok(());
     }
-    let message = format!("The work comes from somebody else, and the agent `{}` is its owner's alone.", target.name);
+    let message =
+        format!("The agent `{}` is private, and the work comes from someone other than its owner.", target.name);
     Err(Error::new(Code::AccessDenied, message))
 }
 
-/// An agent that has a part in the work already is not asked again: it would wait for itself.
+/// An agent already in the chain is not called again: it would wait for itself.
 fn refuse_circles(chain: &[RunRecord], target: &AccountRecord) -> Result<()> {
     let asks = |run: &RunRecord| run.caller == format!("agent:{}", target.id);
     if !chain.iter().any(|run| run.agent == target.id || asks(run)) {
@@ -392,7 +414,7 @@ fn refuse_circles(chain: &[RunRecord], target: &AccountRecord) -> Result<()> {
         names.insert(0, &target.name);
     }
     names.push(&target.name);
-    let message = format!("The work would go round in a circle: {}.", names.join(" → "));
-    let hint = "Do it yourself, ask an agent that has no part in this work, or end first what came from there.";
+    let message = format!("This call would create a loop: {}.", names.join(" → "));
+    let hint = "Do the work yourself, call an agent outside this chain, or finish the run that came from there first.";
     Err(Error::new(Code::LoopRefused, message).hint(hint))
 }

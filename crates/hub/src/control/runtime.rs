@@ -1,4 +1,4 @@
-//! Runtimes as people see them: list, look, revoke.
+//! Runtimes for people: list, show, revoke.
 
 use attache_protocol::{
     RuntimeId,
@@ -6,15 +6,15 @@ use attache_protocol::{
 };
 
 use crate::{
-    Handle, Principal, Result,
-    control::{PageRequest, check},
+    Handle, Principal, Result, check,
+    control::PageRequest,
     error::{about, about_list},
     identity::{AccessVerdict, Action},
     render,
 };
 
 impl Handle {
-    /// Active and ended ones, newest first; of one agent, by id or name, when it is given.
+    /// Active and ended runtimes, newest first, optionally of one agent by id or name.
     pub async fn runtimes(&self, by: &Principal, agent: Option<&str>, page: PageRequest) -> Result<RuntimeList> {
         by.may(Action::SeeRuntimes)?;
         let page = page.page()?;
@@ -33,7 +33,7 @@ impl Handle {
         self.store().runtime(by.tenant, runtime).await.map(render::runtime).map_err(about("runtime"))
     }
 
-    /// Fences the device and loses its claims. Revoking again changes nothing.
+    /// Fences the device and revokes its claims. Revoking again has no effect.
     pub async fn revoke_runtime(&self, by: &Principal, runtime: RuntimeId) -> Result<Runtime> {
         if by.may(Action::RevokeRuntime)? == AccessVerdict::Own {
             let found = self.store().runtime(by.tenant, runtime).await.map_err(about("runtime"))?;
@@ -44,7 +44,7 @@ impl Handle {
         Ok(render::runtime(revoked))
     }
 
-    /// The id behind an agent's id or name, in a filter.
+    /// Resolves an agent's id or name in a filter.
     pub(crate) async fn resolve_agent(&self, by: &Principal, agent: &str) -> Result<attache_protocol::AgentId> {
         match check::agent_ref("agent_id", agent)? {
             attache_store::record::AgentRef::Id(id) => Ok(id),

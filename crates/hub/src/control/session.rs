@@ -1,4 +1,4 @@
-//! Console sessions: who is signed in, and ending that.
+//! Console sessions: list them and sign them out.
 
 use attache_protocol::{
     KeyId,
@@ -18,14 +18,14 @@ use crate::{
 };
 
 impl Handle {
-    /// Newest first, with those that ended: every session for admins, their user's own for others.
+    /// Newest first, including ended ones: all sessions for admins, their own for others.
     pub async fn sessions(&self, by: &Principal, page: PageRequest) -> Result<ConsoleSessionList> {
         let allowed = by.may(Action::SeeSessions)?;
         let page = page.page()?;
         let user = match (allowed, by.user) {
             (AccessVerdict::Yes, _) => None,
             (AccessVerdict::Own | AccessVerdict::No, Some(user)) => Some(user),
-            // Who is nobody in particular has no sessions but this one.
+            // A caller without a user has only this session.
             (AccessVerdict::Own | AccessVerdict::No, None) => {
                 return Ok(ConsoleSessionList { sessions: Vec::new(), next_cursor: None });
             }
@@ -37,8 +37,8 @@ impl Handle {
         Ok(ConsoleSessionList { sessions, next_cursor: listed.next })
     }
 
-    /// From the next request on the browser is signed out, with every session that this one opened. Only an owner ends one
-    /// of an owner.
+    /// Signs the browser out from the next request on, including every session opened from this one. Only an owner can
+    /// end an owner's session.
     pub async fn end_session(&self, by: &Principal, session: KeyId) -> Result<ConsoleSession> {
         let allowed = by.may(Action::EndSession)?;
         let found = self.every_key(by, KeyKind::Session).await?.into_iter().find(|found| found.id == session);
@@ -47,8 +47,8 @@ impl Handle {
         match allowed {
             _ if own => {}
             AccessVerdict::Yes if by.role() == Some(Role::Owner) || found.role != Role::Owner => {}
-            AccessVerdict::Yes => return Err(Error::forbidden("Only an owner ends an owner's session.")),
-            // Sessions of others are not there.
+            AccessVerdict::Yes => return Err(Error::forbidden("Only an owner can end an owner's session.")),
+            // Other people's sessions do not exist for this caller.
             AccessVerdict::Own | AccessVerdict::No => return Err(Error::not_found("session")),
         }
         let ended: record::KeyRecord = self.end_key(by, session).await?;

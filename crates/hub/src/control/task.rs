@@ -7,13 +7,13 @@ use crate::{Handle, Principal, Result, control::PageRequest, error::about_list, 
 
 pub use attache_store::record::task::RunTaskState;
 
-/// Which tasks to list; every member that is given must match.
+/// Filters for tasks. All given members must match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskQuery {
     pub agent: AgentId,
     pub conversation: Option<ConversationId>,
     pub state: Option<RunTaskState>,
-    /// Only those whose state began at this time or later.
+    /// Only tasks that entered their current state at this time or later.
     pub after: Option<Timestamp>,
     pub page: PageRequest,
 }
@@ -21,9 +21,9 @@ pub struct TaskQuery {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnTask {
     pub run: Run,
-    /// Since when it does what it does.
+    /// When it entered its current state.
     pub since: Timestamp,
-    /// Of a page that begins after it.
+    /// The cursor of a page that starts after it.
     pub cursor: String,
 }
 
@@ -32,14 +32,14 @@ pub struct OwnTask {
 pub struct OwnTaskPage {
     pub tasks: Vec<OwnTask>,
     pub next_cursor: Option<String>,
-    /// How many match on all pages.
+    /// The number of matches on all pages.
     pub total: u64,
 }
 
 // === impl Handle ===
 
 impl Handle {
-    /// Those that the caller asked for, the latest change first.
+    /// Tasks the caller created, most recently changed first.
     pub async fn own_tasks(&self, by: &Principal, query: TaskQuery) -> Result<OwnTaskPage> {
         by.may(Action::SeeRuns)?;
         let TaskQuery { agent, conversation, state, after, page } = query;

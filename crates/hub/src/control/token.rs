@@ -1,4 +1,4 @@
-//! Short-lived tokens for a key, and the keys with which others verify them.
+//! Short-lived tokens for a key, and the keys that verify them.
 
 use std::time::Duration;
 
@@ -8,8 +8,7 @@ use attache_protocol::wire::{
 };
 
 use crate::{
-    Error, Handle, Principal, PrincipalKind, Result,
-    control::check,
+    Error, Handle, Principal, PrincipalKind, Result, check,
     identity::{AccessVerdict, Action, token::TokenGrant, verdict},
 };
 
@@ -18,14 +17,14 @@ const MAX_TTL: u64 = 60 * 60;
 const MAX_AUDIENCE: usize = 512;
 
 impl Handle {
-    /// The one answer that shows the token. It is worth what the key is worth, or less, and dies with it. Every scope
-    /// will do: a token gives nobody more than they have.
+    /// The only response that contains the token. It has the key's rights or fewer, and ends with the key. Any scope
+    /// may do this, because a token never adds rights.
     pub fn create_token(&self, by: &Principal, request: TokenRequest) -> Result<IssuedToken> {
         let PrincipalKind::Key { key, role } = by.who else {
-            return Err(Error::forbidden("Only a person's key makes tokens."));
+            return Err(Error::forbidden("Only a person's key can create tokens."));
         };
         if verdict(by.column(), Action::CreateToken) == AccessVerdict::No {
-            return Err(Error::forbidden("This key's role may not do this."));
+            return Err(Error::forbidden("This key's role doesn't allow this."));
         }
         by.lasting()?;
         let ttl = request.ttl_seconds.unwrap_or(TTL);
@@ -38,7 +37,7 @@ impl Handle {
         let grant = TokenGrant {
             audience: request.audience,
             at: self.now(),
-            // It ends no later than its key, for those who verify it elsewhere.
+            // It expires no later than its key, for services that verify it themselves.
             ttl: by.ends_at.map_or(Duration::from_secs(ttl), |end| end.since(self.now()).min(Duration::from_secs(ttl))),
             jti: self.env().uuid().simple().to_string(),
             tenant: by.tenant,
@@ -51,13 +50,13 @@ impl Handle {
         Ok(IssuedToken { token: token.expose().clone(), token_type: "Bearer".to_owned(), expires_at })
     }
 
-    /// With what anybody verifies the tokens and the cards.
+    /// The public keys that verify tokens and agent cards.
     pub fn token_keys(&self) -> KeySet {
         KeySet { keys: vec![self.signer().public(), self.card_key().public()] }
     }
 }
 
-/// The scopes that are asked for, sorted and once each, if the caller has them all; the caller's own unless told.
+/// The requested scopes, sorted and without duplicates, if the caller has them all. Defaults to the caller's own.
 pub(crate) fn narrowed(by: &Principal, scopes: Option<Vec<KeyScope>>) -> Result<Option<Vec<KeyScope>>> {
     let Some(mut scopes) = scopes else { return Ok(by.scopes.clone()) };
     if scopes.is_empty() {
@@ -67,7 +66,7 @@ pub(crate) fn narrowed(by: &Principal, scopes: Option<Vec<KeyScope>>) -> Result<
     scopes.dedup();
     match &by.scopes {
         Some(own) if scopes.iter().any(|scope| !own.contains(scope)) => {
-            Err(Error::forbidden("A key cannot give scopes that it does not have."))
+            Err(Error::forbidden("You can't grant scopes that your key doesn't have."))
         }
         Some(_) | None => Ok(Some(scopes)),
     }

@@ -1,8 +1,8 @@
-//! The tools that a run is given: the hub's own MCP surface, with a token that is worth that run's rights and no more.
+//! The tools a run gets: the hub's own MCP server, with a token limited to that run's rights.
 //!
-//! Given unless something speaks against it, because the rights are those that everybody in the chain has in common
-//! (`docs/decisions/0011`). The token is made when the claim is shown, is written down nowhere, and is good only while that
-//! claim lasts: every request looks at the run.
+//! Provided by default, because the token has only the rights shared by everyone in the call chain
+//! (`docs/decisions/0011`). The token is created when the claim is shown, is not stored, and is valid only while the
+//! claim lasts: every request checks the run.
 
 use attache_protocol::wire::{adapter::RunTools, awcp};
 use attache_store::record::RunRecord;
@@ -12,18 +12,18 @@ use crate::{
     identity::{ANONYMOUS, token::RunTokenGrant},
 };
 
-/// The names under which callers allow them; hosts put a prefix of their own before the names of MCP tools.
+/// The names callers use to allow them. Hosts add their own prefix to MCP tool names.
 const NAMES: [&str; 3] = ["remote_agent", "remote_cancel", "list_agents"];
 const PREFIX: &str = "mcp__attache";
 
 impl Handle {
-    /// For the claim that the run is under now.
+    /// For the run's current claim.
     pub(crate) fn tools_for(&self, run: &RunRecord) -> Result<Option<RunTools>> {
         let (Some(path), Some(claim)) = (&self.options().tools, run.state.claim()) else { return Ok(None) };
         if !may_pass_on(run) {
             return Ok(None);
         }
-        // Time that the run spends waiting does not count against it, so the token outlives its deadline by as much.
+        // Time spent waiting does not count against the run's deadline, so the token outlives it by that much.
         let patience = self.options().input_timeout.max(self.options().permission_timeout);
         let token = self.signer().sign_run(RunTokenGrant {
             at: claim.claimed_at,
@@ -36,8 +36,8 @@ impl Handle {
     }
 }
 
-/// Whether the work may go to another agent from here: there are hops left, somebody with a credential asked, it is no
-/// folder of somebody else, and the caller did not list other tools instead.
+/// Whether the work may be passed on: hops are left, the caller had a credential, it is not a delegated folder, and the
+/// caller did not list other tools instead.
 fn may_pass_on(run: &RunRecord) -> bool {
     let listed: Vec<String> = run.allowed_tools.as_ref().and_then(|tools| tools.parse().ok()).unwrap_or_default();
     let ours = |tool: &String| NAMES.contains(&tool.as_str()) || tool.starts_with(PREFIX);

@@ -1,4 +1,4 @@
-//! What runs used: by day, user and agent, and call by call.
+//! Usage of runs: by day, user and agent, and per call.
 
 use std::collections::HashMap;
 
@@ -21,23 +21,23 @@ use crate::{
 
 const DEFAULT_DAYS: i64 = 30;
 const MAX_DAYS: i64 = 400;
-/// So many pages of runs are looked through for one page of records; the answer then says where to go on.
+/// How many pages of runs are read to fill one page of records. After that, the response says where to continue.
 const MAX_LOOKS: usize = 25;
 
-/// From which day to which, as `2026-11-15`, both included. The last thirty days unless told.
+/// First and last day, as `2026-11-15`, both included. Default: the last thirty days.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageQuery {
     pub from: Option<String>,
     pub to: Option<String>,
 }
 
-/// Which records to list; every member that is given must match.
+/// Filters for usage records. All given members must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecordQuery {
     /// By id or name.
     pub agent: Option<String>,
     pub user: Option<String>,
-    /// On which the call was made, as `2026-11-15`.
+    /// The day of the call, as `2026-11-15`.
     pub day: Option<String>,
     pub page: PageRequest,
 }
@@ -60,7 +60,7 @@ impl Handle {
         Ok(UsageReport { from: day_text(first), to: day_text(last), rows })
     }
 
-    /// One record for every call that has ended, newest first.
+    /// One record per ended call, newest first.
     pub async fn usage_records(&self, by: &Principal, query: RecordQuery) -> Result<UsageRecordList> {
         let only_own = by.may(Action::SeeUsage)? == AccessVerdict::Own;
         let mut page = query.page.page()?;
@@ -74,7 +74,7 @@ impl Handle {
             Some(user) => match self.user_named(by, user).await {
                 Ok(user) if !only_own || by.user == Some(user) => Some(user),
                 Err(error) if !only_own || error.code != Code::NotFound => return Err(error),
-                // Of others not even whether they are there.
+                // Don't reveal whether other users exist.
                 Ok(_) | Err(_) => return Ok(UsageRecordList { usage_records: Vec::new(), next_cursor: None }),
             },
             None => None,
@@ -152,7 +152,7 @@ fn day(field: &str, text: &str) -> Result<UtcDay> {
     parsed.ok_or_else(|| Error::invalid(field, "must be a day, like 2026-11-15"))
 }
 
-/// Names that were looked up for this answer.
+/// Names looked up for this response.
 #[derive(Debug, Default)]
 struct UsageNames {
     users: HashMap<UserId, String>,
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_are_written_in_one_way() {
+    fn days_have_one_format() {
         assert_eq!(day("from", "2026-11-15").map(day_text), Ok("2026-11-15".to_owned()));
         assert_eq!(day("from", "1970-01-01"), Ok(UtcDay(0)));
         for bad in ["", "2026-11-31", "2026-1-5", "today", "2026-11-15T00:00:00Z", "+2026-11-15"] {

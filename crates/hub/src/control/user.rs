@@ -1,4 +1,4 @@
-//! Users: add, look, change, remove. Nobody gives a role above their own, nor changes somebody who has one.
+//! Users: add, show, change, remove. No one can assign a role above their own, or change a user who has one.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -13,10 +13,8 @@ use attache_store::record::{
 
 use crate::{
     Error, Handle, Principal, Result,
-    control::{
-        PageRequest,
-        check::{self, ME},
-    },
+    check::{self, ME},
+    control::PageRequest,
     error::{about, about_list},
     identity::{AccessVerdict, Action, PrincipalKind, password, verdict},
     render,
@@ -47,7 +45,7 @@ impl Handle {
         self.reachable_user(by, Action::SeeUsers, user).await.map(render::user)
     }
 
-    /// People who were not removed, by name; for those who may not see the others, themselves alone.
+    /// Users who were not removed, by name. Callers who can't see others get only themselves.
     pub async fn users(&self, by: &Principal, page: PageRequest) -> Result<UserList> {
         let page = page.page()?;
         if by.may(Action::SeeUsers)? == AccessVerdict::Own {
@@ -62,7 +60,7 @@ impl Handle {
         Ok(UserList { users: listed.items.into_iter().map(render::user).collect(), next_cursor: listed.next })
     }
 
-    /// People change their own password, and say the old one; the rest is for admins.
+    /// People can change their own password by giving the current one. Everything else is for admins.
     pub async fn update_user(&self, by: &Principal, user: &str, request: UpdateUserRequest) -> Result<User> {
         let allowed = by.may(Action::EditUser)?;
         by.lasting()?;
@@ -72,7 +70,7 @@ impl Handle {
             check::user_name(name)?;
         }
         if allowed == AccessVerdict::Own && (request.name.is_some() || request.role.is_some()) {
-            return Err(Error::forbidden("Only an admin changes names and roles."));
+            return Err(Error::forbidden("Only admins can change names and roles."));
         }
         if request.name.as_ref().is_some_and(|name| *name != found.name) {
             self.may_rename(by, &found).await?;
@@ -108,7 +106,7 @@ impl Handle {
         Ok(render::user(updated))
     }
 
-    /// Ends everything that acts for the user at once; agents and runs stay.
+    /// Immediately ends everything that acts for the user. Agents and runs stay.
     pub async fn remove_user(&self, by: &Principal, user: &str) -> Result<User> {
         by.may(Action::RemoveUser)?;
         by.lasting()?;
@@ -119,7 +117,7 @@ impl Handle {
         Ok(render::user(removed))
     }
 
-    /// Whom a request means by name or id, in a member of its body.
+    /// Resolves a user's name or id in a body member.
     pub(crate) async fn named_user(&self, by: &Principal, field: &str, user: &str) -> Result<record::user::UserRecord> {
         let found = self.find_user(by, check::user_ref(field, user)?).await?;
         match found.removed_at {
@@ -131,27 +129,27 @@ impl Handle {
     /// The user, if the caller may do this to them: themselves, or people whose role is not above the caller's.
     async fn reachable_user(&self, by: &Principal, action: Action, user: &str) -> Result<record::user::UserRecord> {
         let allowed = match (user, action) {
-            // Everybody may know who they are, whatever their scopes.
+            // Everyone may see themselves, whatever their scopes.
             (ME, Action::SeeUsers) if verdict(by.column(), action) != AccessVerdict::No => AccessVerdict::Own,
             _ => by.may(action)?,
         };
         let user = match (user, by.user) {
             (ME, Some(id)) => UserRef::Id(id),
             (ME, None) => {
-                return Err(Error::not_found("user").hint("This key belongs to nobody in particular; name a user."));
+                return Err(Error::not_found("user").hint("This key has no user. Name a user instead."));
             }
             (user, _) => check::user_ref("user", user).map_err(|_| Error::not_found("user"))?,
         };
         let found = self.find_user(by, user).await?;
         match allowed {
-            // Who may not see the others learns nothing of them, not even that they are there.
+            // Callers who can't see others don't learn whether they exist.
             AccessVerdict::Own | AccessVerdict::No if by.user != Some(found.id) => {
                 return Err(Error::not_found("user"));
             }
             AccessVerdict::Yes | AccessVerdict::Own | AccessVerdict::No => {}
         }
         if by.is_below(&found) && action != Action::SeeUsers {
-            return Err(Error::forbidden("Nobody changes a person whose role is above their own."));
+            return Err(Error::forbidden("You can't change a person whose role is above yours."));
         }
         Ok(found)
     }
@@ -160,8 +158,8 @@ impl Handle {
         self.store().user(by.tenant, user).await.map_err(about("user"))
     }
 
-    /// A person who has a password must know it to change it, whatever else they hold. Who has none yet shows that they are
-    /// the person by what may do all that the person may: a password is worth as much.
+    /// Changing an existing password requires knowing it. Setting the first one requires a credential with all of the
+    /// person's rights, because a password has them all.
     async fn check_current(
         &self,
         by: &Principal,
@@ -172,27 +170,27 @@ impl Handle {
             return if by.role() == Some(user.role) {
                 Ok(())
             } else {
-                Err(Error::forbidden("This key may do less than its person, and a password may do all that they may.")
-                    .hint("Sign in to the console by a login link, or ask an admin to set the password."))
+                Err(Error::forbidden("This key has fewer rights than its user, and a password would have all of them.")
+                    .hint("Sign in to the console with a login link, or ask an admin to set the password."))
             };
         };
         let Some(current) = &request.current_password else {
-            return Err(Error::invalid("current_password", "is missing: say your present password too"));
+            return Err(Error::invalid("current_password", "is missing; send your current password as well"));
         };
-        // Whoever asks is known already: this is no sign-in, and no address.
+        // The caller is already authenticated. This is not a sign-in, and no address applies.
         let attempt = (user.name.as_str(), IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let slot = self.attempts().by_name.reserve(attempt)?;
         let known = self.passwords().verify(current, Some(hash)).await;
         if known != Ok(false) {
             slot.give_back();
         }
-        if known? { Ok(()) } else { Err(Error::forbidden("The present password is wrong.")) }
+        if known? { Ok(()) } else { Err(Error::forbidden("The current password is wrong.")) }
     }
 }
 
 fn may_give(by: &Principal, role: Role) -> Result<()> {
     match by.role() {
         Some(own) if role <= own => Ok(()),
-        Some(_) | None => Err(Error::forbidden("Nobody gives a role above their own.")),
+        Some(_) | None => Err(Error::forbidden("You can't assign a role above your own.")),
     }
 }

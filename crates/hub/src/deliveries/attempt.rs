@@ -1,4 +1,4 @@
-//! One try of one delivery, from its body to the record of how it went.
+//! One attempt of a delivery, from its body to the recorded outcome.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -19,20 +19,20 @@ use axum::http::{HeaderValue, header};
 use super::{PushNotification, SecretSubject, body, circuit_breaker::CircuitBreakers, push_renderer, retry};
 use crate::{Error, Handle};
 
-/// What a try says about its target.
+/// What an attempt says about its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TargetHealth {
-    /// It answers; perhaps not what we would like.
+    /// It responds, though perhaps not with success.
     Well,
-    /// It cannot be reached, is overloaded, or fails by itself.
+    /// It can't be reached, is overloaded, or fails.
     Ill,
-    /// Nothing was learnt.
+    /// Nothing was learned.
     Unknown,
 }
 
 const GONE: u16 = 410;
 const TOO_MANY: u16 = 429;
-/// How often the outcome is offered to a store that does not take it.
+/// How often to try recording the outcome in the store.
 const MAX_RECORD_ATTEMPTS: usize = 5;
 
 pub(super) async fn make(hub: &Handle, delivery: DeliveryRecord, circuits: &Mutex<CircuitBreakers>) {
@@ -47,7 +47,7 @@ pub(super) async fn make(hub: &Handle, delivery: DeliveryRecord, circuits: &Mute
     };
     let sent = send(hub, &delivery, letter).await;
     let (attempt, next, health) = judge(hub, &delivery, sent);
-    // Before the store knows: whoever has seen the failure may count on the pause, which begins with it.
+    // Update the circuit before the store, so that anyone who sees the failure can rely on the pause.
     match health {
         TargetHealth::Well => circuits().succeeded(&target),
         TargetHealth::Ill => circuits().failed(&target, attempt.at),
@@ -62,15 +62,18 @@ pub(super) async fn make(hub: &Handle, delivery: DeliveryRecord, circuits: &Mute
     record(hub, &delivery, attempt, next).await;
 }
 
-/// What it tells of may be gone. A letter of somebody else's that cannot be written counts as tried, so that it ends one day;
-/// our own can be written as soon as the store answers.
+/// What it reports may be gone. A third-party notification that can't be rendered counts as an attempt, so that it ends
+/// at some point. Our own can be rendered as soon as the store responds.
 async fn unwritten(hub: &Handle, delivery: &DeliveryRecord, error: &Error) {
     let (why, next) = if error.code == Code::NotFound {
-        ("What it tells of is not there any more.", AttemptDecision::GiveUp)
+        ("The run or request it reports no longer exists.", AttemptDecision::GiveUp)
     } else if delivery.config.is_some() {
-        ("It could not be written.", retry::after(&hub.options().outbox, hub.env(), delivery.attempts + 1, None))
+        (
+            "The notification could not be rendered.",
+            retry::after(&hub.options().outbox, hub.env(), delivery.attempts + 1, None),
+        )
     } else {
-        tracing::warn!(delivery.id = %delivery.id, %error, "cannot write a delivery");
+        tracing::warn!(delivery.id = %delivery.id, %error, "can't render a delivery");
         return rest(hub).await;
     };
     tracing::info!(delivery.id = %delivery.id, %error, "not delivered");
@@ -80,11 +83,11 @@ async fn unwritten(hub: &Handle, delivery: &DeliveryRecord, error: &Error) {
 async fn write(hub: &Handle, delivery: &DeliveryRecord) -> Result<PushNotification, Error> {
     match (&delivery.config, delivery.seq) {
         (Some(config), Some(seq)) => push_renderer::update(hub, delivery, config, seq).await,
-        _ => told(hub, delivery).await.map_err(|error| Error::from_store("delivery", error)),
+        _ => render(hub, delivery).await.map_err(|error| Error::from_store("delivery", error)),
     }
 }
 
-async fn told(hub: &Handle, delivery: &DeliveryRecord) -> attache_store::Result<PushNotification> {
+async fn render(hub: &Handle, delivery: &DeliveryRecord) -> attache_store::Result<PushNotification> {
     let run = hub.store().run(delivery.tenant, delivery.run).await?;
     let (owner, body) = match delivery.permission {
         None => (None, body::run_ended(hub, &crate::render::run(run.clone()))),
@@ -123,16 +126,16 @@ fn judge(
 ) -> (DeliveryAttempt, AttemptDecision, TargetHealth) {
     let number = delivery.attempts + 1;
     let options = &hub.options().outbox;
-    let retry = |asked: Option<Duration>| retry::after(options, hub.env(), number, asked);
+    let retry = |retry_after: Option<Duration>| retry::after(options, hub.env(), number, retry_after);
     let (status, error, next, health) = match sent {
         Ok(reply) => {
-            let asked = reply.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-            let asked = asked.and_then(|value| retry::asked(value, hub.env().wall()));
-            answered(reply.status, || retry(asked))
+            let retry_after = reply.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+            let retry_after = retry_after.and_then(|value| retry::parse_retry_after(value, hub.env().wall()));
+            answered(reply.status, || retry(retry_after))
         }
-        // The answer was there, with more behind it than anybody reads.
+        // The response arrived, but its body is longer than the limit.
         Err(EgressFailure::TooLarge { status, .. }) => answered(status, || retry(None)),
-        // The owner may still allow it: one forgotten rule must not lose what was to be told.
+        // The owner may still allow it: a missing rule must not lose the delivery.
         Err(failure @ (EgressFailure::Refused(_) | EgressFailure::NoTls { .. })) => {
             (None, Some(failure.to_string()), retry(None), TargetHealth::Unknown)
         }
@@ -147,29 +150,29 @@ fn answered(
 ) -> (Option<u16>, Option<String>, AttemptDecision, TargetHealth) {
     let (why, next, health) = match status {
         200..=299 => return (Some(status), None, AttemptDecision::Delivered, TargetHealth::Well),
-        GONE => ("It answered 410: it does not want this any more.", AttemptDecision::GiveUp, TargetHealth::Well),
-        TOO_MANY => ("It answered 429: it has too much to do.", retry(), TargetHealth::Ill),
+        GONE => ("The target returned 410 and no longer wants this.", AttemptDecision::GiveUp, TargetHealth::Well),
+        TOO_MANY => ("The target returned 429 (too many requests).", retry(), TargetHealth::Ill),
         300..=399 => {
-            ("It answered with a redirect, and none is followed. Give the final URL.", retry(), TargetHealth::Well)
+            ("The target returned a redirect, which is not followed. Use the final URL.", retry(), TargetHealth::Well)
         }
-        500..=599 => ("It answered that it failed.", retry(), TargetHealth::Ill),
-        _ => ("It did not answer with success (2xx).", retry(), TargetHealth::Well),
+        500..=599 => ("The target returned a server error.", retry(), TargetHealth::Ill),
+        _ => ("The target did not return success (2xx).", retry(), TargetHealth::Well),
     };
     (Some(status), Some(why.to_owned()), next, health)
 }
 
-/// An outcome that the store did not take is offered again; without it the delivery is repeated, under the same id.
+/// Retries recording the outcome. If it is never recorded, the delivery is repeated with the same id.
 async fn record(hub: &Handle, delivery: &DeliveryRecord, attempt: DeliveryAttempt, next: AttemptDecision) {
     for _ in 0..MAX_RECORD_ATTEMPTS {
         match hub.store().record_attempt(delivery.id, delivery.attempts + 1, attempt.clone(), next).await {
             Ok(_) => return,
-            Err(error) => tracing::warn!(delivery.id = %delivery.id, %error, "cannot keep how a delivery went"),
+            Err(error) => tracing::warn!(delivery.id = %delivery.id, %error, "can't record the outcome of a delivery"),
         }
         rest(hub).await;
     }
 }
 
-/// A store that fails is not asked again at once.
+/// Waits before asking a failing store again.
 async fn rest(hub: &Handle) {
     tokio::select! {
         () = tokio::time::sleep(hub.options().outbox.look_every) => {}

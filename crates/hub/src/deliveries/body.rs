@@ -1,4 +1,4 @@
-//! What a webhook is told: a function of the run or the permission request, so that every repeat has the same bytes.
+//! The body of a webhook: a function of the run or permission request, so that every attempt has the same bytes.
 
 use attache_protocol::{
     Json,
@@ -12,7 +12,7 @@ use attache_store::record::worker_request::PermissionRecord;
 
 use crate::{Handle, render};
 
-/// The result and the statistics are those of the call API.
+/// The result and statistics are those of the call API.
 pub(super) fn run_ended(hub: &Handle, run: &Run) -> Vec<u8> {
     let told = CallResult::of(run, hub.now());
     write(&RunEndedNotice {

@@ -1,10 +1,10 @@
-//! Which targets are left alone: one that failed several times in a row gets one probe after a pause, until one succeeds.
+//! Pauses deliveries to a target that failed several times in a row, then probes it until a probe succeeds.
 
 use std::{collections::HashMap, time::Duration};
 
 use attache_protocol::Timestamp;
 
-/// When a target is left alone, and for how long.
+/// When to pause a target, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CircuitPolicy {
     /// Failures in a row.
@@ -12,7 +12,7 @@ pub struct CircuitPolicy {
     pub pause: Duration,
 }
 
-/// Only targets whose last call failed are here.
+/// Only targets whose last call failed.
 #[derive(Debug)]
 pub(super) struct CircuitBreakers {
     patience: CircuitPolicy,
@@ -24,11 +24,11 @@ struct CircuitBreaker {
     failures: u32,
     /// When it failed last.
     failed_at: Timestamp,
-    /// One call finds out whether it is well again.
+    /// A probe is in progress.
     is_probed: bool,
 }
 
-/// More ill targets than this are not remembered: the one that failed longest ago is forgotten first.
+/// How many failing targets are remembered. The one that failed longest ago is dropped first.
 const MAX_CIRCUITS: usize = 4096;
 
 // === impl CircuitPolicy ===
@@ -46,7 +46,7 @@ impl CircuitBreakers {
         Self { patience, ill: HashMap::new() }
     }
 
-    /// Whether the target may be called now. A call that is let through must be followed by how it went.
+    /// Whether the target may be called now. An admitted call must be followed by its outcome.
     pub(super) fn admit(&mut self, target: &str, now: Timestamp) -> bool {
         let Some(circuit) = self.ill.get_mut(target) else { return true };
         if circuit.failures < self.patience.failures {
@@ -75,7 +75,7 @@ impl CircuitBreakers {
         self.ill.insert(target.to_owned(), circuit);
     }
 
-    /// Nothing was learnt about the target.
+    /// Nothing was learned about the target.
     pub(super) fn unknown(&mut self, target: &str) {
         if let Some(circuit) = self.ill.get_mut(target) {
             circuit.is_probed = false;
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_fails_is_left_alone_and_then_probed_once() {
+    fn a_failing_target_is_paused_and_then_probed_once() {
         let mut circuits = CircuitBreakers::new(CircuitPolicy { failures: 2, pause: Duration::from_secs(60) });
         circuits.failed("a", at(0));
         assert!(circuits.admit("a", at(1)) && circuits.admit("a", at(1)), "one failure is an accident");
@@ -105,14 +105,14 @@ mod tests {
         assert!(!circuits.admit("a", at(122)));
         assert!(circuits.admit("a", at(123)));
         circuits.unknown("a");
-        assert!(circuits.admit("a", at(123)), "the probe told nothing, so there is another");
+        assert!(circuits.admit("a", at(123)), "the probe was inconclusive, so there is another");
         circuits.succeeded("a");
         assert!(circuits.admit("a", at(123)) && circuits.admit("a", at(123)));
         assert_eq!(circuits.ill.len(), 0);
     }
 
     #[test]
-    fn only_so_many_are_remembered() {
+    fn the_number_of_remembered_targets_is_bounded() {
         let mut circuits = CircuitBreakers::new(CircuitPolicy { failures: 1, pause: Duration::from_secs(60) });
         for number in 0..=i64::try_from(MAX_CIRCUITS).unwrap() {
             circuits.failed(&number.to_string(), at(number));

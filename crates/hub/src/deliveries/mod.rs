@@ -1,8 +1,8 @@
-//! Tells webhooks what happened: takes what is due from the store, tries it, and keeps how that went.
+//! Sends webhooks: takes due deliveries from the store, attempts them, and records the outcome.
 //!
-//! A delivery is in the store before anybody is told, so it survives the hub. It is sent until the other end acknowledges
-//! it or it was tried often enough; never twice at the same time, and never after an acknowledgement that was kept. A
-//! target that fails again and again is left alone for a while, and none may take more than its share of the slots.
+//! A delivery is stored before it is sent, so it survives the hub. It is retried until it is acknowledged or out of
+//! attempts, never twice at the same time, and never after a recorded acknowledgement. A target that keeps failing is
+//! paused, and no target may use more than its share of the slots.
 
 mod attempt;
 mod body;
@@ -32,38 +32,39 @@ pub use circuit_breaker::CircuitPolicy;
 pub use push_renderer::{PushNotification, PushRenderer, PushUpdate};
 pub(crate) use secret::{SecretSubject, WebhookSigners};
 
-/// How deliveries are tried.
+/// How deliveries are attempted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// How long to wait after the first failure, the second, …; a failure after the last of them is the end.
+    /// The delay after the first failure, the second, and so on. A failure after the last one is final.
     pub retries: Vec<Duration>,
-    /// The longest wait that a target may ask for with `Retry-After`.
+    /// The longest `Retry-After` that is honoured.
     pub longest_retry_after: Duration,
-    /// How many are under way at a time.
+    /// How many are in progress at a time.
     pub slots: usize,
     /// How many of them to one target.
     pub slots_per_target: usize,
     pub patience: CircuitPolicy,
-    /// How often to look without a hint: what waits for its time gives none.
+    /// How often to look without a hint. Retries that become due give none.
     pub look_every: Duration,
-    /// How long those under way may take when the hub stops. What is cut off is sent again after the next start.
+    /// How long deliveries in progress may take when the hub stops. Interrupted ones are sent again after the next
+    /// start.
     pub last_words: Duration,
 }
 
-/// Deliveries that a person wants to be tried now, whatever their target did before.
+/// Deliveries that a person wants sent now, whatever the state of their target.
 #[derive(Debug, Default)]
 pub(crate) struct UrgentDeliveries(Mutex<HashSet<DeliveryId>>);
 
-/// The one task that sends. It owns everything that is under way.
+/// The task that sends. It owns all deliveries in progress.
 struct DeliverySender {
     hub: Handle,
     under_way: JoinSet<FinishedAttempt>,
     busy: HashSet<DeliveryId>,
-    /// How many are under way to each target.
+    /// How many are in progress per target.
     shares: HashMap<String, usize>,
-    /// Each try tells how its target is before anybody can see how the try went.
+    /// An attempt updates its target's circuit before its outcome becomes visible.
     circuits: Arc<Mutex<CircuitBreakers>>,
-    /// How far a look reaches: past what waits for its target.
+    /// How many due deliveries to read, past those that wait for their target.
     reach: usize,
 }
 
@@ -72,7 +73,7 @@ struct FinishedAttempt {
     target: String,
 }
 
-/// The most that one look takes from the store.
+/// The most that one read takes from the store.
 const MAX_DUE: usize = 65_536;
 
 /// Runs until the hub drains.
@@ -98,7 +99,7 @@ impl Default for Options {
         const MINUTE: u64 = 60;
         const HOUR: u64 = 60 * MINUTE;
         Self {
-            // About a day in all.
+            // About a day in total.
             retries: [1, 5, 30, 2 * MINUTE, 10 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR]
                 .map(Duration::from_secs)
                 .to_vec(),
@@ -132,14 +133,14 @@ impl DeliverySender {
         Self { hub, under_way: JoinSet::new(), busy: HashSet::new(), shares: HashMap::new(), circuits, reach: 0 }
     }
 
-    /// Starts as much of what is due as there are slots for.
+    /// Starts due deliveries while slots are free.
     async fn start_due(&mut self) {
         let slots = self.hub.options().outbox.slots;
         while self.under_way.len() < slots {
             let limit = self.reach.max(2 * slots);
             let due = match self.hub.store().due_deliveries(self.hub.now(), limit).await {
                 Ok(due) => due,
-                Err(error) => return tracing::warn!(%error, "cannot see which deliveries are due"),
+                Err(error) => return tracing::warn!(%error, "can't read the due deliveries"),
             };
             let found = due.len();
             for delivery in due {
@@ -147,7 +148,7 @@ impl DeliverySender {
                     self.start(delivery);
                 }
             }
-            // What waits for its target fills the page; behind it may be others whose targets are well.
+            // Deliveries that wait for their target fill the page. Others behind them may be ready.
             let is_all = found < limit || limit >= MAX_DUE;
             self.reach = if found < limit / 4 { limit / 2 } else { limit };
             if is_all {
@@ -157,7 +158,7 @@ impl DeliverySender {
         }
     }
 
-    /// Unless its target is left alone or has all of its slots, or nobody can write it yet.
+    /// Skips it if its target is paused or out of slots, or it can't be rendered yet.
     fn start(&mut self, delivery: DeliveryRecord) {
         if delivery.kind == DeliveryKind::TaskUpdated && self.hub.push_renderer().is_none() {
             return;
@@ -183,7 +184,7 @@ impl DeliverySender {
         let FinishedAttempt { delivery, target } = match ended {
             Ok(done) => done,
             // Its delivery stays busy until the next start: better late than twice.
-            Err(error) => return tracing::error!(%error, "a delivery was cut off"),
+            Err(error) => return tracing::error!(%error, "a delivery was interrupted"),
         };
         self.busy.remove(&delivery);
         if let Some(share) = self.shares.get_mut(&target) {
@@ -198,7 +199,7 @@ impl DeliverySender {
         let last_words = self.hub.options().outbox.last_words;
         let all = async { while self.under_way.join_next().await.is_some() {} };
         if timeout(last_words, all).await.is_err() {
-            tracing::info!(deliveries = self.under_way.len(), "cut off; they are sent again after the next start");
+            tracing::info!(deliveries = self.under_way.len(), "interrupted; they are sent again after the next start");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Letters: what is posted. Webhooks are written here; A2A push notifications by whoever knows A2A.
+//! Rendering of push notifications. Webhooks are rendered in this crate, A2A push notifications by the A2A crate.
 
 use attache_protocol::{DeliveryId, RunId, TenantId, wire::run::Run};
 use attache_store::record::{OutlineScope, RunOutline, delivery::DeliveryRecord};
@@ -7,31 +7,31 @@ use futures_util::future::BoxFuture;
 
 use crate::{Handle, Result, control::PushSubscription, error::about};
 
-/// What is posted: every body by itself, in this order and with the same headers. It arrived when all of them did.
+/// The requests to send: each body separately, in order, with the same headers. Delivered once all of them are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushNotification {
     pub headers: HeaderMap,
     pub bodies: Vec<Vec<u8>>,
 }
 
-/// Writes A2A push notifications. The same update must give the same bodies: it may be sent more than once.
+/// Renders A2A push notifications. The same update must give the same bodies, because it may be sent more than once.
 pub trait PushRenderer: Send + Sync {
     fn write<'a>(&'a self, update: &'a PushUpdate<'a>) -> BoxFuture<'a, Result<PushNotification>>;
 }
 
-/// A change of a run that a subscriber is told of.
+/// A change of a run to notify a subscriber about.
 #[derive(Debug)]
 pub struct PushUpdate<'a> {
     hub: &'a Handle,
     tenant: TenantId,
     pub delivery: DeliveryId,
     pub run: RunId,
-    /// The event of the run's stream that it tells of.
+    /// The event in the run's stream.
     pub seq: i64,
     pub push: PushSubscription,
 }
 
-/// The letter to a subscriber of A2A, if its config is still there.
+/// The notification for an A2A subscriber, if its config still exists.
 pub(super) async fn update(
     hub: &Handle,
     delivery: &DeliveryRecord,
@@ -43,7 +43,7 @@ pub(super) async fn update(
     let update = PushUpdate { hub, tenant: delivery.tenant, delivery: delivery.id, run: delivery.run, seq, push };
     match hub.push_renderer() {
         Some(letters) => letters.write(&update).await,
-        None => Err(crate::Error::internal(&"nobody writes push notifications")),
+        None => Err(crate::Error::internal(&"no push renderer is set")),
     }
 }
 
@@ -54,13 +54,13 @@ impl PushUpdate<'_> {
         self.hub
     }
 
-    /// The run as it is now, which may be later than the update.
+    /// The run's current state, which may be later than the update.
     pub async fn run(&self) -> Result<Run> {
         let record = self.hub.store().run(self.tenant, self.run).await.map_err(about("run"))?;
         self.hub.show_run(record).await
     }
 
-    /// What shows how the run was at the update.
+    /// The events that show the run's state at the update.
     pub async fn outline(&self) -> Result<RunOutline> {
         self.hub.outline(self.tenant, self.run, self.seq, OutlineScope::Everything).await
     }

@@ -1,4 +1,4 @@
-//! When a delivery that did not arrive is tried again.
+//! When to retry a failed delivery.
 
 use std::time::Duration;
 
@@ -7,29 +7,29 @@ use attache_store::record::delivery::AttemptDecision;
 
 use super::Options;
 
-/// After the failure of the attempt with this number; the first is 1. A target that asks for more time gets it.
-pub(super) fn after(options: &Options, env: &Env, number: i64, asked: Option<Duration>) -> AttemptDecision {
+/// The decision after the failure of this attempt, counted from 1. Honours a longer delay requested by the target.
+pub(super) fn after(options: &Options, env: &Env, number: i64, retry_after: Option<Duration>) -> AttemptDecision {
     let index = usize::try_from(number - 1).unwrap_or_default();
     let Some(delay) = options.retries.get(index) else { return AttemptDecision::GiveUp };
-    let asked = asked.unwrap_or_default().min(options.longest_retry_after);
-    let delay = delay.saturating_add(jitter(env, *delay)).max(asked);
+    let retry_after = retry_after.unwrap_or_default().min(options.longest_retry_after);
+    let delay = delay.saturating_add(jitter(env, *delay)).max(retry_after);
     AttemptDecision::RetryAt(env.now().plus(delay))
 }
 
-/// Up to a quarter more, so that what failed together does not come back together.
+/// Adds up to a quarter, so that deliveries that failed together don't retry together.
 fn jitter(env: &Env, delay: Duration) -> Duration {
     let mut byte = [0];
     env.fill(&mut byte);
     delay / 1024 * u32::from(byte[0])
 }
 
-/// What `Retry-After` asks for: seconds, or a date.
-pub(super) fn asked(value: &str, now: Timestamp) -> Option<Duration> {
+/// The delay in `Retry-After`: seconds, or a date.
+pub(super) fn parse_retry_after(value: &str, now: Timestamp) -> Option<Duration> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         return value.parse().ok().map(Duration::from_secs);
     }
-    // `Sun, 06 Nov 1994 08:49:37 GMT`, the one form that is to be sent.
+    // `Sun, 06 Nov 1994 08:49:37 GMT`, the only form that senders may generate.
     let mut parts = value.split_once(", ")?.1.strip_suffix(" GMT")?.split(' ');
     let (day, month, year, time) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_and_end() {
+    fn delays_grow_and_end() {
         let env = Env::seeded(1);
         let options = Options::default();
         let mut total = Duration::ZERO;
@@ -88,7 +88,7 @@ mod tests {
             ("Sun, 06 Nev 1994 08:49:37 GMT", None),
             ("soon", None),
         ] {
-            assert_eq!(asked(value, now), seconds.map(Duration::from_secs), "{value}");
+            assert_eq!(parse_retry_after(value, now), seconds.map(Duration::from_secs), "{value}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! With which secret a delivery is signed: everybody has one, which follows from the hub's own key.
+//! The secrets that sign deliveries: one per caller, derived from the hub's own key.
 
 use attache_protocol::{AgentId, Secret, TenantId, UserId, secret::Kind};
 use attache_store::record::{RunRecord, delivery::DeliveryRecord};
@@ -31,24 +31,24 @@ impl SecretSubject {
     /// The caller's own.
     pub(crate) fn of(by: &Principal) -> Self {
         match by.column() {
-            // An agent must not learn the secret of the person it belongs to, who has other webhooks too.
+            // An agent must not learn the secret of its owner, who has other webhooks too.
             RoleColumn::AgentKey | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => Self(by.actor()),
             RoleColumn::Role(_) => Self::person_or(by.user, || by.actor()),
         }
     }
 
-    /// Of whoever asked for the run; the same as [`Self::of`] for that caller.
+    /// For the caller who created the run. The same as [`Self::of`] for that caller.
     pub(super) fn of_run(run: &RunRecord) -> Self {
         let is_agent = run.caller.strip_prefix("agent:").is_some_and(|id| id.parse::<AgentId>().is_ok());
         Self::person_or(run.user.filter(|_| !is_agent), || run.caller.clone())
     }
 
-    /// Of the agent's owner; an agent of nobody in particular has the tenant's.
+    /// For the agent's owner. An agent without an owner uses the tenant's.
     pub(crate) fn of_agent(owner: Option<UserId>) -> Self {
         Self::person_or(owner, || "tenant".to_owned())
     }
 
-    /// A permission request is told to the run's own callback or, where that does not want to know, to the agent's webhook.
+    /// A permission request goes to the run's own callback or, if that doesn't subscribe to it, to the agent's webhook.
     pub(super) fn of_delivery(delivery: &DeliveryRecord, run: &RunRecord, owner: Option<UserId>) -> Self {
         let is_callback = run.callback.as_ref().is_some_and(|callback| callback.url == delivery.url);
         if delivery.permission.is_none() || is_callback { Self::of_run(run) } else { Self::of_agent(owner) }

@@ -1,4 +1,4 @@
-//! The access rules in force: read once, shared by everybody who asks, and swapped when somebody changes them.
+//! The current access rules: loaded once, shared, and replaced on change.
 
 mod caller_access;
 mod file;
@@ -25,18 +25,18 @@ pub(crate) use caller_access::{Visibility, has_part, holds};
 use file::RulesFile;
 use name_cache::NameCache;
 
-/// Everything that the hub knows about access rules.
+/// The hub's access rules.
 #[derive(Debug)]
 pub(crate) struct AccessControl {
     in_force: RwLock<HashMap<TenantId, Arc<ActiveRules>>>,
-    /// The file that holds the rules of the hub's own tenant.
+    /// The rules file for the hub's own tenant.
     file: Option<(TenantId, RulesFile)>,
-    /// The content of the file that was looked at last.
+    /// The hash of the file content that was read last.
     seen: std::sync::Mutex<Option<[u8; 32]>>,
-    /// Why the file as it is now is not in force.
+    /// Why the current file content is not applied.
     problem: RwLock<Option<String>>,
     pub(crate) names: NameCache,
-    /// Changes come one after another, so that the file and the store say the same.
+    /// Serializes changes, so that the file and the store stay equal.
     changing: Mutex<()>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct ActiveRules {
 // === impl AccessControl ===
 
 impl AccessControl {
-    /// Without a file, rules live in the store. With one, it is read now, and a wrong one is refused.
+    /// Without a file, rules live in the store. A file is read now, and an invalid one fails the start.
     pub(crate) async fn open(
         file: Option<PathBuf>,
         store: &dyn Store,
@@ -81,7 +81,7 @@ impl AccessControl {
         self.file.as_ref().filter(|(of, _)| *of == tenant).map(|(_, file)| file)
     }
 
-    /// 0 until somebody has asked for the tenant's rules.
+    /// 0 until the tenant's rules are first requested.
     pub(crate) fn version(&self, tenant: TenantId) -> i64 {
         self.get(tenant).map_or(0, |known| known.version)
     }
@@ -90,7 +90,7 @@ impl AccessControl {
         self.problem.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whoever holds it is the only one who changes rules.
+    /// Only the holder of the guard may change rules.
     pub(crate) async fn change(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().await
     }
@@ -99,7 +99,7 @@ impl AccessControl {
         self.in_force.read().unwrap_or_else(PoisonError::into_inner).get(&tenant).cloned()
     }
 
-    /// An answer of the store that comes late does not undo a newer one.
+    /// A late answer from the store doesn't replace a newer one.
     fn put(&self, tenant: TenantId, new: ActiveRules) -> Arc<ActiveRules> {
         let mut in_force = self.in_force.write().unwrap_or_else(PoisonError::into_inner);
         match in_force.get(&tenant) {
@@ -120,7 +120,7 @@ impl AccessControl {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) == Some(digest)
     }
 
-    /// Says whether it is another problem than before.
+    /// Returns whether the problem changed.
     fn set_problem(&self, problem: Option<String>) -> bool {
         let mut known = self.problem.write().unwrap_or_else(PoisonError::into_inner);
         let is_new = *known != problem;
@@ -129,7 +129,7 @@ impl AccessControl {
     }
 }
 
-/// The text as rules; an empty text has none.
+/// Parses the rules. An empty text has none.
 pub(crate) fn parse(text: &str) -> std::result::Result<AccessRuleSet, RulesFileReport> {
     access_file::parse(text)
 }
@@ -141,16 +141,16 @@ pub(crate) fn invalid(report: &RulesFileReport) -> Error {
 // === impl Handle ===
 
 impl Handle {
-    /// The rules of the tenant, from memory unless nobody has asked before.
+    /// The tenant's rules, from memory unless this is the first request.
     pub(crate) async fn rules_in_force(&self, tenant: TenantId) -> Result<Arc<ActiveRules>> {
         if let Some(known) = self.access().get(tenant) {
             return Ok(known);
         }
         let stored = self.store().access_rules(tenant).await.map_err(about("tenant"))?;
-        Ok(self.access().put(tenant, understood(stored)))
+        Ok(self.access().put(tenant, parse_stored(stored)))
     }
 
-    /// Makes the text what is in force, and says so in the log. The caller has parsed it, and holds [`AccessControl::change`].
+    /// Applies the text and logs the change. The caller has parsed it and holds [`AccessControl::change`].
     pub(crate) async fn put_in_force(
         &self,
         context: WriteContext,
@@ -164,10 +164,10 @@ impl Handle {
         Ok(kept)
     }
 
-    /// Takes over what somebody wrote into the file.
+    /// Loads changes of the file.
     pub(crate) async fn watch_rules_file(&self) -> Result<()> {
         let Some((_, file)) = &self.access().file else { return Ok(()) };
-        // Nearly always nothing happened, and then nobody is kept waiting.
+        // Almost always nothing has changed, and the lock isn't needed.
         match file.read().await {
             Ok(text) if self.access().has_seen(digest(&text)) => Ok(()),
             Ok(_) | Err(_) => {
@@ -177,8 +177,8 @@ impl Handle {
         }
     }
 
-    /// Looks at the file and takes what it says now. A wrong file changes nothing but what is said about it. The caller
-    /// holds [`AccessControl::change`].
+    /// Reads the file and applies its rules. An invalid file only changes the reported problem. The caller holds
+    /// [`AccessControl::change`].
     pub(crate) async fn look_at_rules_file(&self) -> Result<()> {
         let Some((tenant, file)) = &self.access().file else { return Ok(()) };
         let (seen, looked) = match file.read().await {
@@ -193,7 +193,7 @@ impl Handle {
             Err(unusable) => {
                 self.access().set_seen(seen);
                 if self.access().set_problem(Some(unusable.to_string())) {
-                    tracing::warn!(problem = %unusable, "the rules as they were stay in force");
+                    tracing::warn!(problem = %unusable, "the previous rules stay active");
                 }
                 return Ok(());
             }
@@ -202,7 +202,7 @@ impl Handle {
         let context = WriteContext::new(*tenant, WriteContext::SYSTEM, self.now());
         let kept = self.put_in_force(context, text, rules, None).await?;
         self.access().set_seen(seen);
-        tracing::debug!(rules.version = kept.version, "the rules of the file are in force");
+        tracing::debug!(rules.version = kept.version, "the rules of the file are active");
         Ok(())
     }
 }
@@ -211,12 +211,12 @@ fn digest(text: &str) -> [u8; 32] {
     *blake3::hash(text.as_bytes()).as_bytes()
 }
 
-/// What the store has was parsed before it was put there. If it cannot be read all the same, nobody reaches anything:
-/// a denial that got lost must not open a door.
-fn understood(stored: Option<AccessRulesRecord>) -> ActiveRules {
+/// Stored rules were parsed before they were stored. If they still can't be read, everything is denied: a lost denial
+/// must not grant access.
+fn parse_stored(stored: Option<AccessRulesRecord>) -> ActiveRules {
     let Some(stored) = stored else { return ActiveRules { rules: AccessRuleSet::default(), version: 0 } };
     let rules = parse(&stored.text).unwrap_or_else(|report| {
-        tracing::error!(problem = %report, "the stored rules cannot be read, so agents reach nothing");
+        tracing::error!(problem = %report, "the stored rules can't be read, so agents have no access");
         AccessRuleSet { fallback: Fallback::Deny, entries: Vec::new() }
     });
     ActiveRules { rules, version: stored.version }

@@ -1,4 +1,4 @@
-//! From a bearer secret to a principal, at every request and, for what stays open, again and again.
+//! Resolves a credential to a principal, for every request and repeatedly for open streams.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -27,18 +27,18 @@ use crate::{
     tls::Fingerprint,
 };
 
-/// How often an open stream asks whether its caller is still welcome.
+/// How often an open stream rechecks its caller's credential.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Watches over the credential behind something that stays open.
+/// Watches the credential of an open stream.
 #[derive(Debug)]
 pub(crate) struct CredentialGuard {
     hub: Handle,
     principal: Principal,
     watch: TopicWatch,
-    /// When to ask next.
+    /// When to check next.
     due: Instant,
-    /// The run that an agent sees, and the version of the rules by which it did.
+    /// The run an agent watches, and the rules version that allowed it.
     seen: Option<(RunId, i64)>,
 }
 
@@ -54,7 +54,7 @@ impl Handle {
         }
     }
 
-    /// A token is worth something only as long as its key is.
+    /// A token is valid only while its key is.
     async fn authenticate_token(&self, text: &str) -> Result<Principal> {
         if let Some(claims) = self.signer().read_run(text, self.now()) {
             let RunTokenClaims { tenant, sub: run, epoch, exp, .. } = claims;
@@ -73,28 +73,28 @@ impl Handle {
         self.authenticate(Kind::RuntimeToken, token).await
     }
 
-    /// The person or program behind a client's certificate, whose private key the handshake has proved.
+    /// The person or program behind a client certificate. The handshake has proved possession of its private key.
     pub(crate) async fn authenticate_certificate(&self, client: Fingerprint) -> Result<Principal> {
         match self.check_proof(&PresentedCredential::Secret(client.hash())).await {
             Err(error) if error == unknown() => {
-                Err(Error::unauthenticated("No key was made for the certificate of this connection.")
-                    .hint("Make one with `attache keys add NAME --certificate FILE`, or send a key."))
+                Err(Error::unauthenticated("No key exists for this connection's certificate.")
+                    .hint("Create one with `attache keys add NAME --certificate FILE`, or send a key."))
             }
             other => other,
         }
     }
 
-    /// The person behind a console's session.
+    /// The person behind a console session.
     pub async fn authenticate_session(&self, secret: &str) -> Result<Principal> {
         self.authenticate(Kind::Session, secret).await
     }
 
-    /// Counts a wrong credential that a surface outside this crate was shown; an error when there were too many.
+    /// Counts a wrong credential shown to a surface outside this crate. Fails if there were too many.
     pub fn refuse_credential(&self, from: IpAddr) -> Result<()> {
         self.attempts().failed(from)
     }
 
-    /// Somebody without a credential, if the agent's owner lets everybody ask it.
+    /// A caller without a credential, if the agent's owner allows them.
     pub async fn anonymous(&self, agent: AgentId) -> Result<Principal> {
         self.check_open(self.tenant(), agent).await
     }
@@ -105,18 +105,18 @@ impl Handle {
             || account.callers == Callers::Owner
             || account.archived_at.is_some()
         {
-            return Err(Error::unauthenticated("The request carries no credential."));
+            return Err(Error::no_credential());
         }
         let (who, proof) = (PrincipalKind::Anonymous { agent }, PresentedCredential::Nothing { tenant, agent });
         Ok(Principal { tenant, who, user: None, owner_role: None, scopes: None, ends_at: None, proof })
     }
 
-    /// What the key or session may do now that made a pairing code.
+    /// The current rights of the key or session that created a pairing code.
     pub(crate) async fn check_maker(&self, maker: KeyId) -> Result<Principal> {
         self.check_proof(&PresentedCredential::Maker(maker)).await
     }
 
-    /// Whether the credential behind the principal is still good, and what it is worth now.
+    /// Whether the principal's credential is still valid, and its current rights.
     pub async fn recheck(&self, principal: &Principal) -> Result<Principal> {
         self.check_proof(&principal.proof).await
     }
@@ -142,7 +142,7 @@ impl Handle {
         }
     }
 
-    /// What the proof is worth now.
+    /// The current rights of the credential.
     async fn check_proof(&self, proof: &PresentedCredential) -> Result<Principal> {
         let by = match proof {
             PresentedCredential::Secret(secret) => CredentialLookup::Secret(*secret),
@@ -214,7 +214,7 @@ impl Handle {
         Ok(Principal { tenant, who, user: account.owner, owner_role: None, scopes: None, ends_at: None, proof })
     }
 
-    /// The agent that works on the run, while the claim lasts that the token came with.
+    /// The agent that works on the run, while the token's claim lasts.
     async fn check_run(&self, tenant: TenantId, run: RunId, epoch: i64, expires_at: Timestamp) -> Result<Principal> {
         let record = match self.store().run(tenant, run).await {
             Ok(record) => record,
@@ -223,9 +223,7 @@ impl Handle {
         };
         let lasts = matches!(record.state.phase, RunPhase::Running(_)) && record.state.epoch == epoch;
         if !lasts || expires_at <= self.now() {
-            return Err(Error::unauthenticated(
-                "This token was worth something only while its run was being worked on.",
-            ));
+            return Err(Error::unauthenticated("This token was valid only while its run was in progress."));
         }
         let account = self.store().account(tenant, AgentRef::Id(record.agent)).await.map_err(about("agent"))?;
         let owner_role = match account.owner {
@@ -240,8 +238,8 @@ impl Handle {
         Ok(Principal { tenant, who, user: account.owner, owner_role, scopes: None, ends_at, proof })
     }
 
-    /// What never ends (a password, an agent's key, a device's token, a code for either) must not be made with a token or
-    /// a key that does, nor in a session that such a key opened.
+    /// A credential that never expires (a password, an agent's key, a device's token, a code for either) can't be
+    /// created with a token or key that does, nor in a session opened with such a key.
     pub(crate) async fn check_endless(&self, by: &Principal) -> Result<()> {
         by.lasting()?;
         let PrincipalKind::Key { key, .. } = by.who else { return Ok(()) };
@@ -252,7 +250,7 @@ impl Handle {
                 StoredCredential::Key { kind: KeyKind::Api, expires_at: None, .. }
                 | StoredCredential::Runtime { .. } => None,
                 StoredCredential::Key { kind: KeyKind::Api, expires_at: Some(_), .. } => {
-                    return Err(Error::forbidden("A key that expires may not make a credential that does not.")
+                    return Err(Error::forbidden("A key that expires can't create a credential that doesn't.")
                         .hint("Use a key without an expiry, or sign in to the console with a password."));
                 }
             };
@@ -275,7 +273,7 @@ impl Handle {
     }
 }
 
-/// What the key is worth now, as far as the token says so too.
+/// The key's current rights, limited by the token's.
 fn lesser(key: (Role, Option<Vec<KeyScope>>), token: (Role, Option<&[KeyScope]>)) -> (Role, Option<Vec<KeyScope>>) {
     let scopes = match (key.1, token.1) {
         (scopes, None) => scopes,
@@ -286,7 +284,7 @@ fn lesser(key: (Role, Option<Vec<KeyScope>>), token: (Role, Option<&[KeyScope]>)
 }
 
 fn unknown() -> Error {
-    Error::unauthenticated("The credential is not known here.")
+    Error::unauthenticated("The credential is unknown.")
 }
 
 // === impl CredentialGuard ===
@@ -308,13 +306,13 @@ impl CredentialGuard {
         }
     }
 
-    /// The same for a stream of a run: an agent that loses its sight of the run loses the stream.
+    /// The same for a run's stream: an agent that may no longer see the run loses the stream.
     pub(crate) fn of_run(hub: &Handle, principal: &Principal, run: RunId) -> Self {
         let seen = (principal.column() == RoleColumn::AgentKey).then(|| (run, hub.access().version(principal.tenant)));
         Self { seen, ..Self::new(hub, principal) }
     }
 
-    /// Resolves when the caller is not welcome any more, and says why. Safe to drop and call again.
+    /// Resolves with the reason when the caller loses access. Safe to drop and call again.
     pub(crate) async fn broken(&mut self) -> Error {
         loop {
             if tokio::time::timeout_at(self.due, self.watch.moved()).await.is_ok() {
@@ -326,13 +324,13 @@ impl CredentialGuard {
         }
     }
 
-    /// Asks when it is time to. A stream that is never idle calls it between pages.
+    /// Checks when due. A stream that is never idle calls it between pages.
     pub(crate) async fn check_if_due(&mut self) -> Result<()> {
         if Instant::now() < self.due && !self.watch.has_moved() {
             return Ok(());
         }
         match self.check().await {
-            // A store that is busy for a moment is no reason to cut a stream.
+            // A briefly busy store is no reason to cut a stream.
             Err(error) if error.code.http_status() < 500 => Err(error),
             Ok(()) | Err(_) => {
                 self.due = Instant::now() + RECHECK_INTERVAL;

@@ -1,4 +1,4 @@
-//! Credentials that were checked a moment ago, so that a busy caller costs the store one look-up a second.
+//! Recently checked credentials, so that a busy caller costs the store one lookup per second.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use attache_protocol::{AgentId, KeyId, UserId, secret::SecretHash};
 use attache_store::record::StoredCredential;
 use tokio::time::Instant;
 
-/// More callers than this at once are looked up in the store every time.
+/// Beyond this, callers are looked up in the store every time.
 const CAPACITY: usize = 16_384;
 
 #[derive(Debug)]
@@ -22,11 +22,11 @@ pub(crate) struct CredentialCache {
 #[derive(Debug, Default)]
 struct CachedCredentials {
     entries: HashMap<CredentialLookup, CachedCredential>,
-    /// When something was forgotten last. What was asked before that may be what was to be forgotten.
+    /// When an entry was last dropped. Answers requested before that may be outdated.
     forgotten_at: Option<Instant>,
 }
 
-/// By what a credential is looked up.
+/// How a credential is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum CredentialLookup {
     Secret(SecretHash),
@@ -53,8 +53,8 @@ impl CredentialCache {
         (entry.fetched_at.elapsed() < self.ttl).then(|| entry.credential.clone())
     }
 
-    /// `asked_at` is when the store was asked: an answer is never believed for longer than the time to live after that, and
-    /// not at all if something was forgotten since, for it may be from before the change.
+    /// `asked_at` is when the store was queried. An answer is valid for at most the time to live after that, and not at
+    /// all if an entry was dropped since, because it may predate the change.
     pub(crate) fn put(&self, by: CredentialLookup, credential: StoredCredential, asked_at: Instant) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let CachedCredentials { entries, forgotten_at } = &mut *known;
@@ -77,15 +77,15 @@ impl CredentialCache {
         });
     }
 
-    /// With every session that a key opened: those of this one have ended too.
+    /// Also drops every session opened with a key, since those of this one have ended too.
     pub(crate) fn forget_key(&self, of: KeyId) {
         self.forget(|credential| {
             is_opened(credential) || matches!(credential, StoredCredential::Key { key, .. } if *key == of)
         });
     }
 
-    /// Everything that acts for the user: keys, sessions, and what their agents work with; and every session that a key
-    /// opened, for it may have been the user's.
+    /// Drops everything that acts for the user: keys, sessions and their agents' credentials, and every session opened
+    /// with a key, which may have been the user's.
     pub(crate) fn forget_user(&self, of: UserId) {
         self.forget(|credential| {
             let (StoredCredential::Key { user, .. } | StoredCredential::Runtime { user, .. }) = credential;

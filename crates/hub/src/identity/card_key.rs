@@ -1,4 +1,4 @@
-//! The key that signs the cards of agents (JWS with ES256: what every verifier of cards knows), and what it is known by.
+//! The key that signs agent cards (JWS with ES256, which every card verifier supports), and its key id.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 
 use crate::{Error, Result};
 
-/// Signs, and never shows itself.
+/// Signs, and never exposes the private key.
 pub struct CardKey {
     key: EcdsaKeyPair,
     public: PublicKey,
@@ -24,10 +24,10 @@ impl CardKey {
     pub const ALGORITHM: &str = "ES256";
 
     pub(crate) fn new(key: EcdsaKeyPair) -> Self {
-        // The point without compression: `0x04`, then both coordinates.
+        // The uncompressed point: `0x04`, then both coordinates.
         let (x, y) = key.public_key().as_ref()[1..].split_at(32);
         let [x, y] = [x, y].map(Base64UrlUnpadded::encode_string);
-        // RFC 7638, as for the key of tokens.
+        // RFC 7638, as for the token key.
         let thumbprint = format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#);
         let thumbprint = digest::digest(&digest::SHA256, thumbprint.as_bytes());
         let public = PublicKey {
@@ -42,12 +42,12 @@ impl CardKey {
         Self { key, public }
     }
 
-    /// By which verifiers find the key in `/.well-known/jwks.json`.
+    /// The id under which verifiers find the key in `/.well-known/jwks.json`.
     pub fn kid(&self) -> &str {
         &self.public.kid
     }
 
-    /// The two numbers of the signature, 32 bytes each, as JWS wants them.
+    /// The two numbers of the signature, 32 bytes each, as JWS requires.
     pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>> {
         let signature = self.key.sign(&SystemRandom::new(), message).map_err(|error| Error::internal(&error))?;
         Ok(signature.as_ref().to_vec())

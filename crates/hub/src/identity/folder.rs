@@ -1,11 +1,11 @@
-//! The hub's own folder: made private, with the keys that must not live in the database.
+//! The hub's private data folder, with the keys that must not be in the database.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-use attache_client::private_file;
+use attache_os::private_file;
 use attache_protocol::{Secret, env::Env};
 use aws_lc_rs::{
     agreement::{ECDH_P256, PrivateKey},
@@ -18,7 +18,7 @@ pub(crate) struct IdentityFolder(PathBuf);
 // === impl IdentityFolder ===
 
 impl IdentityFolder {
-    /// Makes the folder with mode 0700, or tightens one that is looser.
+    /// Creates the folder with mode 0700, or tightens its mode.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         private_file::folder(path)?;
         Ok(Self(path.to_owned()))
@@ -32,17 +32,17 @@ impl IdentityFolder {
         self.0.join("blobs")
     }
 
-    /// The key under which pairing codes are hashed, made at the first start.
+    /// The key that hashes pairing codes, created at the first start.
     pub(crate) fn pairing_key(&self, env: &Env) -> io::Result<Secret<[u8; 32]>> {
         self.key("pairing.key", env)
     }
 
-    /// The key from which the secrets of webhooks are derived, made at the first start.
+    /// The key that webhook secrets are derived from, created at the first start.
     pub(crate) fn webhook_key(&self, env: &Env) -> io::Result<Secret<[u8; 32]>> {
         self.key("webhook.key", env)
     }
 
-    /// The key under which secrets of others are sealed, made at the first start.
+    /// The key that encrypts third-party secrets, created at the first start.
     pub(crate) fn seal_key(&self, env: &Env) -> io::Result<Secret<[u8; 32]>> {
         self.key("seal.key", env)
     }
@@ -64,19 +64,19 @@ impl IdentityFolder {
         }
     }
 
-    /// The key that signs tokens, as PKCS#8, made at the first start.
+    /// The key that signs tokens, as PKCS#8, created at the first start.
     pub(crate) fn token_key(&self, env: &Env) -> io::Result<Ed25519KeyPair> {
         let path = self.0.join("token.key");
         let invalid = |what: &str| {
             io::Error::new(io::ErrorKind::InvalidData, format!("token.key {what}; remove it and start again"))
         };
         match fs::read(&path) {
-            Ok(bytes) => Ed25519KeyPair::from_pkcs8(&bytes).map_err(|_| invalid("is no Ed25519 key in PKCS#8")),
+            Ok(bytes) => Ed25519KeyPair::from_pkcs8(&bytes).map_err(|_| invalid("is not an Ed25519 key in PKCS#8")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut seed = [0; 32];
                 env.fill(&mut seed);
-                let key = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| invalid("cannot be made"))?;
-                let document = key.to_pkcs8().map_err(|_| invalid("cannot be made"))?;
+                let key = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| invalid("can't be created"))?;
+                let document = key.to_pkcs8().map_err(|_| invalid("can't be created"))?;
                 private_file::write(&path, document.as_ref())?;
                 Ok(key)
             }
@@ -84,7 +84,7 @@ impl IdentityFolder {
         }
     }
 
-    /// The key that signs cards, as PKCS#8, made at the first start.
+    /// The key that signs cards, as PKCS#8, created at the first start.
     pub(crate) fn card_key(&self, env: &Env) -> io::Result<EcdsaKeyPair> {
         let path = self.0.join("card.key");
         let invalid = |what: &str| {
@@ -92,10 +92,10 @@ impl IdentityFolder {
         };
         match fs::read(&path) {
             Ok(bytes) => EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &bytes)
-                .map_err(|_| invalid("is no P-256 key in PKCS#8")),
+                .map_err(|_| invalid("is not a P-256 key in PKCS#8")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let key = new_card_key(env).ok_or_else(|| invalid("cannot be made"))?;
-                let document = key.to_pkcs8v1().map_err(|_| invalid("cannot be made"))?;
+                let key = new_card_key(env).ok_or_else(|| invalid("can't be created"))?;
+                let document = key.to_pkcs8v1().map_err(|_| invalid("can't be created"))?;
                 private_file::write(&path, document.as_ref())?;
                 Ok(key)
             }
@@ -103,13 +103,13 @@ impl IdentityFolder {
         }
     }
 
-    /// The bare key and a newline, readable by its owner alone.
+    /// The bare key and a newline, readable only by its owner.
     pub(crate) fn write_admin_key(&self, key: &Secret<String>) -> io::Result<()> {
         private_file::write(&self.admin_key(), format!("{}\n", key.expose()).as_bytes())
     }
 }
 
-/// Nearly every 32 bytes are a key of P-256; one in four billion is not, and then the next ones are.
+/// Almost any 32 bytes are a valid P-256 key. One in four billion is not, and then the next bytes are tried.
 fn new_card_key(env: &Env) -> Option<EcdsaKeyPair> {
     let mut secret = [0; 32];
     for _ in 0..4 {

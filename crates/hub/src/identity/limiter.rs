@@ -1,4 +1,4 @@
-//! Counts attempts per minute, per address, agent, name or principal, and says when it was too much.
+//! Counts attempts per minute and address, agent, name or principal, and rejects excess attempts.
 
 use std::{
     collections::HashMap,
@@ -14,10 +14,10 @@ use tokio::time::Instant;
 use crate::{Error, Result};
 
 const WINDOW: Duration = Duration::from_secs(60);
-/// An attacker with more addresses than twice this makes old ones forgotten, not the memory grow.
+/// An attacker with more than twice as many addresses evicts old entries instead of growing memory.
 const CAPACITY: usize = 8_192;
 
-/// So many in a minute that begins with the first one.
+/// So many attempts per minute, starting with the first.
 #[derive(Debug)]
 pub(crate) struct RateLimiter<K> {
     policy: &'static str,
@@ -25,25 +25,25 @@ pub(crate) struct RateLimiter<K> {
     windows: Mutex<Generations<K>>,
 }
 
-/// What is left of a minute, as the `RateLimit` headers say it.
+/// What is left of the minute, for the `RateLimit` headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimitStatus {
     pub policy: &'static str,
     pub per_minute: u32,
     pub remaining: u32,
-    /// Seconds until the next minute begins, rounded up.
+    /// Seconds until the window resets, rounded up.
     pub reset: u64,
 }
 
-/// One attempt, counted before it is judged. It stays counted unless it is given back.
-#[must_use = "what was no wrong attempt is given back"]
+/// One attempt, counted before its outcome is known. It stays counted unless returned.
+#[must_use = "a successful attempt must be given back"]
 #[derive(Debug)]
 pub(crate) struct Slot<'a, K: Eq + Hash + Clone> {
     limiter: &'a RateLimiter<K>,
     key: K,
 }
 
-/// Whoever has an IPv6 address has its whole /64, so that is what counts.
+/// An IPv6 client usually controls its entire /64, so that is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ClientNetwork(IpAddr);
 
@@ -53,7 +53,8 @@ struct RateWindow {
     count: u32,
 }
 
-/// Two maps: when the younger is full it becomes the elder, and the elder is forgotten. What is in use stays young.
+/// Two maps: when the younger is full it becomes the older, and the old one is dropped. Entries in use stay in the
+/// younger.
 #[derive(Debug)]
 struct Generations<K> {
     young: HashMap<K, RateWindow>,
@@ -69,15 +70,14 @@ impl<K: Eq + Hash + Clone> RateLimiter<K> {
         Self { policy, per_minute, windows: Mutex::new(generations) }
     }
 
-    /// Counts one before it is known whether it should count, unless the minute is used up: however many are tried at once,
-    /// no more are judged than a minute takes.
+    /// Counts an attempt before its outcome is known, unless the limit is reached. This bounds concurrent attempts too.
     pub(crate) fn reserve(&self, key: impl Into<K>) -> Result<Slot<'_, K>> {
         let (key, now) = (key.into(), Instant::now());
         self.take_at(key.clone(), now)?;
         Ok(Slot { limiter: self, key })
     }
 
-    /// Counts one, unless the minute is used up.
+    /// Counts one attempt, unless the limit is reached.
     pub(crate) fn take(&self, key: impl Into<K>) -> Result<RateLimitStatus> {
         self.take_at(key.into(), Instant::now())
     }
@@ -104,7 +104,7 @@ impl<K: Eq + Hash + Clone> RateLimiter<K> {
 
     fn refuse(&self, window: RateWindow, now: Instant) -> Error {
         let left = self.left(window, now);
-        let message = format!("Too many attempts: {} in a minute are taken.", self.per_minute);
+        let message = format!("Too many attempts. The limit is {} per minute.", self.per_minute);
         let hint = format!("Wait {} seconds, then try again.", left.reset);
         Error::new(Code::TooManyRequests, message).hint(hint).limited(left)
     }
@@ -113,7 +113,7 @@ impl<K: Eq + Hash + Clone> RateLimiter<K> {
 // === impl Slot ===
 
 impl<K: Eq + Hash + Clone> Slot<'_, K> {
-    /// The attempt was a good one, or none at all.
+    /// The attempt succeeded or doesn't count.
     pub(crate) fn give_back(self) {
         let mut windows = self.limiter.windows.lock().unwrap_or_else(PoisonError::into_inner);
         let window = windows.entry(self.key, Instant::now());
@@ -124,13 +124,13 @@ impl<K: Eq + Hash + Clone> Slot<'_, K> {
 // === impl Generations ===
 
 impl<K: Eq + Hash + Clone> Generations<K> {
-    /// The window that the key is in, if its minute is not over.
+    /// The key's window, if it is still open.
     fn current(&self, key: &K, now: Instant) -> Option<&RateWindow> {
         let window = self.young.get(key).or_else(|| self.old.get(key));
         window.filter(|window| now.duration_since(window.began) < WINDOW)
     }
 
-    /// The window that the key is in, or a new one.
+    /// The key's window, or a new one.
     fn entry(&mut self, key: K, now: Instant) -> &mut RateWindow {
         let fresh = RateWindow { began: now, count: 0 };
         let kept = self.current(&key, now).copied().unwrap_or(fresh);
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_minute_holds_so_many_and_the_next_one_as_many_again() {
+    fn the_limit_applies_per_minute() {
         let limiter: RateLimiter<u32> = RateLimiter::new("test", 2);
         let left = |remaining, reset| RateLimitStatus { policy: "test", per_minute: 2, remaining, reset };
         let began = Instant::now();
@@ -177,10 +177,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_does_not_count() {
+    fn returned_attempts_do_not_count() {
         let limiter: RateLimiter<u32> = RateLimiter::new("test", 2);
         let (first, second) = (limiter.reserve(1_u32).unwrap(), limiter.reserve(1_u32).unwrap());
-        assert!(limiter.reserve(1_u32).is_err(), "two are being judged");
+        assert!(limiter.reserve(1_u32).is_err(), "two are in progress");
         first.give_back();
         drop(second);
         drop(limiter.reserve(1_u32).unwrap());
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_what_is_in_use_is_remembered() {
+    fn memory_is_bounded_and_active_keys_are_kept() {
         let limiter: RateLimiter<usize> = RateLimiter::new("test", 3 * u32::try_from(CAPACITY).unwrap());
         for key in 1..10 * CAPACITY {
             let _ = limiter.take(key);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_counts_with_its_network() {
+    fn addresses_are_counted_by_network() {
         let network = |text: &str| ClientNetwork::from(text.parse::<IpAddr>().unwrap());
         assert_eq!(network("2001:db8:1:2:3:4:5:6"), network("2001:db8:1:2::"));
         assert_ne!(network("2001:db8:1:2::"), network("2001:db8:1:3::"));

@@ -1,4 +1,4 @@
-//! Who asks, and what they may do.
+//! Authentication and authorization.
 
 pub(crate) mod access;
 mod authenticate;

@@ -1,4 +1,4 @@
-//! Passwords: argon2id, a few at a time, and as much work for a name that nobody has.
+//! Passwords: argon2id with limited concurrency, and equal work for unknown names.
 
 use argon2::{
     Algorithm, Argon2, Params, Version,
@@ -7,27 +7,27 @@ use argon2::{
 use attache_protocol::{Code, Secret, env::Env};
 use tokio::sync::Semaphore;
 
-use crate::{Error, Result, control::check};
+use crate::{Error, Result, check};
 
-/// 19 MiB and two passes, as OWASP has it.
+/// 19 MiB and two passes, as OWASP recommends.
 const MEMORY_KIB: u32 = 19 * 1024;
 const PASSES: u32 = 2;
-/// So many are computed at the same time; the others wait.
+/// How many are computed concurrently. Others wait.
 const MAX_CONCURRENT: usize = 2;
-/// So many may wait; more are told to come back.
+/// How many may wait. More are rejected as overloaded.
 const MAX_WAITING: usize = 64;
-/// Shorter ones are guessed; longer ones are work for nothing.
+/// Shorter ones can be guessed. Longer ones waste work.
 const MIN: usize = 12;
 const MAX: usize = 1024;
 
-/// Where passwords are hashed and compared.
+/// Hashes and verifies passwords.
 #[derive(Debug)]
 pub(crate) struct Passwords {
     turns: Semaphore,
     seats: Semaphore,
 }
 
-/// Long enough to be worth something. The text is never part of the refusal.
+/// Checks the length. The error never contains the password.
 pub(crate) fn check_new(field: &str, password: &Secret<String>) -> Result<()> {
     let characters = password.expose().chars().count();
     if characters < MIN {
@@ -55,7 +55,7 @@ impl Passwords {
         hashed.await?.map_err(|error| Error::internal(&error))
     }
 
-    /// Whether it is the password behind the hash. Without a hash it is not, after the same work.
+    /// Whether the password matches the hash. Without a hash it doesn't, after the same work.
     pub(crate) async fn verify(&self, password: &Secret<String>, hash: Option<&Secret<String>>) -> Result<bool> {
         if password.expose().len() > MAX {
             return Ok(false);
@@ -74,7 +74,7 @@ impl Passwords {
     }
 
     async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-        let overloaded = || Error::new(Code::Overloaded, "Too many people sign in right now.");
+        let overloaded = || Error::new(Code::Overloaded, "Too many people are signing in right now.");
         let _seat = self.seats.try_acquire().map_err(|_| overloaded())?;
         let _turn = self.turns.acquire().await.map_err(|_| overloaded())?;
         tokio::task::spawn_blocking(work).await.map_err(|error| Error::internal(&error))
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_password_is_known_by_its_hash_alone() {
+    async fn a_password_is_verified_by_its_hash() {
         let passwords = Passwords::new();
         let hash = passwords.hash(&Env::seeded(1), &secret("correct horse battery")).await.unwrap();
         assert!(hash.expose().starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{}", hash.expose());
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_password_is_neither_short_nor_endless() {
+    fn a_new_password_has_length_limits() {
         assert_eq!(check_new("password", &secret("twelve chars")), Ok(()));
         for bad in ["", "eleven char", &"x".repeat(1025)] {
             let refused = check_new("password", &secret(bad)).unwrap_err();

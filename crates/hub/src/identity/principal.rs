@@ -1,4 +1,4 @@
-//! Who asks: the tenant and the identity behind a credential.
+//! The authenticated caller: the tenant and identity behind a credential.
 
 use attache_protocol::{
     AgentId, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
@@ -11,68 +11,68 @@ use attache_store::record::{RuntimeKind, user::UserRecord};
 
 use crate::{Error, Result};
 
-/// An authenticated caller. It can only be made by checking a credential.
+/// An authenticated caller. Can only be created by checking a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     pub tenant: TenantId,
     pub who: PrincipalKind,
-    /// The person for whom they act: a key's user, an agent's owner. `None`: nobody in particular.
+    /// The person they act for: a key's user, an agent's owner. `None` if there is no such person.
     pub user: Option<UserId>,
-    /// What an agent's owner may do now: the agent may do no more. `None` for people, and where nobody owns the agent.
+    /// The current role of an agent's owner, which limits the agent. `None` for people and for agents without an owner.
     pub(crate) owner_role: Option<Role>,
-    /// `None`: everything that the role may do.
+    /// `None`: everything the role allows.
     pub scopes: Option<Vec<KeyScope>>,
-    /// When the credential ends; what is made with it ends no later.
+    /// When the credential expires. Nothing created with it lasts longer.
     pub(crate) ends_at: Option<Timestamp>,
-    /// By which the credential is looked up again while a stream is open.
+    /// Used to look up the credential again while a stream is open.
     pub(crate) proof: PresentedCredential,
 }
 
-/// What a caller showed.
+/// The credential a caller presented.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PresentedCredential {
     /// A key, a runtime's token or a session.
     Secret(SecretHash),
-    /// A key or session that made what is redeemed now.
+    /// The key or session that created what is being redeemed now.
     Maker(KeyId),
-    /// A token of this key, which is worth the less of what it says and of what the key is worth now.
+    /// A token of this key. Its rights are limited by both the token and the key's current rights.
     Token { key: KeyId, role: Role, scopes: Option<Vec<KeyScope>>, expires_at: Timestamp },
-    /// A token that a run was given with its claim.
+    /// A token issued to a run with its claim.
     Run { tenant: TenantId, run: RunId, epoch: i64, expires_at: Timestamp },
     /// The hub itself works for an agent, as this runtime.
     Here { tenant: TenantId, runtime: RuntimeId },
-    /// Nothing: the agent's owner lets everybody ask it.
+    /// No credential: the agent's owner allows anonymous callers.
     Nothing { tenant: TenantId, agent: AgentId },
 }
 
-/// All callers without a credential, as the log shows them.
+/// All callers without a credential, as shown in the log.
 pub(crate) const ANONYMOUS: &str = "anonymous";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrincipalKind {
     /// A person, by API key or console session.
     Key { key: KeyId, role: Role },
-    /// What works for one agent: a paired device, or the agent itself with the key that it was registered with.
+    /// Works for one agent: a paired device, or the agent itself with its registration key.
     Runtime { runtime: RuntimeId, agent: AgentId, kind: RuntimeKind },
-    /// An outside agent that asks others with the key that it was registered with. It works elsewhere.
+    /// An outside agent that calls others with its registration key. It works elsewhere.
     Outside { key: KeyId, agent: AgentId },
-    /// The agent while it works on this run, with the token that came with the claim. It is worth that run's rights.
+    /// The agent while it works on this run, with the token from its claim. Limited to that run's rights.
     Run { run: RunId, agent: AgentId },
-    /// Somebody without a credential, who asks an agent that serves such callers. All of them are one caller.
+    /// A caller without a credential, at an agent that allows them. All of them count as one caller.
     Anonymous { agent: AgentId },
 }
 
 // === impl Principal ===
 
 impl Principal {
-    /// As the log shows it.
+    /// The actor, as shown in the log.
     pub fn actor(&self) -> String {
         match self.who {
             PrincipalKind::Key { key, .. } => format!("key:{key}"),
             PrincipalKind::Runtime { runtime, kind: RuntimeKind::Device | RuntimeKind::Hub, .. } => {
                 format!("runtime:{runtime}")
             }
-            // What an agent asked for stays its own when it is registered again with another key.
+            // What an agent created stays its own when it registers again with another key.
             PrincipalKind::Runtime { agent, kind: RuntimeKind::AgentKey, .. }
             | PrincipalKind::Outside { agent, .. } => {
                 format!("agent:{agent}")
@@ -82,8 +82,8 @@ impl Principal {
         }
     }
 
-    /// Whom what is opened or published with this credential belongs to: all keys of a person are that person, an agent is
-    /// itself.
+    /// The owner of what is opened or published with this credential: all keys of a person count as that person, an
+    /// agent as itself.
     pub(crate) fn holder(&self) -> String {
         match self.user.filter(|_| self.role().is_some()) {
             Some(user) => format!("user:{user}"),
@@ -91,7 +91,7 @@ impl Principal {
         }
     }
 
-    /// When the credential ends; what is made with it ends no later.
+    /// When the credential expires. Nothing created with it lasts longer.
     pub const fn ends_at(&self) -> Option<Timestamp> {
         self.ends_at
     }
@@ -107,7 +107,7 @@ impl Principal {
         }
     }
 
-    /// The role of a person; devices and agents have none.
+    /// A person's role. Devices and agents have none.
     pub const fn role(&self) -> Option<Role> {
         match self.who {
             PrincipalKind::Key { role, .. } => Some(role),
@@ -118,50 +118,49 @@ impl Principal {
         }
     }
 
-    /// What outlives a token must not be made with one: keys, passwords, tokens, ways to sign in.
+    /// Fails for short-lived tokens, which can't create anything that outlives them: keys, passwords, tokens, login
+    /// links.
     pub(crate) fn lasting(&self) -> Result<()> {
         match self.proof {
             PresentedCredential::Secret(_) | PresentedCredential::Maker(_) => Ok(()),
-            PresentedCredential::Nothing { .. } | PresentedCredential::Here { .. } => {
-                Err(Error::unauthenticated("The request carries no credential."))
-            }
+            PresentedCredential::Nothing { .. } | PresentedCredential::Here { .. } => Err(Error::no_credential()),
             PresentedCredential::Run { .. } => {
-                Err(Error::forbidden("A run's token may not make anything that outlives the run."))
+                Err(Error::forbidden("A run's token can't create anything that outlives the run."))
             }
             PresentedCredential::Token { .. } => {
-                Err(Error::forbidden("A short-lived token may not make keys, tokens or ways to sign in.")
-                    .hint("Use the API key that the token was made with."))
+                Err(Error::forbidden("A short-lived token can't create keys, tokens or login links.")
+                    .hint("Use the API key that created the token."))
             }
         }
     }
 
-    /// What has no scopes must not be made with a key that has some: it could do more than the key.
+    /// Fails for keys with scopes, which can't create an unscoped credential: it would have more rights.
     pub(crate) fn unscoped(&self) -> Result<()> {
         match self.scopes {
             None => Ok(()),
-            Some(_) => Err(Error::forbidden("A key with scopes may not set a password, which has none.")
-                .hint("Use a key without scopes, or sign in to the console.")),
+            Some(_) => {
+                Err(Error::forbidden("A key with scopes can't set a password, because a password has no scopes.")
+                    .hint("Use a key without scopes, or sign in to the console."))
+            }
         }
     }
 
-    /// An agent's key sees and calls what its person may; whoever may do less makes none.
+    /// An agent's key can see and call what its person can, so the creator needs both scopes.
     pub(crate) fn may_see_and_call(&self) -> Result<()> {
         let has = |scope| self.scopes.as_ref().is_none_or(|scopes| scopes.contains(&scope));
         match has(KeyScope::Read) && has(KeyScope::Call) {
             true => Ok(()),
-            false => {
-                Err(Error::forbidden("An agent's own key sees and calls, and this key's scopes do not allow both.")
-                    .hint("Use a key with the scopes `read`, `call` and `manage`, or one without scopes."))
-            }
+            false => Err(Error::forbidden("An agent's key can read and call, but this key's scopes don't allow both.")
+                .hint("Use a key with the scopes `read`, `call` and `manage`, or one without scopes.")),
         }
     }
 
-    /// Whether this is another person whose role is above the caller's: nobody acts for such a one.
+    /// Whether this is another person whose role is above the caller's, for whom the caller can't act.
     pub(crate) fn is_below(&self, user: &UserRecord) -> bool {
         self.user != Some(user.id) && self.role().is_none_or(|own| user.role > own)
     }
 
-    /// Whether something that belongs to this user, or to nobody, is the caller's own.
+    /// Whether something that belongs to this user, or to no one, is the caller's own.
     pub(crate) fn owns(&self, owner: Option<UserId>) -> bool {
         self.user == owner
     }
@@ -173,17 +172,16 @@ impl Principal {
             PrincipalKind::Key { .. }
             | PrincipalKind::Outside { .. }
             | PrincipalKind::Run { .. }
-            | PrincipalKind::Anonymous { .. } => Err(Error::forbidden("Only a paired runtime may do this.")
+            | PrincipalKind::Anonymous { .. } => Err(Error::forbidden("Only a paired runtime can do this.")
                 .hint("Send the runtime's token as `X-Runtime-Token: rt_…`.")),
         }
     }
 
-    /// A paired device asks for work and says that it is alive over HTTP; an agent with its own key does both over its
-    /// channel.
+    /// A paired device pulls work and sends heartbeats over HTTP. An agent with its own key does both over its channel.
     pub(crate) fn over_http(&self) -> Result<()> {
         match self.who {
             PrincipalKind::Runtime { kind: RuntimeKind::AgentKey, .. } => {
-                Err(Error::forbidden("An agent with a key of its own works over its channel.")
+                Err(Error::forbidden("An agent with its own key must use its channel for this.")
                     .hint("Open a WebSocket at /api/a2a/connect or /api/envelope/ws with the same key."))
             }
             PrincipalKind::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, .. }

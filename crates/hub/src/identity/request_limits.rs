@@ -1,4 +1,4 @@
-//! The limits on how often somebody may try: without a credential, with a wrong one, by password, and, if told, at all.
+//! Rate limits: requests without a credential, wrong credentials, wrong passwords and, if configured, all requests.
 
 use std::net::IpAddr;
 
@@ -14,21 +14,21 @@ use crate::{
 pub(crate) struct RequestLimits {
     /// Wrong passwords.
     pub(crate) by_address: RateLimiter<ClientNetwork>,
-    /// Of one name from one network: nobody locks a person out from elsewhere.
+    /// Per name and network, so that no one can lock a person out from elsewhere.
     pub(crate) by_name: RateLimiter<LoginAttemptKey>,
     /// Wrong credentials of any kind.
     failed: RateLimiter<ClientNetwork>,
     /// Requests that carry no credential.
     anonymous: RateLimiter<ClientNetwork>,
-    /// Requests with a good one; no limit unless the hub was told one.
+    /// Authenticated requests. Unlimited unless configured.
     principals: Option<RateLimiter<RateSubject>>,
 }
 
-/// A name and the network that it was tried from.
+/// A name and the network the attempt came from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct LoginAttemptKey(String, ClientNetwork);
 
-/// Whose requests are counted together: making one more key gives nobody more.
+/// Whose requests are counted together. More keys don't raise the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum RateSubject {
     User(UserId),
@@ -49,17 +49,17 @@ impl RequestLimits {
         }
     }
 
-    /// A request that carries no credential at all.
+    /// A request without any credential.
     pub(crate) fn anonymous(&self, from: IpAddr) -> Result<()> {
         self.anonymous.take(from).map(drop)
     }
 
-    /// A credential was wrong. Right ones are never refused for it: whoever shares the address is not to blame.
+    /// A wrong credential. Valid ones are never rejected for it, because others may share the address.
     pub(crate) fn failed(&self, from: IpAddr) -> Result<()> {
         self.failed.take(from).map(drop)
     }
 
-    /// A request of somebody who is known. What a paired device says of its work is not counted.
+    /// An authenticated request. A paired device's reports about its work are not counted.
     pub(crate) fn admit(&self, by: &Principal) -> Result<Option<RateLimitStatus>> {
         let Some(limiter) = &self.principals else { return Ok(None) };
         let subject = match by.who {

@@ -1,5 +1,5 @@
-//! Rotation of runtime tokens: a heartbeat offers the next one, its first use replaces the former, and the use of a replaced
-//! one is noticed, because somebody else must have a copy.
+//! Rotation of runtime tokens: a heartbeat offers the next token, its first use replaces the old one, and any later use
+//! of the old one reveals that a copy exists.
 
 use attache_protocol::{
     AgentId, RuntimeId, Secret,
@@ -20,7 +20,7 @@ use crate::{
 // === impl Handle ===
 
 impl Handle {
-    /// The next token of a device whose present one is old enough. What was offered before and never used is void.
+    /// The next token for a device whose current token is old enough. Revokes an earlier offer that was never used.
     pub(crate) async fn next_token(&self, by: &Principal) -> Result<Option<Secret<String>>> {
         let PrincipalKind::Runtime { runtime, kind: RuntimeKind::Device, .. } = by.who else { return Ok(None) };
         let found = self.store().runtime(by.tenant, runtime).await.map_err(about("runtime"))?;
@@ -34,7 +34,7 @@ impl Handle {
         Ok(Some(token))
     }
 
-    /// Whether the token is still good, and what its use means.
+    /// Whether the token is still valid, and whether its use triggers the rotation.
     pub(super) async fn check_token(
         &self,
         proof: &PresentedCredential,
@@ -54,7 +54,7 @@ impl Handle {
         }
     }
 
-    /// Somebody signed in with a token that its runtime does not use any more.
+    /// Records the use of a token that its runtime has replaced.
     pub(super) async fn note_token_reuse(&self, secret: SecretHash) {
         let Ok(StoredCredential::Runtime { tenant, runtime, agent, .. }) =
             self.credential(CredentialLookup::Secret(secret)).await

@@ -1,20 +1,20 @@
-//! Seals what the hub must send again in clear later, and what therefore cannot be kept as a hash: a subscriber's token, a
-//! peer's key. The database holds only what this writes; the key lies in a file of its own.
+//! Encrypts secrets that the hub must later send in clear and so can't store as a hash: a subscriber's token, a peer's
+//! key. The database holds only the ciphertext. The key is in a separate file.
 
 use std::fmt;
 
 use attache_protocol::{Secret, env::Env};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
-/// How sealed bytes begin, so that another way of sealing can follow one day.
+/// The format version, so that it can change later.
 const VERSION: u8 = 1;
 
-/// AES-256-GCM under the hub's own key, with a random nonce for each value.
+/// AES-256-GCM with the hub's own key and a random nonce per value.
 pub(crate) struct SealingKey(LessSafeKey);
 
-/// It was not sealed by this hub for this use, or was changed since.
+/// Not encrypted by this hub for this use, or modified since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("what was sealed cannot be opened: the hub's seal.key was replaced, or the value was changed")]
+#[error("can't decrypt the value: the hub's seal.key was replaced, or the value was modified")]
 pub struct UnsealError;
 
 // === impl SealingKey ===
@@ -25,7 +25,7 @@ impl SealingKey {
         Self(LessSafeKey::new(key))
     }
 
-    /// What is sealed for one use, which `context` names, opens for no other.
+    /// `context` names the use. A value encrypted for one use can't be decrypted for another.
     pub(crate) fn seal(&self, env: &Env, context: &str, plain: &[u8]) -> Vec<u8> {
         let mut nonce = [0; NONCE_LEN];
         env.fill(&mut nonce);
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_same_key_and_use_open_what_was_sealed() {
+    fn a_value_decrypts_only_with_the_same_key_and_context() {
         let env = Env::seeded(7);
         let seal = SealingKey::new(&Secret::new([1; 32]));
         let sealed = seal.seal(&env, "push", b"token-of-a-subscriber");
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_value_never_looks_the_same() {
+    fn encrypting_a_value_twice_gives_different_bytes() {
         let env = Env::seeded(7);
         let seal = SealingKey::new(&Secret::new([1; 32]));
         let first = seal.seal(&env, "push", b"");
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_shows_nothing_of_its_key() {
+    fn debug_output_hides_the_key() {
         assert_eq!(format!("{:?}", SealingKey::new(&Secret::new([1; 32]))), "Seal(***)");
     }
 }

@@ -1,4 +1,4 @@
-//! Login links that work once, passwords, and the console's sessions that both open.
+//! One-time login links, passwords, and the console sessions that both open.
 
 use std::{
     collections::HashMap,
@@ -24,16 +24,16 @@ use attache_store::{
 };
 
 use crate::{
-    Error, Handle, Result,
-    control::check,
+    Error, Handle, Result, check,
     error::about,
     identity::{AccessVerdict, Action, PresentedCredential, Principal, PrincipalKind},
 };
 
-/// Links that wait at the same time; the oldest give way.
+/// Pending links. The oldest are dropped.
 const CAPACITY: usize = 256;
+const CAPACITY_PER_MAKER: usize = 16;
 
-/// A browser that is signed in. The secret belongs into a cookie and nowhere else.
+/// A signed-in browser. The secret belongs in a cookie and nowhere else.
 #[derive(Debug, Clone)]
 pub struct SignedInSession {
     pub secret: Secret<String>,
@@ -41,28 +41,28 @@ pub struct SignedInSession {
     pub expires_at: Timestamp,
 }
 
-/// Whom a login link signs in.
+/// The person a login link signs in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkTarget {
-    /// `None`: nobody in particular.
+    /// `None` if there is no user.
     pub user: Option<String>,
     pub role: Role,
 }
 
-/// Links that nobody has used yet. They live in memory only: after a restart a person makes a new one.
+/// Unused links. Kept in memory only: after a restart, a person creates a new one.
 #[derive(Debug, Default)]
 pub(crate) struct LoginLinks(Mutex<HashMap<SecretHash, PendingLogin>>);
 
 #[derive(Debug, Clone)]
 struct PendingLogin {
-    /// Who made the link.
+    /// Who created the link.
     maker: Principal,
     user: Option<UserId>,
     target: LinkTarget,
     expires_at: Timestamp,
 }
 
-/// A session that is about to be opened.
+/// A session about to be opened.
 struct NewSession {
     tenant: TenantId,
     user: Option<UserId>,
@@ -75,24 +75,24 @@ struct NewSession {
 // === impl Handle ===
 
 impl Handle {
-    /// A link that signs one browser in, once: as the caller, or as somebody whose role is not above the caller's. The
-    /// session may do no more than the key that made the link, and ends with it.
+    /// A one-time link that signs one browser in: as the caller, or as someone whose role is not above the caller's.
+    /// The session has at most the rights of the key that created the link, and ends with it.
     pub async fn login_link(&self, by: &Principal, request: LoginLinkRequest) -> Result<LoginLink> {
         let allowed = by.may(Action::CreateLoginLink)?;
         by.lasting()?;
-        let own = by.role().ok_or_else(|| Error::forbidden("Only a person may sign in."))?;
+        let own = by.role().ok_or_else(|| Error::forbidden("Only people can sign in."))?;
         let user = match (&request.user, by.user) {
-            // Who may not make links for others learns nothing of them, not even that they are there.
+            // Callers who can't create links for others don't learn whether they exist.
             (Some(user), own) if allowed != AccessVerdict::Yes => {
                 let found = self.named_user(by, "user", user).await.ok().filter(|found| own == Some(found.id));
-                Some(found.ok_or_else(|| Error::forbidden("Only an admin makes login links for others."))?)
+                Some(found.ok_or_else(|| Error::forbidden("Only admins can create login links for others."))?)
             }
             (Some(user), _) => Some(self.named_user(by, "user", user).await?),
             (None, Some(user)) => Some(self.named_user(by, "user", &user.to_string()).await?),
             (None, None) => None,
         };
         if user.as_ref().is_some_and(|user| by.is_below(user)) {
-            return Err(Error::forbidden("Nobody makes a login link for a person whose role is above their own."));
+            return Err(Error::forbidden("You can't create a login link for a person whose role is above yours."));
         }
         let target = LinkTarget {
             user: user.as_ref().map(|user| user.name.clone()),
@@ -115,20 +115,20 @@ impl Handle {
         })
     }
 
-    /// Whom a link's token signs in, without using it up.
+    /// The person a link's token signs in. Does not use the link up.
     pub fn login_target(&self, token: &str) -> Option<LinkTarget> {
         self.logins().target(SecretHash::of(token), self.now())
     }
 
-    /// Uses a link's token up and opens a session.
+    /// Uses up a link's token and opens a session.
     pub async fn redeem_login(&self, token: &str, from: IpAddr) -> Result<SignedInSession> {
         let pending = self.logins().take(SecretHash::of(token), self.now());
         let Some(PendingLogin { maker, user, target, .. }) = pending else {
-            // Somebody who guesses is told so only a few times a minute.
+            // Limits how often an address can guess.
             self.attempts().failed(from)?;
             return Err(expired_link());
         };
-        // A key that was revoked since, or that may do less now, opens no session or a lesser one.
+        // If the key was revoked or narrowed since, no session or a narrower one is opened.
         let now = self.recheck(&maker).await.map_err(|_| expired_link())?;
         let PrincipalKind::Key { key, role } = now.who else { return Err(expired_link()) };
         let role = role.min(target.role);
@@ -138,13 +138,13 @@ impl Handle {
             .map_err(|error| if error.code.http_status() == 404 { expired_link() } else { error })
     }
 
-    /// Opens a session for whoever knows the password. Unknown names, people without a password and wrong passwords are
-    /// one answer, after the same work. A few failures a minute are taken per address, and fewer for one name from one
-    /// address: nobody locks the right person out from elsewhere.
+    /// Opens a session for a correct password. Unknown names, people without a password and wrong passwords get the
+    /// same answer after the same work. Failures are limited per address, and more strictly per name and address, so
+    /// that no one can lock a person out from elsewhere.
     pub async fn sign_in(&self, name: &str, password: &Secret<String>, from: IpAddr) -> Result<SignedInSession> {
         let name = name.trim().to_lowercase();
         let attempts = self.attempts();
-        // What cannot be a name is counted as one, so that nobody fills the memory with them.
+        // All invalid names count as one, so that they can't fill the memory.
         let counted = if check::is_name(&name) { name.as_str() } else { "" };
         let by_address = attempts.by_address.reserve(from)?;
         let by_name = match attempts.by_name.reserve((counted, from)) {
@@ -161,14 +161,14 @@ impl Handle {
         }
         let tenant = self.tenant();
         let user = judged?.ok_or_else(|| {
-            Error::unauthenticated("The name or the password is wrong.")
+            Error::unauthenticated("The name or password is wrong.")
                 .hint("An admin can set a new password: `attache users set NAME --password`.")
         })?;
         let new = NewSession { tenant, user: Some(user.id), role: user.role, scopes: None, opener: None, from };
         self.open_session(new).await
     }
 
-    /// The person with this name, if the password is theirs.
+    /// The person with this name, if the password is correct.
     async fn judge_password(&self, name: &str, password: &Secret<String>) -> Result<Option<UserRecord>> {
         let user = match check::is_name(name) {
             true => self.store().user(self.tenant(), UserRef::Name(name.to_owned())).await,
@@ -216,8 +216,8 @@ impl Handle {
 }
 
 fn expired_link() -> Error {
-    Error::unauthenticated("This login link was used before or has expired.")
-        .hint("Make a new one: `attache login`, or POST /api/v1/login-links with an owner's key.")
+    Error::unauthenticated("This login link was already used or has expired.")
+        .hint("Create a new one with `attache login`, or POST /api/v1/login-links with an owner's key.")
 }
 
 // === impl LoginLinks ===
@@ -226,9 +226,17 @@ impl LoginLinks {
     fn add(&self, token: SecretHash, pending: PendingLogin, now: Timestamp) {
         let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         links.retain(|_, link| link.expires_at > now);
-        if links.len() >= CAPACITY {
-            let oldest = links.iter().min_by_key(|(_, link)| link.expires_at).map(|(token, _)| *token);
-            oldest.map(|token| links.remove(&token));
+        // The oldest of the same maker goes first, so that no one can push out the links of others.
+        let own = |link: &PendingLogin| link.maker.actor() == pending.maker.actor();
+        let is_full = links.len() >= CAPACITY;
+        if is_full || links.values().filter(|link| own(link)).count() >= CAPACITY_PER_MAKER {
+            let oldest = |own_only: bool| {
+                let mine = links.iter().filter(|(_, link)| !own_only || own(link));
+                mine.min_by_key(|(_, link)| link.expires_at).map(|(token, _)| *token)
+            };
+            if let Some(token) = oldest(true).or_else(|| oldest(false)) {
+                links.remove(&token);
+            }
         }
         links.insert(token, pending);
     }

@@ -1,7 +1,7 @@
-//! Who may do what: the table of DESIGN §9 for everything that is built so far.
+//! The access table: which role may do what (DESIGN §9).
 //!
-//! A person's own things are those of the same user. A key that belongs to nobody in particular has those that belong to
-//! nobody. A key with scopes may do what both its role and its scopes allow.
+//! A person's own things are those of the same user. A key without a user owns what has no user. A key with scopes may
+//! do what both its role and its scopes allow.
 
 use attache_protocol::wire::key::{KeyScope, Role};
 use attache_store::record::RuntimeKind;
@@ -13,7 +13,7 @@ use crate::{
 
 macro_rules! actions {
     ($($name:ident $resource:literal $action:literal;)*) => {
-        /// Something that can be asked of a resource.
+        /// An action on a resource.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Action {
             $($name,)*
@@ -89,12 +89,12 @@ actions! {
     SeeMetrics          "metrics"       "see";
 }
 
-/// What the table says.
+/// A cell of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessVerdict {
     Yes,
-    /// Only what belongs to the caller: a person's agents, keys and own entry, a runtime's claims and their conversations,
-    /// the runs that an agent asked for.
+    /// Only what belongs to the caller: a person's agents, keys and own user, a runtime's claims and their
+    /// conversations, the runs an agent created.
     Own,
     No,
 }
@@ -106,13 +106,13 @@ pub enum RoleColumn {
     /// A registered agent with its own key.
     AgentKey,
     Runtime,
-    /// An agent with the token of the run that it works on: it may pass that work on, and nothing else.
+    /// An agent with the token of the run it works on: it may pass that work on, and nothing else.
     Run,
-    /// Somebody without a credential, at an agent that serves such callers.
+    /// A caller without a credential, at an agent that allows them.
     Anonymous,
 }
 
-/// The cell of the table.
+/// Looks up a cell.
 pub const fn verdict(column: RoleColumn, action: Action) -> AccessVerdict {
     use AccessVerdict::{No, Own, Yes};
     use Action as A;
@@ -211,7 +211,7 @@ pub const fn verdict(column: RoleColumn, action: Action) -> AccessVerdict {
                 RoleColumn::AgentKey | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => No,
             }
         }
-        // Who may see every run may see what all of them used; an operator answers for their own.
+        // Anyone who may see every run may see all usage. An operator sees their own.
         A::SeeUsage => match column {
             RoleColumn::Role(Role::Owner | Role::Admin | Role::Viewer) => Yes,
             RoleColumn::Role(Role::Operator) => Own,
@@ -243,7 +243,7 @@ pub const fn verdict(column: RoleColumn, action: Action) -> AccessVerdict {
 // === impl Action ===
 
 impl Action {
-    /// The scope that a key needs for this, if it has scopes at all.
+    /// The scope a key with scopes needs for this.
     pub const fn scope(self) -> KeyScope {
         match self {
             Self::SeeAgents
@@ -271,7 +271,7 @@ impl Action {
             | Self::CancelDelegation
             | Self::SeeDeliverySecret => KeyScope::Call,
             Self::DecidePermission | Self::RevokeGrant => KeyScope::Decide,
-            // No person's key works; the scope only says that none of the others is meant.
+            // No person's key can work. The scope only keeps it apart from the others.
             Self::Work
             | Self::CreateAgent
             | Self::EditAgent
@@ -318,13 +318,13 @@ impl Principal {
         }
     }
 
-    /// What this caller may do, so that a page need not offer what would be refused.
+    /// What this caller may do, so that pages don't offer what would be refused.
     pub fn verdict(&self, action: Action) -> AccessVerdict {
         if self.has_scope(action.scope()) { self.allowed(action) } else { AccessVerdict::No }
     }
 
-    /// The cell of the table; for an agent with an owner, only what its owner may do too. Work that it is given is not
-    /// asked for by its owner.
+    /// The cell of the table. For an agent with an owner, limited to what the owner may do, except for work it is
+    /// assigned.
     fn allowed(&self, action: Action) -> AccessVerdict {
         let is_given = matches!(action, Action::Work | Action::UploadArtifact);
         match self.owner_role {
@@ -339,35 +339,31 @@ impl Principal {
         self.scopes.as_ref().is_none_or(|scopes| scopes.contains(&scope))
     }
 
-    /// Refuses what the table refuses. What is only the caller's own is for the action to check.
+    /// Fails if the table denies the action. For `Own`, the action itself must check ownership.
     pub fn may(&self, action: Action) -> Result<AccessVerdict> {
         let allowed = self.allowed(action);
         if allowed != AccessVerdict::No && !self.has_scope(action.scope()) {
             let hint = format!("Use a key that has the scope `{}`.", action.scope().as_str());
-            return Err(Error::forbidden("This key's scopes leave this out.").hint(hint));
+            return Err(Error::forbidden("This key's scopes don't allow this.").hint(hint));
         }
         match (allowed, self.column()) {
             (AccessVerdict::No, RoleColumn::AgentKey | RoleColumn::Run)
                 if verdict(self.column(), action) != AccessVerdict::No =>
             {
-                Err(Error::forbidden("The agent's owner may not do this any more, so the agent may not either."))
+                Err(Error::forbidden("The agent's owner is no longer allowed to do this, so the agent isn't either."))
             }
-            (AccessVerdict::No, RoleColumn::Runtime) => Err(Error::forbidden("A runtime's token may not do this.")
+            (AccessVerdict::No, RoleColumn::Runtime) => Err(Error::forbidden("A runtime's token can't do this.")
                 .hint("Use a person's key: `Authorization: Bearer ak_…`.")),
-            (AccessVerdict::No, RoleColumn::AgentKey) => Err(Error::forbidden("An agent's own key may not do this.")
+            (AccessVerdict::No, RoleColumn::AgentKey) => Err(Error::forbidden("An agent's key can't do this.")
                 .hint("Use a person's key: `Authorization: Bearer ak_…`.")),
-            (AccessVerdict::No, RoleColumn::Run) => {
-                Err(Error::forbidden("A run's token may not do this.")
-                    .hint("It asks agents, and sees what it asked for."))
-            }
-            (AccessVerdict::No, RoleColumn::Anonymous) => {
-                Err(Error::unauthenticated("The request carries no credential."))
-            }
+            (AccessVerdict::No, RoleColumn::Run) => Err(Error::forbidden("A run's token can't do this.")
+                .hint("It can only call agents and read the runs it created.")),
+            (AccessVerdict::No, RoleColumn::Anonymous) => Err(Error::no_credential()),
             (AccessVerdict::No, RoleColumn::Role(_)) if matches!(action, Action::Work) => {
-                Err(Error::forbidden("Only a paired runtime may do this.")
+                Err(Error::forbidden("Only a paired runtime can do this.")
                     .hint("Send the runtime's token as `X-Runtime-Token: rt_…`."))
             }
-            (AccessVerdict::No, RoleColumn::Role(_)) => Err(Error::forbidden("This key's role may not do this.")),
+            (AccessVerdict::No, RoleColumn::Role(_)) => Err(Error::forbidden("This key's role doesn't allow this.")),
             (allowed, _) => Ok(allowed),
         }
     }

@@ -1,4 +1,4 @@
-//! Short-lived tokens (JWT, EdDSA): signed here, and read with no more trust than their signature deserves.
+//! Short-lived tokens (JWT, EdDSA): signing and strict verification.
 
 use std::time::Duration;
 
@@ -18,29 +18,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// A token of ours is far shorter; nothing longer is looked at.
+/// Our tokens are far shorter. Anything longer is rejected unread.
 const MAX_TOKEN: usize = 4096;
 /// How far another hub's clock may be off.
 const LEEWAY: Duration = Duration::from_secs(5);
 const ALGORITHM: &str = "EdDSA";
 const TYPE: &str = "JWT";
-/// A type of its own, so that neither kind of token is ever taken for the other.
+/// A separate type, so that the two kinds of token can't be confused.
 const RUN_TYPE: &str = "attache-run+jwt";
 
-/// The key that signs tokens, and what it is known by.
+/// The key that signs tokens, and its key id.
 pub(crate) struct TokenSigner {
     key: Ed25519KeyPair,
     kid: String,
-    /// Who issues, and whom a token must be meant for to be taken here.
+    /// The issuer, and the audience a token must have here.
     origin: String,
 }
 
-/// What a token says. Every member is there, and no other.
+/// The claims of a token. All members are required, and no others are allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TokenClaims {
     pub(crate) iss: String,
-    /// The user, or the key where it belongs to nobody in particular.
+    /// The user, or the key if it has no user.
     pub(crate) sub: String,
     pub(crate) aud: String,
     pub(crate) exp: i64,
@@ -50,11 +50,11 @@ pub(crate) struct TokenClaims {
     pub(crate) tenant: TenantId,
     pub(crate) key: KeyId,
     pub(crate) role: Role,
-    /// Null: everything that the role may do.
+    /// Null: everything the role allows.
     pub(crate) scopes: Option<Vec<KeyScope>>,
 }
 
-/// What the token of a run says. Every member is there, and no other.
+/// The claims of a run's token. All members are required, and no others are allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunTokenClaims {
@@ -66,11 +66,11 @@ pub(crate) struct RunTokenClaims {
     iat: i64,
     nbf: i64,
     pub(crate) tenant: TenantId,
-    /// Of the claim that it came with.
+    /// The epoch of the claim it came with.
     pub(crate) epoch: i64,
 }
 
-/// What a token is to say.
+/// The content of a new token.
 #[derive(Debug, Clone)]
 pub(crate) struct TokenGrant {
     pub(crate) audience: Option<String>,
@@ -84,7 +84,7 @@ pub(crate) struct TokenGrant {
     pub(crate) scopes: Option<Vec<KeyScope>>,
 }
 
-/// The claim that a run's token is for.
+/// The claim a run's token is issued for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RunTokenGrant {
     pub(crate) at: Timestamp,
@@ -102,7 +102,7 @@ struct JwtHeader {
     typ: String,
 }
 
-/// What could be a token, rather than a key: three parts.
+/// Whether the text could be a token rather than a key: it has three parts.
 pub(crate) fn looks_like_one(text: &str) -> bool {
     text.bytes().filter(|byte| *byte == b'.').count() == 2
 }
@@ -111,14 +111,14 @@ pub(crate) fn looks_like_one(text: &str) -> bool {
 
 impl TokenSigner {
     pub(crate) fn new(key: Ed25519KeyPair, origin: String) -> Self {
-        // RFC 7638: the digest of the key's required members, in their order, so that it needs no file of its own.
+        // RFC 7638: the digest of the key's required members in order, so that no file is needed.
         let x = Base64UrlUnpadded::encode_string(key.public_key().as_ref());
         let thumbprint = format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}"#);
         let thumbprint = digest::digest(&digest::SHA256, thumbprint.as_bytes());
         Self { key, kid: Base64UrlUnpadded::encode_string(thumbprint.as_ref()), origin }
     }
 
-    /// With what anybody verifies the tokens.
+    /// The public key that verifies the tokens.
     pub(crate) fn public(&self) -> PublicKey {
         PublicKey {
             kty: "OKP".to_owned(),
@@ -149,7 +149,7 @@ impl TokenSigner {
         Ok((self.write(TYPE, &claims)?, Timestamp::from_millis(claims.exp * 1000)))
     }
 
-    /// Only ever meant for this hub.
+    /// Its audience is always this hub.
     pub(crate) fn sign_run(&self, grant: RunTokenGrant) -> Result<Secret<String>> {
         let claims = RunTokenClaims {
             iss: self.origin.clone(),
@@ -174,11 +174,11 @@ impl TokenSigner {
         JwtHeader { alg: ALGORITHM.to_owned(), kid: self.kid.clone(), typ: kind.to_owned() }
     }
 
-    /// What the token says, if we signed it, for ourselves, and its time is now. One refusal for everything else: a
-    /// forger learns nothing from it.
+    /// The token's claims, if we signed it for ourselves and it is valid now. All failures get the same error, so that
+    /// a forger learns nothing.
     pub(crate) fn verify(&self, token: &str, now: Timestamp) -> Result<TokenClaims> {
         self.read(token, now).ok_or_else(|| {
-            Error::unauthenticated("The token is not valid here, or has expired.")
+            Error::unauthenticated("The token is invalid or has expired.")
                 .hint("Get a new one with a key: POST /api/v1/tokens.")
         })
     }
@@ -189,7 +189,7 @@ impl TokenSigner {
         (is_ours && is_now(claims.nbf, claims.exp, now)).then_some(claims)
     }
 
-    /// What the token of a run says; `None` for every other token.
+    /// The claims of a run's token. `None` for any other token.
     pub(crate) fn read_run(&self, token: &str, now: Timestamp) -> Option<RunTokenClaims> {
         let claims: RunTokenClaims = self.signed(RUN_TYPE, token)?;
         let is_ours = claims.iss == self.origin && claims.aud == self.origin;
@@ -203,7 +203,7 @@ impl TokenSigner {
         }
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, payload) = signed.split_once('.')?;
-        // The header chooses nothing: there is one algorithm and one key.
+        // The header selects nothing: there is one algorithm and one key.
         if decode::<JwtHeader>(header)? != self.header(kind) {
             return None;
         }
@@ -233,7 +233,7 @@ fn encode<T: Serialize>(value: &T) -> String {
     Base64UrlUnpadded::encode_string(&serde_json::to_vec(value).expect("our own types serialise to JSON"))
 }
 
-/// Strict: an unknown member and a second one of the same name are refused.
+/// Strict: unknown and duplicate members are rejected.
 fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Option<T> {
     serde_json::from_slice(&Base64UrlUnpadded::decode_vec(part).ok()?).ok()
 }
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_says_what_was_granted() {
+    fn a_token_contains_its_grant() {
         let (env, signer) = (Env::seeded(1), signer(1));
         let grant = grant(&env);
         let (token, expires_at) = signer.sign(grant.clone()).unwrap();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_forged_is_believed() {
+    fn forged_tokens_are_rejected() {
         let (env, signer, other) = (Env::seeded(1), signer(1), signer(2));
         let now = env.now();
         let (good, _) = signer.sign(grant(&env)).unwrap();
@@ -367,7 +367,7 @@ mod tests {
             ("deep", with("[".repeat(1000))),
         ];
         for (what, token) in &forged {
-            assert_ne!(token, good, "{what} is no forgery");
+            assert_ne!(token, good, "{what} is not a forgery");
             assert_eq!(signer.read(token, now), None, "{what}");
         }
         assert!(signer.read(good, now).is_some());
@@ -378,14 +378,14 @@ mod tests {
     }
 
     #[test]
-    fn neither_kind_of_token_is_taken_for_the_other() {
+    fn the_two_kinds_of_token_are_never_confused() {
         let (env, signer, other) = (Env::seeded(1), signer(1), signer(2));
         let (now, later) = (env.now(), env.now().plus(Duration::from_secs(900)));
         let grant = RunTokenGrant { at: now, expires_at: later, tenant: env.tenant_id(), run: env.run_id(), epoch: 3 };
         let token = signer.sign_run(grant).unwrap();
         let claims = signer.read_run(token.expose(), now).unwrap();
         assert_eq!((claims.sub, claims.epoch, claims.tenant), (grant.run, 3, grant.tenant));
-        assert_eq!(signer.read(token.expose(), now), None, "it is no key's token");
+        assert_eq!(signer.read(token.expose(), now), None, "not a key's token");
         assert_eq!(other.read_run(token.expose(), now), None, "another hub's");
         assert_eq!(signer.read_run(token.expose(), later), None, "expired");
         let (of_a_key, _) = signer.sign(self::grant(&env)).unwrap();

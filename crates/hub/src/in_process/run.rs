@@ -1,4 +1,4 @@
-//! One task in the hands of an agent in this process: what it is, how to report on it, and how it ends.
+//! One run of an in-process agent: its task, how to report on it, and how it ends.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,12 +33,12 @@ use crate::{
     error::about,
 };
 
-/// How often the end of a run is reported when the store is busy.
+/// How often to retry reporting a run's end to a busy store.
 const MAX_REPORT_ATTEMPTS: u32 = 6;
-/// How far back a conversation is looked through.
+/// How many earlier runs of a conversation are searched.
 const MAX_EARLIER_RUNS: usize = 8;
 
-/// A claimed run. Clones are the same work.
+/// A claimed run. Clones refer to the same run.
 #[derive(Debug, Clone)]
 pub struct InProcessRun {
     hub: Handle,
@@ -48,21 +48,21 @@ pub struct InProcessRun {
     context: Option<Json>,
 }
 
-/// What an agent answers.
+/// An agent's result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AgentOutput {
     pub text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Json>,
-    /// What a caller that speaks A2A is told at the end; the text unless there is one.
+    /// The final message for A2A callers. Default: the text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<OutputMessage>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<OutputArtifact>,
-    /// Files that the hub keeps ([`InProcessRun::keep`]).
+    /// Files stored by the hub ([`InProcessRun::keep`]).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub artifact_refs: Vec<ArtifactId>,
-    /// Where the rest is, when the text is not all of the answer.
+    /// Where the complete output is, if the text is not all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub full_output: Option<FullOutput>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,15 +72,15 @@ pub struct AgentOutput {
     pub usage: Option<Json>,
 }
 
-/// Why an agent could not do it.
+/// Why an agent failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
 pub struct AgentFailure {
     pub error: String,
     pub code: FailureCode,
-    /// What a caller that speaks A2A is told instead of the error.
+    /// The final message for A2A callers, in place of the error.
     pub message: Option<OutputMessage>,
-    /// What was made before it failed.
+    /// Artifacts produced before the failure.
     pub artifacts: Vec<OutputArtifact>,
 }
 
@@ -105,17 +105,17 @@ impl InProcessRun {
         Self { hub, principal, claimed: Arc::new(claimed), text, context }
     }
 
-    /// What to do.
+    /// The task.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What the caller gave along, byte for byte.
+    /// The caller's context, byte for byte.
     pub const fn context(&self) -> Option<&Json> {
         self.context.as_ref()
     }
 
-    /// The whole claim.
+    /// The complete claim.
     pub fn claim(&self) -> &ClaimedRun {
         &self.claimed
     }
@@ -125,48 +125,48 @@ impl InProcessRun {
         &self.hub
     }
 
-    /// As whom the agent acts: it may watch the calls that it makes, and read their results.
+    /// The agent's principal: it may watch the calls it makes and read their results.
     pub const fn principal(&self) -> &Principal {
         &self.principal
     }
 
-    /// Calls another agent as a part of this task. Work that is passed on in circles is refused.
+    /// Calls another agent as a child of this run. Loops are refused.
     pub async fn call(&self, request: CallRequest) -> Result<CallId> {
         self.hub.call_within(&self.principal, Some(self.run()), request, CallHeaders::default()).await
     }
 
-    /// A piece of the answer, for those who watch.
+    /// Sends a piece of the answer to watchers.
     pub async fn send_chunk(&self, text: &str) -> Result<()> {
         self.report(ProgressRequest { chunk: Some(Json::of(text)), ..ProgressRequest::default() }).await
     }
 
-    /// What the agent thinks, for those who watch.
+    /// Sends a thought to watchers.
     pub async fn think(&self, text: &str) -> Result<()> {
         self.report(ProgressRequest { thought: Some(Json::of(text)), ..ProgressRequest::default() }).await
     }
 
-    /// What the agent does now, where it cannot say how much of the whole that is.
+    /// Reports what the agent is doing, without a share.
     pub async fn note(&self, goal: &str) -> Result<()> {
         self.report(ProgressRequest { message: Some(goal.to_owned()), ..ProgressRequest::default() }).await
     }
 
-    /// What the agent does now, and how much of the whole is done, from 0 to 1.
+    /// Reports what the agent is doing, and the completed share from 0 to 1.
     pub async fn progress(&self, goal: &str, share: f64) -> Result<()> {
         let percent = Some((share * 1e8).round() / 1e6);
         self.report(ProgressRequest { message: Some(goal.to_owned()), percent, ..ProgressRequest::default() }).await
     }
 
-    /// A line of the log: an object with a `message`.
+    /// Writes a log line: an object with a `message`.
     pub async fn log(&self, line: Json) -> Result<()> {
         self.report(ProgressRequest { log: Some(line), ..ProgressRequest::default() }).await
     }
 
-    /// Something that the agent made, whole or a piece of it.
+    /// Reports a complete artifact or a piece of one.
     pub async fn artifact(&self, change: &ArtifactChange) -> Result<()> {
         self.report(ProgressRequest { artifact: Some(Json::of(change)), ..ProgressRequest::default() }).await
     }
 
-    /// Keeps bytes as an artifact of the run's workspace; returns how many there were.
+    /// Stores bytes as an artifact in the run's workspace. Returns their number.
     pub async fn keep(
         &self,
         name: &str,
@@ -178,13 +178,13 @@ impl InProcessRun {
         Ok((kept.artifact_id, kept.size))
     }
 
-    /// Asks the caller, and the run waits. Asking again with the same name gives the same question back.
+    /// Asks the caller, and the run waits. Asking again with the same name returns the same question.
     pub async fn request_input(&self, name: &str, prompt: &str, parts: Option<Json>) -> Result<InputAnswer> {
         self.hub.request_input(&self.principal, self.run(), self.question(name, prompt, parts)).await
     }
 
-    /// Says that somebody must authorize the work elsewhere, and the run waits as for an approval. The caller may answer
-    /// as if it was asked.
+    /// Reports that someone must authorize the work elsewhere. The run waits as for an approval, and the caller may
+    /// answer as if it was asked.
     pub async fn request_authorization(&self, name: &str, prompt: &str, parts: Option<Json>) -> Result<InputAnswer> {
         self.hub.request_authorization(&self.principal, self.run(), self.question(name, prompt, parts)).await
     }
@@ -194,22 +194,22 @@ impl InProcessRun {
         CreateInputRequest { epoch, prompt: prompt.to_owned(), parts, request_id }
     }
 
-    /// The answer is not needed any more, and the run does not wait for it. One that has come already is given back.
+    /// The answer is no longer needed, and the run stops waiting for it. Returns an answer that has already arrived.
     pub async fn withdraw(&self, ask: WorkerRequestId) -> Result<InputAnswer> {
         self.hub.withdraw_worker_request(&self.principal, self.run(), ask, self.claimed.epoch).await
     }
 
-    /// The answer to a question, or how it is after `wait`.
+    /// The answer to a question, or its state after `wait`.
     pub async fn answer(&self, ask: WorkerRequestId, wait: Duration) -> Result<InputAnswer> {
         self.hub.input_answer(&self.principal, self.run(), ask, wait).await
     }
 
-    /// The task of an agent outside that does this run, if it was begun.
+    /// The outside agent's task for this run, if it was started.
     pub async fn peer_task(&self) -> Result<Option<PeerTask>> {
         self.hub.store().peer_task(self.principal.tenant, self.run()).await.map_err(about("run"))
     }
 
-    /// Notes what is about to be sent to an agent outside; what was noted before stays.
+    /// Records what is about to be sent to an outside agent. An existing record stays.
     pub async fn begin_peer_task(&self, task: NewPeerTask) -> Result<PeerTask> {
         let (by, lease) = (self.principal.worker(Some(self.claimed.epoch))?, self.hub.options().heartbeat_timeout);
         match self.hub.store().begin_peer_task(by, self.run(), task, lease, self.hub.now()).await {
@@ -218,7 +218,7 @@ impl InProcessRun {
         }
     }
 
-    /// Notes what the agent outside said of its task.
+    /// Records what the outside agent reported about its task.
     pub async fn link_peer_task(&self, change: PeerTaskChange) -> Result<PeerTask> {
         let (by, lease) = (self.principal.worker(Some(self.claimed.epoch))?, self.hub.options().heartbeat_timeout);
         match self.hub.store().link_peer_task(by, self.run(), change, lease, self.hub.now()).await {
@@ -227,7 +227,7 @@ impl InProcessRun {
         }
     }
 
-    /// What agents outside did before in the same conversation, the newest first.
+    /// Earlier tasks of outside agents in the same conversation, newest first.
     pub async fn earlier_peer_tasks(&self) -> Result<Vec<PeerTask>> {
         let (tenant, claimed) = (self.principal.tenant, &self.claimed);
         let (conversation, agent) = (Some(claimed.conversation_id), Some(claimed.agent_id));
@@ -241,13 +241,13 @@ impl InProcessRun {
         Ok(tasks)
     }
 
-    /// Gives the run back to the queue, before anything was done about it; the agent then hears that it lost it.
+    /// Releases the run before any work was done. The agent is then notified that it lost the run.
     pub async fn release(&self) -> Result<()> {
         let request = ReleaseRequest { epoch: self.claimed.epoch };
         self.hub.release(&self.principal, self.run(), request).await.map(drop)
     }
 
-    /// Whether nothing happens to the run any more.
+    /// Whether the run can no longer change.
     pub async fn is_over(&self) -> bool {
         let found = self.hub.store().run(self.principal.tenant, self.run()).await;
         found.is_ok_and(|record| record.state.status().is_terminal())
@@ -262,11 +262,11 @@ impl InProcessRun {
         self.claimed.task_run_id
     }
 
-    /// Lets the agent work until it is done or the run is not its any more, and reports the end.
+    /// Runs the agent until it is done or loses the run, and reports the outcome.
     pub(super) async fn done_by(self, agent: Arc<impl InProcessAgent>) -> RunId {
         let run = self.run();
         let mut watch = self.hub.bus().watch(Topic::Run(run));
-        // In a task of its own, so that a panic is an answer too; it ends with this future.
+        // In a separate task, so that a panic becomes a result too. It ends with this future.
         let mut task = JoinSet::new();
         let (work, worker) = (self.clone(), agent.clone());
         task.spawn(async move { worker.work(work).await });
@@ -291,7 +291,7 @@ impl InProcessRun {
         }
     }
 
-    /// Whether the claim is still this one. A store that cannot say so for a moment changes nothing.
+    /// Whether this claim is still current. A temporary store failure changes nothing.
     async fn is_held(&self) -> bool {
         match self.hub.store().run(self.principal.tenant, self.run()).await {
             Ok(record) => {
@@ -305,8 +305,8 @@ impl InProcessRun {
         for attempt in 0..MAX_REPORT_ATTEMPTS {
             let Err(error) = self.finish_once(&done).await else { return };
             if error.code.http_status() < 500 {
-                tracing::debug!(run.id = %self.run(), %error, "the end of a run was refused");
-                // What cannot be taken as an answer is at least known to have ended.
+                tracing::debug!(run.id = %self.run(), %error, "the outcome of a run was refused");
+                // An invalid output still ends the run.
                 if done.is_ok() && error.code.http_status() == 400 {
                     let _ = self.finish_once(&Err(AgentFailure::new(error.message.to_string()))).await;
                 }
@@ -314,7 +314,7 @@ impl InProcessRun {
             }
             tokio::time::sleep(Duration::from_millis(20 << attempt)).await;
         }
-        tracing::warn!(run.id = %self.run(), "the end of a run could not be reported");
+        tracing::warn!(run.id = %self.run(), "could not report the outcome of a run");
     }
 
     async fn finish_once(&self, done: &std::result::Result<AgentOutput, AgentFailure>) -> Result<()> {
@@ -363,7 +363,7 @@ impl AgentOutput {
         Self { artifacts, ..self }
     }
 
-    /// An A2A caller is answered with a message instead of a task.
+    /// Answers an A2A caller with a message instead of a task.
     #[must_use]
     pub fn as_message(self) -> Self {
         Self { reply: Some(OutputReply::Message), ..self }
@@ -394,7 +394,7 @@ impl AgentFailure {
     }
 }
 
-/// A report that was refused ends the work; the run has most likely ended already.
+/// A refused report ends the work. The run has most likely already ended.
 impl From<Error> for AgentFailure {
     fn from(error: Error) -> Self {
         Self::new(error.message.to_string())

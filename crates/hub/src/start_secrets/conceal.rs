@@ -1,4 +1,4 @@
-//! Finds the secrets of a START in the text of an input and puts `***` there; every other byte stays as it came.
+//! Replaces the secrets of a START in an input's text with `***`. Every other byte is unchanged.
 
 use std::{fmt, ops::Range};
 
@@ -9,20 +9,20 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// Where the secrets of a data part are.
+/// The paths of the secrets in a data part.
 const SECRETS: [&[&str]; 2] = [
     &["data", "awcp", "mount", "credential", "private_key"],
     &["data", "awcp", "mount", "endpoint", "tunnel", "token"],
 ];
 
-/// A member on the way to a secret comes twice: what readers make of it differs.
+/// A duplicate member on the path to a secret: parsers would disagree about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DuplicateMember;
 
-/// The members of an object, each as the piece of text that it is.
+/// The members of an object as raw text.
 struct RawMembers<'a>(Vec<(String, &'a RawValue)>);
 
-/// The parts with their secrets hidden; `None` if they have none.
+/// The parts with secrets hidden. `None` if they have none.
 pub(super) fn parts(json: &Json) -> Result<Option<Json>, DuplicateMember> {
     let mut found = Vec::new();
     if may_have(json.get()) {
@@ -31,7 +31,7 @@ pub(super) fn parts(json: &Json) -> Result<Option<Json>, DuplicateMember> {
     Ok(hidden(json.get(), found))
 }
 
-/// The same for a whole message.
+/// The same for a complete message.
 pub(super) fn message(json: &Json) -> Result<Option<Json>, DuplicateMember> {
     let mut found = Vec::new();
     if may_have(json.get())
@@ -42,7 +42,7 @@ pub(super) fn message(json: &Json) -> Result<Option<Json>, DuplicateMember> {
     Ok(hidden(json.get(), found))
 }
 
-/// Most inputs have nothing to do with it. A name may be written with escapes.
+/// A quick check, since most inputs have no secrets. Names may be written with escapes.
 fn may_have(text: &str) -> bool {
     text.contains("awcp") || text.contains("\\u")
 }
@@ -67,7 +67,7 @@ fn in_parts(whole: &str, parts: &str, found: &mut Vec<Range<usize>>) -> Result<(
     Ok(())
 }
 
-/// The member of an object as the piece of the same text that it is.
+/// The member of an object as a slice of the same text.
 fn member<'a>(object: &'a str, name: &str) -> Result<Option<&'a str>, DuplicateMember> {
     let Ok(RawMembers(entries)) = serde_json::from_str::<RawMembers<'a>>(object) else { return Ok(None) };
     let mut named = entries.into_iter().filter(|(key, _)| key == name).map(|(_, value)| value.get());
@@ -137,14 +137,14 @@ mod tests {
         assert_eq!(parts(&json(&kept)), Ok(None));
         let message_of = |parts: &str| json(&format!(r#"{{"messageId":"m","parts":{parts}}}"#));
         assert_eq!(message(&message_of(&given)), Ok(Some(message_of(&kept))));
-        // Names with escapes are the same names, and a secret of another type is one too.
+        // Escaped names are the same names, and a secret of another type is still one.
         let escaped = start(r#"{"pem":"KEY"}"#, "7").replace("private_key\":", "private\\u005fkey\":");
         let hidden = start(r#""***""#, r#""***""#).replace("private_key\":", "private\\u005fkey\":");
         assert_eq!(parts(&json(&escaped)), Ok(Some(json(&hidden))));
     }
 
     #[test]
-    fn what_readers_would_disagree_on_is_refused() {
+    fn ambiguous_json_is_refused() {
         let twice = start(r#""KEY","private_key":"OTHER""#, r#""TOKEN""#);
         assert_eq!(parts(&json(&twice)), Err(DuplicateMember));
         let twice = r#"[{"data":{"awcp":{},"awcp":{"mount":{"credential":{"private_key":"KEY"}}}}}]"#;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_none_is_left_alone() {
+    fn input_without_secrets_is_unchanged() {
         for text in
             ["[]", "7", r#"[7,{"text":"awcp"}]"#, r#"[{"data":{"awcp":{"mount":null}}}]"#, r#"[{"data":"awcp"}]"#]
         {

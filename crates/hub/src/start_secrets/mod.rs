@@ -1,6 +1,5 @@
-//! What the START of a delegation hands over: a credential and the token of a tunnel. The store, and everything that reads
-//! it, has `***` in their place; they themselves are in this memory alone, until the runtime that holds the run was given
-//! them or the run is over.
+//! The secrets of a delegation's START: a credential and a tunnel token. The store has `***` in their place. The
+//! secrets are kept only in memory, until the runtime that holds the run has received them or the run ends.
 
 mod conceal;
 
@@ -15,13 +14,13 @@ use attache_store::record::worker_request::{InputRecord, WorkerRequestRecord};
 
 use crate::{Error, Handle, Result};
 
-/// More than this many hand-overs at a time are not kept.
+/// How many secrets are kept at a time.
 const CAPACITY: usize = 1024;
-/// Of all of them together.
+/// The size limit of all of them.
 const MAX_BYTES: usize = 64 << 20;
-/// Nothing is kept for longer.
+/// Nothing is kept longer.
 const MAX_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
-/// The answer that brought it may be lost on its way: for so long the same runtime is given it again.
+/// The response may be lost: for this long, the same runtime can get it again.
 const REDELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
@@ -29,10 +28,10 @@ pub(crate) struct StartSecrets {
     kept: Mutex<HashMap<StartSecretKey, KeptInput>>,
 }
 
-/// A run and the hash of what the store has of the input.
+/// A run and the hash of the stored input.
 type StartSecretKey = (RunId, [u8; 32]);
 
-/// An input as it came.
+/// An input as received.
 #[derive(Debug)]
 struct KeptInput {
     tenant: TenantId,
@@ -41,7 +40,7 @@ struct KeptInput {
     until: Timestamp,
 }
 
-/// An input with its secrets hidden, and the place where they are kept if it has any.
+/// An input with its secrets hidden, and their key if it has any.
 #[derive(Debug)]
 pub(crate) struct ConcealedInput {
     pub(crate) parts: Json,
@@ -49,7 +48,7 @@ pub(crate) struct ConcealedInput {
     place: Option<StartSecretKey>,
 }
 
-/// Who is about to be given an input.
+/// Who is about to receive an input.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum InputRecipient {
     Channel(ChannelId),
@@ -60,7 +59,7 @@ pub(crate) enum InputRecipient {
 
 impl StartSecrets {
     fn lock(&self) -> MutexGuard<'_, HashMap<StartSecretKey, KeptInput>> {
-        // Nothing in here is left half done by a panic.
+        // A panic leaves no inconsistent state here.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,7 +68,7 @@ impl StartSecrets {
         all.retain(|_, kept| now < kept.until);
         let held: usize = all.values().map(KeptInput::size).sum();
         if all.len() >= CAPACITY || held + kept.size() > MAX_BYTES {
-            return Err(Error::new(Code::Overloaded, "Too many delegations are being started."));
+            return Err(Error::new(Code::Overloaded, "Too many delegations are starting at once."));
         }
         all.insert(place, kept);
         Ok(())
@@ -80,7 +79,7 @@ impl StartSecrets {
         !all.is_empty() && all.keys().any(|(kept, _)| *kept == run)
     }
 
-    /// What was kept in this place, which from now on is given again only for a moment.
+    /// The input kept under this key. From now on, it can be fetched again only for a moment.
     fn give(&self, place: StartSecretKey, now: Timestamp) -> Option<(Json, Option<Json>)> {
         let mut all = self.lock();
         let kept = all.get_mut(&place).filter(|kept| now < kept.until)?;
@@ -92,7 +91,7 @@ impl StartSecrets {
         self.lock().remove(&place);
     }
 
-    /// Drops what is too old, and answers the runs that something is kept for.
+    /// Drops expired secrets, and returns the runs that still have some.
     fn runs(&self, now: Timestamp) -> Vec<(TenantId, RunId)> {
         let mut all = self.lock();
         all.retain(|_, kept| now < kept.until);
@@ -119,7 +118,8 @@ fn place(run: RunId, stored: &Json) -> StartSecretKey {
 // === impl Handle ===
 
 impl Handle {
-    /// What may be stored of an input. Its secrets are kept before it is stored, so that nobody is given it without them.
+    /// The part of an input that may be stored. Its secrets are kept before it is stored, so that no one receives it
+    /// without them.
     pub(crate) fn conceal(
         &self,
         tenant: TenantId,
@@ -127,7 +127,7 @@ impl Handle {
         parts: Json,
         message: Option<Json>,
     ) -> Result<ConcealedInput> {
-        let twice = |_| Error::invalid("parts", "carry `awcp` with a member that comes twice");
+        let twice = |_| Error::invalid("parts", "contain `awcp` with a duplicate member");
         let hidden = conceal::parts(&parts).map_err(twice)?;
         let hidden_message = match &message {
             Some(message) => conceal::message(message).map_err(twice)?,
@@ -152,7 +152,7 @@ impl Handle {
         }
     }
 
-    /// An answered question as its asker gets it.
+    /// An answered question with its secrets, for the worker.
     pub(crate) async fn ask_in_full(
         &self,
         tenant: TenantId,
@@ -168,7 +168,7 @@ impl Handle {
         }
     }
 
-    /// An input as the worker gets it.
+    /// An input with its secrets, for the worker.
     pub(crate) async fn input_in_full(
         &self,
         tenant: TenantId,
@@ -191,7 +191,7 @@ impl Handle {
         if !self.start_secrets().has(run) {
             return None;
         }
-        // Who worked on it once gets nothing any more.
+        // A former worker gets nothing.
         let record = self.store().run(tenant, run).await.ok()?;
         let is_holder = match holder {
             InputRecipient::Channel(channel) => record.channel == Some(channel),
@@ -203,7 +203,7 @@ impl Handle {
         self.start_secrets().give(place(run, stored), self.now())
     }
 
-    /// Forgets what was kept for runs that are over.
+    /// Drops the secrets of ended runs.
     pub(crate) async fn sweep_handover(&self) {
         for (tenant, run) in self.start_secrets().runs(self.now()) {
             let is_over = match self.store().run(tenant, run).await {

@@ -1,4 +1,4 @@
-//! A call as somebody watches it: what its agent says, from the beginning, and then what became of it.
+//! The stream of a call: what its agent reports, from the start, and then its result.
 
 use attache_protocol::{
     EventKind, Json,
@@ -15,15 +15,15 @@ use crate::{
     stream::{RunFollow, SseSource, sse},
 };
 
-/// What of a call is shown.
+/// How much of a call is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallDetail {
     Everything,
-    /// What the agent says, without how far it is.
+    /// The agent's messages, without progress.
     Messages,
 }
 
-/// Follows a call until its end. Ends early when the hub drains or the caller is not welcome any more.
+/// Follows a call until it ends. Ends early if the hub drains or the caller loses access.
 #[derive(Debug)]
 pub struct CallFollow {
     hub: Handle,
@@ -31,7 +31,7 @@ pub struct CallFollow {
     call: CallId,
     shown: CallDetail,
     events: RunFollow,
-    /// The seq of the run's last event, once it was read.
+    /// The seq of the run's last event, once read.
     last: Option<i64>,
     ended: bool,
 }
@@ -39,7 +39,7 @@ pub struct CallFollow {
 /// One frame: `{"type","data"}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallFrame {
-    /// Where the stream goes on after it.
+    /// The position to continue from after it.
     pub seq: i64,
     /// `progress`, `message`, `completed` or `failed`.
     pub kind: &'static str,
@@ -49,7 +49,7 @@ pub struct CallFrame {
 // === impl Handle ===
 
 impl Handle {
-    /// Everything after `after`, and what comes, until the call has ended.
+    /// Everything after `after` and all new events, until the call has ended.
     pub async fn watch_call(
         &self,
         by: &Principal,
@@ -65,7 +65,7 @@ impl Handle {
 // === impl CallFollow ===
 
 impl CallFollow {
-    /// The next frame; `None` after the one that ends the call. Safe to drop and call again.
+    /// The next frame. `None` after the last one. Safe to drop and call again.
     pub async fn next(&mut self) -> Option<CallFrame> {
         if self.ended {
             return None;
@@ -83,7 +83,7 @@ impl CallFollow {
         frame
     }
 
-    /// Whether the frame that ends the call was given out.
+    /// Whether the last frame was returned.
     pub const fn is_ended(&self) -> bool {
         self.ended
     }
@@ -126,7 +126,7 @@ impl SseSource for CallFollow {
 // === impl CallFrame ===
 
 impl CallFrame {
-    /// As it is written on the wire.
+    /// The wire format.
     pub fn text(&self) -> String {
         format!(r#"{{"type":"{}","data":{}}}"#, self.kind, self.data.get())
     }

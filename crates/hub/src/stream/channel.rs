@@ -1,4 +1,4 @@
-//! The stream of one channel: when its peer came and went, and what crossed it for people.
+//! The stream of one channel: connects, disconnects, and messages for people.
 
 use std::collections::VecDeque;
 
@@ -7,13 +7,13 @@ use attache_protocol::{ChannelId, wire::event::Event};
 use crate::{
     Handle, Principal, Result,
     bus::{Topic, TopicWatch},
-    control::check,
+    check,
     identity::CredentialGuard,
     stream::StreamSlot,
 };
 
-/// Follows a channel, also while it is disconnected: its peer may come back. Ends when the hub drains or the caller is not
-/// welcome any more.
+/// Follows a channel, even while it is disconnected, because its peer may come back. Ends if the hub drains or the
+/// caller loses access.
 #[derive(Debug)]
 pub struct ChannelFollow {
     hub: Handle,
@@ -29,7 +29,7 @@ pub struct ChannelFollow {
 // === impl Handle ===
 
 impl Handle {
-    /// Everything after `after`, and what comes.
+    /// Everything after `after` and all new events.
     pub async fn follow_channel(
         &self,
         by: &Principal,
@@ -37,7 +37,7 @@ impl Handle {
         after: Option<i64>,
     ) -> Result<ChannelFollow> {
         let after = check::after(after)?;
-        // Interest is registered before the first look, so that nothing falls in between.
+        // Subscribe before the first read, so that nothing is missed in between.
         let watch = self.bus().watch(Topic::Channel(channel));
         self.visible_channel(by, channel).await?;
         Ok(ChannelFollow {
@@ -56,7 +56,7 @@ impl Handle {
 // === impl ChannelFollow ===
 
 impl ChannelFollow {
-    /// The next event; `None` when there will be no more.
+    /// The next event. `None` if there are no more.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.ready.pop_front() {

@@ -1,7 +1,7 @@
-//! One reader for everybody who watches the same run: a batch of events costs one read of the store, however many watch.
+//! One reader for all watchers of a run: a batch of events costs one store read, however many watch.
 //!
-//! A watcher reads the past by itself and joins the feed when it has caught up. A feed begins with its first watcher and ends
-//! with its last one. A watcher that falls behind the feed leaves it and reads by itself again.
+//! A watcher reads past events on its own and joins the feed once it has caught up. A feed starts with its first
+//! watcher and ends with its last. A watcher that falls behind leaves the feed and reads on its own again.
 
 use std::{
     collections::HashMap,
@@ -12,12 +12,12 @@ use attache_protocol::{RunId, TenantId, wire::event::Event};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Handle, bus::Topic, control::check};
+use crate::{Handle, bus::Topic, check};
 
-/// How many batches a watcher may be behind before it has to read by itself.
+/// How many batches a watcher may fall behind before it must read on its own.
 const CAPACITY: usize = 32;
 
-/// The feeds that somebody watches.
+/// The active feeds.
 #[derive(Debug, Default)]
 pub(crate) struct RunFeeds(Mutex<HashMap<RunId, Arc<RunFeed>>>);
 
@@ -26,40 +26,40 @@ pub(crate) struct RunFeeds(Mutex<HashMap<RunId, Arc<RunFeed>>>);
 struct RunFeed {
     sender: broadcast::Sender<EventBatch>,
     state: Mutex<RunFeedState>,
-    /// Told when nobody watches any more.
+    /// Cancelled when the last watcher leaves.
     abandoned: CancellationToken,
 }
 
 #[derive(Debug)]
 struct RunFeedState {
-    /// Events up to this seq were sent, or are older than the feed.
+    /// Events up to this seq were sent, or predate the feed.
     reached: i64,
     watchers: usize,
 }
 
-/// Events in order, without gaps.
+/// Consecutive events.
 #[derive(Debug, Clone)]
 pub(crate) struct EventBatch {
     pub(crate) events: Arc<[Event]>,
-    /// Whether the last of them is the run's last.
+    /// Whether the last of them ends the run.
     pub(crate) ended: bool,
 }
 
-/// A watcher's place in a feed.
+/// A watcher's position in a feed.
 #[derive(Debug)]
 pub(crate) struct RunFeedReader {
     hub: Handle,
     run: RunId,
     feed: Arc<RunFeed>,
     receiver: broadcast::Receiver<EventBatch>,
-    /// What the watcher must have read by itself before the feed's batches follow on without a gap.
+    /// What the watcher must read on its own before the feed's batches follow without a gap.
     pub(crate) from: i64,
 }
 
 // === impl RunFeeds ===
 
 impl RunFeeds {
-    /// Joins the run's feed, which begins after `reached` if nobody watches yet.
+    /// Joins the run's feed. A new feed starts after `reached`.
     pub(crate) fn join(&self, hub: &Handle, tenant: TenantId, run: RunId, reached: i64) -> RunFeedReader {
         let mut feeds = lock(&self.0);
         let feed = feeds.entry(run).or_insert_with(|| {
@@ -78,7 +78,7 @@ impl RunFeeds {
         RunFeedReader { hub: hub.clone(), run, feed: feed.clone(), receiver, from }
     }
 
-    /// From now on the next watcher begins another feed.
+    /// The next watcher starts another feed.
     fn remove(&self, run: RunId, feed: &Arc<RunFeed>) {
         let mut feeds = lock(&self.0);
         if feeds.get(&run).is_some_and(|known| Arc::ptr_eq(known, feed)) {
@@ -99,19 +99,19 @@ impl RunFeeds {
     }
 }
 
-/// Nothing in here is left half done by a panic.
+/// A panic leaves no inconsistent state here.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads for everybody until the run ends, nobody watches, or the hub drains.
+/// Reads for all watchers until the run ends, no one watches, or the hub drains.
 async fn read(hub: Handle, tenant: TenantId, run: RunId, feed: Arc<RunFeed>) {
     hub.metrics().feeds.add(1);
     let mut watch = hub.bus().watch(Topic::Run(run));
     let mut after = lock(&feed.state).reached;
     loop {
         match hub.run_page(tenant, run, after, check::MAX_PAGE).await {
-            // Some events are gone: each watcher is told by its own reading what it misses.
+            // Some events were removed: each watcher reads on its own to learn what it misses.
             Ok(page) if page.is_repaired => break,
             Ok(page) => {
                 after = page.events.last().map_or(after, |event| event.seq);
@@ -143,14 +143,14 @@ async fn read(hub: Handle, tenant: TenantId, run: RunId, feed: Arc<RunFeed>) {
 // === impl RunFeed ===
 
 impl RunFeed {
-    /// Under the lock, so that who joins knows exactly which batches it will get.
+    /// Under the lock, so that a joining watcher knows exactly which batches it will get.
     fn publish(&self, reached: i64, batch: EventBatch) {
         let mut state = lock(&self.state);
         state.reached = reached;
         let _ = self.sender.send(batch);
     }
 
-    /// Watchers that wait learn that nothing more comes: an empty batch that does not end the run.
+    /// Tells waiting watchers that no more batches follow: an empty batch that doesn't end the run.
     fn close(&self) {
         let _ = self.sender.send(EventBatch { events: Arc::new([]), ended: false });
     }
@@ -159,7 +159,7 @@ impl RunFeed {
 // === impl RunFeedReader ===
 
 impl RunFeedReader {
-    /// The next batch; `None` when the watcher has to read by itself. Safe to drop and call again.
+    /// The next batch. `None` if the watcher must read on its own. Safe to drop and call again.
     pub(crate) async fn next(&mut self) -> Option<EventBatch> {
         match self.receiver.recv().await {
             Ok(batch) if batch.events.is_empty() && !batch.ended => None,

@@ -1,6 +1,6 @@
-//! Reading a log from a cursor: snapshot, then everything after it, then what comes.
+//! Reading a log from a cursor: snapshot, past events, then live events.
 //!
-//! A follower reads pages of the store and sleeps on the bus in between. What it shows is a function of the log alone, so
+//! A follower reads pages from the store and waits on the bus in between. What it shows depends only on the log, so
 //! early and late readers see the same.
 
 mod call;

@@ -1,4 +1,4 @@
-//! The stream of one run: every event once and in order, or a statement of what is missing.
+//! The stream of one run: every event once and in order, or a report of what is missing.
 
 use std::collections::VecDeque;
 
@@ -11,8 +11,7 @@ use attache_protocol::{
 use attache_store::record::{OutlineScope, RunOutline};
 
 use crate::{
-    Handle, Principal, Result,
-    control::check,
+    Handle, Principal, Result, check,
     error::about,
     identity::CredentialGuard,
     stream::{
@@ -21,32 +20,32 @@ use crate::{
     },
 };
 
-/// Follows a run until its terminal event. Ends early when the hub drains or the caller is not welcome any more.
+/// Follows a run until its terminal event. Ends early if the hub drains or the caller loses access.
 #[derive(Debug)]
 pub struct RunFollow {
     hub: Handle,
     principal: Principal,
     run: RunId,
-    /// Events up to this seq were read; those that were not returned yet are ready.
+    /// Events up to this seq were read. Those not returned yet are in `ready`.
     reached: i64,
     ready: VecDeque<Event>,
-    /// The shared reading, once the past is read.
+    /// The shared feed, once past events are read.
     joined: Option<RunFeedReader>,
     guard: CredentialGuard,
     ended: bool,
     _slot: StreamSlot,
 }
 
-/// One reading of a run's stream.
+/// One read of a run's stream.
 #[derive(Debug)]
 pub(crate) struct RunEventPage {
     pub(crate) events: Vec<Event>,
     pub(crate) status: RunStatus,
-    /// Whether the events end with the newest one.
+    /// Whether the page includes the newest event.
     pub(crate) is_newest: bool,
-    /// Whether the run's last event is among them, or was read before.
+    /// Whether the run's last event is in it, or was read before.
     pub(crate) ended: bool,
-    /// Whether the first event stands for some that are gone.
+    /// Whether the first event stands for removed ones.
     pub(crate) is_repaired: bool,
 }
 
@@ -68,7 +67,7 @@ impl Handle {
         Ok(EventPage { events: page.events, next, status: page.status })
     }
 
-    /// What shows how the run is, up to a seq, however large its stream is.
+    /// The events that show the run's state up to a seq, however large its stream is.
     pub async fn run_outline(&self, by: &Principal, run: RunId, upto: i64, shown: OutlineScope) -> Result<RunOutline> {
         self.visible_run(by, run).await?;
         self.outline(by.tenant, run, upto, shown).await
@@ -85,12 +84,12 @@ impl Handle {
         self.store().run_outline(tenant, run, upto, shown).await.map_err(about("run"))
     }
 
-    /// A place for one more stream of this caller.
+    /// A slot for one more stream of this caller.
     pub(crate) fn stream_slot(&self, by: &Principal) -> Result<StreamSlot> {
         self.stream_slots().take(by, self.options().max_streams)
     }
 
-    /// Everything after `after`, and what comes, until the run ends.
+    /// Everything after `after` and all new events, until the run ends.
     pub async fn follow_run(&self, by: &Principal, run: RunId, after: Option<i64>) -> Result<RunFollow> {
         let reached = check::after(after)?;
         self.visible_run(by, run).await?;
@@ -107,7 +106,7 @@ impl Handle {
         })
     }
 
-    /// Events after a seq, led by `snapshot.repaired` when some of them are gone.
+    /// Events after a seq, preceded by `snapshot.repaired` if some of them were removed.
     pub(crate) async fn run_page(
         &self,
         tenant: TenantId,
@@ -141,7 +140,7 @@ impl Handle {
 // === impl RunFollow ===
 
 impl RunFollow {
-    /// The next event; `None` after the terminal one.
+    /// The next event. `None` after the terminal one.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -164,7 +163,7 @@ impl RunFollow {
         }
     }
 
-    /// Reads the past by itself, and joins the feed when there is no more of it.
+    /// Reads past events on its own, and joins the feed at the end of them.
     async fn read(&mut self) {
         let tenant = self.principal.tenant;
         match self.hub.run_page(tenant, self.run, self.reached, check::MAX_PAGE).await {
@@ -187,7 +186,7 @@ impl RunFollow {
         }
     }
 
-    /// A batch may begin before what this watcher has; one that begins later, or none, makes it read by itself.
+    /// A batch may overlap with what this watcher has. After a gap or without a batch, it reads on its own.
     fn take(&mut self, batch: Option<EventBatch>) {
         let follows = |batch: &EventBatch| batch.events.first().is_none_or(|event| event.seq <= self.reached + 1);
         let Some(batch) = batch.filter(follows) else {

@@ -1,4 +1,4 @@
-//! How many streams one caller has open: each costs memory and a reader for as long as it lasts.
+//! Limits open streams per caller: each costs memory and a reader for as long as it lasts.
 
 use std::{
     collections::HashMap,
@@ -10,26 +10,26 @@ use attache_store::record::RuntimeKind;
 
 use crate::{Error, Principal, PrincipalKind, Result};
 
-/// What all callers of an agent who show no credential may have open together.
+/// The limit for all anonymous callers of an agent together.
 const MAX_ANONYMOUS: usize = 64;
 
-/// The open streams of every caller.
+/// The open streams of each caller.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StreamSlots(Arc<Mutex<HashMap<String, usize>>>);
 
-/// One open stream; it is free again when this is dropped.
+/// One open stream. Dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct StreamSlot {
     slots: StreamSlots,
-    /// `None`: it is not counted.
+    /// `None`: not counted.
     holder: Option<String>,
 }
 
 // === impl StreamSlots ===
 
 impl StreamSlots {
-    /// A place for one more stream of this caller. All keys of a person count together, and so do all callers without a
-    /// credential of one agent. What the hub itself works for is not counted.
+    /// A slot for one more stream of this caller. All keys of a person count together, and so do all anonymous callers
+    /// of one agent. The hub's own workers are not counted.
     pub(crate) fn take(&self, by: &Principal, most: usize) -> Result<StreamSlot> {
         let holder = match by.who {
             PrincipalKind::Runtime { kind: RuntimeKind::Hub, .. } => {
@@ -45,8 +45,8 @@ impl StreamSlots {
         let mut open = self.lock();
         let count = open.entry(holder.clone()).or_default();
         if *count >= most {
-            let message = format!("This caller has {most} streams open, which is as many as one may have.");
-            let hint = "Close a stream, or read pages instead; the hub's --max-streams sets the limit.";
+            let message = format!("You have {most} open streams, which is the limit.");
+            let hint = "Close a stream, or read pages instead. The hub's --max-streams option sets the limit.";
             return Err(Error::new(Code::TooManyRequests, message).hint(hint));
         }
         *count += 1;
@@ -54,7 +54,7 @@ impl StreamSlots {
         Ok(StreamSlot { slots: self.clone(), holder: Some(holder) })
     }
 
-    /// Nothing in here is left half done by a panic.
+    /// A panic leaves no inconsistent state here.
     fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! A follower as server-sent events: `id:` is the seq, `event:` the type, a comment now and then while nothing happens.
+//! Server-sent events: `id:` is the seq, `event:` the type, with keep-alive comments while nothing happens.
 
 use std::{convert::Infallible, future::Future};
 
@@ -16,9 +16,9 @@ use crate::{
     stream::{ChannelFollow, RunFollow, TenantFollow},
 };
 
-/// Something that can be followed from a cursor.
+/// A source that can be followed from a cursor.
 pub trait SseSource: Send + 'static {
-    /// The next event as it is written on the wire; `None` at the end.
+    /// The next event in wire format. `None` at the end.
     fn next_frame(&mut self) -> impl Future<Output = Option<Bytes>> + Send;
 }
 
@@ -28,14 +28,14 @@ struct StreamGapData {
     missing: SeqRange,
 }
 
-/// A stream that counts itself while it is open.
+/// A stream that is counted while it is open.
 struct CountedStream<F> {
     hub: Handle,
     followed: F,
     begun: bool,
 }
 
-/// The answer that streams what is followed until its end.
+/// A response that streams the source until its end.
 pub fn respond(hub: &Handle, followed: impl SseSource) -> Response<Body> {
     hub.metrics().streams.add(1);
     let open = CountedStream { hub: hub.clone(), followed, begun: false };
@@ -47,12 +47,12 @@ pub fn respond(hub: &Handle, followed: impl SseSource) -> Response<Body> {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Proxies that buffer would turn a live stream into a late one.
+    // Buffering proxies would delay a live stream.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
 
-/// One event. Every line of the data gets its own `data:`, because what we relay may contain newlines between tokens.
+/// One event. Every line of the data gets its own `data:`, because relayed JSON may contain newlines between tokens.
 pub(super) fn frame(seq: i64, kind: &str, data: &str) -> Bytes {
     let mut text = String::with_capacity(data.len() + kind.len() + 48);
     text.push_str("id: ");
@@ -76,7 +76,7 @@ fn event_frame(event: &Event) -> Bytes {
 impl<F: SseSource> CountedStream<F> {
     async fn next_frame(&mut self) -> Option<Bytes> {
         if !self.begun {
-            // The client learns at once that the stream stands, even when nothing happens for a while.
+            // Tells the client right away that the stream is open, even if nothing happens for a while.
             self.begun = true;
             return Some(Bytes::from_static(b": open\n\n"));
         }

@@ -1,4 +1,4 @@
-//! The tenant's log as a feed, and the bare hint that it moved.
+//! The tenant's log as a feed, and a bare hint that something changed.
 
 use std::collections::VecDeque;
 
@@ -7,13 +7,13 @@ use attache_protocol::{log::LogRow, wire::event::SeqRange};
 use crate::{
     Handle, Principal, Result,
     bus::{Topic, TopicWatch},
-    control::check,
+    check,
     error::about,
     identity::{Action, CredentialGuard},
     stream::StreamSlot,
 };
 
-/// Follows the tenant's log for somebody who may read it.
+/// Follows the tenant's log, for callers who may read it.
 #[derive(Debug)]
 pub struct TenantFollow {
     hub: Handle,
@@ -28,7 +28,7 @@ pub struct TenantFollow {
     _slot: StreamSlot,
 }
 
-/// Says that something of the tenant moved, without saying what: every person may look again at what they may see.
+/// Signals that something in the tenant changed, without details, so that each person can reload what they may see.
 #[derive(Debug)]
 pub struct TenantChanges {
     hub: Handle,
@@ -40,7 +40,7 @@ pub struct TenantChanges {
 // === impl Handle ===
 
 impl Handle {
-    /// Rows after `after`, and what comes. `None` begins at the newest row.
+    /// Rows after `after` and all new rows. `None` starts at the newest row.
     pub async fn follow_audit(&self, by: &Principal, after: Option<i64>) -> Result<TenantFollow> {
         by.may(Action::SeeAudit)?;
         let watch = self.bus().watch(Topic::Tenant(by.tenant));
@@ -73,7 +73,7 @@ impl Handle {
 // === impl TenantFollow ===
 
 impl TenantFollow {
-    /// Which rows are missing before the row that [`Self::next`] returned last; said once.
+    /// The rows missing before the one [`Self::next`] returned last. Reported once.
     pub fn take_gap(&mut self) -> Option<SeqRange> {
         self.gap.take()
     }
@@ -83,7 +83,7 @@ impl TenantFollow {
         self.ready.push_front(row);
     }
 
-    /// The next row; `None` when the hub drains or the caller is not welcome any more.
+    /// The next row. `None` if the hub drains or the caller loses access.
     pub async fn next(&mut self) -> Option<LogRow> {
         loop {
             if let Some(row) = self.ready.pop_front() {
@@ -119,8 +119,7 @@ impl TenantFollow {
 // === impl TenantChanges ===
 
 impl TenantChanges {
-    /// Resolves with `Some` when something moved, and with `None` when there will be no more hints. A lost hint costs the
-    /// time of one slow poll.
+    /// Resolves with `Some` on a change, and with `None` if there are no more hints. A lost hint costs one slow poll.
     pub async fn next(&mut self) -> Option<()> {
         tokio::select! {
             () = self.watch.moved() => Some(()),

@@ -1,4 +1,4 @@
-//! `/api/a2a/call`, `/watch`, `/stream`, `/result` and `/v1/tasks`: the small API with which programs call agents.
+//! `/api/a2a/call`, `/watch`, `/stream`, `/result` and `/v1/tasks`: the small API for programs that call agents.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use serde::Deserialize;
 
 use super::{
     call_socket,
-    connection_slot::ConnectionSlot,
     extract::{AuthenticatedCaller, JsonBody, PathSegment, QueryParams, accepts, header_text, parent_run},
     reply,
 };
+use crate::connection_slot::ConnectionSlot;
 use crate::{
     Error, Handle, Principal, Result,
     control::{CallHeaders, CreatedRun, call_in_path},
@@ -29,7 +29,7 @@ use crate::{
 
 #[derive(Debug, Deserialize)]
 struct ResultQuery {
-    /// How long to wait for the result, at most 60000; answers at once unless told.
+    /// How long to wait for the result in milliseconds, at most 60000. Default: return immediately.
     wait_ms: Option<u64>,
 }
 
@@ -80,7 +80,7 @@ async fn stream(
     show(hub, by, &call, &headers, seat, upgrade, CallDetail::Messages).await
 }
 
-/// Over a WebSocket, or as server-sent events where those are asked for.
+/// Over a WebSocket, or as server-sent events if requested.
 async fn show(
     hub: Handle,
     by: Principal,
@@ -101,10 +101,10 @@ async fn show(
             Ok(respond(&hub, hub.watch_call(&by, call, shown, after).await?))
         }
         Err(_) => {
-            // Whoever may not see the call learns no more here than anywhere.
+            // A caller who can't see the call gets the same answer as everywhere else.
             hub.call_result(&by, call).await?;
-            Err(Error::new(Code::InvalidRequest, "A call is watched over a WebSocket or as server-sent events.").hint(
-                "Open a WebSocket at this path, or send `Accept: text/event-stream`; GET /api/a2a/result/{call_id} polls.",
+            Err(Error::new(Code::InvalidRequest, "This path needs a WebSocket or server-sent events.").hint(
+                "Open a WebSocket, or send `Accept: text/event-stream`. To poll, use GET /api/a2a/result/{call_id}.",
             ))
         }
     }
@@ -150,8 +150,8 @@ fn call_headers(headers: &HeaderMap) -> Result<CallHeaders> {
     })
 }
 
-/// `ws://…` or `wss://…` of the hub: the public one where there is one, otherwise the host that the caller used, which is
-/// one of our own names.
+/// The hub's `ws://…` or `wss://…` origin: the public URL if set, otherwise the host the caller used, which is one of
+/// the hub's own names.
 fn socket_origin(hub: &Handle, uri: &Uri, headers: &HeaderMap) -> String {
     let host = headers.get(header::HOST).and_then(|value| value.to_str().ok());
     let host = host.or_else(|| uri.authority().map(|authority| authority.as_str()));

@@ -1,4 +1,4 @@
-//! A call over a WebSocket: frames go out until the call has ended. What the watcher says is not listened to.
+//! A call over a WebSocket: sends frames until the call has ended. Input from the watcher is ignored.
 
 use axum::{
     body::Body,
@@ -9,9 +9,9 @@ use axum::{
 use bytes::Bytes;
 use tokio::time::timeout;
 
-use crate::{Handle, stream::CallFollow, surface::connection_slot::ConnectionSlot};
+use crate::{Handle, connection_slot::ConnectionSlot, stream::CallFollow};
 
-/// A watcher has nothing to say but goodbye.
+/// A watcher only ever sends a close frame.
 const MAX_MESSAGE: usize = 64 << 10;
 
 /// Turns the request into a WebSocket that shows the call.
@@ -47,7 +47,7 @@ async fn show(hub: &Handle, mut socket: WebSocket, mut followed: CallFollow) {
             },
             () = tokio::time::sleep(hub.options().keep_alive) => Message::Ping(Bytes::new()),
         };
-        // A watcher that takes nothing for so long is gone.
+        // A watcher that accepts nothing for this long is gone.
         match timeout(hub.options().heartbeat_timeout, socket.send(message)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => return,
@@ -56,12 +56,12 @@ async fn show(hub: &Handle, mut socket: WebSocket, mut followed: CallFollow) {
     let (code, reason) = match followed.is_ended() {
         true => (close_code::NORMAL, "the call has ended"),
         false if hub.is_draining() => (close_code::AWAY, "the hub is shutting down; watch again when it is back"),
-        false => (close_code::POLICY, "the credential is not good any more"),
+        false => (close_code::POLICY, "the credential is no longer valid"),
     };
     let close = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
     let _ = timeout(hub.options().keep_alive, async {
         if socket.send(close).await.is_ok() {
-            // The watcher's own goodbye, so that nothing that was written is lost on the way.
+            // Waits for the watcher's close frame, so that nothing sent is lost.
             while let Some(Ok(message)) = socket.recv().await {
                 if matches!(message, Message::Close(_)) {
                     break;

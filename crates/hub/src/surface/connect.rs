@@ -1,4 +1,5 @@
-//! `/api/a2a/connect`: a device's one outbound connection. Envelopes for a client that asks for them, plain frames for others.
+//! `/api/a2a/connect`: a device's single outbound connection. Envelopes if the client requests them, plain frames
+//! otherwise.
 
 use attache_protocol::wire::{channel::Transport, envelope::SUBPROTOCOL};
 use axum::{
@@ -9,11 +10,11 @@ use axum::{
 };
 
 use super::{
-    connection_slot::ConnectionSlot,
     envelope::not_upgraded,
     extract::{CallerAddress, MaybeCaller},
     socket,
 };
+use crate::connection_slot::ConnectionSlot;
 use crate::{
     Error, Handle, Result,
     channel::{ChannelDialect, ChannelSession, ConnectionOrigin},
@@ -38,10 +39,10 @@ pub(super) async fn connect(
         return Ok(socket::upgrade(upgrade, hub, session, seat));
     }
     if asks {
-        return Err(Error::invalid("Sec-WebSocket-Protocol", "must be `attache.envelope.v1`, or be left out"));
+        return Err(Error::invalid("Sec-WebSocket-Protocol", "must be `attache.envelope.v1` or absent"));
     }
     let Some(by) = by else {
-        return Err(Error::unauthenticated("The request carries no credential."));
+        return Err(Error::no_credential());
     };
     by.may(Action::Work)?;
     by.device()?;

@@ -13,10 +13,10 @@ use axum::{
 
 use super::{
     connect,
-    connection_slot::ConnectionSlot,
     extract::{CallerAddress, MaybeCaller},
     socket,
 };
+use crate::connection_slot::ConnectionSlot;
 use crate::{
     Error, Handle, Result,
     channel::{ChannelDialect, ChannelSession, ConnectionOrigin},
@@ -45,5 +45,5 @@ async fn open(
 }
 
 pub(super) fn not_upgraded(_: WebSocketUpgradeRejection) -> Error {
-    Error::invalid("Upgrade", "must ask for a WebSocket (version 13) here")
+    Error::invalid("Upgrade", "must request a WebSocket (version 13)")
 }

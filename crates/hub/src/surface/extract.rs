@@ -1,4 +1,4 @@
-//! What a handler takes out of a request: the caller, path segments, query and a JSON body, each with a clear refusal.
+//! Extractors for handlers: caller, path segments, query and JSON body, each with a clear error.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -29,27 +29,27 @@ use crate::{
 
 pub(crate) const BODY_LIMIT: usize = 1 << 20;
 pub(crate) const OUTPUT_LIMIT: usize = 4 << 20;
-/// How much of a refused body is read and thrown away, so that its sender gets to see the answer.
+/// How much of a rejected body is read and discarded, so that the sender can read the response.
 const MAX_DISCARDED: usize = 16 << 20;
 
-/// The address that the request came from. [`crate::serve`] puts it into every request.
+/// The address the request came from, set by [`crate::serve`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddress(pub SocketAddr);
 
-/// Where the caller's limit is written down on the way in, so that the answer can tell it.
+/// Carries the caller's rate limit from the request to the response.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RateLimitSlot(pub(crate) Arc<OnceLock<RateLimitStatus>>);
 
-/// Who asks, by a header or by the certificate of the connection, or why that says nothing. [`crate::serve`] puts it into
-/// every request that shows a credential.
+/// The caller according to a header or the connection's certificate, or why authentication failed. Set by
+/// [`crate::serve`] if the request has a credential.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestIdentity(pub(crate) Result<Principal>);
 
-/// Who asks, by `X-Runtime-Token`, `Authorization: Bearer` or a client's certificate.
+/// The caller, by `X-Runtime-Token`, `Authorization: Bearer` or client certificate.
 #[derive(Debug)]
 pub(crate) struct AuthenticatedCaller(pub(crate) Principal);
 
-/// Who asks, where a request may also come without a credential.
+/// The caller, on routes that also accept requests without a credential.
 #[derive(Debug)]
 pub(crate) struct MaybeCaller(pub(crate) Option<Principal>);
 
@@ -57,7 +57,7 @@ pub(crate) struct MaybeCaller(pub(crate) Option<Principal>);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallerAddress(pub(crate) IpAddr);
 
-/// The one variable segment of the path.
+/// The variable segment of the path.
 #[derive(Debug)]
 pub(crate) struct PathSegment(pub(crate) String);
 
@@ -72,32 +72,32 @@ pub(crate) struct QueryParams<T>(pub(crate) T);
 #[derive(Debug)]
 pub(crate) struct JsonBody<T, const LIMIT: usize = BODY_LIMIT>(pub(crate) T);
 
-/// Why a JSON text is not what was expected.
+/// Why a JSON text is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JsonBodyError {
-    /// It is no JSON at all.
+    /// Not valid JSON.
     NotJson(String),
     TooDeep(String),
-    /// It is JSON, but not this. The member is where known.
+    /// Valid JSON of the wrong shape. Names the member if known.
     Wrong {
         member: Option<String>,
         problem: String,
     },
 }
 
-/// A whole body, for a surface outside this crate. How long it may take is the port's to say.
+/// Reads a complete body, for surfaces outside this crate. The time limit is set by the port.
 pub async fn body(body: Body, limit: usize) -> Result<Bytes> {
     read(body, limit).await
 }
 
-/// A JSON value, within the depth that the hub takes.
+/// Parses JSON within the hub's depth limit.
 pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> std::result::Result<T, JsonBodyError> {
     if json_scan::too_deep(bytes) {
         return Err(JsonBodyError::TooDeep(format!("The JSON nests deeper than {} levels", json_scan::MAX_DEPTH)));
     }
     let text = std::str::from_utf8(bytes).map_err(|_| JsonBodyError::NotJson("it is not UTF-8".to_owned()))?;
     serde_json::from_str(text).map_err(|error| {
-        // That it is no JSON at all comes before what is wrong with a member of it.
+        // Check for valid JSON first, before reporting a member.
         if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text) {
             return JsonBodyError::NotJson(error.to_string());
         }
@@ -111,10 +111,10 @@ pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> std::result::Result<T, Js
     })
 }
 
-/// Who asks, for a surface outside this crate; `None` for a request that carries no credential. One that is wrong is
-/// refused, also where none is needed.
+/// The caller, for surfaces outside this crate. `None` without a credential. An invalid credential is rejected even
+/// where none is needed.
 pub async fn caller(parts: &Parts, hub: &Handle) -> Result<Option<Principal>> {
-    // A certificate comes with the connection, meant or not: one that nobody knows is as good as none.
+    // A certificate comes with the connection whether intended or not, so an unknown one counts as none.
     let is_certified = || matches!(parts.extensions.get(), Some(RequestIdentity(Ok(_))));
     if !shows_key(&parts.headers) && !is_certified() {
         return Ok(None);
@@ -122,23 +122,23 @@ pub async fn caller(parts: &Parts, hub: &Handle) -> Result<Option<Principal>> {
     admit(parts, hub).await.map(Some)
 }
 
-/// In a path, a text that is no id names something that does not exist.
+/// In a path, text that is not a valid id names something that does not exist.
 pub(crate) fn id<T: FromStr>(text: &str, what: &'static str) -> Result<T> {
     text.parse().map_err(|_| Error::not_found(what))
 }
 
-/// A header that must be readable text when it is there.
+/// A header that must be readable text if present.
 pub(crate) fn header_text(headers: &HeaderMap, name: &'static str) -> Result<Option<String>> {
     let Some(value) = headers.get(name) else { return Ok(None) };
     let text = value.to_str().map_err(|_| Error::invalid(name, "must be printable ASCII"))?;
     Ok(Some(text.to_owned()))
 }
 
-/// `X-Attache-Parent-Run`: the run that a call is a part of. A call's id is understood as well.
+/// `X-Attache-Parent-Run`: the parent run of a call. Also accepts a call id.
 pub(crate) fn parent_run(headers: &HeaderMap) -> Result<Option<RunId>> {
     const NAME: &str = "x-attache-parent-run";
     let Some(text) = header_text(headers, NAME)? else { return Ok(None) };
-    let call: CallId = text.parse().map_err(|_| Error::invalid(NAME, "must be the id of a run"))?;
+    let call: CallId = text.parse().map_err(|_| Error::invalid(NAME, "must be a run id"))?;
     Ok(Some(call.run()))
 }
 
@@ -158,7 +158,7 @@ impl FromRequestParts<Handle> for AuthenticatedCaller {
 
 async fn admit(parts: &Parts, hub: &Handle) -> Result<Principal> {
     let by = match authenticate(parts, hub).await {
-        // Somebody who guesses is told so only a few times a minute.
+        // Limits how often an address can guess.
         Err(error) if error.code.http_status() == 401 => {
             hub.attempts().failed(address(parts))?;
             return Err(error);
@@ -177,17 +177,14 @@ async fn admit(parts: &Parts, hub: &Handle) -> Result<Principal> {
 async fn authenticate(parts: &Parts, hub: &Handle) -> Result<Principal> {
     let shown = match parts.extensions.get::<RequestIdentity>() {
         Some(shown) => Some(shown.clone()),
-        // A caller in this process, past the port.
+        // An in-process caller that bypasses the port.
         None => identify(hub, &parts.headers, None).await,
     };
-    shown.map_or_else(
-        || Err(Error::unauthenticated("The request carries no credential.")),
-        |RequestIdentity(caller)| caller,
-    )
+    shown.map_or_else(|| Err(Error::no_credential()), |RequestIdentity(caller)| caller)
 }
 
-/// Who asks, by a header or by the connection's certificate; `None` for a request that shows neither. What a header says
-/// counts more than the connection that it came over.
+/// The caller, by header or by the connection's certificate. `None` without either. A header takes precedence over the
+/// certificate.
 pub(crate) async fn identify(
     hub: &Handle,
     headers: &HeaderMap,
@@ -202,11 +199,11 @@ pub(crate) async fn identify(
     let bearer = value.to_str().ok().and_then(|text| text.split_once(' '));
     Some(RequestIdentity(match bearer {
         Some((scheme, secret)) if scheme.eq_ignore_ascii_case("bearer") => hub.authenticate_key(secret.trim()).await,
-        Some(_) | None => Err(Error::unauthenticated("The Authorization header is not `Bearer ak_…`.")),
+        Some(_) | None => Err(Error::unauthenticated("The Authorization header must be `Bearer ak_…`.")),
     }))
 }
 
-/// The person whose browser asks, by the cookie of a session. Only the console takes that for a credential.
+/// The person behind a session cookie. Only the console accepts this as a credential.
 pub(crate) async fn browser(hub: &Handle, headers: &HeaderMap) -> Option<Result<Principal>> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut values = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.split_once('='));
@@ -218,7 +215,7 @@ fn shows_key(headers: &HeaderMap) -> bool {
     headers.contains_key(header::AUTHORIZATION) || headers.contains_key("x-runtime-token")
 }
 
-/// Where the request came from; a caller in this process has no address.
+/// The request's source address. In-process callers have none.
 fn address(parts: &Parts) -> IpAddr {
     let peer = parts.extensions.get::<PeerAddress>();
     peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |PeerAddress(address)| address.ip())
@@ -316,7 +313,7 @@ async fn read(mut body: Body, limit: usize) -> Result<Bytes> {
             discard(body).await;
             return Err(Error::new(Code::TooLarge, format!("The body is larger than {limit} bytes.")));
         }
-        // Nearly every body comes in one piece and is not copied.
+        // Most bodies arrive in one piece and are not copied.
         if first.is_empty() {
             first = data;
         } else {
@@ -348,12 +345,12 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     }
     let text = std::str::from_utf8(bytes)
         .map_err(|_| Error::new(Code::InvalidJson, "The body is not valid JSON: it is not UTF-8."))?;
-    // A list would be read as the members in their order, which nobody means.
+    // Serde would read an array as the members in order, which is never intended.
     let parsed = match text.trim_ascii_start().starts_with('{') {
         true => serde_json::from_str(text).map_err(|error| explain(bytes, &error)),
         false => Err(Error::new(Code::InvalidRequest, "The body must be a JSON object.")),
     };
-    // That it is no JSON at all comes before what is wrong with a member of it.
+    // Check for valid JSON first, before reporting a member.
     parsed.map_err(|refusal| match serde_json::from_str::<serde::de::IgnoredAny>(text) {
         Ok(_) => refusal,
         Err(error) => Error::new(Code::InvalidJson, format!("The body is not valid JSON: {error}.")),
@@ -366,7 +363,7 @@ fn explain(bytes: &[u8], error: &serde_json::Error) -> Error {
     let what = mask(&text);
     let named = ["missing field", "unknown field", "duplicate field"].iter().any(|start| what.starts_with(start));
     match json_scan::member_at(bytes, error.line(), error.column()).filter(|_| !named) {
-        Some(member) => Error::new(Code::InvalidRequest, format!("`{}` is not valid: {what}.", mask(&member))),
+        Some(member) => Error::invalid(&mask(&member), &format!("is not valid: {what}")),
         None => Error::new(Code::InvalidRequest, format!("The body is not valid: {what}.")),
     }
 }

@@ -1,4 +1,4 @@
-//! `/healthz`, `/readyz` and `/metrics`: for those who operate a hub.
+//! `/healthz`, `/readyz` and `/metrics`, for hub operators.
 
 use attache_protocol::wire::system::HubHealth;
 use axum::{
@@ -14,20 +14,20 @@ use crate::{
     surface::{PeerAddress, extract::AuthenticatedCaller, reply},
 };
 
-/// Whether the process is alive, and what an acknowledged write survives
+/// Check that the process is alive, and how durable an acknowledged write is
 #[utoipa::path(get, path = "/healthz", tag = "system", responses((status = 200, body = HubHealth)), security(()))]
 pub(super) async fn healthz(State(hub): State<Handle>) -> Response<Body> {
     reply::json(StatusCode::OK, &hub.checked_health().await)
 }
 
-/// Whether the hub takes work and can store it; 503 with the reason if not
+/// Check that the hub accepts and can store work; 503 with the reason if not
 #[utoipa::path(get, path = "/readyz", tag = "system", responses((status = 200, body = HubHealth)), security(()))]
 pub(super) async fn readyz(State(hub): State<Handle>) -> Result<Response<Body>> {
     hub.ready().await?;
     Ok(reply::json(StatusCode::OK, &hub.checked_health().await))
 }
 
-/// Counters, what waits, and what the store measures, as Prometheus text; open on this machine, else for an admin's key
+/// Read counters, backlog and store metrics as Prometheus text; open to this machine, otherwise requires an admin's key
 #[utoipa::path(get, path = "/metrics", tag = "system", responses((status = 200, content_type = "text/plain", body = String)))]
 pub(super) async fn metrics(State(hub): State<Handle>, mut parts: Parts) -> Result<Response<Body>> {
     if !is_local(&hub, &parts) {
@@ -40,7 +40,7 @@ pub(super) async fn metrics(State(hub): State<Handle>, mut parts: Parts) -> Resu
     Ok(response)
 }
 
-/// Whether nobody but this machine can be asking: a proxy in front of the hub connects from here as well.
+/// Whether the request must come from this machine. A local proxy in front of the hub doesn't count.
 fn is_local(hub: &Handle, parts: &Parts) -> bool {
     let options = hub.options();
     let is_relayed = ["forwarded", "x-forwarded-for", "via"].iter().any(|name| parts.headers.contains_key(*name));

@@ -1,4 +1,4 @@
-//! Which names the hub answers to: a web page that resolves its own name to our address gets nothing.
+//! The host names the hub answers to. Protects against DNS rebinding.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,13 +7,13 @@ use axum::http::{HeaderMap, Uri, header};
 
 use crate::{Error, Options, Result, Tls};
 
-/// The hosts and origins that are the hub's own.
+/// The hub's own hosts and origins.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnNames {
     /// `host:port`, lower case.
     hosts: Vec<String>,
     origins: Vec<String>,
-    /// Listening on every address: any address with our port is ours. Names are not, which is what rebinding needs.
+    /// When listening on all addresses, any address with our port is ours. Names are not, because rebinding uses names.
     any_address: Option<AnyAddress>,
 }
 
@@ -24,7 +24,7 @@ struct AnyAddress {
     default_port: u16,
 }
 
-/// The `host[:port]` of an origin URL without a path; `None` if it is something else.
+/// The `host[:port]` of an origin URL without a path. `None` for anything else.
 pub(crate) fn authority(url: &str) -> Option<&str> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"))?;
     let host = rest.strip_suffix('/').unwrap_or(rest);
@@ -51,7 +51,7 @@ impl OwnNames {
         if !options.listen.ip().is_unspecified() {
             push(&bracketed(options.listen.ip()));
         }
-        // No page of another site can have a certificate with these names, so none can have rebound them.
+        // No other site can have a certificate for these names, so they can't be rebound.
         for name in options.tls.iter().flat_map(Tls::names) {
             push(&name.parse().map_or_else(|_| name.clone(), bracketed));
         }
@@ -72,7 +72,7 @@ impl OwnNames {
         Self { hosts, origins, any_address }
     }
 
-    /// Refuses a request that was meant for another host, or that another site's page sent.
+    /// Rejects a request for another host, or from another site's page.
     pub(crate) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<()> {
         let mut named = false;
         for host in headers.get_all(header::HOST) {
@@ -109,7 +109,7 @@ impl OwnNames {
         if own {
             return Ok(());
         }
-        Err(Error::new(Code::ForeignOrigin, "A page of another site may not call the hub."))
+        Err(Error::new(Code::ForeignOrigin, "Pages from other sites can't call the hub."))
     }
 
     fn is_own_address(&self, host: &str) -> bool {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn under_tls_the_names_of_its_own_certificate_are_the_hubs() {
+    fn names_in_the_self_signed_certificate_are_accepted() {
         let folder = tempfile::tempdir().unwrap();
         let names = ["localhost", "127.0.0.1", "fd00::1", "box.lan"].map(str::to_owned).to_vec();
         let mut options = Options::new(folder.path(), "0.0.0.0:443".parse().unwrap());

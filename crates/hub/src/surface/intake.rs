@@ -1,5 +1,5 @@
-//! The bodies of requests as they come through the port, whichever surface reads them: how much, for how long, and how much
-//! memory all strangers together may take with theirs.
+//! Limits request bodies on the port for all surfaces: size, time, and the memory that all unauthenticated requests may
+//! use together.
 
 use std::{
     error::Error as StdError,
@@ -26,35 +26,35 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::Error;
 
-/// Of whoever has not shown who they are, unless the surface takes more from everybody.
+/// For unauthenticated requests, unless the surface allows more.
 pub(crate) const STRANGER_LIMIT: usize = 64 << 10;
-/// So much of a stranger's body is not counted: whoever fills the budget keeps nobody from signing in or pairing.
+/// This much of an unauthenticated body is not counted, so that a full budget doesn't block sign-in or pairing.
 const UNCOUNTED: usize = 8 << 10;
-/// How much of a refused body is read and thrown away, so that its sender gets to see the answer.
+/// How much of a rejected body is read and discarded, so that the sender can read the response.
 const DISCARD: usize = 16 << 20;
 
-/// The memory that bodies of strangers may take, all together.
+/// The memory that all unauthenticated bodies may use together.
 #[derive(Debug)]
 pub(crate) struct Budget {
     bytes: usize,
     taken: AtomicUsize,
 }
 
-/// What holds for the body of one request. What it took of the budget is given back with the last copy.
+/// The limits for one request's body. Its share of the budget is returned when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Intake(Arc<Terms>);
 
 #[derive(Debug)]
 struct Terms {
-    /// `None` for whoever is known: they may take as much as the surface reads.
+    /// `None` for authenticated callers: only the surface limits them.
     stranger: Option<Stranger>,
     timeout: Duration,
-    /// The time counts anew with every piece.
+    /// The timeout restarts with every chunk.
     is_upload: AtomicBool,
-    /// Not read to its end.
+    /// Not read to the end.
     is_unread: AtomicBool,
     refusal: OnceLock<Error>,
-    /// The surface has put the refusal into words of its own.
+    /// The surface has already reported the refusal itself.
     is_told: AtomicBool,
 }
 
@@ -65,39 +65,40 @@ struct Stranger {
     budget: Arc<Budget>,
 }
 
-/// A body on its way in.
+/// An incoming body.
 pub(crate) struct Arriving {
     body: Incoming,
     intake: Intake,
     received: usize,
     until: Pin<Box<Sleep>>,
-    /// It is too much, and what still comes is thrown away.
+    /// The limit is exceeded, and the rest is discarded.
     excess: Option<Error>,
 }
 
-/// Why a body ends before its end.
+/// Why a body ends early.
 #[derive(Debug)]
 pub(crate) struct Refused(Intake);
 
-/// Takes bodies up to this size also from those who show no credential. For a surface that serves them, before it reads.
+/// Accepts bodies up to this size even without a credential. Surfaces that serve anonymous callers call it before
+/// reading.
 pub fn accept_body(extensions: &Extensions, limit: usize) {
     if let Some(stranger) = extensions.get::<Intake>().and_then(|intake| intake.0.stranger.as_ref()) {
         stranger.limit.fetch_max(limit, Ordering::Relaxed);
     }
 }
 
-/// Takes a body for as long as it goes on coming.
+/// Accepts a body for as long as data keeps arriving.
 pub(crate) fn accept_upload(extensions: &Extensions) {
     if let Some(Intake(terms)) = extensions.get() {
         terms.is_upload.store(true, Ordering::Relaxed);
     }
 }
 
-/// What is wrong with a body that could not be read.
+/// Converts an error from reading a body.
 pub(crate) fn broken(error: axum::Error) -> Error {
     match error.into_inner().downcast::<Refused>() {
         Ok(refused) => refused.tell(),
-        Err(_) => Error::new(Code::InvalidRequest, "The body broke off before its end."),
+        Err(_) => Error::new(Code::InvalidRequest, "The body was cut off."),
     }
 }
 
@@ -121,7 +122,7 @@ impl Budget {
 // === impl Intake ===
 
 impl Intake {
-    /// With a budget for a stranger, without one for whoever is known.
+    /// With a budget for unauthenticated callers, without one for authenticated ones.
     pub(crate) fn new(timeout: Duration, budget: Option<Arc<Budget>>) -> Self {
         let (limit, taken) = (AtomicUsize::new(STRANGER_LIMIT), AtomicUsize::new(0));
         Self(Arc::new(Terms {
@@ -147,7 +148,7 @@ impl Intake {
         self.0.is_unread.load(Ordering::Relaxed)
     }
 
-    /// The refusal that the surface did not see, or took for something else, as the answer to the request.
+    /// A refusal that the surface did not see or misread, as the response to the request.
     pub(crate) fn untold(&self, request: Called) -> Option<Response<Body>> {
         let error = self.0.refusal.get().filter(|_| !self.0.is_told.load(Ordering::Relaxed))?;
         Some(if request.is_grpc { grpc(error) } else { error.clone().into_response() })
@@ -165,7 +166,7 @@ impl Drop for Stranger {
     }
 }
 
-/// In which words a request wants its answer.
+/// The format in which the request expects its response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Called {
     is_grpc: bool,
@@ -180,7 +181,7 @@ impl Called {
     }
 }
 
-/// gRPC says its status in headers of its own.
+/// gRPC sends its status in its own headers.
 fn grpc(error: &Error) -> Response<Body> {
     let status = match error.code.http_status() {
         413 | 429 => "8",
@@ -200,19 +201,19 @@ fn grpc(error: &Error) -> Response<Body> {
 // === impl Arriving ===
 
 impl Arriving {
-    /// What is wrong with the part that has arrived.
+    /// Checks what has arrived so far.
     fn check(&self) -> Result<(), Error> {
         let Some(stranger) = &self.intake.0.stranger else { return Ok(()) };
         let limit = stranger.limit.load(Ordering::Relaxed);
         if self.received > limit {
-            let message = format!("Without a credential a body may have at most {limit} bytes.");
-            return Err(Error::new(Code::TooLarge, message).hint("Send a credential, or less."));
+            let message = format!("Without a credential, a body can have at most {limit} bytes.");
+            return Err(Error::new(Code::TooLarge, message).hint("Send a credential, or less data."));
         }
         let taken = stranger.taken.load(Ordering::Relaxed);
         let more = self.received.saturating_sub(UNCOUNTED).saturating_sub(taken);
         if more > 0 && !stranger.budget.take(more) {
-            let message = "The hub is busy reading requests of callers without a credential.";
-            let hint = "Try again in a moment, send less, or send a credential.";
+            let message = "The hub is busy with requests from callers without a credential.";
+            let hint = "Try again in a moment, send less data, or send a credential.";
             return Err(Error::new(Code::TooManyRequests, message).hint(hint));
         }
         stranger.taken.fetch_add(more, Ordering::Relaxed);
@@ -266,7 +267,7 @@ impl hyper::body::Body for Arriving {
             }
             match this.check() {
                 Ok(()) => return Poll::Ready(Some(Ok(frame))),
-                // Its sender may read the answer only once everything is sent.
+                // The sender may read the response only after sending everything.
                 Err(error) if this.received <= DISCARD => {
                     this.excess.get_or_insert(error);
                 }
@@ -290,7 +291,7 @@ impl Refused {
     fn tell(&self) -> Error {
         self.0.0.is_told.store(true, Ordering::Relaxed);
         let known = self.0.0.refusal.get().cloned();
-        known.unwrap_or_else(|| Error::new(Code::InvalidRequest, "The body broke off before its end."))
+        known.unwrap_or_else(|| Error::new(Code::InvalidRequest, "The body was cut off."))
     }
 }
 
@@ -298,7 +299,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.0.refusal.get() {
             Some(error) => error.message.fmt(f),
-            None => f.write_str("The body broke off before its end."),
+            None => f.write_str("The body was cut off."),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! A look at raw JSON before it is parsed: how deep it nests, and which member a mistake is in.
+//! Scans raw JSON before it is parsed: nesting depth, and the member an error is in.
 
-/// Nesting deeper than this is refused.
+/// Deeper nesting is rejected.
 pub(crate) const MAX_DEPTH: usize = 64;
 
-/// Whether the text nests deeper than allowed. It need not be valid JSON.
+/// Whether the text is nested too deeply. It doesn't have to be valid JSON.
 pub(crate) fn too_deep(json: &[u8]) -> bool {
     let mut depth = 0_usize;
     let mut index = 0;
@@ -43,30 +43,30 @@ fn string_end(json: &[u8], start: usize) -> usize {
 enum JsonStep {
     /// The member being read, once its name is known.
     Member(Option<String>),
-    /// The item being read, counted from nought.
+    /// The item being read, counted from zero.
     Item(usize),
 }
 
 /// The path that leads to a position, for example `skills[0].tags`.
 pub(crate) fn member_at(json: &[u8], line: usize, column: usize) -> Option<String> {
-    written(&path_to(json, line, column)?)
+    path_text(&path_to(json, line, column)?)
 }
 
-/// The path of a member that is missing in the object that ends at a position.
+/// The path of a missing member in the object that ends at a position.
 pub(crate) fn missing_at(json: &[u8], line: usize, column: usize, name: &str) -> Option<String> {
     let mut path = path_to(json, line, column)?;
     path.pop();
     path.push(JsonStep::Member(Some(name.to_owned())));
-    written(&path)
+    path_text(&path)
 }
 
-fn written(path: &[JsonStep]) -> Option<String> {
+fn path_text(path: &[JsonStep]) -> Option<String> {
     let mut text = String::new();
     for step in path {
         match step {
             JsonStep::Member(Some(name)) if text.is_empty() => text.push_str(name),
             JsonStep::Member(Some(name)) => text.extend([".", name]),
-            // Nothing was named yet: a list alone is no path.
+            // Nothing is named yet: an index alone is not a path.
             JsonStep::Item(_) if text.is_empty() => return None,
             JsonStep::Item(index) => text.push_str(&format!("[{index}]")),
             JsonStep::Member(None) => {}
@@ -100,7 +100,7 @@ fn path_to(json: &[u8], line: usize, column: usize) -> Option<Vec<JsonStep>> {
             }
             b'{' => path.push(JsonStep::Member(None)),
             b'[' => path.push(JsonStep::Item(0)),
-            // At the very end the closing bracket belongs to the value that is wrong.
+            // At the very end, the closing bracket belongs to the invalid value.
             b'}' | b']' if index + 1 < end => {
                 path.pop();
             }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_by_its_member() {
+    fn errors_name_the_member() {
         let json = b"{\"name\":\"x\",\n \"skills\":[{\"id\":\"a\",\"tags\":7}]}";
         let error = serde_json::from_slice::<attache_protocol::wire::account::AccountRequest>(json).unwrap_err();
         assert_eq!(member_at(json, error.line(), error.column()).as_deref(), Some("skills[0].tags"));

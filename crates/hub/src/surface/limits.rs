@@ -1,4 +1,4 @@
-//! What holds for every request on the port, whichever surface answers it: own names, no panic, counters.
+//! Checks for every request on the port, whichever surface serves it: host names, panics, counters.
 
 use std::{
     convert::Infallible,
@@ -23,9 +23,9 @@ use tower::Service as _;
 
 use crate::{
     Error, Handle, Options,
+    connection_slot::ConnectionSlot,
     surface::{
         PeerAddress,
-        connection_slot::ConnectionSlot,
         extract::{self, RateLimitSlot, RequestIdentity},
         host::OwnNames,
         intake::{Budget, Called, Intake},
@@ -41,7 +41,7 @@ pub(crate) struct EdgeService {
     shared: Arc<EdgeContext>,
     peer: SocketAddr,
     seat: ConnectionSlot,
-    /// The certificate that the connection was opened with.
+    /// The client certificate of the connection.
     client: Option<Fingerprint>,
 }
 
@@ -50,27 +50,27 @@ struct EdgeContext {
     names: OwnNames,
     router: Router,
     https_for_good: bool,
-    /// The memory for bodies of those who have shown no good credential.
+    /// The memory budget for unauthenticated bodies.
     strangers: Arc<Budget>,
 }
 
-/// Who asks, as far as the head of the request says so.
+/// The caller, as far as the request head identifies it.
 struct Asking {
     shown: Option<RequestIdentity>,
-    /// By a good credential.
+    /// Has a valid credential.
     is_known: bool,
 }
 
-/// Answers after which nobody waits for the rest of a body.
+/// Responses after which the rest of the body is not read.
 const CUT: [StatusCode; 3] =
     [StatusCode::REQUEST_TIMEOUT, StatusCode::PAYLOAD_TOO_LARGE, StatusCode::TOO_MANY_REQUESTS];
 
-/// Every request that is no upload fits into this.
+/// Every request other than an upload fits into this.
 const MAX_SMALL_BODY: u64 = 64 * 1024;
 
 const A_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
-/// Makes the edge of each connection.
+/// Creates the edge service of each connection.
 #[derive(Clone)]
 pub(crate) struct EdgeServiceFactory(Arc<EdgeContext>);
 
@@ -114,7 +114,7 @@ impl hyper::service::Service<Request<Incoming>> for EdgeService {
             seat.begin();
             let peer = forwarded(shared.hub.options(), peer, request.headers());
             let named = shared.names.check(request.uri(), request.headers());
-            // Who asks is found out before anything is read.
+            // Authenticate before reading anything.
             let caller = shared.identify(named, request.headers(), client, peer, &seat).await;
             let budget = match &caller {
                 Ok(Asking { is_known: true, .. }) => None,
@@ -146,7 +146,7 @@ impl hyper::service::Service<Request<Incoming>> for EdgeService {
             if let Some(log) = log {
                 log.end(&response);
             }
-            // What is refused unread ends the connection; the client must not send its next request into it.
+            // If the body was not read, close the connection, so that the client doesn't send its next request on it.
             if may_be_cut && CUT.contains(&response.status()) && intake.is_unread() {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
@@ -155,8 +155,8 @@ impl hyper::service::Service<Request<Incoming>> for EdgeService {
     }
 }
 
-/// On HTTP/2 an answer that comes before the end of the request's body resets the stream, and clients then lose the answer:
-/// a refusal would look like a broken line. So a small body is waited for first.
+/// On HTTP/2, a response before the end of the request body resets the stream, and many clients then lose the response.
+/// So a small body is read first.
 async fn arrived(request: Request<Incoming>, intake: &Intake) -> Request<Body> {
     let (parts, body) = request.into_parts();
     let is_small = body.size_hint().exact().is_some_and(|size| (1..=MAX_SMALL_BODY).contains(&size));
@@ -166,13 +166,13 @@ async fn arrived(request: Request<Incoming>, intake: &Intake) -> Request<Body> {
     }
     let body = match body.collect().await {
         Ok(whole) => Body::from(whole.to_bytes()),
-        // Whoever reads it finds that it is not what was announced.
+        // The handler will notice that the body is incomplete.
         Err(_) => Body::empty(),
     };
     Request::from_parts(parts, body)
 }
 
-/// Where the request came from: what the last proxy that we do not trust says, or the connection itself.
+/// The request's source: what the last untrusted hop in `X-Forwarded-For` says, or the connection itself.
 fn forwarded(options: &Options, peer: SocketAddr, headers: &HeaderMap) -> SocketAddr {
     if !options.trusts_proxy(peer.ip()) {
         return peer;
@@ -182,7 +182,7 @@ fn forwarded(options: &Options, peer: SocketAddr, headers: &HeaderMap) -> Socket
     let mut nearest = peer;
     for text in named.into_iter().rev() {
         let bare = text.strip_prefix('[').and_then(|rest| rest.split_once(']')).map_or(text, |(address, _)| address);
-        // What cannot be read was not written by a proxy of ours.
+        // An unreadable entry was not written by a trusted proxy.
         let Ok(address) = bare.parse::<IpAddr>().or_else(|_| text.parse::<SocketAddr>().map(|socket| socket.ip()))
         else {
             return nearest;
@@ -208,7 +208,7 @@ impl EdgeContext {
             Ok(Ok(response)) => response,
             Ok(Err(never)) => match never {},
             Err(_) => {
-                // The panic hook has printed where; the caller learns only that it was us.
+                // The panic hook has already logged the location. The caller learns only that the hub failed.
                 self.hub.metrics().panics.add(1);
                 Error::internal(&"a request panicked").into_response()
             }
@@ -219,7 +219,7 @@ impl EdgeContext {
         response
     }
 
-    /// Who asks. A request counts as anonymous until it has shown a good credential, and so does its connection.
+    /// Identifies the caller. A request, and its connection, counts as anonymous until it has shown a valid credential.
     async fn identify(
         &self,
         named: crate::Result<()>,
@@ -243,7 +243,7 @@ impl EdgeContext {
                 seat.identify(&by)?;
                 is_known = true;
             }
-            // A store that is busy says nothing about who asks.
+            // A busy store says nothing about the caller.
             Some(Err(error)) if error.code.http_status() >= 500 => {}
             Some(Err(_)) | None => self.hub.attempts().anonymous(peer.ip())?,
         }

@@ -1,5 +1,4 @@
-//! A connection of which little is read while nobody knows whose it is. Requests have limits of their own; this one is for
-//! sockets, whose first frame may say who is speaking.
+//! Limits how much is read from a socket before it authenticates with its first frame. Requests have their own limits.
 
 use std::{
     io,
@@ -9,14 +8,14 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::connection_slot::ConnectionSlot;
+use crate::connection_slot::ConnectionSlot;
 
-/// The first frame of a socket, with its masking and what the client sends right behind it.
+/// The first frame of a socket, with masking and what the client sends right after it.
 const MAX_FIRST_FRAME: usize = 64 << 10;
-/// How the end of such a connection is recognised.
+/// Identifies the error that ends such a connection.
 pub(crate) const FIRST_FRAME_TOO_LONG: &str = "the first frame is too long";
 
-/// Bytes of a client, counted until it has introduced itself.
+/// A client's bytes, counted until it has authenticated.
 #[derive(Debug)]
 pub(crate) struct Metered<S> {
     stream: S,

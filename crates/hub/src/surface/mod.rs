@@ -1,9 +1,8 @@
-//! Wire dialects: each authenticates, turns a request into an action, and renders the answer. No rule lives here.
+//! Wire dialects: each authenticates, turns a request into an action, and renders the response. No rules live here.
 
 mod call;
 mod call_socket;
 mod connect;
-pub(crate) mod connection_slot;
 pub(crate) mod envelope;
 pub(crate) mod extract;
 pub mod health;

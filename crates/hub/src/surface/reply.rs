@@ -1,4 +1,4 @@
-//! Answers: JSON with a status, and errors from the one table.
+//! Responses: JSON with a status, and errors.
 
 use axum::{
     body::Body,
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::{Error, identity::RateLimitStatus};
 
-/// A JSON answer.
+/// A JSON response.
 pub fn json<T: Serialize + ?Sized>(status: StatusCode, value: &T) -> Response<Body> {
     json_bytes(status, serde_json::to_vec(value).expect("our own types serialise to JSON"))
 }
@@ -18,7 +18,7 @@ fn json_bytes(status: StatusCode, bytes: Vec<u8>) -> Response<Body> {
     let mut response = Response::new(Body::from(bytes));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    // Some answers show a secret, and all of them are only true now.
+    // Some responses contain secrets, and all of them may change.
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
@@ -50,7 +50,7 @@ impl IntoResponse for Error {
     }
 }
 
-/// The fields of draft-ietf-httpapi-ratelimit-headers: the policy, and what is left of it.
+/// The headers of draft-ietf-httpapi-ratelimit-headers: the policy and what is left of it.
 pub(crate) fn show_limit(response: &mut Response<Body>, left: RateLimitStatus) {
     let RateLimitStatus { policy, per_minute, remaining, reset } = left;
     let fields = [

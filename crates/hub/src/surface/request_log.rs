@@ -1,5 +1,5 @@
-//! One line of the log per request: method, route, status, time, and who asked. Never a path or a query, which may hold
-//! secrets, but the pattern that the path fits.
+//! One log line per request: method, route, status, duration and principal. Logs the route pattern, never the path or
+//! query, which may contain secrets.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::Principal;
 
-/// What is found out about a request on its way in.
+/// What is learned about a request while it is handled.
 #[derive(Debug, Clone, Default)]
 struct RequestNotes(Arc<RequestNotesInner>);
 
@@ -22,7 +22,7 @@ struct RequestNotesInner {
     principal: OnceLock<String>,
 }
 
-/// A request that is being answered.
+/// A request being served.
 #[derive(Debug)]
 pub(crate) struct RequestLog {
     method: Method,
@@ -30,17 +30,17 @@ pub(crate) struct RequestLog {
     notes: RequestNotes,
 }
 
-/// `RUST_LOG=attache::requests=off` leaves them out.
+/// `RUST_LOG=attache::requests=off` disables them.
 pub const LOG_TARGET: &str = "attache::requests";
 
-/// Writes down who asks. A surface that authenticates in its own way calls it.
+/// Records the principal. Surfaces with their own authentication call it.
 pub fn note_principal(extensions: &Extensions, by: &Principal) {
     if let Some(notes) = extensions.get::<RequestNotes>() {
         let _ = notes.0.principal.set(by.actor());
     }
 }
 
-/// A layer of the router: writes down the route, once it is known.
+/// A router layer that records the route once it is known.
 pub(crate) async fn note_route(request: Request<Body>) -> Request<Body> {
     let (notes, route) = (request.extensions().get::<RequestNotes>(), request.extensions().get::<MatchedPath>());
     if let (Some(notes), Some(route)) = (notes, route) {
@@ -52,7 +52,7 @@ pub(crate) async fn note_route(request: Request<Body>) -> Request<Body> {
 // === impl RequestLog ===
 
 impl RequestLog {
-    /// None where nobody reads such a log.
+    /// `None` if this log is disabled.
     pub(crate) fn begin(request: &mut Request<Body>) -> Option<Self> {
         if !tracing::enabled!(target: LOG_TARGET, tracing::Level::INFO) {
             return None;

@@ -1,4 +1,4 @@
-//! A conversation over a WebSocket: reads what is there, writes one frame at a time, pings, and says goodbye.
+//! A channel session over a WebSocket: reads messages, writes one frame at a time, pings, and closes.
 
 use std::time::Duration;
 
@@ -11,14 +11,15 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::{
     Handle,
     channel::{ChannelDialect, ChannelSession, SessionEnd, refusal_text},
-    surface::{connection_slot::ConnectionSlot, metered::FIRST_FRAME_TOO_LONG},
+    connection_slot::ConnectionSlot,
+    surface::metered::FIRST_FRAME_TOO_LONG,
 };
 
-/// What is larger than a frame may be but still smaller than this is read, so that it can be refused in words.
+/// Messages above the frame limit but below this are read, so that they can be rejected with an error frame.
 const MAX_MESSAGE: usize = 4 << 20;
-/// So many messages are heard before what waits for the peer is written.
+/// How many messages are read before pending frames are written.
 const MAX_READ_BATCH: usize = 32;
-/// How long a peer may say goodbye when the hub stops.
+/// How long to wait for a peer's close frame when the hub stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Turns the request into a WebSocket that carries the session.
@@ -37,7 +38,7 @@ pub(super) fn upgrade(
     let session = Box::new(session);
     let response = upgrade.on_upgrade(move |socket| {
         let tracker = hub.tasks().clone();
-        // Boxed once: a future that owns it would hold several copies, for every idle socket.
+        // Boxed once: a future that owns it would hold several copies for every idle socket.
         let conversation = Box::new(SocketSession { hub, socket, session, leaves_at: None, seat });
         tracker.track_future(hold(conversation))
     });
@@ -48,7 +49,7 @@ struct SocketSession {
     hub: Handle,
     socket: WebSocket,
     session: Box<ChannelSession>,
-    /// Once the hub stops.
+    /// Set once the hub stops.
     leaves_at: Option<Instant>,
     seat: Option<ConnectionSlot>,
 }
@@ -63,7 +64,7 @@ async fn hold(mut conversation: Box<SocketSession>) {
     Box::pin(conversation.leave(ending)).await;
 }
 
-/// Resolves when the connection has to make room for another.
+/// Resolves when the connection is evicted to make room for another.
 async fn evicted(seat: Option<&ConnectionSlot>) {
     match seat {
         Some(seat) => seat.evicted().await,
@@ -98,7 +99,8 @@ impl SocketSession {
                 }
                 moved = self.session.moved() => Box::pin(self.session.note(moved)).await,
                 () = sleep_until(due) => {
-                    // What came while nobody here looked is heard before the clock is; it shows once the runtime had a turn.
+                    // Read what arrived meanwhile before checking the clock. It becomes visible after the runtime had a
+                    // turn.
                     tokio::task::yield_now().await;
                     if let Some(message) = self.socket.recv().now_or_never()
                         && let Some(ending) = Box::pin(self.hear(message)).await
@@ -122,7 +124,7 @@ impl SocketSession {
         }
     }
 
-    /// Everything that waits for the peer, one frame after the other.
+    /// Writes everything that is pending for the peer, one frame after the other.
     async fn write(&mut self) -> Option<SessionEnd> {
         while let Some(outgoing) = self.session.next_frame().await {
             if let Some(ending) = self.send(Message::text(outgoing.text)).await {
@@ -133,7 +135,7 @@ impl SocketSession {
         self.session.ending()
     }
 
-    /// This message, and those that have arrived with it.
+    /// Handles this message and those that arrived with it.
     async fn hear(&mut self, first: Option<Result<Message, axum::Error>>) -> Option<SessionEnd> {
         let mut next = Some(first);
         for left in (0..MAX_READ_BATCH).rev() {
@@ -154,7 +156,7 @@ impl SocketSession {
             {
                 return Some(ending);
             }
-            // The first frame may have shown who it is.
+            // The first frame may have authenticated the peer.
             if let (Some(seat), Some(by)) = (&self.seat, self.session.principal())
                 && seat.identify(by).is_err()
             {
@@ -163,7 +165,7 @@ impl SocketSession {
             if self.session.ending().is_some() {
                 return self.session.ending();
             }
-            // The last one is not looked for, so that what waits for the peer gets its turn.
+            // Stop here, so that pending frames get their turn.
             next = if left > 0 { self.socket.recv().now_or_never() } else { None };
         }
         None
@@ -179,7 +181,7 @@ impl SocketSession {
         None
     }
 
-    /// A peer that does not take a frame for as long as it may be silent is gone.
+    /// A peer that doesn't accept a frame within the heartbeat timeout is gone.
     async fn send(&mut self, message: Message) -> Option<SessionEnd> {
         match timeout(self.hub.options().heartbeat_timeout, self.socket.send(message)).await {
             Ok(Ok(())) => None,
@@ -192,16 +194,16 @@ impl SocketSession {
         tracing::debug!(%error, "a channel's connection broke");
         let text = error.to_string();
         if text.contains(FIRST_FRAME_TOO_LONG) {
-            let reason = "A first frame without a credential in the header is at most 64 KiB.".into();
+            let reason = "Without a credential in the header, the first frame can have at most 64 KiB.".into();
             let _ = self.send(Message::Close(Some(CloseFrame { code: 1009, reason }))).await;
         } else if text.contains("too long") {
-            let reason = "A frame is at most 1 MiB; upload what is larger as an artifact.".into();
+            let reason = "A frame can have at most 1 MiB. Upload larger data as an artifact.".into();
             let _ = self.send(Message::Close(Some(CloseFrame { code: 1009, reason }))).await;
         }
         SessionEnd::Lost
     }
 
-    /// Says goodbye and waits a moment for the peer's: a connection that is cut with words still unread takes ours with it.
+    /// Sends a close frame and waits briefly for the peer's: closing with unread data would lose our last frames.
     async fn leave(&mut self, ending: SessionEnd) {
         if ending != SessionEnd::Lost {
             let close = CloseFrame { code: ending.code(), reason: ending.reason().into() };

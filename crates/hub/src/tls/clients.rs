@@ -1,5 +1,5 @@
-//! Certificates of clients: asked for, proved by the handshake, and known by their fingerprint. Who signed one and when it
-//! ends does not matter: it counts for what the key is worth that was made for it.
+//! Client certificates: requested, proved by the handshake, and identified by fingerprint. Issuer and expiry don't
+//! matter: a certificate has the rights of the key created for it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{
     },
 };
 
-/// Whether the port asks clients for a certificate. One that has none is served all the same.
+/// Whether the port requests client certificates. Clients without one are served too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ClientCertificates {
     #[default]
@@ -28,7 +28,7 @@ pub enum ClientCertificates {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fingerprint([u8; 32]);
 
-/// Takes every certificate whose holder has its private key.
+/// Accepts every certificate whose holder has its private key.
 #[derive(Debug)]
 pub(super) struct AnyHolder(pub(super) Arc<CryptoProvider>);
 
@@ -39,14 +39,14 @@ impl Fingerprint {
         Self(digest(&SHA256, certificate).as_ref().try_into().expect("SHA-256 gives 32 bytes"))
     }
 
-    /// Of the first certificate in a PEM text, if there is one that can be read.
+    /// Of the first valid certificate in a PEM text, if any.
     pub(crate) fn of_pem(text: &str) -> Option<Self> {
         let certificate = CertificateDer::from_pem_slice(text.as_bytes()).ok()?;
         ParsedCertificate::try_from(&certificate).ok()?;
         Some(Self::of(&certificate))
     }
 
-    /// Under which the store knows it. No bearer secret hashes to this: they begin otherwise.
+    /// Its hash in the store. Can't collide with bearer secrets, which have a different prefix.
     pub(crate) fn hash(self) -> SecretHash {
         use std::fmt::Write as _;
         let mut text = String::from("certificate:");

@@ -1,9 +1,9 @@
-//! The certificate that a hub makes for itself: one key for as long as the folder lives, and a certificate that is renewed
-//! in time, so that the pin stays.
+//! The hub's self-signed certificate: one permanent key, and a certificate that is renewed in time, so that the pin
+//! stays the same.
 
 use std::{fs, io, path::Path, time::Duration};
 
-use attache_client::private_file;
+use attache_os::private_file;
 use attache_protocol::{Timestamp, env::Env};
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SerialNumber,
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{PemPair, TlsError};
 use crate::identity::IdentityFolder;
 
-/// What the certificate in the folder is good for. Written after it, so that a crash in between only makes a new one.
+/// What the certificate in the folder is valid for. Written after it, so that a crash in between only causes a new one.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct CertificateMeta {
     names: Vec<String>,
@@ -21,12 +21,12 @@ struct CertificateMeta {
 }
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// What browsers on every system accept of a certificate that a person chose to trust.
+/// The longest validity that browsers accept for a manually trusted certificate.
 const CERTIFICATE_TTL: Duration = Duration::from_secs(820 * 24 * 60 * 60);
 const RENEW_BEFORE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The key and the certificate in `<data>/tls`. What is missing is made; a certificate for other names, or one that ends
-/// soon, is made anew for the same key.
+/// The key and certificate in `<data>/tls`. Missing files are created. A certificate for other names, or one that
+/// expires soon, is reissued for the same key.
 pub(super) fn keep(data: &Path, names: &[String], env: &Env) -> Result<PemPair, TlsError> {
     let folder = data.join("tls");
     let [certificate, key, made] = ["certificate.pem", "key.pem", "made.json"].map(|name| folder.join(name));
@@ -35,7 +35,7 @@ pub(super) fn keep(data: &Path, names: &[String], env: &Env) -> Result<PemPair, 
     let pair = match fs::read_to_string(&key) {
         Ok(text) => KeyPair::from_pem(&text).map_err(|_| TlsError::Key(key.clone()))?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // A certificate that is there belongs to a key that is gone.
+            // The existing certificate belongs to a lost key.
             if kept.take().is_some() {
                 fs::remove_file(&made).map_err(failed_to_write(&made))?;
             }
@@ -68,13 +68,13 @@ fn sign(key: &KeyPair, made: &CertificateMeta, env: &Env) -> Result<String, rcge
     params.distinguished_name.push(DnType::CommonName, "Attache hub");
     let start = rcgen::date_time_ymd(1970, 1, 1);
     let at = |time: Timestamp| start + Duration::from_millis(u64::try_from(time.millis()).unwrap_or(0));
-    // A device whose clock is behind is not turned away.
+    // Allows for devices whose clock is behind.
     params.not_before = at(env.now().minus(DAY));
     params.not_after = at(made.valid_until);
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    // Browsers refuse a second certificate with the issuer and number of a first one.
+    // Browsers reject a second certificate with the same issuer and serial number.
     params.serial_number = Some(SerialNumber::from_slice(env.uuid().as_bytes()));
     Ok(params.self_signed(key)?.pem())
 }

@@ -1,6 +1,6 @@
-//! Tunnels: the bytes of two machines that can both reach the hub, and not each other. Each carries one delegation that its
-//! owner has published here, and ends with it. They live in memory: whoever opened one opens it again after the hub has
-//! started anew. That one was opened and closed is in the log; what passes is neither read nor logged.
+//! Tunnels: relay bytes between two machines that can both reach the hub but not each other. Each carries one
+//! delegation published here, and ends with it. They live in memory, so their owner reopens them after a restart.
+//! Opening and closing are logged. The content is neither read nor logged.
 
 mod relay;
 
@@ -32,21 +32,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Error, Handle, Principal, Result,
+    connection_slot::ConnectionSlot,
     identity::{Action, CredentialGuard},
-    surface::connection_slot::ConnectionSlot,
 };
 
 pub(crate) use relay::{hold_host, hold_remote};
 
-/// Of one owner at a time.
+/// Per owner at a time.
 const MAX_TUNNELS: usize = 64;
-/// Pairs of sockets at a time in one tunnel.
+/// Concurrent socket pairs per tunnel.
 const MAX_CONNECTIONS: u32 = 32;
-/// Sockets of the host that wait for a remote.
+/// Host sockets that wait for a remote.
 const MAX_SPARES: usize = 8;
 const MAX_BYTES: u64 = 64 << 30;
 const MAX_TUNNEL_TTL: Duration = Duration::from_secs(31 * 24 * 60 * 60);
-/// How often the clock is looked at.
+/// How often the clock is checked.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 const URL: &str = "/api/v1/tunnels/";
 
@@ -63,12 +63,12 @@ pub(crate) struct RelayedTunnel {
     delegation: DelegationId,
     owner: String,
     terms: Mutex<TunnelLimits>,
-    /// Says when the tunnel ends, to who waits for that.
+    /// Publishes when the tunnel expires.
     expires: watch::Sender<Timestamp>,
     relayed: AtomicU64,
     connections: AtomicU32,
     spares: Mutex<VecDeque<oneshot::Sender<TunnelRemote>>>,
-    /// A spare has come.
+    /// A spare host socket has arrived.
     waiting: Notify,
     closed: CancellationToken,
 }
@@ -79,14 +79,14 @@ struct TunnelLimits {
     max_bytes: u64,
 }
 
-/// The socket of a remote with its place among those that the tunnel lets in.
+/// A remote's socket with its slot.
 struct TunnelRemote {
     socket: WebSocket,
     place: TunnelSlot,
     seat: Option<ConnectionSlot>,
 }
 
-/// One of the connections of a tunnel, counted for as long as somebody has it.
+/// A connection slot of a tunnel, freed on drop.
 #[derive(Debug)]
 pub(crate) struct TunnelSlot {
     hub: Handle,
@@ -102,7 +102,7 @@ impl Handle {
         let token = token_hash(&request.token_sha256)?;
         let now = self.now();
         if request.expires_at <= now || request.expires_at > now.plus(MAX_TUNNEL_TTL) {
-            return Err(Error::invalid("expires_at", "must be in the future, and within a month"));
+            return Err(Error::invalid("expires_at", "must be in the future, within one month"));
         }
         let max_bytes = request.max_bytes.unwrap_or(MAX_BYTES);
         if max_bytes == 0 || max_bytes > MAX_BYTES {
@@ -112,7 +112,7 @@ impl Handle {
         let delegation = request.delegation_id;
         self.check_live_delegation(by, delegation).await?;
         let (passage, is_new) = self.tunnels().enter(id, delegation, owner, terms, request.expires_at)?;
-        // Whoever ends the delegation from now on finds the tunnel; whoever ended it meanwhile did not.
+        // Anyone who ends the delegation from now on finds the tunnel. Check for those who ended it just before.
         if let Err(error) = self.check_live_delegation(by, delegation).await {
             self.tunnels().leave(&passage);
             return Err(error);
@@ -133,19 +133,19 @@ impl Handle {
         Ok(self.show_tunnel(&*self.own_tunnel(by, id)?))
     }
 
-    /// Cuts every connection at once.
+    /// Cuts all connections immediately.
     pub async fn close_tunnel(&self, by: &Principal, id: TunnelId) -> Result<()> {
         let passage = self.own_tunnel(by, id)?;
         self.tunnels().leave(&passage);
         Ok(())
     }
 
-    /// The delegation has ended, or is to end: nothing of it passes any more.
+    /// The delegation has ended or is about to: its traffic is cut.
     pub(crate) fn cut_tunnels_of(&self, delegation: DelegationId) {
         self.tunnels().leave_all(delegation);
     }
 
-    /// Unknown and not yours are the same answer.
+    /// Unknown and foreign tunnels get the same answer.
     pub(crate) fn own_tunnel(&self, by: &Principal, id: TunnelId) -> Result<Arc<RelayedTunnel>> {
         by.may(Action::OpenTunnel)?;
         let owner = owner(by);
@@ -157,7 +157,7 @@ impl Handle {
         let shown = digest(&SHA256, token.as_bytes());
         let fits = |found: &Arc<RelayedTunnel>| verify_slices_are_equal(&found.terms().token, shown.as_ref()).is_ok();
         self.tunnels().find(id).filter(fits).ok_or_else(|| {
-            Error::not_found("tunnel").hint("It has ended, its host has not opened it yet, or the token is another's.")
+            Error::not_found("tunnel").hint("It has ended, its host has not opened it yet, or the token is wrong.")
         })
     }
 
@@ -196,18 +196,18 @@ fn token_hash(hex: &str) -> Result<[u8; 32]> {
     Ok(hash)
 }
 
-/// Cuts the tunnel when its time is over, when its owner's credential is worth nothing any more, and when the hub stops.
+/// Cuts the tunnel when it expires, when its owner's credential becomes invalid, and when the hub stops.
 async fn keep(hub: Handle, passage: Arc<RelayedTunnel>, by: Principal) {
     let mut guard = CredentialGuard::new(&hub, &by);
     let mut expires = passage.expires.subscribe();
     loop {
-        // A machine that slept has lost time which no timer counts.
+        // Timers don't count the time a machine was suspended.
         let left = expires.borrow_and_update().since(hub.now()).min(CLOCK_INTERVAL);
         tokio::select! {
             () = passage.closed.cancelled() => break,
             () = hub.drained() => break,
             _ = guard.broken() => break,
-            // It was renewed, and may end later or earlier now.
+            // It was renewed, and may now end later or earlier.
             Ok(()) = expires.changed() => {}
             () = sleep(left) => if *expires.borrow() <= hub.now() { break },
         }
@@ -217,7 +217,7 @@ async fn keep(hub: Handle, passage: Arc<RelayedTunnel>, by: Principal) {
     let (tunnel, delegation, bytes) = (passage.id, passage.delegation, passage.relayed.load(Ordering::Relaxed));
     let event = AuditEvent::TunnelClosed { tunnel, delegation, bytes };
     if let Err(error) = hub.store().record_event(hub.context(&by), event).await {
-        tracing::warn!(tunnel.id = %passage.id, %error, "the end of a tunnel is not in the log");
+        tracing::warn!(tunnel.id = %passage.id, %error, "could not log the end of a tunnel");
     }
 }
 
@@ -246,18 +246,15 @@ impl OpenTunnels {
                 return Err(Error::not_found("tunnel"));
             }
             if found.delegation != delegation {
-                return Err(Error::invalid("delegation_id", "must be the one that the tunnel was opened for"));
+                return Err(Error::invalid("delegation_id", "must be the delegation the tunnel was opened for"));
             }
             *lock(&found.terms) = terms;
             found.expires.send_replace(expires_at);
             return Ok((found.clone(), false));
         }
         if open.values().filter(|passage| passage.owner == owner).count() >= MAX_TUNNELS {
-            return Err(Error::new(
-                Code::TooManyRequests,
-                format!("At most {MAX_TUNNELS} tunnels are open at a time."),
-            )
-            .hint("Close those that are not needed any more."));
+            return Err(Error::new(Code::TooManyRequests, format!("You can have at most {MAX_TUNNELS} open tunnels."))
+                .hint("Close those you no longer need."));
         }
         let passage = Arc::new(RelayedTunnel {
             id,
@@ -288,14 +285,14 @@ impl OpenTunnels {
     fn leave(&self, passage: &RelayedTunnel) {
         passage.closed.cancel();
         let mut open = self.lock();
-        // Meanwhile the same name may have been given to a new one.
+        // Meanwhile the same id may have been reused.
         if open.get(&passage.id).is_some_and(|found| std::ptr::eq(&**found, passage)) {
             open.remove(&passage.id);
         }
     }
 }
 
-/// Nothing in here is left half done by a panic.
+/// A panic leaves no inconsistent state here.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -307,19 +304,19 @@ impl RelayedTunnel {
         *lock(&self.terms)
     }
 
-    /// Counts bytes that are about to pass; `false` if they are too many.
+    /// Counts bytes before they pass. `false` if the limit is exceeded.
     fn admit(&self, bytes: usize) -> bool {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let before = self.relayed.fetch_add(bytes, Ordering::Relaxed);
         before.saturating_add(bytes) <= self.terms().max_bytes
     }
 
-    /// A place for one more remote.
+    /// A slot for one more remote.
     pub(crate) fn place(self: &Arc<Self>, hub: &Handle) -> Result<TunnelSlot> {
         let taken = self
             .connections
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| (open < MAX_CONNECTIONS).then_some(open + 1));
-        taken.map_err(|_| Error::new(Code::TooManyRequests, "The tunnel has as many connections as it may have."))?;
+        taken.map_err(|_| Error::new(Code::TooManyRequests, "The tunnel has reached its connection limit."))?;
         hub.metrics().tunnel_connections.add(1);
         Ok(TunnelSlot { hub: hub.clone(), passage: self.clone() })
     }

@@ -1,5 +1,5 @@
-//! The sockets of a tunnel: the host's wait, a remote's is given to the oldest of them, and from then on bytes pass. Each end
-//! is read only as fast as the other one takes it.
+//! The sockets of a tunnel: host sockets wait, each remote is paired with the oldest one, and then bytes pass. Each end
+//! is read only as fast as the other accepts data.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,13 +15,13 @@ use tokio::{
 };
 
 use super::{MAX_SPARES, RelayedTunnel, TunnelRemote, TunnelSlot, lock};
-use crate::{Handle, surface::connection_slot::ConnectionSlot};
+use crate::{Handle, connection_slot::ConnectionSlot};
 
 /// How long a remote waits for its host.
 const HOST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a socket is asked whether it is alive when nothing passes.
+/// How often an idle socket is pinged.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
-/// So many beats may go unanswered.
+/// How many pings may go unanswered.
 const MAX_MISSED_PINGS: u32 = 3;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -31,16 +31,16 @@ const CLOSE_POLICY: u16 = 1008;
 const TOO_MUCH: u16 = 1009;
 const NO_HOST: u16 = 1013;
 
-/// Why bytes do not pass any more.
+/// Why relaying stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RelayEnd {
-    /// One of the two is gone, or has said goodbye.
+    /// One of the two has left.
     Left,
     TooMuch,
     Cut,
 }
 
-/// A socket of the host, from its wait to the end of the connection that it carries.
+/// A host socket, from waiting to the end of its connection.
 pub(crate) async fn hold_host(
     hub: Handle,
     passage: Arc<RelayedTunnel>,
@@ -58,7 +58,7 @@ pub(crate) async fn hold_host(
         too_many
     };
     if too_many {
-        return close(&mut host, CLOSE_POLICY, "too many sockets wait already").await;
+        return close(&mut host, CLOSE_POLICY, "too many sockets are already waiting").await;
     }
     passage.waiting.notify_one();
     let remote = match wait(&passage, &mut host, taken).await {
@@ -67,14 +67,14 @@ pub(crate) async fn hold_host(
         Err(RelayEnd::Cut | RelayEnd::TooMuch) => return close(&mut host, CLOSE_POLICY, "the tunnel has ended").await,
     };
     if host.send(Message::text("paired")).await.is_err() {
-        // It left just now; another one may be there.
+        // The host socket left just now. Try another.
         return seek(&passage, remote).await;
     }
     relay(&hub, &passage, host, remote).await;
     drop(seat);
 }
 
-/// Until a remote comes. Whoever leaves meanwhile is noticed.
+/// Waits for a remote, and notices if the host leaves meanwhile.
 async fn wait(
     passage: &RelayedTunnel,
     host: &mut WebSocket,
@@ -89,7 +89,7 @@ async fn wait(
             remote = &mut taken => return remote.map_err(|_| RelayEnd::Cut),
             message = host.recv() => match message {
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => unheard = 0,
-                // It has nothing to say before it is paired.
+                // It must not send anything before it is paired.
                 Some(Ok(Message::Binary(_) | Message::Text(_) | Message::Close(_)) | Err(_)) | None => {
                     return Err(RelayEnd::Left);
                 }
@@ -114,7 +114,7 @@ pub(crate) async fn hold_remote(
     seek(&passage, TunnelRemote { socket, place, seat }).await;
 }
 
-/// Gives the remote to the host's oldest socket that waits, or to the next one that comes.
+/// Pairs the remote with the host's oldest waiting socket, or with the next one.
 async fn seek(passage: &RelayedTunnel, mut remote: TunnelRemote) {
     loop {
         remote = match offer(passage, remote) {
@@ -126,13 +126,13 @@ async fn seek(passage: &RelayedTunnel, mut remote: TunnelRemote) {
             comes = timeout(HOST_TIMEOUT, passage.waiting.notified()) => comes.ok(),
         };
         if comes.is_none() {
-            return close(&mut remote.socket, NO_HOST, "the host does not answer").await;
+            return close(&mut remote.socket, NO_HOST, "the host does not respond").await;
         }
     }
 }
 
-/// Gives the remote back if nobody waits for one.
-#[allow(clippy::result_large_err, reason = "it is given back, not an error")]
+/// Returns the remote if no host socket waits.
+#[allow(clippy::result_large_err, reason = "it is handed back, not an error")]
 fn offer(passage: &RelayedTunnel, mut remote: TunnelRemote) -> Result<(), TunnelRemote> {
     loop {
         let Some(spare) = lock(&passage.spares).pop_front() else { return Err(remote) };
@@ -160,12 +160,12 @@ async fn relay(hub: &Handle, passage: &RelayedTunnel, host: WebSocket, remote: T
     };
     let (code, reason) = match end {
         RelayEnd::Left => (CLOSE_NORMAL, "the other end has left"),
-        RelayEnd::TooMuch => (TOO_MUCH, "the tunnel has passed as many bytes as it may"),
+        RelayEnd::TooMuch => (TOO_MUCH, "the tunnel has reached its byte limit"),
         RelayEnd::Cut => (CLOSE_POLICY, "the tunnel has ended"),
     };
-    tracing::debug!(tunnel.id = %passage.id, ?end, "a connection of a tunnel is over");
+    tracing::debug!(tunnel.id = %passage.id, ?end, "a connection of a tunnel ended");
     drop((place, seat));
-    // Nothing more passes, not even what was on its way.
+    // Nothing more passes, not even data in flight.
     if end == RelayEnd::Cut {
         return;
     }
@@ -183,7 +183,7 @@ where
     let mut unheard = 0;
     loop {
         let passed = match timeout(PING_INTERVAL, from.next()).await {
-            // This end has said nothing, so nothing was sent to the other one: it is asked whether it is there.
+            // This end was silent, so nothing was sent to the other one: ping it.
             Err(_) => {
                 unheard += 1;
                 if unheard > MAX_MISSED_PINGS {
@@ -203,7 +203,7 @@ where
                 unheard = 0;
                 continue;
             }
-            // Bytes are all that passes.
+            // Only binary messages are relayed.
             Ok(Some(Ok(Message::Text(_) | Message::Close(_)) | Err(_)) | None) => return RelayEnd::Left,
         };
         if passed.is_err() {

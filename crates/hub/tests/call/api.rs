@@ -1,4 +1,4 @@
-//! Call, watch, stream and result, as a caller meets them.
+//! Call, watch, stream and result from a caller's view.
 
 use attache_hub::Options;
 use hyper::Method;
@@ -44,7 +44,7 @@ fn said() -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_call_is_answered_at_once_and_its_context_arrives_byte_for_byte() {
+async fn a_call_returns_immediately_and_its_context_arrives_byte_for_byte() {
     let (world, device) = laptop().await;
     let body = r#"{"future":7,"task":"analyse","agent_type":null,"callback_url":null,
         "context":{ "n":1.50 ,"a":1,"a":2.0},"agent_type2":"x"}"#;
@@ -89,7 +89,7 @@ async fn early_and_late_watchers_see_the_same_from_the_start_to_the_end() {
 }
 
 #[tokio::test]
-async fn a_watch_as_server_sent_events_goes_on_where_it_broke() {
+async fn a_watch_over_server_sent_events_resumes() {
     let (world, device) = laptop().await;
     let id = call(&world.owner, json!({"task": "analyse"})).await;
     let watch = format!("/api/a2a/watch/{id}");
@@ -135,7 +135,7 @@ async fn a_call_that_fails_or_is_cancelled_says_why() {
 }
 
 #[tokio::test]
-async fn the_same_key_is_the_same_call() {
+async fn the_same_key_returns_the_same_call() {
     let (world, _device) = laptop().await;
     let client = world.owner.with("idempotency-key", "once");
     let first = call(&client, json!({"task": "analyse", "agent_type": "laptop"})).await;
@@ -146,7 +146,7 @@ async fn the_same_key_is_the_same_call() {
 }
 
 #[tokio::test]
-async fn behind_a_proxy_the_watch_is_at_the_public_address() {
+async fn the_watch_url_uses_the_public_address() {
     let public = |options: &mut Options| options.public_url = Some("https://hub.example.org/".to_owned());
     let world = World::tuned(public).await;
     world.agent("laptop").await;

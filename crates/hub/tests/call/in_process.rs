@@ -1,4 +1,4 @@
-//! Agents in the hub's own process, called in memory.
+//! In-process agents, called in memory.
 
 use std::{
     sync::{
@@ -23,7 +23,7 @@ use tokio::{sync::Notify, time::timeout};
 use super::watcher::{Socket, call, result, timeless};
 use crate::world::{Engine, PATIENCE, World};
 
-/// Does as it is told.
+/// Follows a script.
 #[derive(Default, Clone)]
 struct ScriptedAgent {
     begun: Arc<Notify>,
@@ -40,7 +40,7 @@ impl Drop for DropFlag {
 }
 
 impl ScriptedAgent {
-    /// Waits until the work that waits was dropped.
+    /// Waits until the pending work was dropped.
     async fn is_dropped(&self) {
         let dropped = async {
             while !self.dropped.load(Ordering::SeqCst) {
@@ -91,7 +91,7 @@ async fn ended(world: &World, id: &str) -> Value {
 }
 
 #[tokio::test]
-async fn it_is_never_given_a_run_with_limits_that_it_does_not_enforce() {
+async fn an_agent_never_gets_a_run_with_limits_it_does_not_enforce() {
     let world = World::start().await;
     let _hosted = hosted(&world, ScriptedAgent::default()).await;
     let body = json!({"agent_id": "inner", "input": {"text": "id"}, "sandbox": {"allow_exec": false}});
@@ -110,7 +110,7 @@ async fn it_is_never_given_a_run_with_limits_that_it_does_not_enforce() {
 }
 
 #[tokio::test]
-async fn it_is_called_in_memory_and_watched_like_any_other() {
+async fn an_in_process_agent_is_called_in_memory_and_watched_like_any_other() {
     let world = World::start().await;
     let hosted = hosted(&world, ScriptedAgent::default()).await;
     let key = world.owner.header("authorization").strip_prefix("Bearer ").unwrap().to_owned();
@@ -144,7 +144,7 @@ async fn it_is_called_in_memory_and_watched_like_any_other() {
 }
 
 #[tokio::test]
-async fn failures_and_panics_end_the_run_and_not_the_agent() {
+async fn failures_and_panics_end_the_run_but_not_the_agent() {
     let world = World::start().await;
     let _hosted = hosted(&world, ScriptedAgent::default()).await;
     for (task, error, code) in [("fail", "no wish to", "task_failed"), ("panic", "The agent crashed.", "host_crashed")]
@@ -177,7 +177,7 @@ async fn a_cancelled_call_drops_the_work_and_others_go_on() {
 }
 
 #[tokio::test]
-async fn work_that_is_under_way_is_finished_before_the_hosting_ends() {
+async fn work_in_progress_finishes_before_the_hosting_ends() {
     let world = World::start().await;
     let agent = ScriptedAgent::default();
     let hosted = hosted(&world, agent.clone()).await;
@@ -191,7 +191,7 @@ async fn work_that_is_under_way_is_finished_before_the_hosting_ends() {
 }
 
 #[tokio::test]
-async fn work_that_does_not_end_in_time_is_given_up_in_words() {
+async fn work_that_does_not_end_in_time_fails_with_a_message() {
     let world = World::start().await;
     let agent = ScriptedAgent::default();
     let hosted = hosted(&world, agent.clone()).await;
@@ -216,7 +216,7 @@ async fn a_long_task_keeps_its_claim() {
     let _hosted = hosted(&world, agent.clone()).await;
     let id = call(&world.owner, json!({"task": "wait"})).await;
     timeout(PATIENCE, agent.begun.notified()).await.unwrap();
-    // Several leases long, and each is renewed before it ends.
+    // Several leases long, each renewed in time.
     let run = format!("/api/v1/task-runs/{}", id.replace("a2a-", "run_"));
     for _ in 0..4 {
         world.advance(lease * 3 / 4);
@@ -226,7 +226,7 @@ async fn a_long_task_keeps_its_claim() {
     assert_eq!(ended(&world, &id).await["status"], "completed");
 }
 
-/// Passes everything on, to itself in the end.
+/// Passes everything on, eventually to itself.
 struct ForwardingAgent;
 
 impl InProcessAgent for ForwardingAgent {
@@ -245,7 +245,7 @@ impl InProcessAgent for ForwardingAgent {
 }
 
 #[tokio::test]
-async fn an_agent_calls_another_one_and_circles_are_refused() {
+async fn agents_can_call_each_other_but_loops_are_refused() {
     let world = World::start().await;
     let _inner = hosted(&world, ScriptedAgent::default()).await;
     let key = world.owner.header("authorization").strip_prefix("Bearer ").unwrap().to_owned();
@@ -255,5 +255,5 @@ async fn an_agent_calls_another_one_and_circles_are_refused() {
     assert_eq!(ended(&world, &id).await["result"]["summary"], "done: dig");
     let id = call(&world.owner, json!({"task": "circle", "agent_type": "lazy"})).await;
     let ended = ended(&world, &id).await;
-    assert_eq!(ended["error"], "The work would go round in a circle: lazy → lazy.", "{ended}");
+    assert_eq!(ended["error"], "This call would create a loop: lazy → lazy.", "{ended}");
 }

@@ -1,4 +1,4 @@
-//! The call API over real sockets: call, watch, result, routing, the other form, and agents in three places.
+//! The call API over real sockets: call, watch, result, routing, the header/task form, and agents in three places.
 
 mod api;
 mod in_process;

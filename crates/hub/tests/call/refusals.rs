@@ -1,4 +1,4 @@
-//! Who may call and look, and what is said to those who may not or whose request makes no sense.
+//! Who may call and read, and the errors for everyone else and for invalid requests.
 
 use hyper::Method;
 use serde_json::json;
@@ -9,11 +9,11 @@ use crate::world::World;
 const MISSING: &str = "a2a-00000000000000000000000000000001";
 
 #[tokio::test]
-async fn an_agent_sees_its_own_calls_and_a_foreign_one_is_as_good_as_none() {
+async fn an_agent_sees_only_its_own_calls() {
     let world = World::start().await;
     world.agent("knowledge").await;
     let mut keys = Vec::new();
-    // Everybody's agent, and agents of two people.
+    // A shared agent, and agents of two people.
     world.owner.patch("/api/v1/agent-accounts/knowledge", json!({"owner": ""})).await.expect(200);
     for name in ["one", "two"] {
         world.owner.post("/api/v1/users", json!({"name": name})).await.expect(201);
@@ -47,7 +47,7 @@ async fn an_agent_sees_its_own_calls_and_a_foreign_one_is_as_good_as_none() {
 }
 
 #[tokio::test]
-async fn calls_keep_to_the_table_of_rights() {
+async fn calls_follow_the_access_table() {
     let world = World::start().await;
     world.agent("laptop").await;
     let device = world.device("laptop").await;
@@ -72,7 +72,7 @@ async fn calls_keep_to_the_table_of_rights() {
 }
 
 #[tokio::test]
-async fn requests_that_make_no_sense_are_refused_in_words() {
+async fn invalid_requests_are_refused_with_a_message() {
     let world = World::start().await;
     world.agent("laptop").await;
     let client = world.owner.with("content-type", "application/json");

@@ -1,4 +1,4 @@
-//! The header/task form: what is sent comes back, and routes by what the agent must be able to do.
+//! The header/task form: it is echoed back, and routes by required capabilities.
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ async fn create(world: &World, body: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_task_comes_back_as_it_was_sent_with_what_became_of_it() {
+async fn a_task_is_returned_unchanged_with_its_result() {
     let world = World::start().await;
     let body = json!({"agent_id": "laptop", "capabilities": ["file_read", "code_analysis"]});
     world.owner.post("/api/a2a/register", body).await.expect(200);

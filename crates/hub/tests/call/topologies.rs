@@ -1,4 +1,4 @@
-//! Who calls whom: the cloud a terminal, a terminal the cloud, and a terminal another one, always through the hub.
+//! Who calls whom: cloud to terminal, terminal to cloud, and terminal to terminal, always through the hub.
 
 use attache_hub::in_process::{AgentFailure, AgentOutput, InProcessAgent, InProcessRun};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::watcher::{Socket, call, register_agent, timeless};
 use crate::world::{TestCaller, World};
 
-/// The organisation's knowledge, in the hub's own process.
+/// The organisation's knowledge agent, hosted in process.
 struct Knowledge;
 
 impl InProcessAgent for Knowledge {
@@ -32,7 +32,7 @@ async fn terminal(world: &World, name: &str) -> (TestCaller, Socket) {
     (client, socket)
 }
 
-/// Takes the next task, which must be this one, says that it works, and answers.
+/// Takes the next task, which must be this one, reports progress, and answers.
 async fn answer(socket: &mut Socket, task: &str, context: Value, summary: &str) {
     let pushed = socket.next().await.unwrap();
     assert_eq!((&pushed["type"], &pushed["data"]), (&json!("task"), &json!({"task": task, "context": context})));
@@ -52,7 +52,7 @@ fn frames(summary: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn the_cloud_asks_the_agent_on_a_laptop() {
+async fn the_cloud_calls_the_agent_on_a_laptop() {
     let world = World::start().await;
     let (_, mut laptop) = terminal(&world, "user123-laptop").await;
     let body = json!({"task": "analyse ~/Code/Agent", "agent_type": "user123-laptop", "context": {"files": ["a.py"]}});
@@ -63,7 +63,7 @@ async fn the_cloud_asks_the_agent_on_a_laptop() {
 }
 
 #[tokio::test]
-async fn a_terminal_asks_the_knowledge_agent_in_the_hubs_process() {
+async fn a_terminal_calls_the_in_process_knowledge_agent() {
     let world = World::start().await;
     let _hosted = host_knowledge(&world).await;
     let (terminal, _socket) = terminal(&world, "user123-laptop").await;
@@ -90,7 +90,7 @@ async fn two_laptops_reach_each_other_through_the_hub() {
     answer(&mut alices, "and yours?", json!(null), "topic").await;
     let watcher = Socket::open(&world, &format!("/api/a2a/watch/{back}"), &bob).await;
     assert_eq!(watcher.rest().await, frames("topic"));
-    // The caller's call is not the callee's: bob worked on it, so he sees it, and an agent of somebody else does not.
+    // Bob worked on the call, so he sees it. Someone else's agent does not.
     world.agent("carol").await;
     world.owner.post("/api/v1/users", json!({"name": "carol"})).await.expect(201);
     world.owner.patch("/api/v1/agent-accounts/carol", json!({"owner": "carol"})).await.expect(200);

@@ -1,4 +1,4 @@
-//! Somebody who watches a call over a WebSocket, and an agent that works over plain frames; both as 004 shows them.
+//! A watcher of a call over a WebSocket, and an agent that works over plain frames, both as in 004.
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -12,13 +12,13 @@ use crate::world::{PATIENCE, TestCaller, World};
 
 pub struct Socket(WebSocketStream<TcpStream>);
 
-/// Registers an agent and answers with its key.
+/// Registers an agent and returns its key.
 pub async fn register_agent(world: &World, name: &str) -> String {
     let reply = world.owner.post("/api/a2a/register", json!({"agent_id": name})).await.expect(200);
     reply["api_key"].as_str().unwrap().to_owned()
 }
 
-/// Makes a call and answers with its id.
+/// Makes a call and returns its id.
 pub async fn call(client: &TestCaller, body: Value) -> String {
     client.post("/api/a2a/call", body).await.expect(200)["call_id"].as_str().unwrap().to_owned()
 }
@@ -27,7 +27,7 @@ pub async fn result(client: &TestCaller, call: &str) -> Value {
     client.get(&format!("/api/a2a/result/{call}")).await.expect(200)
 }
 
-/// A result without the time that it took.
+/// A result without its duration.
 pub fn timeless(mut value: Value) -> Value {
     for path in ["/stats/duration_ms", "/data/stats/duration_ms"] {
         if let Some(duration) = value.pointer_mut(path) {
@@ -73,7 +73,7 @@ impl Socket {
         }
     }
 
-    /// Everything until the end, which must be a good one.
+    /// All frames until the end, which must be a normal close.
     pub async fn rest(mut self) -> Vec<Value> {
         let mut frames = Vec::new();
         loop {

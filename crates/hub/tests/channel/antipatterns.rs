@@ -1,5 +1,5 @@
-//! The anti-patterns at the end of seed 003, each as a test that shows that the hub does not do it. The two about A2A belong
-//! to the standard A2A surface.
+//! The anti-patterns at the end of seed 003, each with a test that the hub avoids it. The two about A2A belong to the
+//! standard A2A surface.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ async fn a_remote_message_is_never_written_to_the_ui_past_the_event_stream() {
     peer.find_action("execute").await;
     peer.request(json!({"action": "progress", "task_run_id": id, "epoch": 1, "message": "remote words"})).await;
     peer.request(json!({"action": "message", "message": "channel words"})).await;
-    // Everything that anybody sees of it is an event with a number: of the run, of the channel, of the tenant.
+    // Everything visible is a numbered event: of the run, the channel or the tenant.
     let run_events = world.owner.get(&format!("/api/v1/task-runs/{id}/events")).await.expect(200);
     let progress = run_events["events"].as_array().unwrap().last().unwrap().clone();
     assert_eq!((&progress["seq"], &progress["data"]["message"]), (&json!(3), &json!("remote words")));
@@ -31,7 +31,7 @@ async fn a_remote_message_is_never_written_to_the_ui_past_the_event_stream() {
     let audit = world.owner.get("/api/v1/audit?limit=200").await.expect(200);
     let logged = audit["events"].as_array().unwrap().iter().filter(|row| row["type"] == "channel.message").count();
     assert_eq!(logged, 1);
-    // And it became nobody's turn in a conversation.
+    // And it did not become a turn in a conversation.
     let conversation = read_run(&world, &id).await["conversation_id"].clone();
     let messages = world.owner.get(&format!("/api/v1/conversations/{}/messages", conversation.as_str().unwrap())).await;
     let texts = messages.expect(200)["messages"].to_string();
@@ -40,7 +40,7 @@ async fn a_remote_message_is_never_written_to_the_ui_past_the_event_stream() {
 
 /// 重连后从头重复投递,产生重复 turn.
 #[tokio::test]
-async fn reconnecting_does_not_deliver_from_the_start_and_makes_no_second_turn() {
+async fn reconnecting_does_not_redeliver_or_create_a_second_turn() {
     let world = World::start().await;
     world.agent("builder").await;
     let key = owner_key(&world);
@@ -55,7 +55,7 @@ async fn reconnecting_does_not_deliver_from_the_start_and_makes_no_second_turn()
         let resumed = host.request(resume).await;
         assert_eq!(resumed["resumed_from"], created["header"]["seq"]);
         registered["resume_token"] = resumed["resume_token"].clone();
-        // The engine does not know whether its request arrived, and asks again.
+        // The engine can't know whether its request arrived, and repeats it.
         assert_eq!(host.ask(&frame).await["payload"]["task_run_id"], first["task_run_id"]);
         assert_eq!(host.settle().await, Vec::<serde_json::Value>::new(), "nothing is delivered twice");
     }
@@ -84,7 +84,7 @@ async fn no_permission_is_approved_in_private_without_evidence() {
     reply["header"]["parent_id"] = asked["header"]["msg_id"].clone();
     host.send(&reply).await;
     assert_eq!(sub.find_action("require_approval").await["payload"]["approved"], true);
-    // Who asked, for what, who decided, over what and from where: all of it is in the log.
+    // Who asked for what, who decided, over which surface and from where: all of it is in the log.
     let audit = world.owner.get("/api/v1/audit?limit=200").await.expect(200);
     let rows = audit["events"].as_array().unwrap();
     let row = |kind: &str| rows.iter().find(|row| row["type"] == kind).unwrap_or_else(|| panic!("no {kind}")).clone();
@@ -100,7 +100,7 @@ async fn no_permission_is_approved_in_private_without_evidence() {
     for kind in ["channel.permission_forwarded", "channel.permission_returned"] {
         assert_eq!(row(kind)["data"]["channel_id"], worker_channel["channel_id"]);
     }
-    // The asker itself can never decide.
+    // The worker that asked can never decide.
     let ask = sub.frame(
         "request",
         json!({"action": "require_approval", "task_run_id": id, "epoch": 1, "tool": "rm", "input": {"path": "y"}}),

@@ -1,4 +1,4 @@
-//! What is said twice is heard once.
+//! Repeated frames take effect once.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ async fn chunks(world: &World, id: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn every_frame_sent_twice_has_the_effect_of_one() {
+async fn every_frame_sent_twice_takes_effect_once() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut peer, _) = worker(&world, "builder").await;
@@ -47,7 +47,7 @@ async fn every_frame_sent_twice_has_the_effect_of_one() {
 }
 
 #[tokio::test]
-async fn numbered_reports_that_come_again_after_a_break_are_heard_once() {
+async fn numbered_reports_repeated_after_a_break_count_once() {
     let world = World::start().await;
     world.agent("builder").await;
     let key = register_agent(&world, "builder").await;
@@ -69,7 +69,7 @@ async fn numbered_reports_that_come_again_after_a_break_are_heard_once() {
     let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
     let resume = json!({"action": "resume", "channel_id": registered["channel_id"], "resume_token": registered["resume_token"], "last_seq": 1});
     assert_eq!(peer.request(resume).await["ok"], true);
-    // The peer cannot know how much arrived, and sends it all again.
+    // The peer can't know how much arrived, and repeats everything.
     for frame in &sent {
         peer.send(frame).await;
     }
@@ -81,7 +81,7 @@ async fn numbered_reports_that_come_again_after_a_break_are_heard_once() {
 }
 
 #[tokio::test]
-async fn reports_that_the_worker_counts_itself_are_heard_once_over_http_and_channel_together() {
+async fn self_numbered_reports_count_once_across_http_and_channel() {
     let world = World::start().await;
     world.agent("builder").await;
     let device = world.device("builder").await;
@@ -102,7 +102,7 @@ async fn reports_that_the_worker_counts_itself_are_heard_once_over_http_and_chan
 }
 
 #[tokio::test]
-async fn questions_that_are_repeated_are_one_question() {
+async fn repeated_questions_are_one_question() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut peer, _) = worker(&world, "builder").await;
@@ -128,7 +128,7 @@ async fn questions_that_are_repeated_are_one_question() {
 }
 
 #[tokio::test]
-async fn a_refusal_that_is_final_is_repeated_to_the_letter() {
+async fn a_final_refusal_is_repeated_exactly() {
     let world = World::start().await;
     let (mut host, _) = engine(&world, json!([])).await;
     let frame = execute(&mut host, "late", json!({"query": "go"}));
@@ -137,7 +137,7 @@ async fn a_refusal_that_is_final_is_repeated_to_the_letter() {
     let unclear = host.frame("request", json!({"action": "ready"}));
     let missing = host.ask(&unclear).await;
     assert_eq!(missing["payload"]["error"]["field"], "payload.credits");
-    // Now it could be followed, but the request was answered.
+    // It could succeed now, but the request was already answered.
     world.agent("late").await;
     assert_eq!(host.ask(&frame).await, refused);
     assert_eq!(host.ask(&unclear).await, missing);
@@ -147,7 +147,7 @@ async fn a_refusal_that_is_final_is_repeated_to_the_letter() {
 }
 
 #[tokio::test]
-async fn a_refusal_that_passes_is_not_kept() {
+async fn a_temporary_refusal_is_not_kept() {
     let world = World::start().await;
     world.agent("builder").await;
     let key = register_agent(&world, "builder").await;

@@ -1,4 +1,4 @@
-//! An engine over a WebSocket: it puts agents to work, hears everything, answers what they ask.
+//! An engine over a WebSocket: creates runs, receives all events, answers questions.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ pub fn execute(peer: &mut TestPeer, agent: &str, payload: Value) -> Value {
     frame
 }
 
-/// The action and the payload of the frames that are not about the life of the run.
+/// The action and payload of the frames that are not about the run's lifecycle.
 pub fn said(frames: &[Value]) -> Vec<(String, Value)> {
     let action = |frame: &Value| frame["payload"]["action"].as_str().unwrap().to_owned();
     let wanted = frames.iter().filter(|frame| !["event", "ack"].contains(&action(frame).as_str()));
@@ -21,7 +21,7 @@ pub fn said(frames: &[Value]) -> Vec<(String, Value)> {
 }
 
 #[tokio::test]
-async fn an_engine_hears_everything_of_the_run_that_it_asked_for() {
+async fn an_engine_receives_all_events_of_its_run() {
     let world = World::start().await;
     let agent = world.agent("builder").await;
     let (mut sub, _) = worker(&world, "builder").await;
@@ -208,7 +208,7 @@ async fn an_engine_gives_input_and_cancels() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_is_refused_with_the_field() {
+async fn an_invalid_execute_is_refused_with_the_field() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut host, _) = engine(&world, json!([])).await;
@@ -240,7 +240,7 @@ async fn what_cannot_be_started_is_refused_with_the_field() {
 }
 
 #[tokio::test]
-async fn work_passed_from_agent_to_agent_loses_a_hop_each_time_until_it_is_refused() {
+async fn each_forwarding_uses_a_hop_until_work_is_refused() {
     let world = World::start().await;
     let names = ["one", "two", "three", "four", "five"];
     let mut agents = Vec::new();
@@ -258,7 +258,7 @@ async fn work_passed_from_agent_to_agent_loses_a_hop_each_time_until_it_is_refus
         agents[this].notify(json!({"action": "ready", "credits": 1})).await;
         let got = agents[this].find_action("execute").await;
         hops += 1;
-        // An agent passes on what it got, with the metadata that it got.
+        // An agent passes on its task with the metadata it received.
         let query = json!({"query": "again", "parent_task_run_id": got["payload"]["task_run_id"]});
         let mut frame = execute(&mut agents[this], next, query);
         frame["metadata"] = got["metadata"].clone();
@@ -272,7 +272,7 @@ async fn work_passed_from_agent_to_agent_loses_a_hop_each_time_until_it_is_refus
 }
 
 #[tokio::test]
-async fn an_engine_that_does_not_read_loses_nothing_and_slows_nobody_down() {
+async fn an_engine_that_does_not_read_loses_nothing_and_slows_no_one_down() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut sub, _) = worker(&world, "builder").await;
@@ -307,7 +307,7 @@ async fn an_engine_that_does_not_read_loses_nothing_and_slows_nobody_down() {
 }
 
 #[tokio::test]
-async fn the_same_request_again_is_the_same_run_also_over_another_channel() {
+async fn a_repeated_request_is_the_same_run_even_over_another_channel() {
     let world = World::start().await;
     world.agent("builder").await;
     let key = owner_key(&world);
@@ -323,14 +323,14 @@ async fn the_same_request_again_is_the_same_run_also_over_another_channel() {
     assert_eq!(moved["payload"], first["payload"]);
     let runs = world.owner.get("/api/v1/task-runs").await.expect(200);
     assert_eq!(runs["task_runs"].as_array().unwrap().len(), 1);
-    // The run is followed where it was asked for last.
+    // The run is followed by its latest requester.
     let id = first["payload"]["task_run_id"].as_str().unwrap();
     world.owner.post(&format!("/api/v1/task-runs/{id}/cancel"), json!({})).await.expect(200);
     assert_eq!(other.find_action("fail").await["payload"]["code"], "cancelled");
 }
 
 #[tokio::test]
-async fn what_is_too_large_for_a_frame_is_named_instead() {
+async fn an_event_too_large_for_a_frame_becomes_a_reference() {
     let world = World::start().await;
     world.agent("builder").await;
     let device = world.device("builder").await;

@@ -1,5 +1,5 @@
-//! Frames from a corpus, as they are and mutated by a seeded hand: no panic, and always an answer or a silence that is
-//! documented (a notification, a chunk, a response, or a question whose answer comes later).
+//! Frames from a corpus, unchanged and mutated from a seed: no panic, and always a reply or a documented silence (a
+//! notification, a chunk, a response, or a question that is answered later).
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::world::World;
 
 const ROUNDS: usize = 1500;
 
-/// Draws numbers that repeat for the same seed.
+/// Random numbers that repeat for the same seed.
 struct Dice(Env);
 
 impl Dice {
@@ -34,7 +34,7 @@ fn corpus() -> Vec<(String, String)> {
     frames
 }
 
-/// Whether the hub owes an answer to a frame whose words it may not understand.
+/// Whether the hub must reply to a frame it may not understand.
 fn is_answered_at_once(text: &str) -> bool {
     let Ok(frame) = serde_json::from_str::<serde_json::Value>(text) else { return true };
     let kind = frame["header"]["type"].as_str().unwrap_or("request");

@@ -1,4 +1,4 @@
-//! Who speaks: at the upgrade, in the first frame, and again with every frame.
+//! Authentication of channels: at the upgrade, in the first frame, and again with every frame.
 
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite;
@@ -54,14 +54,14 @@ async fn the_first_frame_may_carry_the_credential() {
     assert_eq!(peer.ask(&register).await["payload"]["error"]["code"], "unauthenticated");
     register["metadata"] = json!({"auth_token": format!("bearer {key}")});
     assert_eq!(peer.ask(&register).await["payload"]["ok"], true);
-    // From here on the connection is bound to it.
+    // From here on, the connection is bound to it.
     run(&world, "builder").await;
     peer.notify(json!({"action": "ready", "credits": 1})).await;
     peer.find_action("execute").await;
 }
 
 #[tokio::test]
-async fn a_stranger_who_keeps_guessing_is_cut_off() {
+async fn a_peer_that_keeps_guessing_is_cut_off() {
     let world = World::start().await;
     let mut peer = TestPeer::connect(&world, WS, None).await;
     for _ in 0..5 {
@@ -84,7 +84,7 @@ async fn guesses_over_the_channel_are_counted_like_all_others() {
     }
     assert_eq!(codes[..3], ["unauthenticated", "unauthenticated", "unauthenticated"]);
     assert_eq!(codes[3..], ["too_many_requests", "too_many_requests"]);
-    // Over HTTP the same frame has the same counter.
+    // The same frame over HTTP uses the same counter.
     let mut frame = json!({"header": {"msg_id": "m1", "type": "request", "from": "a", "to": "b", "timestamp": 1},
         "payload": {"action": "drain"}});
     frame["metadata"] = json!({"auth_token": "bearer ak_guess"});
@@ -94,7 +94,7 @@ async fn guesses_over_the_channel_are_counted_like_all_others() {
 }
 
 #[tokio::test]
-async fn a_frame_with_a_token_of_its_own_is_verified_for_that_frame() {
+async fn a_frame_with_its_own_token_is_verified_by_it() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut host, _) = engine(&world, json!([])).await;
@@ -132,7 +132,7 @@ async fn a_revoked_credential_fails_the_very_next_frame() {
     assert_eq!(host.ask(&frame).await["payload"]["error"]["code"], "unauthenticated");
     assert_eq!(host.closed().await, Some((1008, "unauthenticated".to_owned())));
 
-    // A device's token, with a run that would otherwise end well.
+    // A device's token, with a run that would otherwise complete.
     let device = world.device("builder").await;
     let mut peer = TestPeer::try_connect(&world, WS, &[("x-runtime-token", device.token.as_str())]).await.unwrap();
     peer.register(json!({})).await;
@@ -146,7 +146,7 @@ async fn a_revoked_credential_fails_the_very_next_frame() {
     assert_eq!(peer.closed().await, Some((1008, "unauthenticated".to_owned())));
     assert_eq!(super::peer::read_run(&world, &id).await["task_result"]["code"], "runtime_lost");
 
-    // An agent's key that was replaced.
+    // An agent's replaced key.
     let (mut old, _) = worker(&world, "builder").await;
     register_agent(&world, "builder").await;
     let reply = old.request(json!({"action": "ready", "credits": 1})).await;
@@ -154,7 +154,7 @@ async fn a_revoked_credential_fails_the_very_next_frame() {
 }
 
 #[tokio::test]
-async fn a_peer_whose_credential_was_revoked_hears_nothing_more() {
+async fn a_peer_with_a_revoked_credential_receives_nothing_more() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut sub, _) = worker(&world, "builder").await;
@@ -184,7 +184,7 @@ async fn a_peer_whose_credential_was_revoked_hears_nothing_more() {
 }
 
 #[tokio::test]
-async fn what_a_channel_was_not_registered_for_is_refused() {
+async fn actions_of_another_role_are_refused() {
     let world = World::start().await;
     world.agent("builder").await;
     let mut peer = TestPeer::connect(&world, WS, Some(&owner_key(&world))).await;
@@ -209,7 +209,7 @@ async fn what_a_channel_was_not_registered_for_is_refused() {
 }
 
 #[tokio::test]
-async fn a_socket_keeps_its_seat_among_the_connections() {
+async fn a_socket_keeps_its_connection_slot() {
     let world = World::tuned(|options| options.max_connections = 2).await;
     let key = owner_key(&world);
     let _one = TestPeer::connect(&world, WS, Some(&key)).await;

@@ -1,4 +1,4 @@
-//! Frames that are wrong in one way each: every one is answered with the field that is wrong, and none drops the channel.
+//! Frames with one error each: every reply names the invalid field, and none closes the channel.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::world::World;
 const HEADER: &str = r#""header":{"msg_id":"x1","type":"request","timestamp":1}"#;
 
 #[tokio::test]
-async fn every_malformed_frame_is_answered_by_its_field_and_the_channel_stays_open() {
+async fn every_malformed_frame_gets_an_error_that_names_the_field() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut peer, _) = worker(&world, "builder").await;
@@ -184,7 +184,7 @@ async fn every_malformed_frame_is_answered_by_its_field_and_the_channel_stays_op
     }
     peer.send_binary(vec![0xff, 0xfe]).await;
     assert_eq!(peer.next().await["payload"]["error"]["code"], "invalid_json");
-    // After all of that the channel works.
+    // The channel still works.
     let done = json!({"action": "done", "task_run_id": id, "epoch": 1, "result_summary": "x"});
     assert_eq!(peer.request(done).await["status"], "completed");
 }

@@ -1,4 +1,4 @@
-//! Channels over real sockets: whole conversations of workers and engines, and everything that can go wrong in them.
+//! Channels over real sockets: complete sessions of workers and engines, and everything that can go wrong in them.
 
 mod antipatterns;
 mod duplicates;

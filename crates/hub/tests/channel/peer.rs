@@ -14,7 +14,7 @@ use crate::world::{PATIENCE, World};
 
 pub const WS: &str = "/api/envelope/ws";
 
-/// One connection. What it was not asked for yet waits in its order.
+/// One connection. Frames that were not asked for yet stay queued in order.
 pub struct TestPeer {
     socket: WebSocketStream<TcpStream>,
     waiting: VecDeque<Value>,
@@ -23,13 +23,13 @@ pub struct TestPeer {
     pub last_seq: i64,
 }
 
-/// The credential of a registered agent.
+/// A registered agent's key.
 pub async fn register_agent(world: &World, name: &str) -> String {
     let reply = world.owner.post("/api/a2a/register", json!({"agent_id": name})).await.expect(200);
     reply["api_key"].as_str().unwrap().to_owned()
 }
 
-/// A worker that has registered with a new key of the agent.
+/// A worker registered with a new key of the agent.
 pub async fn worker(world: &World, agent: &str) -> (TestPeer, Value) {
     let key = register_agent(world, agent).await;
     let mut peer = TestPeer::connect(world, WS, Some(&key)).await;
@@ -37,7 +37,7 @@ pub async fn worker(world: &World, agent: &str) -> (TestPeer, Value) {
     (peer, registered)
 }
 
-/// An engine of the owner, with these tools.
+/// An engine of the owner with these tools.
 pub async fn engine(world: &World, tools: Value) -> (TestPeer, Value) {
     let key = owner_key(world);
     let mut peer = TestPeer::connect(world, WS, Some(&key)).await;
@@ -49,7 +49,7 @@ pub fn owner_key(world: &World) -> String {
     std::fs::read_to_string(world.data.path().join("hub/admin.key")).unwrap().trim().to_owned()
 }
 
-/// The agent `builder` with a worker that has got a run: the worker, how it was registered, and the run.
+/// The agent `builder` with a worker that has a run: the worker, its registration, and the run.
 pub async fn at_work(world: &World) -> (TestPeer, Value, String) {
     world.agent("builder").await;
     let (mut peer, registered) = worker(world, "builder").await;
@@ -121,7 +121,7 @@ impl TestPeer {
         reply
     }
 
-    /// A whole frame as text.
+    /// A raw frame.
     pub async fn send_text(&mut self, text: impl Into<String>) {
         self.socket.send(Message::text(text.into())).await.unwrap();
     }
@@ -138,13 +138,13 @@ impl TestPeer {
         })
     }
 
-    /// Sends a request and answers with the payload of its response.
+    /// Sends a request and returns the payload of its response.
     pub async fn request(&mut self, payload: Value) -> Value {
         let frame = self.frame("request", payload);
         self.ask(&frame).await["payload"].clone()
     }
 
-    /// Sends a frame and waits for the response that names it.
+    /// Sends a frame and waits for its response.
     pub async fn ask(&mut self, frame: &Value) -> Value {
         self.send(frame).await;
         let parent = frame["header"]["msg_id"].clone();
@@ -165,7 +165,7 @@ impl TestPeer {
         }
     }
 
-    /// The next frame that fits; the others wait.
+    /// The next matching frame. Others stay queued.
     pub async fn find(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
         if let Some(index) = self.waiting.iter().position(&fits) {
             return self.waiting.remove(index).unwrap();
@@ -183,7 +183,7 @@ impl TestPeer {
         self.find(|frame| frame["payload"]["action"] == action).await
     }
 
-    /// Reads frames until there are none for a moment after a round trip.
+    /// Reads frames until none arrive for a moment after a round trip.
     pub async fn settle(&mut self) -> Vec<Value> {
         let frame = self.frame("request", json!({"action": "message", "message": "settle"}));
         self.ask(&frame).await;
@@ -207,7 +207,7 @@ impl TestPeer {
         }
     }
 
-    /// Why the hub closed the connection; frames that came before are dropped.
+    /// Why the hub closed the connection. Earlier frames are dropped.
     pub async fn closed(&mut self) -> Option<(u16, String)> {
         loop {
             let message = timeout(PATIENCE, self.socket.next()).await.expect("an end in time")?;

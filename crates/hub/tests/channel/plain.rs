@@ -1,4 +1,4 @@
-//! The plain frames of 004 at `/api/a2a/connect`, and envelopes there for a client that asks for them.
+//! The plain frames of 004 at `/api/a2a/connect`, and envelopes for clients that request them.
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ impl PlainPeer {
 }
 
 #[tokio::test]
-async fn what_a_plain_client_makes_is_shown_as_a2a_has_it() {
+async fn artifacts_of_a_plain_client_are_shown_as_in_a2a() {
     let world = World::start().await;
     world.agent("laptop").await;
     let key = register_agent(&world, "laptop").await;
@@ -75,13 +75,13 @@ async fn a_plain_client_is_never_given_a_run_with_limits() {
     let limited = world.owner.post("/api/v1/task-runs", body).await.expect(201);
     let refused = until_status(&world, limited["task_run_id"].as_str().unwrap(), "failed").await;
     assert_eq!(refused["task_result"]["code"], "refused", "{refused}");
-    // The first thing that it hears of is the run without.
+    // It first receives the run without limits.
     let free = run(&world, "laptop").await;
     assert_eq!(client.next().await["task_id"], free.as_str());
 }
 
 #[tokio::test]
-async fn a_task_is_pushed_worked_on_and_answered_as_004_shows_it() {
+async fn a_task_runs_over_plain_frames_as_in_004() {
     let world = World::start().await;
     world.agent("laptop").await;
     let key = register_agent(&world, "laptop").await;
@@ -117,7 +117,7 @@ async fn a_task_is_pushed_worked_on_and_answered_as_004_shows_it() {
     assert_eq!(read_run(&world, &second).await["task_result"], json!({"error": "no disk", "code": "task_failed"}));
     world.owner.post(&format!("/api/v1/task-runs/{third}/cancel"), json!({})).await.expect(200);
     assert_eq!(client.next().await, json!({"type": "cancel", "task_id": third, "data": {}}));
-    // Whatever it says of that task now is too late, but it is free again.
+    // A late report for that task is rejected, but the client is free again.
     let fourth = run(&world, "laptop").await;
     client.send(json!({"type": "result", "task_id": third, "data": {"summary": "x"}})).await;
     let late = client.next().await;
@@ -128,7 +128,7 @@ async fn a_task_is_pushed_worked_on_and_answered_as_004_shows_it() {
 }
 
 #[tokio::test]
-async fn what_a_plain_client_has_used_so_far_stops_the_run_at_its_budget() {
+async fn reported_usage_of_a_plain_client_stops_the_run_at_its_budget() {
     let world = World::start().await;
     world.agent("laptop").await;
     let key = register_agent(&world, "laptop").await;
@@ -158,7 +158,7 @@ async fn what_a_plain_client_has_used_so_far_stops_the_run_at_its_budget() {
 }
 
 #[tokio::test]
-async fn plain_frames_that_are_wrong_are_answered_and_the_connection_stays() {
+async fn invalid_plain_frames_get_an_error_and_the_connection_stays_open() {
     let world = World::start().await;
     world.agent("laptop").await;
     let key = register_agent(&world, "laptop").await;
@@ -192,7 +192,7 @@ async fn plain_frames_that_are_wrong_are_answered_and_the_connection_stays() {
 }
 
 #[tokio::test]
-async fn a_plain_client_that_reconnects_ends_what_it_began_and_nothing_is_handed_over_twice() {
+async fn a_reconnected_plain_client_finishes_its_task_and_gets_no_duplicates() {
     let world = World::start().await;
     world.agent("laptop").await;
     let key = register_agent(&world, "laptop").await;
@@ -211,7 +211,7 @@ async fn a_plain_client_that_reconnects_ends_what_it_began_and_nothing_is_handed
 }
 
 #[tokio::test]
-async fn connect_speaks_envelopes_to_a_client_that_asks_for_them() {
+async fn connect_uses_envelopes_if_requested() {
     let world = World::start().await;
     world.agent("laptop").await;
     let key = format!("Bearer {}", register_agent(&world, "laptop").await);

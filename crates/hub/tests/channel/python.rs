@@ -1,4 +1,4 @@
-//! The sub-agent in Python, which uses none of our code, keeps the contract of `docs/channels.md`.
+//! The Python sub-agent, which uses none of our code, follows `docs/channels.md`.
 
 use std::{
     net::SocketAddr,
@@ -19,7 +19,7 @@ use crate::world::{PATIENCE, World};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// A Python that has the `websockets` package: the one that `./test` prepares, or the machine's own.
+/// A Python with the `websockets` package: the one `./test` prepares, or the machine's own.
 fn python() -> Option<String> {
     let prepared = format!("{ROOT}/target/python/bin/python3");
     let has_it = |python: &String| {
@@ -64,7 +64,7 @@ impl PythonAgent {
     }
 }
 
-/// A wire between agent and hub that can be cut.
+/// A connection between agent and hub that can be cut.
 struct CuttableWire(watch::Sender<u32>);
 
 impl CuttableWire {
@@ -98,7 +98,7 @@ async fn ask(world: &World, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_python_sub_agent_works_asks_and_survives_a_cut() {
+async fn the_python_sub_agent_works_asks_and_survives_a_disconnect() {
     let Some(python) = python() else {
         println!("skipped: no python3 with the package `websockets` (pip install websockets)");
         return;
@@ -135,7 +135,7 @@ async fn the_python_sub_agent_works_asks_and_survives_a_cut() {
         .await
         .unwrap();
         assert_eq!((&request["tool"], &request["risk"]), (&json!("delete"), &json!("high")));
-        // The line is cut while the person thinks; the answer finds the agent all the same.
+        // The connection is cut while the person decides. The decision still reaches the agent.
         wire.cut();
         agent.says("disconnected").await;
         let path =
@@ -143,7 +143,7 @@ async fn the_python_sub_agent_works_asks_and_survives_a_cut() {
         world.owner.post(&path, json!({"approved": approved})).await.expect(200);
         until_status(&world, &id, status).await;
         if !approved {
-            assert_eq!(read_run(&world, &id).await["task_result"]["error"], "a person said no");
+            assert_eq!(read_run(&world, &id).await["task_result"]["error"], "a person denied the request");
         }
         assert_eq!(read_run(&world, &id).await["epoch"], 1, "it was one claim from beginning to end");
     }

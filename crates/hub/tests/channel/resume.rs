@@ -1,4 +1,4 @@
-//! Breaking and going on: acknowledgements, single-use tokens, frames that are sent again, and honest repair.
+//! Disconnecting and resuming: acknowledgements, single-use tokens, repeated frames, and repair.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ async fn on_sqlite_and_the_model(body: impl AsyncFn(World)) {
 }
 
 #[tokio::test]
-async fn frames_that_were_not_acknowledged_come_again_in_order_and_answers_survive() {
+async fn unacknowledged_frames_are_resent_in_order_and_answers_survive() {
     on_sqlite_and_the_model(async |world| {
         world.agent("builder").await;
         let key = register_agent(&world, "builder").await;
@@ -38,7 +38,7 @@ async fn frames_that_were_not_acknowledged_come_again_in_order_and_answers_survi
         peer.settle().await;
         drop(peer);
 
-        // While nobody is connected the person decides, and the other run is cancelled.
+        // While disconnected, the person decides, and the other run is cancelled.
         let listed = world.owner.get("/api/v1/permission-requests").await.expect(200);
         let prm = listed["permission_requests"][0]["permission_request_id"].as_str().unwrap().to_owned();
         let path = format!("/api/v1/permission-requests/{prm}/decision");
@@ -56,7 +56,7 @@ async fn frames_that_were_not_acknowledged_come_again_in_order_and_answers_survi
         assert_eq!(
             shown,
             [
-                // The claim is gone: what its worker would have been told is not true any more.
+                // The claim is gone, so its frame is replaced.
                 (json!(2), json!("cancel")),
                 (json!(3), json!("require_approval")),
                 (json!(4), json!("cancel")),
@@ -74,7 +74,7 @@ async fn frames_that_were_not_acknowledged_come_again_in_order_and_answers_survi
 }
 
 #[tokio::test]
-async fn an_unacknowledged_execute_comes_again_as_it_was() {
+async fn an_unacknowledged_execute_is_resent_unchanged() {
     let world = World::start().await;
     world.agent("builder").await;
     let key = register_agent(&world, "builder").await;
@@ -123,14 +123,14 @@ async fn a_token_works_once_and_only_for_its_own_channel_and_principal() {
     let mut next = resume(&registered, 0);
     next["resume_token"] = fresh["resume_token"].clone();
     assert_eq!(peer.request(next.clone()).await["ok"], true, "the fresh one works");
-    // Whoever registers anew voids what came before.
+    // Registering again invalidates what came before.
     let mut newer = TestPeer::connect(&world, WS, Some(&key)).await;
     newer.register(json!({})).await;
     assert_eq!(refused(&key, next).await, "resume_refused", "a superseded channel");
 }
 
 #[tokio::test]
-async fn a_last_seq_that_never_was_is_refused_and_leaves_the_token() {
+async fn an_impossible_last_seq_is_refused_and_keeps_the_token() {
     on_sqlite_and_the_model(async |world| {
         world.agent("builder").await;
         let key = register_agent(&world, "builder").await;
@@ -149,7 +149,7 @@ async fn a_last_seq_that_never_was_is_refused_and_leaves_the_token() {
                 "{reply}"
             );
         }
-        // Nobody else learns how far the channel came.
+        // No one else learns how far the channel got.
         let mut other = TestPeer::connect(&world, WS, Some(&owner_key(&world))).await;
         assert_eq!(other.request(resume(&registered, 1000)).await["error"]["code"], "resume_refused");
         let resumed = peer.request(resume(&registered, 1)).await;
@@ -180,7 +180,7 @@ async fn a_resumed_channel_leaves_its_old_connection() {
 }
 
 #[tokio::test]
-async fn below_the_floor_the_gap_is_named_with_a_snapshot() {
+async fn below_the_floor_a_gap_is_reported_with_a_snapshot() {
     on_sqlite_and_the_model(async |world| {
         world.agent("builder").await;
         let key = register_agent(&world, "builder").await;
@@ -193,7 +193,7 @@ async fn below_the_floor_the_gap_is_named_with_a_snapshot() {
         peer.find_action("execute").await;
         assert_eq!(peer.request(json!({"action": "ack", "seq": 2})).await["ok"], true);
         peer.close().await;
-        // The peer has lost its memory and names an older frame than it acknowledged.
+        // The peer lost its state and names an older frame than it acknowledged.
         let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
         let resumed = peer.request(resume(&registered, 0)).await;
         assert_eq!((&resumed["ok"], &resumed["repaired"]), (&json!(true), &json!({"from": 1, "to": 2})), "{resumed}");
@@ -207,7 +207,7 @@ async fn below_the_floor_the_gap_is_named_with_a_snapshot() {
 }
 
 #[tokio::test]
-async fn acknowledgements_that_cannot_be_are_refused() {
+async fn impossible_acknowledgements_are_refused() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut peer, _) = super::peer::worker(&world, "builder").await;
@@ -218,7 +218,7 @@ async fn acknowledgements_that_cannot_be_are_refused() {
 }
 
 #[tokio::test]
-async fn a_peer_that_numbers_its_frames_hears_how_far_they_came() {
+async fn numbered_frames_are_acknowledged() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut peer, _) = super::peer::worker(&world, "builder").await;
@@ -236,7 +236,7 @@ async fn a_peer_that_numbers_its_frames_hears_how_far_they_came() {
 }
 
 #[tokio::test]
-async fn an_engine_goes_on_where_it_left_with_every_event_once() {
+async fn an_engine_resumes_with_every_event_once() {
     on_sqlite_and_the_model(async |world| {
         world.agent("builder").await;
         let (mut sub, _) = super::peer::worker(&world, "builder").await;
@@ -255,7 +255,7 @@ async fn an_engine_goes_on_where_it_left_with_every_event_once() {
                 let chunk = sub.frame("chunk", chunk(format!("{round}.{number}")));
                 sub.send(&chunk).await;
             }
-            // Read a part of it, then cut the line without a word.
+            // Read part of it, then drop the connection without a close frame.
             for _ in 0..4 {
                 let told = host.find(|frame| frame["header"]["seq"].is_i64()).await;
                 assert_eq!(told["header"]["seq"], json!(last + 1));
@@ -289,7 +289,7 @@ async fn an_engine_goes_on_where_it_left_with_every_event_once() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_settled_comes_again_as_an_event() {
+async fn a_settled_request_is_resent_as_an_event() {
     on_sqlite_and_the_model(async |world| {
         world.agent("builder").await;
         let (mut sub, _) = super::peer::worker(&world, "builder").await;
@@ -353,7 +353,7 @@ async fn a_request_that_is_settled_comes_again_as_an_event() {
             registered["resume_token"] = resumed["resume_token"].clone();
             (told, registered)
         };
-        // What was answered is told as what happened; what waits is asked again, as it was.
+        // Answered questions come as events. Open ones are asked again, unchanged.
         let (told, registered) = again(&registered).await;
         let mut wanted: Vec<_> = asked.iter().map(shown).collect();
         for (wanted, asked) in wanted.iter_mut().zip(&asked).take(3) {
@@ -369,7 +369,7 @@ async fn a_request_that_is_settled_comes_again_as_an_event() {
         assert_eq!(told[2]["payload"]["type"], "task.input_required");
         assert_eq!(told[3]["payload"], asked[3]["payload"]);
 
-        // Of a run that has ended nothing is asked.
+        // An ended run asks no questions.
         let cancel = format!("/api/v1/task-runs/{}/cancel", id.as_str().unwrap());
         world.owner.post(&cancel, json!({})).await.expect(200);
         let (told, _) = again(&registered).await;
@@ -380,7 +380,7 @@ async fn a_request_that_is_settled_comes_again_as_an_event() {
 }
 
 #[tokio::test]
-async fn events_that_are_gone_for_good_are_named_as_a_gap_of_their_run() {
+async fn removed_events_are_reported_as_a_gap_of_their_run() {
     let world = World::tuned(|options| {
         options.keep_chunks = std::time::Duration::ZERO;
         options.retain_every = std::time::Duration::ZERO;
@@ -402,7 +402,7 @@ async fn events_that_are_gone_for_good_are_named_as_a_gap_of_their_run() {
         sub.request(json!({"action": "chunk", "task_run_id": id, "epoch": 1, "text": text})).await;
     }
     sub.request(json!({"action": "done", "task_run_id": id, "epoch": 1, "result_summary": "x"})).await;
-    // Wait until retention has taken everything but the end.
+    // Wait until retention has removed everything but the end.
     loop {
         let page = world.owner.get(&format!("/api/v1/task-runs/{id}/events")).await.expect(200);
         if page["events"][0]["type"] == "snapshot.repaired" {

@@ -1,4 +1,4 @@
-//! A peer that falls silent is disconnected; its runs stay as they are until their leases end.
+//! A silent peer is disconnected. Its runs stay unchanged until their leases expire.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::world::{Engine, World};
 async fn silence_disconnects_the_channel_and_changes_no_run() {
     let world = World::tuned(|options| {
         options.heartbeat_timeout = Duration::from_secs(2);
-        // Nothing is swept: only the channel's own clock runs.
+        // No sweep: only the channel's own clock runs.
         options.sweep_every = Duration::from_secs(3600);
     })
     .await;
@@ -23,7 +23,7 @@ async fn silence_disconnects_the_channel_and_changes_no_run() {
     let id = run(&world, "builder").await;
     peer.notify(json!({"action": "ready", "credits": 1})).await;
     peer.find_action("execute").await;
-    // The socket stays open, but nobody reads it, so nobody answers a ping.
+    // The socket stays open, but no one reads it, so pings stay unanswered.
     let path = format!("/api/v1/channels/{}", registered["channel_id"].as_str().unwrap());
     let silent = world.until(&path, |channel| channel["status"] == "disconnected").await;
     assert_eq!(silent["reason"], "heartbeat_timeout");
@@ -32,7 +32,7 @@ async fn silence_disconnects_the_channel_and_changes_no_run() {
     let events = world.owner.get(&format!("{path}/events")).await.expect(200);
     let last = events["events"].as_array().unwrap().last().unwrap().clone();
     assert_eq!((&last["type"], &last["data"]["reason"]), (&json!("channel.disconnected"), &json!("heartbeat_timeout")));
-    // It comes back and ends what it began.
+    // It comes back and finishes its work.
     let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
     let resume = json!({"action": "resume", "channel_id": registered["channel_id"], "resume_token": registered["resume_token"], "last_seq": 1});
     assert_eq!(peer.request(resume).await["ok"], true);
@@ -50,7 +50,7 @@ async fn a_peer_that_only_answers_pings_keeps_its_channel_and_its_claims() {
         let cancelled = peer.find_action("cancel").await;
         (cancelled, peer)
     });
-    // Several leases long, nobody says a word, and each is renewed before it ends.
+    // Several silent leases, each renewed in time.
     for _ in 0..4 {
         world.advance(lease * 3 / 4);
         let until = json!(world.env.now().plus(lease));
@@ -63,7 +63,7 @@ async fn a_peer_that_only_answers_pings_keeps_its_channel_and_its_claims() {
 }
 
 #[tokio::test]
-async fn a_hub_that_stood_still_disconnects_nobody() {
+async fn a_stalled_hub_disconnects_no_one() {
     let silence = Duration::from_secs(1);
     let world = World::tuned(|options| {
         options.heartbeat_timeout = silence;
@@ -74,9 +74,9 @@ async fn a_hub_that_stood_still_disconnects_nobody() {
     let quiet = tokio::spawn(async move { peer.find_action("cancel").await });
     let path = format!("/api/v1/channels/{}", registered["channel_id"].as_str().unwrap());
     for _ in 0..3 {
-        // Nobody in this process does anything, and longer than anybody may be silent.
+        // The process stands still, longer than anyone may be silent.
         std::thread::sleep(2 * silence);
-        // The peer was asked, has answered, and the store was told.
+        // The peer was pinged and has answered, and the store was updated.
         let since = world.env.now();
         let seen = |channel: &Value| channel["last_seen_at"].as_str().unwrap().parse::<Timestamp>().unwrap() > since;
         let channel = world.until(&path, |channel| channel["status"] != "connected" || seen(channel)).await;
@@ -87,7 +87,7 @@ async fn a_hub_that_stood_still_disconnects_nobody() {
 }
 
 #[tokio::test]
-async fn channels_of_the_last_start_are_not_connected_after_a_restart() {
+async fn channels_are_disconnected_after_a_restart() {
     let world = World::start().await;
     world.agent("builder").await;
     let key = register_agent(&world, "builder").await;

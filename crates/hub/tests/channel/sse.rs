@@ -12,7 +12,7 @@ use tokio::{net::TcpStream, time::timeout};
 use super::peer::{owner_key, read_run, worker};
 use crate::world::{Engine, PATIENCE, World};
 
-/// The frames of an answer, with the ids of their events.
+/// The frames of a response, with their event ids.
 struct AnswerFrames {
     response: Response<Incoming>,
     text: String,
@@ -93,7 +93,7 @@ async fn post_h2c(world: &World, frame: &Value) -> AnswerFrames {
 }
 
 #[tokio::test]
-async fn a_run_is_answered_until_its_end_over_http_1() {
+async fn a_run_is_streamed_to_its_end_over_http_1() {
     let world = World::start().await;
     world.agent("builder").await;
     let request = frame("r1", "request", json!({"action": "execute", "query": "go"}));
@@ -102,7 +102,7 @@ async fn a_run_is_answered_until_its_end_over_http_1() {
 }
 
 #[tokio::test]
-async fn a_run_is_answered_until_its_end_over_h2c() {
+async fn a_run_is_streamed_to_its_end_over_h2c() {
     let world = World::start().await;
     world.agent("builder").await;
     let request = frame("r1", "request", json!({"action": "execute", "query": "go"}));
@@ -132,7 +132,7 @@ async fn whole_answer(world: &World, mut frames: AnswerFrames) {
 }
 
 #[tokio::test]
-async fn the_same_request_goes_on_after_the_last_event_id() {
+async fn the_same_request_resumes_after_the_last_event_id() {
     let world = World::start().await;
     world.agent("builder").await;
     let request = frame("again", "request", json!({"action": "execute", "query": "go"}));
@@ -161,7 +161,7 @@ async fn the_same_request_goes_on_after_the_last_event_id() {
     assert_eq!(runs["task_runs"].as_array().unwrap().len(), 1, "the same request is the same run");
 }
 
-/// A run that has ended, with what was told of it.
+/// An ended run, with the frames streamed for it.
 async fn told(world: &World, request: &Value) -> Vec<(i64, Value)> {
     world.agent("builder").await;
     let mut frames = post(world, request, None).await;
@@ -176,7 +176,7 @@ async fn told(world: &World, request: &Value) -> Vec<(i64, Value)> {
     numbered(frames.rest().await)
 }
 
-/// Frames without what tells when they were written.
+/// Frames without their timestamps.
 fn numbered(frames: Vec<(Option<i64>, Value)>) -> Vec<(i64, Value)> {
     let bare = frames.into_iter().map(|(id, mut frame)| {
         frame["header"]["timestamp"] = json!(0);
@@ -186,7 +186,7 @@ fn numbered(frames: Vec<(Option<i64>, Value)>) -> Vec<(i64, Value)> {
 }
 
 #[tokio::test]
-async fn an_answer_that_was_read_to_its_end_ends_at_once() {
+async fn a_fully_read_response_ends_immediately() {
     for world in [World::start().await, World::on_sqlite().await] {
         let request = frame("over", "request", json!({"action": "execute", "query": "go"}));
         let last = told(&world, &request).await.last().unwrap().0;
@@ -199,7 +199,7 @@ async fn an_answer_that_was_read_to_its_end_ends_at_once() {
 }
 
 #[tokio::test]
-async fn the_last_event_id_is_where_to_read_on_and_no_acknowledgement() {
+async fn the_last_event_id_is_a_position_and_not_an_acknowledgement() {
     for world in [World::start().await, World::on_sqlite().await] {
         let request = frame("read", "request", json!({"action": "execute", "query": "go"}));
         let whole = told(&world, &request).await;
@@ -215,7 +215,7 @@ async fn the_last_event_id_is_where_to_read_on_and_no_acknowledgement() {
 }
 
 #[tokio::test]
-async fn tools_are_registered_called_and_answered_by_posts_alone() {
+async fn tools_work_with_posts_only() {
     let world = World::start().await;
     world.agent("builder").await;
     let tools = json!([{"name": "lookup", "input_schema": {"type": "object"}}]);
@@ -255,7 +255,7 @@ async fn tools_are_registered_called_and_answered_by_posts_alone() {
 }
 
 #[tokio::test]
-async fn every_request_is_authenticated_and_what_is_wrong_is_named() {
+async fn every_request_is_authenticated_and_errors_name_the_field() {
     let world = World::start().await;
     world.agent("builder").await;
     let execute = frame("e", "request", json!({"action": "execute", "query": "go"}));
@@ -283,9 +283,9 @@ async fn every_request_is_authenticated_and_what_is_wrong_is_named() {
     assert_eq!(world.owner.get("/api/v1/task-runs").await.expect(200)["task_runs"], json!([]));
 }
 
-/// The attack: a long list of tools once, then many small requests, each of which has a channel with those tools.
+/// The attack: one long list of tools, then many small requests, each with a channel that has those tools.
 #[tokio::test]
-async fn small_requests_with_tools_grow_the_store_little_and_are_forgotten() {
+async fn small_requests_with_tools_grow_the_store_little_and_are_removed() {
     const REQUESTS: usize = 100;
     let world = World::timed(Engine::Sqlite, |options| {
         options.retain_every = Duration::ZERO;
@@ -294,7 +294,7 @@ async fn small_requests_with_tools_grow_the_store_little_and_are_forgotten() {
     })
     .await;
     world.agent("builder").await;
-    // A store that was closed is one whole file.
+    // A closed store is a single file.
     let world = world.restart().await;
     let file = world.data.path().join("hub.db");
     let size = || std::fs::metadata(&file).unwrap().len();
@@ -321,7 +321,7 @@ async fn small_requests_with_tools_grow_the_store_little_and_are_forgotten() {
     let channels = "/api/v1/channels?limit=200";
     let count = |list: &Value| list["channels"].as_array().unwrap().len();
     assert!(count(&world.owner.get(channels).await.expect(200)) > 2);
-    // Nobody claims the runs: they expire, and nobody reads their streams.
+    // The runs are never claimed: they expire, and their streams are never read.
     world.advance(Duration::from_secs(60));
     world.until("/api/v1/task-runs?status=pending", |list| list["task_runs"].as_array().unwrap().is_empty()).await;
     world.advance(Duration::from_secs(2 * 60 * 60));

@@ -1,5 +1,5 @@
-//! Both lines of a run are cut again and again, by a seeded hand: everything that the worker said reaches the engine once and in
-//! order, under one claim.
+//! Both connections of a run are cut repeatedly, from a seed: everything the worker sends reaches the engine once and
+//! in order, under one claim.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ impl Dice {
     }
 }
 
-/// A peer with the memory that `docs/channels.md` asks for.
+/// A peer that keeps the state `docs/channels.md` requires.
 struct ResumingPeer<'a> {
     world: &'a World,
     key: String,
@@ -52,7 +52,7 @@ impl<'a> ResumingPeer<'a> {
         json!({"action": "resume", "channel_id": self.channel, "resume_token": self.token, "last_seq": self.last_seq})
     }
 
-    /// Cuts the line and takes the channel up again. Now and then the answer to that is lost too, which costs the token.
+    /// Cuts the connection and resumes the channel. Sometimes the response is lost too, which costs the token.
     async fn cut(&mut self, dice: &Dice, register: Option<Value>) {
         self.peer = TestPeer::connect(self.world, WS, Some(&self.key)).await;
         if let Some(register) = register.filter(|_| dice.below(4) == 0) {
@@ -69,7 +69,7 @@ impl<'a> ResumingPeer<'a> {
         self.token = reply["resume_token"].clone();
     }
 
-    /// The next numbered frame, which is acknowledged now and then.
+    /// The next numbered frame, sometimes acknowledged.
     async fn heard(&mut self, dice: &Dice) -> Value {
         let frame = self.peer.find(|frame| frame["header"]["seq"].is_i64()).await;
         assert_eq!(frame["header"]["seq"], json!(self.last_seq + 1), "in order and once");
@@ -101,13 +101,13 @@ async fn storm(world: World, seed: u64) {
             unconfirmed.push_back(chunk.clone());
             let chunk = sub.peer.frame("chunk", chunk);
             sub.peer.send(&chunk).await;
-            // A network may also say it twice.
+            // A network may also duplicate it.
             if dice.below(5) == 0 {
                 sub.peer.send(&chunk).await;
             }
         }
         if dice.below(2) == 0 {
-            // A round trip confirms what was sent before it.
+            // A round trip confirms what was sent before.
             assert_eq!(sub.peer.request(json!({"action": "extend", "task_run_id": id, "epoch": 1})).await["ok"], true);
             unconfirmed.clear();
         }
@@ -152,14 +152,14 @@ async fn storm(world: World, seed: u64) {
 }
 
 #[tokio::test]
-async fn cut_lines_lose_nothing_and_repeat_nothing_on_the_model() {
+async fn cut_connections_lose_and_repeat_nothing_on_the_model() {
     for seed in 1..=3 {
         storm(World::start().await, seed).await;
     }
 }
 
 #[tokio::test]
-async fn cut_lines_lose_nothing_and_repeat_nothing_on_sqlite() {
+async fn cut_connections_lose_and_repeat_nothing_on_sqlite() {
     for seed in 4..=6 {
         storm(World::on_sqlite().await, seed).await;
     }

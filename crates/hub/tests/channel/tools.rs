@@ -40,7 +40,7 @@ fn call(id: &Value, tool: &str, arguments: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_call_that_must_not_be_is_refused_before_the_engine_sees_it() {
+async fn a_forbidden_call_is_refused_before_the_engine_sees_it() {
     let world = World::start().await;
     let (mut sub, mut host, id) = at_work(&world).await;
     for (tool, arguments, field) in [
@@ -67,7 +67,7 @@ async fn a_call_that_must_not_be_is_refused_before_the_engine_sees_it() {
             "{tool} {arguments}: {reply}"
         );
     }
-    // Two readers of the same text must not see different paths.
+    // Two parsers of the same text must not see different paths.
     let id_text = id.as_str().unwrap();
     sub.send_text(format!(
         r#"{{"header":{{"msg_id":"twice","type":"request","timestamp":1}},"payload":{{"action":"call_tool","task_run_id":"{id_text}","epoch":1,"tool_name":"read","arguments":{{"path":"../x","path":"a"}}}}}}"#
@@ -87,7 +87,7 @@ async fn a_call_that_must_not_be_is_refused_before_the_engine_sees_it() {
     );
     sub.send(&frame).await;
     let asked = host.find_action("call_tool").await;
-    // What the engine answers is held against its own promise.
+    // The engine's result is checked against its own schema.
     let mut reply = host.frame("response", json!({"action": "call_tool", "ok": true, "result": {"wrong": 1}}));
     reply["header"]["parent_id"] = asked["header"]["msg_id"].clone();
     let refused = host.ask(&reply).await["payload"].clone();
@@ -136,7 +136,7 @@ async fn without_an_engine_on_a_channel_there_are_no_tools() {
 }
 
 #[tokio::test]
-async fn nobody_but_the_engine_answers_a_tool_call() {
+async fn only_the_engine_can_answer_a_tool_call() {
     let world = World::start().await;
     let (mut sub, mut host, id) = at_work(&world).await;
     let frame = sub.frame("request", call(&id, "read", json!({"path": "a"})));
@@ -154,7 +154,7 @@ async fn nobody_but_the_engine_answers_a_tool_call() {
     assert_eq!(sub.find_action("call_tool").await["payload"]["result"], json!({"text": "truth"}));
 }
 
-/// A frame that registers tools, over HTTP.
+/// A frame that registers tools over HTTP.
 fn registration(tools: &Value) -> Value {
     json!({
         "header": {"msg_id": "r1", "type": "request", "from": "test", "to": "hub", "timestamp": 1_700_000_000},
@@ -163,7 +163,7 @@ fn registration(tools: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn who_may_not_put_agents_to_work_registers_no_tools() {
+async fn registering_tools_requires_the_right_to_create_runs() {
     let world = World::start().await;
     let frame = registration(&json!([{"name": "t", "input_schema": {"pattern": "^a$"}}]));
     let reply = world.key("viewer").await.post("/api/envelope", frame.clone()).await;
@@ -172,7 +172,7 @@ async fn who_may_not_put_agents_to_work_registers_no_tools() {
 }
 
 #[tokio::test]
-async fn a_schema_that_is_too_much_work_is_refused_unread() {
+async fn a_schema_that_is_too_expensive_is_refused() {
     let world = World::start().await;
     let letters: serde_json::Map<_, _> =
         (0..10).map(|number| (format!("p{number}"), json!({"pattern": format!("^[\\pL]{{200}}x{number}$")}))).collect();
@@ -198,7 +198,7 @@ async fn a_schema_that_is_too_much_work_is_refused_unread() {
 }
 
 #[tokio::test]
-async fn arguments_that_are_too_much_work_for_a_schema_are_refused() {
+async fn arguments_that_are_too_expensive_to_check_are_refused() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut sub, _) = worker(&world, "builder").await;

@@ -8,12 +8,12 @@ use super::peer::{TestPeer, WS, read_run, register_agent, run, until_status, wor
 use crate::world::World;
 
 #[tokio::test]
-async fn a_whole_run_over_a_channel_on_the_model() {
+async fn a_complete_run_over_a_channel_on_the_model() {
     whole_run(World::start().await).await;
 }
 
 #[tokio::test]
-async fn a_whole_run_over_a_channel_on_sqlite() {
+async fn a_complete_run_over_a_channel_on_sqlite() {
     whole_run(World::on_sqlite().await).await;
 }
 
@@ -27,7 +27,7 @@ async fn whole_run(world: World) {
     let body = json!({"agent_id": "builder", "input": {"text": "make it"}, "workspace_root": "/srv", "context_fragments": [{"a": 1}]});
     let created = world.owner.post("/api/v1/task-runs", body).await.expect(201);
     let id = created["task_run_id"].as_str().unwrap().to_owned();
-    // No credit, no run.
+    // Without a credit there is no run.
     assert_eq!(peer.settle().await, Vec::<serde_json::Value>::new());
     peer.notify(json!({"action": "ready", "credits": 1})).await;
     let execute = peer.find_action("execute").await;
@@ -87,7 +87,7 @@ async fn whole_run(world: World) {
             (json!("task.progress"), json!({"message": "half", "percent": 50})),
         ]
     );
-    // The credit is spent.
+    // The credit is used.
     run(&world, "builder").await;
     assert_eq!(peer.settle().await, Vec::<serde_json::Value>::new());
 }
@@ -134,7 +134,7 @@ async fn outputs_are_kept_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn artifacts_are_shown_byte_for_byte_and_heard_once() {
+async fn artifacts_are_shown_byte_for_byte_and_once() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut peer, _) = worker(&world, "builder").await;
@@ -176,7 +176,7 @@ async fn failing_releasing_and_draining() {
     let failed = json!({"action": "fail", "task_run_id": one, "epoch": 1, "error": "no", "code": "model_unreachable"});
     assert_eq!(peer.request(failed).await["status"], "failed");
     assert_eq!(read_run(&world, &one).await["task_result"], json!({"error": "no", "code": "model_unreachable"}));
-    // Draining: no more work, and what has not begun is handed back with its attempt.
+    // Draining: no more work, and unstarted work is released with its attempt.
     assert_eq!(peer.request(json!({"action": "drain"})).await, json!({"action": "drain", "ok": true}));
     let released = peer.request(json!({"action": "release", "task_run_id": two, "epoch": 1})).await;
     assert_eq!(released, json!({"action": "release", "ok": true, "task_run_id": two, "status": "pending"}));
@@ -218,7 +218,7 @@ async fn a_cancelled_run_reaches_its_worker_as_a_frame() {
 }
 
 #[tokio::test]
-async fn a_stale_epoch_is_refused_with_the_run_as_it_is() {
+async fn a_stale_epoch_is_refused_with_the_current_run() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut peer, _) = worker(&world, "builder").await;
@@ -229,14 +229,14 @@ async fn a_stale_epoch_is_refused_with_the_run_as_it_is() {
     assert_eq!(peer.find_action("execute").await["payload"]["epoch"], 2);
     let stale = peer.request(json!({"action": "progress", "task_run_id": id, "epoch": 1, "message": "x"})).await;
     assert_eq!((&stale["error"]["code"], &stale["error"]["task_run"]["epoch"]), (&json!("stale_epoch"), &json!(2)));
-    // A notification that is refused is answered too.
+    // A refused notification gets a reply too.
     let frame = peer.notify(json!({"action": "think", "task_run_id": id, "epoch": 1, "thought_text": "x"})).await;
     let refused = peer.find(|told| told["header"]["parent_id"] == frame["header"]["msg_id"]).await;
     assert_eq!(refused["payload"]["error"]["code"], "stale_epoch");
 }
 
 #[tokio::test]
-async fn an_approval_comes_back_to_the_worker_that_asked() {
+async fn a_decision_reaches_the_worker_that_asked() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut peer, registered) = worker(&world, "builder").await;
@@ -265,10 +265,10 @@ async fn an_approval_comes_back_to_the_worker_that_asked() {
         answer["payload"],
         json!({"action": "require_approval", "ok": true, "approved": true, "permission_request_id": prm, "scope": "run", "comment": "go"})
     );
-    // The same question again is the same answer, at once; a new one like it is answered by the grant.
+    // The same question again returns the same answer immediately. A new one like it is answered by the grant.
     let again = peer.ask(&frame).await;
     assert_eq!(again["payload"], answer["payload"]);
-    // Under a name that is known, nothing else is answered: not from the memory of the connection, and not by a new one.
+    // A known name answers nothing else: neither from the connection's memory nor from a new one.
     let mut evil = frame.clone();
     evil["payload"]["input"] = json!({"path": "/"});
     let refused = peer.ask(&evil).await["payload"].clone();
@@ -284,7 +284,7 @@ async fn an_approval_comes_back_to_the_worker_that_asked() {
 }
 
 #[tokio::test]
-async fn a_name_that_an_approval_had_opens_no_other_door_on_a_new_connection() {
+async fn a_used_approval_id_approves_nothing_else_on_a_new_connection() {
     let world = World::start().await;
     world.agent("builder").await;
     let key = register_agent(&world, "builder").await;
@@ -309,7 +309,7 @@ async fn a_name_that_an_approval_had_opens_no_other_door_on_a_new_connection() {
     assert_eq!(peer.find_action("require_approval").await["payload"]["approved"], true);
     peer.settle().await;
     drop(peer);
-    // The new connection remembers no frame of the old one: the store knows the name too.
+    // The new connection remembers no frames of the old one, but the store knows the name too.
     let mut peer = TestPeer::connect(&world, WS, Some(&key)).await;
     let resume = json!({"action": "resume", "channel_id": registered["channel_id"],
         "resume_token": registered["resume_token"], "last_seq": 0});
@@ -327,7 +327,7 @@ async fn a_name_that_an_approval_had_opens_no_other_door_on_a_new_connection() {
 }
 
 #[tokio::test]
-async fn input_comes_back_to_the_worker_that_asked_and_unasked() {
+async fn input_reaches_the_worker_asked_or_unsolicited() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut peer, _) = worker(&world, "builder").await;
@@ -409,7 +409,7 @@ async fn pulling_and_a_channel_at_once_never_run_a_task_twice() {
 }
 
 #[tokio::test]
-async fn what_a_channel_says_about_itself_is_kept_as_that_and_is_bounded() {
+async fn messages_about_a_channel_are_kept_and_bounded() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut peer, registered) = worker(&world, "builder").await;
@@ -432,7 +432,7 @@ async fn what_a_channel_says_about_itself_is_kept_as_that_and_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_hub_that_stops_says_so_first() {
+async fn a_stopping_hub_announces_it() {
     let world = World::start().await;
     world.agent("builder").await;
     let (mut peer, _) = worker(&world, "builder").await;
@@ -443,7 +443,7 @@ async fn a_hub_that_stops_says_so_first() {
     assert_eq!(peer.find_action("drain").await["header"]["type"], "notification");
     let release = peer.frame("request", json!({"action": "release", "task_run_id": id, "epoch": 1}));
     peer.send(&release).await;
-    // The hub comes to it only when the time to say goodbye is over.
+    // The hub gets to it only after the close timeout.
     std::thread::sleep(Duration::from_millis(1200));
     let released = peer.find(|told| told["header"]["parent_id"] == release["header"]["msg_id"]).await;
     assert_eq!(released["payload"]["status"], "pending", "what has not begun is handed back");
@@ -466,7 +466,7 @@ async fn a_newer_channel_of_the_same_agent_takes_the_claims_over() {
     let done = json!({"action": "done", "task_run_id": id, "epoch": 1, "result_summary": "x"});
     assert_eq!(new.request(done).await["status"], "completed", "with the epoch that it had");
     until_status(&world, &id, "completed").await;
-    // The credits of the old one have lapsed.
+    // The old channel's credits have lapsed.
     run(&world, "builder").await;
     assert_eq!(new.settle().await, Vec::<serde_json::Value>::new());
 }

@@ -1,4 +1,4 @@
-//! Who is told what: the end of a call, and a permission that waits for a person.
+//! Who is notified of what: the end of a call, and a permission request that waits for a person.
 
 use serde_json::json;
 
@@ -8,15 +8,15 @@ use crate::world::{Engine, on_both};
 const START: &str = "2023-11-14T22:13:20.000Z";
 
 on_both! {
-    the_end_of_a_call_is_told_signed_and_kept
-    a_task_takes_a_callback_and_a_budget_as_a_call_does
-    a_run_that_fails_or_is_cancelled_is_told_too
-    a_permission_that_waits_is_told_to_the_run_or_else_the_agent
+    the_end_of_a_call_is_delivered_signed_and_recorded
+    a_task_accepts_a_callback_and_a_budget_like_a_call
+    failed_and_cancelled_runs_are_delivered_too
+    a_pending_permission_goes_to_the_runs_callback_or_the_agents_webhook
     the_query_of_a_url_is_sent_and_never_shown
-    a_run_without_a_callback_tells_nobody
+    a_run_without_a_callback_sends_nothing
 }
 
-async fn the_end_of_a_call_is_told_signed_and_kept(engine: Engine) {
+async fn the_end_of_a_call_is_delivered_signed_and_recorded(engine: Engine) {
     let receiver = WebhookReceiver::start(&[]).await;
     let (world, device) = world(engine, |_| {}).await;
     let body = json!({"task": "count", "agent_type": "builder", "callback_url": receiver.url()});
@@ -60,7 +60,7 @@ async fn the_end_of_a_call_is_told_signed_and_kept(engine: Engine) {
     assert_eq!(receiver.count(), 1);
 }
 
-async fn a_task_takes_a_callback_and_a_budget_as_a_call_does(engine: Engine) {
+async fn a_task_accepts_a_callback_and_a_budget_like_a_call(engine: Engine) {
     let receiver = WebhookReceiver::start(&[]).await;
     let (world, device) = world(engine, |_| {}).await;
     let task = |url: &str| {
@@ -82,7 +82,7 @@ async fn a_task_takes_a_callback_and_a_budget_as_a_call_does(engine: Engine) {
     assert_eq!((&told["event"], &told["code"]), (&json!("run_ended"), &json!("quota_exceeded")));
 }
 
-async fn a_run_that_fails_or_is_cancelled_is_told_too(engine: Engine) {
+async fn failed_and_cancelled_runs_are_delivered_too(engine: Engine) {
     let receiver = WebhookReceiver::start(&[]).await;
     let (world, device) = world(engine, |_| {}).await;
     let create = json!({"agent_id": "builder", "callback_url": receiver.url(), "callback_events": ["ended"]});
@@ -104,7 +104,7 @@ async fn a_run_that_fails_or_is_cancelled_is_told_too(engine: Engine) {
     }
 }
 
-async fn a_permission_that_waits_is_told_to_the_run_or_else_the_agent(engine: Engine) {
+async fn a_pending_permission_goes_to_the_runs_callback_or_the_agents_webhook(engine: Engine) {
     let (callback, webhook) = (WebhookReceiver::start(&[]).await, WebhookReceiver::start(&[]).await);
     let (world, device) = world(engine, |_| {}).await;
     let policy = json!({"approvals": {"webhook_url": format!("{}?key=hunter2", webhook.url())}});
@@ -164,7 +164,7 @@ async fn the_query_of_a_url_is_sent_and_never_shown(engine: Engine) {
     assert_eq!(refused.refusal(), (400, "invalid_request".to_owned()));
 }
 
-async fn a_run_without_a_callback_tells_nobody(engine: Engine) {
+async fn a_run_without_a_callback_sends_nothing(engine: Engine) {
     let receiver = WebhookReceiver::start(&[]).await;
     let (world, device) = world(engine, |_| {}).await;
     let run = world.run("builder").await["task_run_id"].as_str().unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! A URL that somebody gives is judged when it is given, and again when it is called.
+//! A webhook URL is checked when it is set, and again when it is called.
 
 use std::{
     net::IpAddr,
@@ -16,8 +16,8 @@ use super::receiver::{WebhookReceiver, completed, tried, world};
 use crate::world::{Engine, on_both};
 
 on_both! {
-    hostile_urls_are_refused_wherever_they_are_given
-    a_name_that_moves_between_registration_and_dispatch_is_not_called
+    hostile_urls_are_refused_everywhere
+    a_host_that_rebinds_after_registration_is_not_called
 }
 
 const HOSTILE: &[&str] = &[
@@ -46,7 +46,7 @@ const MALFORMED: &[&str] = &[
     "",
 ];
 
-/// Leads to a public address once, and to this machine from then on.
+/// Resolves to a public address once, and to this machine from then on.
 #[derive(Debug, Default)]
 struct Rebinding(AtomicUsize);
 
@@ -58,7 +58,7 @@ impl Resolver for Rebinding {
     }
 }
 
-async fn hostile_urls_are_refused_wherever_they_are_given(engine: Engine) {
+async fn hostile_urls_are_refused_everywhere(engine: Engine) {
     let (world, _device) = world(engine, |options| options.egress = EgressGuard::new(EgressPolicy::default())).await;
     let hostile = HOSTILE.iter().map(|url| (url, (403, "egress_refused")));
     let malformed = MALFORMED.iter().map(|url| (url, (400, "invalid_request")));
@@ -74,7 +74,7 @@ async fn hostile_urls_are_refused_wherever_they_are_given(engine: Engine) {
         }
     }
     let refused = world.owner.post("/api/a2a/call", json!({"task": "x", "callback_url": "https://10.0.0.1/"})).await;
-    let why = "`callback_url` is not called: `10.0.0.1` leads to a private network. Use a public address, or ask the \
+    let why = "`callback_url` is not allowed: `10.0.0.1` leads to a private network. Use a public address, or ask the \
                owner to allow this one (--egress-allow).";
     assert_eq!(refused.json()["error"]["message"], why);
     for (member, value) in [("callback_url", json!(7)), ("callback_events", json!(["sneeze"]))] {
@@ -88,7 +88,7 @@ async fn hostile_urls_are_refused_wherever_they_are_given(engine: Engine) {
     assert_eq!(account["approvals"], Value::Null);
 }
 
-async fn a_name_that_moves_between_registration_and_dispatch_is_not_called(engine: Engine) {
+async fn a_host_that_rebinds_after_registration_is_not_called(engine: Engine) {
     let receiver = WebhookReceiver::start(&[]).await;
     let resolver = Arc::new(Rebinding::default());
     let (world, device) = world(engine, |options| {
@@ -97,7 +97,7 @@ async fn a_name_that_moves_between_registration_and_dispatch_is_not_called(engin
     .await;
     let port = receiver.origin.rsplit(':').next().unwrap();
     let delivery = completed(&world.owner, &device, &format!("https://hooks.example.org:{port}/done")).await;
-    // A rule that was forgotten may still be added, so it is tried again like any other.
+    // A missing rule may still be added, so it is retried like any other.
     let shown = tried(&world, &delivery, 1, "pending").await;
     let why = "`hooks.example.org` leads to this machine itself (loopback). Use a public address, or ask the owner to \
                allow this one (--egress-allow).";

@@ -1,4 +1,4 @@
-//! Callbacks and webhooks, against receivers on loopback that the owner allowed.
+//! Callbacks and webhooks, with receivers on loopback that the owner allowed.
 
 mod callbacks;
 mod egress;

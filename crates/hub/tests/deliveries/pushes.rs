@@ -1,5 +1,5 @@
-//! Push notifications of A2A, as far as the hub is concerned: who may subscribe, what is kept of a subscriber's secrets, and
-//! that letters which somebody else writes are sent like every other.
+//! A2A push notifications in the hub: who may subscribe, how a subscriber's secrets are stored, and that notifications
+//! from an external renderer are sent like any other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,17 +17,17 @@ use super::receiver::{ReceiverAnswer, WebhookReceiver, tried, world};
 use crate::world::{Engine, TestCaller, TestDevice, World, on_both};
 
 on_both! {
-    a_subscriber_is_told_of_every_change_and_its_secrets_stay_sealed
-    letters_wait_until_somebody_writes_them_and_are_tried_again
-    only_whoever_asked_for_a_run_subscribes_to_it
-    a_config_that_is_gone_is_told_nothing
+    a_subscriber_is_notified_of_every_change_and_its_secrets_stay_encrypted
+    notifications_wait_for_a_renderer_and_are_retried
+    only_a_runs_creator_can_subscribe_to_it
+    a_deleted_config_gets_no_notifications
     callers_list_their_own_tasks
 }
 
 const TOKEN: &str = "token-that-nobody-else-may-see";
 const CREDENTIALS: &str = "credentials-that-nobody-else-may-see";
 
-/// Tells the update as it is.
+/// Renders the update unchanged.
 struct PlainRenderer;
 
 // === impl PlainRenderer ===
@@ -57,7 +57,7 @@ async fn principal(hub: &Handle, client: &TestCaller) -> Principal {
     hub.authenticate_key(&key).await.unwrap()
 }
 
-/// Somebody else with this role.
+/// Another person with this role.
 async fn person(world: &World, name: &str, role: &str) -> Principal {
     world.owner.post("/api/v1/users", json!({"name": name, "role": role})).await.expect(201);
     let key = json!({"name": name, "user": name, "role": role});
@@ -88,7 +88,7 @@ async fn complete(device: &TestDevice, run: RunId) {
     device.client.post(&path, json!({"output": {"text": "nine"}})).await.expect(200);
 }
 
-async fn a_subscriber_is_told_of_every_change_and_its_secrets_stay_sealed(engine: Engine) {
+async fn a_subscriber_is_notified_of_every_change_and_its_secrets_stay_encrypted(engine: Engine) {
     let receiver = WebhookReceiver::start(&[]).await;
     let (world, device) = world(engine, |_| {}).await;
     world.hub.set_push_renderer(Arc::new(PlainRenderer));
@@ -125,14 +125,14 @@ async fn a_subscriber_is_told_of_every_change_and_its_secrets_stay_sealed(engine
     assert_eq!((file.len(), mode & 0o777), (32, 0o600));
 }
 
-async fn letters_wait_until_somebody_writes_them_and_are_tried_again(engine: Engine) {
+async fn notifications_wait_for_a_renderer_and_are_retried(engine: Engine) {
     let receiver = WebhookReceiver::start(&[ReceiverAnswer::Status(503)]).await;
     let (world, device) = world(engine, |_| {}).await;
     let by = principal(&world.hub, &world.owner).await;
     let run = start(&world, &by, Some(push("a", &receiver.url()))).await;
     device.claim().await;
     let delivery = DeliveryId::of_push(run, "a", 2).to_string();
-    // Another delivery goes its way meanwhile.
+    // Another delivery proceeds meanwhile.
     let callback = super::receiver::completed(&world.owner, &device, &receiver.url()).await;
     assert_eq!(receiver.next().await.id(), callback);
     tried(&world, &delivery, 0, "pending").await;
@@ -141,7 +141,7 @@ async fn letters_wait_until_somebody_writes_them_and_are_tried_again(engine: Eng
     tried(&world, &delivery, 1, "delivered").await;
 }
 
-async fn only_whoever_asked_for_a_run_subscribes_to_it(engine: Engine) {
+async fn only_a_runs_creator_can_subscribe_to_it(engine: Engine) {
     let (world, _device) = world(engine, |_| {}).await;
     let url = "http://127.0.0.1:9/push";
     let owner = principal(&world.hub, &world.owner).await;
@@ -170,7 +170,7 @@ async fn only_whoever_asked_for_a_run_subscribes_to_it(engine: Engine) {
 
     let refused = world.hub.set_push(&owner, run, push("mine", "http://10.0.0.1/")).await.unwrap_err();
     assert_eq!(refused.code, Code::EgressRefused);
-    assert!(refused.message.starts_with("`url` is not called: "), "{refused}");
+    assert!(refused.message.starts_with("`url` is not allowed: "), "{refused}");
     for (field, bad) in [
         ("url", PushSubscription { url: "ftp://x".to_owned(), ..push("a", url) }),
         ("id", push(&"x".repeat(201), url)),
@@ -192,11 +192,11 @@ async fn only_whoever_asked_for_a_run_subscribes_to_it(engine: Engine) {
     let full = world.hub.set_push(&owner, run, push("one too many", url)).await.unwrap_err();
     assert_eq!(
         (full.code, full.message.as_ref()),
-        (Code::InvalidRequest, "A run has at most 16 push notification configs.")
+        (Code::InvalidRequest, "A run can have at most 16 push notification configs.")
     );
 }
 
-async fn a_config_that_is_gone_is_told_nothing(engine: Engine) {
+async fn a_deleted_config_gets_no_notifications(engine: Engine) {
     let receiver = WebhookReceiver::start(&[]).await;
     let (world, device) = world(engine, |_| {}).await;
     let by = principal(&world.hub, &world.owner).await;
@@ -205,7 +205,7 @@ async fn a_config_that_is_gone_is_told_nothing(engine: Engine) {
     world.hub.remove_push(&by, run, "a").await.unwrap();
     world.hub.set_push_renderer(Arc::new(PlainRenderer));
     let given_up = tried(&world, &DeliveryId::of_push(run, "a", 2).to_string(), 1, "failed").await;
-    assert_eq!(given_up["last_error"], "What it tells of is not there any more.");
+    assert_eq!(given_up["last_error"], "The run or request it reports no longer exists.");
     complete(&device, run).await;
     assert_eq!(receiver.count(), 0);
 }
@@ -239,5 +239,5 @@ async fn callers_list_their_own_tasks(engine: Engine) {
     let working = world.hub.own_tasks(&owner, query(Some(RunTaskState::Working), 50, None)).await.unwrap();
     assert_eq!((working.tasks[0].run.task_run_id, working.total), (first, 1));
     let wrong = world.hub.own_tasks(&owner, query(None, 50, Some("7".to_owned()))).await.unwrap_err();
-    assert_eq!(wrong.message, "`cursor` is not one that this list gave out.");
+    assert_eq!(wrong.message, "`cursor` was not issued for this list.");
 }

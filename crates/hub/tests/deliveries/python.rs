@@ -1,4 +1,4 @@
-//! The receiver that `docs/webhooks.md` shows, in Python without any package, believes what the hub sends and nothing else.
+//! The receiver in `docs/webhooks.md`, in plain Python, accepts what the hub sends and nothing else.
 
 use std::process::Stdio;
 
@@ -18,9 +18,9 @@ fn receiver() -> &'static str {
 }
 
 #[tokio::test]
-async fn the_receiver_of_the_docs_verifies_what_the_hub_sends() {
+async fn the_documented_receiver_verifies_deliveries() {
     let (world, device) = world(Engine::Model, |options| options.outbox.retries = Vec::new()).await;
-    // The receiver's clock is the machine's own.
+    // The receiver uses the machine's clock.
     let apart = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let now = u64::try_from(world.env.now().millis()).unwrap();
     world.advance(apart.saturating_sub(std::time::Duration::from_millis(now)));

@@ -1,4 +1,4 @@
-//! A webhook on loopback that answers by a script and keeps everything that it was told, and a hub that may call it.
+//! A scripted webhook receiver on loopback that records all deliveries, and a hub that may call it.
 
 use std::{
     collections::VecDeque,
@@ -26,12 +26,12 @@ use crate::{
     world::{Engine, PATIENCE, TestCaller, TestDevice, World},
 };
 
-/// How the receiver answers the next delivery; 200 when nothing was said.
+/// How the receiver answers the next delivery. Default: 200.
 #[derive(Debug, Clone, Copy)]
 pub enum ReceiverAnswer {
     Status(u16),
     With(u16, &'static str, &'static str),
-    /// Not at all.
+    /// No answer.
     Never,
 }
 
@@ -76,7 +76,7 @@ impl WebhookReceiver {
         format!("{}/done", self.origin)
     }
 
-    /// The next delivery that nobody looked at.
+    /// The next delivery not yet read.
     pub async fn next(&self) -> ReceivedDelivery {
         let index = {
             let mut read = self.read.lock().unwrap();
@@ -138,12 +138,12 @@ impl ReceivedDelivery {
     }
 }
 
-/// A hub that may call this machine, on a clock that stands still, with an agent `builder`.
+/// A hub that may call this machine, on a paused clock, with an agent `builder`.
 pub async fn world(engine: Engine, tune: impl FnOnce(&mut Options)) -> (World, TestDevice) {
     within(World::timed(engine, callable(tune)).await).await
 }
 
-/// The same, on a model that keeps answers back when it is told to.
+/// The same, on an in-memory store that can hold back answers.
 pub async fn holding(tune: impl FnOnce(&mut Options)) -> (World, TestDevice, Arc<Counting>) {
     let (world, store) = World::counted(callable(tune)).await;
     let (world, device) = within(world).await;
@@ -164,7 +164,7 @@ async fn within(world: World) -> (World, TestDevice) {
     (world, device)
 }
 
-/// Calls `builder` with a callback and lets it complete: the delivery's id.
+/// Calls `builder` with a callback and completes the run. Returns the delivery's id.
 pub async fn completed(caller: &TestCaller, device: &TestDevice, url: &str) -> String {
     let body = json!({"task": "count", "agent_type": "builder", "callback_url": url});
     let call = caller.post("/api/a2a/call", body).await.expect(200)["call_id"].as_str().unwrap().to_owned();
@@ -178,7 +178,7 @@ pub async fn read(world: &World, delivery: &str) -> Value {
     world.owner.get(&format!("/api/v1/deliveries/{delivery}")).await.expect(200)
 }
 
-/// The delivery once it was tried this often and is in this state.
+/// The delivery once it has this many attempts and this state.
 pub async fn tried(world: &World, delivery: &str, attempts: i64, state: &str) -> Value {
     let look = async {
         loop {

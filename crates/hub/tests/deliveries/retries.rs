@@ -1,4 +1,5 @@
-//! What does not arrive comes again, with patience, the same id and the same bytes; until it arrives or is given up.
+//! Failed deliveries are retried with growing delays, the same id and the same bytes, until they arrive or are given
+//! up.
 
 use std::time::Duration;
 
@@ -8,12 +9,12 @@ use super::receiver::{ReceiverAnswer, WebhookReceiver, completed, tried, world};
 use crate::world::{Engine, World, on_both};
 
 on_both! {
-    what_is_not_acknowledged_comes_again_under_the_same_id
-    a_target_that_asks_for_time_gets_it
-    a_target_that_is_gone_is_given_up_and_a_person_sends_it_again
-    after_the_last_retry_it_has_failed
+    unacknowledged_deliveries_are_retried_with_the_same_id
+    retry_after_is_honoured
+    a_gone_target_is_given_up_and_can_be_resent
+    a_delivery_fails_after_the_last_retry
     a_redirect_is_not_followed
-    nobody_there_is_told_and_tried_again
+    an_unreachable_target_is_reported_and_retried
     nothing_follows_an_acknowledgement
 }
 
@@ -23,7 +24,7 @@ async fn resend(world: &World, delivery: &str) -> Value {
     world.owner.post(&format!("/api/v1/deliveries/{delivery}/resend"), json!({})).await.expect(200)
 }
 
-async fn what_is_not_acknowledged_comes_again_under_the_same_id(engine: Engine) {
+async fn unacknowledged_deliveries_are_retried_with_the_same_id(engine: Engine) {
     let receiver = WebhookReceiver::start(&[
         ReceiverAnswer::Status(500),
         ReceiverAnswer::Status(404),
@@ -34,7 +35,10 @@ async fn what_is_not_acknowledged_comes_again_under_the_same_id(engine: Engine) 
     let delivery = completed(&world.owner, &device, &receiver.url()).await;
     let first = receiver.next().await;
     let shown = tried(&world, &delivery, 1, "pending").await;
-    assert_eq!((&shown["last_status"], &shown["last_error"]), (&json!(500), &json!("It answered that it failed.")));
+    assert_eq!(
+        (&shown["last_status"], &shown["last_error"]),
+        (&json!(500), &json!("The target returned a server error."))
+    );
     let next = shown["next_attempt_at"].as_str().unwrap().to_owned();
     assert!(("2023-11-14T22:13:21.000Z".."2023-11-14T22:13:21.300Z").contains(&next.as_str()), "{next}");
     world.advance(2 * SECOND);
@@ -51,7 +55,7 @@ async fn what_is_not_acknowledged_comes_again_under_the_same_id(engine: Engine) 
     assert_ne!(first.headers["x-attache-signature"], third.headers["x-attache-signature"], "signed anew");
 }
 
-async fn a_target_that_asks_for_time_gets_it(engine: Engine) {
+async fn retry_after_is_honoured(engine: Engine) {
     let asks = ReceiverAnswer::With(503, "retry-after", "30");
     let receiver = WebhookReceiver::start(&[asks, ReceiverAnswer::With(429, "retry-after", "86400")]).await;
     let (world, device) = world(engine, |options| {
@@ -69,7 +73,7 @@ async fn a_target_that_asks_for_time_gets_it(engine: Engine) {
     assert_eq!(shown["next_attempt_at"], "2023-11-14T22:14:50.000Z", "within bounds");
 }
 
-async fn a_target_that_is_gone_is_given_up_and_a_person_sends_it_again(engine: Engine) {
+async fn a_gone_target_is_given_up_and_can_be_resent(engine: Engine) {
     let receiver = WebhookReceiver::start(&[ReceiverAnswer::Status(410)]).await;
     let (world, device) = world(engine, |_| {}).await;
     let delivery = completed(&world.owner, &device, &receiver.url()).await;
@@ -78,7 +82,7 @@ async fn a_target_that_is_gone_is_given_up_and_a_person_sends_it_again(engine: E
     assert_eq!((&shown["next_attempt_at"], &shown["last_status"]), (&json!(null), &json!(410)));
     let run = delivery.replace("dlv_", "run_");
     let row = json!({"delivery_id": delivery, "task_run_id": run, "attempt": 1, "status": 410,
-        "error": "It answered 410: it does not want this any more."});
+        "error": "The target returned 410 and no longer wants this."});
     assert_eq!(world.audit("delivery.failed").await, [("system".to_owned(), row)]);
     let resent = resend(&world, &delivery).await;
     assert_eq!((&resent["state"], &resent["attempts"]), (&json!("pending"), &json!(1)));
@@ -93,7 +97,7 @@ async fn a_target_that_is_gone_is_given_up_and_a_person_sends_it_again(engine: E
     tried(&world, &delivery, 3, "delivered").await;
 }
 
-async fn after_the_last_retry_it_has_failed(engine: Engine) {
+async fn a_delivery_fails_after_the_last_retry(engine: Engine) {
     let receiver = WebhookReceiver::start(&[ReceiverAnswer::Status(500); 4]).await;
     let (world, device) = world(engine, |options| options.outbox.retries = vec![SECOND, SECOND]).await;
     let delivery = completed(&world.owner, &device, &receiver.url()).await;
@@ -118,7 +122,7 @@ async fn a_redirect_is_not_followed(engine: Engine) {
     let delivery = completed(&world.owner, &device, &receiver.url()).await;
     receiver.next().await;
     let shown = tried(&world, &delivery, 1, "pending").await;
-    let why = "It answered with a redirect, and none is followed. Give the final URL.";
+    let why = "The target returned a redirect, which is not followed. Use the final URL.";
     assert_eq!((&shown["last_status"], &shown["last_error"]), (&json!(307), &json!(why)));
     world.advance(2 * SECOND);
     assert_eq!(receiver.next().await.place, "/done");
@@ -126,8 +130,8 @@ async fn a_redirect_is_not_followed(engine: Engine) {
     assert_eq!(receiver.count(), 2);
 }
 
-async fn nobody_there_is_told_and_tried_again(engine: Engine) {
-    // Bound, so that nobody else gets the port, and not listening yet.
+async fn an_unreachable_target_is_reported_and_retried(engine: Engine) {
+    // Bound, so that no one else gets the port, but not listening yet.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let origin = format!("http://{}", socket.local_addr().unwrap());
@@ -135,7 +139,7 @@ async fn nobody_there_is_told_and_tried_again(engine: Engine) {
     let delivery = completed(&world.owner, &device, &format!("{origin}/done?key=hunter2")).await;
     let shown = tried(&world, &delivery, 1, "pending").await;
     let error = shown["last_error"].as_str().unwrap();
-    assert!(error.starts_with(&format!("{origin} cannot be reached: ")), "{error}");
+    assert!(error.starts_with(&format!("can't reach {origin}: ")), "{error}");
     assert_eq!(shown["last_status"], json!(null));
     assert!(!shown.to_string().contains("hunter2"));
     let listener = socket.listen(8).unwrap();
@@ -154,7 +158,7 @@ async fn nothing_follows_an_acknowledgement(engine: Engine) {
         world.advance(100_000 * SECOND);
         told.push(delivery);
     }
-    // Deliveries go out by the time at which they are due, so a repeat would have come before the last of these.
+    // Deliveries are sent in the order they are due, so a repeat would have come before the last of these.
     let last = completed(&world.owner, &device, &receiver.url()).await;
     assert_eq!(receiver.next().await.id(), last);
     assert_eq!(receiver.count(), 4);

@@ -1,4 +1,4 @@
-//! Who sees deliveries, who sends them again, and whose secret is whose.
+//! Who sees and resends deliveries, and whose secret is whose.
 
 use serde_json::{Value, json};
 
@@ -6,11 +6,11 @@ use super::receiver::{WebhookReceiver, completed, secret, tried, world};
 use crate::world::{Engine, on_both};
 
 on_both! {
-    an_agent_sees_its_own_and_has_a_secret_of_its_own
-    a_secret_is_always_the_same_and_somebodys_own
+    an_agent_sees_its_own_deliveries_and_has_its_own_secret
+    a_secret_is_stable_and_unique_to_its_owner
 }
 
-async fn an_agent_sees_its_own_and_has_a_secret_of_its_own(engine: Engine) {
+async fn an_agent_sees_its_own_deliveries_and_has_its_own_secret(engine: Engine) {
     let receiver = WebhookReceiver::start(&[]).await;
     let (world, device) = world(engine, |_| {}).await;
     let registered = world.owner.post("/api/a2a/register", json!({"agent_id": "helper"})).await.expect(200);
@@ -52,7 +52,7 @@ async fn an_agent_sees_its_own_and_has_a_secret_of_its_own(engine: Engine) {
     let agents = helper.get("/api/v1/deliveries/secret?agent_id=builder").await;
     assert_eq!(agents.refusal(), (403, "forbidden".to_owned()));
     let viewer = world.key("viewer").await;
-    // Where it goes is no secret; the path of a webhook often is one.
+    // The target's origin is not secret, but the path of a webhook often is.
     let origin = receiver.url().rsplit_once('/').unwrap().0.to_owned();
     let shown = viewer.get(&format!("/api/v1/deliveries/{own}")).await.expect(200);
     assert_eq!(shown["url"], format!("{origin}/***"));
@@ -67,7 +67,7 @@ async fn an_agent_sees_its_own_and_has_a_secret_of_its_own(engine: Engine) {
     assert_eq!(receiver.count(), 3);
 }
 
-async fn a_secret_is_always_the_same_and_somebodys_own(engine: Engine) {
+async fn a_secret_is_stable_and_unique_to_its_owner(engine: Engine) {
     let (world, _device) = world(engine, |_| {}).await;
     let register = async |name: &str| {
         let registered = world.owner.post("/api/a2a/register", json!({"agent_id": name})).await.expect(200);

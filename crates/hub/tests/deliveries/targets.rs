@@ -1,4 +1,4 @@
-//! One target's trouble is not another's: circuits and shares.
+//! One target's failures don't affect others: circuit breakers and slots per target.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use super::receiver::{ReceiverAnswer, WebhookReceiver, completed, holding, tried
 use crate::world::{Engine, on_both};
 
 on_both! {
-    a_target_that_fails_is_left_alone_and_probed_once
+    a_failing_target_is_paused_and_probed_once
     a_slow_target_does_not_hold_up_the_others
-    many_for_an_ill_target_do_not_hide_the_others
-    what_a_person_sends_again_does_not_wait_for_its_target
+    many_deliveries_to_a_failing_target_do_not_block_the_others
+    a_resent_delivery_does_not_wait_for_its_target
 }
 
 const SECOND: Duration = Duration::from_secs(1);
 
-async fn a_target_that_fails_is_left_alone_and_probed_once(engine: Engine) {
+async fn a_failing_target_is_paused_and_probed_once(engine: Engine) {
     let (ill, well) =
         (WebhookReceiver::start(&[ReceiverAnswer::Status(500); 3]).await, WebhookReceiver::start(&[]).await);
     let (world, device) = world(engine, |options| {
@@ -30,7 +30,7 @@ async fn a_target_that_fails_is_left_alone_and_probed_once(engine: Engine) {
     world.advance(2 * SECOND);
     ill.next().await;
     tried(&world, &first, 2, "pending").await;
-    // The circuit is open: what is due waits, and so does what is new.
+    // The circuit is open: due and new deliveries wait.
     world.advance(2 * SECOND);
     let second = completed(&world.owner, &device, &format!("{}/other", ill.origin)).await;
     let other = completed(&world.owner, &device, &well.url()).await;
@@ -38,7 +38,7 @@ async fn a_target_that_fails_is_left_alone_and_probed_once(engine: Engine) {
     tried(&world, &other, 1, "delivered").await;
     tried(&world, &second, 0, "pending").await;
     assert_eq!(ill.count(), 2);
-    // One probe, which fails; then one that does not, and everything flows.
+    // One probe fails. Then one succeeds, and everything is delivered.
     world.advance(60 * SECOND);
     assert_eq!(ill.next().await.id(), first);
     tried(&world, &first, 3, "pending").await;
@@ -50,9 +50,9 @@ async fn a_target_that_fails_is_left_alone_and_probed_once(engine: Engine) {
     tried(&world, &second, 1, "delivered").await;
 }
 
-/// Also while the store has not yet told the outbox that it keeps the outcome.
+/// Even while the store has not yet confirmed the outcome to the outbox.
 #[tokio::test]
-async fn a_failure_that_can_be_seen_is_held_against_its_target_from_its_own_time_on() {
+async fn a_visible_failure_counts_against_its_target_from_its_own_time() {
     let (ill, well) = (WebhookReceiver::start(&[ReceiverAnswer::Status(500)]).await, WebhookReceiver::start(&[]).await);
     let (world, device, store) = holding(|options| {
         options.outbox.patience = CircuitPolicy { failures: 1, pause: 60 * SECOND };
@@ -93,7 +93,7 @@ async fn a_slow_target_does_not_hold_up_the_others(engine: Engine) {
     assert_eq!(slow.count(), 2);
 }
 
-async fn many_for_an_ill_target_do_not_hide_the_others(engine: Engine) {
+async fn many_deliveries_to_a_failing_target_do_not_block_the_others(engine: Engine) {
     let (ill, well) = (WebhookReceiver::start(&[ReceiverAnswer::Status(500)]).await, WebhookReceiver::start(&[]).await);
     let (world, device) = world(engine, |options| {
         options.outbox.patience = CircuitPolicy { failures: 1, pause: 3600 * SECOND };
@@ -110,10 +110,10 @@ async fn many_for_an_ill_target_do_not_hide_the_others(engine: Engine) {
     assert_eq!(ill.count(), 1);
 }
 
-async fn what_a_person_sends_again_does_not_wait_for_its_target(engine: Engine) {
+async fn a_resent_delivery_does_not_wait_for_its_target(engine: Engine) {
     let ill = WebhookReceiver::start(&[ReceiverAnswer::Status(500)]).await;
     let (world, device) = world(engine, |options| {
-        // Nobody looks again by itself within this test.
+        // No polling within this test.
         options.outbox.patience = CircuitPolicy { failures: 1, pause: 3600 * SECOND };
         options.outbox.retries = vec![3600 * SECOND; 9];
     })
@@ -125,7 +125,7 @@ async fn what_a_person_sends_again_does_not_wait_for_its_target(engine: Engine) 
     world.owner.post(&format!("/api/v1/deliveries/{first}/resend"), serde_json::json!({})).await.expect(200);
     assert_eq!(ill.next().await.id(), first);
     tried(&world, &first, 2, "delivered").await;
-    // It showed that the target is well again.
+    // It showed that the target works again.
     assert_eq!(ill.next().await.id(), second);
     tried(&world, &second, 1, "delivered").await;
 }

@@ -1,4 +1,5 @@
-//! What there is to ask about: an agent, its device, a run and everything around them, made when a path needs it.
+//! The things that endpoints act on: an agent, its device, a run and everything around them, created when a path needs
+//! it.
 
 use std::{
     collections::HashMap,
@@ -30,7 +31,7 @@ pub struct GoldenRow {
 pub struct GoldenAnswer {
     pub status: u16,
     pub headers: HeaderMap,
-    /// Of a refusal or a list; streams are left.
+    /// Of a refusal or a list. Streams are omitted.
     pub body: Bytes,
 }
 
@@ -40,7 +41,7 @@ pub struct GoldenFixture<'a> {
     number: usize,
     made: HashMap<&'static str, String>,
     device: Option<TestDevice>,
-    /// Of its run.
+    /// The token of its run.
     token: Option<String>,
 }
 
@@ -83,7 +84,7 @@ impl<'a> GoldenFixture<'a> {
         Self { world, maker: maker.clone(), number, made: HashMap::new(), device: None, token: None }
     }
 
-    /// The path with everything in it that it names.
+    /// The path with all variables filled in.
     pub async fn fill(&mut self, path: &str) -> String {
         let mut filled = String::new();
         let mut rest = path;
@@ -100,26 +101,26 @@ impl<'a> GoldenFixture<'a> {
         filled
     }
 
-    /// The paired device of the scene's agent.
+    /// The paired device of the fixture's agent.
     pub async fn device(&mut self) -> TestCaller {
         self.need("runtime").await;
         self.device.as_ref().unwrap().client.clone()
     }
 
-    /// Whoever has the token of the scene's run.
+    /// A caller with the token of the fixture's run.
     pub async fn of_the_run(&mut self) -> TestCaller {
         self.need("run").await;
         self.world.anonymous().key(self.token.as_ref().unwrap())
     }
 
-    /// Closes what its maker may have only so many of at a time.
+    /// Closes things that are limited per owner.
     pub async fn end(self) {
         if let Some(tunnel) = self.made.get("tunnel") {
             self.maker.delete(&format!("/api/v1/tunnels/{tunnel}")).await;
         }
     }
 
-    /// What a request to this endpoint must say to get as far as the rules.
+    /// The body with which a request gets past validation to the rules.
     pub async fn body(&mut self, row: &GoldenRow) -> Option<Value> {
         if !matches!(row.method, "post" | "patch" | "put") {
             return None;
@@ -134,7 +135,7 @@ impl<'a> GoldenFixture<'a> {
             "/api/v1/agent-runtimes/runtime/heartbeat" => json!({"agent_id": self.need("agent").await}),
             "/api/v1/agent-runtimes/runtime/attach-via-pairing" => json!({"pairing_token": "0000-0000"}),
             "/api/v1/agent-runtimes/runtime/pairing-requests/poll" => json!({"poll_token": "pp_0"}),
-            // Nobody has seen that version, so nothing is changed.
+            // A version that doesn't exist, so nothing is changed.
             "/api/v1/permission-rules" => json!({"text": "default: own", "version": 999}),
             "/api/v1/permission-rules/check" => {
                 json!({"agent": self.need("agent").await, "object": "resources/public/x"})
@@ -156,7 +157,7 @@ impl<'a> GoldenFixture<'a> {
         .map(|body| if path == "/api/v1/agent-accounts" { json!({"name": body["name"]}) } else { body })
     }
 
-    /// The id of the thing, which is made the first time.
+    /// The id of the thing, created on first use.
     pub async fn need(&mut self, what: &str) -> String {
         if let Some(made) = self.made.get(what) {
             return made.clone();
@@ -187,7 +188,7 @@ impl<'a> GoldenFixture<'a> {
                 self.device = Some(TestDevice { client, agent, runtime: runtime.clone(), token });
                 ("runtime", runtime)
             }
-            // Claimed by the scene's device.
+            // Claimed by the fixture's device.
             "run" => {
                 let agent = self.need("agent").await;
                 self.need("runtime").await;
@@ -252,14 +253,14 @@ impl<'a> GoldenFixture<'a> {
                 let path = "/api/v1/agent-runtimes/runtime/pairing-requests";
                 ("code", text(&self.world.anonymous().post(path, json!({})).await.expect(201), "pairing_code"))
             }
-            // Its peer is gone; the channel stays.
+            // Its peer is gone, but the channel stays.
             "channel" => {
                 let body = json!({"agent_id": format!("{name}-peer")});
                 let registered = self.maker.post("/api/a2a/register", body).await.expect(200);
                 let mut peer = TestPeer::connect(self.world, "/api/envelope/ws", registered["api_key"].as_str()).await;
                 ("channel", text(&peer.register(json!({})).await, "channel_id"))
             }
-            // Nobody listens there, so it stays pending.
+            // No one listens there, so it stays pending.
             "delivery" => {
                 let body = json!({"agent_id": self.need("agent").await, "callback_url": "http://127.0.0.1:9999/"});
                 let run = self.maker.post("/api/v1/task-runs", body).await.expect(201);
@@ -285,7 +286,7 @@ impl<'a> GoldenFixture<'a> {
     }
 }
 
-/// What opens a tunnel for longer than the tests take.
+/// A request for a tunnel that outlives the tests.
 fn tunnel(world: &World, delegation: &str) -> Value {
     let expires_at = world.env.now().plus(Duration::from_secs(10 * 24 * 60 * 60));
     json!({"delegation_id": delegation, "token_sha256": "0".repeat(64), "expires_at": expires_at})

@@ -1,4 +1,4 @@
-//! What belongs to another tenant is answered exactly like what does not exist: status, headers and body, byte for byte.
+//! Another tenant's things get exactly the same answer as missing ones: status, headers and body, byte for byte.
 
 use serde_json::{Value, json};
 
@@ -11,10 +11,10 @@ use crate::world::{Engine, TestCaller, World, on_both};
 on_both! {
     a_foreign_id_is_answered_like_a_missing_one
     a_foreign_id_in_a_body_is_answered_like_a_missing_one
-    what_others_do_shows_nowhere
+    other_tenants_actions_are_invisible
 }
 
-/// The path with ids that nothing has.
+/// The path with ids that don't exist.
 fn unfilled(path: &str) -> String {
     let mut filled = String::new();
     let mut rest = path;
@@ -39,11 +39,11 @@ async fn a_foreign_id_is_answered_like_a_missing_one(engine: Engine) {
     let helper = world.anonymous().key(helper["api_key"].as_str().unwrap());
     let mut different = Vec::new();
     for row in rows() {
-        // A pairing request belongs to no tenant until somebody confirms it.
+        // A pairing request belongs to no tenant until it is confirmed.
         if !row.path.contains('{') || row.path.contains("{code}") {
             continue;
         }
-        // Of these a missing one is made; that a foreign one is not found is a row of the table.
+        // A PUT creates missing ones. The table has a row for foreign ones.
         if row.method == "put" && (row.path.ends_with("{tunnel}") || row.path.ends_with("{delegation}")) {
             continue;
         }
@@ -80,7 +80,7 @@ async fn a_foreign_id_in_a_body_is_answered_like_a_missing_one(engine: Engine) {
         let id = theirs.need(what).await;
         let seen = row.ask(&world, &world.owner, row.path, Some(with(&id))).await;
         let wanted = row.ask(&world, &world.owner, row.path, Some(with(&missing(what)))).await;
-        // A refusal may repeat what it was asked for.
+        // An error may repeat the request's id.
         let plain = |bytes: &[u8], id: &str| String::from_utf8_lossy(bytes).replace(id, "?");
         assert_eq!(
             (seen.status, plain(&seen.body, &id)),
@@ -91,7 +91,7 @@ async fn a_foreign_id_in_a_body_is_answered_like_a_missing_one(engine: Engine) {
     }
 }
 
-/// What is shown there, without a signature: the same words are signed differently every time.
+/// The response without its signature, which differs every time.
 async fn shown(client: &TestCaller, path: &str) -> Value {
     let mut read = client.get(path).await.expect(200);
     if let Some(checkpoint) = read.get_mut("checkpoint").and_then(Value::as_object_mut) {
@@ -100,7 +100,7 @@ async fn shown(client: &TestCaller, path: &str) -> Value {
     read
 }
 
-async fn what_others_do_shows_nowhere(engine: Engine) {
+async fn other_tenants_actions_are_invisible(engine: Engine) {
     let (world, foreign) = World::two_tenants(engine).await;
     let lists = [
         "/api/v1/agent-accounts",

@@ -1,6 +1,6 @@
-//! Every endpoint against everybody: what each is answered, as a table that is kept in `matrix.txt`.
+//! Every endpoint for every kind of caller: the responses, as a table in `matrix.txt`.
 //!
-//! A new endpoint makes it fail until its row is written: `ATTACHE_GOLDEN=write cargo test -p attache-hub --test all golden`.
+//! A new endpoint fails until its row is written: `ATTACHE_GOLDEN=write cargo test -p attache-hub --test all golden`.
 
 mod fixture;
 mod foreign;
@@ -16,7 +16,7 @@ use crate::{
     world::{Engine, TestCaller, World},
 };
 
-/// What is not in the OpenAPI document, and the same paths asked in another way: streams, sockets, filters.
+/// Endpoints outside the OpenAPI document, and other uses of the same paths: streams, sockets, filters.
 const MORE: &[(&str, &str)] = &[
     ("post", "/api/a2a/call"),
     ("ws", "/api/a2a/watch/{call}"),
@@ -58,7 +58,7 @@ const COLUMNS: [&str; 14] = [
     "foreign",
 ];
 
-/// Those who ask, in the order of the columns; the runtime is the scene's own device.
+/// The callers in column order. The runtime is the fixture's own device.
 struct Callers {
     operator: TestCaller,
     fixed: Vec<(&'static str, TestCaller)>,
@@ -101,14 +101,14 @@ async fn callers(world: &World, foreign: &TestCaller) -> Callers {
 }
 
 #[tokio::test]
-async fn everybody_is_answered_as_the_table_says() {
+async fn every_caller_gets_the_answer_in_the_table() {
     let (world, foreign) = World::two_tenants(Engine::Model).await;
     let callers = callers(&world, &foreign).await;
     let mut text = format!("{:<68}{}\n", "endpoint", COLUMNS.map(|name| format!("{name:<10}")).join("").trim_end());
     for row in rows() {
         let mut line = format!("{:<68}", format!("{} {}", row.method.to_uppercase(), row.path));
         for column in COLUMNS {
-            // A scene of its own for every question: many of them end what they are about.
+            // A new fixture for every cell, because many requests end what they act on.
             let mut scene = GoldenFixture::new(&world, &callers.operator);
             let caller = match callers.fixed.iter().find(|(name, _)| *name == column) {
                 Some((_, caller)) => caller.clone(),

@@ -1,4 +1,4 @@
-//! Any A2A agent, by the standard protocol.
+//! Calls to any A2A agent over the standard protocol.
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -25,7 +25,7 @@ use crate::{
     ToolError,
 };
 
-/// What is known of a task.
+/// The last known state of a task.
 struct TaskSnapshot {
     id: String,
     context_id: String,
@@ -47,12 +47,12 @@ pub(super) async fn ask(
         RemoteAgentRequest::Wait(call) => Ok(TaskSnapshot::of(peer.get(get(&call.call_id)).await?.what)),
         RemoteAgentRequest::Answer(AgentCallAnswer { call, question_id, answer }) => {
             let seen = TaskSnapshot::of(peer.get(get(&call.call_id)).await?.what);
-            // The agent may have asked something else since; an answer is for what was seen.
+            // The agent may have asked another question since. The answer is only for the one that the caller saw.
             if seen.question_id().as_deref() != Some(question_id.trim()) {
                 return Err(ToolError::new(
                     Code::NotWaiting.as_str(),
-                    "this question is not open any more, and nothing was sent",
-                    "Call remote_agent with only call_id to see what the agent waits for now.",
+                    "this question is no longer open, so the answer was not sent",
+                    "Call remote_agent with only call_id to see what the agent is waiting for now.",
                 ));
             }
             send(peer, message(env, vec![Part::text(&answer)], Some(&seen)), deadline, said).await?
@@ -93,7 +93,7 @@ pub(super) async fn cancel(peer: &PeerClient, call: &str) -> Result<AgentCall, T
     let began = Instant::now();
     let seen = match peer.cancel(call.trim()).await {
         Ok(told) => TaskSnapshot::of(told.what),
-        // It was quicker.
+        // The task ended before the cancellation arrived.
         Err(error) if error.fault() == Some(Fault::TaskNotCancelable) => {
             TaskSnapshot::of(peer.get(get(call)).await?.what)
         }
@@ -103,7 +103,7 @@ pub(super) async fn cancel(peer: &PeerClient, call: &str) -> Result<AgentCall, T
     Ok(AgentCall { call_id: Some(seen.id), state })
 }
 
-/// Sends the message, and follows what comes of it as far as the peer tells: a task, or an answer at once.
+/// Sends a message and follows the stream if the peer supports it. Returns a task, or the text of an immediate answer.
 async fn send(
     peer: &PeerClient,
     message: SendMessage,
@@ -118,7 +118,7 @@ async fn send(
     }
     let mut events = peer.stream(message).await?;
     let mut seen: Option<TaskSnapshot> = None;
-    // A stream that breaks or ends early does not end the task.
+    // The task continues even if the stream breaks or ends early.
     while let Ok(Some(Ok(event))) = timeout_at(deadline, events.next()).await {
         match (event.what, &mut seen) {
             (StreamResponse::Message(message), _) => return Ok(Err(text(&message.parts))),
@@ -139,11 +139,11 @@ async fn send(
     let Some(seen) = seen else {
         return Err(ToolError::new(
             "bad_reply",
-            "the agent took the task and said nothing of it",
-            "Ask it again later.",
+            "the agent accepted the task but returned nothing",
+            "Try again later.",
         ));
     };
-    // The stream brings artifacts in pieces; the task has them whole.
+    // The stream delivers artifacts in chunks. The task has them complete.
     match peer.get(get(&seen.id)).await {
         Ok(told) => Ok(Ok(TaskSnapshot::of(told.what))),
         Err(Error::Refused(_)) => Ok(Ok(seen)),
@@ -171,7 +171,7 @@ fn answered(summary: String, began: Instant) -> AgentCall {
     }
 }
 
-/// What people can read of it.
+/// The human-readable text of the parts.
 fn text(parts: &[Part]) -> String {
     let words = parts.iter().map(|part| match &part.content {
         PartContent::Text(text) => text.clone(),
@@ -185,7 +185,7 @@ fn text(parts: &[Part]) -> String {
     words.collect::<Vec<_>>().join("\n")
 }
 
-/// An artifact that a hub marks as the whole of an answer, of which the text is only a part.
+/// The complete output, if a hub marked this artifact as such.
 fn full_output(artifact: &Artifact) -> Option<FullOutput> {
     let metadata: serde_json::Value = artifact.metadata.as_ref()?.parse().ok()?;
     let bytes = metadata.get(EVENTS)?.get("full_output")?.get("bytes")?.as_u64()?;
@@ -212,8 +212,7 @@ impl TaskSnapshot {
         self.status.message.as_ref().map(|message| text(&message.parts)).filter(|text| !text.trim().is_empty())
     }
 
-    /// By what an answer names the question that is open now: the message that asked it. Agents that name no messages are
-    /// held to their words.
+    /// The id of the open question: the id of the message that asks it, or a hash of its text if the message has no id.
     fn question_id(&self) -> Option<String> {
         if self.status.state != TaskState::TaskStateInputRequired {
             return None;
@@ -232,12 +231,12 @@ impl TaskSnapshot {
         }
     }
 
-    /// None while it goes on by itself.
+    /// `None` while the task is still running.
     fn state(&self, began: Instant) -> Option<AgentCallState> {
         use TaskState as S;
         let failed = |code: &str, otherwise: &str| {
             let message = self.status_text().unwrap_or_else(|| otherwise.to_owned());
-            AgentCallState::Failed(ToolError::new(code, message, "Change the task, or ask another agent."))
+            AgentCallState::Failed(ToolError::new(code, message, "Change the task, or use another agent."))
         };
         Some(match self.status.state {
             S::TaskStateSubmitted | S::TaskStateWorking => return None,
@@ -249,18 +248,18 @@ impl TaskSnapshot {
                 let (summary, duration) = (summary.join("\n\n"), Some(began.elapsed()));
                 AgentCallState::Completed { summary, duration, full_output }
             }
-            S::TaskStateFailed => failed("task_failed", "the agent could not do it"),
+            S::TaskStateFailed => failed("task_failed", "the agent failed without giving a reason"),
             S::TaskStateCanceled => AgentCallState::Cancelled,
-            S::TaskStateRejected => failed("rejected", "the agent does not want to do it"),
+            S::TaskStateRejected => failed("rejected", "the agent rejected the task without giving a reason"),
             S::TaskStateInputRequired => AgentCallState::InputRequired {
                 question_id: self.question_id().unwrap_or_default(),
-                question: self.status_text().unwrap_or_else(|| "(it does not say what)".to_owned()),
+                question: self.status_text().unwrap_or_else(|| "(no question text)".to_owned()),
             },
             S::TaskStateAuthRequired => AgentCallState::ApprovalRequired(PendingApproval {
                 id: None,
                 what: self
                     .status_text()
-                    .unwrap_or_else(|| "an authorization that is given at the agent's own place".to_owned()),
+                    .unwrap_or_else(|| "an authorization that has to be given where the agent runs".to_owned()),
                 caller: CallerKind::User,
             }),
         })

@@ -1,4 +1,4 @@
-//! Agents of a hub, through its call API.
+//! Calls to the agents of a hub over its call API.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use crate::{
     RemoteAgentRequest, ToolError,
 };
 
-/// More than a model can choose from.
+/// A longer list is of no use to a model.
 const MAX_LISTED: usize = 200;
-/// How often a call that says nothing is looked at for a question.
+/// How often a silent call is checked for an open question.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a person who may just be looking is waited for before the model is told.
+/// How long to wait for a person to decide before the result reports the pending approval.
 const APPROVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) async fn list(hub: &HubClient) -> Result<Vec<ListedAgent>, ToolError> {
@@ -72,7 +72,7 @@ pub(super) async fn cancel(client: &Client, call: &str) -> Result<AgentCall, Too
     let call = id(call)?;
     let run = match client.hub().cancel_run(call.run(), Some("cancelled with remote_cancel")).await {
         Ok(run) => run,
-        // It was quicker.
+        // The run ended before the cancellation arrived.
         Err(error) if error.code() == Some(attache_protocol::Code::RunEnded) => client.hub().run(call.run()).await?,
         Err(error) => return Err(error.into()),
     };
@@ -85,16 +85,13 @@ pub(super) async fn cancel(client: &Client, call: &str) -> Result<AgentCall, Too
 
 fn id(text: &str) -> Result<CallId, ToolError> {
     text.trim().parse().map_err(|_| {
-        ToolError::invalid(
-            format!("`{text}` is not the id of a call"),
-            "Give the call_id of an earlier remote_agent result.",
-        )
+        ToolError::invalid(format!("`{text}` is not a call id"), "Use the call_id from an earlier remote_agent result.")
     })
 }
 
 async fn send_answer(client: &Client, call: CallId, question: &str, answer: String) -> Result<(), ToolError> {
     let question = question.trim().parse().map_err(|_| {
-        ToolError::invalid(format!("`{question}` is not the id of a question"), "It is in the result that asked.")
+        ToolError::invalid(format!("`{question}` is not a question id"), "Use the question_id from the result.")
     })?;
     let input =
         GiveInputRequest { text: Some(answer), input_request_id: Some(question), ..GiveInputRequest::default() };
@@ -120,7 +117,7 @@ async fn follow(
                     Some(AgentCallState::ApprovalRequired(approval)) => {
                         let since = *noticed.get_or_insert_with(Instant::now);
                         let is_over = Instant::now() >= deadline.min(since + APPROVAL_TIMEOUT);
-                        let _ = said.send(format!("waits for a person to approve {}", approval.what));
+                        let _ = said.send(format!("waiting for a person to approve {}", approval.what));
                         if is_over {
                             return Ok(AgentCallState::ApprovalRequired(approval));
                         }
@@ -136,17 +133,17 @@ async fn follow(
     }
 }
 
-/// What the call waits for, if it does.
+/// The state of a call that waits for input or approval.
 fn waiting(run: &Run) -> Option<AgentCallState> {
     let waits_for = run.waits_for.as_ref();
     match run.waiting? {
         WaitReason::Input => Some(AgentCallState::InputRequired {
             question_id: waits_for.map(|asked| asked.id.clone()).unwrap_or_default(),
-            question: waits_for.map_or_else(|| "(it does not say what)".to_owned(), |asked| asked.what.clone()),
+            question: waits_for.map_or_else(|| "(no question text)".to_owned(), |asked| asked.what.clone()),
         }),
         WaitReason::Approval => Some(AgentCallState::ApprovalRequired(PendingApproval {
             id: waits_for.map(|asked| asked.id.clone()),
-            what: waits_for.map_or_else(|| "a step of the agent".to_owned(), |asked| asked.what.clone()),
+            what: waits_for.map_or_else(|| "a step (no details available)".to_owned(), |asked| asked.what.clone()),
             caller: CallerKind::User,
         })),
     }
@@ -156,7 +153,7 @@ fn running(said: &watch::Sender<String>) -> AgentCallState {
     AgentCallState::Running { last: Some(said.borrow().clone()).filter(|last| !last.is_empty()) }
 }
 
-/// Listens until the call is over. May be dropped and called again.
+/// Reads updates until the call ends. Cancel-safe.
 async fn next(
     updates: &mut CallStream,
     said: &watch::Sender<String>,
@@ -181,7 +178,7 @@ async fn next(
             }
             Err(CallError::Failed(failed)) if failed.code == "cancelled" => return Ok(AgentCallState::Cancelled),
             Err(CallError::Failed(failed)) => {
-                let hint = "Change the task, or ask another agent; list_agents shows whom.";
+                let hint = "Change the task, or use another agent from list_agents.";
                 return Ok(AgentCallState::Failed(ToolError::new(failed.code, failed.message, hint)));
             }
             Err(CallError::Hub(error)) => return Err(error.into()),

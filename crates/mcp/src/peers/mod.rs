@@ -1,5 +1,5 @@
-//! Agents as this machine knows them: those of a hub, and any A2A agent by its URL. A key is configured for an origin and
-//! never sent to another.
+//! The agent backend of this machine: the agents of a hub, and any A2A agent by its URL. A key is configured for one
+//! origin and never sent to another.
 
 mod a2a;
 mod hub;
@@ -25,28 +25,28 @@ use crate::{
     agent_at,
 };
 
-/// The agents of a hub, and those elsewhere.
+/// The agents of a hub and other A2A agents.
 pub struct PeerAgentBackend {
     hub: HubLookup,
     known: Vec<KnownOrigin>,
-    /// For what nobody configured: the public internet by https, and nothing private.
+    /// For origins that aren't configured: only public addresses over HTTPS.
     unknown_guard: EgressGuard,
-    /// Whom the newest calls were to, so that a call can be gone on with by its id alone.
+    /// Call id and agent URL of recent calls, so that a call can be continued by its id alone.
     calls: Mutex<VecDeque<(String, String)>>,
     env: Env,
 }
 
 pub struct PeerAgentOptions {
-    /// The hub whose agents are listed, and meant by a name without a URL. Asked each time: one may be started later.
+    /// The hub that is listed and that resolves plain agent names. Looked up on every use, because it may start later.
     pub hub: HubLookup,
-    /// A URL at the origin, and the key for it if it wants one. A person configured it, so it may be private.
+    /// A URL of the origin, and its key if it needs one. A person configured it, so it may be a private address.
     pub known: Vec<(String, Option<Secret<String>>)>,
-    /// What else may be reached beyond the public internet.
+    /// Other allowed addresses besides the public internet.
     pub allow: Vec<EgressRule>,
     pub env: Env,
 }
 
-/// The hub that is there now, if any.
+/// Returns the hub that is available now, if any.
 pub type HubLookup = Box<dyn Fn() -> Option<HubClient> + Send + Sync>;
 
 /// An origin that a person configured.
@@ -56,9 +56,9 @@ struct KnownOrigin {
     guard: EgressGuard,
 }
 
-/// Where a call goes.
+/// How a call is sent.
 enum CallRoute {
-    /// The call API of a hub, and whom it means there.
+    /// Over the call API of a hub, to this agent if given.
     Hub(Client, Option<String>),
     A2a(attache_client::a2a::PeerClient),
 }
@@ -68,7 +68,7 @@ const MAX_REMEMBERED: usize = 1000;
 // === impl PeerAgentBackend ===
 
 impl PeerAgentBackend {
-    /// Fails on the URL of a key that is none.
+    /// Fails if a configured URL is invalid.
     pub fn new(options: PeerAgentOptions) -> Result<Self, ToolError> {
         let PeerAgentOptions { hub, known, allow, env } = options;
         let known = known.into_iter().map(|(url, key)| KnownOrigin::new(&url, key)).collect::<Result<_, _>>()?;
@@ -80,8 +80,8 @@ impl PeerAgentBackend {
         let no_hub = || {
             ToolError::new(
                 "not_found",
-                format!("`{url}` is not a URL, and no hub is configured that knows agents by name"),
-                "Give the agent's whole URL, or ask the person to start a hub (`attache up`).",
+                format!("`{url}` is not a URL, and no hub is configured to look up agent names"),
+                "Use the agent's full URL, or ask the user to start a hub (`attache up`).",
             )
         };
         if !url.contains("://") {
@@ -98,7 +98,7 @@ impl PeerAgentBackend {
             None => (&self.unknown_guard, PeerCredentials::none()),
         };
         match discover(guard, url, &credentials, &[]).await {
-            // The card may name another place; the key is not for that one.
+            // The card may point to another origin, which must not receive the key.
             Ok(found) => {
                 let there = attache_client::a2a::PeerInterface::choose(&found.card)?;
                 let elsewhere = known.is_some_and(|known| origin(&there.url) != known.origin);
@@ -106,7 +106,7 @@ impl PeerAgentBackend {
                     if elsewhere { (&self.unknown_guard, PeerCredentials::none()) } else { (guard, credentials) };
                 Ok(CallRoute::A2a(attache_client::a2a::PeerClient::new(guard, &found.card, credentials)?))
             }
-            // A hub without a default agent has no card, and its call API all the same.
+            // A hub without a default agent has no card, but it has the call API.
             Err(error @ Error::NoCard { .. }) => {
                 let own = known.filter(|known| url.trim_end_matches('/') == known.origin);
                 let Some((origin, key)) = own.and_then(|known| Some((&known.origin, known.key.as_ref()?))) else {
@@ -122,10 +122,10 @@ impl PeerAgentBackend {
     }
 }
 
-// === calls that were made before ===
+// === earlier calls ===
 
 impl PeerAgentBackend {
-    /// Where an earlier call went to. A call of the hub says so itself; another one is remembered, or its agent is named.
+    /// The route of an earlier call: from its agent URL, from memory, or from an id that belongs to the hub.
     async fn route_of(&self, call: &AgentCallRef) -> Result<CallRoute, ToolError> {
         let remembered = || {
             let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,8 +136,8 @@ impl PeerAgentBackend {
             None => match ((self.hub)(), call.call_id.trim().parse::<CallId>()) {
                 (Some(hub), Ok(_)) => Ok(CallRoute::Hub(Client::from(hub), None)),
                 _ => Err(ToolError::invalid(
-                    format!("nobody here remembers the call `{}`", call.call_id),
-                    "Give the agent_url of that call besides.",
+                    format!("unknown call `{}`", call.call_id),
+                    "Provide the agent_url of that call as well.",
                 )),
             },
         }
@@ -153,15 +153,15 @@ impl PeerAgentBackend {
     }
 }
 
-/// What a person can allow is told with the command for it.
+/// If a person can allow the call, the hint names the command.
 fn unreachable(url: &str, error: Error) -> ToolError {
     match &error {
         Error::Call(EgressFailure::Refused(refused)) if !refused.is_malformed() => ToolError::new(
             Code::EgressRefused.as_str(),
-            format!("nobody has allowed to call {url}, which is private or not encrypted"),
+            format!("calling {url} isn't allowed: the address is private or not encrypted"),
             format!(
-                "A person allows it with `attache delegations allow --peer {url}` (and --key-file FILE where it wants a \
-                 key); then the MCP server has to be started anew."
+                "Ask the user to allow it with `attache delegations allow --peer {url}` (and --key-file FILE if it \
+                 needs a key), and then to restart the MCP server."
             ),
         ),
         _ => error.into(),
@@ -178,7 +178,7 @@ impl AgentBackend for PeerAgentBackend {
         agents.extend(self.known.iter().map(|known| ListedAgent {
             name: known.origin.clone(),
             agent_url: known.origin.clone(),
-            description: Some("Configured by the person who runs this server".to_owned()),
+            description: Some("Configured by the user of this server".to_owned()),
             status: "unknown".to_owned(),
             skills: Vec::new(),
             host: None,
@@ -244,7 +244,7 @@ impl KnownOrigin {
             None => rest.split(':').next(),
         });
         let allow = host.filter(|host| !host.is_empty()).and_then(|host| host.parse().ok()).ok_or_else(|| {
-            ToolError::invalid(format!("`{url}` is not a URL"), "Write it like https://agents.example.org=FILE.")
+            ToolError::invalid(format!("`{url}` is not a URL"), "Use the form https://agents.example.org=FILE.")
         })?;
         Ok(Self { origin, key, guard: EgressGuard::new(EgressPolicy { allow: vec![allow] }) })
     }

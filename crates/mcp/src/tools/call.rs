@@ -1,4 +1,4 @@
-//! The result of the tools for calls: how a call stands, and what a model should do next.
+//! The result of the call tools: the state of the call and what the model should do next.
 
 use rmcp::model::{CallToolResult, ContentBlock};
 use schemars::JsonSchema;
@@ -9,54 +9,55 @@ use crate::{AgentCall, AgentCallState, CallerKind, FullOutput, PendingApproval, 
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct CallToolOutput {
-    /// The agent's answer, or what to do next.
+    /// The agent's answer, or the state of the call and what to do next.
     output: String,
     metadata: CallToolMetadata,
 }
 
 #[derive(Debug, Default, Serialize, JsonSchema)]
 struct CallToolMetadata {
-    /// completed, running, input_required, approval_required, cancelled or failed; refused: nobody was asked.
+    /// completed, running, input_required, approval_required, cancelled, failed (the agent failed) or refused (the
+    /// request itself failed).
     status: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     agent_url: Option<String>,
-    /// What goes on with the call, or stops it.
+    /// Identifies the call in later remote_agent and remote_cancel calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     call_id: Option<String>,
-    /// Of input_required: which question an answer is for.
+    /// With input_required: the question to answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     question_id: Option<String>,
-    /// Of approval_required: which request a person decides.
+    /// With approval_required: the approval request that a person has to decide.
     #[serde(skip_serializing_if = "Option::is_none")]
     approval_id: Option<String>,
-    /// Of failed and refused: a stable name of what went wrong.
+    /// With failed and refused: a stable error code.
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<String>,
-    /// Of completed, when the output is not all of the answer.
+    /// With completed, if output is only a part of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     full_output: Option<FullOutput>,
 }
 
-/// Who was asked, and since when.
+/// The agent that was called, and when.
 #[derive(Debug)]
 pub(super) struct CallStart {
     pub(super) agent: Option<String>,
     pub(super) began: Instant,
 }
 
-/// More of what an agent said last is not worth its place.
+/// Longer messages are truncated.
 const MAX_LAST_MESSAGE: usize = 200;
 
-/// The result of a call, or of an attempt that reached nobody.
-pub(super) fn report(asked: &CallStart, answered: Result<AgentCall, ToolError>) -> CallToolResult {
-    let agent = asked.agent.as_deref().unwrap_or("the agent");
-    let mut metadata = CallToolMetadata { agent_url: asked.agent.clone(), ..CallToolMetadata::default() };
+/// Builds the tool result for a call, or for a request that failed.
+pub(super) fn report(start: &CallStart, answered: Result<AgentCall, ToolError>) -> CallToolResult {
+    let agent = start.agent.as_deref().unwrap_or("the agent");
+    let mut metadata = CallToolMetadata { agent_url: start.agent.clone(), ..CallToolMetadata::default() };
     let AgentCall { call_id, state } = match answered {
         Ok(call) => call,
         Err(trouble) => {
             metadata.status = "refused".to_owned();
             metadata.code = Some(trouble.code.clone());
-            let output = format!("Nobody was asked: {trouble}");
+            let output = format!("Request failed: {trouble}");
             return result(CallToolOutput { output, metadata });
         }
     };
@@ -71,17 +72,17 @@ pub(super) fn report(asked: &CallStart, answered: Result<AgentCall, ToolError>) 
             text
         }
         AgentCallState::Running { last } => {
-            let last = last.map(|last| format!(" Last heard: {}", quoted(&last))).unwrap_or_default();
+            let last = last.map(|last| format!(" Last message: {}", quoted(&last))).unwrap_or_default();
             format!(
-                "Still running after {} s.{last}\n\nNext: call remote_agent with only call_id \"{id}\" to go on waiting, or \
-                 remote_cancel to stop it. It goes on by itself meanwhile.",
-                asked.began.elapsed().as_secs()
+                "Still running after {} s.{last}\n\nNext: call remote_agent with only call_id \"{id}\" to keep \
+                 waiting, or remote_cancel to stop it. The call continues in the meantime.",
+                start.began.elapsed().as_secs()
             )
         }
         AgentCallState::InputRequired { question_id, question } => {
             let text = format!(
-                "The agent asks: {question}\n\nNext: call remote_agent with call_id \"{id}\", question_id \
-                 \"{question_id}\" and your answer. If you do not know the answer, ask your user."
+                "Question from the agent: {question}\n\nNext: call remote_agent with call_id \"{id}\", question_id \
+                 \"{question_id}\" and your answer. If you don't know the answer, ask your user."
             );
             metadata.question_id = Some(question_id);
             text
@@ -91,7 +92,7 @@ pub(super) fn report(asked: &CallStart, answered: Result<AgentCall, ToolError>) 
             metadata.approval_id = approval.id;
             text
         }
-        AgentCallState::Cancelled => "The call was cancelled. What was done until then stays done.".to_owned(),
+        AgentCallState::Cancelled => "The call was cancelled. Work that was already done is not undone.".to_owned(),
         AgentCallState::Failed(trouble) => {
             metadata.code = Some(trouble.code.clone());
             format!("{agent} failed: {trouble}")
@@ -102,15 +103,16 @@ pub(super) fn report(asked: &CallStart, answered: Result<AgentCall, ToolError>) 
 
 fn waiting(agent: &str, call: &str, approval: &PendingApproval) -> String {
     let id = approval.id.as_ref().map(|id| format!(" ({id})")).unwrap_or_default();
-    let what = format!("A person must approve this before {agent} goes on{id}: {}", approval.what);
+    let what = format!("A person must approve this before {agent} can continue{id}: {}", approval.what);
     let next = match approval.caller {
         CallerKind::User => format!(
-            "Next: tell your user what is waited for; they decide in the console under Approvals, or with `attache \
-             approvals`. Do not poll: call remote_agent with only call_id \"{call}\" once they say that it is decided."
+            "Next: tell your user what is waiting for approval. They can decide in the console under Approvals, or \
+             with `attache approvals`. Do not poll: call remote_agent with only call_id \"{call}\" after they tell you \
+             that they have decided."
         ),
         CallerKind::Run => format!(
-            "Next: the people who decide see the request. Call remote_agent with only call_id \"{call}\" to go on waiting; \
-             if you can do without it, say in your answer what was not done."
+            "Next: the people who can approve it already see the request. Call remote_agent with only call_id \
+             \"{call}\" to keep waiting. If you continue without it, state in your answer what was not done."
         ),
     };
     format!("{what}\n\n{next}")

@@ -1,4 +1,4 @@
-//! `delegate`: lends a folder to a remote agent and has it work there.
+//! `delegate`: lets a remote agent work in a local folder.
 
 use std::{path::Path, sync::Arc};
 
@@ -20,28 +20,30 @@ use crate::{
     delegation_result::{self, DelegationToolOutput},
 };
 
-pub(crate) const DESCRIPTION: &str = "Lends a local folder to a remote agent, which then works in it with its own tools as \
-    if it were its own disk. The folder is taken back when the work is done, when the lease runs out, or when you cancel. \
-    Waits for the result; if that takes longer than the client would wait, the answer is status `running` with a \
-    delegation_id for delegate_output, and the work goes on. Use background true to go on with something else meanwhile.";
+pub(crate) const DESCRIPTION: &str = "Delegates a local folder to a remote agent, which works in it with its own tools \
+    as if the folder were on its own disk. Use it when the task needs files on this machine; use remote_agent when it \
+    doesn't. Access is revoked when the work is done, when the lease expires, or when you cancel. Waits for the \
+    result. If the work takes longer than the client's timeout, the result has a delegation_id and a status such as \
+    `running`, and the work continues: call delegate_output to get the result. Set background to true to return \
+    immediately and work on something else.";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DelegateArguments {
-    /// What it is about, in 3 to 5 words
+    /// A short title for the task, 3 to 5 words
     description: String,
-    /// The whole task, for somebody who knows nothing else: MUST DO, MUST NOT, EXPECTED OUTPUT. Paths are relative to the
-    /// folder.
+    /// The complete task. The agent sees nothing else, so state what it MUST DO, what it MUST NOT do and the EXPECTED
+    /// OUTPUT. Write paths relative to the folder.
     prompt: String,
-    /// The URL of the remote A2A agent; list_agents shows some
+    /// The URL of the remote A2A agent, as returned by list_agents
     peer_url: String,
-    /// The folder to lend, as an absolute path; only what is in it can be seen
+    /// The absolute path of the folder to delegate. The agent can access only files inside it
     workspace_dir: String,
-    /// Answer at once with the delegation_id; false unless given
+    /// Return immediately with the delegation_id instead of waiting for the result. Default: false
     background: Option<bool>,
-    /// How long the folder is lent at most, in seconds; the person's policy has a default
+    /// Maximum duration of the lease, in seconds. Default: set by the user's policy
     ttl_seconds: Option<Seconds>,
-    /// ro: the remote can only read; rw: it can change, add and delete files
+    /// ro: the agent can only read files. rw: it can also change, add and delete them
     access_mode: Option<AccessModeArgument>,
 }
 
@@ -65,15 +67,14 @@ pub(crate) async fn run(
         Err(trouble) => return delegation_result::refused(&trouble, &session, None),
     };
     let began = Instant::now();
-    // Whoever stops waiting at the wrong moment would leave a delegation that nobody knows of.
+    // Runs to completion even if the client stops waiting, so that no delegation is created without being tracked.
     let maker = delegations.clone();
     let made = server.session().finish(async move { maker.delegate(request).await }).await;
     let made = match made {
         Some(Ok(made)) => made,
         Some(Err(trouble)) => return delegation_result::refused(&trouble, &session, None),
         None => {
-            let trouble =
-                ToolError::new("failed", "the delegation broke off", "`attache delegations` shows what there is.");
+            let trouble = ToolError::new("failed", "the delegation was interrupted", "Check `attache delegations`.");
             return delegation_result::refused(&trouble, &session, None);
         }
     };
@@ -88,7 +89,7 @@ pub(crate) async fn run(
     DelegationToolOutput::of(&now, &session).into_result(Some(&now))
 }
 
-/// The delegation when it is over, or as it is last known at the deadline, when the client is gone, or when the daemon is.
+/// Waits until the delegation ends, the deadline passes or the client disconnects. Returns its last known state.
 pub(crate) async fn wait(
     server: &McpToolServer,
     delegations: &Arc<dyn DelegationBackend>,
@@ -108,16 +109,16 @@ pub(crate) async fn wait(
             match delegations.get(known.delegation_id, Some(known.revision), left).await {
                 Ok(newer) => known = newer,
                 Err(trouble) => {
-                    tracing::debug!(%trouble, "the daemon does not answer");
+                    tracing::debug!(%trouble, "the daemon doesn't answer");
                     tokio::time::sleep(left.min(std::time::Duration::from_millis(500))).await;
                 }
             }
         }
     };
-    let attended = server.progress_notifier(context).notify_while(timeout_at(deadline, ended), said);
+    let with_progress = server.progress_notifier(context).notify_while(timeout_at(deadline, ended), said);
     tokio::select! {
-        _ = attended => {}
-        // Nobody reads the answer; the delegation goes on.
+        _ = with_progress => {}
+        // The client no longer waits for the result. The delegation continues.
         () = context.ct.cancelled() => {}
     }
     known
@@ -126,7 +127,7 @@ pub(crate) async fn wait(
 fn progress_text(delegation: &Delegation) -> String {
     match (&delegation.progress, &delegation.waits_for) {
         (Some(progress), _) => progress.clone(),
-        (None, Some(reason)) => format!("waits for {reason}"),
+        (None, Some(reason)) => format!("waiting for {reason}"),
         (None, None) => format!("{}: {}", delegation.status, delegation.description),
     }
 }
@@ -138,14 +139,14 @@ impl DelegateArguments {
         let given = [("description", &self.description), ("prompt", &self.prompt), ("peer_url", &self.peer_url)];
         for (name, text) in given.into_iter().chain([("workspace_dir", &self.workspace_dir)]) {
             if text.trim().is_empty() {
-                return Err(ToolError::invalid(format!("{name} is empty"), "Say what it is and call delegate again."));
+                return Err(ToolError::invalid(format!("{name} is empty"), "Provide a value and call delegate again."));
             }
         }
-        // Nobody knows for sure which folder a client means by a relative one.
+        // The base of a relative path is unknown: the client's working directory may differ from ours.
         if !Path::new(&self.workspace_dir).is_absolute() {
             return Err(ToolError::invalid(
                 format!("workspace_dir `{}` is not an absolute path", self.workspace_dir),
-                "Give the whole path of the folder, beginning with `/`.",
+                "Provide the full path of the folder, starting with `/`.",
             ));
         }
         Ok(DelegateRequest {

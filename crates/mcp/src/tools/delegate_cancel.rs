@@ -1,4 +1,4 @@
-//! `delegate_cancel`: takes a folder back, or all that this session lent.
+//! `delegate_cancel`: cancels one delegation, or all delegations of this session.
 
 use std::sync::Arc;
 
@@ -12,15 +12,17 @@ use crate::{
     delegation_result::{self, DelegationToolMetadata, DelegationToolOutput},
 };
 
-pub(crate) const DESCRIPTION: &str = "Ends a delegation, or with all true every delegation of this session. The folder is \
-    taken back at once, then the remote agent is told. What was changed until then stays; one that is over stays as it is.";
+pub(crate) const DESCRIPTION: &str = "Cancels a delegation or, with all set to true, every active delegation of this \
+    session. Access to the folder is revoked immediately, then the remote agent is notified. Changes it has already \
+    made are kept. Delegations that have already ended are not affected. Next, use delegate_output to see what was \
+    changed.";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DelegateCancelArguments {
-    /// Which one
+    /// The delegation to cancel. Omit it if all is true
     delegation_id: Option<String>,
-    /// All of this session; false unless given
+    /// Cancel every active delegation of this session. Default: false
     all: Option<bool>,
 }
 
@@ -34,7 +36,7 @@ pub(crate) async fn run(
     let delegations = delegations.clone();
     let cancelled = match (arguments.delegation_id, arguments.all.unwrap_or(false)) {
         (Some(text), false) => match delegate_output::id(&text) {
-            // The folder comes back although the client may stop waiting for it.
+            // Access is revoked even if the client stops waiting for the result.
             Ok(id) => server.session().finish(async move { delegations.cancel(id).await.map(|one| vec![one]) }).await,
             Err(trouble) => Some(Err(trouble)),
         },
@@ -44,18 +46,18 @@ pub(crate) async fn run(
         }
         (Some(_), true) | (None, false) => Some(Err(ToolError::invalid(
             "delegate_cancel takes either a delegation_id or all: true",
-            "Call it again with one of the two.",
+            "Call delegate_cancel again with exactly one of the two.",
         ))),
     };
     let is_one = arguments.all != Some(true);
     match cancelled {
         Some(Ok(ended)) => {
             let (output, status) = match &ended[..] {
-                [] => ("This session has no delegation that is not over.".to_owned(), "cancelled".to_owned()),
+                [] => ("This session has no active delegations.".to_owned(), "cancelled".to_owned()),
                 [one] if is_one => (
                     format!(
-                        "The delegation is {}. Next: delegate_output with delegation_id \"{}\" shows what was changed \
-                         until then.",
+                        "The delegation is {}. Next: call delegate_output with delegation_id \"{}\" to see what was \
+                         changed.",
                         one.status, one.delegation_id
                     ),
                     one.status.as_str().to_owned(),
@@ -64,7 +66,7 @@ pub(crate) async fn run(
                     let each: Vec<_> =
                         many.iter().map(|one| format!("{} is {}", one.delegation_id, one.status)).collect();
                     let text = format!(
-                        "{} of this session: {}. Next: delegate_output shows what each changed until then.",
+                        "Ended {} in this session: {}. Next: call delegate_output for each to see what was changed.",
                         many.len(),
                         each.join(", ")
                     );
@@ -81,13 +83,13 @@ pub(crate) async fn run(
                 cancelled: ended.iter().map(|one| one.delegation_id.to_string()).collect(),
             };
             let mut result = DelegationToolOutput { output, metadata }.into_result(None);
-            // What was asked for happened.
+            // `cancelled` is the requested outcome here, not an error.
             result.is_error = Some(false);
             result
         }
         Some(Err(trouble)) => delegation_result::refused(&trouble, &session, None),
         None => {
-            let trouble = ToolError::new("failed", "cancelling broke off", "Call delegate_cancel again.");
+            let trouble = ToolError::new("failed", "cancelling was interrupted", "Call delegate_cancel again.");
             delegation_result::refused(&trouble, &session, None)
         }
     }

@@ -1,4 +1,4 @@
-//! `delegate_output`: how a delegation stands, or its result when it is over.
+//! `delegate_output`: the status of a delegation, and its result once it has ended.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,18 +13,19 @@ use crate::{
     delegation_result::{self, DelegationToolOutput},
 };
 
-pub(crate) const DESCRIPTION: &str = "How a delegation stands, and its result when it is over: the remote agent's summary, \
-    what changed in the folder, and links to the diff and the log. With block true it waits for the end, at most for \
-    timeout seconds, and answers status `running` when that was not enough: call it again then.";
+pub(crate) const DESCRIPTION: &str = "Returns the status of a delegation and, once it has ended, its result: the \
+    remote agent's summary, the changed files, and links to the diff and the log. With block set to true, it waits for \
+    the end for up to timeout seconds. If the delegation is still active after that, call delegate_output again to \
+    keep waiting.";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DelegateOutputArguments {
-    /// As delegate answered it
+    /// The delegation_id returned by delegate
     delegation_id: String,
-    /// Wait until it is over; false unless given
+    /// Wait until the delegation has ended. Default: false
     block: Option<bool>,
-    /// How long to wait at most, in seconds; never longer than the client would wait for this tool
+    /// Maximum time to wait, in seconds. Capped below the client's own timeout
     timeout: Option<Seconds>,
 }
 
@@ -39,8 +40,9 @@ pub(crate) async fn run(
         Ok(id) => id,
         Err(trouble) => return delegation_result::refused(&trouble, &session, None),
     };
-    let patience = server.options().answer_timeout;
-    let deadline = Instant::now() + arguments.timeout.map_or(patience, |Seconds(timeout)| timeout.min(patience));
+    let answer_timeout = server.options().answer_timeout;
+    let deadline =
+        Instant::now() + arguments.timeout.map_or(answer_timeout, |Seconds(timeout)| timeout.min(answer_timeout));
     let mut known = match delegations.get(id, None, Duration::ZERO).await {
         Ok(known) => known,
         Err(trouble) => return delegation_result::refused(&trouble, &session, Some(id)),
@@ -54,8 +56,8 @@ pub(crate) async fn run(
 pub(super) fn id(text: &str) -> Result<attache_protocol::DelegationId, ToolError> {
     text.trim().parse().map_err(|_| {
         ToolError::invalid(
-            format!("`{text}` is not the id of a delegation"),
-            "Give the delegation_id that delegate answered; it begins with dlg_.",
+            format!("`{text}` is not a delegation id"),
+            "Use the delegation_id returned by delegate. It starts with dlg_.",
         )
     })
 }

@@ -1,4 +1,4 @@
-//! `list_agents`: whom to ask.
+//! `list_agents`: the agents that the caller can use.
 
 use rmcp::{
     RoleServer,
@@ -11,16 +11,17 @@ use serde::{Deserialize, Serialize};
 use super::ToolSet;
 use crate::{ListedAgent, McpToolServer, ToolError};
 
-/// Where no folder can be lent, nothing is said of it.
+/// Mentions folders only where `delegate` is offered.
 pub(crate) const fn description(offer: ToolSet) -> &'static str {
     match offer {
         ToolSet::Agents => {
-            "The agents that you can give a task with remote_agent: what each is and good at, whether it is online, and \
-             whether it asks a person before risky steps."
+            "Lists the agents that you can use with remote_agent: their URLs, descriptions and skills, whether each is \
+             online, and whether it asks a person for approval before risky steps."
         }
         ToolSet::Folders => {
-            "The agents that you can give a task with remote_agent, or a local folder to work in with delegate: what each \
-             is and good at, whether it is online, whether it takes folders, and whether it asks a person before risky steps."
+            "Lists the agents that you can use with remote_agent or delegate: their URLs, descriptions and skills, \
+             whether each is online, whether it accepts delegated folders, and whether it asks a person for approval \
+             before risky steps."
         }
     }
 }
@@ -42,9 +43,11 @@ pub(crate) async fn run(server: &McpToolServer, context: &RequestContext<RoleSer
         Err(trouble) => return failed(&trouble),
     };
     let next = if agents.is_empty() {
-        "There is nobody to ask. Tell your user: `attache agents add NAME` makes an agent, or they give you the URL of one."
+        "No agents are available. Tell your user: they can create one with `attache agents add NAME`, or give you an \
+         agent's URL."
     } else {
-        "Next: remote_agent with an agent_url and a task. An agent that is offline begins when it is back."
+        "Next: call remote_agent with an agent_url and a task. An agent that is offline starts the task when it \
+         reconnects."
     };
     let mut lines: Vec<_> = agents.iter().map(line).collect();
     lines.push(next.to_owned());
@@ -60,7 +63,7 @@ fn line(agent: &ListedAgent) -> String {
     let yes = |is: bool| if is { "yes" } else { "no" };
     let facts = [
         agent.host.clone(),
-        agent.takes_folders.map(|takes| format!("takes folders: {}", yes(takes))),
+        agent.takes_folders.map(|takes| format!("accepts folders: {}", yes(takes))),
         agent.asks_before_risky_steps.map(|asks| format!("asks before risky steps: {}", yes(asks))),
     ];
     let facts: Vec<String> = facts.into_iter().flatten().collect();

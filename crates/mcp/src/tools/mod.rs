@@ -1,4 +1,4 @@
-//! The tools: what each is called, takes and answers. One file each.
+//! The MCP tools: names, descriptions, schemas and annotations. One file per tool.
 
 pub(crate) mod call;
 pub(crate) mod delegate;
@@ -27,16 +27,16 @@ pub(crate) enum ToolKind {
     ListAgents,
 }
 
-/// Which tools there are beside one.
+/// Which tools the server offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ToolSet {
-    /// Those for agents alone.
+    /// Only the agent tools.
     Agents,
-    /// Those for folders too.
+    /// The agent tools and the delegation tools.
     Folders,
 }
 
-/// A length of time as models give it: any number above zero.
+/// A duration in seconds, as models send it: any number above zero.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(try_from = "f64")]
 pub(crate) struct Seconds(pub(crate) Duration);
@@ -61,10 +61,10 @@ impl ToolKind {
     pub(crate) fn tool(self, offer: ToolSet) -> Tool {
         let (title, description) = match self {
             Self::Delegate => ("Delegate work in a folder", delegate::DESCRIPTION),
-            Self::DelegateOutput => ("Result of a delegation", delegate_output::DESCRIPTION),
+            Self::DelegateOutput => ("Get the result of a delegation", delegate_output::DESCRIPTION),
             Self::DelegateCancel => ("Cancel a delegation", delegate_cancel::DESCRIPTION),
-            Self::RemoteAgent => ("Ask a remote agent", remote_agent::DESCRIPTION),
-            Self::RemoteCancel => ("Stop a remote agent", remote_cancel::DESCRIPTION),
+            Self::RemoteAgent => ("Call a remote agent", remote_agent::DESCRIPTION),
+            Self::RemoteCancel => ("Cancel a remote agent call", remote_cancel::DESCRIPTION),
             Self::ListAgents => ("List agents", list_agents::description(offer)),
         };
         let (input, output) = match self {
@@ -93,15 +93,15 @@ impl ToolKind {
             .with_annotations(self.annotations())
     }
 
-    /// Hints for whoever asks a person before a tool is used.
+    /// Hints for clients that ask the user before they run a tool.
     fn annotations(self) -> ToolAnnotations {
         let hints = ToolAnnotations::new();
         match self {
-            // The remote may write and delete in the folder unless it is lent `ro`.
+            // The agent can change and delete files unless the access mode is `ro`.
             Self::Delegate => hints.read_only(false).destructive(true).idempotent(false).open_world(true),
             Self::DelegateOutput => hints.read_only(true).open_world(false),
             Self::DelegateCancel => hints.read_only(false).destructive(true).idempotent(true).open_world(true),
-            // What the agent does is not known here.
+            // The agent can do anything: its effects are unknown here.
             Self::RemoteAgent => hints.read_only(false).destructive(true).idempotent(false).open_world(true),
             Self::RemoteCancel => hints.read_only(false).destructive(true).idempotent(true).open_world(true),
             Self::ListAgents => hints.read_only(true).open_world(false),
@@ -109,15 +109,15 @@ impl ToolKind {
     }
 }
 
-/// The arguments as the tool wants them.
+/// Parses the arguments of a tool.
 pub(crate) fn read<T: DeserializeOwned>(kind: ToolKind, arguments: Option<JsonObject>) -> Result<T, ToolError> {
-    // A client that sends null means that it says nothing.
+    // Some clients send null for omitted arguments.
     let arguments = arguments.unwrap_or_default().into_iter().filter(|(_, value)| !value.is_null()).collect();
     serde_json::from_value(Value::Object(arguments)).map_err(|error| {
         let name = kind.name();
         ToolError::invalid(
-            format!("the arguments of {name} cannot be used: {error}"),
-            format!("Call it again with what its input schema asks for{}.", kind.wants()),
+            format!("invalid arguments for {name}: {error}"),
+            format!("Call {name} again with arguments that match its input schema{}.", kind.wants()),
         )
     })
 }
@@ -130,7 +130,7 @@ impl ToolKind {
             Self::DelegateCancel => ": delegation_id, or all: true",
             Self::RemoteAgent => ": agent_url and task, or call_id",
             Self::RemoteCancel => ": call_id",
-            Self::ListAgents => ", which is nothing",
+            Self::ListAgents => ", which has none",
         }
     }
 }
@@ -141,7 +141,7 @@ impl TryFrom<f64> for Seconds {
     type Error = InvalidSeconds;
 
     fn try_from(seconds: f64) -> Result<Self, InvalidSeconds> {
-        // Longer than a year is a mistake, not a wish.
+        // More than a year is almost certainly a mistake.
         let most = Duration::from_secs(366 * 24 * 3600);
         match Duration::try_from_secs_f64(seconds) {
             Ok(time) if !time.is_zero() && time <= most => Ok(Self(time)),
@@ -155,7 +155,7 @@ pub(crate) struct InvalidSeconds(f64);
 
 impl fmt::Display for InvalidSeconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is no number of seconds above 0", self.0)
+        write!(f, "{} is not a valid number of seconds: use a number above 0", self.0)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `remote_agent`: gives an agent elsewhere a task and waits for its answer, goes on waiting, or answers its question.
+//! `remote_agent`: sends a task to an agent, keeps waiting for an earlier call, or answers its question.
 
 use std::time::Duration;
 
@@ -20,31 +20,32 @@ use crate::{
     AgentCall, AgentCallAnswer, AgentCallRef, AgentCallState, AgentTask, McpToolServer, RemoteAgentRequest, ToolError,
 };
 
-pub(crate) const DESCRIPTION: &str = "Gives another agent a task and waits for its answer. The agent sees only what you write \
-    here: name files, goals and limits in full. One call does one of three things. New task: agent_url and task. Go on \
-    waiting for a call that was `running` or `approval_required`: call_id alone. Answer the question of a call that was \
-    `input_required`: call_id, question_id and answer.";
+pub(crate) const DESCRIPTION: &str = "Sends a task to another agent and waits for its answer. The agent sees only what \
+    you write here, so include all goals, constraints and file names. Each call does one of three things. To start a \
+    new task, provide agent_url and task. To keep waiting for a call with status `running` or `approval_required`, \
+    provide only call_id. To answer a question of a call with status `input_required`, provide call_id, question_id \
+    and answer.";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RemoteAgentArguments {
-    /// New task: what to do, for somebody who knows nothing of this conversation
+    /// New task: complete instructions. The agent doesn't see this conversation
     task: Option<String>,
-    /// New task: the agent's name or URL, as list_agents shows it
+    /// New task: the agent's name or URL, as returned by list_agents
     agent_url: Option<String>,
-    /// New task, at the URL of a hub: which of its agents, by name or skill
+    /// New task, only if agent_url is the URL of a hub: the name or skill of the agent to use
     agent_type: Option<String>,
-    /// New task: facts the agent should know besides, as an object
+    /// New task: additional facts for the agent, as a JSON object
     context: Option<JsonObject>,
-    /// The earlier call to go on with, as an earlier result named it
+    /// Wait or answer: the call_id from an earlier result
     call_id: Option<String>,
-    /// The question that answer is for, as the result that asked it named it
+    /// Answer: the question_id from the result that contains the question
     question_id: Option<String>,
-    /// Your answer to that question. Answer what you know; otherwise ask your user first
+    /// Answer: your answer to the question. If you don't know the answer, ask your user first
     answer: Option<String>,
 }
 
-/// Getting an agent to work may itself take a moment, after which the call's name is known.
+/// Extra time for starting a call, so that its id is known when the wait times out.
 const START_GRACE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(
@@ -56,31 +57,31 @@ pub(crate) async fn run(
         Ok(ask) => ask,
         Err(trouble) => return refused(&trouble),
     };
-    let asked = CallStart { agent: ask.agent().map(str::to_owned), began: Instant::now() };
+    let start = CallStart { agent: ask.agent().map(str::to_owned), began: Instant::now() };
     let (say, said) = watch::channel(String::new());
-    let patience = server.options().answer_timeout;
-    let going_on = matches!(ask, RemoteAgentRequest::Wait(_));
-    let asking = async {
-        let answer = server.agents().ask(server.caller(context), ask, patience, &say);
-        timeout(patience + START_GRACE, answer).await.unwrap_or_else(|_| {
-            let hint = if going_on {
+    let answer_timeout = server.options().answer_timeout;
+    let is_waiting = matches!(ask, RemoteAgentRequest::Wait(_));
+    let request = async {
+        let answer = server.agents().ask(server.caller(context), ask, answer_timeout, &say);
+        timeout(answer_timeout + START_GRACE, answer).await.unwrap_or_else(|_| {
+            let hint = if is_waiting {
                 "Call again with the same call_id."
             } else {
-                "It may have the task all the same. Ask again later, and say that it may be a repetition."
+                "It may have received the task anyway. If you send it again later, say that it may be a duplicate."
             };
             Err(ToolError::new("timed_out", "the agent did not answer in time", hint))
         })
     };
-    let attended = server.progress_notifier(context).notify_while(asking, said);
+    let with_progress = server.progress_notifier(context).notify_while(request, said);
     let answered = tokio::select! {
-        answered = attended => answered,
-        // Nobody reads the answer; the call goes on.
+        answered = with_progress => answered,
+        // The client no longer waits for the result. The call continues.
         () = context.ct.cancelled() => Ok(AgentCall { call_id: None, state: AgentCallState::Running { last: None } }),
     };
-    report(&asked, answered)
+    report(&start, answered)
 }
 
-/// A call that could not even be tried.
+/// The result for a request that could not be sent.
 pub(crate) fn refused(trouble: &ToolError) -> CallToolResult {
     report(&CallStart { agent: None, began: Instant::now() }, Err(trouble.clone()))
 }
@@ -88,7 +89,7 @@ pub(crate) fn refused(trouble: &ToolError) -> CallToolResult {
 // === impl RemoteAgentRequest ===
 
 impl RemoteAgentRequest {
-    /// Whom it is for, where the caller says so.
+    /// The agent that the caller named, if any.
     fn agent(&self) -> Option<&str> {
         match self {
             Self::Task(task) => Some(&task.agent_url),
@@ -107,7 +108,7 @@ impl TryFrom<RemoteAgentArguments> for RemoteAgentRequest {
         match (task, call_id, given(question_id), given(answer)) {
             (Some(task), None, None, None) => {
                 let agent_url = agent_url.ok_or_else(|| {
-                    ToolError::invalid("a new task needs agent_url", "list_agents shows whom you can ask.")
+                    ToolError::invalid("a new task needs agent_url", "Call list_agents to see the available agents.")
                 })?;
                 let context = context.map(|context| Json::of(&context));
                 Ok(Self::Task(AgentTask { task, agent_url, agent_type, context }))
@@ -118,15 +119,15 @@ impl TryFrom<RemoteAgentArguments> for RemoteAgentRequest {
             }
             (None, Some(_), _, _) => Err(ToolError::invalid(
                 "an answer needs call_id, question_id and answer together",
-                "question_id is in the result that asked. To wait, give call_id alone.",
+                "question_id is in the result that contains the question. To wait, provide only call_id.",
             )),
             (Some(_), Some(_), _, _) => Err(ToolError::invalid(
-                "task begins a new call, and call_id goes on with an earlier one",
-                "Give call_id alone to wait, or call_id, question_id and answer to answer.",
+                "task starts a new call, and call_id continues an earlier one: provide only one of them",
+                "Provide only call_id to wait, or call_id, question_id and answer to answer a question.",
             )),
             (None | Some(_), None, _, _) => Err(ToolError::invalid(
-                "there is neither a task nor a call to go on with",
-                "Give agent_url and task, or call_id.",
+                "neither task nor call_id was provided",
+                "Provide agent_url and task to start a call, or call_id to continue one.",
             )),
         }
     }

@@ -1,4 +1,4 @@
-//! `remote_cancel`: stops what an agent elsewhere does for an earlier call.
+//! `remote_cancel`: cancels an earlier `remote_agent` call.
 
 use rmcp::{RoleServer, model::CallToolResult, service::RequestContext};
 use schemars::JsonSchema;
@@ -8,15 +8,15 @@ use tokio::time::Instant;
 use super::call::{CallStart, report};
 use crate::{AgentCallRef, McpToolServer, ToolError};
 
-pub(crate) const DESCRIPTION: &str = "Stops the work of an earlier remote_agent call, with everything that was passed on from \
-    it. What was done until then stays done. A call that is over stays as it is.";
+pub(crate) const DESCRIPTION: &str = "Cancels an earlier remote_agent call and all calls that its agent made for it. \
+    Work that is already done is not undone. A call that has already ended is not affected.";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RemoteCancelArguments {
-    /// The call to stop, as remote_agent named it
+    /// The call_id from a remote_agent result
     call_id: String,
-    /// The agent's URL, only where the result of remote_agent asks for it
+    /// The agent's URL. Needed only if an error asks for it
     agent_url: Option<String>,
 }
 
@@ -26,11 +26,11 @@ pub(crate) async fn run(
     context: &RequestContext<RoleServer>,
 ) -> CallToolResult {
     let RemoteCancelArguments { call_id, agent_url } = arguments;
-    let asked = CallStart { agent: agent_url.clone(), began: Instant::now() };
+    let start = CallStart { agent: agent_url.clone(), began: Instant::now() };
     if call_id.trim().is_empty() {
-        let trouble = ToolError::invalid("call_id is empty", "Give the call_id of an earlier remote_agent result.");
-        return report(&asked, Err(trouble));
+        let trouble = ToolError::invalid("call_id is empty", "Use the call_id from an earlier remote_agent result.");
+        return report(&start, Err(trouble));
     }
     let cancelled = server.agents().cancel(server.caller(context), AgentCallRef { call_id, agent_url }).await;
-    report(&asked, cancelled)
+    report(&start, cancelled)
 }

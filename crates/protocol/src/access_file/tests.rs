@@ -1,4 +1,4 @@
-//! The seed's file, every kind of mistake with its place, and that what is written is read back.
+//! The seed's file, every kind of error with its position, and round trips.
 
 use proptest::prelude::*;
 
@@ -26,7 +26,7 @@ fn mistake(line: usize, column: usize, what: &str, hint: &str) -> RulesFileMista
 }
 
 #[test]
-fn the_file_of_the_seed_is_read_as_it_is() {
+fn the_seeds_file_parses() {
     let entries = vec![entry(
         "user123-laptop",
         &["conversations/user123/*", "resources/public/*"],
@@ -36,14 +36,14 @@ fn the_file_of_the_seed_is_read_as_it_is() {
 }
 
 #[test]
-fn little_is_a_file_too_and_nothing_is_a_mistake() {
-    let hint = "Write `default: own` if agents shall reach what is their own user's and what is shared.";
+fn a_minimal_file_is_valid_and_an_empty_one_is_not() {
+    let hint = "Write `default: own` to let agents reach what belongs to their own user and what is shared.";
     for text in ["", " \n\n", "# nothing yet\n", "---\n", "~\n", "{}\n", "\u{feff}"] {
         let [found] = &parse(text).unwrap_err().mistakes[..] else { panic!("{text:?}") };
         assert!(found.line >= 1 && found.column >= 1, "{text:?}: {found}");
-        assert_eq!((&*found.what, &*found.hint), ("there are no rules here", hint), "{text:?}");
+        assert_eq!((&*found.what, &*found.hint), ("the file has no rules", hint), "{text:?}");
     }
-    assert_eq!(parse("").unwrap_err().mistakes, [mistake(1, 1, "there are no rules here", hint)]);
+    assert_eq!(parse("").unwrap_err().mistakes, [mistake(1, 1, "the file has no rules", hint)]);
     for text in ["default: own", "agents:\n", "agents: {}\n", "default: own\nagents:\n"] {
         assert_eq!(parse(text), Ok(AccessRuleSet::default()), "{text:?}");
     }
@@ -53,7 +53,7 @@ fn little_is_a_file_too_and_nothing_is_a_mistake() {
 }
 
 #[test]
-fn every_mistake_is_told_with_its_place() {
+fn every_error_has_its_position() {
     let text = "\
 default: maybe
 agent: {}
@@ -69,39 +69,41 @@ agents:
     can_access: []
   a/b:
 ";
-    let each_once = "There may be `can_access` and `cannot_access`, each once.";
-    let lines = "Write each pattern on a line of its own, as in `- resources/public/*`.";
+    let each_once = "Allowed: `can_access` and `cannot_access`, each once.";
+    let lines = "Write each pattern on its own line, as in `- resources/public/*`.";
     let report = parse(text).unwrap_err();
     assert_eq!(
         report.mistakes,
         [
-            mistake(1, 10, "`maybe` is no default", "Write `default: own`, `default: deny` or `default: allow`."),
-            mistake(2, 1, "the file cannot have `agent`", "There may be `default` and `agents`, each once."),
-            mistake(5, 5, "`ann` cannot have `can_acess`", each_once),
-            mistake(8, 9, "`conversations/ann` names only half of a thing", "Write conversations/ann/* for all of it."),
-            mistake(9, 9, "`can_access` has something that is no pattern", lines),
-            mistake(10, 20, "`cannot_access` is not a list", lines),
-            mistake(11, 3, "`ann` is written twice", "Put all of its rules below one of them."),
             mistake(
-                13,
-                3,
-                "`a/b` is not the name of an agent",
-                "Write an agent's name, its id, or a pattern in quotes."
+                1,
+                10,
+                "`maybe` is not a valid default",
+                "Write `default: own`, `default: deny` or `default: allow`."
             ),
+            mistake(2, 1, "the file can't contain `agent`", "Allowed: `default` and `agents`, each once."),
+            mistake(5, 5, "`ann` can't contain `can_acess`", each_once),
+            mistake(8, 9, "`conversations/ann` is incomplete", "Write conversations/ann/* to cover everything."),
+            mistake(9, 9, "`can_access` contains something that is not a pattern", lines),
+            mistake(10, 20, "`cannot_access` is not a list", lines),
+            mistake(11, 3, "`ann` appears twice", "Merge the two entries."),
+            mistake(13, 3, "`a/b` is not an agent's name", "Write an agent's name, its id, or a pattern in quotes."),
         ]
     );
     assert_eq!(
         report.to_string().lines().next(),
-        Some("line 1, column 10: `maybe` is no default. Write `default: own`, `default: deny` or `default: allow`.")
+        Some(
+            "line 1, column 10: `maybe` is not a valid default. Write `default: own`, `default: deny` or `default: allow`."
+        )
     );
 }
 
 #[test]
-fn what_is_not_yaml_or_too_clever_is_refused_where_it_is() {
+fn invalid_or_unsupported_yaml_is_refused_with_its_position() {
     let place = |text: &str| {
         let report = parse(text).unwrap_err();
         let [first] = report.mistakes.as_slice() else { panic!("{report}") };
-        (first.line, first.what.starts_with("this is not YAML"), first.hint.contains("quotes around"))
+        (first.line, first.what.starts_with("this is not valid YAML"), first.hint.to_lowercase().contains("quote values"))
     };
     assert!(place("agents:\n  ann:\n\tcan_access: []\n").1);
     assert_eq!(place("agents:\n  ann:\n    can_access:\n      - *\n"), (4, true, true));
@@ -116,7 +118,7 @@ fn what_is_not_yaml_or_too_clever_is_refused_where_it_is() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(
+    fn rules_round_trip(
         fallback in 0..3_usize,
         entries in proptest::collection::vec(
             ("[a-z0-9:#é'\"&*-]{1,8}", "[a-z0-9:#é'\"&,~-]{1,8}", "[a-z0-9%@ü|>-]{1,6}/\\*"),
@@ -138,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_reader_fall_over(text in "[ \\-*&!:{}\\[\\]a-c\"'\n\t#|>?,%@`]{0,80}") {
+    fn no_text_makes_the_parser_panic(text in "[ \\-*&!:{}\\[\\]a-c\"'\n\t#|>?,%@`]{0,80}") {
         let _ = parse(&text);
     }
 }

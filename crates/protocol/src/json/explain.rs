@@ -1,12 +1,12 @@
-//! What the JSON parser complains about, in words that mean something to whoever wrote the JSON.
+//! Translates JSON parser errors into terms that authors of JSON understand.
 
-/// The names of Rust types as the parser says them, and what they are in JSON.
+/// Rust type names in parser errors, and their JSON equivalents.
 const WORDS: [(&str, &str); 14] = [
     ("expected i64", "expected a whole number"),
-    ("expected u64", "expected a whole number that is not negative"),
+    ("expected u64", "expected a non-negative whole number"),
     ("expected i32", "expected a whole number"),
-    ("expected u32", "expected a whole number that is not negative"),
-    ("expected u16", "expected a whole number that is not negative"),
+    ("expected u32", "expected a non-negative whole number"),
+    ("expected u16", "expected a non-negative whole number"),
     ("expected f64", "expected a number"),
     ("a boolean", "true or false"),
     ("a sequence", "a list"),
@@ -18,7 +18,7 @@ const WORDS: [(&str, &str); 14] = [
     ("floating point", "number"),
 ];
 
-/// The complaint without the parser's place, which means nothing inside a member.
+/// The error without the parser's position, which is meaningless inside a member.
 pub fn explain(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn no_type_of_ours_is_named() {
+    fn errors_do_not_mention_rust_types() {
         let said = |text: &str| explain(&serde_json::from_str::<Sample>(text).unwrap_err());
         assert_eq!(said(r#"{"count":"x"}"#), r#"invalid type: string "x", expected a whole number"#);
         assert_eq!(said(r#"{"count":1.5}"#), "invalid type: number `1.5`, expected a whole number");

@@ -1,4 +1,4 @@
-//! The members of a JSON object in the order they came, each as the text it came in; a name that comes twice is there twice.
+//! The members of a JSON object in their original order and text, including duplicates.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub struct Members(pub Vec<(String, Json)>);
 // === impl Members ===
 
 impl Members {
-    /// The member's value; of several with the same name the last one, as most readers of JSON have it.
+    /// The member's value. The last one wins among duplicates, as in most JSON parsers.
     pub fn find(&self, name: &str) -> Option<&Json> {
         self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value)
     }
@@ -22,7 +22,7 @@ impl Members {
         self.find(name)?.parse().ok()
     }
 
-    /// Whether no name comes twice. If one does, readers of JSON disagree about the object.
+    /// Whether all names are distinct. With duplicates, JSON parsers disagree about the object.
     pub fn are_distinct(&self) -> bool {
         let mut names: Vec<_> = self.0.iter().map(|(name, _)| name).collect();
         names.sort_unstable();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_name_that_comes_twice_the_last_is_found() {
+    fn the_last_of_duplicate_names_is_found() {
         let members: Members = serde_json::from_str(r#"{"a":"one","a":"two"}"#).unwrap();
         assert_eq!((members.text("a").as_deref(), members.are_distinct()), (Some("two"), false));
     }

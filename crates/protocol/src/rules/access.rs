@@ -1,6 +1,6 @@
-//! Which agent may reach what: `can_access` and `cannot_access` as data and as a decision. A denial always wins.
+//! Access rules: which agent may reach what (`can_access`, `cannot_access`). A denial always wins.
 //!
-//! What can be reached is named like a path:
+//! Objects are named like paths:
 //!
 //! | pattern | covers |
 //! |---|---|
@@ -10,12 +10,13 @@
 //! | `resources/<space>/<artifact>` | an artifact |
 //! | `*` | all of these |
 //!
-//! A `*` inside a part stands for any characters of that part, and at the end for everything below. An agent may be
-//! written as its id. `other_users` in the place of a user means everyone but the agent's own.
+//! `*` inside a part matches any characters of that part, and at the end everything below. An agent can be given by id.
+//! `other_users` in place of a user means everyone except the agent's own.
 //!
-//! Some things cannot be said on purpose: a pattern that names only half of a thing (`conversations/ann`) is refused,
-//! because a denial that covers nothing is worse than a mistake that somebody sees.
+//! Incomplete patterns (`conversations/ann`) are rejected on purpose: a denial that silently covers nothing is worse
+//! than a visible error.
 
+use crate::text_enum;
 use std::{fmt, str::FromStr};
 
 use super::permission::matches;
@@ -27,17 +28,19 @@ pub struct AccessRuleSet {
     pub entries: Vec<AccessRule>,
 }
 
-/// What holds where no pattern speaks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Fallback {
-    /// An agent reaches what belongs to its own user, and the agents that belong to nobody: those are the organisation's.
-    #[default]
-    Own,
-    Deny,
-    Allow,
+text_enum! {
+    /// What applies if no pattern matches.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    plain pub enum Fallback {
+        /// An agent reaches what belongs to its own user, and agents without an owner, which belong to the organisation.
+        #[default]
+        Own = "own",
+        Deny = "deny",
+        Allow = "allow",
+    }
 }
 
-/// What one agent, or every agent whose name fits, may and may not reach.
+/// What one agent, or every agent with a matching name, may and may not reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRule {
     pub agents: NameGlob,
@@ -45,11 +48,11 @@ pub struct AccessRule {
     pub cannot_access: Vec<AccessPattern>,
 }
 
-/// A name in which `*` stands for any characters.
+/// A name in which `*` matches any characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameGlob(String);
 
-/// Things that can be reached, as a person writes them.
+/// A pattern for objects, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessPattern {
     text: String,
@@ -67,12 +70,12 @@ enum PatternTarget {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum UserPattern {
-    /// Everyone but the user of the agent that asks.
+    /// Everyone except the calling agent's user.
     Others,
     Named(NameGlob),
 }
 
-/// A pattern or name that cannot be understood.
+/// An invalid pattern or name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}. {hint}")]
 pub struct PatternError {
@@ -80,16 +83,16 @@ pub struct PatternError {
     pub hint: String,
 }
 
-/// An agent, as the one that asks or as the one that is asked for.
+/// An agent, as the caller or as the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleAgent<'a> {
     pub name: &'a str,
     pub id: &'a str,
-    /// The user it belongs to; `None` for an agent of the organisation.
+    /// Its owner. `None` for an agent of the organisation.
     pub owner: Option<&'a str>,
 }
 
-/// One thing that somebody wants to reach.
+/// An object of an access check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessObject<'a> {
     Agent(RuleAgent<'a>),
@@ -98,7 +101,7 @@ pub enum AccessObject<'a> {
     Artifact { space: &'a str, name: &'a str, owner: Option<&'a str> },
 }
 
-/// What one agent may reach, picked out of all rules.
+/// One agent's rights, extracted from all rules.
 #[derive(Debug, Clone)]
 pub struct AgentRights<'r> {
     user: Option<&'r str>,
@@ -113,25 +116,25 @@ pub enum RuleDecision<'r> {
     Denied(RuleReason<'r>),
 }
 
-/// What a decision rests on, so that a person can find and change it.
+/// The basis of a decision, so that a person can find and change it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleReason<'r> {
     Rule(&'r AccessPattern),
-    /// It belongs to the agent's own user, or is an agent that belongs to nobody.
+    /// It belongs to the agent's own user, or is an agent without an owner.
     Own,
-    /// No pattern speaks about it.
+    /// No pattern matches.
     Fallback,
-    /// The name has empty, `.` or `..` parts, or is missing: nothing has such a name.
+    /// The name is missing or has empty, `.` or `..` parts. Nothing has such a name.
     NoSuchName,
 }
 
-/// What the seed writes for the users that an agent does not belong to.
+/// The keyword for all users except the agent's own.
 pub const OTHERS: &str = "other_users";
 
 // === impl AccessRuleSet ===
 
 impl AccessRuleSet {
-    /// What this agent may reach.
+    /// This agent's rights.
     pub fn rights<'r>(&'r self, agent: RuleAgent<'r>) -> AgentRights<'r> {
         let mut rights =
             AgentRights { user: agent.owner, fallback: self.fallback, can: Vec::new(), cannot: Vec::new() };
@@ -142,7 +145,7 @@ impl AccessRuleSet {
         rights
     }
 
-    /// The entry or pattern that means this agent by its name or id, without a star.
+    /// The entry or pattern that names this agent by name or id, without a wildcard.
     pub fn naming_agent(&self, agent: RuleAgent<'_>) -> Option<&str> {
         let is_meant = |glob: &NameGlob| glob.0 == agent.name || glob.0 == agent.id;
         let entry = self.entries.iter().map(|entry| &entry.agents).find(|glob| is_meant(glob));
@@ -152,15 +155,15 @@ impl AccessRuleSet {
             .or_else(|| patterns.find(|pattern| pattern.agents().is_some_and(is_meant)).map(AccessPattern::as_str))
     }
 
-    /// What speaks about agents of this name: an entry that covers it, or a pattern that means it without a star. An entry
-    /// for all agents means none in particular.
+    /// The entry that covers this name, or the pattern that names it without a wildcard. An entry for all agents
+    /// doesn't count.
     pub fn meaning_name(&self, name: &str) -> Option<&str> {
         let named = self.naming_agent(RuleAgent { name, id: name, owner: None });
         let covers = |glob: &&NameGlob| glob.0 != "*" && glob.covers(name);
         named.or_else(|| self.entries.iter().map(|entry| &entry.agents).find(covers).map(NameGlob::as_str))
     }
 
-    /// The pattern that means this user by name, without a star.
+    /// The pattern that names this user, without a wildcard.
     pub fn naming_user(&self, user: &str) -> Option<&str> {
         let is_meant = |pattern: &&AccessPattern| matches!(&pattern.what, PatternTarget::Conversations { users: UserPattern::Named(glob), .. } if glob.0 == user);
         self.patterns().find(is_meant).map(AccessPattern::as_str)
@@ -211,7 +214,8 @@ impl<'a> AccessObject<'a> {
         }
     }
 
-    /// Whether it is there for an agent of this user without any rule. What somebody said or made is theirs alone.
+    /// Whether an agent of this user may reach it without any rule. Conversations and artifacts belong to their user
+    /// alone.
     fn is_own(self, user: Option<&str>) -> bool {
         match self {
             Self::Agent(agent) => agent.owner.is_none() || agent.owner == user,
@@ -221,7 +225,7 @@ impl<'a> AccessObject<'a> {
         }
     }
 
-    /// A path with `..` in it could fit one pattern and mean another.
+    /// A path with `..` could match one pattern and mean another.
     fn is_named(self) -> bool {
         let is_part = |part: &str| !matches!(part, "" | "." | "..");
         let is_path = |path: &str| path.split('/').all(is_part);
@@ -257,7 +261,7 @@ impl NameGlob {
         matches(&self.0, text)
     }
 
-    /// An id counts only as a whole: all of them begin alike, and `a*` must not mean every agent.
+    /// An id matches only as a literal: all ids start the same, and `a*` must not match every agent.
     fn names(&self, agent: RuleAgent<'_>) -> bool {
         self.covers(agent.name) || self.0 == agent.id
     }
@@ -272,12 +276,15 @@ impl FromStr for NameGlob {
             return mistake(format!("`{text}` is not a name"), "Write a name, or * for every name.");
         }
         if text.contains("**") {
-            return mistake(format!("`{text}` has two stars"), "Write one *: at the end it covers everything below.");
+            return mistake(
+                format!("`{text}` has two stars"),
+                "Use a single *. At the end, it covers everything below.",
+            );
         }
         if let Some(odd) = text.chars().find(|odd| "?[]{}\\!".contains(*odd) || odd.is_control() || odd.is_whitespace())
         {
-            let what = format!("`{}` has a {odd:?} in it", text.escape_debug());
-            return mistake(what, "Only * is a wildcard; names have no spaces and none of ? [ ] { } \\ !.");
+            let what = format!("`{}` contains {odd:?}", text.escape_debug());
+            return mistake(what, "Only * is a wildcard. Names can't contain spaces or ? [ ] { } \\ !.");
         }
         Ok(Self(text.to_owned()))
     }
@@ -303,7 +310,7 @@ impl AccessPattern {
         }
     }
 
-    /// Whether the pattern, allowing, covers the object. `user` is the one the asking agent belongs to.
+    /// Whether the pattern covers the object in `can_access`. `user` is the calling agent's owner.
     fn covers(&self, object: AccessObject<'_>, user: Option<&str>) -> bool {
         match (&self.what, object) {
             (PatternTarget::Everything, _) => true,
@@ -330,7 +337,7 @@ impl AccessPattern {
         }
     }
 
-    /// Whether the pattern, denying, covers the object: an agent that cannot be reached has no memory to be read.
+    /// Whether the pattern covers the object in `cannot_access`. Denying an agent also denies its memory.
     fn forbids(&self, object: AccessObject<'_>, user: Option<&str>) -> bool {
         let is_above = match (&self.what, object) {
             (PatternTarget::Agents(agents), AccessObject::Memory { agent, .. }) => agents.names(agent),
@@ -352,7 +359,10 @@ impl FromStr for AccessPattern {
             ("agents", None) if !rest.is_empty() => PatternTarget::Agents(rest.parse()?),
             ("agents", Some((agents, below))) => {
                 let Some(path) = below.strip_prefix("memory/") else {
-                    return mistake("names nothing below an agent", format!("Write agents/{agents}/memory/*."));
+                    return mistake(
+                        "doesn't match anything below an agent",
+                        format!("Write agents/{agents}/memory/*."),
+                    );
                 };
                 PatternTarget::Memory { agents: agents.parse()?, path: path_glob(path)? }
             }
@@ -366,12 +376,12 @@ impl FromStr for AccessPattern {
             ("agents" | "conversations" | "resources", None) => {
                 let rest = if rest.is_empty() { "*" } else { rest };
                 let whole = if kind == "agents" { format!("agents/{rest}") } else { format!("{kind}/{rest}/*") };
-                return mistake("names only half of a thing", format!("Write {whole} for all of it."));
+                return mistake("is incomplete", format!("Write {whole} to cover everything."));
             }
             _ => {
                 let forms =
                     "agents/NAME, agents/NAME/memory/PATH, conversations/USER/ID, resources/SPACE/ARTIFACT or *";
-                return mistake("is nothing that can be reached", format!("Write {forms}."));
+                return mistake("is not a valid object", format!("Write {forms}."));
             }
         };
         Ok(Self { text: text.to_owned(), what })
@@ -380,7 +390,7 @@ impl FromStr for AccessPattern {
 
 fn word_glob(text: &str) -> Result<NameGlob, PatternError> {
     if text.contains('/') {
-        let what = format!("`{}` goes deeper than there is anything", text.escape_debug());
+        let what = format!("`{}` has too many parts", text.escape_debug());
         return Err(PatternError { what, hint: "A conversation is conversations/USER/ID.".to_owned() });
     }
     text.parse()
@@ -389,7 +399,7 @@ fn word_glob(text: &str) -> Result<NameGlob, PatternError> {
 fn path_glob(text: &str) -> Result<NameGlob, PatternError> {
     if let Some(part) = text.split('/').find(|part| matches!(*part, "" | "." | "..")) {
         let what = format!("`{}` has the part `{part}`", text.escape_debug());
-        return Err(PatternError { what, hint: "Write the path plainly, with one / between its parts.".to_owned() });
+        return Err(PatternError { what, hint: "Write the path with a single / between its parts.".to_owned() });
     }
     text.parse()
 }
@@ -408,24 +418,6 @@ impl UserPattern {
             Self::Others => own != Some(owner),
             Self::Named(names) => names.covers(owner),
         }
-    }
-}
-
-// === impl Fallback ===
-
-impl Fallback {
-    pub const ALL: [Self; 3] = [Self::Own, Self::Deny, Self::Allow];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Own => "own",
-            Self::Deny => "deny",
-            Self::Allow => "allow",
-        }
-    }
-
-    pub fn from_text(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|fallback| fallback.as_str() == text)
     }
 }
 

@@ -1,5 +1,5 @@
-//! The life of a delegation at the side that borrows: `INVITE → accepted → START → active → ended`. Whatever comes twice gets
-//! the answer that it got before, nothing begins twice, and nothing begins late.
+//! The collaborator's side of a delegation: `INVITE → accepted → START → active → ended`. A repeated message gets the
+//! same answer. Nothing starts twice, and nothing starts late.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,23 +15,23 @@ use crate::{
     },
 };
 
-/// What the owner of this machine allows, and what is enforced on it today.
+/// What this machine's owner allows, and what is actually enforced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CollaboratorLimits {
     pub access_modes: Vec<AccessMode>,
     pub max_ttl: Duration,
-    /// What the owner wants of the sandbox.
+    /// The sandbox the owner requires.
     pub wanted: SandboxProfile,
-    /// What there is.
+    /// The sandbox that is available.
     pub enforced: SandboxProfile,
 }
 
-/// Every delegation that this side has heard of, by who asked and what they call it. What one caller lends, no other caller
-/// can start, end or learn of.
+/// All delegations this side knows, by caller and delegation id. Callers can't start, end or learn about each other's
+/// delegations.
 #[derive(Debug, Clone, Default)]
 pub struct AssignmentBook {
     assignments: BTreeMap<AssignmentKey, Assignment>,
-    /// In the order in which they ended; the oldest are forgotten.
+    /// In the order they ended. The oldest are dropped.
     ended: VecDeque<AssignmentKey>,
 }
 
@@ -43,7 +43,7 @@ pub struct AssignmentKey {
 
 #[derive(Debug, Clone)]
 struct Assignment {
-    /// None where the end came first.
+    /// `None` if the end arrived first.
     invite: Option<AwcpInvite>,
     phase: AssignmentPhase,
 }
@@ -52,7 +52,7 @@ struct Assignment {
 enum AssignmentPhase {
     Accepted(OpenAssignment),
     Active(OpenAssignment),
-    /// With the last word.
+    /// With the final message.
     Ended(AwcpMessage),
 }
 
@@ -63,54 +63,54 @@ struct OpenAssignment {
     deadline: Timestamp,
 }
 
-/// What a message means here and now.
+/// The effect of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AssignmentEffect {
-    /// An invitation that nobody has answered: [`AssignmentBook::accept`] or [`AssignmentBook::end`] does.
+    /// A new invitation, to be answered with [`AssignmentBook::accept`] or [`AssignmentBook::end`].
     Invited,
-    /// Mount and work, on these terms until then. Said once per delegation.
+    /// Mount and work, on these terms until the deadline. Happens once per delegation.
     Begin { terms: LeaseTerms, deadline: Timestamp },
-    /// It is being worked on; its end is the answer.
+    /// It is in progress. The answer follows when it ends.
     Underway,
-    /// This is the answer.
+    /// Reply with this message.
     Reply(AwcpMessage),
-    /// The host ended it. Whoever works on it stops.
+    /// The host ended it. Stop working.
     Ended(AwcpMessage),
 }
 
-/// How many that ended are remembered, and how many may be open at a time.
+/// How many ended delegations are remembered, and how many may be open at a time.
 const MAX_REMEMBERED: usize = 1024;
 const MAX_OPEN: usize = 256;
 
 // === impl CollaboratorLimits ===
 
 impl CollaboratorLimits {
-    /// What of an offer can be taken: never more than was offered, never more than is allowed here.
+    /// The acceptable terms of an offer: never more than offered, never more than allowed here.
     pub fn agree(&self, invite: &AwcpInvite) -> Result<LeaseTerms, AwcpError> {
         let decline = |message: String| Err(AwcpError::new(&invite.delegation_id, AwcpErrorCode::Declined, message));
         let transport = &invite.requirements.mount_transport;
         if transport != SSHFS {
-            return decline(format!("this machine mounts by `{SSHFS}` only, not by `{transport}`"));
+            return decline(format!("this machine supports only `{SSHFS}` mounts, not `{transport}`"));
         }
         if let Some(wishes) = self.unenforced() {
             return decline(format!(
-                "its owner wants a sandbox that nothing on this machine enforces today: {wishes}. Nothing was started."
+                "its owner requires a sandbox that this machine can't enforce: {wishes}. Nothing was started."
             ));
         }
         let allows = |mode| self.access_modes.contains(&mode);
         let access_mode = match invite.lease.access_mode {
             AccessMode::Rw if allows(AccessMode::Rw) => AccessMode::Rw,
             _ if allows(AccessMode::Ro) => AccessMode::Ro,
-            offered => return decline(format!("its owner does not allow `{offered}`")),
+            offered => return decline(format!("its owner doesn't allow `{offered}`")),
         };
         let ttl = Duration::from_secs(invite.lease.ttl_seconds).min(self.max_ttl);
         if ttl.is_zero() {
-            return decline("a lease of no time at all is of no use".to_owned());
+            return decline("the lease has no duration".to_owned());
         }
         Ok(LeaseTerms { access_mode, ttl })
     }
 
-    /// The wishes that nobody fulfils, in words.
+    /// The requirements that are not enforced, as text.
     fn unenforced(&self) -> Option<String> {
         let Self { wanted, enforced, .. } = self;
         let mut wishes = String::new();
@@ -130,7 +130,7 @@ impl CollaboratorLimits {
 // === impl AssignmentBook ===
 
 impl AssignmentBook {
-    /// Takes a message of the host. Whatever is answered is remembered.
+    /// Handles a message from the host. The answer is remembered.
     pub fn receive(&mut self, key: &AssignmentKey, message: &AwcpMessage, now: Timestamp) -> AssignmentEffect {
         let refuse =
             |code, text: &str| AssignmentEffect::Reply(AwcpMessage::Error(AwcpError::new(&key.delegation, code, text)));
@@ -146,7 +146,7 @@ impl AssignmentBook {
                 }
             }
             AwcpMessage::Accept(_) | AwcpMessage::Done(_) => {
-                refuse(AwcpErrorCode::Declined, "a host sends INVITE, START or ERROR; this message is out of turn")
+                refuse(AwcpErrorCode::Declined, "a host sends INVITE, START or ERROR; this message is not expected")
             }
         }
     }
@@ -157,7 +157,7 @@ impl AssignmentBook {
             if open < MAX_OPEN {
                 return AssignmentEffect::Invited;
             }
-            let text = format!("{open} delegations are open here, and there may be no more");
+            let text = format!("{open} delegations are already open here, which is the limit");
             return AssignmentEffect::Reply(AwcpMessage::Error(AwcpError::new(
                 &key.delegation,
                 AwcpErrorCode::Declined,
@@ -165,7 +165,7 @@ impl AssignmentBook {
             )));
         };
         if assignment.invite.as_ref().is_some_and(|known| known != invite) {
-            let text = "another invitation has this delegation_id; use a new one";
+            let text = "another invitation already has this delegation_id; use a new one";
             return AssignmentEffect::Reply(AwcpMessage::Error(AwcpError::new(
                 &key.delegation,
                 AwcpErrorCode::Declined,
@@ -185,12 +185,12 @@ impl AssignmentBook {
             return AssignmentEffect::Reply(late("no invitation with this delegation_id is open here"));
         };
         match &assignment.phase {
-            // A length of time holds by any clock; a point in time only where the two clocks agree.
+            // A duration works with any clock. A point in time works only if the two clocks agree.
             AssignmentPhase::Accepted(_) if start.lease.ends_at(now) <= now => {
-                AssignmentEffect::Reply(self.end(key, late("the lease was over before START arrived")))
+                AssignmentEffect::Reply(self.end(key, late("the lease expired before START arrived")))
             }
             AssignmentPhase::Accepted(open) => {
-                // What was agreed holds, whatever START says.
+                // The agreed terms apply, whatever START says.
                 let access_mode = match start.lease.access_mode {
                     AccessMode::Ro => AccessMode::Ro,
                     AccessMode::Rw => open.terms.access_mode,
@@ -202,7 +202,7 @@ impl AssignmentBook {
                 AssignmentEffect::Begin { terms, deadline }
             }
             AssignmentPhase::Active(_) => AssignmentEffect::Underway,
-            // The same START once more.
+            // A repeated START.
             AssignmentPhase::Ended(last @ AwcpMessage::Error(AwcpError { code: AwcpErrorCode::StartExpired, .. })) => {
                 AssignmentEffect::Reply(last.clone())
             }
@@ -210,8 +210,8 @@ impl AssignmentBook {
         }
     }
 
-    /// Answers an invitation with ACCEPT; it holds for as long as the lease would. Answers what is to be sent, which is an
-    /// earlier answer if there was one.
+    /// Accepts an invitation for as long as the lease would last. Returns the message to send, which is the earlier
+    /// answer if there was one.
     pub fn accept(
         &mut self,
         key: &AssignmentKey,
@@ -229,7 +229,7 @@ impl AssignmentBook {
         AwcpMessage::Accept(accept)
     }
 
-    /// Ends a delegation with DONE or ERROR; the first end is the one. Answers the last word.
+    /// Ends a delegation with DONE or ERROR. Only the first end counts. Returns the final message.
     pub fn end(&mut self, key: &AssignmentKey, last: AwcpMessage) -> AwcpMessage {
         let assignment = self.assignments.entry(key.clone());
         let assignment = assignment.or_insert(Assignment { invite: None, phase: AssignmentPhase::Ended(last.clone()) });
@@ -245,7 +245,7 @@ impl AssignmentBook {
         last
     }
 
-    /// The invitation that an open delegation began with.
+    /// The invitation of an open delegation.
     pub fn invite(&self, key: &AssignmentKey) -> Option<&AwcpInvite> {
         self.assignments.get(key)?.invite.as_ref()
     }
@@ -254,7 +254,7 @@ impl AssignmentBook {
         self.assignments.get(key).is_some_and(|assignment| matches!(assignment.phase, AssignmentPhase::Ended(_)))
     }
 
-    /// When an open delegation is over; none when it is.
+    /// When an open delegation ends. `None` if it has ended.
     pub fn deadline(&self, key: &AssignmentKey) -> Option<Timestamp> {
         match &self.assignments.get(key)?.phase {
             AssignmentPhase::Accepted(open) | AssignmentPhase::Active(open) => Some(open.deadline),
@@ -262,12 +262,12 @@ impl AssignmentBook {
         }
     }
 
-    /// An invitation that nobody followed is void. Work that takes too long is ended by whoever works.
+    /// An invitation without START expires. Work that takes too long is ended by its worker.
     fn expire(&mut self, key: &AssignmentKey, now: Timestamp) {
         if let Some(Assignment { phase: AssignmentPhase::Accepted(open), .. }) = self.assignments.get(key)
             && now >= open.deadline
         {
-            let text = "nobody sent START while the invitation was open";
+            let text = "the invitation expired before START arrived";
             self.end(key, AwcpMessage::Error(AwcpError::new(&key.delegation, AwcpErrorCode::Expired, text)));
         }
     }

@@ -1,6 +1,7 @@
-//! The life of a delegation at the side that lends: `created → invited → accepted → started → running`, then one of four
-//! ends. Whatever ends a lease that was given out, the folder is taken back before anybody is told.
+//! The delegator's side of a delegation: `created → invited → accepted → started → running`, then one of four ends.
+//! However it ends, the folder is revoked before anyone is notified.
 
+use crate::text_enum;
 use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
@@ -11,24 +12,25 @@ use crate::{
     wire::awcp::{AccessMode, AwcpErrorCode, RemoteConstraints},
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = DelegationStatus)]
-pub enum DelegationStatus {
-    /// It waits for its turn; nobody knows of it.
-    Created,
-    /// INVITE is out.
-    Invited,
-    /// ACCEPT is in, and the terms are agreed.
-    Accepted,
-    /// START is out: from here on there is something to take back.
-    Started,
-    /// The remote has the folder and works in it.
-    Running,
-    Completed,
-    Error,
-    Cancelled,
-    Expired,
+text_enum! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+    #[schema(as = DelegationStatus)]
+    pub enum DelegationStatus {
+        /// Queued; not yet announced.
+        Created = "created",
+        /// INVITE was sent.
+        Invited = "invited",
+        /// ACCEPT was received, and the terms are agreed.
+        Accepted = "accepted",
+        /// START was sent. From here on, there is an export to revoke.
+        Started = "started",
+        /// The remote has mounted the folder and works in it.
+        Running = "running",
+        Completed = "completed",
+        Error = "error",
+        Cancelled = "cancelled",
+        Expired = "expired",
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +41,7 @@ pub struct DelegationState {
     pub deadline: Timestamp,
 }
 
-/// What is lent, and for how long.
+/// The access mode and duration of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseTerms {
     pub access_mode: AccessMode,
@@ -50,17 +52,17 @@ pub struct LeaseTerms {
 pub enum DelegationCommand {
     /// INVITE was sent.
     Invite,
-    /// ACCEPT came.
+    /// ACCEPT was received.
     Accept(RemoteConstraints),
-    /// The export exists, and START goes out.
+    /// The export exists, and START is sent.
     Start,
-    /// The remote shows that it works.
+    /// The remote reported progress.
     Work,
-    /// DONE came.
+    /// DONE was received.
     Complete,
-    /// ERROR came, or the way to the remote is lost for good.
+    /// ERROR was received, or the remote is permanently unreachable.
     Fail(AwcpErrorCode),
-    /// A person or the delegating agent ends it.
+    /// A person or the delegating agent cancelled it.
     Cancel,
     /// The deadline may have passed.
     Tick,
@@ -73,24 +75,24 @@ pub struct DelegationTransition {
     pub effects: Vec<DelegationEffect>,
 }
 
-/// What has to be done because of a transition.
+/// What to do because of a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DelegationEffect {
-    /// Close the export: its key is gone and its connections are cut.
+    /// Close the export: revoke its key and cut its connections.
     Revoke,
-    /// Send the remote this ERROR and cancel its task.
+    /// Send this ERROR to the remote and cancel its task.
     Tell(AwcpErrorCode),
-    /// Write down what changed and how it ended, and wake whoever waits.
+    /// Write the report and the outcome, and wake waiters.
     Report,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DelegationRefusal {
-    /// It is over already.
+    /// It has already ended.
     Ended(DelegationStatus),
-    /// It is not the time for this.
+    /// The command is not valid in this state.
     OutOfTurn { status: DelegationStatus, wanted: &'static str },
-    /// The remote accepted more than was offered, or nothing that could be used.
+    /// The remote accepted more than was offered, or unusable terms.
     BadTerms(LeaseTermsError),
 }
 
@@ -107,19 +109,19 @@ impl DelegationState {
         Self { status: DelegationStatus::Created, terms, deadline: now.plus(terms.ttl) }
     }
 
-    /// Its turn has come: the time to take it up begins now, however long it was queued.
+    /// It leaves the queue: the invitation's deadline starts now, however long it was queued.
     #[must_use]
     pub fn released(self, now: Timestamp) -> Self {
         Self { deadline: now.plus(self.terms.ttl), ..self }
     }
 
-    /// What a command does at a point in time.
+    /// Applies a command at a point in time.
     pub fn step(self, command: &DelegationCommand, now: Timestamp) -> Result<DelegationTransition, DelegationRefusal> {
         if self.status.has_ended() {
             return Err(DelegationRefusal::Ended(self.status));
         }
         match command {
-            // An end that comes late is still an end; but nothing begins or goes on after the deadline.
+            // A late end is still accepted, but nothing starts or continues after the deadline.
             DelegationCommand::Complete if self.is_exported() => Ok(self.end(DelegationStatus::Completed, None)),
             DelegationCommand::Fail(code) => Ok(self.end(ended_by(*code), None)),
             DelegationCommand::Cancel => Ok(self.end(DelegationStatus::Cancelled, Some(AwcpErrorCode::Cancelled))),
@@ -144,7 +146,7 @@ impl DelegationState {
         }
     }
 
-    /// Whether the remote holds something that can be taken back.
+    /// Whether the remote has access that can be revoked.
     pub const fn is_exported(&self) -> bool {
         matches!(self.status, DelegationStatus::Started | DelegationStatus::Running)
     }
@@ -162,14 +164,14 @@ impl DelegationState {
         if self.is_exported() {
             effects.push(DelegationEffect::Revoke);
         }
-        // A remote that was never invited need not hear that it is over.
+        // A remote that was never invited is not notified.
         effects.extend(tell.filter(|_| self.status != DelegationStatus::Created).map(DelegationEffect::Tell));
         effects.push(DelegationEffect::Report);
         DelegationTransition { state: Self { status, ..self }, effects }
     }
 }
 
-/// What the remote says of the end decides how it is shown.
+/// The remote's error code decides the final status.
 const fn ended_by(code: AwcpErrorCode) -> DelegationStatus {
     match code {
         AwcpErrorCode::Cancelled => DelegationStatus::Cancelled,
@@ -181,7 +183,7 @@ const fn ended_by(code: AwcpErrorCode) -> DelegationStatus {
 // === impl LeaseTerms ===
 
 impl LeaseTerms {
-    /// The remote may take less than was offered, never more.
+    /// The remote may accept less than was offered, never more.
     pub fn agree(self, constraints: &RemoteConstraints) -> Result<Self, LeaseTermsError> {
         let access_mode = match (self.access_mode, constraints.accepted_access_mode) {
             (offered, None) => offered,
@@ -196,32 +198,6 @@ impl LeaseTerms {
 // === impl DelegationStatus ===
 
 impl DelegationStatus {
-    pub const ALL: [Self; 9] = [
-        Self::Created,
-        Self::Invited,
-        Self::Accepted,
-        Self::Started,
-        Self::Running,
-        Self::Completed,
-        Self::Error,
-        Self::Cancelled,
-        Self::Expired,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Created => "created",
-            Self::Invited => "invited",
-            Self::Accepted => "accepted",
-            Self::Started => "started",
-            Self::Running => "running",
-            Self::Completed => "completed",
-            Self::Error => "error",
-            Self::Cancelled => "cancelled",
-            Self::Expired => "expired",
-        }
-    }
-
     pub const fn has_ended(self) -> bool {
         matches!(self, Self::Completed | Self::Error | Self::Cancelled | Self::Expired)
     }
@@ -238,12 +214,12 @@ impl fmt::Display for DelegationStatus {
 impl fmt::Display for DelegationRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ended(status) => write!(f, "the delegation is over ({status})"),
-            Self::OutOfTurn { status, wanted } => write!(f, "{wanted} is out of turn: the delegation is {status}"),
+            Self::Ended(status) => write!(f, "the delegation has ended ({status})"),
+            Self::OutOfTurn { status, wanted } => write!(f, "{wanted} is not possible: the delegation is {status}"),
             Self::BadTerms(LeaseTermsError::MoreAccess) => {
-                f.write_str("the remote accepted `rw` for a folder that is offered `ro`")
+                f.write_str("the remote accepted `rw` for a folder offered as `ro`")
             }
-            Self::BadTerms(LeaseTermsError::NoTime) => f.write_str("the remote accepted a lease of no time at all"),
+            Self::BadTerms(LeaseTermsError::NoTime) => f.write_str("the remote accepted a lease without a duration"),
         }
     }
 }

@@ -1,5 +1,6 @@
-//! A permission request: who may answer it, once, and which standing grant answers it without a person.
+//! Permission requests: who may decide, once, and which standing grant answers without a person.
 
+use crate::text_enum;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -9,90 +10,95 @@ use crate::{
     time::Timestamp,
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = PermissionState)]
-pub enum PermissionState {
-    Pending,
-    Approved,
-    Denied,
-    /// Nobody answered in time: the answer is no.
-    Expired,
-    /// Nobody needs the answer any more: the run ended or lost its claim.
-    Cancelled,
+text_enum! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+    #[schema(as = PermissionState)]
+    pub enum PermissionState {
+        Pending = "pending",
+        Approved = "approved",
+        Denied = "denied",
+        /// Unanswered in time, which counts as denied.
+        Expired = "expired",
+        /// The answer is no longer needed: the run ended or lost its claim.
+        Cancelled = "cancelled",
+    }
 }
 
-/// What happens when nobody answers in time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum OnTimeout {
-    /// The answer is no, and the run fails with `permission_denied`.
-    #[default]
-    DenyAndHalt,
-    /// The answer is no, and the agent goes on as it can.
-    DenyAndContinue,
-    /// The request never expires.
-    KeepWaiting,
+text_enum! {
+    /// What happens if a request is not answered in time.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+    pub enum OnTimeout {
+        /// Denied, and the run fails with `permission_denied`.
+        #[default]
+        DenyAndHalt = "deny_and_halt",
+        /// Denied, and the agent continues without it.
+        DenyAndContinue = "deny_and_continue",
+        /// The request never expires.
+        KeepWaiting = "keep_waiting",
+    }
 }
 
-/// Where the answer came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = DecisionSource)]
-pub enum DecisionSource {
-    User,
-    /// A standing grant.
-    Policy,
-    Timeout,
+text_enum! {
+    /// Where the decision came from.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+    #[schema(as = DecisionSource)]
+    pub enum DecisionSource {
+        User = "user",
+        /// A standing grant.
+        Policy = "policy",
+        Timeout = "timeout",
+    }
 }
 
-/// How far an answer reaches beyond its own request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = DecisionScope)]
-pub enum DecisionScope {
-    #[default]
-    Once,
-    Run,
-    Conversation,
-    Agent,
+text_enum! {
+    /// How far a decision reaches beyond its own request.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+    #[schema(as = DecisionScope)]
+    pub enum DecisionScope {
+        #[default]
+        Once = "once",
+        Run = "run",
+        Conversation = "conversation",
+        Agent = "agent",
+    }
 }
 
 /// Whether an agent asks a person before it takes a risky step, as its runtime declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ApprovalMode {
     Yes,
-    /// Also of one that declares nothing.
+    /// Also the default if nothing is declared.
     No,
 }
 
-/// What comes before the work of a run is forwarded to another agent.
+/// What is needed before a run passes work to another agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ForwardingCheck {
-    /// Nothing: the other agent asks by itself.
+    /// Nothing: the other agent asks for approval itself.
     Free,
-    /// A person approves the very task, as a step of the run that it comes from.
+    /// A person approves this exact task, as a step of the calling run.
     NeedsApproval,
 }
 
-/// A hash over exactly what is asked for: tool, input, working folder and paths, and what was shown of it.
+/// A hash of the exact request: tool, input, working folder, paths, and what was shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PermissionSubject(pub [u8; 32]);
 
-/// A person's answer.
+/// A person's decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalDecision {
     pub approved: bool,
     pub scope: DecisionScope,
-    /// Beyond `once`: every tool with such a name, whatever its input. Without it the answer holds for the same subject.
+    /// With a scope other than `once`: all tools with matching names, whatever their input. Without it, only the same
+    /// subject.
     pub tool_pattern: Option<String>,
-    /// When the grant ends.
+    /// When the grant expires.
     pub until: Option<Timestamp>,
     pub this_channel_only: bool,
     pub comment: Option<String>,
 }
 
-/// A standing answer, allowing or denying.
+/// A standing grant or denial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StandingGrant {
     pub id: GrantId,
@@ -114,11 +120,11 @@ pub enum GrantReach {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GrantPattern {
     Subject(PermissionSubject),
-    /// Tools by name; `*` stands for any characters.
+    /// Tools by name. `*` matches any characters.
     Tools(String),
 }
 
-/// The request as a grant looks at it.
+/// The request, as grants see it.
 #[derive(Debug, Clone, Copy)]
 pub struct PermissionFacts<'a> {
     pub run: RunId,
@@ -127,34 +133,35 @@ pub struct PermissionFacts<'a> {
     pub channel: Option<ChannelId>,
     pub tool: &'a str,
     pub subject: PermissionSubject,
-    /// The asker does not disclose all of the input ([`hides_input`]).
+    /// The worker doesn't disclose the complete input ([`hides_input`]).
     pub hides_input: bool,
 }
 
-/// What a request may leave undisclosed and still show its whole input.
+/// What a request may leave undisclosed while still showing its complete input.
 const NON_INPUT_UNDISCLOSED: [&str; 3] = ["paths", "more paths", "the rest of the diff"];
 
-/// How a request was settled before.
+/// How a request was settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PriorDecision<'a> {
     pub state: PermissionState,
     pub by: &'a str,
-    /// The decision, if a person made one.
+    /// The decision, if a person made it.
     pub decision: Option<&'a ApprovalDecision>,
 }
 
-/// What to do with a person's answer.
+/// What to do with a person's decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecisionVerdict {
-    /// It is the first: it counts.
+    /// It is the first, so it counts.
     Settles,
-    /// The same person said the same before: they get it back.
+    /// The same person repeats the same decision and gets it back.
     Repeats,
-    /// Somebody or something else was first. The answer is recorded, and changes nothing.
+    /// Someone or something else decided first. The attempt is logged and changes nothing.
     TooLate,
 }
 
-/// Approvals of one agent must not be walked around through another: what asks nobody does only what a person has seen.
+/// An agent's approvals can't be bypassed through another agent: an agent that doesn't ask does only what a person has
+/// reviewed.
 pub const fn forwarding(callee: ApprovalMode) -> ForwardingCheck {
     match callee {
         ApprovalMode::Yes => ForwardingCheck::Free,
@@ -162,7 +169,7 @@ pub const fn forwarding(callee: ApprovalMode) -> ForwardingCheck {
     }
 }
 
-/// Judges an answer to a request that is `Pending` (`None`) or settled.
+/// Judges a decision on a request that is `Pending` (`None`) or settled.
 pub fn decide(settled: Option<PriorDecision<'_>>, by: &str, decision: &ApprovalDecision) -> DecisionVerdict {
     match settled {
         None => DecisionVerdict::Settles,
@@ -171,18 +178,18 @@ pub fn decide(settled: Option<PriorDecision<'_>>, by: &str, decision: &ApprovalD
     }
 }
 
-/// Whether the person who decides does not see all that the tool would be given. Words that nobody knows count as a yes.
+/// Whether part of the tool's input is hidden from the person. Unknown words count as hidden.
 pub fn hides_input(undisclosed: &[String]) -> bool {
     undisclosed.iter().any(|what| !NON_INPUT_UNDISCLOSED.contains(&what.as_str()))
 }
 
-/// How far a yes may reach at most. Over an input that nobody saw it holds once: two such requests look the same, whatever
-/// they would do. A no may always stand.
+/// The widest scope for an approval. With hidden input it is `once`, because different requests look the same. A denial
+/// may always stand.
 pub const fn widest(approved: bool, hides_input: bool) -> DecisionScope {
     if approved && hides_input { DecisionScope::Once } else { DecisionScope::Agent }
 }
 
-/// The standing answer to a request, if there is one. A denial beats every grant.
+/// The standing answer to a request, if any. A denial beats every grant.
 pub fn judge<'a>(
     grants: impl IntoIterator<Item = &'a StandingGrant>,
     request: PermissionFacts<'_>,
@@ -204,8 +211,8 @@ pub fn judge<'a>(
 // === impl StandingGrant ===
 
 impl StandingGrant {
-    /// What a decision leaves behind for the requests to come; nothing if it was for once, only for the channel of a request
-    /// that has none, or may not reach further.
+    /// The grant that a decision creates. `None` if it was for once, only for a channel the request doesn't have, or
+    /// can't reach further.
     pub fn of(id: GrantId, decision: &ApprovalDecision, request: PermissionFacts<'_>) -> Option<Self> {
         if widest(decision.approved, request.hides_input) == DecisionScope::Once {
             return None;
@@ -249,7 +256,7 @@ impl StandingGrant {
     }
 }
 
-/// Whether a tool's name fits a pattern in which `*` stands for any characters.
+/// Whether a tool's name matches a pattern in which `*` matches any characters.
 pub fn matches(pattern: &str, tool: &str) -> bool {
     let mut pieces = pattern.split('*');
     let first = pieces.next().unwrap_or_default();
@@ -273,7 +280,7 @@ pub fn matches(pattern: &str, tool: &str) -> bool {
 // === impl PermissionSubject ===
 
 impl PermissionSubject {
-    /// Every field is length-prefixed, so no two subjects share an encoding.
+    /// Every field is length-prefixed, so that no two subjects share an encoding.
     pub fn of(tool: &str, input: &Json, cwd: Option<&str>, paths: &[String]) -> Self {
         let mut hasher = blake3::Hasher::new();
         let mut field = |text: &str| {
@@ -288,7 +295,7 @@ impl PermissionSubject {
         Self(*hasher.finalize().as_bytes())
     }
 
-    /// The same with the diff that the person sees, and with what is kept from them. Without either it stays as it was.
+    /// Includes the diff the person sees and what is hidden from them. Without either, the hash is unchanged.
     #[must_use]
     pub fn showing(self, diff: Option<&str>, undisclosed: &[String]) -> Self {
         if diff.is_none() && undisclosed.is_empty() {
@@ -310,87 +317,16 @@ impl PermissionSubject {
 // === impl PermissionState ===
 
 impl PermissionState {
-    pub const ALL: [Self; 5] = [Self::Pending, Self::Approved, Self::Denied, Self::Expired, Self::Cancelled];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Approved => "approved",
-            Self::Denied => "denied",
-            Self::Expired => "expired",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    pub fn from_text(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == text)
-    }
-
     pub const fn decided(approved: bool) -> Self {
         if approved { Self::Approved } else { Self::Denied }
     }
 
-    /// What the asker is told; `None` while there is no answer. No answer in time means no.
+    /// The result for the worker. `None` while undecided. Unanswered requests are denied.
     pub const fn approved(self) -> Option<bool> {
         match self {
             Self::Pending => None,
             Self::Approved => Some(true),
             Self::Denied | Self::Expired | Self::Cancelled => Some(false),
         }
-    }
-}
-
-// === impl OnTimeout ===
-
-impl OnTimeout {
-    pub const ALL: [Self; 3] = [Self::DenyAndHalt, Self::DenyAndContinue, Self::KeepWaiting];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::DenyAndHalt => "deny_and_halt",
-            Self::DenyAndContinue => "deny_and_continue",
-            Self::KeepWaiting => "keep_waiting",
-        }
-    }
-
-    pub fn from_text(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|rule| rule.as_str() == text)
-    }
-}
-
-// === impl DecisionSource ===
-
-impl DecisionSource {
-    pub const ALL: [Self; 3] = [Self::User, Self::Policy, Self::Timeout];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Policy => "policy",
-            Self::Timeout => "timeout",
-        }
-    }
-
-    pub fn from_text(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|source| source.as_str() == text)
-    }
-}
-
-// === impl DecisionScope ===
-
-impl DecisionScope {
-    pub const ALL: [Self; 4] = [Self::Once, Self::Run, Self::Conversation, Self::Agent];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Once => "once",
-            Self::Run => "run",
-            Self::Conversation => "conversation",
-            Self::Agent => "agent",
-        }
-    }
-
-    pub fn from_text(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|scope| scope.as_str() == text)
     }
 }

@@ -1,16 +1,17 @@
-//! Quotas: how many calls, tokens and dollars may be used in a day. Set aside before, settled after, integers only.
+//! Quotas: how many calls, tokens and dollars may be used in a day. Reserved first, settled at the end, integers only.
 //!
-//! A run falls under several quotas (its user's, its agent's, the tenant's); each is a [`QuotaLine`] with its own account.
-//! Before a run is queued [`reserve`] sets aside one call and some tokens and cost in all of them, or in none. While
-//! the run works, [`report`] compares what it says it used with what it holds, sets more aside when there is more, and
-//! otherwise says stop. At its end [`settle`] replaces what was held by what was used.
+//! Several quotas apply to a run (its user's, its agent's, the tenant's). Each is a [`QuotaLine`] with its own account.
+//! Before a run is queued, [`reserve`] reserves one call and some tokens and cost in all of them, or in none. During
+//! the run, [`report`] compares the reported usage with the reservation, and either extends it or stops the run. At the
+//! end, [`settle`] replaces the reservation with the actual usage.
 //!
-//! What is spent and held together never passes a limit, whatever the order of calls; so runs that use no more than
-//! they hold cannot overspend together, however many there are. An agent that reports late can use more than it holds:
-//! then the account shows the truth, and nothing new begins before the day is over.
+//! Spent plus reserved never exceeds a limit, whatever the order of calls, so that runs that stay within their
+//! reservations can't overspend together. An agent that reports late can use more than it reserved: then the account
+//! shows the actual usage, and nothing new starts until the next day.
 //!
-//! A run belongs to the day (UTC) on which it was reserved, even if it ends on the next.
+//! A run counts towards the day (UTC) it was reserved on, even if it ends on the next.
 
+use crate::text_enum;
 use std::{fmt, time::Duration};
 
 use crate::time::Timestamp;
@@ -19,14 +20,16 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UtcDay(pub i64);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum QuotaMeasure {
-    Calls,
-    Tokens,
-    Cost,
+text_enum! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    plain pub enum QuotaMeasure {
+        Calls = "calls",
+        Tokens = "tokens",
+        Cost = "cost",
+    }
 }
 
-/// An amount of everything that is counted. Cost is in millionths of a dollar.
+/// An amount of each measure. Cost is in millionths of a dollar.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spend {
     pub calls: u64,
@@ -34,7 +37,7 @@ pub struct Spend {
     pub micro_usd: u64,
 }
 
-/// The most of each in a day; `None`: as much as there is.
+/// Daily limits. `None` means unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuotaLimits {
     pub calls: Option<u64>,
@@ -42,7 +45,7 @@ pub struct QuotaLimits {
     pub micro_usd: Option<u64>,
 }
 
-/// What was used on one day, and what running work may still use.
+/// What was used on one day, and what is reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaAccount {
     pub day: UtcDay,
@@ -50,7 +53,7 @@ pub struct QuotaAccount {
     pub held: Spend,
 }
 
-/// One quota that a run falls under.
+/// A quota that applies to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaLine {
     pub limits: QuotaLimits,
@@ -60,9 +63,9 @@ pub struct QuotaLine {
 /// What a run wants to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReservationRequest {
-    /// The most that the caller wants this run to use; set aside as a whole.
+    /// The caller's limit for this run, reserved in full.
     pub budget: QuotaBudget,
-    /// Without a budget: how much is set aside at a time.
+    /// Without a budget: how much to reserve at a time.
     pub step: QuotaBudget,
 }
 
@@ -72,7 +75,7 @@ pub struct QuotaBudget {
     pub micro_usd: Option<u64>,
 }
 
-/// What one run holds, in every quota that it falls under.
+/// What one run has reserved, in every quota that applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaReservation {
     pub day: UtcDay,
@@ -80,20 +83,20 @@ pub struct QuotaReservation {
     pub request: ReservationRequest,
 }
 
-/// A limit that leaves no room.
+/// A limit that is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExceededLimit {
     pub measure: QuotaMeasure,
-    /// Which of the lines; `None`: the run's own budget.
+    /// The index of the line. `None`: the run's own budget.
     pub line: Option<usize>,
     pub limit: u64,
     pub spent: u64,
-    /// What other runs hold; it may come back before the day is over.
+    /// What other runs have reserved. It may be released before the day ends.
     pub held: u64,
     pub resets_at: Timestamp,
 }
 
-/// The accounts after a change, in the order of the lines, and what the run holds now.
+/// The accounts after a change, in the order of the lines, and the run's reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservationResult {
     pub accounts: Vec<QuotaAccount>,
@@ -103,20 +106,20 @@ pub struct ReservationResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuotaVerdict {
     Continue,
-    /// The run ends with `quota_exceeded`.
+    /// The run fails with `quota_exceeded`.
     Stop(ExceededLimit),
 }
 
-/// The measures that a run uses up while it works.
+/// The measures a run uses while it works.
 const METERED: [QuotaMeasure; 2] = [QuotaMeasure::Tokens, QuotaMeasure::Cost];
 
-/// Sets aside what the run needs in all of its quotas, or says which of them has no room.
+/// Reserves what the run needs in all of its quotas, or reports the one without room.
 pub fn reserve(
     lines: &[QuotaLine],
     request: ReservationRequest,
     now: Timestamp,
 ) -> Result<ReservationResult, ExceededLimit> {
-    // A clock that was set back opens no day that is over.
+    // A clock that was set back doesn't reopen a past day.
     let day = lines.iter().map(|line| line.account.day).fold(UtcDay::of(now), UtcDay::max);
     let lines: Vec<QuotaLine> = lines.iter().map(|line| QuotaLine { account: line.account.on(day), ..*line }).collect();
     let mut held = Spend { calls: 1, ..Spend::default() };
@@ -139,7 +142,8 @@ pub fn reserve(
     Ok(ReservationResult { accounts, reservation })
 }
 
-/// Before a run that holds its part is claimed: a quota may have become smaller, or be new, since it was queued.
+/// Checked before a run with a reservation is claimed, because quotas may have been added or lowered since it was
+/// queued.
 pub fn check(lines: &[QuotaLine]) -> Result<(), ExceededLimit> {
     let over = |measure| lines.iter().position(|line| line.is_over(measure)).map(|index| (index, measure));
     match QuotaMeasure::ALL.into_iter().find_map(over) {
@@ -148,7 +152,7 @@ pub fn check(lines: &[QuotaLine]) -> Result<(), ExceededLimit> {
     }
 }
 
-/// Takes the run's total so far and sets more aside if it needs more. The lines are those of the reservation's day.
+/// Takes the run's total so far and extends the reservation if needed. The lines are those of the reservation's day.
 pub fn report(lines: &[QuotaLine], reservation: QuotaReservation, used: Spend) -> (ReservationResult, QuotaVerdict) {
     let open: Vec<QuotaLine> = lines.iter().copied().filter(|line| line.account.day == reservation.day).collect();
     let mut more = Spend::default();
@@ -161,10 +165,10 @@ pub fn report(lines: &[QuotaLine], reservation: QuotaReservation, used: Spend) -
             continue;
         }
         if budget.is_none() {
-            // One step ahead of what is used, so that the next report still finds it covered.
+            // One step ahead of the usage, so that the next report is still covered.
             let step = reservation.request.step.of(measure).unwrap_or(1);
             let wanted = used.saturating_add(step).saturating_sub(held);
-            // Where every account of that day is closed, nothing can be added.
+            // If every account of that day is closed, nothing can be added.
             let free = if open.is_empty() { 0 } else { room(&open, measure).unwrap_or(u64::MAX) };
             *more.of_mut(measure) = wanted.min(free);
         }
@@ -183,8 +187,8 @@ pub fn report(lines: &[QuotaLine], reservation: QuotaReservation, used: Spend) -
     (reserved, verdict)
 }
 
-/// What is left for a run that has used this much: of its own budget, and of what its quotas have room for. The lines are
-/// those of the reservation's day.
+/// What is left for a run that has used this much: of its own budget, and of its quotas. The lines are those of the
+/// reservation's day.
 pub fn left(lines: &[QuotaLine], reservation: QuotaReservation, used: Spend) -> QuotaBudget {
     let open: Vec<QuotaLine> = lines.iter().copied().filter(|line| line.account.day == reservation.day).collect();
     let of = |measure| {
@@ -201,9 +205,9 @@ pub fn left(lines: &[QuotaLine], reservation: QuotaReservation, used: Spend) -> 
     QuotaBudget { tokens: of(QuotaMeasure::Tokens), micro_usd: of(QuotaMeasure::Cost) }
 }
 
-/// The run has ended and used `actual`: the accounts afterwards. The lines are those of the reservation's day.
+/// The accounts after a run has ended and used `actual`. The lines are those of the reservation's day.
 ///
-/// `actual.calls` is 1 for a run that was queued. One that never was gives everything back with `Spend::default()`.
+/// `actual.calls` is 1 for a run that was queued. One that never was releases everything with `Spend::default()`.
 pub fn settle(lines: &[QuotaLine], reservation: QuotaReservation, actual: Spend) -> Vec<QuotaAccount> {
     let settled = |account: QuotaAccount| QuotaAccount {
         spent: account.spent.plus(actual),
@@ -213,7 +217,7 @@ pub fn settle(lines: &[QuotaLine], reservation: QuotaReservation, actual: Spend)
     lines.iter().map(|line| line.account.of_day(reservation.day, settled)).collect()
 }
 
-/// The room that all lines leave; `None` where none of them has a limit.
+/// The room in all lines. `None` if none of them has a limit.
 fn room(lines: &[QuotaLine], measure: QuotaMeasure) -> Option<u64> {
     lines.iter().filter_map(|line| line.room(measure)).min()
 }
@@ -225,7 +229,7 @@ fn needs(lines: &[QuotaLine], measure: QuotaMeasure, amount: u64) -> Result<(), 
     }
 }
 
-/// The line that has the least room, for a run that needs more than it holds.
+/// The line with the least room, for a run that needs more than it reserved.
 fn fullest(lines: &[QuotaLine], measure: QuotaMeasure, reservation: QuotaReservation) -> ExceededLimit {
     let limited = lines.iter().enumerate().filter_map(|(index, line)| Some((line.room(measure)?, index)));
     match limited.min() {
@@ -237,8 +241,8 @@ fn fullest(lines: &[QuotaLine], measure: QuotaMeasure, reservation: QuotaReserva
     }
 }
 
-/// Millionths of a dollar, from a number as JSON writes it. Fractions of a millionth are rounded up, so that many
-/// small costs never count as none.
+/// Parses a JSON number of dollars into millionths. Fractions of a millionth are rounded up, so that many small costs
+/// never count as none.
 pub fn micro_usd(number: &str) -> Option<u64> {
     let (digits, exponent) = match number.split_once(['e', 'E']) {
         Some((digits, exponent)) => (digits, exponent.parse::<i32>().ok()?),
@@ -265,7 +269,7 @@ pub fn micro_usd(number: &str) -> Option<u64> {
     value.checked_add(u64::from(has_rest))
 }
 
-/// Dollars as JSON writes them: `0.05`.
+/// Dollars as written in JSON: `0.05`.
 pub fn usd(micro_usd: u64) -> String {
     let text = format!("{}.{:06}", micro_usd / 1_000_000, micro_usd % 1_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -296,7 +300,7 @@ impl QuotaAccount {
         Self { day, spent: Spend::default(), held: Spend::default() }
     }
 
-    /// The account of a later day begins empty.
+    /// The account of a later day starts empty.
     fn on(self, day: UtcDay) -> Self {
         if self.day == day { self } else { Self::new(day) }
     }
@@ -305,7 +309,7 @@ impl QuotaAccount {
         Self { held: self.held.plus(more), ..self }
     }
 
-    /// Changes the account if it is that day's; the account of another day has nothing to do with it.
+    /// Changes the account only if it is for that day.
     fn of_day(self, day: UtcDay, change: impl FnOnce(Self) -> Self) -> Self {
         if self.day == day { change(self) } else { self }
     }
@@ -314,7 +318,7 @@ impl QuotaAccount {
 // === impl QuotaLine ===
 
 impl QuotaLine {
-    /// What is neither spent nor held; `None` without a limit.
+    /// What is neither spent nor reserved. `None` without a limit.
     pub fn room(&self, measure: QuotaMeasure) -> Option<u64> {
         let taken = self.account.spent.of(measure).saturating_add(self.account.held.of(measure));
         self.limits.of(measure).map(|limit| limit.saturating_sub(taken))
@@ -322,7 +326,7 @@ impl QuotaLine {
 }
 
 impl QuotaLine {
-    /// Whether more is spent and held than the limit allows.
+    /// Whether spent plus reserved exceeds the limit.
     fn is_over(&self, measure: QuotaMeasure) -> bool {
         let taken = self.account.spent.of(measure).saturating_add(self.account.held.of(measure));
         self.limits.of(measure).is_some_and(|limit| taken > limit)
@@ -403,16 +407,6 @@ impl Default for ReservationRequest {
 // === impl QuotaMeasure ===
 
 impl QuotaMeasure {
-    pub const ALL: [Self; 3] = [Self::Calls, Self::Tokens, Self::Cost];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Calls => "calls",
-            Self::Tokens => "tokens",
-            Self::Cost => "cost",
-        }
-    }
-
     fn show(self, amount: u64) -> String {
         match self {
             Self::Calls | Self::Tokens => format!("{amount} {}", self.as_str()),
@@ -445,19 +439,19 @@ impl fmt::Display for ExceededLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (limit, spent) = (self.measure.show(self.limit), self.measure.show(self.spent));
         match self.line {
-            None => write!(f, "The run may use {limit} and has used {spent}. Give it a larger budget."),
+            None => write!(f, "The run's budget is {limit}, and it has used {spent}. Give it a larger budget."),
             Some(_) if self.held > 0 => {
                 let held = self.measure.show(self.held);
                 write!(
                     f,
-                    "The quota is {limit} a day: {spent} are spent and {held} are set aside for runs that have not \
-                     ended. Wait for them, or until {}.",
+                    "The quota is {limit} per day: {spent} used, {held} reserved by runs in \
+                     progress. Wait for them to end, or until {}.",
                     self.resets_at
                 )
             }
             Some(_) => write!(
                 f,
-                "The quota is {limit} a day, and {spent} are spent. Wait until {}, or ask an owner for more.",
+                "The quota is {limit} per day, and {spent} are used. Wait until {}, or ask an owner to raise it.",
                 self.resets_at
             ),
         }

@@ -1,48 +1,50 @@
-//! What is known of work on a device: six states that must not all look like a failure.
+//! The state of work on a device: six states that must not all look like a failure.
 
+use crate::text_enum;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::rules::run::{RunStatus, WaitReason};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Recovery {
-    /// The device executes it.
-    RemoteRunning,
-    /// The device is connected and holds it, but has said nothing for a while.
-    RemoteIdle,
-    /// It waits for input or for an approval.
-    RemoteWaiting,
-    /// It has ended on the device, and the hub has not accepted the outcome yet.
-    DoneUnreconciled,
-    /// The device is connected and does not know it any more.
-    RemoteMissing,
-    /// The device is not connected.
-    Unreachable,
+text_enum! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+    pub enum Recovery {
+        /// The device is executing it.
+        RemoteRunning = "remote_running",
+        /// The device is connected and holds it, but has been silent for a while.
+        RemoteIdle = "remote_idle",
+        /// It waits for input or an approval.
+        RemoteWaiting = "remote_waiting",
+        /// It has ended on the device, but the hub has not accepted the outcome yet.
+        DoneUnreconciled = "done_unreconciled",
+        /// The device is connected but no longer knows it.
+        RemoteMissing = "remote_missing",
+        /// The device is not connected.
+        Unreachable = "unreachable",
+    }
 }
 
-/// What the device said last of a run that it holds.
+/// What the device last reported about a run it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastRunReport {
-    /// It named the run, or reported on it.
+    /// It listed the run, or reported on it.
     Holds,
     /// Its outcome is in the device's ledger.
     Ended,
-    /// It named what it executes, and this run was not among it although it had time to be.
+    /// It listed what it executes without this run, although it had time to include it.
     DoesNotKnow,
-    /// It has not been asked since the hub started.
+    /// It has not reported since the hub started.
     Nothing,
 }
 
-/// Everything the answer depends on.
+/// All inputs of the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecoveryFacts {
     pub status: RunStatus,
     pub waiting: Option<WaitReason>,
     pub connected: bool,
     pub word: LastRunReport,
-    /// Whether the run's stream moved lately.
+    /// Whether the run's stream had recent events.
     pub moved_lately: bool,
 }
 
@@ -61,34 +63,6 @@ pub const fn recovery(facts: RecoveryFacts) -> Option<Recovery> {
     })
 }
 
-// === impl Recovery ===
-
-impl Recovery {
-    pub const ALL: [Self; 6] = [
-        Self::RemoteRunning,
-        Self::RemoteIdle,
-        Self::RemoteWaiting,
-        Self::DoneUnreconciled,
-        Self::RemoteMissing,
-        Self::Unreachable,
-    ];
-
-    pub fn from_text(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == text)
-    }
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::RemoteRunning => "remote_running",
-            Self::RemoteIdle => "remote_idle",
-            Self::RemoteWaiting => "remote_waiting",
-            Self::DoneUnreconciled => "done_unreconciled",
-            Self::RemoteMissing => "remote_missing",
-            Self::Unreachable => "unreachable",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,7 +76,7 @@ mod tests {
     };
 
     #[test]
-    fn the_six_states_are_told_apart() {
+    fn the_six_states_are_distinguished() {
         let waiting = Some(WaitReason::Input);
         assert_eq!(recovery(FACTS), Some(Recovery::RemoteRunning));
         assert_eq!(recovery(RecoveryFacts { moved_lately: false, ..FACTS }), Some(Recovery::RemoteIdle));
@@ -119,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_device_holds_has_none() {
+    fn a_run_without_a_device_has_no_recovery_state() {
         for status in [RunStatus::Pending, RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled] {
             assert_eq!(recovery(RecoveryFacts { status, ..FACTS }), None);
         }

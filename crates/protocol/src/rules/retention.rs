@@ -1,4 +1,4 @@
-//! What is forgotten after which time, and by which clock: one that a wrong time of day moves only slowly.
+//! What is removed when, and by which clock: one that a wrong time of day moves only slowly.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use crate::time::Timestamp;
 
 const MINUTE: i64 = 60_000;
 
-/// How long an idempotency key stands for the run that was made with it, at least.
+/// The minimum time an idempotency key maps to its run.
 pub const KEY_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The clock by which things are forgotten, once it is `at` by the caller's clock. It goes in whole minutes, never back, and
-/// by no more than `step`. With a step of a minute a second, a hub that was off for a day catches up in half an hour, and
-/// one whose clock is a year ahead takes a week to forget what it should have kept.
+/// The retention clock when the caller's clock reads `at`. It moves in full minutes, never back, and by at most `step`.
+/// With a step of a minute per second, a hub that was off for a day catches up in half an hour, and one whose clock is
+/// a year ahead takes a week to remove what it should have kept.
 pub fn clock(before: Option<Timestamp>, at: Timestamp, step: Duration) -> Timestamp {
     let minute = |at: Timestamp| Timestamp::from_millis(at.millis() - at.millis().rem_euclid(MINUTE));
     match before {
@@ -20,7 +20,7 @@ pub fn clock(before: Option<Timestamp>, at: Timestamp, step: Duration) -> Timest
     }
 }
 
-/// Whether a key that was used then is forgotten. Without a clock nothing is.
+/// Whether a key used at that time has expired. Without a clock, none has.
 pub fn is_key_over(used: Timestamp, clock: Option<Timestamp>) -> bool {
     clock.is_some_and(|clock| clock >= used.plus(KEY_TTL))
 }
@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn it_follows_the_time_by_minutes_and_a_leap_step_by_step() {
+    fn the_clock_follows_in_minutes_and_a_leap_in_steps() {
         let step = Duration::from_secs(60);
         assert_eq!(clock(None, at(7, 59), step), at(7, 0));
         assert_eq!(clock(Some(at(7, 0)), at(7, 59), step), at(7, 0));
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_lives_a_day_by_that_clock() {
+    fn a_key_expires_after_a_day() {
         let day = 24 * 60;
         assert!(!is_key_over(at(0, 0), None));
         assert!(!is_key_over(at(0, 1), Some(at(day, 0))));

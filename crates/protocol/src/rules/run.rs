@@ -1,5 +1,7 @@
-//! The life of a run: `pending → running → completed | failed | cancelled`, fenced by epochs and bounded by deadlines.
+//! The lifecycle of a run: `pending → running → completed | failed | cancelled`, fenced by epochs and bounded by
+//! deadlines.
 
+use crate::text_enum;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -7,52 +9,54 @@ use utoipa::ToSchema;
 
 use crate::{EventKind, id::RuntimeId, time::Timestamp};
 
-/// What the world sees of a run's progress through its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RunStatus {
-    Pending,
-    Running,
-    Completed,
-    Failed,
-    Cancelled,
+text_enum! {
+    /// A run's public status.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+    pub enum RunStatus {
+        Pending = "pending",
+        Running = "running",
+        Completed = "completed",
+        Failed = "failed",
+        Cancelled = "cancelled",
+    }
 }
 
-/// The closed list of reasons for which a run fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum FailureCode {
-    TaskFailed,
-    RuntimeLost,
-    TimedOut,
-    Expired,
-    Rejected,
-    Refused,
-    QuotaExceeded,
-    PermissionDenied,
-    AdapterUnreachable,
-    AdapterInvalidReply,
-    HostCrashed,
-    ModelUnreachable,
-    /// The account of the agent's model has used up what its plan or its provider allows for now.
-    UsageLimit,
-    /// The agent is not signed in to its model on the device.
-    SignInRequired,
-    LoopRefused,
+text_enum! {
+    /// The closed list of failure codes.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+    pub enum FailureCode {
+        TaskFailed = "task_failed",
+        RuntimeLost = "runtime_lost",
+        TimedOut = "timed_out",
+        Expired = "expired",
+        Rejected = "rejected",
+        Refused = "refused",
+        QuotaExceeded = "quota_exceeded",
+        PermissionDenied = "permission_denied",
+        AdapterUnreachable = "adapter_unreachable",
+        AdapterInvalidReply = "adapter_invalid_reply",
+        HostCrashed = "host_crashed",
+        ModelUnreachable = "model_unreachable",
+        /// The agent's model account has reached a limit of its plan or provider.
+        UsageLimit = "usage_limit",
+        /// The agent isn't signed in to its model on the device.
+        SignInRequired = "sign_in_required",
+        LoopRefused = "loop_refused",
+    }
 }
 
 /// Everything the rules need to know about a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunLifecycle {
     pub phase: RunPhase,
-    /// Grows by one at every claim; a worker that holds an older one changes nothing.
+    /// Increases with every claim. A worker with an older epoch can't change anything.
     pub epoch: i64,
-    /// How many claims were spent.
+    /// How many attempts were used.
     pub attempt: i64,
     pub limits: RunLimits,
 }
 
-/// What the creator of a run asked for.
+/// Limits set by the run's creator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunLimits {
     pub max_attempts: i64,
@@ -76,31 +80,32 @@ pub struct Claim {
     pub claimed_at: Timestamp,
     pub lease_until: Timestamp,
     pub waits: RunWaits,
-    /// Something of the work was reported: it has begun, and can only end or be lost.
+    /// Some work was reported: the run can only end or be lost.
     pub begun: bool,
 }
 
-/// What a claimed run waits for, and how long it has waited. While it waits neither its time-out nor its lease runs: the
-/// question has a deadline of its own, and a device that is away may come back for the answer.
+/// What a claimed run waits for, and how long it has waited. Waiting pauses its timeout and its lease: the question has
+/// its own deadline, and an offline device may come back for the answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunWaits {
-    /// Questions that a person has not answered yet.
+    /// Pending approval requests.
     pub approvals: u32,
     pub inputs: u32,
-    /// Since when it waits for this, or for nothing any more; `None`: it never waited.
+    /// Since when it waits for this, or has stopped waiting. `None`: it never waited.
     pub since: Option<Timestamp>,
     /// The time spent waiting before that.
     pub waited: Duration,
-    /// How long the claim lives once the last question has its answer.
+    /// How long the claim lives once the last question is answered.
     pub lease: Duration,
 }
 
-/// Why a running run stands still. An approval hides a wait for input: it is the more urgent of the two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum WaitReason {
-    Input,
-    Approval,
+text_enum! {
+    /// Why a running run is paused. An approval takes precedence over input, because it is more urgent.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+    pub enum WaitReason {
+        Input = "input",
+        Approval = "approval",
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,11 +115,11 @@ pub enum RunEnd {
     Cancelled,
 }
 
-/// Tells one outcome from another, so that a repeated report is recognised.
+/// Distinguishes outcomes, so that a repeated report is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutcomeDigest(pub [u8; 16]);
 
-/// Who reports. A runtime that only knows 002 sends no epoch and is fenced by its identity alone.
+/// The reporting worker. A runtime that only supports 002 sends no epoch and is fenced by its identity alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerRef {
     pub runtime: RuntimeId,
@@ -132,7 +137,7 @@ pub enum RunCommand {
         by: WorkerRef,
         lease: Duration,
     },
-    /// The runtime's heartbeat names the run, or the runtime sends no list at all.
+    /// The runtime's heartbeat lists the run, or the runtime sends no list at all.
     Renew {
         runtime: RuntimeId,
         lease: Duration,
@@ -146,31 +151,31 @@ pub enum RunCommand {
         code: FailureCode,
         outcome: OutcomeDigest,
     },
-    /// The worker hands the run back before it began; the attempt is not spent.
+    /// The worker releases the run before it started work. No attempt is used.
     Release {
         by: WorkerRef,
     },
     Cancel {
         outcome: OutcomeDigest,
     },
-    /// The worker asks a person something, and the run waits for the answer.
+    /// The worker asks a person, and the run waits for the answer.
     Ask {
         by: WorkerRef,
         what: WaitReason,
         lease: Duration,
     },
-    /// One question has its answer, or nobody needs one any more.
+    /// A question was answered, or no longer needs an answer.
     Answer {
         what: WaitReason,
     },
-    /// A question found no answer in time, or a quota leaves no room, and that ends the run.
+    /// A question expired or a quota is used up, which ends the run.
     Halt {
         code: FailureCode,
     },
-    /// The worker does not know of its claim. If nothing was reported it cannot have heard of it and the attempt is not
-    /// spent; otherwise the work is lost.
+    /// The worker does not know its claim. If nothing was reported, it never received it and no attempt is used.
+    /// Otherwise the work is lost.
     Undelivered,
-    /// The claim is gone: its runtime was superseded or revoked, or does not know of it any more.
+    /// The claim is gone: its runtime was superseded or revoked, or no longer knows it.
     Lose,
     /// Time has passed.
     Tick,
@@ -183,7 +188,7 @@ pub enum LifecycleEvent {
     Requeued {
         reason: &'static str,
     },
-    /// What the run waits for changed; `None`: it goes on.
+    /// What the run waits for changed. `None`: it continues.
     Waiting {
         waiting: Option<WaitReason>,
     },
@@ -197,13 +202,13 @@ pub enum LifecycleEvent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunTransition {
     pub state: RunLifecycle,
-    /// None when nothing happened that anybody needs to hear of.
+    /// `None` if nothing notable happened.
     pub event: Option<LifecycleEvent>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RunRefusal {
-    #[error("the epoch is not the run's current one")]
+    #[error("the epoch is not current")]
     StaleEpoch,
     #[error("the run has ended")]
     Ended,
@@ -211,7 +216,7 @@ pub enum RunRefusal {
     NotRunning,
     #[error("the run is not waiting to be claimed")]
     NotPending,
-    #[error("the work on the run has begun")]
+    #[error("work on the run has already started")]
     Begun,
 }
 
@@ -266,7 +271,7 @@ pub fn apply(state: &RunLifecycle, command: &RunCommand, now: Timestamp) -> Resu
     }
 }
 
-/// When the run wants to be looked at again, if nothing else happens before.
+/// When the run must be checked again if nothing else happens first.
 pub fn next_deadline(state: &RunLifecycle) -> Option<Timestamp> {
     match &state.phase {
         RunPhase::Pending { expires_at } => Some(*expires_at),
@@ -337,7 +342,7 @@ fn finish(
 ) -> Result<RunTransition, RunRefusal> {
     match held(state, by) {
         Ok(_) => Ok(ended(state, ending, outcome, event)),
-        // The same report again: the first answer was lost on the way.
+        // A repeated report: the first response was lost.
         Err(RunRefusal::Ended) if state.phase == (RunPhase::Ended { ending, outcome }) => {
             Ok(RunTransition { state: state.clone(), event: None })
         }
@@ -376,7 +381,7 @@ fn tick(state: &RunLifecycle, now: Timestamp) -> RunTransition {
     }
 }
 
-/// `None` while the run waits: the time-out counts only time that is not spent waiting.
+/// `None` while the run waits: waiting time doesn't count towards the timeout.
 fn times_out_at(state: &RunLifecycle, claim: &Claim) -> Option<Timestamp> {
     let waits = claim.waits;
     waits.waiting().is_none().then(|| claim.claimed_at.plus(state.limits.timeout).plus(waits.waited))
@@ -390,7 +395,7 @@ fn requeued(state: &RunLifecycle, attempt: i64, reason: &'static str, now: Times
     }
 }
 
-/// A failure that the rules themselves decide; no worker can have reported its digest.
+/// A failure decided by the rules themselves. No worker can have reported its digest.
 fn failed(state: &RunLifecycle, code: FailureCode) -> RunTransition {
     ended(state, RunEnd::Failed, OutcomeDigest([0; 16]), LifecycleEvent::Failed { code })
 }
@@ -475,36 +480,9 @@ impl RunWaits {
     }
 }
 
-// === impl WaitReason ===
-
-impl WaitReason {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Input => "input",
-            Self::Approval => "approval",
-        }
-    }
-}
-
 // === impl RunStatus ===
 
 impl RunStatus {
-    pub const ALL: [Self; 5] = [Self::Pending, Self::Running, Self::Completed, Self::Failed, Self::Cancelled];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Running => "running",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    pub fn from_text(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == text)
-    }
-
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
@@ -513,53 +491,11 @@ impl RunStatus {
 // === impl FailureCode ===
 
 impl FailureCode {
-    pub const ALL: [Self; 15] = [
-        Self::TaskFailed,
-        Self::RuntimeLost,
-        Self::TimedOut,
-        Self::Expired,
-        Self::Rejected,
-        Self::Refused,
-        Self::QuotaExceeded,
-        Self::PermissionDenied,
-        Self::AdapterUnreachable,
-        Self::AdapterInvalidReply,
-        Self::HostCrashed,
-        Self::ModelUnreachable,
-        Self::UsageLimit,
-        Self::SignInRequired,
-        Self::LoopRefused,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::TaskFailed => "task_failed",
-            Self::RuntimeLost => "runtime_lost",
-            Self::TimedOut => "timed_out",
-            Self::Expired => "expired",
-            Self::Rejected => "rejected",
-            Self::Refused => "refused",
-            Self::QuotaExceeded => "quota_exceeded",
-            Self::PermissionDenied => "permission_denied",
-            Self::AdapterUnreachable => "adapter_unreachable",
-            Self::AdapterInvalidReply => "adapter_invalid_reply",
-            Self::HostCrashed => "host_crashed",
-            Self::ModelUnreachable => "model_unreachable",
-            Self::UsageLimit => "usage_limit",
-            Self::SignInRequired => "sign_in_required",
-            Self::LoopRefused => "loop_refused",
-        }
-    }
-
-    pub fn from_text(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|code| code.as_str() == text)
-    }
-
-    /// What a person reads when the rules, and not a worker, end the run.
+    /// The message when the rules, not a worker, end the run.
     pub const fn message(self) -> &'static str {
         match self {
-            Self::RuntimeLost => "The device that worked on this run went away before it reported a result.",
-            Self::TimedOut => "The run took longer than its time-out.",
+            Self::RuntimeLost => "The device working on this run disconnected before it reported a result.",
+            Self::TimedOut => "The run exceeded its timeout.",
             Self::Expired => "No device claimed the run before it expired.",
             Self::TaskFailed
             | Self::Rejected

@@ -8,13 +8,13 @@ use crate::Timestamp;
 /// `GET /api/v1/permission-rules`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AccessRules {
-    /// The YAML as a person wrote it.
+    /// The YAML as written.
     pub text: String,
-    /// Grows with every change; send it back with a change, so that nobody overwrites what they have not seen.
+    /// Increases with every change. Send it back with a change to avoid overwriting someone else's.
     pub version: i64,
-    /// The file that holds them, if the hub was started with one.
+    /// The rules file, if the hub was started with one.
     pub file: Option<String>,
-    /// Why the file as it is now is not in force; the rules above still are.
+    /// Why the current file content is not applied. The rules above stay active.
     pub problem: Option<String>,
     pub changed_at: Option<Timestamp>,
     pub changed_by: Option<String>,
@@ -29,7 +29,7 @@ pub struct SetAccessRules {
     pub version: Option<i64>,
 }
 
-/// `POST /api/v1/permission-rules/check`: may this agent reach that?
+/// `POST /api/v1/permission-rules/check`: checks whether an agent may reach an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckAccess {
@@ -39,28 +39,28 @@ pub struct CheckAccess {
     pub object: String,
 }
 
-/// What the rules in force say, and why.
+/// What the current rules decide, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AccessDecision {
     pub agent: String,
     pub object: String,
     pub allowed: bool,
     pub because: AccessReason,
-    /// The pattern that decided, where one did.
+    /// The pattern that decided, if any.
     pub rule: Option<String>,
 }
 
-/// What a decision rests on.
+/// The basis of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = AccessReason)]
 pub enum AccessReason {
     /// A pattern of `can_access` or `cannot_access`.
     Rule,
-    /// It belongs to the agent's own user, or is an agent that belongs to nobody.
+    /// It belongs to the agent's own user, or is an agent without an owner.
     Own,
-    /// No pattern speaks about it, so the default holds.
+    /// No pattern matches, so the default applies.
     Default,
-    /// Nothing can have such a name.
+    /// Nothing can have this name.
     NoSuchName,
 }

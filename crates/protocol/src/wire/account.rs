@@ -1,5 +1,6 @@
 //! Agent accounts.
 
+use crate::text_enum;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -8,7 +9,7 @@ use crate::{
     wire::{permission::ApprovalPolicy, runtime::Runtime},
 };
 
-/// What an agent says it can do.
+/// A skill the agent offers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Skill {
@@ -20,18 +21,19 @@ pub struct Skill {
     pub tags: Vec<String>,
 }
 
-/// Who may put an agent to work.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Callers {
-    /// Everybody whose role, or whose access rules, let them call agents.
-    #[default]
-    Everyone,
-    /// The person it belongs to, with that person's own agents. Nobody else changes the agent or gives it away.
-    Owner,
+text_enum! {
+    /// Who may put an agent to work.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    pub enum Callers {
+        /// Anyone whose role or access rules allow calling agents.
+        #[default]
+        Everyone = "everyone",
+        /// Only its owner and the owner's own agents. No one else can change or transfer the agent.
+        Owner = "owner",
+    }
 }
 
-/// The body of `POST` and, with every member optional, `PATCH /api/v1/agent-accounts`.
+/// The body of `POST` and, with all members optional, `PATCH /api/v1/agent-accounts`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccountRequest {
@@ -43,57 +45,56 @@ pub struct AccountRequest {
     pub instructions: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skills: Option<Vec<Skill>>,
-    /// Switches of the A2A surface, kept as given.
+    /// A2A options, kept as sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub a2a: Option<Json>,
-    /// How its permission requests time out and who is told of them; `{}` goes back to the hub's own rule.
+    /// How its permission requests time out and who is notified. `{}` restores the hub's defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvals: Option<ApprovalPolicy>,
-    /// The user it belongs to, by name or id, or `""` for nobody in particular; only an admin says this. Whoever makes an
-    /// agent owns it otherwise.
+    /// The owner, by name or id, or `""` for none. Only admins can set this. By default, the creator is the owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Who may put it to work; only its owner opens an agent that is theirs alone.
+    /// Who may put it to work. Only its owner can share a private agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callers: Option<Callers>,
-    /// How long its runs may take when their caller does not say; 0 goes back to the hub's own limit.
+    /// The default time limit of its runs. 0 restores the hub's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_timeout_ms: Option<u64>,
-    /// Makes the account stand for an A2A agent outside, which is then called instead of a device.
+    /// Makes the account stand for an outside A2A agent, which is called instead of a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<PeerRequest>,
 }
 
-/// An A2A agent outside.
+/// An outside A2A agent.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PeerRequest {
-    /// Its origin, its base or its card. Not with a query: secrets belong into `key`.
+    /// Its origin, base URL or card URL, without a query. Put secrets into `key`.
     pub url: String,
-    /// What it wants to see from callers; `""` forgets it. It is never shown again.
+    /// The key to send to the agent. `""` removes it. Never shown again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// `sha256:…` of the card that is expected there; another one is refused.
+    /// The expected `sha256:…` pin of its card. Any other card is rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card_pin: Option<String>,
 }
 
-/// The A2A agent outside that an account stands for.
+/// The outside A2A agent that an account stands for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PeerInfo {
     pub url: String,
     pub has_key: bool,
-    /// Of the card that is trusted.
+    /// The pin of the trusted card.
     pub card_pin: Option<String>,
     pub pinned_at: Option<Timestamp>,
-    /// Of a card that waits to be trusted (`POST …/trust`); nothing new is sent until then.
+    /// The pin of a card waiting to be trusted (`POST …/trust`). No new work is sent until then.
     pub offered_pin: Option<String>,
-    /// How it is spoken to, by its trusted card: `JSONRPC`, `HTTP+JSON` or `GRPC`, and the version of A2A.
+    /// The binding of its trusted card: `JSONRPC`, `HTTP+JSON` or `GRPC`, and the A2A version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol_version: Option<String>,
-    /// Why it cannot be worked with at the moment.
+    /// Why it can't be used at the moment.
     pub problem: Option<String>,
 }
 
@@ -101,7 +102,7 @@ pub struct PeerInfo {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrustRequest {
-    /// `sha256:…` of the card that was looked at: a still newer one is then not trusted by accident.
+    /// The `sha256:…` pin of the card you checked, so that a newer one is not trusted by accident.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card_pin: Option<String>,
 }
@@ -123,16 +124,16 @@ pub struct Account {
     pub skills: Vec<Skill>,
     pub a2a: Option<Json>,
     pub approvals: Option<ApprovalPolicy>,
-    /// The person it belongs to; null for an agent of the organisation.
+    /// Its owner. Null for an agent of the organisation.
     pub owner_id: Option<UserId>,
     #[serde(default)]
     pub callers: Callers,
-    /// How long its runs may take when their caller does not say; null: as the hub says.
+    /// The default time limit of its runs. Null: the hub's default.
     #[serde(default)]
     pub run_timeout_ms: Option<u64>,
-    /// The device that is paired now, if any.
+    /// The currently paired device, if any.
     pub runtime: Option<Runtime>,
-    /// Only of an account that stands for an A2A agent outside.
+    /// Only for an account that stands for an outside A2A agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<PeerInfo>,
     pub created_at: Timestamp,
@@ -143,21 +144,6 @@ pub struct Account {
 pub struct AccountList {
     pub agent_accounts: Vec<Account>,
     pub next_cursor: Option<String>,
-}
-
-// === impl Callers ===
-
-impl Callers {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Everyone => "everyone",
-            Self::Owner => "owner",
-        }
-    }
-
-    pub fn from_text(text: &str) -> Option<Self> {
-        [Self::Everyone, Self::Owner].into_iter().find(|callers| callers.as_str() == text)
-    }
 }
 
 // === impl PeerRequest ===

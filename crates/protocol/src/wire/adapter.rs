@@ -16,19 +16,19 @@ pub struct AdapterHealth {
     pub ok: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostInfo>,
-    /// Whether the agent asks before it takes a risky step (`permission` of the stream). One that does not say so does not.
+    /// Whether the agent asks before a risky step (`permission` in the stream). Default: it doesn't.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asks: bool,
     #[serde(default)]
     pub running: Option<RunId>,
-    /// What else executes, at an adapter that takes several tasks at a time.
+    /// The other running tasks, for an adapter that runs several at a time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also_running: Vec<RunId>,
-    /// How many tasks it takes at a time; one unless it says so.
+    /// How many tasks it runs at a time. Default: one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<NonZeroUsize>,
-    /// The limits of tasks that it enforces: `cwd_only`, `no_network`, `no_exec`. A run that asks for another one never
-    /// reaches it.
+    /// The task limits it enforces: `cwd_only`, `no_network`, `no_exec`. Runs that require any other limit never reach
+    /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub enforces: Vec<String>,
 }
@@ -57,26 +57,26 @@ pub struct RunTask {
     pub allowed_tools: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_root: Option<String>,
-    /// What is left for this run, as in a [`Budget`](crate::wire::usage::Budget); members that are absent limit nothing.
+    /// What is left for this run, as in a [`Budget`](crate::wire::usage::Budget). Absent members are unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// The limits that the caller asks for: `{"cwd_only","allow_network","allow_exec"}`. One that nobody here enforces ends
-    /// the run as `refused`.
+    /// The limits the caller requires: `{"cwd_only","allow_network","allow_exec"}`. A limit that is not enforced here
+    /// ends the run as `refused`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Json>,
-    /// Tools that the agent may use to put other agents to work, for as long as this run lasts.
+    /// Tools for calling other agents while this run lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp: Option<RunTools>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// What came with the task as artifacts, fetched by the runtime: parts of the message whose `url` is `artifact:art_…`.
+    /// Artifacts sent with the task, downloaded by the runtime: message parts whose `url` is `artifact:art_…`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<TaskFile>,
 }
 
-/// A file on this device that stands for a part of the task's message. It is there until the task is over.
+/// A local file for a part of the task's message. It exists until the task ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskFile {
     /// The part's `url`.
@@ -84,14 +84,14 @@ pub struct TaskFile {
     pub path: String,
 }
 
-/// An MCP server over HTTP, and the bearer token that it wants of this run.
+/// An MCP server over HTTP, and this run's bearer token for it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunTools {
     pub url: String,
     pub token: String,
 }
 
-/// The answer of `POST /run-task`, and the data of the stream's last event, `result`.
+/// The response of `POST /run-task`, and the data of the stream's last event, `result`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskReply {
     pub success: bool,
@@ -110,45 +110,45 @@ pub struct TaskError {
     pub code: String,
     #[serde(default)]
     pub message: String,
-    /// Of `usage_limit`: when the agent's account may be used again.
+    /// For `usage_limit`: when the agent's account can be used again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resets_at: Option<Timestamp>,
 }
 
-/// What our own drivers write as `output`; other adapters may add members.
+/// The `output` of our own drivers. Other adapters may add members.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskOutput {
     pub text: String,
     #[serde(default)]
     pub artifact_refs: Vec<FileRef>,
-    /// What a caller that speaks A2A is told at the end; the text unless there is one.
+    /// The final message for A2A callers. Default: the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<OutputMessage>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<OutputArtifact>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<OutputReply>,
-    /// Present when `text` is not all, or not exactly, what was printed.
+    /// Present if `text` is not exactly what was printed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full_output: Option<FullOutput>,
 }
 
-/// Where all that was printed is, byte for byte.
+/// Where the complete output is, byte for byte.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FullOutput {
     pub bytes: u64,
-    /// Its place in `artifact_refs`.
+    /// Its index in `artifact_refs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact_index: Option<usize>,
-    /// Why it is not there.
+    /// Why it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
 }
 
-/// An entry of `artifact_refs` that names a file to upload; the other form is a plain `art_…` id.
+/// An entry of `artifact_refs` that names a file to upload. The other form is a plain `art_…` id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileRef {
-    /// Relative to the request's `cwd`; absolute when the request names none.
+    /// Relative to the request's `cwd`. Absolute if the request has none.
     pub path: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -156,7 +156,7 @@ pub struct FileRef {
     pub media_type: Option<String>,
 }
 
-/// The names of the stream's events; the data of most is the JSON that the progress call of the hub takes.
+/// The names of the stream's events. The data of most is the JSON of the hub's progress call.
 pub mod event {
     pub const PROGRESS: &str = "progress";
     pub const CHUNK: &str = "chunk";
@@ -165,7 +165,7 @@ pub mod event {
     pub const TOOL_CALL: &str = "tool_call";
     /// Its data is an [`ArtifactChange`](super::ArtifactChange).
     pub const ARTIFACT: &str = "artifact";
-    /// The run waits until this is answered, as it does after the next one.
+    /// The run waits for an answer, as with the next event.
     pub const PERMISSION: &str = "permission";
     pub const INPUT_REQUIRED: &str = "input_required";
     pub const RESULT: &str = "result";
@@ -178,7 +178,7 @@ pub struct AdapterProgress {
     pub message: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent: Option<f64>,
-    /// The task's total so far, as in `usage` of the reply: a quota that it passes stops the run.
+    /// The task's total so far, as in `usage` of the reply. The run stops if it exceeds a quota.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Json>,
 }
@@ -195,19 +195,19 @@ pub struct AdapterLogLine {
     #[serde(default = "info")]
     pub level: String,
     pub message: String,
-    /// What it is about, for programs: [`INPUT_UNHEARD`](Self::INPUT_UNHEARD).
+    /// A machine-readable code: [`INPUT_UNHEARD`](Self::INPUT_UNHEARD).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
 }
 
-/// Data of `permission`: may the agent take this step?
+/// Data of `permission`: asks whether the agent may take this step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdapterPermissionRequest {
-    /// The adapter's own name for the question, unique within the run.
+    /// The adapter's id for the question, unique within the run.
     pub id: String,
     /// The tool, process or action.
     pub tool: String,
-    /// What it would be given, exactly.
+    /// The exact input.
     pub input: Json,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
@@ -217,10 +217,10 @@ pub struct AdapterPermissionRequest {
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk: Option<String>,
-    /// What would change, as a unified diff, where the agent tells it.
+    /// The proposed change as a unified diff, if the agent provides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
-    /// What the agent does not tell: `input`, `paths`.
+    /// What the agent doesn't disclose: `input`, `paths`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undisclosed: Vec<String>,
 }
@@ -229,17 +229,17 @@ pub struct AdapterPermissionRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdapterPermissionDecision {
     pub approved: bool,
-    /// How far the person's answer reaches, for agents that remember it; they may ask again all the same.
+    /// The scope of the decision, for agents that remember it. They may still ask again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<DecisionScope>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
 }
 
-/// Data of `input_required`: the agent wants to hear something from its caller.
+/// Data of `input_required`: the agent asks its caller for input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdapterInputRequest {
-    /// The adapter's own name for the question; needed only where several may be open at once.
+    /// The adapter's id for the question. Needed only if several can be open at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     pub prompt: String,
@@ -250,12 +250,12 @@ pub struct AdapterInputRequest {
 /// The body of `POST /run-task/{task_run_id}/input`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdapterInputAnswer {
-    /// Of the question that it answers; missing when the question had none, or nobody asked.
+    /// The question it answers. Absent if the question had no id or the input is unsolicited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// What the caller gave, such as `[{"text":"…"}]`.
+    /// The caller's input, such as `[{"text":"…"}]`.
     pub parts: Json,
-    /// The A2A message that brought it, as it came.
+    /// The A2A message it came in, unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Json>,
 }
@@ -267,7 +267,7 @@ fn info() -> String {
 // === impl AdapterLogLine ===
 
 impl AdapterLogLine {
-    /// What the caller said did not reach the agent.
+    /// The caller's input did not reach the agent.
     pub const INPUT_UNHEARD: &str = "input_unheard";
 
     pub fn new(level: impl Into<String>, message: impl Into<String>) -> Self {
@@ -286,12 +286,12 @@ impl fmt::Debug for RunTools {
 // === impl AdapterHealth ===
 
 impl AdapterHealth {
-    /// Whether the adapter executes the run now.
+    /// Whether the adapter is executing the run.
     pub fn executes(&self, run: RunId) -> bool {
         self.running == Some(run) || self.also_running.contains(&run)
     }
 
-    /// How many tasks it takes at a time.
+    /// How many tasks it runs at a time.
     pub fn places(&self) -> NonZeroUsize {
         self.concurrency.unwrap_or(NonZeroUsize::MIN)
     }
@@ -300,7 +300,7 @@ impl AdapterHealth {
 // === impl AdapterPermissionRequest ===
 
 impl AdapterPermissionRequest {
-    /// A question of which nothing more is known.
+    /// A question with only the required members.
     pub fn new(id: impl Into<String>, tool: impl Into<String>, input: Json) -> Self {
         Self {
             id: id.into(),

@@ -1,4 +1,4 @@
-//! Artifacts: named, content-addressed bytes of a workspace.
+//! Artifacts: named, content-addressed files of a workspace.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -14,7 +14,7 @@ pub struct WorkspaceArtifact {
     pub size: u64,
     /// Hex of the content's blake3 hash.
     pub blake3: String,
-    /// The run that produced it, once that run has named it in its result.
+    /// The run that produced it, once that run has referenced it in its result.
     pub produced_by: Option<RunId>,
     pub created_at: Timestamp,
 }

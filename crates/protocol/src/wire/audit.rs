@@ -8,23 +8,23 @@ use crate::{TenantId, Timestamp, log::LogRow, wire::token::PublicKey};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditPage {
     pub events: Vec<LogRow>,
-    /// Pass it as `after` to go on.
+    /// Pass it as `after` to continue.
     pub next: i64,
-    /// The newest seq of the log.
+    /// The newest seq in the log.
     pub head: i64,
-    /// The oldest rows may have been removed by retention: the chain starts after this seq …
+    /// Retention may have removed the oldest rows: the chain starts after this seq …
     pub floor: i64,
-    /// … with this hash. The newest row `log.removed` says the same.
+    /// … with this hash. The newest `log.removed` row has the same.
     pub floor_hash: String,
-    /// For how long rows are kept; younger ones are never removed.
+    /// How long rows are kept. Newer ones are never removed.
     #[serde(default)]
     pub kept_for_ms: Option<i64>,
-    /// The head of the log, signed by the hub: whoever keeps it can prove later what the log was.
+    /// The head of the log, signed by the hub. Keep it to prove later what the log contained.
     #[serde(default)]
     pub checkpoint: Option<Checkpoint>,
 }
 
-/// A hub's word that its log had this row, with this hash. The hash covers every row before it.
+/// The hub's signed statement that its log has this row with this hash. The hash covers all rows before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Checkpoint {
     #[schema(value_type = String)]
@@ -43,7 +43,7 @@ pub struct Checkpoint {
 // === impl Checkpoint ===
 
 impl Checkpoint {
-    /// What is signed.
+    /// The signed text.
     pub fn message(&self) -> String {
         let Self { tenant_id, seq, hash, at, .. } = self;
         format!("attache audit checkpoint 1\n{tenant_id}\n{seq}\n{hash}\n{}\n", at.millis())

@@ -1,5 +1,7 @@
-//! AWCP 1: the five messages that lend a folder, each in a data part of A2A as `{"awcp":{…}}`. Unknown members are ignored.
+//! AWCP 1: the five messages for delegating a folder, each in an A2A data part as `{"awcp":{…}}`. Unknown members are
+//! ignored.
 
+use crate::text_enum;
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -10,12 +12,12 @@ use crate::{
     wire::{a2a, output::OutputLocation},
 };
 
-/// By this an agent's card says that folders may be lent to it, and a message that it is about lending one.
+/// Marks agent cards that accept delegated folders, and messages that belong to a delegation.
 pub const EXTENSION: &str = "https://awcp-protocol.org/v1";
-/// The `task_type` of the run that a message with the extension becomes.
+/// The `task_type` of a run created from a message with the extension.
 pub const TASK_TYPE: &str = "awcp.delegation";
 pub const VERSION: &str = "1";
-/// The one transport of this version: SFTP, mounted by stock sshfs.
+/// The only transport of this version: SFTP, mounted with stock sshfs.
 pub const SSHFS: &str = "sshfs";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,10 +29,10 @@ pub enum AwcpMessage {
     Error(AwcpError),
 }
 
-/// Host → remote: would you do this, in a folder of mine? Nothing in it is of use to anybody else.
+/// Host → remote: asks the remote to do a task in one of the host's folders. Contains nothing confidential.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwcpInvite {
-    /// Whatever the host calls it.
+    /// The host's id for it.
     pub delegation_id: String,
     pub task: AwcpTask,
     pub lease: LeaseOffer,
@@ -53,7 +55,7 @@ pub struct LeaseOffer {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfferedWorkspace {
-    /// A name for people, never a path.
+    /// A display name, never a path.
     pub export_name: String,
 }
 
@@ -63,12 +65,12 @@ pub struct LeaseRequirements {
     pub needs_mount_client: bool,
     #[serde(default = "sshfs")]
     pub mount_transport: String,
-    /// `true`: without git the remote cannot do the work; `"optional"`: there is a repository in the folder.
+    /// `true`: the remote needs git for this work. `"optional"`: the folder contains a repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs_git: Option<Json>,
 }
 
-/// Remote → host: yes, here, and on these terms.
+/// Remote → host: accepts, with its terms.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwcpAccept {
     pub delegation_id: String,
@@ -79,11 +81,11 @@ pub struct AwcpAccept {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteMount {
-    /// A path at the remote, which alone chooses it.
+    /// A path on the remote, chosen by the remote.
     pub mount_point: String,
     #[serde(default)]
     pub requires_empty_dir: bool,
-    /// The public half of the lease's key, as OpenSSH writes it. Who sends one gets no private key.
+    /// The public half of the lease's key, in OpenSSH format. A remote that sends one gets no private key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_key: Option<String>,
 }
@@ -98,7 +100,7 @@ pub struct RemoteConstraints {
     pub sandbox_profile: Option<SandboxProfile>,
 }
 
-/// What the remote enforces today, not what it wishes.
+/// What the remote actually enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxProfile {
     pub cwd_only: bool,
@@ -106,7 +108,7 @@ pub struct SandboxProfile {
     pub allow_exec: bool,
 }
 
-/// Host → remote: here is the folder.
+/// Host → remote: gives access to the folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwcpStart {
     pub delegation_id: String,
@@ -118,7 +120,7 @@ pub struct AwcpStart {
 pub struct AwcpLease {
     /// By the host's clock.
     pub expires_at: Timestamp,
-    /// The same as a length of time, from when START arrives: the two clocks need not agree.
+    /// The same as a duration from the arrival of START, so that the two clocks don't have to agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
     pub access_mode: AccessMode,
@@ -128,13 +130,13 @@ pub struct AwcpLease {
 pub struct AwcpMount {
     pub transport: String,
     pub endpoint: SshEndpoint,
-    /// Names the export to its server; it is no path.
+    /// Identifies the export to its server. Not a path.
     pub export_locator: String,
     pub credential: SshCredential,
-    /// The server's public key, as OpenSSH writes it. No other server is spoken to.
+    /// The server's public key, in OpenSSH format. The remote connects to no other server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key: Option<String>,
-    /// What the host would like of the mount, as `["name", "name=value"]`. The remote follows what it knows to be harmless.
+    /// Mount options the host suggests, as `["name", "name=value"]`. The remote applies those it knows to be harmless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_options: Option<Json>,
 }
@@ -148,12 +150,12 @@ pub struct SshEndpoint {
     pub tunnel: Option<TunnelAccess>,
 }
 
-/// The way through a hub, for two ends that cannot reach each other.
+/// The route through a hub, for two ends that can't reach each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TunnelAccess {
     /// `ws://` or `wss://`.
     pub url: String,
-    /// [`REDACTED`] where a hub keeps it.
+    /// [`REDACTED`] in the hub's store.
     #[serde(serialize_with = "expose")]
     pub token: Secret<String>,
 }
@@ -161,16 +163,16 @@ pub struct TunnelAccess {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum SshCredential {
-    /// The remote made the key itself, and nothing has to travel.
+    /// The remote created the key itself. Nothing has to be sent.
     ClientKey,
-    /// For a remote that sent none: a private key in OpenSSH's form, good for this lease alone.
+    /// For a remote that sent no key: a private key in OpenSSH format, valid for this lease only.
     PrivateKey {
         #[serde(serialize_with = "expose")]
         private_key: Secret<String>,
     },
 }
 
-/// Remote → host: it is done.
+/// Remote → host: the work is done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwcpDone {
     pub delegation_id: String,
@@ -179,12 +181,13 @@ pub struct AwcpDone {
     pub highlights: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
-    /// The summary is not all, or not exactly, what the agent printed: how long the whole is, and where the remote has it.
+    /// Present if the summary is not exactly what the agent printed: the length of the complete output, and where the
+    /// remote keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full_output: Option<OutputLocation>,
 }
 
-/// Either → the other: it will not be, or be no more.
+/// Either → the other: the delegation failed or is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwcpError {
     pub delegation_id: String,
@@ -194,44 +197,47 @@ pub struct AwcpError {
     pub hint: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum AccessMode {
-    Ro,
-    Rw,
+text_enum! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+    pub enum AccessMode {
+        Ro = "ro",
+        Rw = "rw",
+    }
 }
 
-/// The seed's codes and `EXPIRED`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ToSchema)]
-#[schema(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum AwcpErrorCode {
-    Declined,
-    DepMissing,
-    MountpointDenied,
-    StartExpired,
-    AuthFailed,
-    MountFailed,
-    TaskFailed,
-    Cancelled,
-    Expired,
+text_enum! {
+    /// The codes of the AWCP specification, plus `EXPIRED`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ToSchema)]
+    #[schema(rename_all = "SCREAMING_SNAKE_CASE")]
+    plain pub enum AwcpErrorCode {
+        Declined = "DECLINED",
+        DepMissing = "DEP_MISSING",
+        MountpointDenied = "MOUNTPOINT_DENIED",
+        StartExpired = "START_EXPIRED",
+        AuthFailed = "AUTH_FAILED",
+        MountFailed = "MOUNT_FAILED",
+        TaskFailed = "TASK_FAILED",
+        Cancelled = "CANCELLED",
+        Expired = "EXPIRED",
+    }
 }
 
-/// Why a data part is not a message of AWCP.
+/// Why a data part is not an AWCP message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AwcpParseError {
     #[error("the message has no data part with `awcp`")]
     NoAwcp,
     #[error("the message has more than one data part with `awcp`")]
     SeveralAwcp,
-    #[error("`awcp.version` is `{0}`; this side speaks version 1")]
+    #[error("`awcp.version` is `{0}`; only version 1 is supported")]
     Version(String),
-    #[error("`awcp.type` is `{0}`, which is none of INVITE, ACCEPT, START, DONE, ERROR")]
+    #[error("`awcp.type` is `{0}`; it must be INVITE, ACCEPT, START, DONE or ERROR")]
     Type(String),
-    #[error("`awcp` cannot be understood: {0}")]
+    #[error("`awcp` is invalid: {0}")]
     Invalid(String),
 }
 
-/// Stands in a hub's store, lists and logs for what is handed over once.
+/// Replaces one-time secrets in a hub's store, lists and logs.
 pub const REDACTED: &str = "***";
 
 #[derive(Deserialize)]
@@ -297,7 +303,7 @@ impl AwcpMessage {
         }
     }
 
-    /// The data of the part that carries it. Of a START this is the one place where its secrets are written out.
+    /// The data of the part that carries it. For START, this is the only place that writes out its secrets.
     pub fn data(&self) -> Json {
         match self {
             Self::Invite(body) => written("INVITE", body),
@@ -312,13 +318,13 @@ impl AwcpMessage {
         a2a::Part::data(self.data())
     }
 
-    /// From the data of one part.
+    /// Parses the data of one part.
     pub fn read(data: &Json) -> Result<Self, AwcpParseError> {
         let invalid = |error: serde_json::Error| AwcpParseError::Invalid(error.to_string());
         let envelope = data.is_object().then(|| data.parse::<AwcpEnvelope>().ok()).flatten();
         let Some(awcp) = envelope.and_then(|envelope| envelope.awcp) else { return Err(AwcpParseError::NoAwcp) };
         let AwcpHeader { version, kind } = awcp.parse().map_err(invalid)?;
-        // Some write the number.
+        // Some senders write a number.
         let version = version.map_or_else(|| VERSION.to_owned(), |version| version.get().trim_matches('"').to_owned());
         if version != VERSION {
             return Err(AwcpParseError::Version(version));
@@ -336,7 +342,7 @@ impl AwcpMessage {
         }
     }
 
-    /// The one message of AWCP among the parts of a message, status or artifact.
+    /// The AWCP message among the parts of a message, status or artifact.
     pub fn among(parts: &[a2a::Part]) -> Result<Self, AwcpParseError> {
         let mut found = None;
         for part in parts {
@@ -358,7 +364,7 @@ fn written<T: Serialize>(kind: &'static str, body: &T) -> Json {
 // === impl AwcpLease ===
 
 impl AwcpLease {
-    /// When a lease that begins now is over, by the clock of whoever asks.
+    /// When a lease that starts now ends, by the local clock.
     pub fn ends_at(&self, now: Timestamp) -> Timestamp {
         self.ttl_seconds.map_or(self.expires_at, |seconds| now.plus(std::time::Duration::from_secs(seconds)))
     }
@@ -367,7 +373,7 @@ impl AwcpLease {
 // === impl LeaseRequirements ===
 
 impl LeaseRequirements {
-    /// Whether the work cannot be done without git.
+    /// Whether the work requires git.
     pub fn wants_git(&self) -> bool {
         self.needs_git.as_ref().is_some_and(|needs| matches!(needs.get(), "true" | "\"required\""))
     }
@@ -382,29 +388,20 @@ impl Default for LeaseRequirements {
 // === impl SandboxProfile ===
 
 impl SandboxProfile {
-    /// What is enforced where nothing is.
+    /// No limits enforced.
     pub const NOTHING: Self = Self { cwd_only: false, allow_network: true, allow_exec: true };
 }
 
 // === impl AwcpError ===
 
 impl AwcpError {
-    /// With the hint that every error of its code has.
+    /// With the default hint for its code.
     pub fn new(delegation: &str, code: AwcpErrorCode, message: impl Into<String>) -> Self {
         Self { delegation_id: delegation.to_owned(), code, message: message.into(), hint: code.hint().to_owned() }
     }
 }
 
 // === impl AccessMode ===
-
-impl AccessMode {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ro => "ro",
-            Self::Rw => "rw",
-        }
-    }
-}
 
 impl fmt::Display for AccessMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -419,7 +416,7 @@ impl FromStr for AccessMode {
         match text {
             "ro" => Ok(Self::Ro),
             "rw" => Ok(Self::Rw),
-            other => Err(format!("`{other}` is neither `ro` nor `rw`")),
+            other => Err(format!("`{other}` must be `ro` or `rw`")),
         }
     }
 }
@@ -427,53 +424,27 @@ impl FromStr for AccessMode {
 // === impl AwcpErrorCode ===
 
 impl AwcpErrorCode {
-    pub const ALL: [Self; 9] = [
-        Self::Declined,
-        Self::DepMissing,
-        Self::MountpointDenied,
-        Self::StartExpired,
-        Self::AuthFailed,
-        Self::MountFailed,
-        Self::TaskFailed,
-        Self::Cancelled,
-        Self::Expired,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Declined => "DECLINED",
-            Self::DepMissing => "DEP_MISSING",
-            Self::MountpointDenied => "MOUNTPOINT_DENIED",
-            Self::StartExpired => "START_EXPIRED",
-            Self::AuthFailed => "AUTH_FAILED",
-            Self::MountFailed => "MOUNT_FAILED",
-            Self::TaskFailed => "TASK_FAILED",
-            Self::Cancelled => "CANCELLED",
-            Self::Expired => "EXPIRED",
-        }
-    }
-
-    /// What to do next, unless the place that failed knows better.
+    /// The default next step. The code that fails may give a more specific one.
     pub const fn hint(self) -> &'static str {
         match self {
             Self::Declined => "Ask the remote's owner what its policy.toml allows, or delegate with other terms.",
-            Self::DepMissing => "Install the missing program at the remote: `attache doctor` there names its package.",
+            Self::DepMissing => {
+                "Install the missing program on the remote. Run `attache doctor` there to find its package."
+            }
             Self::MountpointDenied => {
-                "The remote's owner must allow a place to mount at: `mount_roots` in its policy.toml."
+                "Ask the remote's owner to allow a mount location: `mount_roots` in its policy.toml."
             }
             Self::StartExpired => {
-                "Nothing was lent. Check that the remote is online (`attache agents`), then delegate again, with a longer --ttl."
+                "Nothing was shared. Check that the remote is online (`attache agents`), then retry with a longer --ttl."
             }
-            Self::AuthFailed => "Delegate again: every lease has a key of its own, and this one was not accepted.",
+            Self::AuthFailed => "Delegate again. Every lease has its own key, and this one was not accepted.",
             Self::MountFailed => {
-                "Look at the remote's log, and whether it reaches this machine: `attache doctor` on both."
+                "Check the remote's log, and whether it can reach this machine: run `attache doctor` on both."
             }
-            Self::TaskFailed => "Look at what the remote wrote: `attache delegations log ID`.",
-            Self::Cancelled => {
-                "Nothing is left to do. What was written until then is in the folder: `attache delegations diff ID`."
-            }
+            Self::TaskFailed => "Check the remote's output: `attache delegations log ID`.",
+            Self::Cancelled => "No action needed. Changes so far are in the folder: `attache delegations diff ID`.",
             Self::Expired => {
-                "Delegate again with a longer --ttl. What was written until then is in the folder: `attache delegations diff ID`."
+                "Delegate again with a longer --ttl. Changes so far are in the folder: `attache delegations diff ID`."
             }
         }
     }
@@ -486,7 +457,7 @@ impl Serialize for AwcpErrorCode {
 }
 
 impl<'de> Deserialize<'de> for AwcpErrorCode {
-    /// A code that nobody knows here is a task that failed; the message says how.
+    /// An unknown code counts as a failed task. The message has the details.
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Ok(Self::ALL.into_iter().find(|code| code.as_str() == text).unwrap_or(Self::TaskFailed))

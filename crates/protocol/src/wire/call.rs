@@ -1,6 +1,6 @@
-//! The call API: ask an agent for something, watch it work, read its result. A call is a run under another name.
+//! The call API: call an agent, watch it work, read its result. A call is a run under another name.
 //!
-//! Members of a request that nobody knows are ignored. What is relayed (`context`, `header`, `details`) stays byte for byte.
+//! Unknown request members are ignored. Relayed data (`context`, `header`, `details`) is kept byte for byte.
 
 mod frame;
 mod result;
@@ -24,7 +24,7 @@ pub use frame::{CallEvent, CallMessage, CallProgress, call_event};
 pub use result::{CallAnswer, CallCompletedData, CallFailedData, CallResult, CallStats, CallStatus};
 pub use task::{CallInput, CallTask, CallTaskBody, CallTaskHeader, CallTaskRequest, CallTaskState};
 
-/// The name of a run in the call API: `a2a-` and the run's uuid.
+/// The id of a run in the call API: `a2a-` and the run's uuid.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(RunId);
 
@@ -32,50 +32,50 @@ pub struct CallId(RunId);
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallRequest {
     pub task: String,
-    /// An agent's name or id, or a skill or capability that one agent has.
+    /// An agent's name or id, or a skill or capability that exactly one agent has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_type: Option<String>,
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub context: Option<Json>,
-    /// Is told when the call has ended.
+    /// Called when the call has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback_url: Option<String>,
-    /// What else the callback is told of.
+    /// Other events to send to the callback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback_events: Option<Vec<CallbackEvent>>,
-    /// The run that this call is a part of, for an agent that holds it or asked for it.
+    /// The parent run, for an agent that holds or created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_task_run_id: Option<RunId>,
-    /// The most that it may use.
+    /// The most it may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// Limits that whoever does it must enforce, or refuse it.
+    /// Limits that the worker must enforce, or refuse the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Sandbox>,
-    /// The conversation that it belongs to; one of its own unless told.
+    /// The conversation it belongs to. Default: a new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<ConversationId>,
-    /// Higher goes first; 0 unless told.
+    /// Higher goes first. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
-    /// Files, data and links that come with the task, as parts of an A2A 1.0 message.
+    /// Files, data and links for the task, as parts of an A2A 1.0 message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts: Option<Vec<Part>>,
-    /// How long it may take once an agent works on it; what the agent or the hub says unless told.
+    /// How long it may take once an agent works on it. Default: the agent's or the hub's limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
-/// The answer to a call. The work goes on.
+/// The response to a call. The work continues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallStarted {
     pub call_id: CallId,
     pub status: CallStatus,
-    /// Where a WebSocket shows everything of the call.
+    /// The WebSocket URL for watching the call.
     pub watch_url: String,
 }
 
-/// Tells a `null` that was sent from a member that was not.
+/// Distinguishes an explicit `null` from an absent member.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
     Json::deserialize(deserializer).map(Some)
 }
@@ -106,7 +106,7 @@ impl fmt::Debug for CallId {
     }
 }
 
-/// The run's own id is understood as well.
+/// Also accepts the run's own id.
 impl FromStr for CallId {
     type Err = IdParseError;
 

@@ -10,7 +10,7 @@ use crate::{ConversationId, Json, RunId, Timestamp, WorkspaceId};
 pub struct CreateConversationRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Open object; `instructions` in it is handed to the agents of this conversation.
+    /// Any object. Its `instructions` are passed to the agents of this conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Json>,
 }
@@ -30,7 +30,7 @@ pub struct ConversationList {
     pub next_cursor: Option<String>,
 }
 
-/// A message is kept in the conversation and never starts work; runs do.
+/// A message is stored in the conversation and does not start a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddMessageRequest {
@@ -49,7 +49,7 @@ pub enum MessageRole {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConversationMessage {
-    /// `msg_…`, or the run's id with `/input` or `/result` for what a run said.
+    /// `msg_…`, or the run's id with `/input` or `/result` for a run's messages.
     pub message_id: String,
     pub role: MessageRole,
     pub author: String,

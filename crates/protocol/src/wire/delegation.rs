@@ -1,5 +1,5 @@
-//! Delegations as the daemon tells of them on its socket, and the projection of them that a hub shows: no path of this
-//! machine and no credential is in the latter.
+//! Delegations as the daemon's socket API shows them, and the projection a hub shows, which contains no local paths or
+//! credentials.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -26,20 +26,20 @@ pub struct DelegateRequest {
     pub ttl_seconds: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_mode: Option<AccessMode>,
-    /// Whose "all done" this belongs to.
+    /// The session whose "all done" it counts towards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// Only these are shown, in gitignore's syntax; everything when empty.
+    /// Only these paths are shown, in gitignore syntax. Empty means everything.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub include: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
-    /// A file with the key for the peer, where policy.toml names none.
+    /// A file with the key for the peer, if policy.toml names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_file: Option<String>,
 }
 
-/// A delegation: `GET /v1/delegations/{id}`, and what `status.json` holds.
+/// A delegation: `GET /v1/delegations/{id}`, and the content of `status.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delegation {
     pub delegation_id: DelegationId,
@@ -49,7 +49,7 @@ pub struct Delegation {
     pub workspace_dir: String,
     #[serde(default)]
     pub session_id: Option<String>,
-    /// As asked for until the remote has accepted, then as agreed.
+    /// As requested until the remote accepts, then as agreed.
     pub access_mode: AccessMode,
     pub ttl_seconds: u64,
     pub created_at: Timestamp,
@@ -59,19 +59,19 @@ pub struct Delegation {
     pub expires_at: Option<Timestamp>,
     #[serde(default)]
     pub ended_at: Option<Timestamp>,
-    /// Why it does not go on yet: a queue, a remote that is offline.
+    /// Why it doesn't proceed yet: a queue, or an offline remote.
     #[serde(default)]
     pub waits_for: Option<String>,
-    /// Where the remote works, as it says.
+    /// Where the remote mounted the folder, as it reports.
     #[serde(default)]
     pub remote_mount_point: Option<String>,
-    /// The remote's own name for the task.
+    /// The remote's id for the task.
     #[serde(default)]
     pub task_id: Option<String>,
-    /// The last thing that the remote said of its work.
+    /// The remote's latest progress message.
     #[serde(default)]
     pub progress: Option<String>,
-    /// Counts what happened; `wait_ms` waits for more than `after`.
+    /// Counts changes. `wait_ms` waits until it exceeds `after`.
     #[serde(default)]
     pub revision: u64,
     #[serde(default)]
@@ -81,7 +81,7 @@ pub struct Delegation {
 }
 
 impl Delegation {
-    /// One that nothing has happened to yet, on the terms that were asked for.
+    /// A new delegation on the requested terms.
     pub fn of(
         request: &DelegateRequest,
         terms: LeaseTerms,
@@ -121,7 +121,8 @@ pub struct DelegationOutcome {
     pub highlights: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
-    /// The summary is not all, or not exactly, what the agent printed: how long the whole is, and where the remote has it.
+    /// Present if the summary is not exactly what the agent printed: the length of the complete output, and where the
+    /// remote keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full_output: Option<OutputLocation>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -135,12 +136,12 @@ pub struct DelegationFailure {
     pub hint: String,
 }
 
-/// What the folder's owner finds changed. Paths are relative to the folder; bytes that are no UTF-8 are shown as `\xNN`.
+/// The changes in the folder. Paths are relative to the folder. Bytes that are not UTF-8 are shown as `\xNN`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FolderChanges {
     pub changed_paths: Vec<ChangedPath>,
     pub diff_stat: DiffStat,
-    /// `changed_paths` is cut after the first thousand.
+    /// `changed_paths` has only the first thousand.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }
@@ -149,15 +150,15 @@ pub struct FolderChanges {
 pub struct ChangedPath {
     pub path: String,
     pub change: FileChangeKind,
-    /// Lines, of text files.
+    /// Lines, for text files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub added: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<u64>,
-    /// Somebody else changed it too while the lease lasted.
+    /// Someone else changed it too during the lease.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub also_changed_here: bool,
-    /// The program that runs it, or obeys it, without being asked: look at it before you use that program here.
+    /// The program that runs or obeys this file automatically. Check the file before you use that program here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_by: Option<String>,
 }
@@ -179,13 +180,13 @@ pub struct DiffStat {
     pub deletions: u64,
 }
 
-/// `POST /v1/delegations/{id}/revert`. All that the lease changed, unless paths are named.
+/// `POST /v1/delegations/{id}/revert`. Reverts everything the lease changed, unless paths are given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RevertRequest {
     #[serde(default)]
     pub paths: Vec<String>,
-    /// What to do where somebody here edited a file as well. Such a file is left alone, and named, when it is missing.
+    /// What to do with files that were also edited here. By default they are left alone and reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub take: Option<ConflictChoice>,
 }
@@ -196,14 +197,14 @@ pub struct RevertRequest {
 pub enum ConflictChoice {
     /// As it was before the lease.
     Before,
-    /// As somebody here last left it.
+    /// As last edited here.
     Mine,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevertResult {
     pub restored: Vec<String>,
-    /// Left alone, with the reason: somebody edited it here after the remote had.
+    /// Left alone, with the reason: it was edited here after the remote's change.
     pub kept: Vec<KeptPath>,
 }
 
@@ -211,10 +212,10 @@ pub struct RevertResult {
 pub struct KeptPath {
     pub path: String,
     pub reason: String,
-    /// Both sides edited it: `take` says which version it gets.
+    /// Both sides edited it: `take` selects the version.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub conflict: bool,
-    /// Versions from here that the remote overwrote, the oldest first: files in the folder of originals.
+    /// Local versions that the remote overwrote, oldest first: files in the folder of originals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<String>,
 }
@@ -226,9 +227,9 @@ pub struct DelegationProjection {
     pub status: DelegationStatus,
     pub description: String,
     pub peer_url: String,
-    /// The folder's own name, without what is above it.
+    /// The folder's name without its parent path.
     pub folder: String,
-    /// Of the machine that lends it.
+    /// The machine that delegates it.
     pub device_name: String,
     pub access_mode: AccessMode,
     pub created_at: Timestamp,
@@ -246,33 +247,33 @@ pub struct DelegationProjection {
     pub changes: Option<FolderChanges>,
 }
 
-/// One of `GET /api/v1/delegations`, and what publishing one answers.
+/// An item of `GET /api/v1/delegations`, and the response to publishing one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PublishedDelegation {
     pub delegation_id: DelegationId,
     /// Who published it.
     pub owner: String,
     pub updated_at: Timestamp,
-    /// A person at the hub wants it to end; the daemon that owns it does so.
+    /// A person at the hub asked to end it. Its daemon will do so.
     pub cancel_requested: bool,
     #[serde(flatten)]
     pub delegation: DelegationProjection,
 }
 
-/// `GET /api/v1/delegations` of a hub, the newest first.
+/// `GET /api/v1/delegations` of a hub, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PublishedDelegationList {
     pub delegations: Vec<PublishedDelegation>,
     pub next_cursor: Option<String>,
 }
 
-/// `GET /api/v1/delegations/{id}/cancellation` of a hub: what its owner waits for.
+/// `GET /api/v1/delegations/{id}/cancellation` of a hub: the request that its daemon waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DelegationCancellation {
     pub cancel_requested: bool,
 }
 
-/// `GET /v1/delegations` of the daemon, the newest first.
+/// `GET /v1/delegations` of the daemon, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DelegationList {
     pub delegations: Vec<Delegation>,
@@ -284,16 +285,16 @@ pub struct DelegationDiff {
     pub text: String,
 }
 
-/// `GET /v1/sessions/{id}`: what was delegated on behalf of one session. `all_done` is told once to whoever waits.
+/// `GET /v1/sessions/{id}`: the delegations of one session. `all_done` is reported once to each waiter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DelegationSession {
     pub session_id: String,
     pub pending: Vec<DelegationId>,
-    /// Those that ended since the session last had nothing pending, the oldest first.
+    /// Those that ended since the session last had nothing pending, oldest first.
     pub ended: Vec<DelegationId>,
-    /// Nothing is pending, and something was.
+    /// Nothing is pending any more.
     pub all_done: bool,
-    /// Counts how often everything was done; `wait_ms` waits for more than `after`.
+    /// Counts how often everything was done. `wait_ms` waits until it exceeds `after`.
     pub rounds: u64,
 }
 
@@ -302,9 +303,9 @@ pub struct DelegationSession {
 pub struct DaemonHealth {
     pub version: String,
     pub pid: u32,
-    /// Where folders are lent over SSH.
+    /// The SSH address for delegated folders.
     #[serde(default)]
     pub ssh: Option<String>,
-    /// How many delegations are not over.
+    /// How many delegations are live.
     pub live: u64,
 }

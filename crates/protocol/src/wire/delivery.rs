@@ -1,11 +1,12 @@
-//! Deliveries: what a webhook is told, and how that went.
+//! Webhook deliveries and their outcomes.
 
+use crate::text_enum;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{DeliveryId, Json, PermissionId, RunId, Timestamp, rules::run::RunStatus};
 
-/// What is told.
+/// The event being delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryKind {
@@ -15,15 +16,16 @@ pub enum DeliveryKind {
     TaskUpdated,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum DeliveryState {
-    /// It will be tried, or tried again.
-    Pending,
-    /// The other end acknowledged it.
-    Delivered,
-    /// It was tried often enough; a person can send it again.
-    Failed,
+text_enum! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+    pub enum DeliveryState {
+        /// It will be attempted, or attempted again.
+        Pending = "pending",
+        /// The target acknowledged it.
+        Delivered = "delivered",
+        /// All attempts failed. A person can send it again.
+        Failed = "failed",
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -35,10 +37,10 @@ pub struct Delivery {
     pub url: String,
     pub state: DeliveryState,
     pub attempts: i64,
-    /// When it is tried next.
+    /// The time of the next attempt.
     pub next_attempt_at: Option<Timestamp>,
     pub last_attempt_at: Option<Timestamp>,
-    /// What the other end answered last.
+    /// The target's latest HTTP status.
     pub last_status: Option<u16>,
     pub last_error: Option<String>,
     pub created_at: Timestamp,
@@ -51,13 +53,13 @@ pub struct DeliveryList {
     pub next_cursor: Option<String>,
 }
 
-/// `GET /api/v1/deliveries/secret`: with what the caller's own deliveries are signed.
+/// `GET /api/v1/deliveries/secret`: the secret that signs the caller's deliveries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeliverySecret {
     pub secret: String,
 }
 
-/// The body that is posted when a call has ended.
+/// The body sent when a call has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunEndedNotice {
     /// Always `run_ended`.
@@ -72,7 +74,7 @@ pub struct RunEndedNotice {
     pub ended_at: Option<Timestamp>,
 }
 
-/// The body that is posted when a person is asked.
+/// The body sent when a person's decision is needed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PermissionRequestedNotice {
     /// Always `permission_requested`.
@@ -86,25 +88,13 @@ pub struct PermissionRequestedNotice {
     pub paths: Vec<String>,
     pub reason: Option<String>,
     pub risk: Option<String>,
-    /// What would change, as a unified diff.
+    /// The proposed change as a unified diff.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
-    /// What the agent does not tell.
+    /// What the agent doesn't disclose.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undisclosed: Vec<String>,
     pub expires_at: Option<Timestamp>,
-    /// Where a person decides.
+    /// Where a person can decide.
     pub decide_url: String,
-}
-
-// === impl DeliveryState ===
-
-impl DeliveryState {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Delivered => "delivered",
-            Self::Failed => "failed",
-        }
-    }
 }

@@ -1,12 +1,13 @@
-//! The envelope: the frame of a channel, as text, in both directions.
+//! The envelope: a channel's frame, as text, in both directions.
 //!
-//! A frame is read member by member, so that a refusal names the member that is wrong; `payload` and whatever is relayed
-//! inside it stay byte for byte as they came. Unknown members are ignored.
+//! A frame is parsed member by member, so that an error names the invalid member. `payload` and the data relayed in it
+//! are kept byte for byte. Unknown members are ignored.
 
 mod action;
 mod hub_frame;
 mod object;
 
+use crate::text_enum;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
@@ -26,7 +27,7 @@ use crate::{Code, Json, Secret, json, secret::mask};
 /// The WebSocket subprotocol of envelopes on `/api/a2a/connect`.
 pub const SUBPROTOCOL: &str = "attache.envelope.v1";
 
-/// A larger frame is refused: large things travel as artifacts.
+/// Larger frames are rejected. Send large data as artifacts.
 pub const MAX_FRAME: usize = 1 << 20;
 
 const MAX_NAME: usize = 200;
@@ -35,14 +36,14 @@ const MAX_NAME: usize = 200;
 pub struct Envelope {
     pub header: EnvelopeHeader,
     pub metadata: Option<EnvelopeMetadata>,
-    /// An object whose `action` says what is meant.
+    /// An object whose `action` names the action.
     pub payload: Json,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EnvelopeHeader {
     pub msg_id: String,
-    /// Of a response: the request's `msg_id`. Of an event: the `msg_id` of the request that made the run.
+    /// In a response: the request's `msg_id`. In an event: the `msg_id` of the request that created the run.
     pub parent_id: Option<String>,
     #[serde(rename = "type")]
     pub kind: FrameType,
@@ -50,17 +51,19 @@ pub struct EnvelopeHeader {
     pub to: String,
     /// Unix seconds.
     pub timestamp: i64,
-    /// Of a frame that must survive: its place among the sender's frames of this channel.
+    /// For a durable frame: its position among the sender's frames on this channel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<i64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FrameType {
-    Request,
-    Response,
-    Notification,
-    Chunk,
+text_enum! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    plain pub enum FrameType {
+        Request = "request",
+        Response = "response",
+        Notification = "notification",
+        Chunk = "chunk",
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -72,15 +75,15 @@ pub struct EnvelopeMetadata {
     pub auth_token: Option<Secret<String>>,
 }
 
-/// Why a frame cannot be understood.
+/// Why a frame is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct FrameError {
     pub code: Code,
     pub message: String,
-    /// The member that is wrong, for example `header.msg_id`.
+    /// The invalid member, for example `header.msg_id`.
     pub field: Option<String>,
-    /// Of the frame, if that much could be read.
+    /// The frame's id, if it could be read.
     pub msg_id: Option<String>,
 }
 
@@ -93,25 +96,25 @@ impl Envelope {
             return Err(FrameError::new(
                 Code::TooLarge,
                 None,
-                "A frame is at most 1 MiB. Upload what is larger as an artifact and send its id.",
+                "A frame can have at most 1 MiB. Upload larger data as an artifact and send its id.",
             ));
         }
         Self::parse_of_any_size(text)
     }
 
-    /// For a peer of the hub: an `execute` may be larger, because it carries its input twice.
+    /// For peers of the hub: an `execute` may be larger, because it contains its input twice.
     pub fn parse_of_any_size(text: &str) -> Result<Self, FrameError> {
         if json::depth(text.as_bytes()) > json::MAX_DEPTH {
-            let message = format!("The frame nests deeper than {} levels.", json::MAX_DEPTH);
+            let message = format!("The frame is nested deeper than {} levels.", json::MAX_DEPTH);
             return Err(FrameError::new(Code::TooDeep, None, message));
         }
         let frame = FrameObject::read("", text)?;
         let header = frame.object("header")?;
         let header = header.ok_or_else(|| FrameError::missing("header"))?;
-        // A frame whose name can be read is answered by that name, whatever else is wrong with it.
+        // If the frame's id can be read, the error refers to it, whatever else is invalid.
         let msg_id = header.name("msg_id", MAX_NAME)?.ok_or_else(|| FrameError::missing("header.msg_id"))?;
         if !msg_id.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(FrameError::wrong("header.msg_id", "must be printable ASCII without blanks"));
+            return Err(FrameError::wrong("header.msg_id", "must be printable ASCII without spaces"));
         }
         Self::read(&frame, &header, &msg_id).map_err(|error| FrameError { msg_id: Some(msg_id), ..error })
     }
@@ -197,7 +200,7 @@ impl Envelope {
     }
 }
 
-/// Who a frame is from or for, as far as the sender knows: a peer has no name before it is registered.
+/// The sender or recipient, if known: a peer has no name before it registers.
 fn party(header: &FrameObject<'_>, name: &str) -> Result<String, FrameError> {
     match header.optional::<String>(name)? {
         Some(party) if party.is_empty() => Ok(party),
@@ -206,23 +209,6 @@ fn party(header: &FrameObject<'_>, name: &str) -> Result<String, FrameError> {
 }
 
 // === impl FrameType ===
-
-impl FrameType {
-    pub const ALL: [Self; 4] = [Self::Request, Self::Response, Self::Notification, Self::Chunk];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Request => "request",
-            Self::Response => "response",
-            Self::Notification => "notification",
-            Self::Chunk => "chunk",
-        }
-    }
-
-    pub fn from_text(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
-    }
-}
 
 impl Serialize for FrameType {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -22,13 +22,13 @@ pub struct Event {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventPage {
     pub events: Vec<Event>,
-    /// Pass it as `after` to go on.
+    /// Pass it as `after` to continue.
     pub next: i64,
     /// The run's state when the page was read.
     pub status: RunStatus,
 }
 
-/// The data of `snapshot.repaired`: these events are gone, and this is the state that they led to.
+/// The data of `snapshot.repaired`: these events were removed, and this is the state they led to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SnapshotRepair {
     pub missing: SeqRange,
@@ -41,23 +41,23 @@ pub struct SeqRange {
     pub to: i64,
 }
 
-/// The data of `artifact.changed`: something that the agent made, whole or a piece of it.
+/// The data of `artifact.changed`: a complete artifact or a piece of one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArtifactChange {
-    /// The worker's own name for it, unique within the run: 1 to 200 printable characters.
+    /// The worker's id for it, unique within the run: 1 to 200 printable characters.
     pub artifact_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     pub parts: Vec<Part>,
-    /// The parts follow those that came before under the same id, instead of replacing them.
+    /// Appends the parts to those with the same id instead of replacing them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub append: bool,
-    /// Nothing more comes under this id.
+    /// No more parts follow for this id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub last_chunk: bool,
 }
 
-/// What people read of an artifact beside its name.
+/// The length of an artifact's description.
 const MAX_SHOWN: usize = 120;
 
 // === impl Event ===
@@ -72,17 +72,17 @@ impl Event {
 // === impl ArtifactChange ===
 
 impl ArtifactChange {
-    /// A whole artifact.
+    /// A complete artifact.
     pub fn new(artifact_id: impl Into<String>, parts: Vec<Part>) -> Self {
         Self { artifact_id: artifact_id.into(), name: None, parts, append: false, last_chunk: false }
     }
 
-    /// How people call it.
+    /// The display name.
     pub fn title(&self) -> &str {
         self.name.as_deref().filter(|name| !name.trim().is_empty()).unwrap_or(&self.artifact_id)
     }
 
-    /// What is in it, in one short line.
+    /// The content in one short line.
     pub fn about(&self) -> String {
         let Some(first) = self.parts.first() else { return String::new() };
         let kind = first.media_type.as_deref().unwrap_or("a file");

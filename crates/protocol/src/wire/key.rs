@@ -1,68 +1,36 @@
 //! API keys and roles.
 
+use crate::text_enum;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{KeyId, Timestamp, UserId};
 
-/// What a person's credential may do; the table is in DESIGN §9 and `hub::identity`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    Viewer,
-    Operator,
-    Admin,
-    Owner,
-}
-
-impl Role {
-    pub const ALL: [Self; 4] = [Self::Viewer, Self::Operator, Self::Admin, Self::Owner];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Operator => "operator",
-            Self::Admin => "admin",
-            Self::Owner => "owner",
-        }
-    }
-
-    pub fn from_text(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|role| role.as_str() == text)
+text_enum! {
+    /// A person's role. The access table is in DESIGN §9 and `hub::identity`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+    pub enum Role {
+        Viewer = "viewer",
+        Operator = "operator",
+        Admin = "admin",
+        Owner = "owner",
     }
 }
 
-/// A part of what a role may do, for a key that should do less.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum KeyScope {
-    /// See agents, runs, channels, conversations, artifacts, deliveries and usage.
-    Read,
-    /// Put agents to work, and cancel that; read the secret that deliveries are signed with.
-    Call,
-    /// Answer permission requests.
-    Decide,
-    /// Agents, pairing and runtimes.
-    Manage,
-    /// Users, keys, quotas, rules and the audit log; send a delivery again.
-    Admin,
-}
-
-impl KeyScope {
-    pub const ALL: [Self; 5] = [Self::Read, Self::Call, Self::Decide, Self::Manage, Self::Admin];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Call => "call",
-            Self::Decide => "decide",
-            Self::Manage => "manage",
-            Self::Admin => "admin",
-        }
-    }
-
-    pub fn from_text(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|scope| scope.as_str() == text)
+text_enum! {
+    /// A subset of a role's rights, for a restricted key.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+    pub enum KeyScope {
+        /// Read agents, runs, channels, conversations, artifacts, deliveries and usage.
+        Read = "read",
+        /// Create and cancel runs, and read the secret that signs deliveries.
+        Call = "call",
+        /// Decide permission requests.
+        Decide = "decide",
+        /// Manage agents, pairing and runtimes.
+        Manage = "manage",
+        /// Manage users, keys, quotas, rules and the audit log, and resend deliveries.
+        Admin = "admin",
     }
 }
 
@@ -70,18 +38,18 @@ impl KeyScope {
 #[serde(deny_unknown_fields)]
 pub struct CreateKeyRequest {
     pub name: String,
-    /// `operator` unless told; never more than the user has.
+    /// Default: `operator`. Never above the user's role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// The name or id of the user it acts for; the caller's own unless told.
+    /// The name or id of its user. Default: the caller's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Everything that the role may do, unless told.
+    /// Default: everything the role allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Vec<KeyScope>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// A client's certificate (PEM) that is the key's credential, instead of a secret. The hub must ask for certificates.
+    /// A client certificate (PEM) that is the key's credential instead of a secret. The hub must request certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,
 }
@@ -91,19 +59,19 @@ pub struct Key {
     pub key_id: KeyId,
     pub name: String,
     pub role: Role,
-    /// Whom it acts for; null for a key that belongs to nobody in particular.
+    /// Its user. Null for a key without a user.
     pub user_id: Option<UserId>,
-    /// Null: everything that the role may do.
+    /// Null: everything the role allows.
     pub scopes: Option<Vec<KeyScope>>,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
 }
 
-/// The one answer that shows an API key.
+/// The only response that contains the API key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CreatedKey {
-    /// Absent for a key whose credential is a certificate.
+    /// Absent if the credential is a certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key: Option<String>,
     pub key: Key,

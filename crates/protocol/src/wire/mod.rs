@@ -1,7 +1,7 @@
-//! What travels: one module per dialect or resource, with serde types only.
+//! Wire types: one module per dialect or resource, with serde types only.
 //!
-//! Requests of people and programs refuse unknown members; requests of runtimes ignore them, so that an
-//! older or newer runtime keeps working.
+//! Requests from people and programs reject unknown members. Requests from runtimes ignore them, so that older and
+//! newer runtimes keep working.
 
 pub mod a2a;
 pub mod access;

@@ -1,4 +1,4 @@
-//! Where the whole output of a run is, when the text of its result is not all, or not exactly, what was printed.
+//! Where a run's complete output is, if the text of its result is not exactly what was printed.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -8,12 +8,12 @@ use crate::{ArtifactId, Json, RunId};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OutputLocation {
-    /// How long the whole is.
+    /// The length of the complete output.
     pub bytes: u64,
-    /// The artifact that holds it, byte for byte.
+    /// The artifact that contains it, byte for byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact_id: Option<ArtifactId>,
-    /// The run that made it, where that is not known otherwise.
+    /// The run that produced it, if not otherwise known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_run_id: Option<RunId>,
     /// Why it was not kept.
@@ -24,7 +24,7 @@ pub struct OutputLocation {
 // === impl OutputLocation ===
 
 impl OutputLocation {
-    /// What a result says of it; `None` when its text is all there is.
+    /// The output location in a result. `None` if the text is complete.
     pub fn of(result: &Json) -> Option<Self> {
         #[derive(Deserialize)]
         struct Output {
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_says_where_the_rest_is() {
+    fn a_result_has_the_output_location() {
         assert_eq!(of(r#"{"text":"all of it"}"#), None);
         assert_eq!(of(r#"{"text":"full_output"}"#), None);
         let artifact = "art_0193f6a1b2c37d4e8f90a1b2c3d4e5f6";

@@ -5,15 +5,15 @@ use utoipa::ToSchema;
 
 use crate::{AgentId, Json, KeyPin, RuntimeId, Secret, Timestamp};
 
-/// The one answer that shows a pairing code.
+/// The only response that contains the pairing code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PairingCodeResponse {
     pub pairing_code: String,
     pub expires_at: Timestamp,
-    /// Where a device on another machine reaches the hub; null when only its own machine can.
+    /// The hub's address for other machines. Null if only its own machine can reach it.
     #[serde(default)]
     pub api_base: Option<String>,
-    /// The pin of a hub that made its own certificate.
+    /// The pin of a hub with a self-signed certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub pin: Option<KeyPin>,
@@ -29,19 +29,19 @@ pub struct AttachRequest {
     pub labels: Option<Json>,
 }
 
-/// The one answer that shows a runtime token.
+/// The only response that contains the runtime token.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct AttachResponse {
     pub agent_id: AgentId,
     pub runtime_id: RuntimeId,
     pub runtime_token: String,
     pub heartbeat_timeout_ms: u64,
-    /// What the agent is called.
+    /// The agent's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_name: Option<String>,
 }
 
-/// A device that has no code yet asks for one to show: `POST …/runtime/pairing-requests`.
+/// A device without a code requests one to show: `POST …/runtime/pairing-requests`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct PairingRequest {
     #[serde(default)]
@@ -55,7 +55,7 @@ pub struct PairingRequestResponse {
     pub pairing_code: String,
     /// Where a signed-in person confirms the code.
     pub confirm_url: String,
-    /// What the device asks with, at `POST …/runtime/pairing-requests/poll`, until a person has decided.
+    /// The token for polling `POST …/runtime/pairing-requests/poll` until a person has decided.
     pub poll_token: String,
     pub poll_interval_ms: u64,
     pub expires_at: Timestamp,
@@ -67,12 +67,12 @@ pub struct PairingPollRequest {
     pub poll_token: Secret<String>,
 }
 
-/// What a person sees before confirming: `GET /api/v1/pairing-requests/{code}`.
+/// What a person sees before they confirm: `GET /api/v1/pairing-requests/{code}`.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct PairingRequestView {
     pub device_name: Option<String>,
     pub labels: Json,
-    /// The address from which the device asked.
+    /// The address of the device.
     pub address: String,
     pub expires_at: Timestamp,
 }
@@ -81,6 +81,6 @@ pub struct PairingRequestView {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PairingDecision {
-    /// The agent to pair the device with; absent to reject the device.
+    /// The agent to pair the device with. Omit it to reject the device.
     pub agent_id: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Permission requests, the decisions on them, and the grants that decisions leave behind.
+//! Permission requests, decisions and grants.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -8,14 +8,14 @@ use crate::{
     rules::permission::{DecisionScope, DecisionSource, OnTimeout, PermissionState, hides_input},
 };
 
-/// A worker asks for a risky step. Unknown members are ignored.
+/// A worker asks for permission for a risky step. Unknown members are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CreatePermissionRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
     /// The tool, process or action.
     pub tool: String,
-    /// What it would be given, exactly.
+    /// The exact input.
     pub input: Json,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
@@ -23,33 +23,33 @@ pub struct CreatePermissionRequest {
     pub paths: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// A word such as `low`, `medium` or `high`.
+    /// A level such as `low`, `medium` or `high`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk: Option<String>,
-    /// What would change, as a unified diff, where the agent tells it.
+    /// The proposed change as a unified diff, if the agent provides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
-    /// What the agent does not tell: `input`, `paths`.
+    /// What the agent doesn't disclose: `input`, `paths`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undisclosed: Vec<String>,
-    /// The asker's own name for this question: asking again with the same one gives the same request back. Without it,
-    /// asking for the same thing while it is pending does.
+    /// The worker's id for this request. Asking again with the same id returns the same request. Without an id, the
+    /// same question returns the pending request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
 }
 
-/// The answer to [`CreatePermissionRequest`], and of `GET …/permission-requests/{prm}?wait_ms=`.
+/// The response to [`CreatePermissionRequest`] and to `GET …/permission-requests/{prm}?wait_ms=`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PermissionAnswer {
     pub permission_request_id: PermissionId,
     pub state: PermissionState,
-    /// Null while nobody has decided; `false` when it expired or was cancelled.
+    /// Null while undecided. `false` if it expired or was cancelled.
     pub approved: Option<bool>,
     pub scope: Option<DecisionScope>,
     pub comment: Option<String>,
 }
 
-/// A permission request as the people who decide see it. Text that an agent gave is data: show it inert.
+/// A permission request, for the people who decide. Text from the agent is untrusted data: show it inert.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PermissionRequest {
     pub permission_request_id: PermissionId,
@@ -58,7 +58,7 @@ pub struct PermissionRequest {
     pub agent_name: String,
     pub conversation_id: ConversationId,
     pub runtime_id: RuntimeId,
-    /// The channel over which it was asked; null over HTTP.
+    /// The channel it came over. Null over HTTP.
     pub channel_id: Option<ChannelId>,
     pub epoch: i64,
     pub tool: String,
@@ -67,13 +67,13 @@ pub struct PermissionRequest {
     pub paths: Vec<String>,
     pub reason: Option<String>,
     pub risk: Option<String>,
-    /// What would change, as a unified diff, where the agent tells it.
+    /// The proposed change as a unified diff, if the agent provides it.
     #[serde(default)]
     pub diff: Option<String>,
-    /// What the agent does not tell: `input`, `paths`.
+    /// What the agent doesn't disclose: `input`, `paths`.
     #[serde(default)]
     pub undisclosed: Vec<String>,
-    /// Hex of the hash over tool, input, cwd, paths, diff and what is undisclosed: what a decision is bound to.
+    /// Hex hash of tool, input, cwd, paths, diff and undisclosed members. The decision is bound to it.
     pub subject: String,
     pub state: PermissionState,
     pub requested_at: Timestamp,
@@ -84,7 +84,7 @@ pub struct PermissionRequest {
     pub decided_by: Option<String>,
     pub decided_at: Option<Timestamp>,
     pub source: Option<DecisionSource>,
-    /// Over which surface, and from which address.
+    /// The surface and address of the decision.
     pub decided_via: Option<String>,
     pub decided_from: Option<String>,
     pub scope: Option<DecisionScope>,
@@ -92,7 +92,7 @@ pub struct PermissionRequest {
     pub until: Option<Timestamp>,
     pub this_channel_only: bool,
     pub comment: Option<String>,
-    /// The grant that it left behind, or that answered it.
+    /// The grant it created, or that answered it.
     pub grant_id: Option<GrantId>,
 }
 
@@ -108,8 +108,8 @@ pub struct DecisionRequest {
     pub approved: bool,
     #[serde(default)]
     pub scope: DecisionScope,
-    /// With a scope beyond `once`: every tool whose name fits (`*` stands for any characters), whatever its input. Without
-    /// it the grant holds for exactly the same tool, input, cwd and paths.
+    /// With a scope other than `once`: covers every tool whose name matches (`*` matches any characters), whatever its
+    /// input. Without it, the grant covers only the same tool, input, cwd and paths.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_pattern: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,7 +120,7 @@ pub struct DecisionRequest {
     pub comment: Option<String>,
 }
 
-/// 409: somebody was first.
+/// 409: someone else decided first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AlreadyDecided {
     pub error: crate::error::ErrorDetail,
@@ -139,14 +139,14 @@ pub struct PermissionGrant {
     pub conversation_id: Option<ConversationId>,
     pub channel_id: Option<ChannelId>,
     pub tool_pattern: Option<String>,
-    /// Hex; null when a pattern says what is meant.
+    /// Hex. Null if the grant uses a pattern.
     pub subject: Option<String>,
     pub until: Option<Timestamp>,
-    /// The request whose decision made it.
+    /// The request whose decision created it.
     pub permission_request_id: PermissionId,
     pub created_by: String,
     pub created_at: Timestamp,
-    /// When the run ended that it was for.
+    /// When its run ended.
     pub ended_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
 }
@@ -157,7 +157,7 @@ pub struct GrantList {
     pub next_cursor: Option<String>,
 }
 
-/// `approvals` of an agent account: how its requests time out, and who is told of them.
+/// `approvals` of an agent account: how its requests time out, and who is notified.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalPolicy {
@@ -165,7 +165,7 @@ pub struct ApprovalPolicy {
     pub timeout_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_timeout: Option<OnTimeout>,
-    /// Is told of every request of this agent that waits for a person. Shown with the values of its query as `***`.
+    /// Notified of every request of this agent that waits for a person. Query values are shown as `***`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook_url: Option<String>,
 }
@@ -173,7 +173,7 @@ pub struct ApprovalPolicy {
 // === impl PermissionGrant ===
 
 impl PermissionGrant {
-    /// When it stopped, or stops, to count by itself: with its time or with its run.
+    /// When it stopped or will stop applying on its own: at its expiry or with its run.
     pub fn ends_at(&self) -> Option<Timestamp> {
         [self.until, self.ended_at].into_iter().flatten().min()
     }
@@ -196,18 +196,18 @@ impl From<&PermissionRequest> for PermissionAnswer {
 // === impl PermissionRequest ===
 
 impl PermissionRequest {
-    /// Whether the person who decides does not see all that the tool would be given.
+    /// Whether part of the tool's input is hidden from the person who decides.
     pub fn hides_input(&self) -> bool {
         hides_input(&self.undisclosed)
     }
 
-    /// What is known of a step whose input is not disclosed at all; none where it is.
+    /// A description of a step whose input is not disclosed. `None` if it is.
     pub fn without_input(&self) -> Option<String> {
         without_input(&self.input, &self.undisclosed, self.reason.as_deref(), &self.paths)
     }
 }
 
-/// What is known of a step whose input is not disclosed at all: why, and where; none where it is disclosed.
+/// A description of a step whose input is not disclosed: the reason and the folder. `None` if it is disclosed.
 pub fn without_input(input: &Json, undisclosed: &[String], reason: Option<&str>, paths: &[String]) -> Option<String> {
     if !undisclosed.iter().any(|what| what == "input") || !matches!(input.get(), "{}" | "null" | "\"\"") {
         return None;

@@ -1,5 +1,6 @@
 //! Task runs: what callers create and read, and what runtimes pull and report.
 
+use crate::text_enum;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -40,7 +41,7 @@ pub struct CreateRunRequest {
     pub timeout_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_ttl_ms: Option<u64>,
-    /// Higher goes first; 0 unless told.
+    /// Higher goes first. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,57 +50,58 @@ pub struct CreateRunRequest {
     pub allowed_tools: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_root: Option<String>,
-    /// The most that it may use. Without one only the quotas limit it.
+    /// The most it may use. Without a budget, only quotas apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// Limits that whoever executes it must enforce, or refuse the run.
+    /// Limits that the worker must enforce, or refuse the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Sandbox>,
-    /// Is told when the run has ended.
+    /// Called when the run has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback_url: Option<String>,
-    /// What else the callback is told of: `approval`, when the run waits for a person's permission.
+    /// Other events to send to the callback: `approval`, when the run waits for a person's permission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback_events: Option<Vec<CallbackEvent>>,
 }
 
-/// What a run may not do beyond its task. A member that is absent limits nothing.
+/// Limits on what a run may do. An absent member is not limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sandbox {
-    /// True: files outside the working folder are out of reach.
+    /// True: no access to files outside the working folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd_only: Option<bool>,
     /// False: no network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_network: Option<bool>,
-    /// False: no programs.
+    /// False: can't run programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_exec: Option<bool>,
 }
 
-/// One thing that a run may not do. A worker declares those that it enforces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SandboxLimit {
-    /// Touch files outside of its folder.
-    CwdOnly,
-    /// Use the network.
-    NoNetwork,
-    /// Run programs.
-    NoExec,
+text_enum! {
+    /// A limit of a run. A worker declares which ones it enforces.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+    pub enum SandboxLimit {
+        /// No access to files outside its folder.
+        CwdOnly = "cwd_only",
+        /// No network access.
+        NoNetwork = "no_network",
+        /// Can't run programs.
+        NoExec = "no_exec",
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CallbackEvent {
-    /// The run has ended; always told.
+    /// The run has ended. Always sent.
     Ended,
-    /// A person is asked for a permission.
+    /// A person's permission is needed.
     Approval,
 }
 
-/// A run as everybody sees it.
+/// A run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Run {
     pub task_run_id: RunId,
@@ -110,10 +112,10 @@ pub struct Run {
     pub parent_task_run_id: Option<RunId>,
     pub status: RunStatus,
     pub waiting: Option<WaitReason>,
-    /// What it waits for, where one run is asked for; lists leave it out.
+    /// What it waits for. Only when reading a single run, not in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<PendingQuestion>,
-    /// What is known of the work on the device, while the run is neither waiting to be claimed nor ended.
+    /// The state of the work on the device, while the run is claimed.
     pub recovery: Option<Recovery>,
     pub task_type: String,
     pub attempt: i64,
@@ -122,40 +124,40 @@ pub struct Run {
     pub priority: i64,
     pub timeout_ms: u64,
     pub input: Json,
-    /// The output of a completed run; `{"error","code","native_code"?}` of a failed one; null before the end.
+    /// The output of a completed run, or `{"error","code","native_code"?}` of a failed one. Null before the end.
     pub task_result: Option<Json>,
     /// The run's total so far.
     pub usage: Option<Json>,
-    /// How sure that is; null before anything was reported.
+    /// The reliability of the usage. Null before anything was reported.
     #[serde(default)]
     pub usage_source: Option<CostSource>,
-    /// The limits that its caller asked for.
+    /// The limits its caller required.
     #[serde(default)]
     pub sandbox: Option<Sandbox>,
-    /// Who asked, as `kind:id`.
+    /// The caller, as `kind:id`.
     pub caller: String,
-    /// The person for whom it was asked, if known.
+    /// The person it was created for, if known.
     pub user_id: Option<UserId>,
     pub trace_id: Option<String>,
     pub runtime_id: Option<RuntimeId>,
     pub created_at: Timestamp,
     pub claimed_at: Option<Timestamp>,
     pub lease_expires_at: Option<Timestamp>,
-    /// When a pending run is given up.
+    /// When a pending run expires.
     pub expires_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
-    /// The seq of the newest event of `/events`.
+    /// The seq of the newest event in `/events`.
     pub last_seq: i64,
 }
 
-/// The question that a run waits with, the oldest of several. What an agent says here is its word: show it inert.
+/// The oldest question a run waits for. Text from the agent is untrusted: show it inert.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PendingQuestion {
-    /// `approval` is for a person to give, `input` for the caller.
+    /// `approval` is decided by a person, `input` is answered by the caller.
     pub kind: WaitReason,
     /// `prm_…` of a permission request, `ask_…` of a question.
     pub id: String,
-    /// The question, or the step that a person must approve: `Bash: touch x`.
+    /// The question, or the step to approve: `Bash: touch x`.
     pub what: String,
 }
 
@@ -172,7 +174,7 @@ pub struct CancelRequest {
     pub reason: Option<String>,
 }
 
-/// A claimed run, as its runtime gets it.
+/// A claimed run, as its runtime receives it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClaimedRun {
     pub task_run_id: RunId,
@@ -186,7 +188,7 @@ pub struct ClaimedRun {
     pub allowed_tools: Option<Json>,
     pub workspace_root: Option<String>,
     pub parent_task_run_id: Option<RunId>,
-    /// Who asked, as `kind:id`; of a delegation by name where there is one: `user:ann`, `agent:planner`.
+    /// The caller, as `kind:id`. For a delegation, by name if there is one: `user:ann`, `agent:planner`.
     #[serde(default)]
     pub caller: String,
     pub trace_id: Option<String>,
@@ -195,14 +197,13 @@ pub struct ClaimedRun {
     pub lease_expires_at: Timestamp,
     /// When the run times out.
     pub deadline: Timestamp,
-    /// What is left for it: of its own budget, and of the quotas that it falls under. A member that is absent limits
-    /// nothing.
+    /// What is left of its own budget and of the quotas that apply. An absent member is not limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// The limits that its caller asked for.
+    /// The limits its caller required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Sandbox>,
-    /// The hub's tools, with a token that is worth this run's rights while this claim lasts. Never to be logged.
+    /// The hub's tools, with a token limited to this run's rights while this claim lasts. Must not be logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub mcp: Option<RunTools>,
@@ -213,20 +214,20 @@ pub struct PullResponse {
     pub task_run: Option<ClaimedRun>,
 }
 
-/// What a worker reports while it works. Each member that is present becomes one event, in this order.
+/// A worker's progress report. Each member that is present becomes one event, in this order.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ProgressRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
-    /// The worker's own count of its reports on this claim, from 1: a report that was heard already is answered and
-    /// changes nothing. Without it a repeated report appears twice.
+    /// The worker's sequence number of its reports on this claim, from 1. A repeated report is acknowledged and
+    /// ignored. Without it, a repeated report appears twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent: Option<f64>,
-    /// Text of the answer so far: a string, or `{"text"}`.
+    /// Partial text of the answer: a string, or `{"text"}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -236,8 +237,8 @@ pub struct ProgressRequest {
     pub log: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call: Option<Json>,
-    /// Something that the agent made: `{"artifact_id","name"?,"parts","append"?,"last_chunk"?}`, kept as given. The parts
-    /// are those of A2A 1.0.
+    /// An artifact the agent produced: `{"artifact_id","name"?,"parts","append"?,"last_chunk"?}`, kept as sent. The
+    /// parts are A2A 1.0 parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -254,13 +255,13 @@ pub struct CompleteRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
     /// `{"text","details"?,"artifact_refs"?:["art_…"],"message"?:{"parts"},"artifacts"?:[{"artifact_id"?,"name"?,"parts"}],
-    /// "reply"?:"message"}`, kept as given. The last three are for callers that speak A2A.
+    /// "reply"?:"message"}`, kept as sent. The last three are for A2A callers.
     pub output: Json,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Json>,
 }
 
-/// `message` of an output: what the agent says at the end, as A2A shows it.
+/// `message` of an output: the agent's final message, for A2A.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputMessage {
     pub parts: Vec<Part>,
@@ -276,7 +277,7 @@ pub struct OutputArtifact {
     pub parts: Vec<Part>,
 }
 
-/// `reply` of an output: in which form an A2A caller is answered, when not as a task.
+/// `reply` of an output: the form of the response to an A2A caller, if not a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputReply {
@@ -304,14 +305,14 @@ pub struct ReleaseRequest {
     pub epoch: i64,
 }
 
-/// 409: the body names the run as it is now.
+/// 409: includes the run's current state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunConflict {
     pub error: crate::error::ErrorDetail,
     pub task_run: Run,
 }
 
-/// The members of a failed run's `task_result` that the hub itself writes.
+/// The members of a failed run's `task_result` that the hub writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunFailure {
     pub error: String,
@@ -323,7 +324,7 @@ pub struct RunFailure {
 // === impl Sandbox ===
 
 impl Sandbox {
-    /// The limits of both.
+    /// The limits of both combined.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let stricter = |ours: Option<bool>, theirs: Option<bool>, strict: bool| {
@@ -336,7 +337,7 @@ impl Sandbox {
         }
     }
 
-    /// The limits that it asks for.
+    /// The limits it requires.
     pub fn limits(self) -> Vec<SandboxLimit> {
         let wanted = [
             (self.cwd_only == Some(true), SandboxLimit::CwdOnly),
@@ -346,7 +347,7 @@ impl Sandbox {
         wanted.into_iter().filter_map(|(is_asked, limit)| is_asked.then_some(limit)).collect()
     }
 
-    /// The limits that it asks for and nobody keeps who enforces only these, in words; none when all are kept.
+    /// Describes the required limits that are not among the enforced ones. `None` if all are enforced.
     pub fn unmet(self, enforced: &[SandboxLimit]) -> Option<String> {
         let missing: Vec<String> = self
             .limits()
@@ -361,17 +362,7 @@ impl Sandbox {
 // === impl SandboxLimit ===
 
 impl SandboxLimit {
-    pub const ALL: [Self; 3] = [Self::CwdOnly, Self::NoNetwork, Self::NoExec];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::CwdOnly => "cwd_only",
-            Self::NoNetwork => "no_network",
-            Self::NoExec => "no_exec",
-        }
-    }
-
-    /// Those of a list of words that are known; a newer worker may enforce more.
+    /// The known limits in a list of words. A newer worker may enforce more.
     pub fn known<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<Self> {
         let known = |word: &str| Self::ALL.into_iter().find(|limit| limit.as_str() == word.trim());
         words.into_iter().filter_map(known).collect()
@@ -393,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_sandboxes_the_stricter_limits_hold() {
+    fn the_stricter_limits_of_two_sandboxes_apply() {
         let none = Sandbox::default();
         let strict = Sandbox { cwd_only: Some(true), allow_network: Some(false), allow_exec: Some(false) };
         let open = Sandbox { cwd_only: Some(false), allow_network: Some(true), allow_exec: Some(true) };

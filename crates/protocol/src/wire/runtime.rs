@@ -1,4 +1,4 @@
-//! Runtimes: the devices that are paired to agent accounts, and their heartbeat.
+//! Runtimes: devices paired with agent accounts, and their heartbeat.
 
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
@@ -9,7 +9,7 @@ use crate::{AgentId, Json, RunId, RuntimeId, Secret, Timestamp, wire::account::P
 #[serde(rename_all = "snake_case")]
 pub enum RuntimeState {
     Active,
-    /// Another device was paired to the same agent.
+    /// Another device was paired with the same agent.
     Superseded,
     Revoked,
 }
@@ -21,18 +21,18 @@ pub struct Runtime {
     pub state: RuntimeState,
     pub status: Presence,
     pub device_name: Option<String>,
-    /// Opaque to the hub; `host_type` is the one people know.
+    /// Opaque to the hub, except that `host_type` is shown to people.
     pub labels: Json,
     pub attached_at: Timestamp,
     pub last_heartbeat_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
-    /// Since when its present token has been in use; absent until the first rotation.
+    /// Since when its current token has been in use. Absent until the first rotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_rotated_at: Option<Timestamp>,
-    /// When somebody last used a token that the device had already replaced: a copy of it is in other hands.
+    /// When a replaced token was last used, which means that someone else has a copy of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_reused_at: Option<Timestamp>,
-    /// What it says it understands; the agent's card shows it.
+    /// The extensions it declares. Shown in the agent's card.
     #[serde(default)]
     pub extensions: Vec<DeclaredExtension>,
 }
@@ -47,29 +47,29 @@ pub struct RuntimeList {
 pub struct HeartbeatRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
-    /// The runs that this runtime executes now. A runtime that only knows 002 sends none.
+    /// The runs this runtime is executing. A runtime that only supports 002 omits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<Vec<RunId>>,
-    /// Of those, the runs that have ended on the device and whose outcome the hub has not accepted yet.
+    /// Of those, the runs that have ended on the device but whose outcome the hub has not accepted yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreported: Vec<RunId>,
-    /// The A2A extensions that the device understands. Without the list, what was said before holds.
+    /// The A2A extensions the device supports. If absent, the previous list stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extensions: Option<Vec<DeclaredExtension>>,
-    /// The runtime stores and uses a new token when the answer offers one.
+    /// The runtime stores and uses a new token if the response offers one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub token_rotation: bool,
 }
 
-/// Declared by a runtime whose agent asks a person before it takes a risky step. Work that another agent passes on to one
-/// that does not is asked for where it comes from.
+/// Declared by a runtime whose agent asks a person before a risky step. Work passed on to an agent without it needs
+/// approval in the calling run.
 pub const ASKS: &str = "https://attache.dev/ext/asks/v1";
 
 /// An A2A extension that a runtime declares for its agent's card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeclaredExtension {
     pub uri: String,
-    /// What the card says about it, kept as given.
+    /// Its parameters in the card, kept as sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<Json>,
 }
@@ -79,15 +79,15 @@ pub struct HeartbeatResponse {
     pub status: Presence,
     pub runtime_id: RuntimeId,
     pub server_time: Timestamp,
-    /// Runs named in the request that this runtime must stop working on.
+    /// Runs in the request that this runtime must stop working on.
     pub cancelled: Vec<RunId>,
-    /// The runtime's next token. The present one stays good until this one is used for the first time.
+    /// The runtime's next token. The current one stays valid until this one is first used.
     #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "shown")]
     #[schema(value_type = Option<String>)]
     pub runtime_token: Option<Secret<String>>,
 }
 
-/// The one answer, besides that of pairing, that shows a runtime token.
+/// The only response, besides pairing, that contains a runtime token.
 fn shown<S: Serializer>(token: &Option<Secret<String>>, serializer: S) -> Result<S::Ok, S::Error> {
     token.as_ref().map(Secret::expose).serialize(serializer)
 }

@@ -1,4 +1,4 @@
-//! Console sessions, and the links that open them.
+//! Console sessions and login links.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -12,28 +12,28 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoginLinkRequest {
-    /// The name or id of the user it signs in; the caller's own unless told.
+    /// The name or id of the user to sign in. Default: the caller's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
 }
 
-/// A browser that is, or was, signed in to the console.
+/// A browser that is or was signed in to the console.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConsoleSession {
     pub session_id: KeyId,
     pub user_id: Option<UserId>,
     pub role: Role,
-    /// Null: everything that the role may do.
+    /// Null: everything the role allows.
     pub scopes: Option<Vec<KeyScope>>,
-    /// The key or session that made the login link, with which it ends; null: opened by password.
+    /// The key or session that created the login link, with which it ends. Null: opened with a password.
     pub opened_by: Option<KeyId>,
-    /// Where the browser was when it signed in.
+    /// The browser's address when it signed in.
     pub address: Option<String>,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
-    /// When somebody signed out or ended it.
+    /// When it was signed out or ended.
     pub ended_at: Option<Timestamp>,
-    /// Whether this is the session that asks.
+    /// Whether this is the caller's own session.
     pub current: bool,
 }
 

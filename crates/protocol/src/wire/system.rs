@@ -10,32 +10,32 @@ pub struct HubHealth {
     /// `ok`, or `degraded` while nothing can be stored.
     pub status: String,
     pub version: String,
-    /// What an acknowledged write survives: `power_loss` or `nothing` (the in-memory model).
+    /// What an acknowledged write survives: `power_loss` or `nothing` (the in-memory store).
     pub durability: String,
-    /// The engine that keeps it, for people.
+    /// The storage engine, for display.
     pub store: String,
-    /// Whether it can be written. `null` only from hubs that do not say.
+    /// Whether it can be written to. `null` only from hubs that don't report it.
     #[serde(default)]
     pub storage: Option<Storage>,
 }
 
-/// Whether the hub can store anything now.
+/// Whether the hub can store data now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Storage {
     Ok,
     DiskFull,
     ReadOnly,
-    /// The disk reports errors, or a part of the database is damaged.
+    /// The disk reports errors, or part of the database is damaged.
     Failed,
-    /// It does not answer in time.
+    /// It does not respond in time.
     Slow,
 }
 
 // === impl Storage ===
 
 impl Storage {
-    /// What is wrong, as a part of a sentence; none when nothing is.
+    /// The problem as part of a sentence. `None` if there is none.
     pub const fn problem(self) -> Option<&'static str> {
         match self {
             Self::Ok => None,
@@ -47,12 +47,12 @@ impl Storage {
     }
 }
 
-/// `POST /api/v1/login-links`: a link that signs one browser in, once.
+/// `POST /api/v1/login-links`: a one-time link that signs one browser in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LoginLink {
     pub url: String,
     pub expires_at: Timestamp,
-    /// Whom it signs in; null for nobody in particular.
+    /// The user it signs in. Null for no user.
     pub user_id: Option<UserId>,
     pub user_name: Option<String>,
     pub role: Role,
@@ -62,7 +62,7 @@ pub struct LoginLink {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadyFile {
     pub url: String,
-    /// Of a hub that made its own certificate.
+    /// Only for a hub with a self-signed certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<KeyPin>,
 }

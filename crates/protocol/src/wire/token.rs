@@ -1,26 +1,26 @@
-//! Short-lived tokens, and the keys with which anybody can verify them and the cards of agents.
+//! Short-lived tokens, and the keys that verify them and agent cards.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{Timestamp, wire::key::KeyScope};
 
-/// `POST /api/v1/tokens`: a JWT that is worth what the caller's key is worth, or less.
+/// `POST /api/v1/tokens`: creates a JWT with the rights of the caller's key, or fewer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRequest {
-    /// At most 3600; 900 unless told.
+    /// At most 3600. Default: 900.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
-    /// At most the key's own.
+    /// A subset of the key's own scopes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Vec<KeyScope>>,
-    /// For whom it is meant (`aud`); the hub's own URL unless told. Only a token for the hub itself is accepted here.
+    /// The audience (`aud`). Default: the hub's own URL. The hub accepts only tokens for itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
 }
 
-/// The one answer that shows the token.
+/// The only response that contains the token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct IssuedToken {
     pub token: String,
@@ -44,7 +44,7 @@ pub struct PublicKey {
     #[serde(rename = "use")]
     pub usage: String,
     pub kid: String,
-    /// The public key, in base64url without padding; of P-256 its first coordinate.
+    /// The public key in base64url without padding. For P-256, its first coordinate.
     pub x: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub y: Option<String>,

@@ -1,21 +1,21 @@
-//! Tunnels: bytes between two machines that can both reach a hub, and not each other. The hub relays and cannot read them.
+//! Tunnels: relay bytes between two machines that can both reach a hub but not each other. The hub can't read them.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{DelegationId, Timestamp, TunnelId};
 
-/// `PUT /api/v1/tunnels/{id}`. The host chooses the id and the token, so that it can open the same tunnel again after the hub
-/// has started anew; the hub learns only the token's hash.
+/// `PUT /api/v1/tunnels/{id}`. The host chooses the id and the token, so that it can open the same tunnel again after a
+/// hub restart. The hub learns only the token's hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OpenTunnelRequest {
-    /// The caller's own delegation that it carries, which the hub knows and which has not ended. The tunnel ends with it.
+    /// The caller's live, published delegation that uses the tunnel. The tunnel ends with it.
     pub delegation_id: DelegationId,
-    /// SHA-256 of the token that the remote end shows, in hexadecimal.
+    /// SHA-256 of the remote's token, in hexadecimal.
     pub token_sha256: String,
     pub expires_at: Timestamp,
-    /// Both directions together; the hub's own limit when missing.
+    /// Both directions together. Default: the hub's own limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
 }
@@ -24,8 +24,8 @@ pub struct OpenTunnelRequest {
 pub struct Tunnel {
     pub tunnel_id: TunnelId,
     pub delegation_id: DelegationId,
-    /// Where both ends open their WebSockets: the remote with `Authorization: Bearer <token>`, the host with its own key and
-    /// `?end=host`, one socket ahead for every connection to come.
+    /// Where both ends open their WebSockets: the remote with `Authorization: Bearer <token>`, the host with its own
+    /// key and `?end=host`, keeping one socket waiting for the next connection.
     pub url: String,
     pub expires_at: Timestamp,
     pub max_bytes: u64,

@@ -1,5 +1,6 @@
-//! What runs used, and how much they may use in a day.
+//! Usage of runs, and daily quotas.
 
+use crate::text_enum;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -9,19 +10,21 @@ use crate::{
     wire::{call::CallId, envelope::FrameObject},
 };
 
-/// How sure a usage is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum CostSource {
-    /// The agent said what it used.
-    Reported,
-    /// The agent, or its adapter, worked it out.
-    Estimated,
-    /// Nobody said.
-    Unknown,
+text_enum! {
+    /// The reliability of a usage figure.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+    pub enum CostSource {
+        /// Reported by the agent.
+        Reported = "reported",
+        /// Estimated by the agent or its adapter.
+        Estimated = "estimated",
+        /// Not reported.
+        Unknown = "unknown",
+    }
 }
 
-/// What a run says that it used: `{"tokens","cost_usd","source"?}` and whatever else it likes. `cost_source` means the same.
+/// A run's reported usage: `{"tokens","cost_usd","source"?}` and any other members. `cost_source` is an alias of
+/// `source`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReportedUsage {
     pub tokens: Option<u64>,
@@ -29,7 +32,7 @@ pub struct ReportedUsage {
     pub source: CostSource,
 }
 
-/// A usage report that cannot be counted.
+/// An invalid usage report.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{member} {problem}")]
 pub struct UsageParseError {
@@ -37,7 +40,7 @@ pub struct UsageParseError {
     pub problem: &'static str,
 }
 
-/// The most that one run may use.
+/// The most one run may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
@@ -48,8 +51,8 @@ pub struct Budget {
     pub cost_usd: Option<Json>,
 }
 
-/// `PUT /api/v1/quotas`: the limits of a day (UTC), for a user, an agent, both together, or the whole tenant. A limit that
-/// is absent does not exist; without any the quota is removed.
+/// `PUT /api/v1/quotas`: daily limits (UTC) for a user, an agent, a user with an agent, or the entire tenant. An absent
+/// limit means unlimited. Without any limits, the quota is removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetQuotaRequest {
@@ -68,7 +71,7 @@ pub struct SetQuotaRequest {
     pub cost_usd: Option<Json>,
 }
 
-/// An amount of everything that is counted.
+/// An amount of each measure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UsageAmounts {
     pub calls: u64,
@@ -88,7 +91,7 @@ pub struct Quota {
     pub cost_usd: Option<Json>,
     /// Today so far.
     pub spent: UsageAmounts,
-    /// Set aside for runs that have not ended.
+    /// Reserved for runs in progress.
     pub held: UsageAmounts,
     pub resets_at: Timestamp,
 }
@@ -98,7 +101,7 @@ pub struct QuotaList {
     pub quotas: Vec<Quota>,
 }
 
-/// What one user had one agent do on one day.
+/// The usage of one user with one agent on one day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UsageRow {
     /// `2026-11-15`, in UTC.
@@ -108,11 +111,11 @@ pub struct UsageRow {
     pub agent_id: AgentId,
     pub agent_name: String,
     pub calls: u64,
-    /// Of these, how many did not complete.
+    /// How many of them did not complete.
     pub failed: u64,
     pub tokens: u64,
     pub cost_usd: Json,
-    /// How many calls said what they used, had it estimated, or said nothing.
+    /// How many calls reported their usage, had it estimated, or reported nothing.
     pub reported: u64,
     pub estimated: u64,
     pub unknown: u64,
@@ -127,12 +130,12 @@ pub struct UsageReport {
     pub rows: Vec<UsageRow>,
 }
 
-/// What one call used, as `GET /api/v1/usage/records` lists it.
+/// The usage of one call, as in `GET /api/v1/usage/records`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UsageRecord {
     #[schema(value_type = String)]
     pub call_id: CallId,
-    /// Who asked, as `kind:id`.
+    /// The caller, as `kind:id`.
     pub caller: String,
     /// The agent's name.
     pub callee: String,
@@ -154,7 +157,7 @@ pub struct UsageRecordList {
 impl ReportedUsage {
     pub const NOTHING: Self = Self { tokens: None, micro_usd: None, source: CostSource::Unknown };
 
-    /// What can be counted of a report. Members that nobody knows are the agent's own business.
+    /// The countable members of a report. Other members are ignored.
     pub fn read(usage: &Json) -> Result<Self, UsageParseError> {
         let members = FrameObject::read("usage", usage.get())
             .map_err(|_| UsageParseError { member: "usage", problem: "must be an object" })?;
@@ -166,26 +169,26 @@ impl ReportedUsage {
             (true, Some(r#""estimated""#)) => CostSource::Estimated,
             (true, Some(r#""reported""#)) => CostSource::Reported,
             (false, _) | (true, Some(r#""unknown""#)) => CostSource::Unknown,
-            // Who says a cost has it from somewhere; tokens are often counted by whoever passes them on.
+            // A stated cost counts as reported. Token counts alone often come from an intermediary.
             (true, _) if cost.is_some() => CostSource::Reported,
             (true, _) => CostSource::Unknown,
         };
         Ok(Self { tokens, micro_usd: cost, source })
     }
 
-    /// What a run is known to have used; what cannot be counted is nothing.
+    /// A run's known usage. Invalid amounts count as none.
     pub fn of(usage: Option<&Json>) -> Self {
         usage.and_then(|usage| Self::read(usage).ok()).unwrap_or(Self::NOTHING)
     }
 
-    /// Whether this total can follow `before`: nothing of it is smaller, and something is more or better known.
+    /// Whether this total can follow `before`: nothing decreased, and something increased or became more certain.
     pub fn grew_from(self, before: Self) -> bool {
         let grew = |now: Option<u64>, before: Option<u64>| (now >= before, now > before);
         let (tokens, cost) = (grew(self.tokens, before.tokens), grew(self.micro_usd, before.micro_usd));
         tokens.0 && cost.0 && (tokens.1 || cost.1)
     }
 
-    /// What the quotas count of a run with this report; what cannot be counted counts as nothing.
+    /// The amounts that count against quotas. Invalid amounts count as none.
     pub fn spend(usage: Option<&Json>) -> Spend {
         let used = Self::of(usage);
         Spend { calls: 1, tokens: used.tokens.unwrap_or(0), micro_usd: used.micro_usd.unwrap_or(0) }
@@ -195,25 +198,17 @@ impl ReportedUsage {
 // === impl CostSource ===
 
 impl CostSource {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Reported => "reported",
-            Self::Estimated => "estimated",
-            Self::Unknown => "unknown",
-        }
-    }
-
-    /// Of a run's usage; `None` before there is any.
+    /// The source of a run's usage. `None` if there is no usage.
     pub fn of(usage: Option<&Json>) -> Option<Self> {
         usage.map(|usage| ReportedUsage::read(usage).map_or(Self::Unknown, |used| used.source))
     }
 }
 
 const fn not_an_amount(member: &'static str) -> UsageParseError {
-    UsageParseError { member, problem: "must be a number that is not negative" }
+    UsageParseError { member, problem: "must be a non-negative number" }
 }
 
-/// A number as JSON writes it; a fraction counts as one more.
+/// A JSON number. Fractions are rounded up.
 fn whole(text: &str) -> Option<u64> {
     match text.parse() {
         Ok(number) => Some(number),
@@ -230,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_read_as_far_as_it_can_be_counted() {
+    fn countable_members_of_a_report_are_read() {
         let used = |tokens, micro_usd, source| Ok(ReportedUsage { tokens, micro_usd, source });
         assert_eq!(read(r#"{"tokens":1500,"cost_usd":0.05}"#), used(Some(1500), Some(50_000), CostSource::Reported));
         let estimated = r#"{"cost_usd":1e-7,"cost_source":"estimated","model":"x"}"#;

@@ -9,18 +9,18 @@ use crate::{Secret, Timestamp, UserId, wire::key::Role};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateUserRequest {
-    /// How the person signs in, and how rules name them: letters, digits, `.`, `_` and `-`.
+    /// The sign-in name, also used in access rules: letters, digits, `.`, `_` and `-`.
     pub name: String,
-    /// `operator` unless told.
+    /// Default: `operator`.
     #[serde(default)]
     pub role: Option<Role>,
-    /// Without one the person signs in by a link only.
+    /// Without a password, the user signs in with login links only.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub password: Option<Secret<String>>,
 }
 
-/// `PATCH /api/v1/users/{user}`; what is absent stays as it is.
+/// `PATCH /api/v1/users/{user}`. Absent members stay unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateUserRequest {
@@ -28,11 +28,11 @@ pub struct UpdateUserRequest {
     pub name: Option<String>,
     #[serde(default)]
     pub role: Option<Role>,
-    /// Ends every session of the person.
+    /// Ends all of the user's sessions.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub password: Option<Secret<String>>,
-    /// People who change their own password say the old one.
+    /// Required when people change their own password.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub current_password: Option<Secret<String>>,

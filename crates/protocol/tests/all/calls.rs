@@ -1,4 +1,4 @@
-//! The two forms of a call become each other without losing anything.
+//! The two forms of a call convert to each other without loss.
 
 use attache_protocol::{
     Json,
@@ -11,7 +11,7 @@ use proptest::{
     prop_oneof,
 };
 
-/// JSON as people write it: spaces, numbers that no float holds, escapes, names twice.
+/// JSON as people write it: spaces, numbers no float can hold, escapes, duplicate names.
 fn json() -> impl Strategy<Value = Json> {
     let leaf = prop_oneof![
         proptest::sample::select(vec![
@@ -53,7 +53,7 @@ fn task() -> impl Strategy<Value = CallTaskRequest> {
     )
 }
 
-/// Through the text that is kept as the run's input.
+/// A round trip through the text stored as the run's input.
 fn kept(input: &CallInput) -> CallInput {
     Json::of(input).parse().unwrap()
 }

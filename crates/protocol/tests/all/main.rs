@@ -1,4 +1,4 @@
-//! Every test of the protocol that uses it from outside.
+//! Integration tests of the protocol crate.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it fails")]
 

@@ -1,4 +1,4 @@
-//! Properties of permissions that hold for every request, every grant and every order of decisions.
+//! Properties of permissions for every request, grant and order of decisions.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ fn decision() -> impl Strategy<Value = ApprovalDecision> {
         })
 }
 
-/// What a pattern means, spelled out.
+/// A reference implementation of pattern matching.
 fn means(pattern: &[u8], tool: &[u8]) -> bool {
     match (pattern.split_first(), tool.split_first()) {
         (None, None) => true,
@@ -138,7 +138,7 @@ proptest! {
             None => covering.first().map(|grant| grant.id),
         };
         prop_assert_eq!(judge(&grants, asked.request(), NOW).map(|grant| grant.id), wanted);
-        // Nobody gets another answer because grants come in another order.
+        // The order of grants doesn't change the answer.
         let forwards = judge(&grants, asked.request(), NOW).map(|grant| grant.approved);
         prop_assert_eq!(judge(grants.iter().rev(), asked.request(), NOW).map(|grant| grant.approved), forwards);
     }
@@ -166,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_comes_after_the_end_is_too_late(decision in decision(), expired in any::<bool>()) {
+    fn decisions_after_the_end_are_too_late(decision in decision(), expired in any::<bool>()) {
         let state = if expired { PermissionState::Expired } else { PermissionState::Cancelled };
         let settled = PriorDecision { state, by: "system", decision: None };
         for by in ["system", "key:owner"] {
@@ -196,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_nobody_saw_is_allowed_by_a_standing_answer(
+    fn hidden_input_is_never_allowed_by_a_standing_grant(
         decision in decision(), grants in proptest::collection::vec(grant(), 0..8), asked in asked()
     ) {
         let unseen = OwnedRequest { hides_input: true, ..asked };
@@ -222,7 +222,7 @@ proptest! {
 }
 
 #[test]
-fn an_input_is_hidden_unless_only_other_things_are() {
+fn only_undisclosed_input_counts_as_hidden() {
     let hides =
         |undisclosed: &[&str]| hides_input(&undisclosed.iter().map(|what| (*what).to_owned()).collect::<Vec<_>>());
     assert!(!hides(&[]) && !hides(&["paths", "more paths", "the rest of the diff"]));
@@ -230,7 +230,7 @@ fn an_input_is_hidden_unless_only_other_things_are() {
 }
 
 #[test]
-fn a_subject_tells_every_field_from_every_other() {
+fn a_subject_distinguishes_every_field() {
     let json = |text: &str| Json::from_text(text).unwrap();
     let paths = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
     let subjects = [

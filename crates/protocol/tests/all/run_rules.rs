@@ -1,4 +1,4 @@
-//! Properties of a run's life that hold for every sequence of commands.
+//! Properties of a run's lifecycle for every sequence of commands.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ fn steps() -> impl Strategy<Value = Vec<(RunCommand, u64)>> {
     proptest::collection::vec((command(), 0..3_000_u64), 0..60)
 }
 
-/// Runs the commands and hands every step to `check(before, command, result, now)`.
+/// Runs the commands and passes every step to `check(before, command, result, now)`.
 fn walk(
     limits: RunLimits,
     steps: &[(RunCommand, u64)],
@@ -86,9 +86,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_500))]
 
     #[test]
-    fn nothing_runs_for_ever(limits in limits(), steps in steps()) {
+    fn no_run_lasts_forever(limits in limits(), steps in steps()) {
         let (mut state, mut now) = walk(limits, &steps, |_, _, _, _| {});
-        // Questions have deadlines of their own, which answer them.
+        // Questions have their own deadlines, which settle them.
         while let Some(what) = state.waiting() {
             prop_assert_eq!(next_deadline(&state), None);
             prop_assert_eq!(&apply(&state, &RunCommand::Tick, Timestamp::from_millis(i64::MAX / 2)).unwrap().state, &state);
@@ -97,7 +97,7 @@ proptest! {
                 prop_assert!(state.claim().is_some_and(|claim| claim.lease_until > now), "{:?}", state);
             }
         }
-        // Left alone, a run reaches an end by its own deadlines: one for the claim, one for the queue.
+        // Left alone, a run ends by its own deadlines: one for the claim, one for the queue.
         for _ in 0..3 {
             let Some(deadline) = next_deadline(&state) else { break };
             now = now.max(deadline);
@@ -169,7 +169,7 @@ proptest! {
         });
     }
 
-    /// The time that a claim has worked is counted here by hand, step by step.
+    /// The working time of a claim is counted here by hand, step by step.
     #[test]
     fn waiting_never_counts_toward_the_time_out(limits in limits(), steps in steps()) {
         let (mut worked, mut last) = (Duration::ZERO, START);
@@ -218,7 +218,7 @@ proptest! {
                 _ => Some(WaitReason::Approval),
             };
             assert_eq!(after.state.waiting(), waits_for);
-            // The world hears of it exactly when it changes.
+            // An event is emitted exactly when it changes.
             if let RunCommand::Ask { .. } | RunCommand::Answer { .. } = command {
                 let told = (before.waiting() != waits_for).then_some(LifecycleEvent::Waiting { waiting: waits_for });
                 assert_eq!(after.event, told);
@@ -227,7 +227,7 @@ proptest! {
     }
 
     #[test]
-    fn only_a_claim_of_which_nothing_was_reported_can_be_handed_back(limits in limits(), steps in steps()) {
+    fn only_a_claim_without_reports_can_be_released(limits in limits(), steps in steps()) {
         walk(limits, &steps, |before, command, result, _| {
             let begun = before.claim().is_some_and(|claim| claim.begun);
             match (command, result) {
@@ -248,7 +248,7 @@ proptest! {
             let begun = before.claim().is_some_and(|claim| claim.begun);
             if let (RunCommand::Undelivered, Ok(after)) = (command, result) {
                 if begun {
-                    // Something was reported: the work is lost, and that costs an attempt.
+                    // Something was reported: the work is lost, which costs an attempt.
                     assert_eq!((after.state.attempt, after.state.epoch), (before.attempt, before.epoch));
                     return;
                 }
@@ -260,7 +260,7 @@ proptest! {
 }
 
 #[test]
-fn the_same_report_twice_is_answered_and_another_is_refused() {
+fn a_repeated_report_is_accepted_and_another_is_refused() {
     let limits = RunLimits { max_attempts: 1, timeout: Duration::from_secs(60), queue_ttl: Duration::from_secs(60) };
     let me = RuntimeId::from_uuid(Uuid::from_u128(1));
     let by = WorkerRef { runtime: me, epoch: Some(1) };

@@ -1,4 +1,4 @@
-//! One report to the hub while it is being made of pieces.
+//! Assembles one report to the hub from items.
 
 use attache_protocol::{
     Json,
@@ -7,16 +7,16 @@ use attache_protocol::{
 
 use crate::progress::ProgressItem;
 
-/// A call in the making: one piece, or several texts of a kind joined. One report is one event at the hub and one frame
-/// of a channel, whichever way it takes.
+/// A call being assembled: one item, or several texts of the same kind joined. One report is one event at the hub and
+/// one frame of a channel, whichever transport carries it.
 #[derive(Debug)]
 pub(super) struct ProgressBatch {
     pub(super) piece: ProgressItem,
     encoded: usize,
 }
 
-/// A call with this much text, as JSON, is made at once. With one more piece of 4 KiB, every character of it escaped,
-/// it is still an event that the hub takes.
+/// A call with this much text (as JSON) is sent immediately. With one more item of 4 KiB, fully escaped, the event is
+/// still within the hub's limit.
 const MAX_BATCH: usize = 32 << 10;
 
 // === impl ProgressBatch ===
@@ -34,7 +34,7 @@ impl ProgressBatch {
         Self { piece, encoded }
     }
 
-    /// Takes more text of the same kind, or gives the piece back.
+    /// Joins another text of the same kind, or returns the item.
     pub(super) fn join(&mut self, piece: ProgressItem) -> Result<(), ProgressItem> {
         match (&mut self.piece, piece) {
             (ProgressItem::Chunk(text), ProgressItem::Chunk(more))
@@ -51,21 +51,21 @@ impl ProgressBatch {
         matches!(self.piece, ProgressItem::Chunk(_) | ProgressItem::Thought(_))
     }
 
-    /// Nothing can join it any more.
+    /// Nothing more can join it.
     pub(super) const fn is_complete(&self) -> bool {
         !self.is_text() || self.encoded >= MAX_BATCH
     }
 
     pub(super) fn request(self, epoch: i64, report: i64) -> ProgressRequest {
         let request = ProgressRequest { epoch: Some(epoch), report: Some(report), ..ProgressRequest::default() };
-        let said = |text: String| Some(Json::of(&adapter::AdapterText { text }));
+        let as_json = |text: String| Some(Json::of(&adapter::AdapterText { text }));
         match self.piece {
             ProgressItem::Progress { message, percent, usage } => {
                 ProgressRequest { message, percent, usage, ..request }
             }
             ProgressItem::Usage(usage) => ProgressRequest { usage: Some(usage), ..request },
-            ProgressItem::Chunk(text) => ProgressRequest { chunk: said(text), ..request },
-            ProgressItem::Thought(text) => ProgressRequest { thought: said(text), ..request },
+            ProgressItem::Chunk(text) => ProgressRequest { chunk: as_json(text), ..request },
+            ProgressItem::Thought(text) => ProgressRequest { thought: as_json(text), ..request },
             ProgressItem::Log(line) => ProgressRequest { log: Some(line), ..request },
             ProgressItem::ToolCall(call) => ProgressRequest { tool_call: Some(call), ..request },
             ProgressItem::Artifact(artifact) => ProgressRequest { artifact: Some(artifact), ..request },

@@ -1,39 +1,39 @@
-//! The room for what waits, and what is said of that which found none.
+//! The limits of the backlog, and the notice for items that did not fit.
 
 use attache_protocol::{Json, wire::adapter};
 
 use crate::progress::ProgressItem;
 
-/// Of progress, and of artifacts: neither takes the other's place.
+/// Separate counters for progress and artifacts: neither takes the other's room.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BacklogSize {
     pub(super) progress: usize,
     pub(super) artifacts: usize,
 }
 
-/// What waits at most: room for all that a built-in adapter usually says in one run.
+/// The limit of waiting progress: enough for what a built-in adapter usually sends in one run.
 pub(super) const MAX_PROGRESS_BYTES: usize = 4 << 20;
-/// The same for what the agent made, which no result repeats.
+/// The limit of waiting artifacts, which no result repeats.
 pub(super) const MAX_ARTIFACT_BYTES: usize = 32 << 20;
 
 // === impl BacklogSize ===
 
 impl BacklogSize {
-    /// The part that the piece belongs to.
+    /// The counter for this item.
     pub(super) const fn of(&mut self, piece: &ProgressItem) -> &mut usize {
         if is_artifact(piece) { &mut self.artifacts } else { &mut self.progress }
     }
 
-    /// That so much is missing; none when nothing is.
+    /// A notice of the missing items. `None` if nothing is missing.
     pub(super) fn loss_notice(self) -> Option<ProgressItem> {
         let message = match self {
             Self { progress: 0, artifacts: 0 } => return None,
             Self { progress, artifacts: 0 } => format!(
-                "{progress} pieces of progress are missing here: the hub was away or too slow; the result is whole"
+                "{progress} pieces of progress are missing here: the hub was away or too slow; the result is complete"
             ),
             Self { progress, artifacts } => format!(
                 "{artifacts} artifacts and {progress} pieces of progress are missing here: the hub was away or too slow; \
-                 the result comes without these artifacts"
+                 the result does not contain these artifacts"
             ),
         };
         Some(ProgressItem::Log(Json::of(&adapter::AdapterLogLine::new("warning", message))))

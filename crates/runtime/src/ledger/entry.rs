@@ -1,9 +1,9 @@
-//! One line of the ledger. Tokens, codes and the task's own input have no place in it.
+//! One entry of the ledger. It never contains tokens, codes or the task's input.
 
 use attache_protocol::{ConversationId, Json, RunId, RuntimeId, Timestamp, WorkspaceId};
 use serde::{Deserialize, Serialize};
 
-/// A step of this device. Members that a step does not have are left out.
+/// A step on this device. Absent members are omitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerEntry {
     pub at: Timestamp,
@@ -22,15 +22,15 @@ pub struct LedgerEntry {
     pub task_type: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// Of a run that borrows a folder.
+    /// Of a run that works on a delegation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegation_id: Option<String>,
-    /// Of `task_completed` and `task_failed`: all that the hub will be told.
+    /// Of `task_completed` and `task_failed`: everything that is reported to the hub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Json>,
-    /// Why, in words.
+    /// The reason, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -40,18 +40,18 @@ pub struct LedgerEntry {
 pub enum LedgerStep {
     RuntimeStarted,
     TaskPulled,
-    /// Written before the adapter hears of the task.
+    /// Written before the adapter receives the task.
     TaskStarted,
-    /// The runtime was restarted and follows the task again. Written before the hub hears more of it: the reports of each
-    /// process are counted apart.
+    /// The runtime was restarted and follows the task again. Written before anything more is reported to the hub: the
+    /// reports of each process are numbered separately.
     TaskRejoined,
-    /// Written before the hub hears of the outcome, as is `task_failed`.
+    /// Written before the outcome is reported to the hub, as is `task_failed`.
     TaskCompleted,
     TaskFailed,
     TaskReported,
-    /// The hub will never take this outcome: its claim is gone, or the run has ended.
+    /// The hub will never accept this outcome: its claim is gone, or the run has ended.
     TaskReportRefused,
-    /// The work was stopped because the hub asked for it or another claim owns the run.
+    /// The work was stopped because the hub asked for it, or because another claim holds the run.
     TaskStopped,
     /// Handed back before it was started.
     TaskReleased,
@@ -65,18 +65,18 @@ pub enum ExecutionOutcome {
     Failed { output: Json, usage: Option<Json> },
 }
 
-/// Every line that can be read. A torn or foreign line is skipped.
+/// Every readable entry. Torn and foreign lines are skipped.
 pub(super) fn parse(text: &[u8]) -> Vec<LedgerEntry> {
     lines(text).filter_map(Result::ok).collect()
 }
 
-/// Whether every line can be read and the last one is complete. A ledger that was used has at least one line.
+/// Whether every line is readable and the last one is complete. A used ledger has at least one line.
 pub(super) fn is_intact(text: &[u8]) -> bool {
     text.ends_with(b"\n") && lines(text).all(|line| line.is_ok()) && lines(text).next().is_some()
 }
 
 fn lines(text: &[u8]) -> impl Iterator<Item = serde_json::Result<LedgerEntry>> {
-    // An empty line is what a check of the disk leaves.
+    // Checks of the disk leave empty lines.
     let written = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     written.map(serde_json::from_slice)
 }
@@ -139,7 +139,7 @@ impl ExecutionOutcome {
         Self::failed_until(code, message, None, usage)
     }
 
-    /// A failure that may be no more after a time.
+    /// A failure that may go away at a known time.
     pub fn failed_until(code: &str, message: &str, resets_at: Option<Timestamp>, usage: Option<&Json>) -> Self {
         #[derive(Serialize)]
         struct FailureOutput<'a> {
@@ -154,7 +154,7 @@ impl ExecutionOutcome {
         }
     }
 
-    /// A failure that says more than a code and a message.
+    /// A failure with more details than a code and a message.
     pub fn failed_as(output: &Json, usage: Option<&Json>) -> Self {
         Self::Failed { output: one_line(output), usage: usage.map(one_line) }
     }
@@ -167,8 +167,8 @@ impl ExecutionOutcome {
     }
 }
 
-/// The same JSON without line breaks, which can only stand between its tokens. The hub is told exactly what the ledger
-/// holds, so that it recognises a repeated report.
+/// The same JSON without line breaks, which can only be between tokens. The hub receives exactly what the ledger
+/// contains, so that it recognises a repeated report.
 fn one_line(json: &Json) -> Json {
     if json.get().contains(['\n', '\r']) {
         Json::from_text(json.get().replace(['\n', '\r'], " ")).expect("a blank between tokens keeps JSON valid")

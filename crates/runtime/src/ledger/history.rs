@@ -1,4 +1,4 @@
-//! What the lines of a ledger add up to: which claims were never started, never finished or never reported.
+//! Summarises a ledger: which claims were never started, never finished or never reported.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{
     entry::{self},
 };
 
-/// Everything that a ledger remembers, by claim.
+/// Everything in a ledger, by claim.
 #[derive(Debug, Default)]
 pub struct LedgerHistory {
     claims: BTreeMap<(RunId, i64), ClaimHistory>,
@@ -28,11 +28,11 @@ struct ClaimHistory {
 /// A claim that this device has not settled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpenClaim {
-    /// Pulled and never handed to the adapter.
+    /// Pulled, but never handed to the adapter.
     Unstarted(LedgerEntry),
-    /// Handed to the adapter; how it ended is unknown. The line is the one of the pull.
+    /// Handed to the adapter, with an unknown outcome. The entry is that of the pull.
     Unfinished(LedgerEntry),
-    /// Ended on this device, and the hub may not know it.
+    /// Ended on this device, but the hub may not know that.
     Unreported { run: RunId, epoch: i64, outcome: ExecutionOutcome },
 }
 
@@ -61,7 +61,7 @@ impl LedgerHistory {
         history
     }
 
-    /// Whether this device may have handed the claim to its adapter: a ledger that lost lines cannot say that it did not.
+    /// Whether this device may have handed the claim to its adapter. A ledger with missing lines can't rule that out.
     pub fn may_have_started(&self, run: RunId, epoch: i64) -> bool {
         match self.claims.get(&(run, epoch)) {
             Some(claim) if claim.started.is_some() => true,
@@ -69,22 +69,22 @@ impl LedgerHistory {
         }
     }
 
-    /// Whether no line is missing as far as one can see: the file is there, and every line of it can be read.
+    /// Whether the ledger seems complete: the file exists and every line is readable.
     pub const fn is_intact(&self) -> bool {
         self.intact
     }
 
-    /// How many processes before this one have followed the claim again after a restart.
+    /// How many earlier processes followed the claim again after a restart.
     pub fn rejoins(&self, run: RunId, epoch: i64) -> usize {
         self.claims.get(&(run, epoch)).map_or(0, |claim| claim.rejoined.len())
     }
 
-    /// What is left to do, in the order of the claims.
+    /// The unsettled claims, in order.
     pub fn open(&self) -> Vec<OpenClaim> {
         self.claims.iter().filter_map(|((run, epoch), claim)| claim.open(*run, *epoch)).collect()
     }
 
-    /// The lines of all claims that are not settled.
+    /// The lines of all unsettled claims.
     pub(super) fn unsettled_lines(&self) -> String {
         let unsettled = self.claims.values().filter(|claim| !claim.settled);
         unsettled.flat_map(ClaimHistory::lines).map(LedgerEntry::text).collect()

@@ -1,7 +1,7 @@
-//! The execution ledger: one JSON line per step of every run, on the disk before the hub hears of it.
+//! The execution ledger: one JSON line per step of every run, on disk before the hub hears of it.
 //!
-//! The hub's runs are the only truth; the ledger is what this device remembers, and where an outcome waits while the
-//! hub is away.
+//! The hub's runs are the only source of truth. The ledger is what this device remembers, and where an outcome waits
+//! while the hub is away.
 
 mod entry;
 mod history;
@@ -31,21 +31,21 @@ struct Inner {
     path: PathBuf,
     file: File,
     size: u64,
-    /// The file is rotated when it is larger than this.
+    /// The file is rotated when it exceeds this size.
     limit: u64,
-    /// There may be half a line after `size`.
+    /// There may be a partial line after `size`.
     torn: bool,
 }
 
 const MAX_LEDGER: u64 = 8 << 20;
-/// What the disk must have room for beyond the lines that begin a task, so that its end can be written as well.
+/// Free space that is required beyond the lines that start a task, so that its end can be written too.
 const ROTATION_RESERVE: u64 = 16 << 10;
 const LEDGER_FILE: &str = "execution-ledger.jsonl";
 
 // === impl ExecutionLedger ===
 
 impl ExecutionLedger {
-    /// Opens the ledger of an agent below a home folder, and reads what it remembers.
+    /// Opens the ledger of an agent below a home folder, and reads it.
     pub fn open(home: &Path, agent: AgentId) -> Result<(Self, LedgerHistory), Error> {
         Self::open_limited(home, agent, MAX_LEDGER)
     }
@@ -54,7 +54,7 @@ impl ExecutionLedger {
         let folder = make_folder(home, agent)?;
         let path = folder.join(LEDGER_FILE);
         let next = next(&path);
-        // An older version rotated with two renames, and may have been interrupted in between.
+        // An older version rotated with two renames and may have been interrupted in between.
         if !path.exists() && next.exists() {
             fs::rename(&next, &path).map_err(Error::io(&path))?;
         }
@@ -63,14 +63,14 @@ impl ExecutionLedger {
         let mut inner = Inner { size: text.len() as u64, path, file, limit, torn: false };
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         if whole < text.len() {
-            // The last line is torn: the next one must not be glued to it.
+            // The last line is torn: the next one must not be appended to it.
             inner.size = whole as u64;
             inner.cut().map_err(Error::io(&inner.path))?;
         }
         Ok((Self(Arc::new(Mutex::new(inner))), LedgerHistory::read(&text)))
     }
 
-    /// What the file remembers, without opening it for writing.
+    /// Reads the file without opening it for writing.
     pub fn read(home: &Path, agent: AgentId) -> Result<Vec<LedgerEntry>, Error> {
         let path = folder(home, agent).join(LEDGER_FILE);
         match fs::read(&path) {
@@ -84,7 +84,7 @@ impl ExecutionLedger {
         folder(home, agent).join(LEDGER_FILE)
     }
 
-    /// What the file adds up to now. One that cannot be read remembers nothing, and says so.
+    /// The current summary of the file. An unreadable file is empty and not intact.
     pub(crate) async fn history(&self) -> LedgerHistory {
         let inner = self.0.clone();
         let read = tokio::task::spawn_blocking(move || {
@@ -94,13 +94,14 @@ impl ExecutionLedger {
         read.await.unwrap_or_default()
     }
 
-    /// Appends a line; when this returns, the line survives a power loss.
+    /// Appends an entry. When this returns, it survives a power loss.
     pub async fn append(&self, line: &LedgerEntry) -> Result<(), Error> {
         self.write(line.text(), 0).await
     }
 
-    /// Appends the lines that begin a task, at the cost of one, while the disk has room for more than them: the last block
-    /// of a file takes some bytes even on a full disk. None at all is an empty line, which says whether a task may begin.
+    /// Appends the entries that start a task, with a single sync, if the disk has room for more: the last block of a
+    /// file may accept some bytes even on a full disk. Without entries, it writes an empty line, which tells whether a
+    /// task can start.
     pub async fn begin(&self, lines: &[LedgerEntry]) -> Result<(), Error> {
         let text = if lines.is_empty() { "\n".to_owned() } else { lines.iter().map(LedgerEntry::text).collect() };
         self.write(text, ROTATION_RESERVE).await
@@ -125,7 +126,7 @@ impl Inner {
         self.write(text, room).map_err(Error::io(&self.path))
     }
 
-    /// All of it or, as far as the disk lets us, nothing: half a line would spoil the next one.
+    /// Writes everything or, as far as possible, nothing: a partial line would spoil the next one.
     fn write(&mut self, text: &[u8], room: u64) -> io::Result<()> {
         if self.torn {
             self.cut()?;
@@ -148,14 +149,14 @@ impl Inner {
         }
     }
 
-    /// Removes what a write that failed may have left behind the last whole line.
+    /// Removes what a failed write may have left after the last complete line.
     fn cut(&mut self) -> io::Result<()> {
         self.file.set_len(self.size)?;
         self.torn = false;
         Ok(())
     }
 
-    /// Starts a new file with only what is not settled yet; the old one stays beside it as `….1.jsonl`.
+    /// Starts a new file with only the unsettled entries. The old file is kept as `….1.jsonl`.
     fn rotate(&mut self) -> io::Result<()> {
         let carried = LedgerHistory::read(&fs::read(&self.path)?).unsettled_lines();
         let next = next(&self.path);
@@ -163,10 +164,10 @@ impl Inner {
         file.set_len(0)?;
         file.write_all(carried.as_bytes())?;
         file.sync_all()?;
-        // The old lines are for people. What is not settled is in both files, and one of them always has the name.
+        // The old lines are for people. Unsettled entries are in both files, and one of them always has the name.
         let old = self.path.with_extension("1.jsonl");
         if let Err(error) = keep(&self.path, &old) {
-            tracing::warn!(path = %old.display(), %error, "the old lines of the ledger are not kept");
+            tracing::warn!(path = %old.display(), %error, "failed to keep the old lines of the ledger");
         }
         fs::rename(&next, &self.path)?;
         if let Some(folder) = self.path.parent() {
@@ -174,13 +175,13 @@ impl Inner {
         }
         self.file = file;
         self.size = carried.len() as u64;
-        // A great deal that is unsettled must not make every line rotate again.
+        // Many unsettled entries must not make every line rotate again.
         self.limit = self.limit.max(self.size * 2);
         Ok(())
     }
 }
 
-/// Gives a file one more name, in place of what had it.
+/// Gives a file a second name, replacing what had it.
 fn keep(path: &Path, name: &Path) -> io::Result<()> {
     match fs::remove_file(name) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -189,7 +190,7 @@ fn keep(path: &Path, name: &Path) -> io::Result<()> {
     fs::hard_link(path, name)
 }
 
-/// Has the disk keep room behind the end of a file, as far as the file system can.
+/// Reserves disk space after the end of a file, if the file system supports it.
 fn reserve(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     match rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, bytes)) {
         Err(error) if ![Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL].contains(&error) => Err(error.into()),

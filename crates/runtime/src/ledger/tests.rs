@@ -35,7 +35,7 @@ fn done(text: &str) -> ExecutionOutcome {
 }
 
 #[tokio::test]
-async fn the_room_that_a_task_is_given_is_no_part_of_the_file() {
+async fn reserved_space_is_not_part_of_the_file() {
     let world = LedgerFixture::new();
     let (ledger, _) = world.open();
     let run = world.env.run_id();
@@ -114,9 +114,9 @@ async fn rotation_keeps_what_is_not_reported() {
     assert_eq!(world.open().1, [OpenClaim::Unreported { run: waiting, epoch: 1, outcome: done("waiting") }]);
 }
 
-/// The place of the old lines cannot be written to: that costs the old lines, and neither a task nor what is not reported.
+/// The path of the old lines can't be written. That costs the old lines, but no task and no unreported outcome.
 #[tokio::test]
-async fn a_rotation_that_cannot_keep_the_old_lines_loses_nothing_else() {
+async fn a_rotation_that_cannot_keep_old_lines_loses_nothing_else() {
     let world = LedgerFixture::new();
     let (ledger, _) = world.open();
     let waiting = world.env.run_id();
@@ -133,7 +133,7 @@ async fn a_rotation_that_cannot_keep_the_old_lines_loses_nothing_else() {
 }
 
 #[tokio::test]
-async fn an_interrupted_rotation_is_finished_at_the_next_start() {
+async fn an_interrupted_rotation_is_completed_at_the_next_start() {
     let world = LedgerFixture::new();
     let (ledger, _) = world.open();
     let run = world.env.run_id();

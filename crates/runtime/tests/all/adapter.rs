@@ -1,4 +1,4 @@
-//! An adapter that plays one scene per run.
+//! A scripted adapter: each run gets one scripted reply.
 
 use std::{
     sync::{Arc, Mutex},
@@ -24,18 +24,18 @@ pub(crate) struct FakeAdapter {
 }
 
 pub(crate) enum AdapterReply {
-    /// A plain 002 adapter.
+    /// A plain JSON adapter.
     Json(Value),
-    /// The same in exactly these words.
+    /// A plain reply with exactly this text.
     Raw(String),
-    /// One that tells failures by status.
+    /// Reports failures with an HTTP status.
     Status(u16, Value),
     Stream(Vec<(&'static str, Value)>),
-    /// Streams, and then says nothing until it is cancelled or finished.
+    /// Streams, then stays silent until it is cancelled or finished.
     Hang(Vec<(&'static str, Value)>),
-    /// Joins the scene that hangs: tells everything from the first, and hangs on.
+    /// Joins the hanging run: replays everything from the start, and keeps hanging.
     Join,
-    /// Streams, and then the connection breaks.
+    /// Streams, then the connection breaks.
     Break(Vec<(&'static str, Value)>),
 }
 
@@ -47,15 +47,15 @@ struct FakeAdapterState {
     cancels: Vec<String>,
     /// The path and body of every answer to a question.
     answers: Vec<(String, Value)>,
-    /// Every event of the scene that hangs, for whoever joins it.
+    /// Every event of the hanging run, for those who join it.
     told: Vec<(&'static str, Value)>,
     running: Option<String>,
-    /// What `cancel` answers for a run that has ended.
+    /// What `cancel` answers for an ended run.
     remembered: Option<Value>,
     finished: Option<Value>,
-    /// What the scene that hangs says next.
+    /// What the hanging run sends next.
     said: Vec<(&'static str, Value)>,
-    /// It takes nothing from its caller.
+    /// It accepts no input from the caller.
     is_deaf: bool,
 }
 
@@ -97,12 +97,12 @@ impl FakeAdapter {
         self.change(|stage| stage.remembered = Some(reply));
     }
 
-    /// Has the scene that hangs say one thing more.
+    /// Sends one more event in the hanging run.
     pub(crate) fn say(&self, name: &'static str, data: Value) {
         self.change(|stage| stage.said.push((name, data)));
     }
 
-    /// Ends the scene that hangs.
+    /// Ends the hanging run.
     pub(crate) fn finish(&self, reply: Value) {
         self.change(|stage| stage.finished = Some(reply));
     }
@@ -124,7 +124,7 @@ impl FakeAdapter {
         self.state.lock().unwrap().cancels[0].clone()
     }
 
-    /// The answers to questions, once there are so many.
+    /// The answers to questions, once there are this many.
     pub(crate) async fn answers(&self, count: usize) -> Vec<(String, Value)> {
         self.until(|stage| stage.answers.len() >= count).await;
         self.state.lock().unwrap().answers.clone()
@@ -137,7 +137,7 @@ impl FakeAdapter {
                 moved.changed().await.unwrap();
             }
         });
-        met.await.expect("the adapter waits in vain");
+        met.await.expect("the adapter timed out waiting");
     }
 }
 
@@ -218,7 +218,7 @@ fn stream(frames: Vec<String>, end: ReplyEnd, adapter: FakeAdapter) -> Response 
                 let reply = match reply {
                     Some(reply) => reply,
                     None if cancelled => return None,
-                    // Another scene that hangs was faster.
+                    // Another hanging run was faster.
                     None => return Some((Ok(Bytes::new()), (None, ReplyEnd::Hang, adapter))),
                 };
                 let frame = frame(&("result", reply));
@@ -248,7 +248,7 @@ async fn input(State(adapter): State<FakeAdapter>, Json(body): Json<Value>) -> R
 
 async fn cancel(State(adapter): State<FakeAdapter>, Path(run): Path<String>) -> Response {
     let remembered = adapter.change(|stage| {
-        // A cancel of another run ends nothing here.
+        // Cancelling another run ends nothing here.
         if stage.running.as_ref().is_none_or(|running| *running == run) {
             stage.cancels.push(run);
         }

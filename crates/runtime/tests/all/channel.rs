@@ -1,4 +1,4 @@
-//! Work over the channel of a real hub: how it comes, how it is told, and what a cut cable does to it.
+//! Runs over the channel of a real hub: how they arrive, how they are reported, and the effect of a cut connection.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ fn answer(text: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn work_comes_over_the_channel_and_goes_back_over_it() {
+async fn a_run_arrives_and_is_reported_over_the_channel() {
     let live = LiveHub::start().await;
     let running = live.connected().await;
     let connection = live.connection().unwrap();
@@ -42,13 +42,13 @@ async fn work_comes_over_the_channel_and_goes_back_over_it() {
     let ended = live.run_with(run, RunStatus::Completed).await;
     let result: serde_json::Value = ended.task_result.unwrap().parse().unwrap();
     assert_eq!(result, json!({"text": "one two", "artifact_refs": []}));
-    let told = live
+    let events = live
         .events(run, &["task.progress", "task.chunk", "task.thought", "task.log", "task.tool_call", "task.completed"])
         .await;
-    let names: Vec<&str> = told.iter().map(|(kind, _)| kind.as_str()).collect();
-    // Nothing is said in the agent's place.
+    let names: Vec<&str> = events.iter().map(|(kind, _)| kind.as_str()).collect();
+    // The runtime adds nothing in the agent's name.
     assert_eq!(names, ["task.chunk", "task.thought", "task.log", "task.tool_call", "task.chunk", "task.completed"]);
-    assert_eq!(told[3].1, json!({"name": "x", "n": 1}));
+    assert_eq!(events[3].1, json!({"name": "x", "n": 1}));
     assert_eq!(running.stop().await.unwrap(), ShutdownOutcome::Finished);
     let channel = eventually("the end of the channel", async || {
         let channel = live.owner.channel(channels[0].channel_id).await.unwrap();
@@ -59,24 +59,24 @@ async fn work_comes_over_the_channel_and_goes_back_over_it() {
 }
 
 #[tokio::test]
-async fn a_cancelled_run_is_stopped_at_once() {
+async fn a_cancelled_run_is_stopped_immediately() {
     let live = LiveHub::start().await;
     let running = live.connected().await;
     live.world.adapter.play(AdapterReply::Hang(vec![("chunk", json!({"text": "working"}))]));
     live.world.adapter.remembers(json!({"success": false, "error": {"code": "cancelled", "message": "stopped"},
         "usage": {"tokens": 55, "cost_usd": 0.5}}));
     let run = live.create("for ever").await;
-    // On a slow machine the answer to this report may be what tells it that the run has ended.
-    eventually("the first word", async || live.events(run, &["task.chunk"]).await.pop()).await;
-    let asked = Instant::now();
+    // On a slow machine, the answer to this report may be what reveals that the run has ended.
+    eventually("the first chunk", async || live.events(run, &["task.chunk"]).await.pop()).await;
+    let cancelled_at = Instant::now();
     live.owner.cancel_run(run, None).await.unwrap();
     assert_eq!(live.world.adapter.cancelled().await, run.to_string());
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(cancelled_at.elapsed() < Duration::from_secs(5), "{:?}", cancelled_at.elapsed());
     live.noticed(|notice| matches!(notice, Notice::TaskStopped { .. })).await;
-    // What it used is told by the agent when it has stopped, and that is after the end.
-    let used = eventually("what it used", async || live.owner.run(run).await.unwrap().usage).await;
+    // The agent reports its usage when it has stopped, which is after the end.
+    let used = eventually("the usage", async || live.owner.run(run).await.unwrap().usage).await;
     assert_eq!(used.get(), r#"{"tokens":55,"cost_usd":0.5}"#);
-    // The next one is not disturbed.
+    // The next run is not affected.
     live.world.adapter.play(AdapterReply::Json(answer("next")));
     let next = live.create("next").await;
     live.run_with(next, RunStatus::Completed).await;
@@ -84,7 +84,7 @@ async fn a_cancelled_run_is_stopped_at_once() {
 }
 
 #[tokio::test]
-async fn a_run_that_uses_more_than_its_budget_is_stopped_while_it_works() {
+async fn a_run_over_its_budget_is_stopped_while_it_works() {
     let live = LiveHub::start().await;
     let running = live.connected().await;
     live.world
@@ -112,7 +112,7 @@ async fn a_run_that_uses_more_than_its_budget_is_stopped_while_it_works() {
 }
 
 #[tokio::test]
-async fn a_restarted_hub_finds_its_device_again() {
+async fn a_device_reconnects_to_a_restarted_hub() {
     let mut live = LiveHub::start().await;
     let running = live.connected().await;
     live.world.adapter.play(AdapterReply::Hang(vec![("chunk", json!({"text": "before "}))]));
@@ -139,7 +139,7 @@ async fn a_restarted_hub_finds_its_device_again() {
 }
 
 #[tokio::test]
-async fn a_bad_cable_loses_nothing_and_repeats_nothing() {
+async fn a_bad_connection_loses_and_repeats_nothing() {
     let faults = ProxyFaults { cut: 25, halve: 15, duplicate: 60, delay: 60, max_delay: Duration::from_millis(20) };
     let live = LiveHub::behind(11, faults).await;
     let running = live.runtime();
@@ -155,11 +155,11 @@ async fn a_bad_cable_loses_nothing_and_repeats_nothing() {
     }
     for (number, run) in runs.iter().enumerate() {
         live.run_with(*run, RunStatus::Completed).await;
-        let told: Vec<_> = live.events(*run, &["task.log", "task.chunk"]).await;
+        let events: Vec<_> = live.events(*run, &["task.log", "task.chunk"]).await;
         let mut expected: Vec<_> =
             (0..6).map(|part| ("task.log".to_owned(), json!({"message": format!("{number}.{part}")}))).collect();
         expected.push(("task.chunk".to_owned(), json!({"text": format!("number {number}")})));
-        assert_eq!(told, expected, "run {number}");
+        assert_eq!(events, expected, "run {number}");
     }
     live.proxy.stop_faults();
     assert_eq!(live.world.adapter.tasks().len(), count, "every run was executed once");
@@ -169,7 +169,7 @@ async fn a_bad_cable_loses_nothing_and_repeats_nothing() {
 }
 
 #[tokio::test]
-async fn a_device_that_stops_hands_back_what_it_has_not_started() {
+async fn a_stopping_device_hands_back_what_it_has_not_started() {
     let live = LiveHub::start().await;
     let running = live.connected().await;
     live.world.adapter.play(AdapterReply::Hang(Vec::new()));
@@ -185,7 +185,7 @@ async fn a_device_that_stops_hands_back_what_it_has_not_started() {
 }
 
 #[tokio::test]
-async fn work_comes_however_often_the_cable_is_cut() {
+async fn runs_arrive_however_often_the_connection_is_cut() {
     let live = LiveHub::start().await;
     let running = live.connected().await;
     for number in 0..3 {
@@ -199,8 +199,8 @@ async fn work_comes_however_often_the_cable_is_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes minutes; for whoever changes how lines are opened, resumed or given up"]
-async fn many_bad_cables_lose_nothing_and_repeat_nothing() {
+#[ignore = "takes minutes; run it after changing how connections are opened, resumed or given up"]
+async fn many_bad_connections_lose_and_repeat_nothing() {
     for seed in 100..112 {
         let faults = ProxyFaults { cut: 40, halve: 30, duplicate: 80, delay: 80, max_delay: Duration::from_millis(30) };
         let mut live = LiveHub::behind(seed, faults).await;
@@ -222,9 +222,9 @@ async fn many_bad_cables_lose_nothing_and_repeat_nothing() {
             live.world.adapter.finish(answer("x"));
             let ended = live.run_with(run, RunStatus::Completed).await;
             assert_eq!((ended.attempt, ended.epoch - ended.attempt < 5), (1, true), "seed {seed}");
-            let told = live.events(run, &["task.log"]).await;
+            let events = live.events(run, &["task.log"]).await;
             let expected = ["before", "after"].map(|message| ("task.log".to_owned(), json!({"message": message})));
-            assert_eq!(told, expected, "seed {seed}, run {number}");
+            assert_eq!(events, expected, "seed {seed}, run {number}");
         }
         live.proxy.stop_faults();
         assert_eq!(live.world.adapter.tasks().len(), count, "seed {seed}: every run was executed once");

@@ -9,6 +9,13 @@ use std::{
     time::Duration,
 };
 
+use attache_delegation::{
+    awcp_policy::PolicyFile,
+    collaborator::{
+        Collaborator, CollaboratorAuditFile, CollaboratorPolicyFile, GuardCommand, HubTunnelDialer,
+        Options as RoleOptions, SlotScheduler, missing, run_guard,
+    },
+};
 use attache_protocol::{
     RunId,
     env::Env,
@@ -24,14 +31,7 @@ use attache_protocol::{
         run::{CreateRunRequest, Run},
     },
 };
-use attache_runtime::{
-    Notice, Options,
-    awcp_policy::PolicyFile,
-    collaborator::{
-        Collaborator, CollaboratorAuditFile, CollaboratorPolicyFile, GuardCommand, HubTunnelDialer,
-        Options as RoleOptions, SlotScheduler, missing, run_guard,
-    },
-};
+use attache_runtime::{Notice, Options};
 use attache_workspace::{
     export::{Export, ExportTerms, NoExportAudit, OriginalsFolder},
     ssh::{HostKey, LeaseAccess, LeaseAdmission, SshServer},
@@ -47,7 +47,7 @@ use crate::{
     world::RunningRuntime,
 };
 
-/// The machine that lends.
+/// The delegating machine.
 pub(crate) struct LendingHost {
     folder: TempDir,
     server: SshServer,
@@ -56,7 +56,7 @@ pub(crate) struct LendingHost {
     _stop: DropGuard,
 }
 
-/// The machine that borrows: its home and its hub.
+/// The collaborating machine: its home folder and its hub.
 struct BorrowingMachine {
     live: LiveHub,
     home: TempDir,
@@ -68,7 +68,7 @@ fn guard_process() {
     run_guard(BufReader::new(std::io::stdin()), std::io::stdout());
 }
 
-/// This very program, as a guard.
+/// This program itself, as a guard.
 pub(crate) fn guard() -> GuardCommand {
     let args = ["--ignored", "--exact", "collaborator::guard_process", "--nocapture"];
     GuardCommand { program: std::env::current_exe().unwrap(), args: args.map(Into::into).to_vec() }
@@ -103,7 +103,7 @@ impl LendingHost {
         self.folder.path().join("workspace").join(name)
     }
 
-    /// What follows ACCEPT: the export, the key, and START.
+    /// Follows up on ACCEPT: the export, the key, and START.
     pub(crate) fn lend(&self, accept: &AwcpAccept, ttl: Duration) -> (LeaseAdmission, AwcpMessage) {
         let access_mode = accept.remote_constraints.as_ref().unwrap().accepted_access_mode.unwrap();
         let before = OriginalsFolder::in_folder(self.folder.path().join("before"));
@@ -171,7 +171,7 @@ impl BorrowingMachine {
         self.begin(&AwcpMessage::Invite(invite.clone())).await
     }
 
-    /// A run that begins with this message.
+    /// Starts a run with this message.
     async fn begin(&self, message: &AwcpMessage) -> RunId {
         let parts = [message.part()];
         let input = attache_protocol::Json::of(&json!({"text": "", "message": {"parts": parts}}));
@@ -202,7 +202,7 @@ impl BorrowingMachine {
         self.live.owner.give_input(run, &request).await.unwrap();
     }
 
-    /// The ERROR of a run that failed.
+    /// The ERROR of a failed run.
     async fn error(&self, run: RunId) -> AwcpError {
         let result: Value = self.live.run_with(run, RunStatus::Failed).await.task_result.unwrap().parse().unwrap();
         let parts: Vec<Part> = serde_json::from_str(&result["message"]["parts"].to_string()).unwrap();
@@ -219,7 +219,7 @@ impl BorrowingMachine {
         }
     }
 
-    /// The agent works in the folder: answers where that is.
+    /// The task that the agent received, once it works in the folder.
     async fn at_work(&self, tasks: usize) -> Value {
         eventually("the agent's task", async || self.live.world.adapter.tasks().get(tasks).cloned()).await
     }
@@ -263,7 +263,7 @@ fn awcp(run: &Run) -> AwcpMessage {
 }
 
 #[tokio::test]
-async fn a_lent_folder_is_worked_in_and_given_back() {
+async fn a_delegated_folder_is_mounted_worked_in_and_unmounted() {
     if !can_mount() {
         return;
     }
@@ -289,21 +289,21 @@ async fn a_lent_folder_is_worked_in_and_given_back() {
     );
     assert_eq!(fs::read_to_string(mount_point.join("given")).unwrap(), "from the host");
     fs::write(mount_point.join("new"), "from the agent").unwrap();
-    // A repeated START and what is said meanwhile.
+    // A repeated START, and input during the work.
     remote.send(run, &start).await;
-    let said = GiveInputRequest { text: Some("hurry".to_owned()), ..GiveInputRequest::default() };
-    remote.live.owner.give_input(run, &said).await.unwrap();
-    let heard = remote.live.world.adapter.answers(1).await;
-    assert_eq!(heard, [("input".to_owned(), json!({"parts": [{"text": "hurry"}]}))]);
+    let input = GiveInputRequest { text: Some("hurry".to_owned()), ..GiveInputRequest::default() };
+    remote.live.owner.give_input(run, &input).await.unwrap();
+    let answers = remote.live.world.adapter.answers(1).await;
+    assert_eq!(answers, [("input".to_owned(), json!({"parts": [{"text": "hurry"}]}))]);
     remote.live.world.adapter.finish(done());
     let ended = remote.live.run_with(run, RunStatus::Completed).await;
-    let AwcpMessage::Done(said) = awcp(&ended) else { panic!("no DONE") };
-    assert_eq!((said.final_summary.as_str(), said.highlights), ("made", vec!["new".to_owned()]));
+    let AwcpMessage::Done(done) = awcp(&ended) else { panic!("no DONE") };
+    assert_eq!((done.final_summary.as_str(), done.highlights), ("made", vec!["new".to_owned()]));
     assert_eq!(fs::read_to_string(host.file("new")).unwrap(), "from the agent");
     assert!(!mount_point.exists() && remote.is_clean());
-    let told: Vec<(String, Value)> = remote.live.events(run, &["task.progress"]).await;
-    assert!(told.iter().any(|(_, data)| data["message"].as_str().unwrap().starts_with("Mounted the folder at ")));
-    // The same invitation once more, as a run of its own: the stored answer.
+    let progress: Vec<(String, Value)> = remote.live.events(run, &["task.progress"]).await;
+    assert!(progress.iter().any(|(_, data)| data["message"].as_str().unwrap().starts_with("Mounted the folder at ")));
+    // The same invitation again, in its own run, returns the stored answer.
     let again = remote.invite(&invite("dlg_a")).await;
     assert_eq!(awcp(&remote.live.run_with(again, RunStatus::Completed).await), awcp(&ended));
     let events: Vec<String> = remote.audit().into_iter().map(|(event, _)| event).collect();
@@ -312,16 +312,16 @@ async fn a_lent_folder_is_worked_in_and_given_back() {
 }
 
 #[tokio::test]
-async fn wishes_for_the_mount_and_for_git_are_followed_or_told() {
+async fn mount_options_and_git_requirements_are_followed_or_reported() {
     if !can_mount() {
         return;
     }
     let host = LendingHost::start().await;
     let (remote, running) = BorrowingMachine::with_policy("[collaborator]\nenabled = true\n").await;
     remote.live.world.adapter.play(AdapterReply::Hang(Vec::new()));
-    // This machine has git, so what wants it is taken.
-    let wanted = attache_protocol::Json::of("required");
-    let requirements = LeaseRequirements { needs_git: Some(wanted), ..LeaseRequirements::default() };
+    // This machine has git, so a delegation that requires it is accepted.
+    let required = attache_protocol::Json::of("required");
+    let requirements = LeaseRequirements { needs_git: Some(required), ..LeaseRequirements::default() };
     let run = remote.invite(&AwcpInvite { requirements, ..invite("dlg_o") }).await;
     let (_admission, start) = host.lend(&remote.accept(run).await, Duration::from_secs(30));
     let AwcpMessage::Start(mut start) = start else { panic!("no START") };
@@ -336,13 +336,13 @@ async fn wishes_for_the_mount_and_for_git_are_followed_or_told() {
     let AwcpMessage::Done(done) = awcp(&remote.live.run_with(run, RunStatus::Completed).await) else {
         panic!("no DONE")
     };
-    let told = "These mount options were not followed: allow_other, ssh_command=/bin/false.";
-    assert_eq!(done.notes.as_deref(), Some(told));
+    let ignored = "These mount options were ignored: allow_other, ssh_command=/bin/false.";
+    assert_eq!(done.notes.as_deref(), Some(ignored));
     running.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn what_other_runs_are_told_and_how_they_end_does_not_end_the_work() {
+async fn other_runs_do_not_end_the_work() {
     if !can_mount() {
         return;
     }
@@ -353,13 +353,13 @@ async fn what_other_runs_are_told_and_how_they_end_does_not_end_the_work() {
     let (_admission, start) = host.lend(&remote.accept(run).await, Duration::from_secs(30));
     remote.send(run, &start).await;
     remote.at_work(0).await;
-    // The same invitation once more, in a run that somebody cancels while it waits for the end.
+    // The same invitation again, in a run that is cancelled while it waits for the end.
     let again = remote.invite(&invite("dlg_a")).await;
     remote.live.run_with(again, RunStatus::Running).await;
     remote.live.owner.cancel_run(again, None).await.unwrap();
     let is_stopped = |notice: &Notice| matches!(notice, Notice::TaskStopped { run, .. } if *run == again);
     remote.live.noticed(is_stopped).await;
-    // Another delegation is not ended by what comes to this run.
+    // Messages to this run don't end another delegation.
     let other = remote.invite(&invite("dlg_b")).await;
     remote.accept(other).await;
     remote.send(run, &AwcpMessage::Error(AwcpError::new("dlg_b", AwcpErrorCode::Cancelled, "over"))).await;
@@ -376,12 +376,12 @@ async fn what_other_runs_are_told_and_how_they_end_does_not_end_the_work() {
 }
 
 #[tokio::test]
-async fn what_the_owner_does_not_allow_is_declined() {
+async fn a_delegation_that_the_owner_does_not_allow_is_declined() {
     let table = [
-        ("", "takes no folders"),
-        ("[collaborator]\nenabled = true\ndelegators = [\"agent:nobody\"]\n", "of this caller"),
+        ("", "doesn't accept folders"),
+        ("[collaborator]\nenabled = true\ndelegators = [\"agent:nobody\"]\n", "from this caller"),
         ("[collaborator]\nenabled = true\n[collaborator.sandbox]\nallow_network = false\n", "allow_network = false"),
-        ("[collaborator]\nenabled = yes\n", "policy.toml has a mistake"),
+        ("[collaborator]\nenabled = yes\n", "policy.toml is invalid"),
     ];
     for (policy, reason) in table {
         let (remote, running) = BorrowingMachine::with_policy(policy).await;
@@ -394,7 +394,7 @@ async fn what_the_owner_does_not_allow_is_declined() {
         assert_eq!(remote.audit(), [("error".to_owned(), Some("DECLINED".to_owned()))]);
         running.stop().await.unwrap();
     }
-    // A runtime that never heard of it.
+    // A runtime without the collaborator role.
     let live = LiveHub::start().await;
     let running = live.connected().await;
     let remote = BorrowingMachine { live, home: tempfile::tempdir().unwrap() };
@@ -404,7 +404,7 @@ async fn what_the_owner_does_not_allow_is_declined() {
 }
 
 #[tokio::test]
-async fn read_write_becomes_read_only_and_the_mount_is() {
+async fn read_write_becomes_read_only_and_so_does_the_mount() {
     if !can_mount() {
         return;
     }
@@ -421,7 +421,7 @@ async fn read_write_becomes_read_only_and_the_mount_is() {
     let place = Path::new(task["cwd"].as_str().unwrap());
     assert!(fs::write(place.join("x"), "x").is_err());
     assert_eq!(fs::read_to_string(place.join("given")).unwrap(), "from the host");
-    // Taken back while the agent works: whatever it says then, the host hears that it did not work out.
+    // Revoked while the agent works: whatever the agent reports, the host receives an error.
     admission.revoke();
     remote.live.world.adapter.finish(json!({"success": true, "output": {"text": "made", "artifact_refs": []}}));
     assert_eq!(remote.error(run).await.code, AwcpErrorCode::TaskFailed);
@@ -445,7 +445,7 @@ async fn a_cancelled_run_stops_the_agent_and_unmounts() {
     remote.live.owner.cancel_run(run, None).await.unwrap();
     assert_eq!(remote.live.world.adapter.cancelled().await, run.to_string());
     eventually("an unmounted folder", async || remote.is_clean().then_some(())).await;
-    // A lease that ends by itself.
+    // A lease that expires.
     remote.live.world.adapter.play(AdapterReply::Hang(vec![]));
     let run = remote.invite(&invite("dlg_f")).await;
     let accept = remote.accept(run).await;
@@ -458,7 +458,7 @@ async fn a_cancelled_run_stops_the_agent_and_unmounts() {
 }
 
 #[tokio::test]
-async fn a_start_that_cannot_be_followed_says_why() {
+async fn a_start_that_cannot_be_followed_gives_the_reason() {
     if !can_mount() {
         return;
     }
@@ -473,7 +473,7 @@ async fn a_start_that_cannot_be_followed_says_why() {
         ),
         ("unpinned", |start| start.mount.host_key = None, AwcpErrorCode::MountFailed),
         (
-            "handed over before",
+            "already read once",
             |start| {
                 let private_key = attache_protocol::Secret::new("***".to_owned());
                 start.mount.credential = SshCredential::PrivateKey { private_key };
@@ -492,20 +492,20 @@ async fn a_start_that_cannot_be_followed_says_why() {
         assert_eq!(remote.error(run).await.code, code, "{name}");
         assert!(remote.is_clean(), "{name}");
     }
-    // A key that the host does not know.
+    // A key that the host doesn't know.
     let run = remote.invite(&invite("stranger")).await;
     let accept = remote.accept(run).await;
     let (admission, start) = host.lend(&accept, Duration::from_secs(30));
     admission.revoke();
     remote.send(run, &start).await;
     assert_eq!(remote.error(run).await.code, AwcpErrorCode::AuthFailed);
-    assert_eq!(remote.live.world.adapter.tasks(), Vec::<Value>::new(), "the agent never heard of any of it");
+    assert_eq!(remote.live.world.adapter.tasks(), Vec::<Value>::new(), "the agent never received any of them");
     running.stop().await.unwrap();
 }
 
-/// Whoever kept a copy of START, the host included, begins nothing with it once the delegation is over.
+/// A copy of START, even at the host, starts nothing once the delegation has ended.
 #[tokio::test]
-async fn a_start_that_is_replayed_after_the_end_begins_nothing() {
+async fn a_start_replayed_after_the_end_starts_nothing() {
     if !can_mount() {
         return;
     }
@@ -519,32 +519,32 @@ async fn a_start_that_is_replayed_after_the_end_begins_nothing() {
     remote.live.world.adapter.finish(json!({"success": true, "output": {"text": "made", "artifact_refs": []}}));
     remote.live.run_with(run, RunStatus::Completed).await;
 
-    // The lease and the key in it are still good at the host; the remote does not take it up again.
+    // The lease and its key are still valid at the host, but the remote doesn't start again.
     let replayed = remote.begin(&start).await;
     assert_eq!(remote.error(replayed).await.code, AwcpErrorCode::StartExpired);
-    // Nor does it pass as the START of another delegation.
+    // It isn't accepted as the START of another delegation either.
     let other = remote.invite(&invite("dlg_b")).await;
     remote.accept(other).await;
     remote.send(other, &start).await;
-    let asked = async || {
-        let asked = remote.live.events(other, &["task.input_required"]).await;
-        (asked.len() > 1).then_some(())
+    let repeated = async || {
+        let repeated = remote.live.events(other, &["task.input_required"]).await;
+        (repeated.len() > 1).then_some(())
     };
-    eventually("the same question once more", asked).await;
+    eventually("the same question once more", repeated).await;
     running.shutdown.abort();
     running.ended().await.unwrap();
 
-    // Nor does a restart make it forget that it is over.
+    // It is still remembered after a restart.
     let running = remote.start().await;
     let replayed = remote.begin(&start).await;
     assert_eq!(remote.error(replayed).await.code, AwcpErrorCode::StartExpired);
-    assert_eq!(remote.live.world.adapter.tasks().len(), 1, "the agent heard of it once");
+    assert_eq!(remote.live.world.adapter.tasks().len(), 1, "the agent received it once");
     assert!(remote.is_clean());
     running.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_restart_ends_what_was_under_way_with_a_clear_error() {
+async fn a_restart_ends_a_delegation_in_progress_with_a_clear_error() {
     if !can_mount() {
         return;
     }
@@ -561,12 +561,12 @@ async fn a_restart_ends_what_was_under_way_with_a_clear_error() {
     let running = remote.live.runtime_with(|options: &mut Options| options.collaborator = Some(remote.role()));
     let error = remote.error(run).await;
     assert_eq!((error.code, error.delegation_id.as_str()), (AwcpErrorCode::TaskFailed, "dlg_g"));
-    assert!(error.message.contains("started anew"), "{error:?}");
+    assert!(error.message.contains("restarted during the work"), "{error:?}");
     running.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn the_device_declares_what_it_takes_and_nothing_otherwise() {
+async fn the_device_declares_its_limits_or_nothing() {
     for (policy, expected) in [
         (
             "[collaborator]\nenabled = true\nmax_ttl_seconds = 40\naccess_modes = [\"ro\"]\n",

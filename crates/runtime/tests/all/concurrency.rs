@@ -1,4 +1,4 @@
-//! Several runs at a time, for an adapter that is made for them.
+//! Several runs at a time, with an adapter that supports them.
 
 use std::num::NonZeroUsize;
 
@@ -19,7 +19,7 @@ fn answer(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn as_many_runs_as_were_told_are_pulled_and_every_heartbeat_names_them() {
+async fn the_configured_number_of_runs_is_pulled_and_named_in_heartbeats() {
     let world = RuntimeWorld::new().await;
     for number in 1..=4 {
         world.adapter.play(AdapterReply::Hang(vec![]));
@@ -45,12 +45,12 @@ async fn as_many_runs_as_were_told_are_pulled_and_every_heartbeat_names_them() {
     })
     .await;
     assert_eq!(beat["extensions"], json!([{"uri": "https://example.org/x/v1", "params": {"n": 1}}]));
-    assert_eq!(world.adapter.tasks().len(), 3, "the fourth waits for a place");
+    assert_eq!(world.adapter.tasks().len(), 3, "the fourth waits for a slot");
 
     world.adapter.finish(answer("one of them"));
     world.adapter.started(4).await;
     world.hub.heard("complete", 1).await;
-    // A polite stop waits for all of them.
+    // A graceful stop waits for all of them.
     running.shutdown.finish();
     for count in 2..=4 {
         world.adapter.finish(answer("another"));
@@ -62,7 +62,7 @@ async fn as_many_runs_as_were_told_are_pulled_and_every_heartbeat_names_them() {
 }
 
 #[tokio::test]
-async fn over_the_channel_a_run_that_waits_blocks_no_other() {
+async fn a_waiting_run_blocks_no_other_over_the_channel() {
     let live = LiveHub::start().await;
     let shutdown = Shutdown::default();
     let mut options = live.world.options();
@@ -92,7 +92,7 @@ async fn over_the_channel_a_run_that_waits_blocks_no_other() {
 }
 
 #[tokio::test]
-async fn what_a_caller_of_a2a_reads_arrives_byte_for_byte() {
+async fn an_a2a_caller_receives_the_output_byte_for_byte() {
     let live = LiveHub::start().await;
     let running = live.connected().await;
     let output = r#"{"text":"","message":{"parts":[ {"text":"m"}]},"artifacts":[{"parts":[{"data":{"n":9007199254740993,"f":42.0}}]}],"reply":"message"}"#;

@@ -1,10 +1,11 @@
-//! The example's server, called as a host calls it: an A2A agent that is no hub of ours takes a folder.
+//! The example server, called as a host calls it: an A2A agent that isn't a hub accepts a folder.
 
-#[path = "../../examples/collaborator/server.rs"]
+#[path = "../../../delegation/examples/collaborator/server.rs"]
 mod server;
 
 use std::{fs, sync::Arc, time::Duration};
 
+use attache_delegation::collaborator::{Collaborator, HubTunnelDialer, Options, SlotScheduler};
 use attache_protocol::{
     env::Env,
     wire::{
@@ -12,7 +13,6 @@ use attache_protocol::{
         awcp::{AwcpMessage, EXTENSION},
     },
 };
-use attache_runtime::collaborator::{Collaborator, HubTunnelDialer, Options, SlotScheduler};
 use serde_json::{Value, json};
 
 use crate::{
@@ -68,7 +68,7 @@ fn said(parts: &[Part]) -> AwcpMessage {
 }
 
 #[tokio::test]
-async fn a_server_that_is_no_hub_of_ours_takes_a_folder() {
+async fn an_a2a_server_that_is_not_a_hub_accepts_a_folder() {
     if !can_mount() {
         return;
     }
@@ -92,13 +92,13 @@ async fn a_server_that_is_no_hub_of_ours_takes_a_folder() {
     .await;
     assert_eq!(ended.status.state, TaskState::TaskStateCompleted);
     let AwcpMessage::Done(done) = said(&ended.artifacts.unwrap()[0].parts) else { panic!("no DONE") };
-    assert_eq!(done.final_summary, "1 entries are listed in SUMMARY.md.");
+    assert_eq!(done.final_summary, "Listed 1 entries in SUMMARY.md.");
     assert_eq!(fs::read_to_string(host.file("SUMMARY.md")).unwrap(), "# make it so\n\ngiven\n");
-    assert_eq!(fs::read_dir(agent.root.path().join("mounts")).unwrap().count(), 1, "only the folder of its locks");
+    assert_eq!(fs::read_dir(agent.root.path().join("mounts")).unwrap().count(), 1, "only the folder with its locks");
 
     let cancelled = agent.send(None, &AwcpMessage::Invite(invite("dlg_y"))).await;
     let cancelled = read(&agent.call("CancelTask", json!({"id": cancelled.id})).await);
     assert_eq!(cancelled.status.state, TaskState::TaskStateCanceled);
     let late = agent.send(Some(&invited.id), &start).await;
-    assert_eq!(late.status.state, TaskState::TaskStateCompleted, "what is over stays over");
+    assert_eq!(late.status.state, TaskState::TaskStateCompleted, "an ended task stays ended");
 }

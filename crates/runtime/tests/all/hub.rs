@@ -1,4 +1,4 @@
-//! A hub that remembers every call and refuses what it is told to refuse.
+//! A fake hub that records every call and refuses what it is told to refuse.
 
 use std::{
     collections::VecDeque,
@@ -20,7 +20,7 @@ use tokio::sync::watch;
 #[derive(Clone)]
 pub(crate) struct FakeHub {
     state: Arc<Mutex<FakeHubState>>,
-    /// Moves at every change, for those who wait.
+    /// Changes on every update, for those who wait.
     moved: watch::Sender<u64>,
     pub(crate) url: String,
 }
@@ -29,14 +29,14 @@ pub(crate) struct FakeHub {
 struct FakeHubState {
     calls: Vec<RecordedCall>,
     queue: VecDeque<Value>,
-    /// Answers instead of the usual one, by the end of the path; used once each.
+    /// Responses that replace the usual one, by the end of the path. Each is used once.
     scripts: Vec<(String, u16, Value)>,
-    /// Everything is refused with this, until told otherwise.
+    /// Refuses everything with this, until told otherwise.
     mood: Option<(u16, Value)>,
     events: Vec<Value>,
     running: Vec<Value>,
     cancelled: Vec<RunId>,
-    /// What its clock shows; the machine's unless told.
+    /// The time on its clock. Default: the machine's.
     time: Option<Timestamp>,
 }
 
@@ -67,7 +67,7 @@ impl FakeHub {
         result
     }
 
-    /// Puts a run into the queue of the agent.
+    /// Adds a run to the agent's queue.
     pub(crate) fn offer(&self, run: Value) {
         self.change(|hub| hub.queue.push_back(run));
     }
@@ -91,7 +91,7 @@ impl FakeHub {
         });
     }
 
-    /// What `GET /task-runs?status=running` and `GET /task-runs/{id}` show.
+    /// What `GET /task-runs?status=running` and `GET /task-runs/{id}` return.
     pub(crate) fn claimed(&self, run: Value) {
         self.change(|hub| hub.running.push(run));
     }
@@ -112,19 +112,19 @@ impl FakeHub {
         self.all_calls(&[name])
     }
 
-    /// The calls of any of these names, in their order.
+    /// The calls with any of these names, in order.
     pub(crate) fn all_calls(&self, names: &[&str]) -> Vec<RecordedCall> {
         let hub = self.state.lock().unwrap();
         hub.calls.iter().filter(|call| names.contains(&call.name.as_str())).cloned().collect()
     }
 
-    /// Waits until there are `count` calls of this name, and gives the last one's body.
+    /// Waits until there are `count` calls with this name, and returns the body of the last one.
     pub(crate) async fn heard(&self, name: &str, count: usize) -> Value {
         self.until(|calls| calls.iter().filter(|call| call.name == name).count() >= count).await;
         self.calls(name)[count - 1].body.clone()
     }
 
-    /// Waits until there was no call of this name for so long.
+    /// Waits until there was no call with this name for this long.
     pub(crate) async fn until_quiet(&self, name: &str, pause: Duration) {
         loop {
             let count = self.calls(name).len();
@@ -143,7 +143,7 @@ impl FakeHub {
             }
         });
         if met.await.is_err() {
-            panic!("the hub waits in vain; it heard {:#?}", self.state.lock().unwrap().calls);
+            panic!("the hub timed out waiting; it received {:#?}", self.state.lock().unwrap().calls);
         }
     }
 }

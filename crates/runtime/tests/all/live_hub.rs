@@ -1,4 +1,4 @@
-//! A real hub in this process, which can be restarted, and a runtime that is paired to it.
+//! A real hub in this process that can be restarted, and a runtime paired with it.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -26,24 +26,24 @@ use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
 use crate::world::{RunningRuntime, RuntimeWorld};
 
-/// Nothing here may take longer; a hang becomes a failure.
+/// Nothing here takes longer. A hang becomes a failure.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct LiveHub {
-    /// The adapter, the home folder and the notices; its hub is not used.
+    /// The adapter, the home folder and the notices. Its hub is not used.
     pub(crate) world: RuntimeWorld,
-    /// What people call.
+    /// The client that people use.
     pub(crate) owner: Client,
     pub(crate) address: SocketAddr,
     pub(crate) agent: attache_protocol::AgentId,
-    /// The cable between the device and the hub.
+    /// The connection between the device and the hub.
     pub(crate) proxy: FaultyProxy,
     served: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
     data: TempDir,
     tune: fn(&mut attache_hub::Options),
 }
 
-/// A cable that does nothing by itself.
+/// A connection without faults.
 const GOOD: ProxyFaults = ProxyFaults { cut: 0, halve: 0, duplicate: 0, delay: 0, max_delay: Duration::ZERO };
 
 impl LiveHub {
@@ -51,12 +51,12 @@ impl LiveHub {
         Self::behind(1, GOOD).await
     }
 
-    /// With another hub than usual.
+    /// With a modified hub.
     pub(crate) async fn tuned(tune: fn(&mut attache_hub::Options)) -> Self {
         Self::with(1, GOOD, tune).await
     }
 
-    /// The device reaches the hub over a cable with these faults; people reach it directly.
+    /// The device reaches the hub over a connection with these faults. People reach it directly.
     pub(crate) async fn behind(seed: u64, faults: ProxyFaults) -> Self {
         Self::with(seed, faults, |_| {}).await
     }
@@ -127,7 +127,7 @@ impl LiveHub {
     pub(crate) async fn noticed(&self, wanted: impl Fn(&Notice) -> bool) {
         let look = async || self.world.notices.lock().unwrap().iter().any(&wanted).then_some(());
         let came = tokio::time::timeout(TEST_TIMEOUT / 2, eventually("a notice", look)).await;
-        assert!(came.is_ok(), "only these came: {:#?}", self.world.notices.lock().unwrap());
+        assert!(came.is_ok(), "received only these: {:#?}", self.world.notices.lock().unwrap());
     }
 
     pub(crate) fn count(&self, wanted: impl Fn(&Notice) -> bool) -> usize {
@@ -149,7 +149,7 @@ impl LiveHub {
         .await
     }
 
-    /// The one permission request that waits.
+    /// The only waiting permission request.
     pub(crate) async fn pending(&self) -> PermissionRequest {
         eventually("a permission request", async || {
             let filter = PermissionFilter { state: Some(PermissionState::Pending), ..PermissionFilter::default() };
@@ -172,7 +172,7 @@ impl LiveHub {
         self.owner.decide(request.permission_request_id, &decision).await.unwrap();
     }
 
-    /// The types and data of the run's events that a test looks at.
+    /// The types and data of the run's events of these kinds.
     pub(crate) async fn events(&self, run: RunId, kinds: &[&str]) -> Vec<(String, Value)> {
         let mut events = Vec::new();
         let mut after = 0;
@@ -193,7 +193,7 @@ impl LiveHub {
         served.await.unwrap();
     }
 
-    /// On the same port and the same data, as a new process would.
+    /// On the same port and data, like a new process.
     pub(crate) async fn start_hub(&mut self) {
         let listener = eventually("the port", async || TcpListener::bind(self.address).await.ok()).await;
         self.served = Some(serve_on(listener, self.data.path().to_owned(), self.proxy.address, self.tune).await);

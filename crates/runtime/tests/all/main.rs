@@ -1,13 +1,12 @@
-//! The runtime against a small hub and a small adapter that do what the test says.
+//! The runtime against a fake hub and a scripted adapter.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::unwrap_used, reason = "a test that can't continue should stop")]
 #![allow(clippy::disallowed_methods, reason = "`json!` builds what a test expects; nothing is relayed through it")]
 
 mod adapter;
 mod channel;
 mod collaborator;
 mod concurrency;
-mod delegator;
 mod example;
 mod hub;
 mod live_hub;

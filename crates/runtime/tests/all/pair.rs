@@ -1,4 +1,4 @@
-//! Pairing in both directions, and what the profile keeps of an earlier one.
+//! Pairing in both directions, and what a new pairing keeps of an earlier one.
 
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +31,7 @@ fn attached(runtime: u8) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn a_code_is_redeemed_and_a_second_pairing_keeps_what_the_user_said() {
+async fn a_code_is_redeemed_and_a_second_pairing_keeps_the_settings() {
     let hub = FakeHub::start().await;
     let home = tempfile::tempdir().unwrap();
     hub.refuse("attach-via-pairing", 200, attached(2));
@@ -55,13 +55,13 @@ async fn a_code_is_redeemed_and_a_second_pairing_keeps_what_the_user_said() {
     pair::redeem(home.path(), bare, &code).await.unwrap();
     let set = Profiles::at(home.path(), Env::system()).load().unwrap();
     assert_eq!(set.profiles.len(), 1);
-    let kept = set.select(None).unwrap();
-    assert_eq!(kept.runtime_token.expose(), "rt_token3");
-    assert_eq!(kept.heartbeat_timeout_ms, 60_000);
-    assert_eq!(kept.device_name.as_deref(), Some("laptop"));
-    assert_eq!(kept.local_agent_endpoint.as_deref(), Some("http://127.0.0.1:9"));
-    assert_eq!(kept.adapter_secret.as_ref().unwrap().expose(), "as_hidden");
-    assert_eq!(kept.local_executor.kind.as_deref(), Some("claude_cli"));
+    let profile = set.select(None).unwrap();
+    assert_eq!(profile.runtime_token.expose(), "rt_token3");
+    assert_eq!(profile.heartbeat_timeout_ms, 60_000);
+    assert_eq!(profile.device_name.as_deref(), Some("laptop"));
+    assert_eq!(profile.local_agent_endpoint.as_deref(), Some("http://127.0.0.1:9"));
+    assert_eq!(profile.adapter_secret.as_ref().unwrap().expose(), "as_hidden");
+    assert_eq!(profile.local_executor.kind.as_deref(), Some("claude_cli"));
 }
 
 #[tokio::test]

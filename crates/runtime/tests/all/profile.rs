@@ -1,4 +1,4 @@
-//! The profile file: private, whole, and kind to what it does not know.
+//! The profile file: private, replaced atomically, and with unknown members kept.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -19,7 +19,7 @@ fn profile(runtime: RuntimeId) -> Profile {
 }
 
 #[test]
-fn the_file_is_private_and_as_the_contract_has_it() {
+fn the_file_is_private_and_has_the_documented_form() {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("a2a");
     fs::create_dir(&home).unwrap();
@@ -63,14 +63,14 @@ fn a_profile_that_others_can_read_is_refused_with_the_fix() {
     profiles.update(|set| set.insert(profile(runtime()))).unwrap();
     fs::set_permissions(profiles.path(), fs::Permissions::from_mode(0o640)).unwrap();
     let path = profiles.path().display().to_string();
-    let expected = format!("other users of this machine can read {path} (mode 640). Close it: `chmod 600 {path}`");
+    let expected = format!("other users of this machine can read {path} (mode 640). Restrict it: `chmod 600 {path}`");
     assert_eq!(profiles.load().unwrap_err().to_string(), expected);
     assert_eq!(RuntimeService::new(Options::new(home.path())).unwrap_err().to_string(), expected);
     assert!(matches!(profiles.update(|_| ()), Err(Error::LooseProfile { mode: 0o640, .. })));
 }
 
 #[test]
-fn members_that_we_do_not_know_survive() {
+fn unknown_members_are_kept() {
     let home = tempfile::tempdir().unwrap();
     let profiles = Profiles::at(home.path(), Env::system());
     profiles.update(|set| set.insert(profile(runtime()))).unwrap();
@@ -91,7 +91,7 @@ fn members_that_we_do_not_know_survive() {
 }
 
 #[test]
-fn a_new_pairing_replaces_the_dead_one_and_becomes_active() {
+fn a_new_pairing_replaces_the_old_one_and_becomes_active() {
     let home = tempfile::tempdir().unwrap();
     let profiles = Profiles::at(home.path(), Env::system());
     let env = Env::seeded(4);
@@ -113,7 +113,7 @@ fn a_new_pairing_replaces_the_dead_one_and_becomes_active() {
     assert_eq!(set.select(Some(&newer.key())).unwrap().key(), newer.key());
     assert_eq!(
         set.select(Some("agt_x/rtm_y")).unwrap_err().to_string(),
-        "there is no profile `agt_x/rtm_y` on this device; `attache runtime profiles` lists them"
+        "no profile `agt_x/rtm_y` on this device; `attache runtime profiles` lists all of them"
     );
     let left = profiles.update(|set| set.remove(&other.key()).map(|_| set.active_profile.clone())).unwrap();
     assert_eq!(left, Some(Some(newer.key())));
@@ -122,7 +122,7 @@ fn a_new_pairing_replaces_the_dead_one_and_becomes_active() {
 }
 
 #[test]
-fn writers_at_the_same_time_lose_nothing() {
+fn concurrent_writers_lose_nothing() {
     let home = tempfile::tempdir().unwrap();
     let env = Env::system();
     std::thread::scope(|scope| {
@@ -142,11 +142,14 @@ fn writers_at_the_same_time_lose_nothing() {
 }
 
 #[test]
-fn a_broken_file_is_not_repeated_to_the_user() {
+fn the_error_for_a_broken_file_does_not_contain_its_secrets() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("runtime.json");
     fs::write(&path, r#"{"active_profile": rt_hidden}"#).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     let error = Profiles::at(home.path(), Env::system()).load().unwrap_err();
-    assert!(!error.to_string().contains("rt_hidden") && error.to_string().contains("pair the same agent"), "{error}");
+    assert!(
+        !error.to_string().contains("rt_hidden") && error.to_string().contains("pair with the same agent"),
+        "{error}"
+    );
 }

@@ -1,4 +1,4 @@
-//! The permission bridge against a real hub: a question reaches people, and its answer the process that waits.
+//! The question bridge against a real hub: a question reaches people, and the answer reaches the waiting process.
 
 use std::{
     process::Stdio,
@@ -39,7 +39,7 @@ fn subject(request: &PermissionRequest) -> Value {
 }
 
 #[tokio::test]
-async fn a_decision_reaches_the_process_at_once() {
+async fn a_decision_reaches_the_process_immediately() {
     let live = LiveHub::start().await;
     let running = live.connected().await;
     live.world.adapter.play(AdapterReply::Hang(vec![question()]));
@@ -61,11 +61,11 @@ async fn a_decision_reaches_the_process_at_once() {
     live.world.adapter.finish(done());
     live.run_with(run, RunStatus::Completed).await;
     running.stop().await.unwrap();
-    let told = live.count(
+    let asked = live.count(
         |notice| matches!(notice, Notice::Asked { question: QuestionNotice::Permission { tool }, .. } if tool == "shell"),
     );
     assert_eq!(
-        (told, live.count(|notice| matches!(notice, Notice::Answered { answer: AnswerNotice::Approved, .. }))),
+        (asked, live.count(|notice| matches!(notice, Notice::Answered { answer: AnswerNotice::Approved, .. }))),
         (1, 1)
     );
 }
@@ -114,13 +114,13 @@ async fn a_question_survives_a_restart_of_the_runtime() {
     assert_eq!(
         live.events(run, &["task.chunk"]).await,
         [("task.chunk".to_owned(), json!({"text": "going on"}))],
-        "the reports of the new process are not taken for old ones"
+        "the reports of the new process are not mistaken for old ones"
     );
     running.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_decision_while_the_runtime_is_down_is_there_when_it_comes_back() {
+async fn a_decision_made_while_the_runtime_is_down_arrives_when_it_is_back() {
     let live = LiveHub::start().await;
     let running = live.connected().await;
     live.world.adapter.play(AdapterReply::Hang(vec![question()]));
@@ -138,13 +138,13 @@ async fn a_decision_while_the_runtime_is_down_is_there_when_it_comes_back() {
 }
 
 #[tokio::test]
-async fn a_decision_arrives_although_the_cable_is_cut() {
+async fn a_decision_arrives_although_the_connection_is_cut() {
     let live = LiveHub::start().await;
     let running = live.connected().await;
     live.world.adapter.play(AdapterReply::Hang(vec![question()]));
     let run = live.create("risky").await;
     let pending = live.pending().await;
-    // The cable is cut at the moment of the decision.
+    // The connection is cut at the moment of the decision.
     live.proxy.cut();
     live.decide(&pending, true).await;
     live.proxy.cut();
@@ -155,7 +155,7 @@ async fn a_decision_arrives_although_the_cable_is_cut() {
 }
 
 #[tokio::test]
-async fn input_goes_to_the_question_and_to_the_run() {
+async fn input_reaches_the_question_and_the_run() {
     let live = LiveHub::start().await;
     let running = live.connected().await;
     live.world.adapter.play(AdapterReply::Hang(vec![("input_required", json!({"prompt": "Which one?"}))]));
@@ -169,19 +169,19 @@ async fn input_goes_to_the_question_and_to_the_run() {
         live.owner.give_input(run, &request).await.unwrap();
     };
     give("the first").await;
-    let heard = live.world.adapter.answers(1).await;
-    assert_eq!(heard, [("input".to_owned(), json!({"parts": [{"text": "the first"}]}))]);
-    // Nobody asked for this one.
+    let answers = live.world.adapter.answers(1).await;
+    assert_eq!(answers, [("input".to_owned(), json!({"parts": [{"text": "the first"}]}))]);
+    // Unsolicited input.
     give("hurry").await;
-    let heard = live.world.adapter.answers(2).await;
-    assert_eq!(heard[1], ("input".to_owned(), json!({"parts": [{"text": "hurry"}]})));
+    let answers = live.world.adapter.answers(2).await;
+    assert_eq!(answers[1], ("input".to_owned(), json!({"parts": [{"text": "hurry"}]})));
     live.world.adapter.finish(done());
     live.run_with(run, RunStatus::Completed).await;
     running.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_question_that_cannot_be_understood_fails_the_run() {
+async fn an_invalid_question_fails_the_run() {
     let live = LiveHub::start().await;
     let running = live.connected().await;
     live.world.adapter.play(AdapterReply::Hang(vec![("permission", json!({"tool": "shell"}))]));
@@ -194,13 +194,13 @@ async fn a_question_that_cannot_be_understood_fails_the_run() {
 }
 
 #[tokio::test]
-async fn a_strangers_adapter_asks_people() {
+async fn a_third_party_adapter_asks_people() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/python-asking-adapter/adapter.py");
     let started =
         tokio::process::Command::new("python3").args([script, "0"]).stdout(Stdio::piped()).kill_on_drop(true).spawn();
     let mut python = match started {
         Ok(python) => python,
-        Err(error) => return println!("skipped: python3 cannot be started: {error}"),
+        Err(error) => return println!("skipped: can't start python3: {error}"),
     };
     let line = BufReader::new(python.stdout.take().unwrap()).lines().next_line().await.unwrap().unwrap();
     let live = LiveHub::start().await;
@@ -226,14 +226,14 @@ async fn a_strangers_adapter_asks_people() {
     let failed = live.run_with(run, RunStatus::Failed).await;
     let result: Value = failed.task_result.unwrap().parse().unwrap();
     assert_eq!(result, json!({"error": "`rm out` was not allowed: as you wish", "code": "permission_denied"}));
-    assert_eq!(std::fs::read_to_string(format!("{work}/out")).unwrap(), "x\n", "what was allowed ran once");
+    assert_eq!(std::fs::read_to_string(format!("{work}/out")).unwrap(), "x\n", "the allowed command ran once");
     assert_eq!(live.owner.permission(pending.permission_request_id).await.unwrap().state, PermissionState::Denied);
     running.stop().await.unwrap();
     python.kill().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_question_that_no_frame_holds_is_answered_all_the_same() {
+async fn a_question_too_large_for_a_frame_is_still_answered() {
     let live = LiveHub::start().await;
     let running = live.connected().await;
     let (name, mut data) = question();
@@ -242,25 +242,25 @@ async fn a_question_that_no_frame_holds_is_answered_all_the_same() {
     let run = live.create("risky").await;
     let [(path, answer)] = &live.world.adapter.answers(1).await[..] else { panic!("one answer") };
     assert_eq!((path.as_str(), &answer["approved"]), ("permission/p/1", &json!(false)));
-    assert!(answer["comment"].as_str().unwrap().starts_with("nobody could be asked: "), "{answer}");
+    assert!(answer["comment"].as_str().unwrap().starts_with("the request could not be sent: "), "{answer}");
     live.world.adapter.finish(done());
     live.run_with(run, RunStatus::Completed).await;
     running.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn who_speaks_to_an_agent_that_hears_nothing_is_told_so() {
+async fn the_caller_learns_that_the_agent_accepts_no_input() {
     let live = LiveHub::start().await;
     let running = live.connected().await;
     live.world.adapter.be_deaf();
     live.world.adapter.play(AdapterReply::Hang(vec![]));
     let run = live.create("for a while").await;
     live.world.adapter.started(1).await;
-    let said = GiveInputRequest { text: Some("hurry".to_owned()), ..GiveInputRequest::default() };
-    live.owner.give_input(run, &said).await.unwrap();
-    let told = eventually("a log line", async || live.events(run, &["task.log"]).await.pop()).await.1;
-    let message = "the agent of this device cannot be spoken to while it works; what was said did not reach it";
-    assert_eq!((&told["level"], &told["message"]), (&json!("warning"), &json!(message)));
+    let input = GiveInputRequest { text: Some("hurry".to_owned()), ..GiveInputRequest::default() };
+    live.owner.give_input(run, &input).await.unwrap();
+    let logged = eventually("a log line", async || live.events(run, &["task.log"]).await.pop()).await.1;
+    let message = "the agent on this device doesn't accept input while it works; the input was not delivered";
+    assert_eq!((&logged["level"], &logged["message"]), (&json!("warning"), &json!(message)));
     live.world.adapter.finish(done());
     live.run_with(run, RunStatus::Completed).await;
     running.stop().await.unwrap();

@@ -1,4 +1,4 @@
-//! What is left after a crash, an absent hub or a broken line, and how it is picked up.
+//! Recovery after a crash, an unreachable hub or a broken connection.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn an_outcome_waits_for_the_hub_and_is_named_meanwhile() {
     world.hub.refuse_all(503, error("draining", "Going down."));
     world.adapter.finish(json!({"success": true, "output": {"text": "kept"}}));
     world.hub.until(|calls| calls.iter().filter(|call| call.name == "refused complete").count() >= 2).await;
-    // The line was on the disk before the hub was asked.
+    // The entry was on disk before the hub was contacted.
     assert_eq!(world.steps()[3], (LedgerStep::TaskCompleted, Some(run(1))));
     let beats = world.hub.calls("refused heartbeat").len();
     world.hub.until(|calls| calls.iter().filter(|call| call.name == "refused heartbeat").count() > beats).await;
@@ -58,7 +58,7 @@ async fn an_outcome_waits_for_the_hub_and_is_named_meanwhile() {
     assert_eq!(notices.iter().filter(|notice| matches!(notice, Notice::HubBack)).count(), 1, "{notices:?}");
 }
 
-/// The text of the chunks that the hub took, and where the result came among these calls.
+/// The text of the chunks that the hub accepted, and the position of the result among these calls.
 fn told(world: &RuntimeWorld) -> (String, Option<usize>) {
     let calls = world.hub.all_calls(&["progress", "complete"]);
     let chunks = calls.iter().filter_map(|call| call.body["chunk"]["text"].as_str()).collect();
@@ -66,7 +66,7 @@ fn told(world: &RuntimeWorld) -> (String, Option<usize>) {
 }
 
 #[tokio::test]
-async fn progress_waits_for_the_hub_and_is_told_once_and_in_order() {
+async fn progress_waits_for_the_hub_and_is_sent_once_and_in_order() {
     let world = RuntimeWorld::new().await;
     world.adapter.play(AdapterReply::Hang(vec![("chunk", json!({"text": "before "}))]));
     world.hub.offer(claim(1, "x"));
@@ -98,7 +98,7 @@ async fn progress_waits_for_the_hub_and_is_told_once_and_in_order() {
 }
 
 #[tokio::test]
-async fn progress_that_waits_when_the_run_ends_comes_before_the_result() {
+async fn waiting_progress_is_sent_before_the_result() {
     let world = RuntimeWorld::new().await;
     world.adapter.play(AdapterReply::Hang(vec![("chunk", json!({"text": "before "}))]));
     world.hub.offer(claim(1, "x"));
@@ -115,14 +115,14 @@ async fn progress_that_waits_when_the_run_ends_comes_before_the_result() {
     world.hub.heard("complete", 1).await;
     running.stop().await.unwrap();
     assert_eq!(told(&world), ("before meanwhile last".to_owned(), Some(0)));
-    assert_eq!(world.hub.calls("refused complete").len(), 0, "the result does not overtake what comes before it");
+    assert_eq!(world.hub.calls("refused complete").len(), 0, "the result does not overtake the progress");
 }
 
 #[tokio::test]
-async fn outcomes_of_an_earlier_process_are_reported_and_stale_ones_noted() {
+async fn outcomes_of_an_earlier_process_are_reported_and_stale_ones_recorded() {
     let world = RuntimeWorld::new().await;
     world.write_ledger(&[pulled(1), started(1), done(1, "first"), pulled(2), started(2), done(2, "second")]).await;
-    // A torn line, as a power loss leaves it.
+    // A torn line, as after a power loss.
     let path = ExecutionLedger::path(world.home.path(), agent());
     let mut text = std::fs::read(&path).unwrap();
     text.extend_from_slice(b"{\"at\":\"2026");
@@ -135,14 +135,14 @@ async fn outcomes_of_an_earlier_process_are_reported_and_stale_ones_noted() {
     let steps = world.steps();
     assert!(steps.contains(&(LedgerStep::TaskReportRefused, Some(run(1)))), "{steps:?}");
     assert!(steps.contains(&(LedgerStep::TaskReported, Some(run(2)))), "{steps:?}");
-    // The next process has nothing to say any more.
+    // The next process has nothing left to report.
     world.start().stop().await.unwrap();
     assert_eq!(world.hub.calls("complete").len(), 1);
     assert_eq!(world.hub.calls("refused complete").len(), 1);
 }
 
 #[tokio::test]
-async fn a_result_that_the_hub_does_not_take_becomes_a_failure() {
+async fn a_result_that_the_hub_refuses_becomes_a_failure() {
     let world = RuntimeWorld::new().await;
     world.adapter.play(AdapterReply::Json(json!({"success": true, "output": {"text": "huge"}})));
     world.hub.refuse("/complete", 413, error("too_large", "The result is too large."));
@@ -157,7 +157,7 @@ async fn a_result_that_the_hub_does_not_take_becomes_a_failure() {
 }
 
 #[tokio::test]
-async fn a_restarted_runtime_rejoins_what_its_adapter_still_executes() {
+async fn a_restarted_runtime_rejoins_runs_that_its_adapter_still_executes() {
     let world = RuntimeWorld::new().await;
     world.adapter.play(AdapterReply::Hang(vec![("chunk", json!({"text": "abc"}))]));
     world.hub.offer(claim(1, "x"));
@@ -183,7 +183,7 @@ async fn a_restarted_runtime_rejoins_what_its_adapter_still_executes() {
 }
 
 #[tokio::test]
-async fn a_run_that_ended_while_nobody_listened_is_reported() {
+async fn a_run_that_ended_during_the_restart_is_reported() {
     let world = RuntimeWorld::new().await;
     world.write_ledger(&[pulled(1), started(1)]).await;
     world.adapter.remembers(json!({"success": true, "output": {"text": "alone"}}));
@@ -194,7 +194,7 @@ async fn a_run_that_ended_while_nobody_listened_is_reported() {
 }
 
 #[tokio::test]
-async fn a_started_run_that_nobody_knows_any_more_is_left_to_the_hub() {
+async fn a_started_run_that_the_adapter_no_longer_knows_is_left_to_the_hub() {
     let world = RuntimeWorld::new().await;
     world.write_ledger(&[pulled(1), started(1)]).await;
     world.hub.claimed(run_of_hub(1, 1));
@@ -207,14 +207,14 @@ async fn a_started_run_that_nobody_knows_any_more_is_left_to_the_hub() {
 }
 
 #[tokio::test]
-async fn beats_are_frequent_after_a_start_and_after_the_hub_was_away() {
+async fn heartbeats_are_frequent_after_a_start_and_after_the_hub_was_away() {
     let world = RuntimeWorld::new().await.with(|profile| profile.heartbeat_timeout_ms = 1_000_000);
     let running = world.start_with(|options| {
         options.pace.heartbeat = Duration::from_secs(250);
         options.pace.early_heartbeat = Duration::from_millis(100);
         options.pace.early = Duration::from_secs(3);
     });
-    // Every 100 ms; the next one of the usual period would be minutes away.
+    // Every 100 ms. The next regular heartbeat would be minutes away.
     world.hub.heard("heartbeat", 3).await;
     world.hub.until_quiet("heartbeat", Duration::from_secs(1)).await;
     let before = world.hub.calls("heartbeat").len();
@@ -227,12 +227,12 @@ async fn beats_are_frequent_after_a_start_and_after_the_hub_was_away() {
 }
 
 #[tokio::test]
-async fn claims_that_were_never_started_are_handed_back_before_the_first_heartbeat() {
+async fn unstarted_claims_are_handed_back_before_the_first_heartbeat() {
     let world = RuntimeWorld::new().await;
     world.write_ledger(&[pulled(1)]).await;
     world.hub.claimed(run_of_hub(1, 1));
     world.hub.claimed(run_of_hub(2, 4));
-    // A hub that is away for the first tries is asked again.
+    // A hub that is away for the first attempts is asked again.
     (0..4).for_each(|_| world.hub.refuse("/release", 503, error("draining", "Going down.")));
     let running = world.start();
     world.hub.heard("heartbeat", 1).await;
@@ -243,7 +243,7 @@ async fn claims_that_were_never_started_are_handed_back_before_the_first_heartbe
 }
 
 #[tokio::test]
-async fn a_broken_line_to_the_adapter_is_joined_again_without_telling_twice() {
+async fn after_a_broken_connection_the_adapter_is_rejoined_without_duplicates() {
     let world = RuntimeWorld::new().await;
     let first = [("chunk", json!({"text": "a"})), ("log", json!("l")), ("chunk", json!({"text": "b"}))];
     world.adapter.executes(&run(1).to_string());
@@ -278,7 +278,7 @@ async fn an_adapter_that_died_with_the_task_fails_the_run_and_never_repeats_it()
 }
 
 #[tokio::test]
-async fn one_agent_has_one_runtime_on_a_device() {
+async fn an_agent_has_one_runtime_per_device() {
     let world = RuntimeWorld::new().await;
     let running = world.start();
     world.hub.heard("heartbeat", 1).await;
@@ -310,7 +310,7 @@ async fn a_device_without_its_ledger_hands_nothing_back() {
 }
 
 #[tokio::test]
-async fn what_the_hub_has_heard_of_is_not_handed_back_but_lost() {
+async fn a_claim_with_reported_progress_is_lost_instead_of_handed_back() {
     let world = RuntimeWorld::new().await;
     world.write_ledger(&[pulled(2)]).await;
     world.hub.claimed(run_of_hub(1, 1));

@@ -1,4 +1,4 @@
-//! The token of a device is replaced while it works, and the device goes on.
+//! A device's token is rotated while it works, and the device continues.
 
 use std::{os::unix::fs::PermissionsExt as _, time::Duration};
 
@@ -35,7 +35,7 @@ fn answer(text: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn a_device_works_on_while_its_token_is_replaced_again_and_again() {
+async fn a_device_keeps_working_while_its_token_is_rotated_repeatedly() {
     let live = restless().await;
     let first = token(&live);
     let running = live.connected().await;
@@ -51,7 +51,7 @@ async fn a_device_works_on_while_its_token_is_replaced_again_and_again() {
     assert!(!live.world.written().contains(last.expose()), "the token is in another file than the profile");
     running.stop().await.unwrap();
 
-    // What the profile holds is good after a restart; what it held first is not.
+    // The token in the profile is valid after a restart. The first one isn't.
     let again = live.connected().await;
     live.world.adapter.play(AdapterReply::Json(answer("again")));
     let run = live.create("after a restart").await;

@@ -1,4 +1,4 @@
-//! A run's way through a running runtime.
+//! The lifecycle of a run in a running runtime.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn a_run_is_pulled_executed_told_and_reported() {
+async fn a_run_is_pulled_executed_and_reported_with_its_progress() {
     let world = RuntimeWorld::new().await.with(|profile| {
         profile.device_name = Some("laptop".into());
         profile.local_executor.cwd = Some("/srv/work".into());
@@ -45,9 +45,9 @@ async fn a_run_is_pulled_executed_told_and_reported() {
         ]
     );
     assert_eq!(world.adapter.secrets(), [Some(format!("Bearer {SECRET}"))]);
-    let told: Vec<_> = world.hub.calls("progress").into_iter().map(|call| call.body).collect();
+    let reports: Vec<_> = world.hub.calls("progress").into_iter().map(|call| call.body).collect();
     assert_eq!(
-        told,
+        reports,
         [
             json!({"epoch": 1, "report": 1, "chunk": {"text": "one two"}}),
             json!({"epoch": 1, "report": 2, "log": {"level": "info", "message": "l"}})
@@ -72,7 +72,7 @@ async fn a_run_is_pulled_executed_told_and_reported() {
 }
 
 #[tokio::test]
-async fn the_deadline_is_by_the_clock_of_the_device_from_the_first_run_on() {
+async fn the_deadline_uses_the_clock_of_the_device_from_the_first_run_on() {
     let (world, env) = (RuntimeWorld::new().await, Env::seeded(1));
     world.adapter.play(AdapterReply::Json(json!({"success": true, "output": {"text": "said", "artifact_refs": []}})));
     // The device's clock is 61 minutes fast, and the first heartbeat is not answered.
@@ -87,14 +87,14 @@ async fn the_deadline_is_by_the_clock_of_the_device_from_the_first_run_on() {
     running.stop().await.unwrap();
     assert_eq!(world.adapter.tasks()[0]["deadline"], json!(env.now().plus(Duration::from_secs(60 * 60))));
     let notices = world.notices.lock().unwrap();
-    let told = notices.iter().filter(|notice| matches!(notice, Notice::ClockOff { .. }));
-    assert_eq!(told.collect::<Vec<_>>(), [&Notice::ClockOff { ahead_minutes: 61 }], "it is told once");
+    let reported = notices.iter().filter(|notice| matches!(notice, Notice::ClockOff { .. }));
+    assert_eq!(reported.collect::<Vec<_>>(), [&Notice::ClockOff { ahead_minutes: 61 }], "it is reported once");
     let connection = ConnectionStatus::read(world.home.path(), agent()).unwrap();
     assert_eq!((connection.way.as_str(), connection.clock_ahead_minutes), ("pull", Some(61)));
 }
 
 #[tokio::test]
-async fn what_a_claim_brings_along_reaches_the_adapter_and_no_file() {
+async fn the_data_of_a_claim_reaches_the_adapter_but_no_file() {
     const RUN_TOKEN: &str = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJydW4ifQ.c2lnbmF0dXJl";
     let world = RuntimeWorld::new().await;
     let mut claimed = claim(7, "say it");
@@ -111,13 +111,13 @@ async fn what_a_claim_brings_along_reaches_the_adapter_and_no_file() {
     assert_eq!(task["sandbox"], json!({"cwd_only": true, "allow_network": false}));
     let url = format!("{}/knows/itself/mcp", world.hub.url);
     assert_eq!(task["mcp"], json!({"url": url, "token": RUN_TOKEN}), "at the address by which the device reaches it");
-    assert!(!world.written().contains(RUN_TOKEN), "the ledger and the log say nothing of it");
-    let told = world.hub.all_calls(&["progress", "complete", "heartbeat"]);
-    assert!(told.iter().all(|call| !call.body.to_string().contains(RUN_TOKEN)), "nor does the hub hear it again");
+    assert!(!world.written().contains(RUN_TOKEN), "neither the ledger nor the log contains it");
+    let sent = world.hub.all_calls(&["progress", "complete", "heartbeat"]);
+    assert!(sent.iter().all(|call| !call.body.to_string().contains(RUN_TOKEN)), "and it isn't sent back to the hub");
 }
 
 #[tokio::test]
-async fn a_plain_adapter_and_its_failures_are_understood() {
+async fn a_plain_json_adapter_and_its_failures_are_understood() {
     let world = RuntimeWorld::new().await;
     world.adapter.play(AdapterReply::Json(
         json!({"success": false, "error": {"code": "model_unreachable", "message": "no model"}}),
@@ -140,7 +140,7 @@ async fn a_plain_adapter_and_its_failures_are_understood() {
 }
 
 #[tokio::test]
-async fn an_adapter_that_is_not_there_fails_the_run_with_a_plain_sentence() {
+async fn a_missing_adapter_fails_the_run_with_a_clear_message() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let world = RuntimeWorld::new()
         .await
@@ -150,11 +150,11 @@ async fn an_adapter_that_is_not_there_fails_the_run_with_a_plain_sentence() {
     let fail = world.hub.heard("fail", 1).await;
     running.stop().await.unwrap();
     assert_eq!(fail["output"]["code"], "adapter_unreachable");
-    assert!(fail["output"]["error"].as_str().unwrap().contains("cannot be reached"), "{fail}");
+    assert!(fail["output"]["error"].as_str().unwrap().contains("Can't reach the adapter"), "{fail}");
 }
 
 #[tokio::test]
-async fn a_cancelled_run_stops_at_the_adapter_at_once() {
+async fn a_cancelled_run_stops_immediately_at_the_adapter() {
     let world = RuntimeWorld::new().await;
     world.adapter.play(AdapterReply::Hang(vec![("chunk", json!({"text": "working"}))]));
     world.hub.event("task.created", json!({}));
@@ -217,7 +217,7 @@ async fn stopping_finishes_the_started_run_first() {
 }
 
 #[tokio::test]
-async fn aborting_stops_the_run_and_says_so() {
+async fn aborting_stops_the_run_and_reports_it() {
     let world = RuntimeWorld::new().await;
     world.adapter.play(AdapterReply::Hang(vec![]));
     world.hub.offer(claim(1, "x"));
@@ -229,16 +229,16 @@ async fn aborting_stops_the_run_and_says_so() {
     let fail = world.hub.heard("fail", 1).await;
     assert_eq!(
         fail,
-        json!({"epoch": 1, "output": {"error": "The runtime was stopped before the task had finished.", "code": "runtime_stopped"}})
+        json!({"epoch": 1, "output": {"error": "The runtime was stopped before the task finished.", "code": "runtime_stopped"}})
     );
 }
 
 #[tokio::test]
-async fn a_claim_whose_answer_was_never_seen_is_handed_back_at_the_stop() {
+async fn a_claim_whose_answer_was_lost_is_handed_back_on_stop() {
     let world = RuntimeWorld::new().await;
     let running = world.start();
     world.hub.heard("pull", 1).await;
-    // The hub claimed it for us, and its answer crossed with our good-bye.
+    // The hub claimed it for this device, but the answer crossed with the stop.
     world.hub.claimed(run_of_hub(5, 3));
     assert_eq!(running.stop().await.unwrap(), ShutdownOutcome::Finished);
     let releases = world.hub.calls("release");
@@ -248,7 +248,7 @@ async fn a_claim_whose_answer_was_never_seen_is_handed_back_at_the_stop() {
 }
 
 #[tokio::test]
-async fn a_superseded_device_stops_with_one_sentence() {
+async fn a_superseded_device_stops_with_a_clear_message() {
     let world = RuntimeWorld::new().await;
     world.adapter.play(AdapterReply::Hang(vec![]));
     world.hub.offer(claim(1, "x"));
@@ -265,7 +265,7 @@ async fn a_superseded_device_stops_with_one_sentence() {
     assert_eq!(stopped.to_string(), "This device was disconnected from its agent. hint of runtime_revoked");
     world.hub.refuse_all(401, error("unauthenticated", "Who?"));
     let stopped = world.start().ended().await.unwrap_err();
-    assert!(stopped.to_string().contains("Pair the same agent again"), "{stopped}");
+    assert!(stopped.to_string().contains("new pairing code for the same agent"), "{stopped}");
 }
 
 #[tokio::test]
@@ -319,10 +319,10 @@ async fn the_devices_instructions_come_before_the_agents() {
     let fail = world.hub.heard("fail", 1).await;
     running.stop().await.unwrap();
     assert_eq!(world.adapter.tasks()[0]["instructions"], "be kind\n\nbe brief");
-    assert!(fail["output"]["error"].as_str().unwrap().contains("instructions.md cannot be read"), "{fail}");
+    assert!(fail["output"]["error"].as_str().unwrap().contains("Can't read the device's instruction file"), "{fail}");
 }
 
-/// A run as the hub lists it.
+/// A run in the hub's listing.
 pub(crate) fn run_of_hub(number: u128, epoch: i64) -> serde_json::Value {
     json!({"task_run_id": run(number), "agent_id": crate::world::agent(), "agent_name": "a",
         "conversation_id": format!("cnv_{number:032x}"), "workspace_id": format!("wsp_{number:032x}"),
@@ -334,7 +334,7 @@ pub(crate) fn run_of_hub(number: u128, epoch: i64) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn a_failure_that_the_hub_does_not_take_is_told_in_short() {
+async fn a_failure_that_the_hub_refuses_is_shortened() {
     let world = RuntimeWorld::new().await;
     let long = "é".repeat(3000);
     world.adapter.play(AdapterReply::Json(json!({"success": false, "error": {"code": "tool_failed", "message": long},
@@ -342,9 +342,9 @@ async fn a_failure_that_the_hub_does_not_take_is_told_in_short() {
     world.hub.refuse("/fail", 413, error("too_large", "no"));
     world.hub.offer(claim(7, "x"));
     let running = world.start();
-    let told = world.hub.heard("fail", 1).await;
+    let failed = world.hub.heard("fail", 1).await;
     let cut = format!("{}…", "é".repeat(1000));
-    assert_eq!(told["output"], json!({"error": cut, "code": "tool_failed"}));
+    assert_eq!(failed["output"], json!({"error": cut, "code": "tool_failed"}));
     running.stop().await.unwrap();
     let seven = Some(run(7));
     assert_eq!(
@@ -358,9 +358,9 @@ async fn a_failure_that_the_hub_does_not_take_is_told_in_short() {
     );
 }
 
-/// One refusal says it all: nothing is sent in vain from then on, and what was used still is.
+/// After one refusal, nothing is sent in vain. Usage is still sent.
 #[tokio::test]
-async fn a_full_log_is_told_nothing_more_but_what_was_used() {
+async fn a_full_log_receives_only_usage() {
     let world = RuntimeWorld::new().await;
     world.hub.refuse("/progress", 413, error("log_full", "The log of this run is full."));
     world.adapter.play(AdapterReply::Hang(vec![("chunk", json!({"text": "one too many"}))]));
@@ -381,7 +381,7 @@ async fn a_full_log_is_told_nothing_more_but_what_was_used() {
 }
 
 #[tokio::test]
-async fn a_short_failure_that_the_hub_does_not_take_is_not_repeated() {
+async fn a_short_failure_that_the_hub_refuses_is_not_repeated() {
     let world = RuntimeWorld::new().await;
     world.adapter.play(AdapterReply::Json(json!({"success": false, "error": {"code": "own", "message": "no"}})));
     world.hub.refuse("/fail", 422, error("invalid_request", "no"));

@@ -1,4 +1,4 @@
-//! An adapter that the runtime starts itself.
+//! An adapter that the runtime starts as a child process.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -10,7 +10,7 @@ use crate::{
     world::{RuntimeWorld, SECRET, claim},
 };
 
-/// A child that writes the ready file and ends when its stdin does; the real adapter is the test's own.
+/// A child that writes the ready file and exits when its stdin closes. The real adapter is the test's own.
 fn script(world: &RuntimeWorld, body: &str) -> AdapterCommand {
     let path = world.path("adapter.sh");
     fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
@@ -25,12 +25,12 @@ fn script(world: &RuntimeWorld, body: &str) -> AdapterCommand {
 }
 
 #[tokio::test]
-async fn a_child_is_waited_for_used_restarted_and_ended() {
+async fn a_child_is_started_used_restarted_and_ended() {
     let world = RuntimeWorld::new().await;
     let address = world.adapter.url.strip_prefix("http://").unwrap().replace(':', "_");
     fs::create_dir(world.path("adapters")).unwrap();
     fs::write(world.path(&format!("adapters/{address}")), format!("{SECRET}\n")).unwrap();
-    // The first one dies when the test says so; the second one lives until its stdin ends.
+    // The first child dies when the test says so. The second lives until its stdin closes.
     let (log, die) = (world.path("log"), world.path("die"));
     let body = format!(
         "echo started >> {log}\n\
@@ -70,7 +70,7 @@ async fn a_child_is_waited_for_used_restarted_and_ended() {
 }
 
 #[tokio::test]
-async fn a_child_that_does_not_start_says_why() {
+async fn a_child_that_does_not_start_gives_the_reason() {
     let world = RuntimeWorld::new().await;
     let mut options = world.options();
     options.adapter = AdapterSource::Child(script(&world, "exit 7"));

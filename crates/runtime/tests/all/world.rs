@@ -1,4 +1,4 @@
-//! One hub, one adapter, one home folder and a runtime between them.
+//! A fake hub, a scripted adapter, a home folder and a runtime between them.
 
 use std::{
     path::Path,
@@ -119,13 +119,13 @@ impl RuntimeWorld {
         }
     }
 
-    /// The steps of the ledger, with the number of the run.
+    /// The steps of the ledger, with their runs.
     pub(crate) fn steps(&self) -> Vec<(LedgerStep, Option<RunId>)> {
         let lines = ExecutionLedger::read(self.home.path(), agent()).unwrap();
         lines.into_iter().map(|line| (line.event, line.task_run_id)).collect()
     }
 
-    /// Everything below the home folder, except the profile itself, as one text.
+    /// The content of everything below the home folder, except the profile.
     pub(crate) fn written(&self) -> String {
         let mut text = format!("{:?}", self.notices.lock().unwrap());
         let mut folders = vec![self.home.path().to_owned()];
@@ -161,7 +161,7 @@ impl RunningRuntime {
         tokio::time::timeout(Duration::from_secs(20), self.task).await.expect("the runtime ends").unwrap()
     }
 
-    /// As if the process was killed.
+    /// As if the process were killed.
     pub(crate) async fn kill(self) {
         self.task.abort();
         let _ = self.task.await;

@@ -1,4 +1,4 @@
-//! What a sequence has made so far, learnt from the steps that succeeded.
+//! Everything a sequence has created so far, recorded from the steps that succeeded.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -33,14 +33,14 @@ pub(super) struct GeneratorState {
     /// Another one.
     pub(super) neighbour: Option<TenantId>,
     pub(super) agents: Vec<AgentId>,
-    /// Names that agents had when they were made or renamed.
+    /// Names of agents when they were created or renamed.
     pub(super) names: Vec<String>,
     pub(super) runtimes: Vec<RuntimeId>,
-    /// Codes that people made.
+    /// Codes created by people.
     pub(super) codes: Vec<SecretHash>,
-    /// Codes that devices show, with their poll tokens.
+    /// Codes shown by devices, with their poll tokens.
     pub(super) requests: Vec<(SecretHash, SecretHash)>,
-    /// What the newest of both kinds of codes is redeemed with.
+    /// The proof for the newest code of either kind.
     pub(super) newest_proof: Option<PairingProof>,
     pub(super) keys: Vec<KeyId>,
     /// Tokens of runtimes and secrets of keys.
@@ -50,14 +50,14 @@ pub(super) struct GeneratorState {
     pub(super) idempotency: Vec<([u8; 16], [u8; 16])>,
     /// Explicit ones and runs' own.
     pub(super) conversations: Vec<ConversationId>,
-    /// Those among them that hold messages or artifacts.
+    /// Those that contain messages or artifacts.
     pub(super) filled: BTreeSet<ConversationId>,
     pub(super) artifacts: Vec<ArtifactId>,
     /// The content of artifacts.
     pub(super) blobs: Vec<[u8; 32]>,
-    /// With the token that resumes it, unless it was superseded since.
+    /// With its resume token, unless it was superseded since.
     pub(super) channels: Vec<(ChannelId, SecretHash)>,
-    /// Channels with the runs that they were made to follow.
+    /// Channels with the runs they were created to follow.
     pub(super) follows: Vec<(ChannelId, RunId)>,
     pub(super) permissions: Vec<PermissionId>,
     pub(super) decisions: Vec<(WriteContext, PermissionId, NewDecision)>,
@@ -65,32 +65,32 @@ pub(super) struct GeneratorState {
     pub(super) asks: Vec<WorkerRequestId>,
     pub(super) inputs: Vec<(RunId, InputId)>,
     pub(super) input_keys: Vec<(RunId, [u8; 16], Json)>,
-    /// Tokens that runtimes were offered.
+    /// Tokens offered to runtimes.
     pub(super) offered_tokens: Vec<(RuntimeId, SecretHash)>,
-    /// Agents that are outside ones.
+    /// Agents that are outside agents.
     pub(super) outsiders: Vec<AgentId>,
     pub(super) users: Vec<UserId>,
     /// The version of the access rules.
     pub(super) rules: i64,
-    /// What quotas were set for.
+    /// Targets that quotas were set for.
     pub(super) targets: Vec<QuotaTarget>,
-    /// Those that there may be: of runs that call back or are told of, and of permissions that somebody is told of.
+    /// Possible deliveries: of runs with callbacks or push configs, and of permission requests with a webhook.
     pub(super) deliveries: Vec<DeliveryId>,
     pub(super) delegations: Vec<DelegationId>,
     /// Runs with push configs.
     pub(super) pushes: Vec<RunId>,
-    /// When something changes by itself, and who notices: engines err at the border.
+    /// When something changes by time, and which step notices it: engines make mistakes at boundaries.
     pub(super) borders: Vec<(Timestamp, TimeBoundary)>,
 }
 
-/// Which step tells one side of a border from the other.
+/// Which step distinguishes the two sides of a boundary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TimeBoundary {
     /// A code expires.
     Pairing,
-    /// A claim must be named from now on.
+    /// A claim must be named from then on.
     Grace,
-    /// A runtime falls silent.
+    /// A runtime goes offline.
     Silence,
     /// An idempotency key is free again.
     Key,
@@ -107,7 +107,7 @@ pub(super) enum TimeBoundary {
 // === impl GeneratorState ===
 
 impl GeneratorState {
-    /// Remembers what the step made, if it made something.
+    /// Records what the step created, if anything.
     pub(super) fn learn(&mut self, step: &StoreStep, answer: &StepResult) {
         let Ok(value) = answer else { return };
         match (step, value) {
@@ -159,7 +159,7 @@ impl GeneratorState {
                 if let RunCreation::New(run) = &**created {
                     self.runs.push(run.id);
                     self.deliveries.extend(run.callback.as_ref().map(|_| DeliveryId::of_run(run.id)));
-                    // Somebody claims it at once mostly.
+                    // Usually claimed at once.
                     self.deliveries.extend(new.push.as_ref().map(|push| DeliveryId::of_push(run.id, &push.id, 2)));
                     self.pushes.extend(new.push.as_ref().map(|_| run.id));
                     if run.conversation == run.id.own_conversation() {

@@ -1,8 +1,9 @@
-//! One suite for every engine: random steps go to the model and to the engine, and every answer must be the same.
+//! The conformance suite for engines: random steps go to the model and to the engine, and every answer must be the
+//! same.
 //!
-//! A sequence is made from its seed alone, so a failure replays. Times jump by milliseconds and by days, and now and then
-//! the engine is dropped without being closed and opened again; the model knows nothing of that. At the end everything
-//! that can be read is compared, and the promises of the log and of the streams are checked.
+//! A sequence is determined by its seed, so failures can be replayed. Times jump by milliseconds and by days, and now
+//! and then the engine is dropped without being closed and reopened, which the model doesn't notice. At the end
+//! everything readable is compared, and the invariants of the log and the streams are checked.
 //!
 //! An engine under test implements [`EngineUnderTest`]; [`run_sequences`] does the rest.
 
@@ -33,13 +34,13 @@ use crate::{Result, Store};
 pub trait EngineUnderTest: Send {
     fn store(&self) -> &dyn Store;
 
-    /// Makes one more tenant. The trait has no way yet, but nothing of one tenant may show in another.
+    /// Creates another tenant. The trait has no method for it yet, but tenants must not see each other's data.
     async fn create_tenant(&self, id: TenantId, name: &str, at: Timestamp) -> Result<()>;
 
-    /// Drops the store as `kill -9` would, without closing it, and opens it again.
+    /// Drops the store without closing it, as `kill -9` would, and reopens it.
     async fn crash_and_reopen(&mut self);
 
-    /// Forgets everything, so that the next sequence finds an empty store. It should be cheap: it happens thousands of
-    /// times.
+    /// Clears everything, so that the next sequence starts with an empty store. It should be cheap, because it happens
+    /// thousands of times.
     async fn reset(&mut self);
 }

@@ -1,4 +1,4 @@
-//! Draws from a seed: numbers, chances, and texts that engines like to get wrong.
+//! Random draws from a seed: numbers, chances, and texts that engines tend to get wrong.
 
 use attache_protocol::{Json, env::Env, secret::SecretHash};
 
@@ -47,7 +47,7 @@ impl RandomSource {
         items.get(index).copied()
     }
 
-    /// One of the newest few mostly, any one sometimes.
+    /// Usually one of the newest few.
     pub(super) fn recent<T: Copy>(&self, items: &[T]) -> Option<T> {
         let newest = &items[items.len().saturating_sub(3)..];
         self.one_of(if self.percent(60) { newest } else { items })

@@ -1,4 +1,4 @@
-//! Runs sequences against the model and an engine, and says what went wrong.
+//! Runs sequences against the model and an engine, and reports differences.
 
 use std::{fmt, ops::Range};
 
@@ -16,12 +16,12 @@ pub struct ConformanceFailure {
     pub seed: u64,
     /// The steps up to the one that failed.
     pub steps: Vec<StoreStep>,
-    /// How many steps the sequence had before it was made smaller.
+    /// How many steps the sequence had before it was shrunk.
     pub of: usize,
     pub problem: String,
 }
 
-/// A sequence under way.
+/// A running sequence.
 struct SequenceRun<'a> {
     model: &'a MemoryStore,
     engine: &'a mut dyn EngineUnderTest,
@@ -30,8 +30,8 @@ struct SequenceRun<'a> {
     swept: Option<Timestamp>,
 }
 
-/// Runs the sequences of these seeds on one engine, which is reset before each. Stops at the first failure, made as small
-/// as it gets.
+/// Runs the sequences of these seeds on one engine, which is reset before each. Stops at the first failure and shrinks
+/// it.
 pub async fn run_sequences(
     seeds: Range<u64>,
     steps: usize,
@@ -46,7 +46,7 @@ pub async fn run_sequences(
     Ok(())
 }
 
-/// Runs one sequence of this many random steps, then a sweep, then reads and checks everything.
+/// Runs one sequence of this many random steps and a sweep, then reads and checks everything.
 pub async fn run_sequence(
     seed: u64,
     steps: usize,
@@ -70,7 +70,7 @@ pub async fn run_sequence(
     }
 }
 
-/// Runs the given steps, then reads and checks everything. Answers the problem, if there is one.
+/// Runs the given steps, then reads and checks everything. Returns the problem, if there is one.
 pub async fn run_steps(
     steps: &[StoreStep],
     model: &MemoryStore,
@@ -86,7 +86,7 @@ pub async fn run_steps(
 // === impl SequenceRun ===
 
 impl SequenceRun<'_> {
-    /// The answer that both gave.
+    /// The common answer.
     async fn step(&mut self, step: StoreStep) -> Result<StepResult, String> {
         if let StoreStep::Crash = step {
             self.engine.crash_and_reopen().await;
@@ -135,7 +135,7 @@ impl fmt::Display for ConformanceFailure {
     }
 }
 
-/// The lines in which two texts differ, with a little of what surrounds them.
+/// The differing lines of two texts, with some context.
 fn difference(model: &str, engine: &str) -> String {
     const AROUND: usize = 4;
     let (left, right): (Vec<&str>, Vec<&str>) = (model.lines().collect(), engine.lines().collect());
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_shows_where_it_is() {
+    fn a_difference_shows_its_location() {
         let lines = |middle: &str| format!("1\n2\n3\n4\n5\n6\n{middle}\n7\n8\n9\n10\n11\n12");
         assert_eq!(
             difference(&lines("a"), &lines("b")),

@@ -1,4 +1,4 @@
-//! Makes a failing sequence small, so that a person can read it.
+//! Shrinks a failing sequence, so that a person can read it.
 
 use super::{
     EngineUnderTest,
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::memory::MemoryStore;
 
-/// Leaves out whatever the failure does not need: first big parts, then single steps.
+/// Removes everything the failure doesn't need: first large parts, then single steps.
 pub async fn shrink(failure: ConformanceFailure, engine: &mut dyn EngineUnderTest) -> ConformanceFailure {
     let Some(mut problem) = fails(&failure.steps, engine).await else {
         let problem = format!("{}\n(the same steps did not fail a second time)", failure.problem);

@@ -18,7 +18,7 @@ use crate::{
     record::{
         AccountPatch, AgentRef, AuditEvent, KeyKind, LeaseTimes, NewAccount, NewArtifact, NewConversation, NewEvent,
         NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewRun, NewRuntime, OutlineScope, PairingDecision,
-        PairingProof, Retention, RunFilter, RunResult, TokenChange,
+        PairingProof, RetentionLimits, RunFilter, RunResult, TokenChange,
         channel::{ChannelFilter, ChannelResume, NewChannel, ReportKey},
         delegation::{DelegationFilter, NewDelegation},
         delivery::{AttemptDecision, DeliveryAttempt, DeliveryFilter},
@@ -33,14 +33,14 @@ use crate::{
 
 #[derive(Debug, Clone)]
 pub enum StoreStep {
-    /// The engine is dropped without being closed and opened again.
+    /// The engine is dropped without being closed, and reopened.
     Crash,
     EnsureTenant {
         id: TenantId,
         name: String,
         at: Timestamp,
     },
-    /// One more tenant, which only tests make yet.
+    /// Another tenant, which only tests create so far.
     CreateTenant {
         id: TenantId,
         name: String,
@@ -115,7 +115,7 @@ pub enum StoreStep {
         at: Timestamp,
     },
     Clock,
-    Retain(Retention),
+    Retain(RetentionLimits),
     DeleteRun(WriteContext, RunId),
     DeleteConversation(WriteContext, ConversationId),
     UnusedBlobs(Vec<[u8; 32]>),
@@ -277,13 +277,13 @@ pub enum StoreStep {
     CancelDelegation(WriteContext, DelegationId),
     Delegation(TenantId, DelegationId),
 
-    /// Walks a list to its end in pages of this size. Cursors are the engine's own business and are not compared.
+    /// Walks a list to its end in pages of this size. Cursors are internal to the engine and aren't compared.
     List {
         tenant: TenantId,
         list: ListStep,
         limit: usize,
     },
-    /// Reads a list from a cursor that no store ever gave out.
+    /// Reads a list with a cursor that no store ever returned.
     WrongCursor {
         tenant: TenantId,
         list: ListStep,

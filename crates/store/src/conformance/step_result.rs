@@ -1,4 +1,4 @@
-//! What a step was answered with, so that two answers can be compared.
+//! The results of steps, in comparable form.
 
 use attache_protocol::{TenantId, Timestamp};
 
@@ -85,6 +85,6 @@ pub enum StepValue {
     Users(Vec<Vec<UserRecord>>),
     Deliveries(Vec<Vec<DeliveryRecord>>),
     Delegations(Vec<Vec<DelegationRecord>>),
-    /// Each with how many there are on all pages.
+    /// Each with the total number on all pages.
     Tasks(Vec<(Vec<RunRecord>, u64)>),
 }

@@ -1,4 +1,4 @@
-//! What must hold at the end of a sequence: everything that can be read, and the promises of the log and the streams.
+//! The final checks of a sequence: everything readable, and the invariants of the log and the streams.
 
 use std::collections::BTreeMap;
 
@@ -35,13 +35,13 @@ use crate::{
     },
 };
 
-/// More than any sequence makes, so that one page shows everything.
+/// More than any sequence creates, so that one page shows everything.
 const ALL: usize = 100_000;
 
 /// Beyond the end of any sequence.
 const NEVER: Timestamp = Timestamp::from_millis(i64::MAX / 2);
 
-/// Reads that show everything a sequence made.
+/// Reads that show everything a sequence created.
 pub(super) fn reads(known: &GeneratorState, at: Option<Timestamp>) -> Vec<StoreStep> {
     let Some(tenant) = known.tenant else { return Vec::new() };
     let list = |list| StoreStep::List { tenant, list, limit: ALL };
@@ -54,7 +54,7 @@ pub(super) fn reads(known: &GeneratorState, at: Option<Timestamp>) -> Vec<StoreS
         list(ListStep::Keys(KeyKind::Api, None)),
         list(ListStep::Keys(KeyKind::Session, None)),
         list(ListStep::Conversations),
-        // In small pages once, so that cursors meet every kind of row.
+        // Also in small pages, so that cursors meet every kind of row.
         StoreStep::List { tenant, list: ListStep::Runs(RunFilter::default()), limit: 7 },
         list(ListStep::Channels(ChannelFilter::default())),
         list(ListStep::Permissions(PermissionFilter::default())),
@@ -117,7 +117,7 @@ fn every_day(tenant: TenantId) -> StoreStep {
     StoreStep::Usage { tenant, first: UtcDay(0), last: UtcDay::of(NEVER) }
 }
 
-/// Reads by another tenant, or by one that does not exist.
+/// Reads by another tenant, or by a nonexistent one.
 fn strange_reads(known: &GeneratorState, run: RunId) -> Vec<StoreStep> {
     let tenant = known.neighbour.unwrap_or_else(|| TenantId::from_uuid(run.uuid()));
     let list = |list| StoreStep::List { tenant, list, limit: ALL };
@@ -169,7 +169,7 @@ fn strange_reads(known: &GeneratorState, run: RunId) -> Vec<StoreStep> {
     reads
 }
 
-/// The promise that an answer breaks, if any. `swept` is the time of the sweep before.
+/// The invariant an answer breaks, if any. `swept` is the time of the preceding sweep.
 pub(super) fn broken(step: &StoreStep, value: &StepValue, swept: Option<Timestamp>) -> Option<String> {
     match (step, value) {
         (_, StepValue::Log(page)) => broken_chain(page),
@@ -197,7 +197,7 @@ pub(super) fn broken(step: &StoreStep, value: &StepValue, swept: Option<Timestam
     }
 }
 
-/// A delivery that waits for nothing, or that is tried though nobody waits for it.
+/// A delivery that waits for nothing, or that is attempted although it isn't pending.
 fn astray(delivery: &DeliveryRecord) -> Option<String> {
     let is_push = delivery.kind == DeliveryKind::TaskUpdated;
     if is_push != delivery.config.is_some() || is_push != delivery.seq.is_some() {
@@ -207,7 +207,7 @@ fn astray(delivery: &DeliveryRecord) -> Option<String> {
     (waits != delivery.next_at.is_some()).then(|| format!("{delivery:?} is tried or it is not"))
 }
 
-/// Tasks that are not sorted by when they changed, or not as many as there are said to be.
+/// Tasks that aren't sorted by their last change, or don't match the reported total.
 fn out_of_order(pages: &[(Vec<RunRecord>, u64)]) -> Option<String> {
     let runs: Vec<&RunRecord> = pages.iter().flat_map(|(runs, _)| runs).collect();
     let count = u64::try_from(runs.len()).unwrap_or(u64::MAX);
@@ -218,7 +218,7 @@ fn out_of_order(pages: &[(Vec<RunRecord>, u64)]) -> Option<String> {
     Some(format!("{} comes after {}, which changed before it", late[1].id, late[0].id))
 }
 
-/// Seqs that do not lead from one to the other without gaps.
+/// Seqs with gaps.
 fn broken_count(floor: i64, seqs: impl Iterator<Item = i64>, last: i64) -> Option<String> {
     let seqs: Vec<i64> = seqs.collect();
     let wanted = floor + 1..=last;
@@ -290,12 +290,12 @@ fn broken_stream(page: &RunEvents) -> Option<String> {
 }
 
 fn overdue(run: &RunRecord, swept: Option<Timestamp>) -> Option<String> {
-    // A run that waits is as old as its questions.
+    // A waiting run is as old as its questions.
     if run.state.waiting().is_some() {
         return None;
     }
-    // A question that expires in a sweep, perhaps in the moment it was asked, may leave a run whose time-out has passed; the
-    // next sweep sees to it.
+    // A question that expires in a sweep, perhaps at the moment it was asked, may leave a run whose timeout has passed.
+    // The next sweep handles it.
     let waited = run.state.claim().filter(|claim| claim.waits != RunWaits::default());
     let deadline = waited.map_or_else(|| next_deadline(&run.state), |claim| Some(claim.lease_until));
     let (deadline, swept) = (deadline?, swept?);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_has_no_gaps_and_ends_with_its_end() {
+    fn a_stream_has_no_gaps_and_ends_with_a_final_event() {
         let whole = stream(&["task.created", "task.claimed", "task.failed"], RunStatus::Failed);
         assert_eq!(broken_stream(&whole), None);
         let mut gap = whole.clone();

@@ -1,4 +1,4 @@
-//! Rows of channels: what the tables of [`crate::Channels`] and [`crate::Asks`] call `channel.*`.
+//! Rows of channels: what the tables of [`crate::ChannelStore`] and [`crate::WorkerRequestStore`] call `channel.*`.
 
 use attache_protocol::{
     ChannelId, EventKind, Json, PermissionId, RunId,
@@ -50,7 +50,7 @@ struct PermissionReturnedData {
     approved: bool,
 }
 
-/// Why a channel is disconnected when another one takes its place, or another connection of its own does.
+/// Why a channel is disconnected when another channel or connection replaces it.
 pub(crate) mod reason {
     pub(crate) const SUPERSEDED: &str = "superseded";
     pub(crate) const REPLACED: &str = "replaced";

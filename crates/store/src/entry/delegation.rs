@@ -1,4 +1,4 @@
-//! What the log says of delegations.
+//! Log rows of delegations.
 
 use attache_protocol::{DelegationId, EventKind, Json, rules::delegation::DelegationStatus};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! Rows of keys and sessions, and of what only the log keeps.
+//! Log rows of keys and sessions, and of events that only the log keeps.
 
 use attache_protocol::{DelegationId, EventKind, Json, KeyId, Timestamp, TunnelId, UserId, wire::key::Role};
 use serde::Serialize;
@@ -23,7 +23,7 @@ struct SessionOpenedData<'a> {
     session_id: KeyId,
     user_id: Option<UserId>,
     role: Role,
-    /// The key or session; null: by password.
+    /// The key or session. `null` for a login by password.
     opener: Option<KeyId>,
     address: Option<&'a str>,
 }

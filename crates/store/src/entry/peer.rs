@@ -1,4 +1,4 @@
-//! Rows of peers and of the tasks that they do: the table of [`crate::Peers`].
+//! Rows of peers and of the tasks that they do: the table of [`crate::PeerStore`].
 
 use attache_protocol::{AgentId, EventKind, Json, RunId, log::hex};
 use serde::Serialize;
@@ -53,7 +53,7 @@ fn about(agent: AgentId, card: &PinnedCard) -> Json {
     Json::of(&PeerCardData { agent_id: agent, digest: hex(&card.digest) })
 }
 
-/// What there is to tell of a task as it is now.
+/// The row for the current state of a task.
 pub(crate) fn peer_task_changed(task: &PeerTask, told: PeerTaskLogEffect) -> Option<LogEntry> {
     let PeerTask { run, peer_task_id, peer_context_id, native_status, .. } = task;
     let (task_run_id, peer_task_id) = (*run, peer_task_id.as_deref());

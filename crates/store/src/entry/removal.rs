@@ -1,4 +1,4 @@
-//! What the log says of things that are removed, or cannot be read.
+//! Log rows of removals and damaged records.
 
 use attache_protocol::{AgentId, ConversationId, EventKind, Json, RunId};
 use serde::Serialize;
@@ -28,22 +28,22 @@ struct Conversation {
     conversation_id: ConversationId,
 }
 
-/// Retention removed so many of them.
+/// Retention removed this many of them.
 pub(crate) fn by_age(class: Class, count: u64) -> LogEntry {
     (EventKind::DataRemoved, Json::of(&ByAge { class: class.as_str(), count }))
 }
 
-/// Somebody deleted a run.
+/// Someone deleted a run.
 pub(crate) fn task_deleted(run: RunId, agent: AgentId) -> LogEntry {
     (EventKind::TaskDeleted, Json::of(&Run { task_run_id: run, agent_id: agent }))
 }
 
-/// A run that had not ended cannot be read, and was failed.
+/// A run that hadn't ended couldn't be read, and was failed.
 pub(crate) fn task_damaged(run: RunId) -> LogEntry {
     (EventKind::TaskDamaged, Json::of(&Damaged { task_run_id: run }))
 }
 
-/// Somebody deleted a conversation with its runs.
+/// Someone deleted a conversation with its runs.
 pub(crate) fn conversation_deleted(conversation: ConversationId) -> LogEntry {
     (EventKind::ConversationDeleted, Json::of(&Conversation { conversation_id: conversation }))
 }

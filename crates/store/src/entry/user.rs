@@ -1,5 +1,5 @@
-//! Rows of users, access rules, quotas and deliveries: the tables of [`crate::People`], [`crate::Spending`] and
-//! [`crate::Deliveries`].
+//! Rows of users, access rules, quotas and deliveries: the tables of [`crate::UserStore`], [`crate::QuotaStore`] and
+//! [`crate::DeliveryStore`].
 
 use attache_protocol::{
     AgentId, DeliveryId, EventKind, Json, RunId, UserId,
@@ -85,7 +85,7 @@ pub(crate) fn user_created(user: &UserRecord) -> LogEntry {
     (EventKind::UserCreated, Json::of(&UserCreatedData { user_id: user.id, name: &user.name, role: user.role }))
 }
 
-/// What a patch says, whether or not it changes anything.
+/// The content of a patch, whether or not it changes anything.
 pub(crate) fn user_updated(user: UserId, patch: &UserPatch) -> LogEntry {
     let UserPatch { name, role, password } = patch;
     let row = UserUpdatedData { user_id: user, name: name.as_deref(), role: *role, password: password.is_some() };
@@ -112,7 +112,7 @@ pub(crate) fn quota_removed(target: QuotaTarget) -> LogEntry {
     (EventKind::QuotaRemoved, Json::of(&QuotaRemovedData { user_id: target.user, agent_id: target.agent }))
 }
 
-/// A delivery whose newest attempt, the given one, was acknowledged.
+/// A delivery that was acknowledged in its newest attempt, the given one.
 pub(crate) fn delivery_delivered(delivery: &DeliveryRecord, attempt: &DeliveryAttempt) -> LogEntry {
     let row = DeliveryDeliveredData {
         delivery_id: delivery.id,
@@ -123,7 +123,7 @@ pub(crate) fn delivery_delivered(delivery: &DeliveryRecord, attempt: &DeliveryAt
     (EventKind::DeliveryDelivered, Json::of(&row))
 }
 
-/// A delivery that is given up after its newest attempt, the given one.
+/// A delivery that was given up after its newest attempt, the given one.
 pub(crate) fn delivery_failed(delivery: &DeliveryRecord, attempt: &DeliveryAttempt) -> LogEntry {
     let row = DeliveryFailedData {
         delivery_id: delivery.id,

@@ -1,4 +1,4 @@
-//! Rows of permissions, grants, inputs and tool calls: the table of [`crate::Asks`].
+//! Rows of permissions, grants, inputs and tool calls: the table of [`crate::WorkerRequestStore`].
 
 use attache_protocol::{
     EventKind, GrantId, InputId, Json, PermissionId, Timestamp, WorkerRequestId,
@@ -141,7 +141,7 @@ pub(crate) fn permission_decided(permission: &PermissionRecord) -> LogEntry {
     (EventKind::PermissionDecided, Json::of(&row))
 }
 
-/// An answer that came too late for the permission as it is.
+/// An answer that came too late for the permission's current state.
 pub(crate) fn permission_late(permission: &PermissionRecord, decision: &ApprovalDecision) -> LogEntry {
     let row = PermissionLateData {
         permission_request_id: permission.id,

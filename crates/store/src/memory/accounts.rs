@@ -1,4 +1,4 @@
-//! Agent accounts: their names, their changes, and what archiving takes with it.
+//! Agent accounts: names, changes, and the effects of archiving.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +75,7 @@ impl ModelState {
         Ok(self.shown_account(id))
     }
 
-    /// The key that an agent was registered with acts for its owner, and ends when that is somebody else.
+    /// The key an agent was registered with acts for its owner, and ends when the owner changes.
     fn end_agent_keys(&mut self, context: &WriteContext, agent: AgentId) {
         let active = self.active_runtime(agent).filter(|id| self.runtimes[id].kind == RuntimeKind::AgentKey);
         if let Some(runtime) = active {
@@ -127,13 +127,13 @@ impl ModelState {
         page::cut(shown, PageOrder::Ascending, page)
     }
 
-    /// The account with the runtime that is active now.
+    /// The account with its currently active runtime.
     fn shown_account(&self, id: AgentId) -> AccountRecord {
         let runtime = self.active_runtime(id).map(|runtime| self.runtimes[&runtime].clone());
         AccountRecord { runtime, ..self.accounts[&id].clone() }
     }
 
-    /// Whether nobody but `except` has the name.
+    /// Whether no account but `except` has the name.
     fn free_name(&self, tenant: TenantId, name: &str, except: Option<AgentId>) -> Result<()> {
         match self.agent(tenant, &AgentRef::Name(name.to_owned())) {
             Ok(holder) if Some(holder.id) != except => Err(Error::NameTaken),

@@ -1,4 +1,4 @@
-//! Channels: opened, superseded, resumed, closed, heard of and listed.
+//! Channels: open, supersede, resume, close, mark as seen, and list.
 
 use std::time::Duration;
 
@@ -13,7 +13,9 @@ use crate::{
     entry::channel::reason,
     record::{
         ListPage, Pagination,
-        channel::{ChannelEvents, ChannelFilter, ChannelRecord, ChannelResume, ChannelResumption, Frame, NewChannel},
+        channel::{
+            ChannelEvents, ChannelFilter, ChannelRecord, ChannelResume, ChannelResumption, NewChannel, OutboxFrame,
+        },
     },
 };
 
@@ -73,7 +75,7 @@ impl ModelState {
         self.append_to(new.id, at, actor, connected);
 
         for frame in frames {
-            if !matches!(frame, Frame::Execute { .. }) {
+            if !matches!(frame, OutboxFrame::Execute { .. }) {
                 self.add_frame(new.id, frame);
             }
         }
@@ -89,14 +91,14 @@ impl ModelState {
         Ok(self.channels[&new.id].channel.clone())
     }
 
-    /// The channels of a runtime that were not superseded, in order of creation.
+    /// The channels of a runtime that weren't superseded, in order of creation.
     fn channels_of(&self, runtime: RuntimeId) -> Vec<ChannelId> {
         let channels = self.channels.values().map(|peer| &peer.channel);
         let wanted = channels.filter(|channel| channel.runtime == Some(runtime) && channel.resume.is_some());
         wanted.map(|channel| channel.id).collect()
     }
 
-    /// The claims that were made over these channels: those that their worker knows of, and the others.
+    /// The claims made over these channels: those their worker knows of, and the others.
     fn claims_over(&self, channels: &[ChannelId], running: Option<&[RunId]>) -> (Vec<usize>, Vec<usize>) {
         let over = |place: &usize| {
             let record = &self.runs[*place].record;
@@ -112,15 +114,15 @@ impl ModelState {
         })
     }
 
-    /// Whether the `Execute` of a run's claim was not acknowledged.
+    /// Whether the `Execute` of a run's claim is unacknowledged.
     fn waits_to_execute(&self, place: usize) -> bool {
         let record = &self.runs[place].record;
-        let execute = Frame::Execute { run: record.id, epoch: record.state.epoch };
+        let execute = OutboxFrame::Execute { run: record.id, epoch: record.state.epoch };
         let outbox = record.channel.and_then(|channel| self.channels.get(&channel)).map(|peer| &peer.outbox);
         outbox.is_some_and(|outbox| outbox.iter().any(|(_, frame)| *frame == execute))
     }
 
-    /// With its row, if it was connected.
+    /// Also appends the row, if it was connected.
     fn disconnect(&mut self, channel: ChannelId, reason: &str, actor: &str, at: Timestamp) {
         let known = &mut self.channels.get_mut(&channel).expect("callers have found it").channel;
         if known.connected {

@@ -73,7 +73,7 @@ impl ModelState {
         Ok(delegation)
     }
 
-    /// Forgets those that have ended and are old.
+    /// Removes old delegations that have ended.
     pub(super) fn cut_delegations(&mut self, before: Timestamp) {
         self.delegations.retain(|_, known| !known.status.has_ended() || known.updated_at >= before);
     }

@@ -19,7 +19,7 @@ use crate::{
 // === impl ModelState ===
 
 impl ModelState {
-    /// Leaves a new delivery in the outbox.
+    /// Adds a new delivery to the outbox.
     pub(super) fn deliver(&mut self, delivery: DeliveryRecord) {
         self.deliveries_made += 1;
         self.deliveries.insert(self.deliveries_made, delivery);
@@ -29,7 +29,7 @@ impl ModelState {
     fn due_deliveries(&self, at: Timestamp, limit: usize) -> Vec<DeliveryRecord> {
         let due = |delivery: &&DeliveryRecord| delivery.next_at.is_some_and(|next_at| next_at <= at);
         let mut due: Vec<DeliveryRecord> = self.deliveries.values().filter(due).cloned().collect();
-        // It keeps the order of creation among equals.
+        // A stable sort keeps the order of creation among equals.
         due.sort_by_key(|delivery| delivery.next_at);
         due.truncate(limit);
         due

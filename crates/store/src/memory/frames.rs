@@ -5,7 +5,7 @@ use attache_protocol::{ChannelId, RunId, TenantId, rules::run::RunPhase};
 use super::state::{ModelChannel, ModelState};
 use crate::{
     Error, MAX_FRAMES, Result, WakeHint,
-    record::channel::{FollowRecord, Frame, NewFollow, OutboxFrames},
+    record::channel::{FollowRecord, NewFollow, OutboxFrame, OutboxFrames},
 };
 
 // === impl ModelState ===
@@ -24,8 +24,8 @@ impl ModelState {
         Ok(())
     }
 
-    /// Leaves a frame for a channel's peer.
-    pub(super) fn add_frame(&mut self, to: ChannelId, frame: Frame) {
+    /// Adds a frame for a channel's peer.
+    pub(super) fn add_frame(&mut self, to: ChannelId, frame: OutboxFrame) {
         let ModelChannel { channel, outbox, .. } = self.channels.get_mut(&to).expect("only known channels are told");
         channel.head += 1;
         outbox.push((channel.head, frame));
@@ -36,21 +36,21 @@ impl ModelState {
         self.woken.push(WakeHint::Channel(to));
     }
 
-    /// The channel whose worker must stop when the run leaves `running` now.
+    /// The channel whose worker must stop when the run leaves `running`.
     pub(super) fn told_to_stop(&self, place: usize) -> Option<ChannelId> {
         let record = &self.runs[place].record;
         record.channel.filter(|_| matches!(record.state.phase, RunPhase::Running(_)))
     }
 
-    /// Tells a worker that it does not hold the run any more.
+    /// Tells a worker that it no longer holds the run.
     pub(super) fn tell_to_stop(&mut self, worker: Option<ChannelId>, place: usize) {
         let record = &self.runs[place].record;
         if let Some(worker) = worker.filter(|_| record.state.claim().is_none()) {
-            self.add_frame(worker, Frame::Cancel { run: record.id });
+            self.add_frame(worker, OutboxFrame::Cancel { run: record.id });
         }
     }
 
-    /// Whether a channel can follow a new run: one of the tenant that was not superseded.
+    /// Whether a channel can follow a new run: it belongs to the tenant and wasn't superseded.
     pub(super) fn able_to_follow(&self, tenant: TenantId, channel: ChannelId) -> Result<()> {
         let channel = self.channel(tenant, channel)?;
         if channel.resume.is_some() { Ok(()) } else { Err(Error::NotFound) }
@@ -62,7 +62,8 @@ impl ModelState {
         self.woken.push(WakeHint::Channel(channel));
     }
 
-    /// The request that made a run comes again over another channel of the same principal: that one follows it now.
+    /// The request that created a run is repeated over another channel of the same principal, which follows the run
+    /// from now on.
     pub(super) fn follow_again(&mut self, tenant: TenantId, run: RunId, new: NewFollow) -> Result<()> {
         self.able_to_follow(tenant, new.channel)?;
         let principal = |channel: &ChannelId| &self.channels[channel].channel.principal;
@@ -107,7 +108,7 @@ impl ModelState {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let (from, to) = (follow.pushed, upto.min(last_seq).min(follow.pushed.saturating_add(limit)));
         for seq in from + 1..=to {
-            self.add_frame(channel, Frame::Event { run, seq });
+            self.add_frame(channel, OutboxFrame::Event { run, seq });
         }
         let follow = self.follows.get_mut(&run).expect("it was just found");
         follow.pushed = from.max(to);

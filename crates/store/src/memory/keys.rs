@@ -1,4 +1,4 @@
-//! Keys, and what a bearer secret stands for.
+//! Keys, and the credentials behind bearer secrets.
 
 use attache_protocol::{KeyId, RuntimeId, TenantId, UserId, secret::SecretHash};
 
@@ -42,7 +42,7 @@ impl ModelState {
         current.or_else(offered).or_else(replaced)
     }
 
-    /// What a key is worth now: no more than its user.
+    /// The current permissions of a key, at most those of its user.
     pub(super) fn credential_of(&self, stored: &ModelKey) -> StoredCredential {
         let ModelKey { tenant, key, .. } = stored;
         let user = key.user.map(|user| &self.users[&user]);

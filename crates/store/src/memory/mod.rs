@@ -1,7 +1,7 @@
 //! The store in memory: the executable specification of [`Store`], kept simple enough to be obviously right.
 //!
-//! Every method checks first and changes afterwards, all of it under one lock, so there is nothing to roll back. It
-//! searches where an engine would keep an index: it serves tests, not crowds.
+//! Every method checks first and changes afterwards, all under one lock, so there is nothing to roll back. It searches
+//! where an engine would use an index: it is for tests, not for load.
 
 mod accounts;
 mod channels;
@@ -51,14 +51,14 @@ use crate::{
         AccountPatch, AccountRecord, AgentRef, ArtifactRecord, ClaimedRunRecord, ConversationRecord, HeartbeatResult,
         KeyKind, KeyRecord, LeaseTimes, ListPage, LiveCounts, LogPage, MessageRecord, NewAccount, NewArtifact,
         NewConversation, NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime,
-        OutlineScope, Pagination, Pairing, PairingDecision, PairingProof, PairingRequest, Retention, RetentionResult,
-        RunCreation, RunEvents, RunFilter, RunOutline, RunRecord, RunResult, RuntimeRecord, StoredCredential,
-        SweepResult, TokenChange,
+        OutlineScope, Pagination, Pairing, PairingDecision, PairingProof, PairingRequest, RetentionLimits,
+        RetentionResult, RunCreation, RunEvents, RunFilter, RunOutline, RunRecord, RunResult, RuntimeRecord,
+        StoredCredential, SweepResult, TokenChange,
         task::{TaskFilter, TaskPage},
     },
 };
 
-/// A store that forgets everything with its process.
+/// A store that keeps everything in memory only.
 #[derive(Default)]
 pub struct MemoryStore {
     state: Mutex<ModelSlot>,
@@ -78,7 +78,7 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// Makes one more tenant, which only tests need yet.
+    /// Creates another tenant, which only tests need so far.
     #[cfg(any(test, feature = "conformance"))]
     pub async fn create_tenant(&self, id: TenantId, name: &str, at: Timestamp) -> Result<()> {
         self.write(|state| {
@@ -98,7 +98,7 @@ impl MemoryStore {
         }
     }
 
-    /// Changes the state, then tells the listener, without holding the lock.
+    /// Changes the state, then notifies the listener without holding the lock.
     fn write<T>(&self, write: impl FnOnce(&mut ModelState) -> Result<T>) -> Result<T> {
         let (answer, mut woken) = match &mut *self.lock() {
             ModelSlot::Open(state) => (write(state), std::mem::take(&mut state.woken)),
@@ -134,7 +134,7 @@ impl Store for MemoryStore {
     }
 
     fn on_wake(&self, listener: WakeListener) {
-        // A second listener is a mistake of the caller; the first one keeps hearing.
+        // A second listener is a caller's mistake. The first one stays.
         let _ = self.listener.set(listener);
     }
 
@@ -343,7 +343,7 @@ impl Store for MemoryStore {
         self.read(|state| Ok(state.clock))
     }
 
-    async fn retain(&self, retention: Retention) -> Result<RetentionResult> {
+    async fn retain(&self, retention: RetentionLimits) -> Result<RetentionResult> {
         self.write(|state| Ok(state.retain(retention)))
     }
 

@@ -14,11 +14,11 @@ pub(super) enum PageOrder {
     Descending,
 }
 
-/// A name as a key; the prefix tells a cursor of ours from any other text.
+/// A name as a key. The prefix distinguishes our cursors from any other text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NameCursor(pub(super) String);
 
-/// The page of `items`, which are sorted by key in this order.
+/// The page of `items`, which are sorted by key.
 pub(super) fn cut<K: Ord + ToString + FromStr, T: PageWeight>(
     items: impl Iterator<Item = (K, T)>,
     order: PageOrder,
@@ -78,13 +78,13 @@ mod tests {
     }
 
     #[test]
-    fn pages_follow_each_other_until_nothing_is_left() {
+    fn pages_follow_each_other_to_the_end() {
         let numbers = || [5_i64, 4, 3].into_iter().map(|number| (number, TestItem(number)));
         let first = cut(numbers(), PageOrder::Descending, &page(2, None)).unwrap();
         assert_eq!(first, ListPage { items: vec![TestItem(5), TestItem(4)], next: Some("4".to_owned()) });
         let second = cut(numbers(), PageOrder::Descending, &page(2, Some("4"))).unwrap();
         assert_eq!(second, ListPage { items: vec![TestItem(3)], next: None });
-        // A cursor holds its place also when its item is gone.
+        // A cursor keeps its position even if its item is gone.
         let without = cut(numbers().skip(2), PageOrder::Descending, &page(2, Some("4"))).unwrap();
         assert_eq!(without, ListPage { items: vec![TestItem(3)], next: None });
         assert_eq!(cut(numbers(), PageOrder::Descending, &page(2, Some("four"))), Err(Error::NotFound));

@@ -1,4 +1,4 @@
-//! Pairing in both directions: a code that a person made, or one that a device shows and a person confirms.
+//! Pairing in both directions: a code created by a person, or one shown by a device and confirmed by a person.
 
 use attache_protocol::{AgentId, Json, KeyId, Timestamp, secret::SecretHash, wire::runtime::RuntimeState};
 
@@ -44,7 +44,7 @@ impl ModelState {
         Ok(PairingRequest { device_name, labels, address, expires_at })
     }
 
-    /// What the proof is for, as long as it can be redeemed.
+    /// The pairing behind a proof, as long as it can be redeemed.
     pub(super) fn pairing(&self, proof: PairingProof, at: Timestamp) -> Result<Pairing> {
         let (agent, maker) = match proof {
             PairingProof::Code(code) => self.open_code(code, at)?,
@@ -55,7 +55,7 @@ impl ModelState {
     }
 
     fn open_code(&self, code: SecretHash, at: Timestamp) -> Result<(AgentId, Option<KeyId>)> {
-        // The code that a device shows is for a person to confirm, and no proof.
+        // The code a device shows is for a person to confirm, and not a proof.
         let shown_for = self.requests.get(&code).and_then(|request| request.decision.agent());
         let code = self.codes.get(&code).ok_or(Error::PairingInvalid { agent: shown_for })?;
         if code.used || code.expires_at <= at {
@@ -64,7 +64,7 @@ impl ModelState {
         Ok((code.agent, code.maker))
     }
 
-    /// A device's request that a person has confirmed, with the agent and who confirmed it.
+    /// A device's confirmed request, with the agent and who confirmed it.
     fn confirmed(&self, poll: SecretHash, at: Timestamp) -> Result<(&ModelPairingRequest, (AgentId, Option<KeyId>))> {
         let request = self.polled(poll).ok_or(Error::PairingInvalid { agent: None })?;
         let agent = request.decision.agent();

@@ -1,4 +1,4 @@
-//! Outside A2A agents and the tasks that they do for runs.
+//! Outside A2A agents and the tasks they execute for runs.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl ModelState {
         Ok(self.peers.get(&agent).cloned())
     }
 
-    /// An agent that somebody else's machine works for cannot be given to a device.
+    /// An outside agent can't be paired with a device.
     pub(super) fn no_peer(&self, agent: AgentId) -> Result<()> {
         if self.peers.get(&agent).is_some() { Err(Error::IsPeer) } else { Ok(()) }
     }
@@ -58,7 +58,7 @@ impl ModelState {
         living.map(|peer| (account(peer).tenant, peer.clone())).collect()
     }
 
-    /// A peer of the tenant that is at this url now.
+    /// A peer of the tenant that currently has this URL.
     fn peer_at(&mut self, tenant: TenantId, agent: AgentId, url: &str) -> Result<&mut PeerRecord> {
         self.agent(tenant, &AgentRef::Id(agent))?;
         self.peers.get_mut(&agent).filter(|peer| peer.url == url).ok_or(Error::NotFound)

@@ -1,4 +1,4 @@
-//! Permission requests, decided once, and the grants that decisions leave behind.
+//! Permission requests, each decided once, and the grants that result from decisions.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::{
     entry::{self, call},
     record::{
         ListPage, Pagination,
-        channel::Frame,
+        channel::OutboxFrame,
         delivery::DeliveryRecord,
         worker_request::{
             GrantRecord, NewDecision, NewPermission, PermissionFilter, PermissionRecord, PermissionSettlement,
@@ -30,7 +30,7 @@ use crate::{
     weight::has_room,
 };
 
-/// What a settled permission means for its run.
+/// The effect of a settled permission on its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ModelDecisionEffect {
     /// It waits for one answer less.
@@ -125,7 +125,7 @@ impl ModelState {
         Ok(self.shown_permission(id))
     }
 
-    /// The request of the same claim that is the same question.
+    /// The request of the same claim with the same question.
     fn find_repeated_permission(&self, place: usize, new: &NewPermission) -> Option<PermissionId> {
         let epoch = self.runs[place].record.state.epoch;
         let mut same_claim = self
@@ -210,7 +210,7 @@ impl ModelState {
         let Some(approved) = answer else { return };
         if let Some(channel) = self.runs[place].record.channel {
             self.append_to(channel, at, actor, entry::channel::permission_returned(channel, id, run, approved));
-            self.add_frame(channel, Frame::Permission { permission: id });
+            self.add_frame(channel, OutboxFrame::Permission { permission: id });
         }
         if effect == ModelDecisionEffect::GoesOn {
             let answered = self.judge(place, &RunCommand::Answer { what: WaitReason::Approval }, at);
@@ -218,7 +218,7 @@ impl ModelState {
         }
     }
 
-    /// Nobody needs the answers any more: the run is about to leave `running`.
+    /// The answers are no longer needed: the run is about to leave `running`.
     pub(super) fn cancel_questions(&mut self, place: usize, at: Timestamp) {
         let run = self.runs[place].record.id;
         for id in self.pending_permissions_of(|permission| permission.run == run) {

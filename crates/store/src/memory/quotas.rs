@@ -1,4 +1,4 @@
-//! Quotas and what was used. Accounts are added up from the runs whenever they are looked at.
+//! Quotas and usage. Accounts are computed from the runs whenever they are read.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ impl ModelState {
         shown.collect()
     }
 
-    /// The account of a day: what its runs spent, and what those that have not ended hold.
+    /// The account of a day: usage of its runs, plus what live ones reserve.
     fn spent(&self, tenant: TenantId, target: QuotaTarget, day: UtcDay) -> QuotaAccount {
         let mut account = QuotaAccount::new(day);
         for ModelRun { record, reservation, refused, .. } in self.runs.iter().chain(&self.removed_runs) {
@@ -79,7 +79,7 @@ impl ModelState {
         account
     }
 
-    /// The quotas that a run of this user with this agent falls under, as they stand on that day.
+    /// The quotas that apply to a run of this user with this agent, with their accounts of that day.
     fn quota_lines(
         &self,
         tenant: TenantId,
@@ -99,7 +99,7 @@ impl ModelState {
         self.quota_lines(record.tenant, record.user, record.agent, reservation.day).1
     }
 
-    /// What a new run holds, if its quotas have room for it.
+    /// What a new run reserves, if its quotas have room for it.
     pub(super) fn reserve(
         &self,
         context: &WriteContext,
@@ -116,7 +116,7 @@ impl ModelState {
         }
     }
 
-    /// Whether a pending run may still be claimed. If not, it has failed; one that was never claimed counts nowhere.
+    /// Whether a pending run may still be claimed. If not, it fails. One that was never claimed isn't counted.
     pub(super) fn has_room(&mut self, place: usize, at: Timestamp) -> bool {
         match check(&self.quota_lines_of(place)) {
             Ok(()) => true,
@@ -128,8 +128,8 @@ impl ModelState {
         }
     }
 
-    /// Whether this worker may claim a pending run: it enforces every limit that the run asks for. If not, the run has
-    /// failed; one that was never claimed counts nowhere.
+    /// Whether this worker may claim a pending run: it must enforce every limit the run asks for. If not, the run
+    /// fails. One that was never claimed isn't counted.
     pub(super) fn keeps_limits(&mut self, place: usize, enforces: &[SandboxLimit], at: Timestamp) -> bool {
         let Some(unmet) = self.runs[place].record.sandbox.and_then(|sandbox| sandbox.unmet(enforces)) else {
             return true;
@@ -139,7 +139,7 @@ impl ModelState {
         false
     }
 
-    /// Takes a running run's new total, and stops the run if there is no room for it.
+    /// Records a running run's new total, and stops the run if there is no room for it.
     pub(super) fn report_usage(&mut self, place: usize, usage: Json, at: Timestamp) {
         let used = ReportedUsage::spend(Some(&usage));
         let (reserved, verdict) = report(&self.quota_lines_of(place), self.runs[place].reservation, used);
@@ -151,7 +151,7 @@ impl ModelState {
         }
     }
 
-    /// Keeps what a run used in all when its last worker says so after somebody else ended it.
+    /// Records the final usage of a run, if its last worker reports it after someone else ended the run.
     pub(super) fn or_late_usage(
         &mut self,
         judged: Result<RunTransition>,
@@ -173,7 +173,7 @@ impl ModelState {
         judged
     }
 
-    /// What is left for a run, of its budget and its quotas.
+    /// The remaining budget of a run, considering its own budget and its quotas.
     pub(super) fn left(&self, place: usize) -> QuotaBudget {
         let used = ReportedUsage::spend(self.runs[place].record.usage.as_ref());
         left(&self.quota_lines_of(place), self.runs[place].reservation, used)

@@ -1,4 +1,4 @@
-//! Removes runs, conversations, artifacts, keys and grants, with everything that belongs to them.
+//! Removes runs, conversations, artifacts, keys and grants, with all related data.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{
     Error, Result, WakeHint, WriteContext, entry,
     error::Use,
     record::{
-        ArtifactRecord, Class, ConversationRecord, Retention, RetentionResult, RunRecord,
+        ArtifactRecord, Class, ConversationRecord, RetentionLimits, RetentionResult, RunRecord,
         retention::ITEMS_PER_TRANSACTION,
     },
 };
@@ -31,7 +31,7 @@ enum Old {
 // === impl ModelState ===
 
 impl ModelState {
-    pub(super) fn remove_old(&mut self, class: Class, retention: &Retention, retained: &mut RetentionResult) {
+    pub(super) fn remove_old(&mut self, class: Class, retention: &RetentionLimits, retained: &mut RetentionResult) {
         let mut old = self.old(class, retention);
         retained.more |= old.len() > retention.max_rows;
         old.truncate(retention.max_rows);
@@ -55,7 +55,7 @@ impl ModelState {
     }
 
     /// In order of creation.
-    fn old(&self, class: Class, retention: &Retention) -> Vec<(TenantId, Old)> {
+    fn old(&self, class: Class, retention: &RetentionLimits) -> Vec<(TenantId, Old)> {
         let before = retention.before(class);
         let is_old = |at: Option<Timestamp>| at.is_some_and(|at| at < before);
         match class {
@@ -109,14 +109,14 @@ impl ModelState {
         self.idempotency.values().any(|of| *of == place) && !is_key_over(run.created_at, self.clock)
     }
 
-    /// The run's own conversation, unless other runs stay in it.
+    /// The run's own conversation, unless it has other runs.
     fn goes_with(&self, run: &RunRecord) -> Option<ConversationId> {
         let own = run.id.own_conversation();
         let is_shared = self.runs.iter().any(|other| other.record.id != run.id && other.record.conversation == own);
         (!is_shared).then_some(own)
     }
 
-    /// Why the run cannot be removed, when this conversation goes with it.
+    /// Why the run can't be removed together with this conversation.
     fn keeps_run(&self, run: &RunRecord, with: Option<ConversationId>, at: Timestamp) -> Option<Use> {
         if !run.state.status().is_terminal() {
             return Some(Use::Live);
@@ -146,7 +146,7 @@ impl ModelState {
             || self.artifacts.values().any(|(_, known)| known.workspace == workspace && known.created_at >= since)
     }
 
-    /// Whether neither a run nor somebody who works counts on the artifact.
+    /// Whether no run or worker depends on the artifact.
     fn is_loose(&self, artifact: &ArtifactRecord) -> bool {
         let conversation = artifact.workspace.conversation();
         let owner = RunId::from_uuid(conversation.uuid());
@@ -178,7 +178,7 @@ impl ModelState {
         if let Some(used) = records().find_map(|run| self.keeps_run(run, Some(id), context.at)) {
             return Err(Error::InUse(used));
         }
-        // The run that the conversation belongs to goes last.
+        // The run that owns the conversation goes last.
         let mut runs: Vec<RunId> = records().map(|run| run.id).filter(|run| *run != own).collect();
         runs.extend(records().map(|run| run.id).find(|run| *run == own));
         let mut retained = RetentionResult { more: runs.len() > ITEMS_PER_TRANSACTION, blobs: Vec::new() };
@@ -192,7 +192,7 @@ impl ModelState {
         Ok(retained.sorted())
     }
 
-    /// Removes a run because somebody wants it, while its key may still be remembered.
+    /// Removes a run on request, even while its key is still remembered.
     fn delete(&mut self, context: &WriteContext, run: RunId, blobs: &mut Vec<[u8; 32]>) {
         let place = self.places[&run];
         let record = &self.runs[place].record;
@@ -237,7 +237,7 @@ impl ModelState {
         self.removed_runs.push(run);
     }
 
-    /// With what belongs to it; it need not have been made explicitly.
+    /// With all related data. It need not have been created explicitly.
     fn remove_conversation(&mut self, id: ConversationId, blobs: &mut Vec<[u8; 32]>) {
         let workspace: WorkspaceId = id.workspace();
         for artifact in self.artifacts_with(|artifact| artifact.workspace == workspace) {

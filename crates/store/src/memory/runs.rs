@@ -1,4 +1,4 @@
-//! Runs as callers see them: created, cancelled, read and listed.
+//! Runs for callers: create, cancel, read and list.
 
 use attache_protocol::{
     RunId, TenantId, Timestamp,
@@ -61,7 +61,7 @@ impl ModelState {
         }
         let reservation =
             self.reserve(context, agent, ReservationRequest { budget: new.budget, ..ReservationRequest::default() })?;
-        // Nothing is refused any more.
+        // No more checks after this.
         if let Some(id) = opens {
             self.create_conversation(context, NewConversation { id, title: None, metadata: None })?;
         }
@@ -131,7 +131,7 @@ impl ModelState {
         Ok(self.shown(place))
     }
 
-    /// Cancels a run as the rules allowed it.
+    /// Cancels a run, after the rules allowed it.
     pub(super) fn cancel(
         &mut self,
         place: usize,
@@ -206,19 +206,19 @@ impl ModelState {
         place.filter(|place| self.runs[*place].record.tenant == tenant).ok_or(Error::NotFound)
     }
 
-    /// The run with its agent's name of now.
+    /// The run with its agent's current name.
     pub(super) fn shown(&self, place: usize) -> RunRecord {
         let record = self.runs[place].record.clone();
         RunRecord { agent_name: self.accounts[&record.agent].name.clone(), ..record }
     }
 
-    /// What the rules say; nothing is changed yet.
+    /// The decision of the rules. Nothing is changed yet.
     pub(super) fn judge(&self, place: usize, command: &RunCommand, at: Timestamp) -> Result<RunTransition> {
         apply(&self.runs[place].record.state, command, at)
             .map_err(|refusal| Error::Refused { refusal, run: Box::new(self.shown(place)) })
     }
 
-    /// Makes a change of phase, with its row in the log. Nobody waits any more for what an unclaimed run asked.
+    /// Applies a change of phase, with its log row. Questions of an unclaimed run are cancelled.
     pub(super) fn settle(&mut self, place: usize, state: Rules, entry: LogEntry, actor: &str, at: Timestamp) {
         if state.claim().is_none() {
             self.cancel_questions(place, at);
@@ -240,7 +240,7 @@ impl ModelState {
         }
     }
 
-    /// Applies a loss or the passing of time. Returns whether anything happened.
+    /// Applies a loss or the passage of time. Returns whether anything happened.
     pub(super) fn by_rule(&mut self, place: usize, command: &RunCommand, actor: &str, at: Timestamp) -> bool {
         let Ok(RunTransition { state, event: Some(event) }) = self.judge(place, command, at) else {
             return false;
@@ -262,7 +262,7 @@ impl ModelState {
         true
     }
 
-    /// Applies a question or an answer, with its row in the log if what the run waits for changes.
+    /// Applies a question or an answer, with its log row if the wait reason changes.
     pub(super) fn wait(&mut self, place: usize, transition: RunTransition, actor: &str, at: Timestamp) {
         self.runs[place].record.state = transition.state;
         if let Some(LifecycleEvent::Waiting { waiting }) = transition.event {

@@ -1,4 +1,4 @@
-//! Runtimes: who is active, who is alive, and what happens to the claims of one that is not.
+//! Runtimes: active, alive, and what happens to the claims of lost ones.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ impl ModelState {
         Ok(beat)
     }
 
-    /// An active runtime shows that it is alive.
+    /// Marks an active runtime as alive.
     pub(super) fn runtime_seen(&mut self, runtime: RuntimeId, actor: &str, at: Timestamp) {
         let known = self.runtimes.get_mut(&runtime).expect("callers have found it");
         let was_online = std::mem::replace(&mut known.online, true);
@@ -143,7 +143,7 @@ impl ModelState {
         self.woken.push(WakeHint::Runtime(agent));
     }
 
-    /// A runtime that may work.
+    /// A runtime that is allowed to work.
     pub(super) fn working(&self, runtime: RuntimeId) -> Result<&RuntimeRecord> {
         let found = self.runtimes.get(&runtime).ok_or(Error::NotFound)?;
         match found.state {
@@ -157,7 +157,7 @@ impl ModelState {
         runtimes.find(|runtime| runtime.agent == agent && runtime.state == RuntimeState::Active).map(|found| found.id)
     }
 
-    /// Fences an active runtime and loses its claims.
+    /// Fences an active runtime. Its claims are lost.
     pub(super) fn end_runtime(&mut self, runtime: RuntimeId, state: RuntimeState, actor: &str, at: Timestamp) {
         let known = self.runtimes.get_mut(&runtime).expect("callers have found it");
         known.state = state;
@@ -175,7 +175,7 @@ impl ModelState {
         }
     }
 
-    /// The places of the runs that the runtime holds.
+    /// The positions of the runs the runtime holds.
     pub(super) fn claims_of(&self, runtime: RuntimeId) -> Vec<usize> {
         let holds =
             |place: &usize| self.runs[*place].record.state.claim().is_some_and(|claim| claim.runtime == runtime);

@@ -1,4 +1,4 @@
-//! Everything the model remembers, and how a row is appended to a tenant's log.
+//! The complete state of the model, and appending rows to a tenant's log.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use crate::{
     record::{
         AccountRecord, AgentRef, ArtifactRecord, ConversationRecord, KeyRecord, MessageRecord, NewPairingRequest,
         RunRecord, RuntimeRecord,
-        channel::{ChannelRecord, FollowRecord, Frame, ReportKey},
+        channel::{ChannelRecord, FollowRecord, OutboxFrame, ReportKey},
         delegation::DelegationRecord,
         delivery::DeliveryRecord,
         peer,
@@ -36,26 +36,26 @@ use crate::{
 pub(super) struct ModelState {
     /// Oldest first.
     pub(super) tenants: Vec<ModelTenant>,
-    /// Without their runtime, which is looked up when an account is shown.
+    /// Without their runtime, which is looked up on read.
     pub(super) accounts: BTreeMap<AgentId, AccountRecord>,
     pub(super) runtimes: ModelTable<RuntimeId, RuntimeRecord>,
     pub(super) tokens: BTreeMap<SecretHash, RuntimeId>,
-    /// Tokens that were offered and never used.
+    /// Tokens that were offered but never used.
     pub(super) offered_tokens: BTreeMap<RuntimeId, SecretHash>,
     /// Tokens that were replaced, and when.
     pub(super) replaced_tokens: BTreeMap<SecretHash, (RuntimeId, Timestamp)>,
     pub(super) codes: BTreeMap<SecretHash, ModelPairingCode>,
     pub(super) requests: BTreeMap<SecretHash, ModelPairingRequest>,
     pub(super) keys: ModelTable<KeyId, ModelKey>,
-    /// By which things are forgotten.
+    /// The clock for expiry.
     pub(super) clock: Option<Timestamp>,
     pub(super) runs: Runs,
-    /// Runs that were removed: what they used still counts.
+    /// Removed runs, whose usage still counts.
     pub(super) removed_runs: Vec<ModelRun>,
     pub(super) places: BTreeMap<RunId, usize>,
-    /// The newest run that was made with each idempotency key.
+    /// The newest run created with each idempotency key.
     pub(super) idempotency: BTreeMap<(TenantId, [u8; 16]), usize>,
-    /// Keys of runs that somebody deleted, and when those were made.
+    /// Keys of deleted runs, with the creation times of those runs.
     pub(super) deleted_keys: BTreeMap<(TenantId, [u8; 16]), Timestamp>,
     pub(super) conversations: ModelTable<ConversationId, (TenantId, ConversationRecord)>,
     pub(super) messages: ModelTable<MessageId, (ConversationId, MessageRecord)>,
@@ -63,12 +63,12 @@ pub(super) struct ModelState {
     pub(super) channels: ModelTable<ChannelId, ModelChannel>,
     /// By the run that is followed.
     pub(super) follows: BTreeMap<RunId, FollowRecord>,
-    /// Without their agent's name, which is looked up when a permission is shown.
+    /// Without their agent's name, which is looked up on read.
     pub(super) permissions: ModelTable<PermissionId, (TenantId, PermissionRecord)>,
     pub(super) grants: ModelTable<GrantId, (TenantId, GrantRecord)>,
     pub(super) asks: ModelTable<WorkerRequestId, (TenantId, WorkerRequestRecord)>,
     pub(super) inputs: ModelTable<InputId, ModelInput>,
-    /// Also those that were removed.
+    /// Including removed ones.
     pub(super) users: BTreeMap<UserId, UserRecord>,
     pub(super) rules: BTreeMap<TenantId, AccessRulesRecord>,
     pub(super) quotas: BTreeMap<(TenantId, QuotaTarget), QuotaLimits>,
@@ -81,9 +81,9 @@ pub(super) struct ModelState {
     pub(super) delegations_made: usize,
     pub(super) deliveries: BTreeMap<usize, DeliveryRecord>,
     pub(super) deliveries_made: usize,
-    /// Chunks of runs that ended before this are gone.
+    /// Chunks of runs that ended before this are removed.
     pub(super) chunks_before: Timestamp,
-    /// What the listener has not been told yet.
+    /// Hints the listener hasn't received yet.
     pub(super) woken: Vec<WakeHint>,
 }
 
@@ -98,7 +98,7 @@ pub(super) struct ModelTenant {
     pub(super) floor_hash: [u8; 32],
 }
 
-/// A pairing code that a person made.
+/// A pairing code created by a person.
 #[derive(Debug)]
 pub(super) struct ModelPairingCode {
     pub(super) agent: AgentId,
@@ -107,7 +107,7 @@ pub(super) struct ModelPairingCode {
     pub(super) used: bool,
 }
 
-/// A pairing code that a device shows.
+/// A pairing code shown by a device.
 #[derive(Debug)]
 pub(super) struct ModelPairingRequest {
     pub(super) asked: NewPairingRequest,
@@ -129,45 +129,45 @@ pub(super) struct ModelKey {
     pub(super) key: KeyRecord,
 }
 
-/// Runs in order of creation. The place of the newest is free again once that was removed, as in a table of SQLite.
+/// Runs in order of creation. The position of the newest is reused once it was removed, as in an SQLite table.
 #[derive(Debug, Default)]
 pub(super) struct Runs(BTreeMap<usize, ModelRun>);
 
 #[derive(Debug)]
 pub(super) struct ModelRun {
-    /// The agent's name is looked up when the run is shown.
+    /// The agent's name is looked up on read.
     pub(super) record: RunRecord,
     pub(super) request_digest: [u8; 16],
-    /// What only the run's own stream shows.
+    /// Events that only the run's own stream has.
     pub(super) chunks: Vec<event::Event>,
-    /// The highest run seq of its rows that were removed from the log.
+    /// The highest run seq among its rows that were removed from the log.
     pub(super) log_floor: i64,
     /// The run seq of the newest claim.
     pub(super) claimed_seq: i64,
-    /// The newest report of the newest claim that can be told from another.
+    /// The newest identifiable report of the newest claim.
     pub(super) report: Option<ReportKey>,
-    /// What it holds until it ends, and its day.
+    /// Its reservation until it ends, and its day.
     pub(super) reservation: QuotaReservation,
-    /// A quota refused it before any claim: it counts nowhere.
+    /// A quota refused it before any claim, so it isn't counted.
     pub(super) refused: bool,
-    /// What its events weigh together; more than the limit once one was refused.
+    /// The total size of its events. Above the limit once one was refused.
     pub(super) log_bytes: usize,
 }
 
-/// A channel with what waits for its peer and what happened to it.
+/// A channel with its waiting frames and its events.
 #[derive(Debug)]
 pub(super) struct ModelChannel {
     pub(super) channel: ChannelRecord,
-    /// Frames that were not acknowledged.
-    pub(super) outbox: Vec<(i64, Frame)>,
+    /// Unacknowledged frames.
+    pub(super) outbox: Vec<(i64, OutboxFrame)>,
     /// Its rows that retention left, each with its seq in the log.
     pub(super) events: Vec<(i64, event::Event)>,
     pub(super) last_seq: i64,
-    /// The highest channel seq of its rows that were removed from the log.
+    /// The highest channel seq among its rows that were removed from the log.
     pub(super) log_floor: i64,
 }
 
-/// Input with the hash of the key that its caller gave.
+/// Input with the hash of its caller's key.
 #[derive(Debug)]
 pub(super) struct ModelInput {
     pub(super) input: InputRecord,
@@ -241,12 +241,12 @@ impl ModelState {
         self.tenants.iter().find(|tenant| tenant.id == id)
     }
 
-    /// Nothing is created in a tenant that does not exist.
+    /// Nothing is created in a nonexistent tenant.
     pub(super) fn known_tenant(&self, id: TenantId) -> Result<()> {
         self.tenant(id).map(|_| ()).ok_or(Error::NotFound)
     }
 
-    /// By name only accounts that are not archived are found.
+    /// By name, only accounts that aren't archived are found.
     pub(super) fn agent(&self, tenant: TenantId, agent: &AgentRef) -> Result<&AccountRecord> {
         let mut accounts = self.accounts.values().filter(|account| account.tenant == tenant);
         match agent {
@@ -256,7 +256,7 @@ impl ModelState {
         .ok_or(Error::NotFound)
     }
 
-    /// An agent that takes new work.
+    /// An agent that accepts new work.
     pub(super) fn living_agent(&self, tenant: TenantId, agent: &AgentRef) -> Result<&AccountRecord> {
         let account = self.agent(tenant, agent)?;
         if account.archived_at.is_some() { Err(Error::AgentArchived) } else { Ok(account) }

@@ -1,10 +1,10 @@
-//! A table whose rows keep the order in which they were made.
+//! A table whose rows keep their order of creation.
 
 use std::{collections::BTreeMap, ops::Index};
 
 #[derive(Debug)]
 pub(super) struct ModelTable<K, V> {
-    /// None where one was removed: the others keep their places.
+    /// `None` where a row was removed: the others keep their positions.
     rows: Vec<Option<V>>,
     places: BTreeMap<K, usize>,
 }

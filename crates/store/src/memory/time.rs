@@ -1,4 +1,4 @@
-//! What the passing of time brings: deadlines, silence and forgetting.
+//! Effects of time: deadlines, lost runtimes and retention.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use super::state::{ModelState, ModelTenant};
 use crate::{
     WriteContext, entry,
     record::{
-        Class, Retention, RetentionResult, RuntimeRecord, SweepResult, channel::ChannelRecord, delivery::DeliveryRecord,
+        Class, RetentionLimits, RetentionResult, RuntimeRecord, SweepResult, channel::ChannelRecord,
+        delivery::DeliveryRecord,
     },
 };
 
@@ -46,8 +47,8 @@ impl ModelState {
         *self.clock.insert(retention::clock(self.clock, at, step))
     }
 
-    pub(super) fn retain(&mut self, retention: Retention) -> RetentionResult {
-        // A line that only moves forward; what ended before it is hidden when it is read.
+    pub(super) fn retain(&mut self, retention: RetentionLimits) -> RetentionResult {
+        // This time only moves forward. Chunks of runs that ended before it are hidden on read.
         self.chunks_before = self.chunks_before.max(retention.chunks_before);
         self.requests.retain(|_, request| request.asked.expires_at >= retention.chunks_before);
         self.codes.retain(|_, code| code.expires_at >= retention.chunks_before);
@@ -93,8 +94,8 @@ impl ModelState {
         retained.sorted()
     }
 
-    /// True when there are more to remove.
-    fn remove_channels(&mut self, retention: Retention) -> bool {
+    /// Returns true if there are more to remove.
+    fn remove_channels(&mut self, retention: RetentionLimits) -> bool {
         let newest = self.channels.values().last().map(|peer| peer.channel.id);
         let is_live = |run: &RunId| !self.runs[self.places[run]].record.state.status().is_terminal();
         let old = |channel: &ChannelRecord| {

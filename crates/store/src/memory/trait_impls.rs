@@ -1,4 +1,4 @@
-//! The calls about channels and questions, handed to the state.
+//! Trait methods for channels and questions, which delegate to the state.
 
 use std::time::Duration;
 

@@ -85,7 +85,7 @@ impl ModelState {
         Ok(removed)
     }
 
-    /// The keys of a person's agents act for that person; devices stay paired, and do what they are given.
+    /// The keys of a person's agents act for that person, so they are revoked. Devices stay paired and keep working.
     fn revoke_agent_keys(&mut self, context: &WriteContext, owner: UserId) {
         let found = self.runtimes.values().filter(|runtime| {
             let is_key = runtime.kind == RuntimeKind::AgentKey && runtime.state == RuntimeState::Active;
@@ -97,7 +97,7 @@ impl ModelState {
         }
     }
 
-    /// Revokes the tenant's keys that are wanted, in order of creation.
+    /// Revokes the selected keys of the tenant, in order of creation.
     pub(super) fn revoke_keys(&mut self, context: &WriteContext, wanted: impl Fn(&ModelKey) -> bool) {
         let found = self.keys.values().filter(|stored| stored.tenant == context.tenant && wanted(stored));
         let found: Vec<KeyId> = found.map(|stored| stored.key.id).collect();
@@ -106,7 +106,7 @@ impl ModelState {
         }
     }
 
-    /// By name only users that were not removed are found.
+    /// By name, only users that weren't removed are found.
     fn user(&self, tenant: TenantId, user: &UserRef) -> Result<&UserRecord> {
         let mut users = self.users.values().filter(|user| user.tenant == tenant);
         match user {
@@ -116,13 +116,13 @@ impl ModelState {
         .ok_or(Error::NotFound)
     }
 
-    /// A user who was not removed.
+    /// A user who wasn't removed.
     pub(super) fn present_user(&self, tenant: TenantId, user: UserId) -> Result<()> {
         let user = self.user(tenant, &UserRef::Id(user))?;
         if user.removed_at.is_none() { Ok(()) } else { Err(Error::NotFound) }
     }
 
-    /// Whether nobody but `except` has the name.
+    /// Whether no user but `except` has the name.
     fn free_user_name(&self, tenant: TenantId, name: &str, except: Option<UserId>) -> Result<()> {
         match self.user(tenant, &UserRef::Name(name.to_owned())) {
             Ok(holder) if Some(holder.id) != except => Err(Error::NameTaken),

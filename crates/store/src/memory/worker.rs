@@ -1,4 +1,4 @@
-//! Runs as workers see them: claimed, worked on, finished or handed back.
+//! Runs for workers: claim, work on, finish or release.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     Error, MAX_REFUSED, MAX_RUN_LOG_BYTES, Result, WakeHint,
     entry::{self, LogEntry, call},
     outcome,
-    record::{ClaimedRunRecord, NewEvent, NewProgress, RunRecord, RunResult, RuntimeRecord, channel::Frame},
+    record::{ClaimedRunRecord, NewEvent, NewProgress, RunRecord, RunResult, RuntimeRecord, channel::OutboxFrame},
     weight::{self, has_room},
 };
 
@@ -55,7 +55,7 @@ impl ModelState {
         stored.report = None;
         if let Some(via) = via {
             let run = stored.record.id;
-            self.add_frame(via, Frame::Execute { run, epoch });
+            self.add_frame(via, OutboxFrame::Execute { run, epoch });
         }
         let run = self.shown(place);
         let conversation = self.conversations.get(&run.conversation);
@@ -67,14 +67,14 @@ impl ModelState {
         }))
     }
 
-    /// The run that waits for this agent and comes first.
+    /// The agent's next pending run.
     fn next_of(&self, agent: AgentId, at: Timestamp) -> Option<usize> {
         let claimable = |place: &usize| {
             let record = &self.runs[*place].record;
             let waits = matches!(record.state.phase, RunPhase::Pending { expires_at } if expires_at > at);
             record.agent == agent && waits
         };
-        // Of several greatest, `max_by_key` takes the last one: walking backwards, that is the oldest.
+        // `max_by_key` returns the last of several maxima. Iterating backwards, that is the oldest.
         let waiting = self.runs.places().into_iter().rev().filter(claimable);
         waiting.max_by_key(|place| self.runs[*place].record.priority)
     }
@@ -116,7 +116,7 @@ impl ModelState {
         Ok(self.runs[place].record.state.status())
     }
 
-    /// Appends what only the run's own stream shows.
+    /// Appends an event that only the run's own stream has.
     pub(super) fn append_chunk(&mut self, place: usize, at: Timestamp, (kind, data): LogEntry) {
         let ModelRun { record, chunks, log_bytes, .. } = &mut self.runs[place];
         record.last_seq += 1;
@@ -177,14 +177,14 @@ impl ModelState {
         Ok(self.shown(place))
     }
 
-    /// The place of a run that a worker names: of its own agent, or it does not exist.
+    /// The position of a run named by a worker. A run of another agent counts as not found.
     pub(super) fn work(&self, by: WorkerRef, run: RunId) -> Result<usize> {
         let RuntimeRecord { tenant, agent, .. } = *self.runtimes.get(&by.runtime).ok_or(Error::NotFound)?;
         let place = self.place(tenant, run)?;
         if self.runs[place].record.agent == agent { Ok(place) } else { Err(Error::NotFound) }
     }
 
-    /// What the rules say to a worker. A stale epoch leaves a trace in the tenant's log.
+    /// The decision of the rules for a worker. A stale epoch is recorded in the tenant's log.
     pub(super) fn judge_worker(
         &mut self,
         place: usize,

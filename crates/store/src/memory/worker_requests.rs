@@ -1,4 +1,4 @@
-//! What a worker asks of its caller and of the engine that follows its run, and what they answer.
+//! A worker's requests to its caller and to the engine that follows its run, and their answers.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     Error, Result, WakeHint, WriteContext,
     entry::{self, call},
     record::{
-        channel::Frame,
+        channel::OutboxFrame,
         worker_request::{InputRecord, NewInput, NewWorkerRequest, WorkerRequestKind, WorkerRequestRecord},
     },
     weight::{PageWeight as _, has_room},
@@ -65,7 +65,7 @@ impl ModelState {
                 let engine = self.follows.get(&new.run).ok_or(Error::NoEngine)?.channel;
                 self.runs[place].record.state = asked.state;
                 self.append_chunk(place, at, entry::worker_request::tool_called(new.id, tool, arguments));
-                self.add_frame(engine, Frame::ToolCall { ask: new.id });
+                self.add_frame(engine, OutboxFrame::ToolCall { ask: new.id });
             }
         }
         let NewWorkerRequest { id, run, what, request, expires_at } = new;
@@ -86,7 +86,7 @@ impl ModelState {
         Ok(ask)
     }
 
-    /// The ask of the same claim with the same name.
+    /// The request of the same claim with the same id.
     fn find_repeated_request(&self, new: &NewWorkerRequest, epoch: i64) -> Option<WorkerRequestRecord> {
         new.request.as_ref()?;
         let mut asks = self.asks.values().map(|(_, ask)| ask);
@@ -142,7 +142,7 @@ impl ModelState {
         self.worker_request(context.tenant, id)
     }
 
-    /// Settles a pending ask, with its frame.
+    /// Settles a pending request, with its frame.
     fn settle_worker_request(&mut self, id: WorkerRequestId, state: WorkerRequestState, answer: Option<Json>) {
         let (_, ask) = self.asks.get_mut(&id).expect("callers have found it");
         ask.state = state;
@@ -152,7 +152,7 @@ impl ModelState {
         if let Some(channel) = self.runs[self.places[&run]].record.channel
             && state != WorkerRequestState::Cancelled
         {
-            self.add_frame(channel, Frame::Answer { ask: id });
+            self.add_frame(channel, OutboxFrame::Answer { ask: id });
         }
     }
 
@@ -162,7 +162,7 @@ impl ModelState {
         asks.filter(|ask| ask.state == WorkerRequestState::Pending && wanted(ask)).map(|ask| ask.id).collect()
     }
 
-    /// What the run waits with.
+    /// The requests that the run waits for.
     fn waiting_worker_requests(&self, run: RunId) -> Vec<WorkerRequestId> {
         self.pending_worker_requests(|ask| ask.run == run && ask.what.waiting().is_some())
     }
@@ -233,7 +233,7 @@ impl ModelState {
             }
             None => {
                 if let Some(channel) = self.runs[place].record.channel {
-                    self.add_frame(channel, Frame::Input { run, input: id });
+                    self.add_frame(channel, OutboxFrame::Input { run, input: id });
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Channels, the frames that wait for their peers, and the runs that their peers follow.
+//! Channels, the frames that wait for their peers, and the runs their peers follow.
 
 use attache_protocol::{
     AgentId, ChannelId, InputId, Json, PermissionId, RunId, RuntimeId, TenantId, Timestamp, WorkerRequestId,
@@ -16,18 +16,18 @@ pub struct NewChannel {
     pub peer_role: PeerRole,
     /// `agent:agt_…` or `key:key_…`.
     pub account_ref: String,
-    /// Of a channel that works: whose claims are made over it.
+    /// For a worker's channel: the runtime whose claims are made over it.
     pub runtime: Option<RuntimeId>,
-    /// A JSON array of words.
+    /// A JSON array of strings.
     pub capabilities: Json,
     pub native_protocol: Option<String>,
-    /// A JSON array of tools as the peer described them.
+    /// A JSON array of tools, as described by the peer.
     pub tools: Json,
     pub device_info: Option<Json>,
     pub address: Option<String>,
-    /// The hash of the resume token that was given to the peer.
+    /// The hash of the resume token given to the peer.
     pub resume: SecretHash,
-    /// The runs that the worker executes right now, if it says so: the claims that it knows of.
+    /// The runs the worker is executing, if it says so: the claims it knows of.
     pub running: Option<Vec<RunId>>,
 }
 
@@ -38,7 +38,7 @@ pub struct ChannelRecord {
     pub transport: Transport,
     pub peer_role: PeerRole,
     pub account_ref: String,
-    /// The actor that opened it; nobody else resumes it.
+    /// The actor that opened it. No one else can resume it.
     pub principal: String,
     pub agent: Option<AgentId>,
     pub runtime: Option<RuntimeId>,
@@ -47,7 +47,7 @@ pub struct ChannelRecord {
     pub tools: Json,
     pub device_info: Option<Json>,
     pub address: Option<String>,
-    /// Of the token that resumes it; `None` once it was superseded.
+    /// The hash of its resume token. `None` once it was superseded.
     pub resume: Option<SecretHash>,
     pub connected: bool,
     pub created_at: Timestamp,
@@ -56,7 +56,7 @@ pub struct ChannelRecord {
     pub disconnected_at: Option<Timestamp>,
     /// Why it is disconnected.
     pub reason: Option<String>,
-    /// Frames up to this seq are acknowledged or were given up.
+    /// Frames up to this seq are acknowledged or were dropped.
     pub floor: i64,
     /// The seq of the newest frame.
     pub head: i64,
@@ -66,9 +66,9 @@ pub struct ChannelRecord {
 pub struct ChannelResume {
     pub channel: ChannelId,
     pub token: SecretHash,
-    /// Takes the place of `token`.
+    /// Replaces `token`.
     pub fresh: SecretHash,
-    /// The newest frame that the peer has; everything up to it is acknowledged.
+    /// The newest frame the peer has. Everything up to it is acknowledged.
     pub last_seq: i64,
     pub address: Option<String>,
 }
@@ -76,7 +76,7 @@ pub struct ChannelResume {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelResumption {
     pub channel: ChannelRecord,
-    /// Frames that the peer lacks and that cannot be sent again: from, to.
+    /// Frames that the peer lacks and that can't be resent: from, to.
     pub missing: Option<(i64, i64)>,
 }
 
@@ -86,38 +86,38 @@ pub struct ChannelFilter {
     pub agent: Option<AgentId>,
 }
 
-/// A frame that must reach its peer, as a reference to what it tells of: its text is made when it is sent.
+/// A frame that must reach its peer, as a reference. Its text is rendered when it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Frame {
+pub enum OutboxFrame {
     /// To a worker: it has claimed this run.
     Execute { run: RunId, epoch: i64 },
-    /// To a worker: it does not hold this run any more.
+    /// To a worker: it no longer holds this run.
     Cancel { run: RunId },
-    /// To a worker: its caller said something without being asked.
+    /// To a worker: unsolicited input from its caller.
     Input { run: RunId, input: InputId },
     /// To a worker: its permission request is settled.
     Permission { permission: PermissionId },
-    /// To a worker: its question has an answer.
+    /// To a worker: its question was answered.
     Answer { ask: WorkerRequestId },
-    /// To an engine: the worker wants one of its tools to be called.
+    /// To an engine: the worker asks for one of its tools to be called.
     ToolCall { ask: WorkerRequestId },
-    /// To an engine: an event of a run that it follows.
+    /// To an engine: an event of a run it follows.
     Event { run: RunId, seq: i64 },
 }
 
 /// Frames after a seq.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboxFrames {
-    pub frames: Vec<(i64, Frame)>,
+    pub frames: Vec<(i64, OutboxFrame)>,
     pub floor: i64,
     pub head: i64,
 }
 
-/// A run whose events go to a channel, because its peer asked for the run.
+/// A run whose events go to a channel, because its peer requested the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewFollow {
     pub channel: ChannelId,
-    /// Of the request that made the run.
+    /// The message id of the request that created the run.
     pub message: String,
 }
 
@@ -139,10 +139,10 @@ pub struct ChannelEvents {
     pub last_seq: i64,
 }
 
-/// Tells one report of a worker from another, so that one that comes twice is heard once.
+/// Identifies a worker's report, so that a repeated one is applied once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReportKey {
-    /// The channel whose frames are counted; `None` when the worker counts the reports of its claim itself.
+    /// The channel whose frames are counted. `None` if the worker numbers the reports of its claim itself.
     pub source: Option<ChannelId>,
     pub seq: i64,
 }

@@ -1,15 +1,15 @@
-//! What daemons tell the hub of the folders that they lend.
+//! Delegations as published by daemons.
 
 use attache_protocol::{DelegationId, Json, TenantId, Timestamp, rules::delegation::DelegationStatus};
 
-/// What a daemon says of a delegation now.
+/// A delegation's current state, as published by a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewDelegation {
     pub id: DelegationId,
-    /// Whose it is; nobody else changes it.
+    /// Its owner. No one else can change it.
     pub owner: String,
     pub status: DelegationStatus,
-    /// All that is shown of it, as the daemon said it.
+    /// Everything that is shown of it, as published.
     pub shown: Json,
 }
 
@@ -20,12 +20,12 @@ pub struct DelegationRecord {
     pub owner: String,
     pub status: DelegationStatus,
     pub shown: Json,
-    /// A person wants it to end.
+    /// A person asked for it to end.
     pub cancel_requested: bool,
     pub updated_at: Timestamp,
 }
 
-/// Which delegations to list; every member that is given must match.
+/// Filter for listing delegations. Every given member must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DelegationFilter {
     pub owner: Option<String>,

@@ -7,11 +7,12 @@ use attache_protocol::{
 
 use super::push::PushConfigRecord;
 
-/// Who is told when a run has ended.
+/// The webhook to notify when a run has ended.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct RunCallback {
     pub url: String,
-    /// Whether it is also told when the run waits for a person's permission. The hub looks at it when one is asked for.
+    /// Whether it is also notified when the run waits for a person's permission. The hub checks this when one is
+    /// requested.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub approvals: bool,
 }
@@ -23,36 +24,36 @@ pub struct DeliveryRecord {
     pub kind: DeliveryKind,
     pub run: RunId,
     pub permission: Option<PermissionId>,
-    /// The push config that asked for it.
+    /// The push config that requested it.
     pub config: Option<String>,
-    /// The row of the run's stream that a push tells of.
+    /// The row of the run's stream that a push reports.
     pub seq: Option<i64>,
     pub url: String,
     pub state: DeliveryState,
-    /// How many were made.
+    /// The number of attempts so far.
     pub attempts: i64,
-    /// When it is tried next; `None` unless it is pending.
+    /// When the next attempt is due. `None` unless it is pending.
     pub next_at: Option<Timestamp>,
     pub last: Option<DeliveryAttempt>,
     pub created_at: Timestamp,
-    /// When it was acknowledged last, also after it was sent again.
+    /// When it was last acknowledged, even if it was sent again since.
     pub delivered_at: Option<Timestamp>,
 }
 
-/// One try, as it went.
+/// The result of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveryAttempt {
     pub at: Timestamp,
-    /// What the other end answered, if it did.
+    /// The response status, if there was a response.
     pub status: Option<u16>,
-    /// Why it did not arrive; `None`: it did.
+    /// Why it failed. `None` if it succeeded.
     pub error: Option<String>,
 }
 
 /// What follows an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptDecision {
-    /// The other end acknowledged it.
+    /// The receiver acknowledged it.
     Delivered,
     RetryAt(Timestamp),
     GiveUp,
@@ -67,7 +68,7 @@ pub struct DeliveryFilter {
 // === impl DeliveryRecord ===
 
 impl DeliveryRecord {
-    /// A new one, which is due at once: of a permission that waits for a person, or of the run's end.
+    /// A new delivery, due at once, for a permission that waits for a person, or for the run's end.
     pub fn due(tenant: TenantId, run: RunId, permission: Option<PermissionId>, url: String, at: Timestamp) -> Self {
         let (id, kind) = match permission {
             Some(permission) => (DeliveryId::of_permission(permission), DeliveryKind::PermissionRequested),
@@ -91,7 +92,7 @@ impl DeliveryRecord {
         }
     }
 
-    /// A new one, which is due at once: tells a subscriber of the row of the run's stream with this seq.
+    /// A new delivery, due at once, that notifies a subscriber of the row with this seq in the run's stream.
     pub fn push(tenant: TenantId, run: RunId, config: &PushConfigRecord, seq: i64, at: Timestamp) -> Self {
         Self {
             id: DeliveryId::of_push(run, &config.id, seq),
@@ -102,7 +103,7 @@ impl DeliveryRecord {
         }
     }
 
-    /// After one more attempt went so.
+    /// The state after another attempt.
     #[must_use]
     pub fn tried(self, attempt: DeliveryAttempt, next: AttemptDecision) -> Self {
         let (state, next_at) = match next {

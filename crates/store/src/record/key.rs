@@ -1,4 +1,4 @@
-//! API keys of people and programs, the sessions of browsers, and what happens around them that only the log keeps.
+//! API keys of people and programs, browser sessions, and related events that only the log keeps.
 
 use attache_protocol::{
     AgentId, DelegationId, KeyId, Timestamp, TunnelId, UserId,
@@ -16,7 +16,7 @@ pub enum KeyKind {
 /// How a session was opened. It ends with its opener.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionOpening {
-    /// The key or session that made the login link; `None`: by password.
+    /// The key or session that created the login link. `None` for a login by password.
     pub opener: Option<KeyId>,
     /// The address of the browser.
     pub address: Option<String>,
@@ -27,12 +27,12 @@ pub struct NewKey {
     pub id: KeyId,
     /// `Some` for a session.
     pub opening: Option<SessionOpening>,
-    /// The outside agent that the key is for; its user is the agent's owner.
+    /// The outside agent that the key is for. Its user is the agent's owner.
     pub agent: Option<AgentId>,
     pub name: String,
     pub role: Role,
     pub user: Option<UserId>,
-    /// `None`: everything that the role may do.
+    /// `None` means everything the role allows.
     pub scopes: Option<Vec<KeyScope>>,
     pub secret: SecretHash,
     pub expires_at: Option<Timestamp>,
@@ -53,10 +53,10 @@ pub struct KeyRecord {
     pub revoked_at: Option<Timestamp>,
 }
 
-/// Something that changes nothing in the store, and is a row of the log.
+/// An event that changes nothing in the store, except for its log row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuditEvent {
-    /// A login link was made: whom it signs in, as what, and until when.
+    /// A login link was created: for whom, with which role, and until when.
     LoginLinkCreated {
         user: Option<UserId>,
         role: Role,
@@ -91,7 +91,7 @@ impl KeyRecord {
         KeyKind::of(self.opening.as_ref())
     }
 
-    /// Neither revoked nor expired. Whether its user was removed is for the credential to say.
+    /// Neither revoked nor expired. Whether its user was removed is checked elsewhere.
     pub fn is_valid(&self, at: Timestamp) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|end| end > at)
     }

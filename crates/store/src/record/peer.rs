@@ -1,19 +1,19 @@
-//! Outside A2A agents that accounts stand for, and the tasks that they do for our runs.
+//! Outside A2A agents that accounts stand for, and the tasks they execute for our runs.
 
 use attache_protocol::{AgentId, Json, RunId, Timestamp, rules::recovery::Recovery};
 
-/// What makes an account an outside agent.
+/// The data of an outside agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerRecord {
     pub agent: AgentId,
     pub url: String,
-    /// The credential for it, sealed by the hub: the store never sees it.
+    /// Its credential, sealed by the hub. The store never sees it in plain text.
     pub sealed: Option<Vec<u8>>,
-    /// The card that its owner or the first use made the trusted one.
+    /// The trusted card, pinned by its owner or on first use.
     pub pin: Option<PinnedCard>,
-    /// A card that is not the trusted one and waits for the owner's trust.
+    /// A different card that waits for the owner's trust.
     pub offered: Option<PinnedCard>,
-    /// Why it cannot be worked with at the moment.
+    /// Why it can't be used at the moment.
     pub problem: Option<String>,
 }
 
@@ -22,19 +22,19 @@ pub struct PeerRecord {
 pub struct PinnedCard {
     pub digest: [u8; 32],
     pub card: Json,
-    /// When it was pinned or, of an offered one, first seen.
+    /// When it was pinned or, if offered, first seen.
     pub pinned_at: Timestamp,
 }
 
-/// What to make of an account. The url is as it will be called.
+/// Makes an account an outside agent. The URL is used exactly as given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPeer {
     pub url: String,
-    /// `None` leaves the credential as it is, but never takes it along to another url.
+    /// `None` keeps the credential, but never carries it over to another URL.
     pub sealed: Option<Option<Vec<u8>>>,
 }
 
-/// The task of a peer that does one of our runs. Both ids live side by side: neither stands for the other.
+/// The task of a peer that executes one of our runs. Both ids exist side by side; neither replaces the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerTask {
     pub run: RunId,
@@ -51,7 +51,7 @@ pub struct PeerTask {
     pub native_status: Option<String>,
     pub recovery: Option<Recovery>,
     pub sent_at: Timestamp,
-    /// When something of it changed last.
+    /// When it last changed.
     pub updated_at: Timestamp,
 }
 
@@ -61,7 +61,7 @@ pub struct NewPeerTask {
     pub message_id: String,
 }
 
-/// What the peer said; `None` leaves a member as it is.
+/// The peer's report. `None` leaves a member as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerTaskChange {
     pub peer_task_id: Option<String>,
@@ -70,7 +70,7 @@ pub struct PeerTaskChange {
     pub recovery: Option<Option<Recovery>>,
 }
 
-/// What an engine does with a change, besides keeping the task.
+/// What an engine logs for a change, besides storing the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerTaskLogEffect {
     Linked,
@@ -86,7 +86,7 @@ impl PeerRecord {
         Self { agent, url, sealed: sealed.flatten(), pin: None, offered: None, problem: None }
     }
 
-    /// The peer as it is from now on. Nothing that was trusted or told to one url holds for another.
+    /// The peer after the change. Trust and credentials of one URL don't carry over to another.
     pub(crate) fn set(self, new: NewPeer) -> Self {
         if new.url != self.url {
             return Self::new(self.agent, new);
@@ -98,8 +98,7 @@ impl PeerRecord {
 // === impl PeerTask ===
 
 impl PeerTask {
-    /// The task as the peer tells of it now, and what that is worth telling. `None` if it names another task or context
-    /// than before.
+    /// The task after the peer's report, and what to log. `None` if it names a different task or context than before.
     pub(crate) fn changed(&self, change: PeerTaskChange, at: Timestamp) -> Option<(Self, PeerTaskLogEffect)> {
         let PeerTaskChange { peer_task_id, peer_context_id, native_status, recovery } = change;
         let after = Self {
@@ -123,7 +122,7 @@ impl PeerTask {
     }
 }
 
-/// An id that stays what it is once it is known. `None` if it would not.
+/// An id that can't change once it is known. `None` if it would.
 #[allow(clippy::option_option, reason = "the outer one refuses, the inner one does not know yet")]
 fn known_or(known: &Option<String>, said: Option<String>) -> Option<Option<String>> {
     match (known, said) {

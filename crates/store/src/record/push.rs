@@ -2,10 +2,10 @@
 
 use attache_protocol::Timestamp;
 
-/// Who is told of a run's changes, and how.
+/// Who is notified of a run's changes, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPushConfig {
-    /// The subscriber's name for it, or ours; unique in its run.
+    /// The subscriber's id for it, or ours. Unique in its run.
     pub id: String,
     pub url: String,
     /// The subscriber's token and credentials, sealed by the hub.
@@ -22,7 +22,7 @@ pub struct PushConfigRecord {
     pub created_at: Timestamp,
 }
 
-/// In which version of A2A the subscriber wants to be told.
+/// The subscriber's version of A2A.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PushVersion {
     V10,

@@ -1,16 +1,17 @@
-//! What is removed by age, and what a removal leaves to do.
+//! Retention limits, and the result of a removal.
 
 use attache_protocol::Timestamp;
+use attache_protocol::text_enum;
 
-/// How many things go in one transaction, so that nobody who writes waits for long.
+/// How many items are removed per transaction, so that writers don't wait long.
 pub(crate) const ITEMS_PER_TRANSACTION: usize = 200;
 
-/// Which things are old enough to be removed.
+/// Which items are old enough to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retention {
-    /// When it happens.
+pub struct RetentionLimits {
+    /// The current time.
     pub at: Timestamp,
-    /// How many rows of each tenant's log, and how many things of each [`Class`], are removed by one call at most.
+    /// Maximum number of rows of each tenant's log, and of items of each [`Class`], removed per call.
     pub max_rows: usize,
     /// Chunks of runs that ended before this are removed. Of such a run's stream only the last event stays readable. The
     /// line only moves forward, and holds for runs that end later with an earlier time. Pairing codes and requests that
@@ -36,61 +37,44 @@ pub struct Retention {
     pub credentials_before: Timestamp,
 }
 
-/// A kind of thing that is removed one by one, in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
-    /// Runs that ended before the line: the run with its result, events, permission requests, questions, inputs,
-    /// deliveries, push configs, peer task and what it produced, and its own conversation unless other runs are part of
-    /// that (then it stays, as one that was made explicitly). What it was the parent of has no parent afterwards. A run
-    /// stays while its idempotency key is remembered, while it is the parent of a live run, and while a grant for more
-    /// than the run itself, which one of its permission requests made, is in force.
-    Runs,
-    /// Messages that were added before the line.
-    Messages,
-    /// Conversations that were made before the line, explicitly, and that no run, and no message or artifact since the line,
-    /// is part of; with their messages, artifacts and grants.
-    Conversations,
-    /// Artifacts that were added before the line, that no run which is still there produced or owns the workspace of, and
-    /// whose workspace no live run works in.
-    Artifacts,
-    /// Keys and sessions that expired or were revoked before the line.
-    Keys,
-    /// Grants that ended or were revoked before the line.
-    Grants,
+text_enum! {
+    /// A kind of item that is removed one by one, in this order.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    plain pub enum Class {
+        /// Runs that ended before the line: the run with its result, events, permission requests, questions, inputs,
+        /// deliveries, push configs, peer task and what it produced, and its own conversation unless other runs are part of
+        /// that (then it stays, as one that was made explicitly). What it was the parent of has no parent afterwards. A run
+        /// stays while its idempotency key is remembered, while it is the parent of a live run, and while a grant for more
+        /// than the run itself, which one of its permission requests made, is in force.
+        Runs = "runs",
+        /// Messages that were added before the line.
+        Messages = "messages",
+        /// Conversations that were made before the line, explicitly, and that no run, and no message or artifact since the line,
+        /// is part of; with their messages, artifacts and grants.
+        Conversations = "conversations",
+        /// Artifacts that were added before the line, that no run which is still there produced or owns the workspace of, and
+        /// whose workspace no live run works in.
+        Artifacts = "artifacts",
+        /// Keys and sessions that expired or were revoked before the line.
+        Keys = "keys",
+        /// Grants that ended or were revoked before the line.
+        Grants = "grants",
+    }
 }
 
-/// What a removal left to do.
+/// The result of a removal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RetentionResult {
     /// There is more to remove.
     pub more: bool,
-    /// The content of the artifacts that were removed, sorted. Other artifacts may have the same.
+    /// The content hashes of the removed artifacts, sorted. Other artifacts may share the content.
     pub blobs: Vec<[u8; 32]>,
 }
 
-// === impl Class ===
+// === impl RetentionLimits ===
 
-impl Class {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Runs, Self::Messages, Self::Conversations, Self::Artifacts, Self::Keys, Self::Grants];
-
-    /// As the log has it.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Runs => "runs",
-            Self::Messages => "messages",
-            Self::Conversations => "conversations",
-            Self::Artifacts => "artifacts",
-            Self::Keys => "keys",
-            Self::Grants => "grants",
-        }
-    }
-}
-
-// === impl Retention ===
-
-impl Retention {
-    /// The line before which things of this class are old.
+impl RetentionLimits {
+    /// Items of this class from before this time are old.
     pub(crate) const fn before(&self, class: Class) -> Timestamp {
         match class {
             Class::Runs => self.runs_before,

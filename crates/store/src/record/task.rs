@@ -1,4 +1,4 @@
-//! Runs as A2A lists them: by what they are doing, those that changed last first.
+//! Runs as A2A lists them: by state, most recently changed first.
 
 use std::{convert::Infallible, fmt, str::FromStr};
 
@@ -10,27 +10,27 @@ use serde::Deserialize;
 
 use super::RunRecord;
 
-/// Which tasks to list; every member that is given must match.
+/// Filter for listing tasks. Every given member must match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskFilter {
     pub agent: AgentId,
-    /// Whose they are; `None`: everybody's.
+    /// The owner. `None` means all owners.
     pub of: Option<RunOwner>,
     pub conversation: Option<ConversationId>,
     pub state: Option<RunTaskState>,
-    /// Only those whose state began at this time or later.
+    /// Only those whose state started at this time or later.
     pub after: Option<Timestamp>,
 }
 
-/// Whose a run is.
+/// The owner of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunOwner {
     User(UserId),
-    /// The actor that asked for it.
+    /// The actor that requested it.
     Caller(String),
 }
 
-/// What a run is doing, as A2A tells it.
+/// The state of a run in terms of A2A.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RunTaskState {
     Submitted,
@@ -50,20 +50,21 @@ pub enum RunTaskState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskPage {
     pub items: Vec<TaskItem>,
-    /// `None` when nothing follows.
+    /// `None` on the last page.
     pub next: Option<String>,
-    /// How many match the filter on all pages.
+    /// The number of matches on all pages.
     pub total: u64,
 }
 
-/// One task, and the cursor of a page that begins after it.
+/// One task, and the cursor of a page that starts after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskItem {
     pub run: RunRecord,
     pub cursor: String,
 }
 
-/// Where a task stands in the list: by the time of its state, then by order of creation. As text it is a page's cursor.
+/// The position of a task in the list: by the time of its state, then by order of creation. Its text form is a page's
+/// cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TaskCursor {
     pub(crate) at: Timestamp,
@@ -78,10 +79,10 @@ struct FailureCodeOnly {
 // === impl RunRecord ===
 
 impl RunRecord {
-    /// Since when it does what it does.
+    /// Since when it has been in its current state.
     pub fn status_at(&self) -> Timestamp {
         match &self.state.phase {
-            // Also when it came back into the queue: its time there begins anew.
+            // Also after a return to the queue, where its time starts over.
             RunPhase::Pending { expires_at } => expires_at.minus(self.state.limits.queue_ttl),
             RunPhase::Running(claim) => claim.waits.since.unwrap_or(claim.claimed_at),
             RunPhase::Ended { .. } => self.ended_at.unwrap_or(self.created_at),
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_reads_back_and_orders_by_time_first() {
+    fn a_cursor_round_trips_and_orders_by_time_first() {
         let place = |at, number| TaskCursor { at: Timestamp::from_millis(at), number };
         assert_eq!("-5.7".parse(), Ok(place(-5, 7)));
         assert_eq!(place(-5, 7).to_string(), "-5.7");

@@ -1,8 +1,8 @@
-//! People: users, whom keys act for, and the rules that say what agents may reach.
+//! Users, and the access rules of agents.
 
 use attache_protocol::{Secret, TenantId, Timestamp, UserId, wire::key::Role};
 
-/// How a user is named: by id or by name.
+/// How a user is referred to: by id or by name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum UserRef {
     Id(UserId),
@@ -18,7 +18,7 @@ pub struct NewUser {
     pub password: Option<Secret<String>>,
 }
 
-/// What to change of a user; `None` leaves a member as it is.
+/// Changes to a user. `None` leaves a member as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserPatch {
     pub name: Option<String>,
@@ -37,11 +37,11 @@ pub struct UserRecord {
     pub removed_at: Option<Timestamp>,
 }
 
-/// The access rules in force, as text.
+/// The current access rules, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRulesRecord {
     pub text: String,
-    /// Grows by one with every change, from 1.
+    /// Increases by one with every change, starting at 1.
     pub version: i64,
     pub changed_at: Timestamp,
     pub changed_by: String,

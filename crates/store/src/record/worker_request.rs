@@ -1,4 +1,4 @@
-//! Permission requests, grants, and the other questions that a worker asks.
+//! Permission requests, grants, and other worker requests.
 
 use attache_protocol::{
     AgentId, ChannelId, ConversationId, GrantId, InputId, Json, PermissionId, RunId, RuntimeId, Timestamp,
@@ -23,19 +23,19 @@ pub struct NewPermission {
     pub paths: Vec<String>,
     pub reason: Option<String>,
     pub risk: Option<String>,
-    /// What would change, as a unified diff.
+    /// The change, as a unified diff.
     pub diff: Option<String>,
-    /// What the agent does not tell.
+    /// Details the agent doesn't disclose.
     pub undisclosed: Vec<String>,
     pub subject: PermissionSubject,
-    /// The asker's own name for the question.
+    /// The asker's own id for the question.
     pub request: Option<String>,
     /// The channel over which it is asked.
     pub channel: Option<ChannelId>,
-    /// `None`: it waits for ever.
+    /// `None` means it never expires.
     pub expires_at: Option<Timestamp>,
     pub on_timeout: OnTimeout,
-    /// A webhook that is told if it waits for a person.
+    /// A webhook to notify if it waits for a person.
     pub notify: Option<String>,
 }
 
@@ -55,12 +55,12 @@ pub struct PermissionRecord {
     pub paths: Vec<String>,
     pub reason: Option<String>,
     pub risk: Option<String>,
-    /// What would change, as a unified diff.
+    /// The change, as a unified diff.
     pub diff: Option<String>,
-    /// What the agent does not tell.
+    /// Details the agent doesn't disclose.
     pub undisclosed: Vec<String>,
     pub subject: PermissionSubject,
-    /// The asker's own name for the question; on a channel, the request's `msg_id`.
+    /// The asker's own id for the question; on a channel, the request's `msg_id`.
     pub request: Option<String>,
     pub requested_at: Timestamp,
     pub expires_at: Option<Timestamp>,
@@ -73,23 +73,23 @@ pub struct PermissionRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PermissionSettlement {
     pub at: Timestamp,
-    /// The decider as the log shows it; `system` for time-outs and cancellations, `grant:gnt_…` for a grant.
+    /// The decider as shown in the log; `system` for timeouts and cancellations, `grant:gnt_…` for a grant.
     pub by: String,
-    /// `None` when it was cancelled.
+    /// `None` if it was cancelled.
     pub source: Option<DecisionSource>,
     /// A person's decision.
     pub decision: Option<ApprovalDecision>,
-    /// Over which surface it came, and from which address.
+    /// The surface and the address it came from.
     pub via: Option<String>,
     pub from: Option<String>,
-    /// The grant that the decision left behind, or that answered.
+    /// The grant that resulted from the decision, or that answered.
     pub grant: Option<GrantId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewDecision {
     pub decision: ApprovalDecision,
-    /// The id of the grant, if the decision makes one.
+    /// The id of the grant, if the decision creates one.
     pub grant: GrantId,
     pub via: String,
     pub from: Option<String>,
@@ -110,7 +110,7 @@ pub struct GrantRecord {
     pub permission: PermissionId,
     pub created_by: String,
     pub created_at: Timestamp,
-    /// When the run ended that it was for.
+    /// When the run it applied to ended.
     pub ended_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
 }
@@ -120,19 +120,19 @@ pub struct NewWorkerRequest {
     pub id: WorkerRequestId,
     pub run: RunId,
     pub what: WorkerRequestKind,
-    /// The asker's own name for the question.
+    /// The asker's own id for the question.
     pub request: Option<String>,
     pub expires_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerRequestKind {
-    /// Of the caller: the run waits.
+    /// To the caller: the run waits.
     Input { prompt: String, parts: Option<Json> },
-    /// Of whoever can authorize what an agent outside does: the run waits as for an approval, which is given elsewhere. The
-    /// caller may speak to it meanwhile.
+    /// To whoever can authorize an outside agent's step: the run waits as for an approval, which is given elsewhere.
+    /// The caller may send input in the meantime.
     Authorization { prompt: String, parts: Option<Json> },
-    /// Of the engine that follows the run.
+    /// To the engine that follows the run.
     Tool { tool: String, arguments: Json },
 }
 
@@ -146,9 +146,9 @@ pub struct WorkerRequestRecord {
     pub asked_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     pub state: WorkerRequestState,
-    /// Parts of an input; the engine's whole reply to a tool call.
+    /// The parts of an input, or the engine's complete reply to a tool call.
     pub answer: Option<Json>,
-    /// The A2A message that brought an input.
+    /// The A2A message that contained an input.
     pub message: Option<Json>,
 }
 
@@ -158,11 +158,11 @@ pub struct NewInput {
     pub run: RunId,
     /// A JSON array.
     pub parts: Json,
-    /// The A2A message that brought it.
+    /// The A2A message that contained it.
     pub message: Option<Json>,
-    /// The question that it answers, and no other. `None`: the oldest, if there is one.
+    /// The question it answers, and no other. `None` means the oldest open one, if any.
     pub answers: Option<WorkerRequestId>,
-    /// 16 bytes of a hash over the caller's key: the same one again is the same input.
+    /// 16 bytes of a hash over the caller's key. The same key means the same input.
     pub key: Option<[u8; 16]>,
 }
 
@@ -174,14 +174,14 @@ pub struct InputRecord {
     pub message: Option<Json>,
     /// The question that it answered.
     pub ask: Option<WorkerRequestId>,
-    /// Of the run, afterwards.
+    /// The run's status afterwards.
     pub status: RunStatus,
 }
 
 // === impl PermissionRecord ===
 
 impl PermissionRecord {
-    /// The request as a grant looks at it.
+    /// The request in the form that grants are matched against.
     pub fn as_asked(&self) -> PermissionFacts<'_> {
         PermissionFacts {
             run: self.run,
@@ -198,7 +198,7 @@ impl PermissionRecord {
 // === impl WorkerRequestKind ===
 
 impl WorkerRequestKind {
-    /// What a run waits for that asks this.
+    /// What the run waits for because of this request.
     pub const fn waiting(&self) -> Option<WaitReason> {
         match self {
             Self::Input { .. } => Some(WaitReason::Input),

@@ -115,7 +115,7 @@ impl WriteTransaction<'_, '_> {
         self.account(context.tenant, &AgentRef::Id(account.id))
     }
 
-    /// The key that an agent was registered with acts for its owner, and ends when that is somebody else.
+    /// The key an agent was registered with acts for its owner, and ends when the owner changes.
     fn end_agent_keys(&mut self, context: &WriteContext, account: &AccountRecord) -> Result<()> {
         if let Some(runtime) = account.runtime.as_ref().filter(|runtime| runtime.kind == RuntimeKind::AgentKey) {
             self.revoke_runtime(context, runtime.id)?;

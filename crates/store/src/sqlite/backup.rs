@@ -1,4 +1,4 @@
-//! A copy of a database that is in use: one whole file, as of one moment.
+//! Copies a database that is in use: one complete file, as of one moment.
 
 use std::path::Path;
 
@@ -7,16 +7,18 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig};
 use super::disk_health::fault_of;
 use crate::{Error, Result, StorageFault};
 
-/// Copies the database while its hub goes on writing. `to` must not exist. What is copied is checked before this returns.
+/// Copies the database while its hub keeps writing. `to` must not exist. The copy is verified before this returns.
 #[allow(clippy::disallowed_methods, reason = "it opens the database beside its hub, and never writes to it")]
 pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
+    // SQLite gets the path as text: another path must not receive the copy.
+    let target = to.to_str().ok_or_else(|| Error::Internal(format!("the path {} is not UTF-8", to.display())))?;
     let source =
         Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|error| explain(from, &error))?;
     source.execute_batch("pragma busy_timeout = 10000;").map_err(|error| explain(from, &error))?;
-    // The log stays what it is: it belongs to the hub.
+    // Leave the write-ahead log alone: it belongs to the hub.
     source.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(|error| explain(from, &error))?;
-    // One reading, which holds nobody up; copying page by page would begin anew with every write.
-    source.execute("vacuum into ?1", [to.to_string_lossy()]).map_err(|error| explain(to, &error))?;
+    // A single read transaction, which blocks no one. Copying page by page would start over with every write.
+    source.execute("vacuum into ?1", [target]).map_err(|error| explain(to, &error))?;
     let copy =
         Connection::open_with_flags(to, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(|error| explain(to, &error))?;
     let verdict: String =

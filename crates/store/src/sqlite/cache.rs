@@ -1,5 +1,5 @@
-//! What the writer keeps in memory because a table would cost a write per call: log heads, deadlines, claims, idempotency
-//! keys and what runs use. All of it is rebuilt from the tables at start, and undone when a job is rolled back.
+//! State the writer keeps in memory because a table would cost a write per call: log heads, deadlines, claims,
+//! idempotency keys and usage. All of it is rebuilt from the tables at start, and undone when a job is rolled back.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::record::LiveCounts;
 
-/// By how much a run may have been made with a time before that of an earlier run.
+/// How far a run's creation time may lie before that of an earlier run.
 const OUT_OF_ORDER: Duration = Duration::from_secs(60 * 60);
 
 /// The newest row of a tenant's log.
@@ -39,28 +39,28 @@ type IdempotencyKey = (TenantId, [u8; 16]);
 #[derive(Debug, Default)]
 pub(super) struct WriterCache {
     heads: HashMap<TenantId, LogHead>,
-    /// When each live run wants to be looked at.
+    /// When each live run is due for a check.
     deadlines: BTreeSet<(Timestamp, i64)>,
     running: BTreeMap<i64, RuntimeId>,
-    /// Claimed runs as the rules see them: their workers' calls need not read them.
+    /// Claimed runs as the rules see them, so that worker calls need not read them.
     held: HashMap<RunId, RunState>,
     by_runtime: HashMap<RuntimeId, BTreeSet<i64>>,
-    /// No running run has a smaller row; as the table `meta` has it.
+    /// No running run has a smaller row id. Mirrors the table `meta`.
     running_floor: i64,
     live: HashMap<TenantId, LiveCounts>,
     keys: HashMap<IdempotencyKey, i64>,
     /// In order of creation, so that old keys are dropped without a search.
     key_ages: BTreeSet<(Timestamp, i64, IdempotencyKey)>,
-    /// Live runs with push configs: all others are spared a look into the table.
+    /// Live runs with push configs. All others skip the table lookup.
     subscribed: HashSet<RunId>,
-    /// Live runs that cannot be read; the next sweep ends them.
+    /// Live runs that can't be read. The next sweep ends them.
     damaged: Vec<i64>,
-    /// By which things are forgotten; as the table `meta` has it.
+    /// The clock for expiry. Mirrors the table `meta`.
     clock: Option<Timestamp>,
     pub(super) ledger: UsageLedger,
-    /// Of the open transaction, all jobs of it.
+    /// For the open transaction, with all its jobs.
     undo: Vec<CacheUndo>,
-    /// Where the changes of the job begin.
+    /// Where the current job's changes start.
     mark: usize,
 }
 
@@ -73,14 +73,14 @@ enum CacheUndo {
     ForgottenKey(IdempotencyKey, i64, Timestamp),
     RunningFloor(i64),
     Clock(Option<Timestamp>),
-    /// Whether it was.
+    /// Whether it was subscribed before.
     Subscribed(RunId, bool),
 }
 
 // === impl WriterCache ===
 
 impl WriterCache {
-    /// Reads everything back from the tables.
+    /// Rebuilds everything from the tables.
     pub(super) fn rebuild(connection: &Connection) -> rusqlite::Result<Self> {
         let mut cache = Self { ledger: UsageLedger::rebuild(connection)?, ..Self::default() };
         cache.read_heads(connection)?;
@@ -112,7 +112,7 @@ impl WriterCache {
     }
 
     fn read_live_runs(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        // Pending runs have an index; running ones are all at or above the floor that the sweep keeps.
+        // Pending runs have an index. Running ones are all at or above the floor that the sweep maintains.
         self.running_floor = connection
             .query_row("select value from meta where key = 'running_floor'", [], |row| row.get(0))
             .optional()?
@@ -135,7 +135,7 @@ impl WriterCache {
     }
 
     fn read_keys(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        // The runs stand in the order of creation, and their times nearly so.
+        // Runs are stored in order of creation, and their times nearly are as well.
         let since = self.clock.map(|clock| clock.minus(retention::KEY_TTL + OUT_OF_ORDER));
         let mut statement = connection
             .prepare("select id, created, tenant, substr(idempotency, 1, 16) from task_runs order by id desc")?;
@@ -170,7 +170,7 @@ impl WriterCache {
         self.undo.push(CacheUndo::Head(tenant, before));
     }
 
-    /// Follows a run from one state to the next; `None` is before its creation.
+    /// Tracks a run's transition from one state to the next. `None` is before its creation.
     pub(super) fn track(&mut self, from: Option<&RunState>, to: &RunState) {
         self.follow(from, Some(to));
         self.undo.push(CacheUndo::Track(from.cloned(), Some(to.clone())));
@@ -219,17 +219,17 @@ impl WriterCache {
         }
     }
 
-    /// A run that some runtime holds.
+    /// A run held by some runtime.
     pub(super) fn held(&self, run: RunId) -> Option<&RunState> {
         self.held.get(&run)
     }
 
-    /// Live runs that could not be read when everything was.
+    /// Live runs that couldn't be read during the rebuild.
     pub(super) fn take_damaged(&mut self) -> Vec<i64> {
         std::mem::take(&mut self.damaged)
     }
 
-    /// A run whose row cannot be read any more is nobody's.
+    /// A run whose row can't be read any more belongs to no one.
     pub(super) fn forget_row(&mut self, row: i64) {
         self.deadlines.retain(|(_, of)| *of != row);
         self.held.retain(|_, hot| hot.row != row);
@@ -302,7 +302,7 @@ impl WriterCache {
         self.remember_key((tenant, key), row, created);
     }
 
-    /// The run that the key stood for was removed.
+    /// The run of this key was removed.
     pub(super) fn forget_key(&mut self, tenant: TenantId, key: [u8; 16], row: i64, created: Timestamp) {
         let key = (tenant, key);
         self.key_ages.remove(&(created, row, key));
@@ -337,7 +337,7 @@ impl WriterCache {
         }
     }
 
-    /// The job's changes stand, if the transaction does.
+    /// Keeps the job's changes, as far as the transaction is kept.
     pub(super) fn keep(&mut self) {
         self.mark = self.undo.len();
         self.ledger.keep();
@@ -357,7 +357,7 @@ impl WriterCache {
         self.ledger.abandon();
     }
 
-    /// The job was rolled back: memory follows the tables.
+    /// The job was rolled back: the memory follows the tables.
     pub(super) fn roll_back(&mut self) {
         while self.undo.len() > self.mark
             && let Some(undo) = self.undo.pop()
@@ -391,7 +391,7 @@ impl WriterCache {
     }
 }
 
-/// The clock by which things are forgotten.
+/// The clock for expiry.
 pub(super) fn read_clock(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
     let sql = "select value from meta where key = 'clock'";
     connection.query_row(sql, [], |row| row.get(0).map(Timestamp::from_millis)).optional()

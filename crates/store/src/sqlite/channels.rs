@@ -1,4 +1,4 @@
-//! Channels: opened, superseded, resumed, closed, heard of and listed.
+//! Channels: open, supersede, resume, close, mark as seen, and list.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -26,8 +26,10 @@ use crate::{
     Error, Result, WakeHint, WriteContext,
     entry::{self, LogEntry, channel::reason},
     record::{
-        ListPage, Pagination, Retention,
-        channel::{ChannelEvents, ChannelFilter, ChannelRecord, ChannelResume, ChannelResumption, Frame, NewChannel},
+        ListPage, Pagination, RetentionLimits,
+        channel::{
+            ChannelEvents, ChannelFilter, ChannelRecord, ChannelResume, ChannelResumption, NewChannel, OutboxFrame,
+        },
     },
 };
 
@@ -62,7 +64,7 @@ impl WriteTransaction<'_, '_> {
         self.insert_channel(context, new, agent.map(|agent| IdBytes(agent.uuid())))?;
         self.log_channel(new.id, stamp, &entry::channel::connected(new))?;
         for frame in handed_on {
-            if !matches!(frame, Frame::Execute { .. }) {
+            if !matches!(frame, OutboxFrame::Execute { .. }) {
                 self.add_frame(new.id, frame)?;
             }
         }
@@ -113,7 +115,7 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// The channels of a runtime that were not superseded, in order of creation.
+    /// The channels of a runtime that weren't superseded, in order of creation.
     fn channels_of(&self, runtime: RuntimeId) -> Result<Vec<ChannelId>> {
         Ok(self
             .connection
@@ -125,7 +127,7 @@ impl WriteTransaction<'_, '_> {
             .collect::<rusqlite::Result<_>>()?)
     }
 
-    /// The claims that were made over these channels: those that their worker knows of, and the others.
+    /// The claims made over these channels: those their worker knows of, and the others.
     fn claims_over(
         &mut self,
         runtime: Option<RuntimeId>,
@@ -145,15 +147,15 @@ impl WriteTransaction<'_, '_> {
         Ok((known, unknown))
     }
 
-    /// Whether the `Execute` of a run's claim was not acknowledged.
+    /// Whether the `Execute` of a run's claim is unacknowledged.
     fn waits_to_execute(&mut self, channel: ChannelId, hot: &RunState) -> Result<bool> {
         let line = self.cached_channel(channel)?;
-        let execute = Frame::Execute { run: hot.id, epoch: hot.state.epoch };
+        let execute = OutboxFrame::Execute { run: hot.id, epoch: hot.state.epoch };
         Ok(frames::all_frames(self.connection, &line)?.iter().any(|(_, frame)| *frame == execute))
     }
 
-    /// Voids the resume token and gives up the frames, which are returned in order.
-    fn supersede(&mut self, channel: ChannelId) -> Result<Vec<Frame>> {
+    /// Invalidates the resume token and drops the frames, which are returned in order.
+    fn supersede(&mut self, channel: ChannelId) -> Result<Vec<OutboxFrame>> {
         let line = self.cached_channel(channel)?;
         let frames = frames::all_frames(self.connection, &line)?;
         let line = self.raise_floor(line, line.head)?;
@@ -162,7 +164,7 @@ impl WriteTransaction<'_, '_> {
         Ok(frames.into_iter().map(|(_, frame)| frame).collect())
     }
 
-    /// With its row, if it was connected.
+    /// Also appends the row, if it was connected.
     fn disconnect(&mut self, channel: ChannelId, reason: &str, stamp: LogStamp<'_>) -> Result<()> {
         let line = self.cached_channel(channel)?;
         if !line.connected {
@@ -283,8 +285,8 @@ impl WriteTransaction<'_, '_> {
         if line.tenant == tenant { Ok(line) } else { Err(Error::NotFound) }
     }
 
-    /// Removes channels that nobody comes back to; true when there are more.
-    pub(super) fn remove_channels(&mut self, retention: Retention) -> Result<bool> {
+    /// Removes abandoned channels. Returns true if there are more.
+    pub(super) fn remove_channels(&mut self, retention: RetentionLimits) -> Result<bool> {
         let held: HashSet<ChannelId> = self.cache.channels_held().collect();
         let old = self
             .connection
@@ -323,7 +325,7 @@ impl WriteTransaction<'_, '_> {
         Ok(old.len() > retention.max_rows)
     }
 
-    /// Where the list of tools stands. The same list is kept once, however many channels have it.
+    /// The row of the list of tools. Equal lists are stored once, however many channels have them.
     fn tools_of(&self, tools: &Json) -> Result<i64> {
         let hash: [u8; 32] = *blake3::hash(tools.get().as_bytes()).as_bytes();
         self.connection
@@ -335,7 +337,7 @@ impl WriteTransaction<'_, '_> {
             .query_row([hash], |row| row.get(0))?)
     }
 
-    /// Forgets where the events stood that were removed with the front of a tenant's log.
+    /// Removes the index entries of events that were removed with the front of a tenant's log.
     pub(super) fn cut_channel_events(&self, tenant: i64, log_floor: i64) -> Result<()> {
         self.connection.execute(
             "update channels set event_floor = (select max(e.seq) from channel_events e
@@ -370,7 +372,7 @@ pub(super) fn channels(
     let (tenant, agent) = (IdBytes(tenant.uuid()), filter.agent.map(|agent| IdBytes(agent.uuid())));
     let (before, limit) = (lists::before(page)?, lists::one_more(page));
     let mut values: Vec<&dyn ToSql> = vec![&tenant, &before, &limit];
-    // A literal: a partial index is only used when its condition is plain to see.
+    // A literal, because a partial index is only used if its condition appears literally.
     let mut conditions = match filter.connected {
         Some(true) => " and c.connected = 1",
         Some(false) => " and c.connected = 0",

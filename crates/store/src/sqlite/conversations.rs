@@ -104,7 +104,7 @@ impl WriteTransaction<'_, '_> {
         Ok(artifact)
     }
 
-    /// Notes that a run produced these artifacts, all of its own workspace.
+    /// Records that a run produced these artifacts, all in its own workspace.
     pub(super) fn link_artifacts(&self, run: &RunState, artifacts: &[ArtifactId]) -> Result<()> {
         if artifacts.is_empty() {
             return Ok(());
@@ -129,7 +129,7 @@ impl WriteTransaction<'_, '_> {
     }
 }
 
-/// A conversation that was made explicitly, or a run's own.
+/// A conversation created explicitly, or a run's own.
 pub(super) fn read_conversation(
     connection: &Connection,
     tenant: TenantId,

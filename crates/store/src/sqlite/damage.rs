@@ -1,4 +1,4 @@
-//! Live runs whose rows cannot be read: each is ended, so that it never stops the others.
+//! Live runs whose rows can't be read: each is ended, so that it never blocks the others.
 
 use attache_protocol::{
     Timestamp,
@@ -16,7 +16,7 @@ use crate::{Result, WriteContext, entry, outcome, record::RunRecord};
 // === impl WriteTransaction ===
 
 impl WriteTransaction<'_, '_> {
-    /// A live run. None when its row is damaged: then it has been ended.
+    /// A live run. `None` if its row is damaged; then it was ended.
     pub(super) fn live_at(&mut self, row: i64, at: Timestamp) -> Result<Option<RunState>> {
         let hot = self.readable_hot(row)?;
         if hot.is_none() {
@@ -25,7 +25,7 @@ impl WriteTransaction<'_, '_> {
         Ok(hot)
     }
 
-    /// A run as the rules see it, or none when its row is damaged.
+    /// A run as the rules see it. `None` if its row is damaged.
     pub(super) fn readable_hot(&self, row: i64) -> Result<Option<RunState>> {
         let read = self
             .connection
@@ -34,7 +34,7 @@ impl WriteTransaction<'_, '_> {
         Ok(rows::readable("task_runs", row, read)?)
     }
 
-    /// A run as everybody sees it, or none when its row is damaged.
+    /// A run as callers see it. `None` if its row is damaged.
     pub(super) fn readable_record(&self, row: i64) -> Result<Option<RunRecord>> {
         let read = self
             .connection
@@ -46,13 +46,13 @@ impl WriteTransaction<'_, '_> {
         Ok(rows::readable("task_runs", row, read)?)
     }
 
-    /// Fails a live run of which something cannot be read. Logged as any failure if the rules can read it; else as
+    /// Fails a live run that is partly unreadable. Logged like any failure if the rules can read it, else as
     /// `task.damaged {"task_run_id"}` in the tenant's log only.
     pub(super) fn end_damaged(&mut self, row: i64, at: Timestamp) -> Result<()> {
         tracing::error!(row, "a run that has not ended is damaged; it is failed");
         let (stamp, result) = (LogStamp { actor: WriteContext::SYSTEM, at }, outcome::damaged());
         if let Some(hot) = self.readable_hot(row)? {
-            // Whom to tell stands with what was asked.
+            // Whom to notify is stored with the questions.
             let hot = RunState { calls_back: false, ..hot };
             let halt = RunCommand::Halt { code: FailureCode::TaskFailed };
             let written = TransitionWrites { result: Some(&result), ..TransitionWrites::default() };

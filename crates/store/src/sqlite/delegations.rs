@@ -1,4 +1,4 @@
-//! Delegations as daemons publish them.
+//! Delegations as published by daemons.
 
 use async_trait::async_trait;
 use attache_protocol::{DelegationId, TenantId, Timestamp, rules::delegation::DelegationStatus};
@@ -75,7 +75,7 @@ impl WriteTransaction<'_, '_> {
         Ok(DelegationRecord { cancel_requested: true, ..before })
     }
 
-    /// Forgets those that have ended and are old.
+    /// Removes old delegations that have ended.
     pub(super) fn cut_delegations(&self, before: Timestamp) -> Result<()> {
         self.connection
             .prepare_cached(

@@ -30,7 +30,7 @@ const DELIVERY: &str = "d.id, d.tenant, d.run, d.permission, d.url, d.state, d.a
 // === impl WriteTransaction ===
 
 impl WriteTransaction<'_, '_> {
-    /// Notes whom an ended run calls back.
+    /// Creates the callback delivery of an ended run.
     pub(super) fn call_back(&mut self, hot: &RunState, at: Timestamp) -> Result<()> {
         if !hot.calls_back {
             return Ok(());
@@ -47,7 +47,7 @@ impl WriteTransaction<'_, '_> {
         }
     }
 
-    /// Notes whom a permission that waits for a person is told to.
+    /// Creates the delivery for a permission that waits for a person.
     pub(super) fn notify(&mut self, hot: &RunState, permission: PermissionId, url: &str, at: Timestamp) -> Result<()> {
         self.deliver(&DeliveryRecord::due(hot.tenant, hot.id, Some(permission), url.to_owned(), at))
     }
@@ -133,7 +133,7 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Forgets what was settled and is old.
+    /// Removes old settled deliveries.
     pub(super) fn cut_deliveries(&self, before: Timestamp) -> Result<()> {
         self.connection
             .prepare_cached("delete from deliveries where state <> 'pending' and created < ?1")?
@@ -172,7 +172,7 @@ fn deliveries(
     let (before, limit) = (lists::before(page)?, lists::one_more(page));
     let mut values: Vec<&dyn ToSql> = vec![&tenant, &before, &limit];
     let mut conditions = String::new();
-    // A literal: a partial index is only used when its condition is plain to see.
+    // A literal, because a partial index is only used if its condition appears literally.
     if let Some(state) = filter.state {
         conditions += &format!(" and d.state = '{}'", state_text(state));
     }

@@ -1,4 +1,4 @@
-//! Whether the database can be written: what SQLite says when it fails, and the word for everybody who asks.
+//! Whether the database can be written: interprets SQLite's errors, and shares the result.
 
 use std::{
     fs::OpenOptions,
@@ -13,10 +13,10 @@ use rusqlite::ErrorCode;
 
 use crate::{Error, StorageFault};
 
-/// A write that lies back less far proves that the next one is possible.
+/// A write more recent than this proves that the next one is possible.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// What is known of the disk. Clones share it.
+/// The known state of the disk. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DiskHealth(Arc<Mutex<DiskState>>);
 
@@ -41,7 +41,7 @@ impl DiskHealth {
         }
     }
 
-    /// Logged once for as long as it stays the same.
+    /// Logged once per fault, as long as it stays the same.
     pub(super) fn failed(&self, fault: StorageFault, details: &dyn std::fmt::Display) {
         let before = {
             let mut state = self.state();
@@ -67,7 +67,7 @@ impl DiskHealth {
     }
 }
 
-/// What is wrong with the disk or the file, if it is that what SQLite complains about.
+/// The fault of the disk or file behind an SQLite error, if it is one.
 pub(super) fn fault_of(error: &rusqlite::Error) -> Option<StorageFault> {
     match error.sqlite_error_code()? {
         ErrorCode::DiskFull => Some(StorageFault::DiskFull),
@@ -80,7 +80,7 @@ pub(super) fn fault_of(error: &rusqlite::Error) -> Option<StorageFault> {
     }
 }
 
-/// SQLite says of many things only that a file could not be written. A file of our own beside it says why.
+/// SQLite often only says that a file couldn't be written. Writing a file of our own next to it shows why.
 pub(super) fn probe_disk(fault: StorageFault, database: &Path) -> StorageFault {
     if fault != StorageFault::Io {
         return fault;

@@ -10,14 +10,14 @@ use super::{
 };
 use crate::{
     Error, MAX_FRAMES, Result, WakeHint,
-    record::channel::{FollowRecord, Frame, NewFollow, OutboxFrames},
+    record::channel::{FollowRecord, NewFollow, OutboxFrame, OutboxFrames},
 };
 
-/// Room for a seq in the key of a frame.
+/// Bits of a seq in the key of a frame.
 const SEQ_BITS: u32 = 36;
 const LAST_SEQ: i64 = (1 << SEQ_BITS) - 1;
 
-/// The seq of the newest frame of `channels c`: frames are removed from the front only.
+/// The seq of the newest frame of `channels c`. Frames are only removed from the front.
 pub(super) const HEAD: &str = "coalesce((select f.key & 0xfffffffff from channel_frames f \
      where f.key between c.no << 36 and c.no << 36 | 0xfffffffff order by f.key desc limit 1), c.floor)";
 
@@ -43,8 +43,8 @@ impl WriteTransaction<'_, '_> {
         self.directory.channel(self.connection, channel)
     }
 
-    /// Leaves a frame for a channel's peer.
-    pub(super) fn add_frame(&mut self, channel: ChannelId, frame: Frame) -> Result<()> {
+    /// Adds a frame for a channel's peer.
+    pub(super) fn add_frame(&mut self, channel: ChannelId, frame: OutboxFrame) -> Result<()> {
         let mut line = self.cached_channel(channel)?;
         line.head += 1;
         let FrameRow { kind, subject, number, input } = FrameRow::of(frame);
@@ -71,7 +71,7 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Frames up to this seq need not be sent any more.
+    /// Frames up to this seq no longer need to be sent.
     pub(super) fn raise_floor(&self, line: CachedChannel, seq: i64) -> Result<CachedChannel> {
         self.connection
             .prepare_cached("delete from channel_frames where key between ?1 and ?2")?
@@ -80,7 +80,7 @@ impl WriteTransaction<'_, '_> {
         Ok(CachedChannel { floor: seq, ..line })
     }
 
-    /// Whether a channel can follow a new run: one of the tenant that was not superseded.
+    /// Whether a channel can follow a new run: it belongs to the tenant and wasn't superseded.
     pub(super) fn able_to_follow(&mut self, tenant: TenantId, channel: ChannelId) -> Result<CachedChannel> {
         let line = self.cached_channel(channel)?;
         if line.tenant == tenant && !line.superseded { Ok(line) } else { Err(Error::NotFound) }
@@ -95,7 +95,8 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// The request that made a run comes again over another channel of the same principal: that one follows it now.
+    /// The request that created a run is repeated over another channel of the same principal, which follows the run
+    /// from now on.
     pub(super) fn follow_again(&mut self, tenant: TenantId, run: RunId, new: &NewFollow) -> Result<()> {
         self.able_to_follow(tenant, new.channel)?;
         let moves = self
@@ -129,7 +130,7 @@ impl WriteTransaction<'_, '_> {
             return Ok(follow);
         }
         for seq in follow.pushed + 1..=to {
-            self.add_frame(channel, Frame::Event { run, seq })?;
+            self.add_frame(channel, OutboxFrame::Event { run, seq })?;
         }
         let done = hot.state.status().is_terminal() && to == hot.last_seq;
         self.connection
@@ -158,7 +159,7 @@ pub(super) fn frames(connection: &Connection, channel: ChannelId, after: i64, li
 }
 
 /// In order, from above the floor.
-pub(super) fn all_frames(connection: &Connection, line: &CachedChannel) -> Result<Vec<(i64, Frame)>> {
+pub(super) fn all_frames(connection: &Connection, line: &CachedChannel) -> Result<Vec<(i64, OutboxFrame)>> {
     Ok(connection
         .prepare_cached(
             "select key & 0xfffffffff, kind, subject, number, input from channel_frames
@@ -202,7 +203,7 @@ pub(super) const fn key(channel: i64, seq: i64) -> i64 {
     channel << SEQ_BITS | seq
 }
 
-fn frame(row: &Row<'_>) -> rusqlite::Result<(i64, Frame)> {
+fn frame(row: &Row<'_>) -> rusqlite::Result<(i64, OutboxFrame)> {
     let stored = FrameRow {
         kind: row.get(1)?,
         subject: uuid::Uuid::from_bytes(row.get(2)?),
@@ -215,29 +216,29 @@ fn frame(row: &Row<'_>) -> rusqlite::Result<(i64, Frame)> {
 // === impl FrameRow ===
 
 impl FrameRow {
-    fn of(frame: Frame) -> Self {
+    fn of(frame: OutboxFrame) -> Self {
         let (kind, subject, number, input) = match frame {
-            Frame::Execute { run, epoch } => (0, run.uuid(), Some(epoch), None),
-            Frame::Cancel { run } => (1, run.uuid(), None, None),
-            Frame::Input { run, input } => (2, run.uuid(), None, Some(input.uuid())),
-            Frame::Permission { permission } => (3, permission.uuid(), None, None),
-            Frame::Answer { ask } => (4, ask.uuid(), None, None),
-            Frame::ToolCall { ask } => (5, ask.uuid(), None, None),
-            Frame::Event { run, seq } => (6, run.uuid(), Some(seq), None),
+            OutboxFrame::Execute { run, epoch } => (0, run.uuid(), Some(epoch), None),
+            OutboxFrame::Cancel { run } => (1, run.uuid(), None, None),
+            OutboxFrame::Input { run, input } => (2, run.uuid(), None, Some(input.uuid())),
+            OutboxFrame::Permission { permission } => (3, permission.uuid(), None, None),
+            OutboxFrame::Answer { ask } => (4, ask.uuid(), None, None),
+            OutboxFrame::ToolCall { ask } => (5, ask.uuid(), None, None),
+            OutboxFrame::Event { run, seq } => (6, run.uuid(), Some(seq), None),
         };
         Self { kind, subject, number, input }
     }
 
-    fn frame(self) -> Option<Frame> {
+    fn frame(self) -> Option<OutboxFrame> {
         let subject = *self.subject.as_bytes();
         Some(match self.kind {
-            0 => Frame::Execute { run: rows::run_id(subject), epoch: self.number? },
-            1 => Frame::Cancel { run: rows::run_id(subject) },
-            2 => Frame::Input { run: rows::run_id(subject), input: rows::input_id(*self.input?.as_bytes()) },
-            3 => Frame::Permission { permission: rows::permission_id(subject) },
-            4 => Frame::Answer { ask: rows::ask_id(subject) },
-            5 => Frame::ToolCall { ask: rows::ask_id(subject) },
-            6 => Frame::Event { run: rows::run_id(subject), seq: self.number? },
+            0 => OutboxFrame::Execute { run: rows::run_id(subject), epoch: self.number? },
+            1 => OutboxFrame::Cancel { run: rows::run_id(subject) },
+            2 => OutboxFrame::Input { run: rows::run_id(subject), input: rows::input_id(*self.input?.as_bytes()) },
+            3 => OutboxFrame::Permission { permission: rows::permission_id(subject) },
+            4 => OutboxFrame::Answer { ask: rows::ask_id(subject) },
+            5 => OutboxFrame::ToolCall { ask: rows::ask_id(subject) },
+            6 => OutboxFrame::Event { run: rows::run_id(subject), seq: self.number? },
             _ => return None,
         })
     }

@@ -1,4 +1,4 @@
-//! Grants: the standing answers that decisions leave behind.
+//! Standing grants, which result from decisions.
 
 use attache_protocol::{
     AgentId, GrantId, RunId, TenantId, Timestamp,
@@ -26,7 +26,8 @@ const GRANT: &str = "id, agent, approved, scope, run, conversation, tool_pattern
 // === impl WriteTransaction ===
 
 impl WriteTransaction<'_, '_> {
-    /// Those of an agent that were not revoked and may concern the run, the oldest first: every grant is for one agent's work.
+    /// The grants of an agent that weren't revoked and may apply to the run, oldest first. Every grant is for one
+    /// agent.
     pub(super) fn grants_of(&self, agent: AgentId, run: RunId) -> Result<Vec<StandingGrant>> {
         Ok(self
             .connection

@@ -1,4 +1,4 @@
-//! Appending to the log and moving a run through the rules: the two things that almost every write does.
+//! Appends to the log and moves runs through the rules, which almost every write does.
 
 use attache_protocol::{
     ChannelId, EventKind, Json, RunId, TenantId, Timestamp, log,
@@ -16,22 +16,22 @@ use crate::{
     Error, Result, WakeHint,
     entry::LogEntry,
     outcome,
-    record::{RunRecord, channel::Frame},
+    record::{RunRecord, channel::OutboxFrame},
 };
 
-/// What a transition writes beside the state itself.
+/// What a transition writes besides the state itself.
 #[derive(Debug, Default)]
 pub(super) struct TransitionWrites<'a> {
-    /// The worker's or the caller's own log entry; the rules' entry is used when there is none.
+    /// The worker's or caller's own log entry. By default the rules' entry is used.
     pub(super) entry: Option<LogEntry>,
-    /// The worker's or the caller's own result, likewise.
+    /// The worker's or caller's own result, likewise.
     pub(super) result: Option<&'a Json>,
     pub(super) usage: Option<&'a Json>,
-    /// Of a claim: the channel over which it is made.
+    /// For a claim: the channel over which it is made.
     pub(super) via: Option<ChannelId>,
 }
 
-/// Who and when, for the log.
+/// Actor and time, for the log.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogStamp<'a> {
     pub(super) actor: &'a str,
@@ -86,11 +86,11 @@ impl WriteTransaction<'_, '_> {
             .prepare_cached(&format!("select {} from task_runs where uid = ?1", rows::RUN_STATE))?
             .query_row([IdBytes(run.uuid())], rows::run_state)
             .optional();
-        // To its worker, a run whose row is damaged is not there any more.
+        // For its worker, a run with a damaged row no longer exists.
         rows::readable("task_runs", 0, read)?.flatten().ok_or(Error::NotFound)
     }
 
-    /// The hot statements leave the agent's name to the directory.
+    /// The hot statements don't read the agent's name. It comes from the lookup cache.
     pub(super) fn named(&mut self, mut whole: LoadedRun) -> Result<LoadedRun> {
         whole.record.agent_name.clone_from(&self.directory.agent(self.connection, whole.hot.agent)?.name);
         Ok(whole)
@@ -106,7 +106,7 @@ impl WriteTransaction<'_, '_> {
             .query_row([row], rows::run)?)
     }
 
-    /// What the rules say; nothing is changed yet.
+    /// The decision of the rules. Nothing is changed yet.
     pub(super) fn judge(&self, hot: &RunState, command: &RunCommand, at: Timestamp) -> Result<RunTransition> {
         match apply(&hot.state, command, at) {
             Ok(transition) => Ok(transition),
@@ -114,8 +114,8 @@ impl WriteTransaction<'_, '_> {
         }
     }
 
-    /// Applies a command of the rules: the new state, its log row and the memory move together. Nobody waits any more for
-    /// what an unclaimed run asked, and its worker is told, unless it was the worker who said so.
+    /// Applies a command of the rules: the new state, its log row and the memory move together. Questions of an
+    /// unclaimed run are cancelled, and its worker is notified, unless the worker itself reported it.
     pub(super) fn step(
         &mut self,
         hot: &RunState,
@@ -145,12 +145,12 @@ impl WriteTransaction<'_, '_> {
             self.woken.push(WakeHint::Queue(hot.agent));
         }
         if let Some(channel) = moved.channel.filter(|_| leaves && !is_report(command)) {
-            self.add_frame(channel, Frame::Cancel { run: hot.id })?;
+            self.add_frame(channel, OutboxFrame::Cancel { run: hot.id })?;
         }
         Ok(moved)
     }
 
-    /// Appends a row of a run, which is also the next event of the run's stream. The run is not stored yet.
+    /// Appends a row of a run, which is also the next event of the run's stream. The run isn't stored yet.
     pub(super) fn append_for(&mut self, hot: RunState, stamp: LogStamp<'_>, entry: &LogEntry) -> Result<RunState> {
         let run_seq = hot.last_seq + 1;
         let seq = self.log(hot.tenant, stamp, entry, Some((hot.id, run_seq)))?;
@@ -162,7 +162,7 @@ impl WriteTransaction<'_, '_> {
         Ok(appended)
     }
 
-    /// Appends what only the run's own stream shows. The run is not stored yet.
+    /// Appends an event that only the run's own stream has. The run isn't stored yet.
     pub(super) fn append_chunk(
         &mut self,
         hot: RunState,
@@ -177,7 +177,7 @@ impl WriteTransaction<'_, '_> {
         Ok(RunState { last_seq, log_bytes: hot.log_bytes + data.get().len(), ..hot })
     }
 
-    /// Applies a question or an answer, with its row if what the run waits for changes. The run is not stored yet.
+    /// Applies a question or an answer, with its row if the wait reason changes. The run isn't stored yet.
     pub(super) fn wait(&mut self, hot: RunState, transition: RunTransition, stamp: LogStamp<'_>) -> Result<RunState> {
         let waits = RunState { state: transition.state, ..hot };
         match transition.event {
@@ -196,7 +196,7 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// A change that nobody needs to hear of: a longer lease, or none at all.
+    /// A change without a notification: a longer lease, or none at all.
     pub(super) fn renew(&mut self, hot: &RunState, state: RunLifecycle) -> Result<RunState> {
         let renewed = RunState { state, ..hot.clone() };
         if renewed.state != hot.state {
@@ -225,7 +225,7 @@ impl WriteTransaction<'_, '_> {
     }
 }
 
-/// The run as the event leaves it, which was logged already.
+/// The run after the event, which was already logged.
 fn moved(hot: RunState, state: RunLifecycle, event: LifecycleEvent, via: Option<ChannelId>) -> RunState {
     let claim = state.claim().cloned();
     let mut moved = RunState {
@@ -242,7 +242,7 @@ fn moved(hot: RunState, state: RunLifecycle, event: LifecycleEvent, via: Option<
     moved
 }
 
-/// Whether it is the worker itself who says that its work is over.
+/// Whether the worker itself reports that its work is over.
 const fn is_report(command: &RunCommand) -> bool {
     match command {
         RunCommand::Complete { .. } | RunCommand::Fail { .. } | RunCommand::Release { .. } => true,
@@ -259,7 +259,7 @@ const fn is_report(command: &RunCommand) -> bool {
     }
 }
 
-/// What the log says of an event that the rules decide.
+/// The log entry of an event decided by the rules.
 fn entry_of(event: LifecycleEvent) -> LogEntry {
     match event {
         LifecycleEvent::Requeued { reason } => crate::entry::task_requeued(reason),

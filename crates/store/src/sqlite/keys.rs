@@ -1,4 +1,4 @@
-//! API keys, sessions, and what a bearer secret stands for.
+//! API keys, sessions, and the credentials behind bearer secrets.
 
 use attache_protocol::{AgentId, KeyId, TenantId, Timestamp, UserId, secret::SecretHash};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -91,7 +91,7 @@ impl WriteTransaction<'_, '_> {
         Ok(KeyRecord { revoked_at: Some(context.at), ..key })
     }
 
-    /// The sessions that the key or session opened and that were not revoked, in order of creation.
+    /// The unrevoked sessions opened by the key or session, in order of creation.
     fn opened_by(&self, opener: KeyId) -> Result<Vec<KeyId>> {
         Ok(self
             .connection
@@ -100,7 +100,7 @@ impl WriteTransaction<'_, '_> {
             .collect::<rusqlite::Result<_>>()?)
     }
 
-    /// The keys of an outside agent that were not revoked, in order of creation.
+    /// The unrevoked keys of an outside agent, in order of creation.
     pub(super) fn keys_of_agent(&self, agent: AgentId) -> Result<Vec<KeyId>> {
         Ok(self
             .connection
@@ -113,7 +113,7 @@ impl WriteTransaction<'_, '_> {
         self.log(context.tenant, context.stamp(), &entry::key::event(event), None).map(drop)
     }
 
-    /// Revokes the keys of a user that were not revoked, in order of creation: all of them, or the sessions but one.
+    /// Revokes the unrevoked keys of a user, in order of creation: all of them, or all sessions but one.
     pub(super) fn revoke_keys(&mut self, context: &WriteContext, user: UserId, which: KeyRevocation) -> Result<()> {
         let keys = self
             .connection
@@ -141,7 +141,7 @@ impl WriteTransaction<'_, '_> {
     }
 }
 
-/// What this secret stands for.
+/// The credential behind this secret.
 pub(super) fn credential(connection: &Connection, secret: SecretHash) -> Result<Option<StoredCredential>> {
     let current = runtime_credential(connection, "t.token = ?1", secret, |_| Ok(TokenState::Current))?;
     if current.is_some() {
@@ -191,7 +191,7 @@ fn runtime_credential(
     Ok(found)
 }
 
-/// What the key stands for, whatever its secret.
+/// The credential of the key, whatever its secret.
 pub(super) fn key_credential(connection: &Connection, key: KeyId) -> Result<Option<StoredCredential>> {
     Ok(connection
         .prepare_cached(&format!("select {WORTH} where k.id = ?1"))?
@@ -199,7 +199,7 @@ pub(super) fn key_credential(connection: &Connection, key: KeyId) -> Result<Opti
         .optional()?)
 }
 
-/// Reads [`WORTH`]: a key is worth no more than its user.
+/// Reads [`WORTH`]: a key has at most its user's permissions.
 fn worth(row: &Row<'_>) -> rusqlite::Result<StoredCredential> {
     let user = rows::maybe_user(row, 2)?;
     let own = rows::role(row, 3)?;

@@ -1,4 +1,4 @@
-//! Reading lists, a page at a time.
+//! Reads lists, a page at a time.
 
 use attache_protocol::{AgentId, ConversationId, TenantId, Timestamp, UserId, WorkspaceId, rules::run::RunStatus};
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
@@ -17,17 +17,17 @@ use crate::{
     weight::{self, PageWeight, PageWeightLimit},
 };
 
-/// With more pending runs than this, walking the newest runs finds a page sooner than sorting the whole queue.
+/// With more pending runs than this, walking the newest runs finds a page sooner than sorting the entire queue.
 const LONG_QUEUE: i64 = 5000;
-/// How many damaged rows a page may hold without hiding that there are more behind it.
+/// How many damaged rows a page may contain without hiding that more rows follow.
 const SPARE: i64 = 16;
 
-/// The items of one page, each with its key, until it has or weighs enough.
+/// Collects the items of one page, each with its key, until it reaches its count or size.
 struct PageBuilder<T> {
     items: Vec<(i64, T)>,
     limit: usize,
     scales: PageWeightLimit,
-    /// There are items that did not fit.
+    /// There are items that didn't fit.
     more: bool,
 }
 
@@ -48,7 +48,7 @@ impl<T: PageWeight> PageBuilder<T> {
         true
     }
 
-    /// Whether all of them fit. What does not is not read.
+    /// Whether all of them fit. Items that don't aren't read.
     fn takes_all(&mut self, rows: impl Iterator<Item = rusqlite::Result<(i64, T)>>) -> rusqlite::Result<bool> {
         for row in rows {
             let (key, item) = row?;
@@ -68,7 +68,7 @@ impl<T: PageWeight> PageBuilder<T> {
 // === impl WriteTransaction ===
 
 impl WriteTransaction<'_, '_> {
-    /// Running runs are few and only the writer knows which; no index has to be kept for them.
+    /// Running runs are few, and only the writer knows them, so they need no index.
     pub(super) fn running_runs(
         &self,
         tenant: TenantId,
@@ -108,7 +108,8 @@ pub(super) fn runs(
     let (before, limit) = (before(page)?, one_more(page).saturating_add(SPARE));
     let mut values: Vec<&dyn ToSql> = vec![&tenant, &before, &limit];
     let mut conditions = String::new();
-    // Literals, and an index's own condition repeated: a partial index is only used when that is plain to see.
+    // Literals, and an index's own condition repeated, because a partial index is only used if its condition appears
+    // literally.
     if let Some(status) = filter.status {
         conditions += &format!(" and r.status = {}", rows::status_number(status));
     }
@@ -158,15 +159,15 @@ pub(super) fn runs(
     Ok(found.listed())
 }
 
-/// Where a page of newest runs is found without walking all of them.
+/// Where to find a page of newest runs without walking all of them.
 pub(super) struct RunListSource {
     pub(super) tables: &'static str,
     pub(super) condition: String,
-    /// The key of the newest first, named so that its index gives the order.
+    /// The key of the newest first, named so that its index provides the order.
     order: &'static str,
 }
 
-/// The places to look, the newest runs first.
+/// The sources to search, newest runs first.
 pub(super) fn sources(connection: &Connection, filter: &RunFilter) -> Result<Vec<RunListSource>> {
     let all = |tables| RunListSource { tables, condition: String::new(), order: "r.id" };
     if filter.conversation.is_some() || filter.parent.is_some() {
@@ -181,7 +182,7 @@ pub(super) fn sources(connection: &Connection, filter: &RunFilter) -> Result<Vec
         }
         (_, None) => vec![all("task_runs r not indexed")],
         (_, Some(_)) => {
-            // The agent is `?4`. The sweep has listed its runs up to here; the few newer ones are walked.
+            // The agent is `?4`. The sweep has indexed its runs up to here; the few newer ones are walked.
             let listed = agent_runs_upto(connection)?;
             let new = RunListSource { condition: format!(" and r.id > {listed}"), ..all("task_runs r not indexed") };
             let old = RunListSource {
@@ -211,7 +212,7 @@ fn long_queue(connection: &Connection) -> Result<bool> {
     Ok(count > LONG_QUEUE)
 }
 
-/// What waits, beside the runs that the writer has counted.
+/// Waiting items, besides the runs that the writer counts.
 pub(super) fn live(connection: &Connection, tenant: TenantId, runs: LiveCounts) -> Result<LiveCounts> {
     let tenant = IdBytes(tenant.uuid());
     let oldest = |sql: &str| -> Result<(u64, Option<i64>)> {
@@ -369,7 +370,7 @@ pub(super) fn newest<T: PageWeight>(
     Ok(found.listed())
 }
 
-/// Cuts a list that is ordered by name; its cursors are names.
+/// Cuts a list ordered by name. Its cursors are names.
 pub(super) fn paged_by_name<T: PageWeight>(mut items: Vec<T>, limit: usize, name: fn(&T) -> &str) -> ListPage<T> {
     let fitting = weight::fitting(&items).min(limit);
     let more = items.len() > fitting;
@@ -378,7 +379,7 @@ pub(super) fn paged_by_name<T: PageWeight>(mut items: Vec<T>, limit: usize, name
     ListPage { items, next }
 }
 
-/// The first name that a page may show: byte by byte, nothing is between a name and the same with a zero.
+/// The first name a page may show: in byte order, nothing comes between a name and the same name plus a zero byte.
 pub(super) fn first_name(page: &Pagination) -> Result<String> {
     match &page.cursor {
         None => Ok(String::new()),

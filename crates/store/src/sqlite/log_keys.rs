@@ -2,12 +2,12 @@
 
 use crate::{Error, Result};
 
-/// Room for a seq: ten years of 50,000 rows a second. What is left above it is room for half a million tenants.
+/// Bits of a seq: enough for ten years of 50,000 rows per second. The rest is enough for half a million tenants.
 const SEQ_BITS: u32 = 44;
 const LAST_SEQ: i64 = (1 << SEQ_BITS) - 1;
 const LAST_TENANT: i64 = i64::MAX >> SEQ_BITS;
 
-/// The part of the table that is one tenant's log.
+/// The key range of one tenant's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LogKeys {
     /// The key of seq 0, which no row has.
@@ -17,12 +17,12 @@ pub(super) struct LogKeys {
 // === impl LogKeys ===
 
 impl LogKeys {
-    /// Of the tenant with this `tenants.no`; 0 is nobody's.
+    /// For the tenant with this `tenants.no`. 0 is unused.
     pub(super) const fn of(tenant: i64) -> Self {
         Self { zero: tenant << SEQ_BITS }
     }
 
-    /// Of a tenant that is being made.
+    /// For a tenant that is being created.
     pub(super) fn of_new(tenant: i64) -> Result<Self> {
         if tenant > LAST_TENANT {
             return Err(Error::Internal("the database has no room for another tenant; make a new one".to_owned()));
@@ -30,7 +30,7 @@ impl LogKeys {
         Ok(Self::of(tenant))
     }
 
-    /// The key of the row with this seq; seqs beyond the last possible one all have its key.
+    /// The key of the row with this seq. Seqs beyond the maximum all get the last key.
     pub(super) fn at(self, seq: i64) -> i64 {
         self.zero + seq.clamp(0, LAST_SEQ)
     }
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_tenant_has_a_whole_log_and_there_is_none_after_it() {
+    fn the_last_tenant_has_a_complete_key_range() {
         assert_eq!(LogKeys::of_new(LAST_TENANT).unwrap().all()[1], i64::MAX);
         assert!(LogKeys::of_new(LAST_TENANT + 1).is_err());
     }

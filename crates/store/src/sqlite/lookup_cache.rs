@@ -1,4 +1,4 @@
-//! Agents and runtimes as the hot writes need them, remembered: they change rarely and every run asks for both.
+//! Cache of agents and runtimes for the hot writes: they change rarely, and every run needs both.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{Error, Result};
 /// How many channels are remembered.
 const MAX_CACHED_CHANNELS: usize = 50_000;
 
-/// Filled on demand, emptied by every change of an agent or a runtime and by every roll-back.
+/// Filled on demand. Cleared by every change of an agent or a runtime, and by every rollback.
 #[derive(Debug, Default)]
 pub(super) struct LookupCache {
     agents: HashMap<AgentId, Arc<CachedAgent>>,
@@ -37,7 +37,7 @@ pub(super) struct CachedRuntime {
     pub(super) state: RuntimeState,
 }
 
-/// A channel as its frames and events need it.
+/// A channel, as needed for its frames and events.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CachedChannel {
     pub(super) no: i64,
@@ -45,7 +45,7 @@ pub(super) struct CachedChannel {
     pub(super) runtime: Option<RuntimeId>,
     pub(super) connected: bool,
     pub(super) superseded: bool,
-    /// Frames up to this seq are acknowledged or were given up.
+    /// Frames up to this seq are acknowledged or were dropped.
     pub(super) floor: i64,
     /// The seq of the newest frame.
     pub(super) head: i64,
@@ -129,12 +129,12 @@ impl LookupCache {
         Ok(line)
     }
 
-    /// What the job made of a channel.
+    /// Stores the job's changes of a channel.
     pub(super) fn set_channel(&mut self, id: ChannelId, line: CachedChannel) {
         self.lines.insert(id, line);
     }
 
-    /// A channel is read again when it is needed.
+    /// The channel is read again when it is needed.
     pub(super) fn forget_channel(&mut self, id: ChannelId) {
         self.lines.remove(&id);
     }

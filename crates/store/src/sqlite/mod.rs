@@ -1,6 +1,6 @@
 //! The embedded engine: SQLite in WAL mode, one writer thread with group commit, a few read-only connections.
 //!
-//! An answer is given only after the commit that holds it was flushed to the disk.
+//! An answer is only given after its commit was flushed to disk.
 
 use std::{
     fmt,
@@ -72,7 +72,7 @@ use crate::{
         AccountPatch, AccountRecord, AgentRef, ArtifactRecord, ClaimedRunRecord, Class, ConversationRecord,
         HeartbeatResult, KeyKind, KeyRecord, LeaseTimes, ListPage, LiveCounts, LogPage, MessageRecord, NewAccount,
         NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewProgress, NewRun,
-        NewRuntime, OutlineScope, Pagination, Pairing, PairingDecision, PairingProof, PairingRequest, Retention,
+        NewRuntime, OutlineScope, Pagination, Pairing, PairingDecision, PairingProof, PairingRequest, RetentionLimits,
         RetentionResult, RunCreation, RunEvents, RunFilter, RunOutline, RunRecord, RunResult, RuntimeRecord,
         StoredCredential, SweepResult, TokenChange,
         retention::ITEMS_PER_TRANSACTION,
@@ -80,13 +80,13 @@ use crate::{
     },
 };
 
-/// How many runs lose their chunks in one transaction, so that forgetting never holds the writer for long.
+/// How many runs lose their chunks per transaction, so that retention never blocks the writer for long.
 const RUNS_PER_REMOVAL: usize = 500;
 
 /// A database file and the threads that work on it.
 pub struct SqliteStore {
     path: PathBuf,
-    /// Taken away by `close`.
+    /// Taken by `close`.
     threads: RwLock<Option<Arc<StoreThreads>>>,
     joins: Mutex<Vec<std::thread::JoinHandle<()>>>,
     listener: Arc<WakeListenerCell>,
@@ -103,8 +103,8 @@ struct StoreThreads {
 // === impl SqliteStore ===
 
 impl SqliteStore {
-    /// Opens or makes the database and brings its schema up to date. Blocks for some seconds while another store, which was
-    /// dropped or whose program is ending, still writes there.
+    /// Opens or creates the database and migrates its schema. Blocks for some seconds while another store, which was
+    /// dropped or whose program is exiting, still writes there.
     pub fn open(path: &Path) -> Result<Self> {
         let listener = Arc::new(WakeListenerCell::new());
         let measures = Arc::new(StoreMetrics::default());
@@ -127,12 +127,12 @@ impl SqliteStore {
         })
     }
 
-    /// The schema of a new database, as it is checked in beside the migrations.
+    /// The schema of a new database, as checked in next to the migrations.
     pub fn schema(path: &Path) -> Result<String> {
         Ok(open::schema(&open::writer(path)?)?)
     }
 
-    /// Copies a database, also one that a hub is writing to, into a file that does not exist yet. Blocks.
+    /// Copies a database, even one that a hub is writing to, into a new file. Blocks.
     pub fn backup(path: &Path, to: &Path) -> Result<()> {
         backup::copy(path, to)
     }
@@ -142,7 +142,7 @@ impl SqliteStore {
         threads.clone().ok_or_else(|| Error::Internal("the store is closed".to_owned()))
     }
 
-    /// A write that changes nothing when it answers an error.
+    /// A write that changes nothing if it returns an error.
     async fn write<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut WriteTransaction<'_, '_>) -> Result<T> + Send + 'static,
@@ -150,7 +150,7 @@ impl SqliteStore {
         self.threads()?.writer.write(UndoMode::Savepoint, move |transaction| job(transaction).map(Ok)).await
     }
 
-    /// A write whose error may come with something to keep.
+    /// A write whose error may come with changes to keep.
     async fn settle<T: Send + 'static>(
         &self,
         undo: UndoMode,
@@ -167,7 +167,7 @@ impl SqliteStore {
     }
 
     #[cfg(any(test, feature = "conformance"))]
-    /// Makes one more tenant, which only tests need yet.
+    /// Creates another tenant, which only tests need so far.
     pub async fn create_tenant(&self, id: TenantId, name: &str, at: Timestamp) -> Result<()> {
         let name = name.to_owned();
         self.write(move |transaction| transaction.create_tenant(id, &name, at)).await
@@ -199,7 +199,7 @@ impl Store for SqliteStore {
     }
 
     async fn ping(&self) -> Result<()> {
-        // Through the writer in any case; a disk that took something a moment ago is spared.
+        // Goes through the writer in any case. A disk that was just written isn't probed.
         let is_fresh = self.condition.is_fresh();
         self.write(move |transaction| if is_fresh { Ok(()) } else { transaction.touch() }).await?;
         self.read(|connection| Ok(connection.query_row("select 1", [], |_| Ok(()))?)).await
@@ -370,7 +370,7 @@ impl Store for SqliteStore {
         usage: Option<Json>,
         at: Timestamp,
     ) -> Result<RunStatus> {
-        // An artifact of another workspace is only found after the first write.
+        // An artifact of another workspace is only detected after the first write.
         let undo = match &outcome {
             RunResult::Completed { artifacts, .. } if !artifacts.is_empty() => UndoMode::Savepoint,
             RunResult::Completed { .. } | RunResult::Failed { .. } => UndoMode::Promise,
@@ -418,7 +418,7 @@ impl Store for SqliteStore {
         self.read(|connection| Ok(cache::read_clock(connection)?)).await
     }
 
-    async fn retain(&self, retention: Retention) -> Result<RetentionResult> {
+    async fn retain(&self, retention: RetentionLimits) -> Result<RetentionResult> {
         let mut retained = self.write(move |transaction| transaction.retain(retention)).await?;
         for class in Class::ALL {
             let mut old = self.read(move |connection| removal::old(connection, class, &retention)).await?;

@@ -1,4 +1,4 @@
-//! Opening a database: the pragmas that our durability promise rests on, and forward-only migrations.
+//! Opens a database: the pragmas that our durability depends on, and forward-only migrations.
 
 use std::path::Path;
 
@@ -25,11 +25,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0014_makers.sql"),
 ];
 
-/// The connection of the one writer. Brings the schema up to date.
+/// The connection of the single writer. Migrates the schema.
 #[allow(clippy::disallowed_methods, reason = "this is the one place that opens a database")]
 pub(super) fn writer(path: &Path) -> Result<Connection> {
     let connection = Connection::open(path).map_err(|error| explain(path, &error))?;
-    // `synchronous=full` flushes the log at every commit; the page size and the checkpoint distance were measured.
+    // `synchronous=full` flushes the log at every commit. The page size and the checkpoint distance were measured.
     connection
         .execute_batch(
             "pragma page_size = 4096; pragma journal_mode = wal; pragma synchronous = full;
@@ -53,8 +53,8 @@ pub(super) fn reader(path: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Plans that do not depend on bound values: otherwise SQLite prepares a statement again whenever a value changes, which
-/// costs more than running it.
+/// Makes query plans independent of bound values. Otherwise SQLite prepares a statement again whenever a value changes,
+/// which costs more than running it.
 fn tune(connection: &Connection, statements: usize) -> rusqlite::Result<()> {
     connection.set_prepared_statement_cache_capacity(statements);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
@@ -77,7 +77,7 @@ fn migrate(connection: &Connection, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The whole schema as one text, in the order of creation.
+/// The complete schema as one text, in order of creation.
 pub(super) fn schema(connection: &Connection) -> rusqlite::Result<String> {
     let mut statement = connection.prepare("select sql from sqlite_master where sql is not null order by rowid")?;
     let parts = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<Vec<_>>>()?;
@@ -91,7 +91,7 @@ fn explain(path: &Path, error: &rusqlite::Error) -> Error {
     }
 }
 
-/// Makes a database as version 1 did, with these rows.
+/// Creates a database as version 1 did, with these rows.
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "no version of this program makes such a database any more")]
 pub(super) fn of_version_1(path: &Path, rows: &str) {
@@ -103,8 +103,8 @@ pub(super) fn of_version_1(path: &Path, rows: &str) {
 mod tests {
     use super::*;
 
-    /// `schema.sql` is what a new database looks like. When this fails, write the new migration's effect into it:
-    /// the text on the left is the schema as the migrations make it.
+    /// `schema.sql` is the schema of a new database. If this fails, apply the new migration's effect to it: the text on
+    /// the left is the schema that the migrations produce.
     #[test]
     fn the_checked_in_schema_is_the_sum_of_the_migrations() {
         let folder = tempfile::tempdir().unwrap();

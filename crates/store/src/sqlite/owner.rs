@@ -1,52 +1,44 @@
-//! One writer per database: it keeps in memory what it has written, so a second one would write over it.
+//! Ensures one writer per database: it caches what it has written, so a second one would overwrite it.
 
 use std::{
     ffi::OsString,
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, File},
     io::Write as _,
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use attache_os::lock;
 
 use crate::{Error, Result, StorageFault};
 
-/// How long an earlier writer, of a store that was dropped or a program that is just ending, may take to finish.
+/// How long an earlier writer, of a dropped store or an exiting program, may take to finish.
 const OWNER_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-const OWNER_LOCK_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Becomes the database's owner, for as long as the file is open. The system lets go of it when the process ends, however
+/// Becomes the database's owner for as long as the file is open. The system releases it when the process ends, however
 /// that happens.
 pub(super) fn become_owner(database: &Path) -> Result<File> {
     become_owner_within(OWNER_LOCK_TIMEOUT, database)
 }
 
 fn become_owner_within(patience: Duration, database: &Path) -> Result<File> {
-    // SQLite follows a link, and so does the lock.
+    // SQLite follows symlinks, and so does the lock.
     let path = lock_of(&fs::canonicalize(database).unwrap_or_else(|_| database.to_owned()));
     let failed = |error: std::io::Error| match StorageFault::of_io(&error) {
         Some(fault) => Error::Unwritable(fault),
         None => Error::Internal(format!("cannot lock the database {}: {error}", path.display())),
     };
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
-    let since = Instant::now();
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) if since.elapsed() < patience => thread::sleep(OWNER_LOCK_POLL_INTERVAL),
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::Unusable {
-                    what: format!("the database {} belongs to a hub that is running", database.display()),
-                    hint: "Stop that one first.",
-                });
-            }
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
-        }
+    match lock::acquire_blocking(&path, patience).map_err(failed)? {
+        Some(file) => Ok(file),
+        None => Err(Error::Unusable {
+            what: format!("the database {} belongs to a hub that is running", database.display()),
+            hint: "Stop that one first.",
+        }),
     }
 }
 
-/// Refuses a database that was in use when its hub ended, and whose write-ahead log is gone: the newest writes were there.
+/// Refuses a database that was in use when its hub ended and whose write-ahead log is missing: the newest writes were
+/// in it.
 pub(super) fn refuse_lost_log(owner: &File, database: &Path) -> Result<()> {
     let was_open = owner.metadata().is_ok_and(|metadata| metadata.len() > 0);
     let is_used = fs::metadata(database).is_ok_and(|metadata| metadata.len() > 0);
@@ -60,7 +52,7 @@ pub(super) fn refuse_lost_log(owner: &File, database: &Path) -> Result<()> {
     })
 }
 
-/// From now on the database is in use; a hub that ends properly takes it back with [`mark_closed`].
+/// Marks the database as in use. A hub that shuts down cleanly undoes it with [`mark_closed`].
 pub(super) fn mark_open(mut owner: &File) {
     let _ = owner.set_len(0).and_then(|()| owner.write_all(b"open\n"));
 }
@@ -69,7 +61,7 @@ pub(super) fn mark_closed(owner: &File) {
     let _ = owner.set_len(0);
 }
 
-/// Beside the database and not the database itself: closing a second handle on that would drop SQLite's own locks.
+/// Next to the database and not the database itself: closing a second handle to that would drop SQLite's own locks.
 fn lock_of(database: &Path) -> PathBuf {
     beside(database, "-owner")
 }
@@ -95,7 +87,7 @@ mod tests {
         let link = folder.path().join("link.db");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(become_owner_within(Duration::ZERO, &link).is_err(), "another name for the same database");
-        let waiting = thread::spawn(move || become_owner(&path).map(drop));
+        let waiting = std::thread::spawn(move || become_owner(&path).map(drop));
         drop(first);
         waiting.join().unwrap().unwrap();
     }

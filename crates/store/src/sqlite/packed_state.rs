@@ -22,7 +22,7 @@ use crate::record::{NewRun, channel::ReportKey, delivery::RunCallback};
 /// Of runs that were not passed on; it is not written down.
 const USUAL_TTL: i64 = 8;
 
-/// What `state` holds, as numbers of seven bits a byte and ids of sixteen bytes.
+/// The content of `state`: seven-bit varints and sixteen-byte ids.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PackedState {
     pub(super) epoch: i64,
@@ -30,7 +30,7 @@ pub(super) struct PackedState {
     pub(super) limits: RunLimits,
     /// The newest seq of the run's stream.
     pub(super) last_seq: i64,
-    /// Who holds the claim or held it last, and since when.
+    /// The runtime that holds the claim or held it last, and since when.
     pub(super) claim: Option<(RuntimeId, Timestamp)>,
     pub(super) waits: RunWaits,
     pub(super) outcome: Option<OutcomeDigest>,
@@ -39,32 +39,32 @@ pub(super) struct PackedState {
     pub(super) claimed_seq: i64,
     /// How many tool calls the run waits for.
     pub(super) calls: i64,
-    /// The channel over which it was claimed last.
+    /// The channel of the latest claim.
     pub(super) channel: Option<ChannelId>,
     pub(super) report: Option<ReportKey>,
     pub(super) terms: ReservationFlags,
-    /// What its events weigh together.
+    /// The total size of its events.
     pub(super) log_bytes: usize,
 }
 
-/// What only some runs have; for the others nothing is written down.
+/// Values that only some runs have. For the others nothing is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ReservationFlags {
-    /// What the run holds beside its call.
+    /// What the run reserves besides its call.
     pub(super) tokens: u64,
     pub(super) micro_usd: u64,
     /// Whether that is its budget, which it never exceeds.
     tokens_given: bool,
     cost_given: bool,
-    /// Somebody is told when it has ended.
+    /// Whether a callback is sent when it has ended.
     pub(super) calls_back: bool,
     /// A quota ended it before it counted.
     pub(super) refused: bool,
-    /// Something of the newest claim was reported.
+    /// Something was reported since the latest claim.
     pub(super) begun: bool,
 }
 
-/// What the caller asked for, as JSON.
+/// The caller's request, as JSON.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StoredRequest<'a> {
     pub(super) task_type: Cow<'a, str>,
@@ -96,7 +96,7 @@ pub(super) struct StoredBudget {
     micro_usd: Option<u64>,
 }
 
-/// What has not been read of a packed state.
+/// The unread rest of a packed state.
 struct PackedReader<'a>(&'a [u8]);
 
 // === impl PackedState ===
@@ -163,7 +163,7 @@ impl PackedState {
                 bytes.extend_from_slice(source.uuid().as_bytes());
             });
         });
-        // What is nothing at the end is left out.
+        // Trailing defaults are omitted.
         if *terms != ReservationFlags::default() || *log_bytes > 0 {
             put(&mut bytes, terms.flags());
             put(&mut bytes, terms.tokens.cast_signed());
@@ -175,7 +175,7 @@ impl PackedState {
         bytes
     }
 
-    /// In the order of [`Self::bytes`]: members are read as they are named.
+    /// In the order of [`Self::bytes`]: members are read in the order they are named.
     fn read(unread: &mut PackedReader<'_>) -> Option<Self> {
         Some(Self {
             epoch: unread.number()?,
@@ -214,7 +214,7 @@ impl PackedState {
             },
             log_bytes: match unread.0 {
                 [] => 0,
-                // Nothing is never written down.
+                // Zero is never stored.
                 _ => usize::try_from(unread.number()?).ok().filter(|bytes| *bytes > 0)?,
             },
         })
@@ -237,7 +237,7 @@ fn put(bytes: &mut Vec<u8>, number: i64) {
     bytes.push(rest.to_le_bytes()[0]);
 }
 
-/// How many there are, and each of them.
+/// The length, then each item.
 fn put_list<T>(bytes: &mut Vec<u8>, items: &[T], put_item: impl Fn(&mut Vec<u8>, &T)) {
     put(bytes, i64::try_from(items.len()).unwrap_or(i64::MAX));
     for item in items {
@@ -254,7 +254,7 @@ impl ReservationFlags {
     const REFUSED: i64 = 8;
     const BEGUN: i64 = 16;
 
-    /// An ended run holds nothing, and whom it calls back has been noted.
+    /// An ended run reserves nothing, and its callback was already recorded.
     fn of(hot: &RunState) -> Self {
         if hot.state.status().is_terminal() {
             return Self { refused: hot.refused, ..Self::default() };
@@ -292,7 +292,7 @@ impl ReservationFlags {
         }
     }
 
-    /// What a run that was created on this day holds.
+    /// The reservation of a run created on this day.
     pub(super) fn reservation(self, day: quota::UtcDay) -> QuotaReservation {
         let budget = quota::QuotaBudget {
             tokens: self.tokens_given.then_some(self.tokens),
@@ -399,7 +399,7 @@ const fn is_usual(ttl: &i64) -> bool {
     *ttl == USUAL_TTL
 }
 
-/// JSON that was given, also when it is `null`; only a missing member is `None`.
+/// JSON that was given, even `null`. Only a missing member is `None`.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'static, Json>>, D::Error> {
     Json::deserialize(deserializer).map(|json| Some(Cow::Owned(json)))
 }
@@ -453,14 +453,14 @@ mod tests {
     }
 
     #[test]
-    fn a_state_comes_back_as_it_was_packed() {
+    fn a_packed_state_round_trips() {
         for packed in [packed(), with_terms(), with_a_log()] {
             assert_eq!(PackedState::column_result(ValueRef::Blob(&packed.bytes())).unwrap(), packed);
         }
     }
 
     #[test]
-    fn usual_terms_take_no_room() {
+    fn default_flags_take_no_space() {
         let refused =
             PackedState { terms: ReservationFlags { refused: true, ..ReservationFlags::default() }, ..packed() };
         assert_eq!(refused.bytes(), [packed().bytes(), vec![8, 0, 0]].concat());
@@ -469,7 +469,7 @@ mod tests {
     #[test]
     fn a_torn_or_longer_state_is_an_error() {
         let mut bytes = with_terms().bytes();
-        // Without its terms it is whole too.
+        // It is also complete without its flags.
         let whole = packed().bytes().len();
         for end in (0..bytes.len()).filter(|end| *end != whole) {
             assert!(PackedState::column_result(ValueRef::Blob(&bytes[..end])).is_err(), "{end}");
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_keeps_its_json_to_the_byte() {
+    fn a_request_keeps_its_exact_json() {
         let text = concat!(
             r#"{"task_type":"a\"b","caller":"system","context_fragments":null,"allowed_tools":[ 1.50 ],"#,
             r#""callback":{"url":"http://127.0.0.1/"},"budget":{"tokens":18446744073709551615},"#,

@@ -1,4 +1,4 @@
-//! The tasks that outside agents do for runs.
+//! The tasks that outside agents execute for runs.
 
 use std::time::Duration;
 
@@ -127,7 +127,7 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// The writer knows what is alive without a search.
+    /// The writer knows the live runs without a search.
     pub(super) fn open_peer_tasks(&self, agent: AgentId) -> Result<Vec<PeerTask>> {
         let mut open = Vec::new();
         for hot in self.live_runs(agent)? {

@@ -49,7 +49,7 @@ impl WriteTransaction<'_, '_> {
         Ok(peer)
     }
 
-    /// An agent that somebody else's machine works for cannot be given to a device.
+    /// An outside agent can't be paired with a device.
     pub(super) fn no_peer(&self, agent: AgentId) -> Result<()> {
         if self.is_peer(agent)? { Err(Error::IsPeer) } else { Ok(()) }
     }
@@ -59,7 +59,7 @@ impl WriteTransaction<'_, '_> {
         Ok(found.exists([IdBytes(agent.uuid())])?)
     }
 
-    /// A peer of the tenant that is at this url now.
+    /// A peer of the tenant that currently has this URL.
     fn peer_at(&self, tenant: TenantId, agent: AgentId, url: &str) -> Result<PeerRecord> {
         agents::read_account(self.connection, tenant, &AgentRef::Id(agent))?;
         read_peer(self.connection, agent)?.filter(|peer| peer.url == url).ok_or(Error::NotFound)
@@ -136,7 +136,7 @@ impl WriteTransaction<'_, '_> {
         if changed == 0 { Err(Error::NotFound) } else { Ok(()) }
     }
 
-    /// Stores a peer that is there.
+    /// Stores an existing peer.
     fn put_peer(&self, peer: &PeerRecord) -> Result<()> {
         let (pin, offered) = (peer.pin.as_ref(), peer.offered.as_ref());
         self.connection

@@ -1,4 +1,4 @@
-//! Permission requests: asked for, decided once, expired and listed.
+//! Permission requests: request, decide once, expire and list.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::{
     entry::{self, call},
     record::{
         ListPage, Pagination,
-        channel::Frame,
+        channel::OutboxFrame,
         worker_request::{NewDecision, NewPermission, PermissionFilter, PermissionRecord, PermissionSettlement},
     },
     weight::has_room,
@@ -38,16 +38,16 @@ const PERMISSION: &str = "p.id, p.run, p.agent, a.name, p.conversation, p.runtim
      p.decided_by, p.source, p.decided_via, p.decided_from, p.permission_grant, p.decision, p.diff, p.undisclosed \
      from permission_requests p cross join agent_accounts a on a.id = p.agent";
 
-/// What a settled permission means for its run.
+/// The effect of a settled permission on its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DecisionEffect {
     /// It waits for one answer less.
     GoesOn,
-    /// It never waited, or does not wait any more.
+    /// It never waited, or no longer waits.
     None,
 }
 
-/// A person's decision as its column has it.
+/// A person's decision as stored in its column.
 #[derive(Serialize, Deserialize)]
 struct StoredDecision {
     approved: bool,
@@ -124,7 +124,7 @@ impl WriteTransaction<'_, '_> {
         read_permission(self.connection, hot.tenant, new.id).map(Ok)
     }
 
-    /// What was said with the denial that a grant stands for: the agent is told why, also the next time.
+    /// The comment of the denial that a grant repeats, so that the agent learns the reason every time.
     fn denial_behind(&self, tenant: TenantId, grant: &StandingGrant) -> Result<Option<ApprovalDecision>> {
         if grant.approved {
             return Ok(None);
@@ -171,7 +171,7 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// The request of the same claim that is the same question.
+    /// The request of the same claim with the same question.
     fn find_repeated_permission(&self, hot: &RunState, new: &NewPermission) -> Result<Option<PermissionRecord>> {
         let same = match new.request {
             Some(_) => "p.request = ?3 and ?4 is not null",
@@ -229,7 +229,7 @@ impl WriteTransaction<'_, '_> {
         Ok(Ok(permission))
     }
 
-    /// Writes down how a pending permission was settled, with its rows and its frame. The run is not stored yet.
+    /// Stores how a pending permission was settled, with its rows and its frame. The run isn't stored yet.
     fn settle_permission(
         &mut self,
         hot: RunState,
@@ -245,7 +245,7 @@ impl WriteTransaction<'_, '_> {
         let Some(approved) = answer else { return Ok(hot) };
         if let Some(channel) = hot.channel {
             self.log_channel(channel, stamp, &entry::channel::permission_returned(channel, id, run, approved))?;
-            self.add_frame(channel, Frame::Permission { permission: id })?;
+            self.add_frame(channel, OutboxFrame::Permission { permission: id })?;
         }
         if effect == DecisionEffect::None {
             return Ok(hot);
@@ -277,7 +277,7 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Nobody needs the answers any more: the run is about to leave `running`. The run is not stored yet.
+    /// The answers are no longer needed: the run is about to leave `running`. The run isn't stored yet.
     pub(super) fn cancel_questions(&mut self, hot: &RunState, at: Timestamp) -> Result<RunState> {
         let mut after = hot.clone();
         let waits = hot.state.claim().map(|claim| claim.waits).unwrap_or_default();
@@ -317,7 +317,7 @@ impl WriteTransaction<'_, '_> {
             .collect::<rusqlite::Result<Vec<_>>>()?;
         for permission in due {
             let hot = self.run_state(permission.run)?;
-            // An earlier one may have ended the run, and cancelled this one.
+            // An earlier one may have ended the run and cancelled this one.
             if hot.state.epoch != permission.epoch || hot.state.claim().is_none() {
                 continue;
             }
@@ -357,7 +357,7 @@ pub(super) fn permissions(
     let (before, limit) = (lists::before(page)?, lists::one_more(page));
     let mut values: Vec<&dyn ToSql> = vec![&tenant, &before, &limit];
     let mut conditions = String::new();
-    // A literal: a partial index is only used when its condition is plain to see.
+    // A literal, because a partial index is only used if its condition appears literally.
     if let Some(state) = filter.state {
         conditions += &format!(" and p.state = '{}'", state.as_str());
     }
@@ -380,7 +380,7 @@ pub(super) fn pending_permissions(connection: &Connection, tenant: TenantId) -> 
     Ok(count.unsigned_abs())
 }
 
-/// How a permission is settled without anybody's decision.
+/// How a permission is settled without a decision.
 fn by_itself(at: Timestamp, source: Option<DecisionSource>) -> PermissionSettlement {
     let by = WriteContext::SYSTEM.to_owned();
     PermissionSettlement { at, by, source, decision: None, via: None, from: None, grant: None }

@@ -1,4 +1,4 @@
-//! Push notification configs, and the deliveries that they ask for.
+//! Push notification configs, and the deliveries they cause.
 
 use async_trait::async_trait;
 use attache_protocol::{EventKind, RunId, TenantId, Timestamp};
@@ -36,7 +36,7 @@ impl WriteTransaction<'_, '_> {
         Ok(config)
     }
 
-    /// The config that a new run comes with, after the run's first row.
+    /// The config a new run comes with, after the run's first row.
     pub(super) fn push_from_start(&mut self, context: &WriteContext, hot: &RunState, new: NewPushConfig) -> Result<()> {
         let config = new.from_new(context.at);
         self.put_config(hot, &config)?;
@@ -87,8 +87,8 @@ impl WriteTransaction<'_, '_> {
             .collect::<rusqlite::Result<_>>()?)
     }
 
-    /// Leaves a delivery for every subscriber of a run whose newest row is of this type. Only the writer's memory is asked
-    /// whether there are any.
+    /// Adds a delivery for every subscriber of a run whose newest row has this type. Only the writer's memory is
+    /// consulted for whether there are any.
     pub(super) fn push(&mut self, hot: &RunState, at: Timestamp, kind: EventKind) -> Result<()> {
         if !kind.is_pushed() || !self.cache.is_subscribed(hot.id) {
             return Ok(());
@@ -102,7 +102,7 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Forgets the configs of runs that ended before this.
+    /// Removes the configs of runs that ended before this.
     pub(super) fn cut_pushes(&self, before: Timestamp) -> Result<()> {
         self.connection
             .prepare_cached(
@@ -126,7 +126,7 @@ fn read_configs(connection: &Connection, tenant: TenantId, run: RunId) -> Result
         .collect::<rusqlite::Result<_>>()?)
 }
 
-/// The live runs that somebody subscribed to.
+/// The live runs with subscribers.
 pub(super) fn subscribed(connection: &Connection) -> rusqlite::Result<Vec<RunId>> {
     connection
         .prepare(

@@ -1,4 +1,4 @@
-//! Quotas: set, asked for room, and charged; and the sums of what was used.
+//! Quotas: set, check and charge; and the usage sums.
 
 use std::collections::BTreeSet;
 
@@ -91,7 +91,7 @@ impl WriteTransaction<'_, '_> {
         shown.collect()
     }
 
-    /// The account of a day, from memory or added up.
+    /// The account of a day, from memory or computed.
     fn day_account(&mut self, tenant: TenantId, target: QuotaTarget, day: UtcDay) -> Result<QuotaAccount> {
         if let Some(account) = self.cache.ledger.account(tenant, target, day) {
             return Ok(account);
@@ -106,7 +106,7 @@ impl WriteTransaction<'_, '_> {
         Ok(self.cache.ledger.open(tenant, target, day, written))
     }
 
-    /// The quotas that a run of this user with this agent falls under, as they stand on that day.
+    /// The quotas that apply to a run of this user with this agent, with their accounts of that day.
     fn quota_lines(
         &mut self,
         tenant: TenantId,
@@ -130,7 +130,7 @@ impl WriteTransaction<'_, '_> {
         self.quota_lines(hot.tenant, hot.user, hot.agent, hot.reservation.day).map(|(_, lines)| lines)
     }
 
-    /// What a new run holds, if its quotas have room for it.
+    /// What a new run reserves, if its quotas have room for it.
     pub(super) fn reserve(
         &mut self,
         context: &WriteContext,
@@ -147,7 +147,7 @@ impl WriteTransaction<'_, '_> {
         }
     }
 
-    /// Whether a pending run may still be claimed. If not, it has failed; one that was never claimed counts nowhere.
+    /// Whether a pending run may still be claimed. If not, it fails. One that was never claimed isn't counted.
     pub(super) fn has_room(&mut self, hot: &RunState, at: Timestamp) -> Result<bool> {
         match check(&self.quota_lines_of(hot)?) {
             Ok(()) => Ok(true),
@@ -159,8 +159,8 @@ impl WriteTransaction<'_, '_> {
         }
     }
 
-    /// Whether this worker may claim a pending run: it enforces every limit that the run asks for. If not, the run has
-    /// failed; one that was never claimed counts nowhere.
+    /// Whether this worker may claim a pending run: it must enforce every limit the run asks for. If not, the run
+    /// fails. One that was never claimed isn't counted.
     pub(super) fn keeps_limits(&mut self, run: &LoadedRun, enforces: &[SandboxLimit], at: Timestamp) -> Result<bool> {
         let Some(unmet) = run.record.sandbox.and_then(|sandbox| sandbox.unmet(enforces)) else { return Ok(true) };
         let refused = run.hot.state.epoch == 0;
@@ -169,14 +169,14 @@ impl WriteTransaction<'_, '_> {
         Ok(false)
     }
 
-    /// What a running run holds after it said how much it has used, and whether it may go on.
+    /// A running run's reservation after a usage report, and whether it may continue.
     pub(super) fn report_usage(&mut self, hot: &RunState, usage: &Json) -> Result<(QuotaReservation, QuotaVerdict)> {
         let lines = self.quota_lines_of(hot)?;
         let (reserved, verdict) = report(&lines, hot.reservation, ReportedUsage::spend(Some(usage)));
         Ok((reserved.reservation, verdict))
     }
 
-    /// What is left for a run that has reported this, of its budget and its quotas.
+    /// The remaining budget of a run after this report, considering its own budget and its quotas.
     pub(super) fn left(&mut self, hot: &RunState, usage: Option<&Json>) -> Result<QuotaBudget> {
         Ok(left(&self.quota_lines_of(hot)?, hot.reservation, ReportedUsage::spend(usage)))
     }
@@ -191,14 +191,14 @@ impl WriteTransaction<'_, '_> {
         self.step(hot, &RunCommand::Halt { code }, LogStamp { actor: WriteContext::SYSTEM, at }, written)
     }
 
-    /// Counts a run that has ended. `usage` is what its last report said, if that said anything.
+    /// Counts a run that has ended. `usage` is the total of its last report, if it had one.
     pub(super) fn count_usage(&mut self, hot: &RunState, ended: Timestamp, usage: Option<&Json>) -> Result<()> {
         let stored = if usage.is_none() { self.reported(hot)? } else { None };
         self.cache.ledger.spend(hot, ended, usage.or(stored.as_ref()));
         Ok(())
     }
 
-    /// What the run said last that it used.
+    /// The run's last reported usage.
     fn reported(&self, hot: &RunState) -> Result<Option<Json>> {
         if hot.reported { self.stored_usage(hot) } else { Ok(None) }
     }
@@ -234,7 +234,8 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Keeps what a run used in all when its last worker says so after somebody else ended it. The refusal stands.
+    /// Records the final usage of a run, if its last worker reports it after someone else ended the run. The refusal
+    /// stands.
     pub(super) fn keep_late_usage(
         &mut self,
         hot: &RunState,
@@ -250,7 +251,7 @@ impl WriteTransaction<'_, '_> {
         if !after.grew_from(before) {
             return Ok(());
         }
-        // The sums have the run as it was known, and a start adds up only what ended after their mark.
+        // The sums contain the run's earlier total, and a start only adds runs that ended after their mark.
         self.write_usage()?;
         self.change_day(&UsageCell::of(hot), |sums| sums.with(before, after))?;
         self.cache.ledger.forget_accounts();
@@ -299,7 +300,7 @@ impl WriteTransaction<'_, '_> {
     }
 }
 
-/// What `usage_days` has.
+/// The content of `usage_days`.
 fn usage_of(connection: &Connection, tenant: TenantId, first: UtcDay, last: UtcDay) -> Result<Vec<DailyUsage>> {
     Ok(connection
         .prepare_cached(&format!(
@@ -341,7 +342,7 @@ fn sums(row: &Row<'_>, first: usize) -> rusqlite::Result<UsageSums> {
     })
 }
 
-/// User and agent as key columns, which cannot be null.
+/// User and agent as key columns, which can't be null.
 fn keys_of(QuotaTarget { user, agent }: QuotaTarget) -> [Vec<u8>; 2] {
     let bytes = |id: Option<uuid::Uuid>| id.map(|id| id.as_bytes().to_vec()).unwrap_or_default();
     [bytes(user.map(UserId::uuid)), bytes(agent.map(AgentId::uuid))]

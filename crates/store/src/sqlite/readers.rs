@@ -43,7 +43,7 @@ impl Readers {
         Ok((Self { queries }, threads))
     }
 
-    /// Runs `query` in one read transaction, so that all it reads is of one moment.
+    /// Runs `query` in one read transaction, for a consistent view.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Removes runs, conversations, artifacts, keys and grants, with everything that belongs to them.
+//! Removes runs, conversations, artifacts, keys and grants, with all related data.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,47 +17,48 @@ use super::{
 use crate::{
     Error, Result, WakeHint, WriteContext, entry,
     error::Use,
-    record::{Class, Retention, RetentionResult, retention::ITEMS_PER_TRANSACTION},
+    record::{Class, RetentionLimits, RetentionResult, retention::ITEMS_PER_TRANSACTION},
 };
 
-/// By how much something may have been made with a time before that of what was made earlier.
+/// How far a creation time may lie before that of something created earlier.
 const OUT_OF_ORDER: Duration = Duration::from_secs(60 * 60);
 
-/// A run that is the parent of `task_runs r`'s live runs.
+/// `task_runs r` is the parent of a live run.
 const LIVE_CHILD: &str = "exists (select 1 from task_runs c where c.parent = r.uid and c.status <= 1)";
 
-/// A grant for more than `task_runs r` and the conversation `?4` is in force at `?3`. Without `?4` the run's own conversation
-/// goes with it, unless other runs stay in that.
+/// A grant for more than `task_runs r` and the conversation `?4` is in force at `?3`. Without `?4` the run's own
+/// conversation goes with it, unless it has other runs.
 const STANDING_GRANT: &str = "exists (select 1 from permission_requests p
      cross join permission_grants g on g.permission = p.id
      where p.run = r.uid and g.scope <> 'run' and g.revoked is null and (g.until is null or g.until > ?3)
         and (g.scope <> 'conversation' or g.conversation <> coalesce(?4, r.uid)
             or (?4 is null and exists (select 1 from task_runs o where o.conversation = r.uid))))";
 
-/// Neither a run nor somebody who works counts on `artifacts a`.
+/// No run or worker depends on `artifacts a`.
 const LOOSE: &str = "not exists (select 1 from artifact_edges e where e.artifact = a.id)
      and not exists (select 1 from task_runs r where r.uid = a.workspace)
      and not exists (select 1 from task_runs r where r.conversation = a.workspace and r.status <= 1)";
 
-/// The conversation `c` has no run, and nothing of since `?1`.
+/// The conversation `c` has no run, and nothing since `?1`.
 const UNUSED: &str = "not exists (select 1 from task_runs r where r.conversation = c.id)
      and not exists (select 1 from messages m where m.conversation = c.id and m.created >= ?1)
      and not exists (select 1 from artifacts a where a.workspace = c.id and a.created >= ?1)";
 
-/// What has to be known of a run to remove it.
+/// What must be known about a run to remove it.
 struct Ended {
     row: i64,
     id: RunId,
     tenant: TenantId,
     agent: [u8; 16],
     created: Timestamp,
-    /// It is a conversation of its own.
+    /// The conversation is the run's own.
     is_own: bool,
     key: Option<[u8; 16]>,
 }
 
-/// How things of a class that are old are found: `?1` is the line, `?2` when a key must have been used to be forgotten, `?3`
-/// the time, `?4` null. The second column is when it was made, the third whether it can go.
+/// Finds old items of a class: `?1` is the cutoff, `?2` the time before which a key must have been used to be
+/// forgotten, `?3` the current time, `?4` null. The second column is the creation time, the third whether it can be
+/// removed.
 fn query(class: Class) -> String {
     match class {
         Class::Runs => format!(
@@ -79,7 +80,7 @@ fn query(class: Class) -> String {
     }
 }
 
-/// The column of a class's row number, as [`query`] names it.
+/// The column of a class's row number, as used in [`query`].
 const fn number(class: Class) -> &'static str {
     match class {
         Class::Runs => "r.id",
@@ -91,9 +92,9 @@ const fn number(class: Class) -> &'static str {
     }
 }
 
-/// The rows of a class that are old, in order of creation, and one more than one call may remove. Rows stand in the order in
-/// which they were made, so what is newer than the line is not looked at; all of it is read beside the writer's work.
-pub(super) fn old(connection: &Connection, class: Class, retention: &Retention) -> Result<Vec<i64>> {
+/// The old rows of a class, in order of creation, plus one more than one call may remove. Rows are in order of
+/// creation, so anything newer than the cutoff isn't read. Reading happens outside the writer's work.
+pub(super) fn old(connection: &Connection, class: Class, retention: &RetentionLimits) -> Result<Vec<i64>> {
     let forgotten = forgotten_keys(cache::read_clock(connection)?);
     let none: Option<Vec<u8>> = None;
     let (before, at) = (retention.before(class).millis(), retention.at.millis());
@@ -101,8 +102,8 @@ pub(super) fn old(connection: &Connection, class: Class, retention: &Retention) 
     let values = all[..parameters(class)].to_vec();
     let last = match class {
         Class::Runs | Class::Messages | Class::Artifacts => retention.before(class).plus(OUT_OF_ORDER),
-        // A conversation that began as a run's own gets its row when that run goes, long after it was made; keys and
-        // grants may end before they begin.
+        // A conversation that started as a run's own gets its row when that run is removed, long after its creation.
+        // Keys and grants may end before they start.
         Class::Conversations | Class::Keys | Class::Grants => Timestamp::from_millis(i64::MAX),
     };
     let mut statement = connection.prepare_cached(&format!("{} order by {}", query(class), number(class)))?;
@@ -126,12 +127,12 @@ const fn parameters(class: Class) -> usize {
     }
 }
 
-/// A key that was used at this time or earlier is forgotten.
+/// A key used at this time or earlier is forgotten.
 fn forgotten_keys(clock: Option<Timestamp>) -> i64 {
     clock.map_or(i64::MIN, |clock| clock.minus(KEY_TTL).millis())
 }
 
-/// Those of this content that no artifact has.
+/// The blobs among these that no artifact has.
 pub(super) fn unused_blobs(connection: &Connection, blobs: Vec<[u8; 32]>) -> Result<Vec<[u8; 32]>> {
     let mut statement = connection.prepare_cached("select exists (select 1 from artifacts where blake3 = ?1)")?;
     let mut unused = Vec::new();
@@ -147,11 +148,16 @@ pub(super) fn unused_blobs(connection: &Connection, blobs: Vec<[u8; 32]>) -> Res
 // === impl WriteTransaction ===
 
 impl WriteTransaction<'_, '_> {
-    /// Removes those of these rows that are still old and unused. Returns the content of the artifacts among it.
-    pub(super) fn remove_old(&mut self, class: Class, old: &[i64], retention: &Retention) -> Result<Vec<[u8; 32]>> {
+    /// Removes those of these rows that are still old and unused. Returns the content of removed artifacts.
+    pub(super) fn remove_old(
+        &mut self,
+        class: Class,
+        old: &[i64],
+        retention: &RetentionLimits,
+    ) -> Result<Vec<[u8; 32]>> {
         let (mut counts, mut blobs) = (BTreeMap::<TenantId, u64>::new(), Vec::new());
         if class == Class::Runs {
-            // The runs are where a start finds what is not summed up yet.
+            // At start, runs are the source for usage that isn't summed up yet.
             self.write_usage()?;
         }
         for row in old {
@@ -169,12 +175,12 @@ impl WriteTransaction<'_, '_> {
         Ok(blobs)
     }
 
-    /// The tenant that it was of, if it is removed: since it was found, somebody may have begun to use it.
+    /// The tenant of the row, if it was removed: it may have come into use since it was found.
     fn remove_if_old(
         &mut self,
         class: Class,
         row: i64,
-        retention: &Retention,
+        retention: &RetentionLimits,
         blobs: &mut Vec<[u8; 32]>,
     ) -> Result<Option<TenantId>> {
         let forgotten = forgotten_keys(self.cache.clock());
@@ -239,7 +245,7 @@ impl WriteTransaction<'_, '_> {
         let of = "(r.conversation = ?1 or (r.uid = ?1 and r.conversation is null))";
         self.refuse_used(of, &IdBytes(id.uuid()), Some(id), context.at)?;
         let limit = i64::try_from(ITEMS_PER_TRANSACTION).unwrap_or(i64::MAX) + 1;
-        // The run that the conversation belongs to goes last.
+        // The run that owns the conversation goes last.
         let runs = self
             .connection
             .prepare_cached(
@@ -263,10 +269,10 @@ impl WriteTransaction<'_, '_> {
         Ok(retained.sorted())
     }
 
-    /// Refuses if one of the runs `r` cannot be removed; `with` is the conversation that may go with it, if not its own.
+    /// Refuses if one of the runs `r` can't be removed. `with` is the conversation that may go with it, if not its own.
     fn refuse_used(&self, of: &str, value: &dyn ToSql, with: Option<ConversationId>, at: Timestamp) -> Result<()> {
         let with = with.map(|conversation| IdBytes(conversation.uuid()));
-        // In the order of creation, so that the first run decides.
+        // In order of creation, so that the first run decides.
         let sql = format!(
             "select case when r.status <= 1 then 1 when {LIVE_CHILD} then 2 else 3 end from task_runs r
              where {of} and (r.status <= 1 or {LIVE_CHILD} or {STANDING_GRANT}) order by r.id limit 1"
@@ -285,7 +291,7 @@ impl WriteTransaction<'_, '_> {
         }
     }
 
-    /// Removes a run because somebody wants it, while its key may still be remembered.
+    /// Removes a run on request, even while its key is still remembered.
     fn delete(&mut self, context: &WriteContext, row: i64, blobs: &mut Vec<[u8; 32]>) -> Result<()> {
         let run = self.ended_run(row)?;
         if let Some(key) = run.key.filter(|_| !is_key_over(run.created, self.cache.clock())) {
@@ -300,7 +306,7 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Whether somebody deleted the run that this key made.
+    /// Whether the run created with this key was deleted.
     pub(super) fn is_deleted_key(&self, tenant: TenantId, key: [u8; 16]) -> Result<bool> {
         let created = self
             .connection
@@ -310,7 +316,7 @@ impl WriteTransaction<'_, '_> {
         Ok(created.is_some_and(|created| !is_key_over(created, self.cache.clock())))
     }
 
-    /// Forgets the keys of deleted runs when their time is over.
+    /// Forgets expired keys of deleted runs.
     pub(super) fn forget_deleted_keys(&self) -> Result<()> {
         let forgotten = forgotten_keys(self.cache.clock());
         self.connection.prepare_cached("delete from deleted_keys where created <= ?1")?.execute([forgotten])?;
@@ -340,7 +346,7 @@ impl WriteTransaction<'_, '_> {
     fn remove_run(&mut self, run: &Ended, blobs: &mut Vec<[u8; 32]>) -> Result<()> {
         let uid = || IdBytes(run.id.uuid());
         self.connection.prepare_cached("update task_runs set parent = null where parent = ?1")?.execute([uid()])?;
-        // What it produced goes with it, unless another run said later that it had produced it.
+        // Its artifacts go with it, unless another run later named them as its own.
         let produced = self
             .connection
             .prepare_cached(
@@ -386,7 +392,7 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// With what belongs to it; it need not have been made explicitly.
+    /// With all related data. It need not have been created explicitly.
     fn remove_conversation(&self, id: ConversationId, blobs: &mut Vec<[u8; 32]>) -> Result<()> {
         let uid = || IdBytes(id.uuid());
         let artifacts = self
@@ -416,7 +422,7 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// The number of the newest run is given out again once that was removed: it must not count as listed.
+    /// The row id of the newest run is reused once it was removed, so it must not count as listed.
     fn after_removal(&self) -> Result<()> {
         self.connection
             .prepare_cached(

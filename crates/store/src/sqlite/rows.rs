@@ -1,4 +1,4 @@
-//! Between table rows and Rust types: how ids, times, states and JSON are stored.
+//! Converts between table rows and Rust types: how ids, times, states and JSON are stored.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -46,7 +46,7 @@ pub(super) const ACCOUNT: &str = "a.id, a.tenant, a.name, a.description, a.instr
 pub(super) const RUNTIME: &str = "id, tenant, agent, state, online, device_name, labels, attached, heartbeat, ended, \
      kind, extensions, token_rotated, token_reused from agent_runtimes";
 
-/// A run as the rules see it, with where it stands in the tables.
+/// A run as the rules see it, with its position in the tables.
 #[derive(Debug, Clone)]
 pub(super) struct RunState {
     pub(super) row: i64,
@@ -191,7 +191,7 @@ pub(super) fn corrupt(column: usize, what: &'static str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Null, what.into())
 }
 
-/// A row of a list, or none when it cannot be read: it is told in the log, and the others are shown all the same.
+/// A row of a list. `None` if it can't be read: that is logged, and the others are still shown.
 pub(super) fn readable<T>(table: &str, number: i64, row: rusqlite::Result<T>) -> rusqlite::Result<Option<T>> {
     use rusqlite::Error as E;
     match row {
@@ -225,7 +225,7 @@ pub(super) fn maybe_user(row: &Row<'_>, column: usize) -> rusqlite::Result<Optio
     Ok(row.get::<_, Option<_>>(column)?.map(user_id))
 }
 
-/// Scopes as their column has them.
+/// Scopes as stored in their column.
 pub(super) fn scopes_text(scopes: &[KeyScope]) -> String {
     scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" ")
 }
@@ -295,7 +295,7 @@ pub(super) fn run(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
     loaded_run(row).map(|whole| whole.record)
 }
 
-/// Reads [`RUN`], and keeps what the rules need beside the record.
+/// Reads [`RUN`], and keeps what the rules need besides the record.
 pub(super) fn loaded_run(row: &Row<'_>) -> rusqlite::Result<LoadedRun> {
     let hot = run_state(row)?;
     let request: StoredRequest<'_> = row.get(13)?;

@@ -24,7 +24,7 @@ use crate::{
     Error, MAX_REFUSED, MAX_RUN_LOG_BYTES, Result, WakeHint, WriteContext, entry, outcome,
     record::{
         AgentRef, ClaimedRunRecord, NewConversation, NewProgress, NewRun, RunCreation, RunRecord, RunResult,
-        channel::Frame,
+        channel::OutboxFrame,
     },
     weight::{self, has_room},
 };
@@ -53,7 +53,7 @@ impl WriteTransaction<'_, '_> {
         }
         let request = quota::ReservationRequest { budget: new.budget, ..quota::ReservationRequest::default() };
         let reservation = self.reserve(&context, agent.id, request)?;
-        // Nothing is refused any more.
+        // No more checks after this.
         if let Some(id) = opens {
             self.create_conversation(&context, &NewConversation { id, title: None, metadata: None })?;
         }
@@ -127,7 +127,7 @@ impl WriteTransaction<'_, '_> {
         }))
     }
 
-    /// The agent that a new run is for.
+    /// The agent of a new run.
     fn callee(&mut self, tenant: TenantId, agent: &AgentRef) -> Result<Arc<CachedAgent>> {
         let id = match agent {
             AgentRef::Id(id) => *id,
@@ -146,7 +146,7 @@ impl WriteTransaction<'_, '_> {
         }
     }
 
-    /// The run that the same request made before, if its key is still remembered.
+    /// The run that the same request created before, if its key is still remembered.
     fn run_of_key(&self, context: &WriteContext, new: &NewRun) -> Result<Option<RunRecord>> {
         let Some(key) = new.idempotency_key else { return Ok(None) };
         let Some(row) = self.cache.run_of_key(context.tenant, key) else {
@@ -213,7 +213,7 @@ impl WriteTransaction<'_, '_> {
                         break self.named(whole)?;
                     }
                 }
-                // What was asked cannot be read: the next in the queue does not wait for that.
+                // The request can't be read. The next run in the queue doesn't wait for that.
                 Some((row, None)) => self.end_damaged(row, at)?,
             }
             refused += 1;
@@ -231,7 +231,7 @@ impl WriteTransaction<'_, '_> {
         let hot =
             self.step(&whole.hot, &RunCommand::Claim { runtime, lease }, LogStamp { actor: &actor, at }, written)?;
         if let Some(via) = via {
-            self.add_frame(via, Frame::Execute { run: hot.id, epoch: hot.state.epoch })?;
+            self.add_frame(via, OutboxFrame::Execute { run: hot.id, epoch: hot.state.epoch })?;
         }
         let left = self.left(&hot, whole.record.usage.as_ref())?;
         let run = whole.after(hot, at, None, None);
@@ -269,7 +269,7 @@ impl WriteTransaction<'_, '_> {
         }
         let mut moved = RunState { report: report.or(hot.report), ..renewed };
         if !has_room(hot.log_bytes, events.iter().map(|event| event.data.get().len()).sum()) {
-            // What it said last is followed by a line that says why nothing more comes.
+            // Its last events are followed by a line that explains why nothing more follows.
             moved.report = hot.report;
             if hot.log_bytes <= MAX_RUN_LOG_BYTES {
                 moved = self.append_chunk(moved, at, (EventKind::TaskLog, &weight::full()))?;
@@ -356,7 +356,7 @@ impl WriteTransaction<'_, '_> {
         }
     }
 
-    /// The same for a call that may tell what the run used.
+    /// The same for a call that may report the run's usage.
     fn refuse_report<T>(
         &mut self,
         hot: &RunState,
@@ -396,7 +396,7 @@ impl WriteTransaction<'_, '_> {
         if hot.tenant == tenant { Ok(hot) } else { Err(Error::NotFound) }
     }
 
-    /// A run as its worker may see it: runs of other agents do not exist for it.
+    /// A run as its worker may see it. Runs of other agents count as not found.
     pub(super) fn workers_run(&mut self, by: WorkerRef, run: RunId) -> Result<RunState> {
         let hot = self.run_state(run)?;
         let holds = hot.runtime == Some(by.runtime);

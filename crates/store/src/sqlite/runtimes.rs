@@ -33,7 +33,7 @@ const PAIRING: &str = "code, poll is not null, tenant, agent, device_name, label
 
 struct PairingRow {
     code: SecretHash,
-    /// Shown by a device, not made for an agent.
+    /// Shown by a device, not created for an agent.
     device_first: bool,
     agent: Option<(TenantId, AgentId)>,
     device_name: Option<String>,
@@ -48,7 +48,7 @@ struct PairingRow {
 struct PairingEntitlement {
     tenant: TenantId,
     agent: AgentId,
-    /// Is used up by it.
+    /// The code that is used up by it.
     code: Option<SecretHash>,
     device_name: Option<String>,
     labels: Json,
@@ -297,13 +297,13 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// A runtime that may work.
+    /// A runtime that is allowed to work.
     pub(super) fn working(&mut self, runtime: RuntimeId) -> Result<AgentId> {
         let CachedRuntime { agent, state } = self.directory.runtime(self.connection, runtime)?;
         if state == RuntimeState::Active { Ok(agent) } else { Err(Error::RuntimeEnded(state)) }
     }
 
-    /// A runtime shows that it is alive, if it is active.
+    /// Marks a runtime as alive, if it is active.
     pub(super) fn runtime_seen(&mut self, id: RuntimeId, stamp: LogStamp<'_>) -> Result<()> {
         let (tenant, agent, state, online): (_, _, _, bool) = self
             .connection
@@ -381,7 +381,7 @@ pub(super) fn read_runtime(connection: &Connection, tenant: TenantId, id: Runtim
         .ok_or(Error::NotFound)
 }
 
-/// A runtime of whatever tenant.
+/// A runtime of any tenant.
 pub(super) fn any_runtime(connection: &Connection, id: RuntimeId) -> Result<RuntimeRecord> {
     connection
         .prepare_cached(&format!("select {} where id = ?1", rows::RUNTIME))?
@@ -390,7 +390,7 @@ pub(super) fn any_runtime(connection: &Connection, id: RuntimeId) -> Result<Runt
         .ok_or(Error::NotFound)
 }
 
-/// A device's request that a person can still decide.
+/// A device's request that can still be decided.
 pub(super) fn open_request(connection: &Connection, code: SecretHash, at: Timestamp) -> Result<PairingRequest> {
     let found = connection
         .prepare_cached(&format!("select {PAIRING} where code = ?1"))?
@@ -406,7 +406,7 @@ pub(super) fn open_request(connection: &Connection, code: SecretHash, at: Timest
     })
 }
 
-/// What a proof is for that a device can still redeem.
+/// The target of a proof that a device can still redeem.
 pub(super) fn redeemable(connection: &Connection, proof: PairingProof, at: Timestamp) -> Result<Pairing> {
     let (found, tenant, agent) = match proof {
         PairingProof::Owner { tenant, agent } => return Ok(Pairing { tenant, agent, maker: None }),
@@ -415,7 +415,7 @@ pub(super) fn redeemable(connection: &Connection, proof: PairingProof, at: Times
     Ok(Pairing { tenant, agent, maker: found.maker })
 }
 
-/// The row of a proof that can still be redeemed, and the agent it is for.
+/// The row of a redeemable proof, and its agent.
 fn proven(
     connection: &Connection,
     proof: PairingProof,

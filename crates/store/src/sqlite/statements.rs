@@ -1,4 +1,4 @@
-//! The statements of the hot writes, prepared once: finding one by its text costs as much as a small write.
+//! The prepared statements of the hot writes: looking one up by its text costs as much as a small write.
 
 use rusqlite::{Connection, Statement};
 

@@ -1,4 +1,4 @@
-//! Reading the log and a run's own stream.
+//! Reads the log and a run's own stream.
 
 use attache_protocol::{
     Json, RunId, TenantId, Timestamp,
@@ -44,13 +44,13 @@ pub(super) fn run_events(
         let event = life_event(connection, &log, *place, result.as_ref())?;
         let fits = scales.takes(event.weight());
         events.push(event);
-        // What follows is heavier than a page already.
+        // The rest already exceeds the size of a page.
         if !fits {
             break;
         }
     }
     events.sort_by_key(|event| event.seq);
-    // Where one of the two sources ended early, the other may go on behind it: a stream has no gaps.
+    // If one of the two sources ended early, the other may continue beyond it: a stream must not have gaps.
     let whole = events.iter().zip(after + 1..).take_while(|(event, seq)| event.seq == *seq).count();
     events.truncate(whole.min(limit));
     events.truncate(weight::fitting(&events));
@@ -116,7 +116,7 @@ fn event(row: &Row<'_>) -> rusqlite::Result<Event> {
     Ok(Event { seq: row.get(0)?, kind: row.get(1)?, at: rows::time(row, 2)?, data: rows::json(row, 3)? })
 }
 
-/// Everything up to here may be gone: chunks by their age, life-cycle events with the front of the log.
+/// Everything up to here may be gone: chunks by age, lifecycle events with the front of the log.
 fn floor(connection: &Connection, hot: &RunState, ended: Option<Timestamp>, log_floor: i64) -> Result<i64> {
     let chunks_before: Option<i64> = connection
         .prepare_cached("select value from meta where key = 'chunks_before'")?
@@ -128,7 +128,7 @@ fn floor(connection: &Connection, hot: &RunState, ended: Option<Timestamp>, log_
     Ok(by_age.max(by_log.unwrap_or(0)))
 }
 
-/// As many as fit on a page, and one more.
+/// As many as fit on a page, plus one.
 fn chunks(connection: &Connection, row: i64, after: i64, limit: usize) -> Result<Vec<Event>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut statement = connection
@@ -177,7 +177,7 @@ pub(super) fn log(connection: &Connection, tenant: TenantId, after: i64, limit: 
     Ok(LogPage { rows, head, head_hash, floor, floor_hash })
 }
 
-/// Where a tenant's log stands in the table, and what retention has left of it.
+/// The position of a tenant's log in the table, and what retention left of it.
 struct LogBounds {
     keys: LogKeys,
     floor: i64,

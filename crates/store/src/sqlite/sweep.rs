@@ -1,4 +1,4 @@
-//! What time does by itself: deadlines, silent runtimes, and forgetting what is old enough.
+//! Effects of time: deadlines, lost runtimes, and retention.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use super::{
 };
 use crate::{
     Result, WriteContext, entry,
-    record::{Retention, RetentionResult, SweepResult},
+    record::{RetentionLimits, RetentionResult, SweepResult},
 };
 
-/// How far the floor of running runs may lag before it is written down again.
+/// How far the floor of running runs may lag before it is stored again.
 const FLOOR_STEP: i64 = 1000;
-/// How many runs a sweep lists under their agents, so that it never holds the writer for long.
+/// How many runs a sweep lists under their agents, so that it never blocks the writer for long.
 const LISTED_PER_SWEEP: i64 = 20_000;
 
 // === impl WriteTransaction ===
@@ -64,7 +64,7 @@ impl WriteTransaction<'_, '_> {
     }
 
     pub(super) fn advance_clock(&mut self, step: Duration, at: Timestamp) -> Result<Timestamp> {
-        // By the clock as it was committed: what is forgotten here does not come back.
+        // By the committed clock: what is forgotten here doesn't come back.
         self.cache.forget_old_keys();
         let (before, now) = (self.cache.clock(), retention::clock(self.cache.clock(), at, step));
         if before != Some(now) {
@@ -76,7 +76,7 @@ impl WriteTransaction<'_, '_> {
         Ok(now)
     }
 
-    /// Writes something, to see whether it can be.
+    /// Performs a test write.
     pub(super) fn touch(&self) -> Result<()> {
         self.connection.prepare_cached(TOUCH)?.execute([])?;
         Ok(())
@@ -102,7 +102,7 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Start-up looks for running runs only above the floor, so a claim below it must lower it first.
+    /// Start-up only looks for running runs above the floor, so a claim below it must lower it first.
     pub(super) fn lower_running_floor(&mut self, row: i64) -> Result<()> {
         if row < self.cache.running_floor() { self.set_running_floor(row) } else { Ok(()) }
     }
@@ -122,8 +122,8 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Moves the floors; the rows below them are removed by [`Self::remove_chunks`] in small steps.
-    pub(super) fn retain(&mut self, retention: Retention) -> Result<RetentionResult> {
+    /// Moves the floors. [`Self::remove_chunks`] removes the rows below them in small steps.
+    pub(super) fn retain(&mut self, retention: RetentionLimits) -> Result<RetentionResult> {
         self.connection.execute(
             "insert into meta (key, value) values ('chunks_before', ?1)
              on conflict (key) do update set value = max(value, excluded.value)",
@@ -134,7 +134,7 @@ impl WriteTransaction<'_, '_> {
         self.cut_deliveries(retention.log_before)?;
         self.cut_pushes(retention.log_before)?;
         self.cut_delegations(retention.log_before)?;
-        // The log is where a start finds the runs that are not summed up yet.
+        // At start, the log is the source for runs that aren't summed up yet.
         self.write_usage()?;
         let tenants = self
             .connection
@@ -149,8 +149,8 @@ impl WriteTransaction<'_, '_> {
         Ok(RetentionResult { more, blobs: Vec::new() })
     }
 
-    /// Removes the oldest rows; true when more of them are old enough.
-    fn cut_log(&mut self, no: i64, tenant: TenantId, retention: Retention) -> Result<bool> {
+    /// Removes the oldest rows. Returns true if more of them are old enough.
+    fn cut_log(&mut self, no: i64, tenant: TenantId, retention: RetentionLimits) -> Result<bool> {
         let [first, last] = LogKeys::of(no).all();
         let limit = i64::try_from(retention.max_rows).unwrap_or(i64::MAX).saturating_add(1);
         let old = self
@@ -176,7 +176,7 @@ impl WriteTransaction<'_, '_> {
         Ok(more)
     }
 
-    /// Removes the chunks of up to `limit` runs after `after` that ended before `before`. Returns where to go on.
+    /// Removes the chunks of up to `limit` runs after `after` that ended before `before`. Returns where to continue.
     pub(super) fn remove_chunks(&mut self, before: Timestamp, after: i64, limit: usize) -> Result<Option<i64>> {
         let mut last = after;
         for _ in 0..limit {

@@ -1,5 +1,5 @@
-//! Runs as A2A lists them. No index is kept for it, which every run would pay for: one agent's runs are walked, or one
-//! conversation's, and only the page's are read whole.
+//! Runs as A2A lists them. There is no index for it, which every run would have to pay for: one agent's or one
+//! conversation's runs are walked, and only those on the page are read completely.
 
 use std::cmp::Reverse;
 
@@ -20,7 +20,7 @@ use crate::{
     weight::{PageWeight as _, PageWeightLimit},
 };
 
-/// What of a run's request tells whose it is.
+/// The part of a run's request that identifies its owner.
 #[derive(Deserialize)]
 struct CallerOfRequest {
     caller: String,
@@ -53,7 +53,7 @@ pub(super) fn tasks(
     Ok(TaskPage { items, next, total })
 }
 
-/// Where every task that matches stands.
+/// The positions of all matching tasks.
 fn walk(connection: &Connection, tenant: TenantId, filter: &TaskFilter) -> Result<Vec<TaskCursor>> {
     let (tenant, newest, agent) = (IdBytes(tenant.uuid()), i64::MAX, IdBytes(filter.agent.uuid()));
     let conversation = filter.conversation.map(|conversation| IdBytes(conversation.uuid()));
@@ -77,7 +77,7 @@ fn walk(connection: &Connection, tenant: TenantId, filter: &TaskFilter) -> Resul
         values.push(user);
         conditions += &format!(" and r.user = ?{}", values.len());
     }
-    // A text that nobody looks at is not read.
+    // Texts that aren't needed aren't read.
     let request = if caller.is_some() { "r.request" } else { "null" };
     let is_failure = filter.state.is_some_and(|state| state.status() == RunStatus::Failed);
     let result = if is_failure { "r.result" } else { "null" };
@@ -127,7 +127,7 @@ fn ended_at(row: &Row<'_>, ended: Timestamp, filter: &TaskFilter) -> Result<Opti
     Ok(matches.then_some(place))
 }
 
-/// Live runs are few, and what they are doing is not in a column.
+/// Live runs are few, and their state isn't in a column.
 fn live_at(record: &RunRecord, number: i64, filter: &TaskFilter) -> Option<TaskCursor> {
     let matches = filter.state.is_none_or(|state| state == record.task_state());
     matches.then(|| TaskCursor { at: record.status_at(), number })

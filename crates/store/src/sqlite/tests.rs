@@ -1,5 +1,5 @@
-//! What only the engine itself can show: how much a run writes, that memory follows an undone transaction, and that older
-//! databases open.
+//! Tests that need the engine itself: how much a run writes, that memory follows a rollback, and that older databases
+//! open.
 
 use std::time::Duration;
 
@@ -120,7 +120,7 @@ impl StoreFixture {
         self.store.write(|transaction| Ok(transaction.connection.total_changes())).await.unwrap()
     }
 
-    /// How many rows the whole life of a run writes.
+    /// How many rows a run writes from creation to end.
     async fn rows_of_a_run(&self, user: Option<UserId>, callback: Option<&str>) -> u64 {
         let before = self.written().await;
         self.store.create_run(self.context(user), self.run(callback)).await.unwrap();
@@ -138,7 +138,7 @@ fn json(text: &str) -> Json {
     Json::from_text(text).unwrap()
 }
 
-/// Created, claimed, completed: a row of the log each, and the run's own. Users and quotas add nothing.
+/// Created, claimed, completed: one log row each, plus the run's own. Users and quotas add nothing.
 #[tokio::test]
 async fn a_run_writes_six_rows_and_one_more_for_its_callback() {
     let desk = StoreFixture::make().await;
@@ -152,7 +152,7 @@ async fn a_run_writes_six_rows_and_one_more_for_its_callback() {
 }
 
 #[tokio::test]
-async fn what_an_undone_transaction_counted_is_forgotten() {
+async fn usage_of_a_rolled_back_transaction_is_forgotten() {
     let desk = StoreFixture::make().await;
     let limits = QuotaLimits { calls: Some(10), ..QuotaLimits::default() };
     desk.store.set_quota(desk.context(None), QuotaTarget::default(), limits).await.unwrap();
@@ -177,13 +177,13 @@ async fn what_an_undone_transaction_counted_is_forgotten() {
     assert_eq!(account().await, before);
     let usage = desk.usage().await;
     assert_eq!(usage.iter().map(|row| (row.calls, row.failed, row.tokens)).collect::<Vec<_>>(), [(1, 0, 7)]);
-    // They are written down now, and counted once.
+    // They are stored now, and counted once.
     assert_eq!(desk.usage().await, usage);
 }
 
-/// Whether the sums were written down before or after its end, and also after a start.
+/// Whether the sums were stored before or after its end, and also after a restart.
 #[tokio::test]
-async fn what_a_cancelled_run_said_late_is_counted_once() {
+async fn late_usage_of_a_cancelled_run_is_counted_once() {
     let desk = StoreFixture::make().await;
     let limits = QuotaLimits { tokens: Some(1000), ..QuotaLimits::default() };
     desk.store.set_quota(desk.context(None), QuotaTarget::default(), limits).await.unwrap();
@@ -212,7 +212,7 @@ async fn what_a_cancelled_run_said_late_is_counted_once() {
     assert_eq!(usage.iter().map(|row| (row.calls, row.failed, row.tokens)).collect::<Vec<_>>(), [(2, 2, 18)]);
 }
 
-/// Its runs know nothing of users, quotas and callbacks, and nobody has summed up what they used.
+/// Its runs have no users, quotas or callbacks, and their usage isn't summed up.
 #[tokio::test]
 async fn a_database_of_version_1_opens_with_its_runs() {
     let folder = TempDir::new().unwrap();
@@ -240,7 +240,7 @@ async fn a_database_of_version_1_opens_with_its_runs() {
     let worker = WorkerRef { runtime: runs.runtime.unwrap(), epoch: Some(1) };
     let claimed = store.claim(worker.runtime, None, Vec::new(), LEASE, at).await.unwrap().unwrap();
     assert_eq!(claimed.run.id, waits.id);
-    // What it used, it said before the new version came.
+    // Its usage was reported before the upgrade.
     let outcome = RunResult::Completed { output: json("{}"), artifacts: Vec::new() };
     store.finish(worker, runs.id, outcome, None, at).await.unwrap();
     let row = DailyUsage {
@@ -259,10 +259,10 @@ async fn a_database_of_version_1_opens_with_its_runs() {
     assert_eq!(store.usage(tenant, UtcDay::of(at), UtcDay::of(at)).await.unwrap(), [row]);
 }
 
-/// A commit whose end nobody knows: the writer's memory is read from the file again. Here it knows of a run that was rolled
-/// back, and could not take that back by itself.
+/// A commit with an unknown result: the writer's memory is read from the file again. Here it contains a run that was
+/// rolled back, which it couldn't undo itself.
 #[tokio::test]
-async fn after_a_commit_that_failed_memory_is_what_the_file_holds() {
+async fn memory_matches_the_file_after_a_failed_commit() {
     let desk = StoreFixture::make().await;
     desk.store.create_run(desk.context(None), desk.run(None)).await.unwrap();
     let (context, run) = (desk.context(None), desk.run(None));
@@ -273,7 +273,7 @@ async fn after_a_commit_that_failed_memory_is_what_the_file_holds() {
             transaction.create_run(context, run)?;
             transaction.cache.keep();
             transaction.cache.commit();
-            // There is no transaction any more when the writer commits.
+            // The transaction is already gone when the writer commits.
             transaction.connection.execute_batch("rollback")?;
             Ok(Ok(()))
         })
@@ -281,7 +281,7 @@ async fn after_a_commit_that_failed_memory_is_what_the_file_holds() {
     assert_eq!(failed, Err(Error::Unknown));
     assert_eq!(desk.store.live(desk.tenant).await.unwrap().pending, 1);
     assert_eq!(desk.store.run(desk.tenant, lost).await.unwrap_err(), Error::NotFound);
-    // The log goes on from what the file holds, without a gap.
+    // The log continues from the content of the file, without a gap.
     desk.store.create_run(desk.context(None), desk.run(None)).await.unwrap();
     let log = desk.store.log(desk.tenant, 0, 100).await.unwrap();
     let mut hash = log.floor_hash;

@@ -1,4 +1,4 @@
-//! The calls about channels and questions, handed to the writer and the readers.
+//! Trait methods for channels and questions, which delegate to the writer and the readers.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
-//! What live runs hold and what ended runs used, in the writer's memory: a run that nobody limits costs no write for it.
+//! Reservations of live runs and usage of ended runs, in the writer's memory: a run without limits costs no write for
+//! it.
 //!
-//! Sums go to `usage_days` in bulk, with a mark of how far into the log they reach. What ended after the mark is added
-//! again at start, from the runs themselves.
+//! Sums go to `usage_days` in bulk, with a mark of how far into the log they reach. Runs that ended after the mark are
+//! added again at start.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,7 +28,7 @@ use crate::record::quota::QuotaTarget;
 /// How many accounts are remembered.
 const MAX_ACCOUNTS: usize = 10_000;
 
-/// What one user has one agent do on one day: the grain of every sum.
+/// One user with one agent on one day: the unit of every sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct UsageCell {
     pub(super) tenant: TenantId,
@@ -36,7 +37,7 @@ pub(super) struct UsageCell {
     pub(super) agent: AgentId,
 }
 
-/// What ended runs used.
+/// Usage of ended runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct UsageSums {
     pub(super) calls: u64,
@@ -49,7 +50,7 @@ pub(super) struct UsageSums {
     pub(super) duration_ms: u64,
 }
 
-/// What live runs hold. It is exact, so that whatever was added can be taken away again.
+/// Reservations of live runs. Exact, so that whatever was added can be subtracted again.
 #[derive(Debug, Clone, Copy, Default)]
 struct ReservedUsage {
     calls: u64,
@@ -66,12 +67,12 @@ struct QuotaBalance {
 #[derive(Debug, Default)]
 pub(super) struct UsageLedger {
     held: HashMap<UsageCell, ReservedUsage>,
-    /// What `usage_days` does not have yet.
+    /// Sums that aren't in `usage_days` yet.
     unwritten: BTreeMap<UsageCell, UsageSums>,
     /// How far into each tenant's log `usage_days` reaches.
     written_upto: HashMap<TenantId, i64>,
     quotas: BTreeMap<(TenantId, QuotaTarget), QuotaLimits>,
-    /// Accounts of targets with a quota. They can be added up again at any time.
+    /// Accounts of targets with a quota. They can be recomputed at any time.
     accounts: HashMap<(TenantId, QuotaTarget, UtcDay), QuotaBalance>,
     undo: Vec<LedgerUndo>,
     mark: usize,
@@ -92,7 +93,7 @@ enum LedgerUndo {
 // === impl UsageLedger ===
 
 impl UsageLedger {
-    /// Reads the quotas and what ended after the marks. What live runs hold comes with the runs.
+    /// Reads the quotas and the runs that ended after the marks. Reservations come with the live runs.
     pub(super) fn rebuild(connection: &Connection) -> rusqlite::Result<Self> {
         let mut ledger = Self::default();
         let mut quotas = connection.prepare("select tenant, user, agent, calls, tokens, micro_usd from quotas")?;
@@ -133,7 +134,7 @@ impl UsageLedger {
         Ok(())
     }
 
-    /// A run moved from one state to the next; what it holds moves with it.
+    /// A run moved from one state to the next, and its reservation with it.
     pub(super) fn follow(&mut self, from: Option<&RunState>, to: Option<&RunState>) {
         let (before, after) = (from.and_then(holding), to.and_then(holding));
         if before == after {
@@ -154,7 +155,7 @@ impl UsageLedger {
         }
     }
 
-    /// An ended run used this much in all.
+    /// The total usage of an ended run.
     pub(super) fn spend(&mut self, hot: &RunState, ended: Timestamp, usage: Option<&Json>) {
         if hot.refused {
             return;
@@ -205,7 +206,7 @@ impl UsageLedger {
         self.accounts.get(&(tenant, target, day)).map(|balance| balance.on(day))
     }
 
-    /// Begins to follow an account of which `usage_days` has `written`.
+    /// Starts tracking an account for which `usage_days` has `written`.
     pub(super) fn open(&mut self, tenant: TenantId, target: QuotaTarget, day: UtcDay, written: Spend) -> QuotaAccount {
         let within =
             |cell: &UsageCell| cell.tenant == tenant && cell.day == day && target.covers(cell.user, cell.agent);
@@ -230,14 +231,14 @@ impl UsageLedger {
         self.written_upto.get(&tenant).copied().unwrap_or(0)
     }
 
-    /// Everything is in `usage_days` now, up to these places in the logs.
+    /// Everything is in `usage_days` now, up to these positions in the logs.
     pub(super) fn set_written(&mut self, upto: &[(TenantId, i64)]) {
         let before = upto.iter().map(|(tenant, _)| (*tenant, self.written_upto(*tenant))).collect();
         self.written_upto.extend(upto.iter().copied());
         self.undo.push(LedgerUndo::Written { unwritten: std::mem::take(&mut self.unwritten), upto: before });
     }
 
-    /// `usage_days` was corrected; accounts are added up again from there.
+    /// `usage_days` was corrected. Accounts are recomputed from there.
     pub(super) fn forget_accounts(&mut self) {
         self.accounts.clear();
         self.undo.push(LedgerUndo::Corrected);
@@ -259,7 +260,7 @@ impl UsageLedger {
 
     pub(super) fn roll_back(&mut self) {
         if self.undo.len() > self.mark {
-            // They are added up again: what is spent ends at the largest number, so a change cannot always be taken back.
+            // Recomputed, because spending saturates at the maximum, so a change can't always be subtracted.
             self.accounts.clear();
         }
         while self.undo.len() > self.mark
@@ -288,12 +289,12 @@ impl UsageLedger {
     }
 }
 
-/// What a run holds, until it ends.
+/// A run's reservation until it ends.
 fn holding(hot: &RunState) -> Option<(UsageCell, Spend)> {
     (!hot.state.status().is_terminal()).then(|| (UsageCell::of(hot), hot.reservation.held))
 }
 
-/// An id that is an empty blob when it is absent.
+/// An id that is an empty blob if absent.
 pub(super) fn maybe_id<T>(row: &Row<'_>, column: usize, id: fn([u8; 16]) -> T) -> rusqlite::Result<Option<T>> {
     match row.get_ref(column)?.as_blob()? {
         [] => Ok(None),
@@ -322,7 +323,7 @@ impl ReservedUsage {
         self.micro_usd += more.micro_usd;
     }
 
-    /// What was added before.
+    /// Subtracts what was added before.
     fn subtract(&mut self, held: Spend) {
         let less = Self::from(held);
         self.calls = self.calls.saturating_sub(less.calls);
@@ -350,7 +351,7 @@ impl QuotaBalance {
 // === impl UsageSums ===
 
 impl UsageSums {
-    /// Of one run.
+    /// The sums of one run.
     fn of(status: RunStatus, usage: Option<&Json>, took: Duration) -> Self {
         let used = ReportedUsage::of(usage);
         let one_if = |is| if is { 1 } else { 0 };
@@ -366,7 +367,7 @@ impl UsageSums {
         }
     }
 
-    /// The same calls, one of which used more than was known of it.
+    /// The same calls, one of which used more than previously known.
     #[must_use]
     pub(super) fn with(mut self, before: ReportedUsage, after: ReportedUsage) -> Self {
         let more = |after: Option<u64>, before: Option<u64>| after.unwrap_or(0).saturating_sub(before.unwrap_or(0));

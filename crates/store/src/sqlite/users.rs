@@ -97,7 +97,7 @@ impl WriteTransaction<'_, '_> {
         Ok(UserRecord { removed_at: Some(context.at), ..user })
     }
 
-    /// The keys of a person's agents act for that person; devices stay paired, and do what they are given.
+    /// The keys of a person's agents act for that person, so they are revoked. Devices stay paired and keep working.
     fn revoke_agent_keys(&mut self, context: &WriteContext, owner: UserId) -> Result<()> {
         let runtimes = self
             .connection
@@ -115,7 +115,7 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// A user who was not removed.
+    /// A user who wasn't removed.
     pub(super) fn present_user(&self, tenant: TenantId, user: &UserRef) -> Result<UserRecord> {
         let user = read_user(self.connection, tenant, user)?;
         if user.removed_at.is_none() { Ok(user) } else { Err(Error::NotFound) }

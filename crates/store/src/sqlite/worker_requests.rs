@@ -1,4 +1,4 @@
-//! What a worker asks of its caller and of the engine that follows its run, and what they answer.
+//! A worker's requests to its caller and to the engine that follows its run, and their answers.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{
     Error, Result, WakeHint, WriteContext,
     entry::{self, call},
     record::{
-        channel::Frame,
+        channel::OutboxFrame,
         worker_request::{InputRecord, NewInput, NewWorkerRequest, WorkerRequestKind, WorkerRequestRecord},
     },
     weight::{PageWeight as _, has_room},
@@ -81,7 +81,7 @@ impl WriteTransaction<'_, '_> {
                 let (kind, data) = entry::worker_request::tool_called(new.id, tool, arguments);
                 let calls = RunState { state: asked.state, calls: hot.calls + 1, ..hot.clone() };
                 let after = self.append_chunk(calls, at, (kind, &data))?;
-                self.add_frame(engine, Frame::ToolCall { ask: new.id })?;
+                self.add_frame(engine, OutboxFrame::ToolCall { ask: new.id })?;
                 after
             }
         };
@@ -131,7 +131,7 @@ impl WriteTransaction<'_, '_> {
         Ok(())
     }
 
-    /// The ask of the same claim with the same name.
+    /// The request of the same claim with the same id.
     fn find_repeated_request(&self, hot: &RunState, new: &NewWorkerRequest) -> Result<Option<WorkerRequestRecord>> {
         let Some(name) = &new.request else { return Ok(None) };
         Ok(self
@@ -205,7 +205,7 @@ impl WriteTransaction<'_, '_> {
         read_worker_request(self.connection, context.tenant, id)
     }
 
-    /// Settles a pending ask, with its frame unless nobody waits for it.
+    /// Settles a pending request, with its frame unless it isn't needed.
     fn settle_worker_request(
         &mut self,
         hot: &RunState,
@@ -221,7 +221,7 @@ impl WriteTransaction<'_, '_> {
         self.woken.push(WakeHint::Asked(hot.id));
         match hot.channel {
             Some(channel) if state != WorkerRequestState::Cancelled => {
-                self.add_frame(channel, Frame::Answer { ask: id })
+                self.add_frame(channel, OutboxFrame::Answer { ask: id })
             }
             Some(_) | None => Ok(()),
         }
@@ -247,7 +247,7 @@ impl WriteTransaction<'_, '_> {
             .collect::<rusqlite::Result<Vec<_>>>()?;
         for ask in due {
             let hot = self.run_state(ask.run)?;
-            // An earlier one may have ended the run, and cancelled this one.
+            // An earlier one may have ended the run and cancelled this one.
             if hot.state.epoch != ask.epoch || hot.state.claim().is_none() {
                 continue;
             }
@@ -298,7 +298,7 @@ impl WriteTransaction<'_, '_> {
                 let answered = self.judge(&after, &RunCommand::Answer { what }, context.at)?;
                 after = self.wait(after, answered, stamp)?;
             }
-            (None, Some(channel)) => self.add_frame(channel, Frame::Input { run, input: id })?,
+            (None, Some(channel)) => self.add_frame(channel, OutboxFrame::Input { run, input: id })?,
             (None, None) => {}
         }
         self.put(&hot, &after, None)?;
@@ -315,7 +315,7 @@ impl WriteTransaction<'_, '_> {
         Ok(input)
     }
 
-    /// Keeps the message that brought an answer.
+    /// Stores the message that contained an answer.
     fn keep_message(&self, ask: WorkerRequestId, message: Option<&Json>) -> Result<()> {
         if let Some(message) = message {
             self.connection
@@ -334,7 +334,7 @@ impl WriteTransaction<'_, '_> {
             .optional()?)
     }
 
-    /// The question that the next input answers: the one that it names, or the oldest.
+    /// The question that the next input answers: the one it names, or the oldest.
     fn question(
         &self,
         hot: &RunState,

@@ -1,4 +1,4 @@
-//! The one thread that writes: it gathers waiting jobs into one transaction, commits once, and only then answers.
+//! The single writer thread: collects waiting jobs into one transaction, commits once, and only then answers.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -20,24 +20,24 @@ use super::{
 };
 use crate::{Error, Result, StorageFault, WakeHint, WakeListener, metrics::StoreMetrics};
 
-/// How many calls may wait; beyond that the caller is told to come back.
+/// How many calls may wait. Beyond that the caller is told to retry.
 const MAX_QUEUED_WRITES: usize = 8192;
 /// How many jobs share a commit.
 pub(crate) const MAX_BATCH: usize = 512;
-/// After this long without a change the log file is folded back into the database.
+/// After this long without a change, the write-ahead log is checkpointed into the database.
 const IDLE_CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(5);
-/// And when something changes all the time, so often.
+/// Checkpoint interval under constant load.
 const MAX_CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);
-/// How often a database that cannot be used is tried again.
+/// How often an unusable database is retried.
 const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
-/// A write that means nothing.
+/// A write without effect.
 pub(super) const TOUCH: &str =
     "insert into meta (key, value) values ('touched', 1) on conflict (key) do update set value = value + 1";
 
 /// The hub's listener, once it has registered.
 pub(super) type WakeListenerCell = OnceLock<WakeListener>;
 
-/// What a job sees: the open transaction and the writer's memory.
+/// What a job can access: the open transaction and the writer's memory.
 pub(super) struct WriteTransaction<'a, 'c> {
     pub(super) connection: &'c Connection,
     pub(super) statements: &'a mut Statements<'c>,
@@ -50,23 +50,23 @@ pub(super) struct WriteTransaction<'a, 'c> {
 /// How a job's changes are undone when it fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UndoMode {
-    /// By a savepoint of its own, which costs a copy of every page that the job changes.
+    /// With a savepoint of its own, which costs a copy of every changed page.
     Savepoint,
-    /// Not at all: the job promises to refuse before its first write. If it fails later all the same, the whole
-    /// transaction is undone and nobody in it is told that it succeeded.
+    /// Not at all: the job promises to refuse before its first write. If it fails later anyway, the entire transaction
+    /// is undone and no job in it is reported as successful.
     Promise,
 }
 
-/// Whether a job's changes stay, and what to tell its caller after the commit.
+/// Whether a job's changes are kept, and how to answer its caller after the commit.
 struct JobResult {
     keep: bool,
-    /// The disk or the file failed under the job: then the whole transaction is given up.
+    /// The disk or the file failed under the job. Then the entire transaction is aborted.
     fault: Option<StorageFault>,
     finish: JobReply,
 }
 
 type JobReply = Box<dyn FnOnce(std::result::Result<(), Error>) + Send>;
-/// Does its work, or is told that there is no transaction to do it in.
+/// Does its work, or learns that there is no transaction.
 type JobFn = Box<dyn FnOnce(Option<&mut WriteTransaction<'_, '_>>) -> JobResult + Send>;
 
 struct WriteJob {
@@ -79,7 +79,7 @@ pub(super) struct Writer {
     jobs: Sender<WriteJob>,
 }
 
-/// What the store and its writer both look at.
+/// Shared by the store and its writer.
 pub(super) struct WriterContext {
     pub(super) listener: Arc<WakeListenerCell>,
     pub(super) measures: Arc<StoreMetrics>,
@@ -98,28 +98,28 @@ struct WriterThread {
 /// Why the thread stopped serving on one connection.
 enum WriterStop {
     Closed,
-    /// The connection cannot be used any more.
+    /// The connection is no longer usable.
     Reopen(CacheValidity),
 }
 
-/// Whether the writer's memory is what the file holds.
+/// Whether the writer's memory matches the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CacheValidity {
     Right,
-    /// Nobody knows whether the newest transaction was stored.
+    /// It is unknown whether the newest transaction was stored.
     Doubtful,
 }
 
-/// A transaction that was not committed, as far as anybody knows.
+/// A transaction that was, as far as is known, not committed.
 struct FailedCommit {
     error: rusqlite::Error,
     memory: CacheValidity,
 }
 
-/// Whether what was written has to be moved from the write-ahead log into the database.
+/// Tracks when the write-ahead log must be checkpointed.
 #[derive(Debug)]
 struct CheckpointTimer {
-    /// The first and the newest write since the last time.
+    /// The first and the newest write since the last checkpoint.
     written: Option<(Instant, Instant)>,
 }
 
@@ -149,8 +149,8 @@ impl Writer {
         Ok((Self { jobs }, handle))
     }
 
-    /// Runs `job` in the next transaction. An outer error undoes what the job did; an inner one is its answer, and
-    /// what it wrote stays.
+    /// Runs `job` in the next transaction. An outer error undoes the job's changes. An inner one is its answer, and its
+    /// changes are kept.
     pub(super) async fn write<T: Send + 'static>(
         &self,
         undo: UndoMode,
@@ -167,13 +167,13 @@ impl Writer {
                 Err(error) => (false, Err(error)),
             };
             let fault = match &value {
-                // A damaged page is a matter of the job that met it.
+                // A damaged page only concerns the job that hit it.
                 Err(Error::Unwritable(StorageFault::Damaged)) => None,
                 Err(Error::Unwritable(fault)) => Some(*fault),
                 _ => None,
             };
             let finish: JobReply = Box::new(move |committed| {
-                // The caller may have gone away; then nobody needs the answer.
+                // The caller may be gone; then the answer isn't needed.
                 let _ = answer.send(committed.and(value));
             });
             JobResult { keep, fault, finish }
@@ -183,7 +183,7 @@ impl Writer {
             Err(TrySendError::Full(_)) => return Err(Error::Overloaded),
             Err(TrySendError::Disconnected(_)) => return Err(Error::Internal("the store is closed".to_owned())),
         }
-        // A dropped answer means that the job panicked; the panic was logged and undone.
+        // A dropped answer means that the job panicked. The panic was logged and undone.
         answered.await.unwrap_or_else(|_| Err(Error::Internal("the write failed unexpectedly".to_owned())))
     }
 }
@@ -191,7 +191,7 @@ impl Writer {
 // === impl WriterThread ===
 
 impl WriterThread {
-    /// True when everything is in the database at the end.
+    /// Returns true if everything is in the database at the end.
     fn run(mut self, mut connection: Connection, waiting: &Receiver<WriteJob>) -> bool {
         while let WriterStop::Reopen(memory) = self.serve(&connection, waiting) {
             drop(connection);
@@ -225,7 +225,7 @@ impl WriterThread {
                         Ok(()) => {}
                         Err(FailedCommit { error, memory }) => {
                             let fault = self.failed(&error);
-                            // A full disk leaves the connection as it is: the next transaction is a new try.
+                            // A full disk leaves the connection usable: the next transaction is a new attempt.
                             if fault != StorageFault::DiskFull || memory == CacheValidity::Doubtful {
                                 return WriterStop::Reopen(memory);
                             }
@@ -233,8 +233,8 @@ impl WriterThread {
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                // The last connection to close would fold the log, but that may be a reader's, which cannot: a store
-                // that was closed is one whole file, also for somebody who copies it.
+                // The last connection to close would checkpoint the log, but that may be a reader's, which can't. A
+                // closed store must be one complete file, also for someone who copies it.
                 Err(RecvTimeoutError::Disconnected) => {
                     checkpoint(connection, "truncate");
                     return WriterStop::Closed;
@@ -252,7 +252,7 @@ impl WriterThread {
         fault
     }
 
-    /// Until the database can be written again, whoever asks is refused. None when nobody can ask any more.
+    /// Refuses all requests until the database can be written again. `None` once no more requests can arrive.
     fn reopen(&mut self, memory: CacheValidity, waiting: &Receiver<WriteJob>) -> Option<Connection> {
         loop {
             match self.open_again(memory) {
@@ -273,7 +273,7 @@ impl WriterThread {
         }
     }
 
-    /// SQLite opens a file that it cannot write for reading only, and says nothing.
+    /// SQLite silently opens a file that it can't write as read-only.
     fn open_again(&mut self, memory: CacheValidity) -> Result<Connection> {
         let connection = open::writer(&self.path)?;
         if connection.is_readonly("main")? {
@@ -306,7 +306,7 @@ impl WriterThread {
         for job in jobs {
             finishes.extend(self.settle(connection, statements, job, &mut woken, &mut outcome));
         }
-        // What fails before the commit is certainly not stored.
+        // Anything that fails before the commit is certainly not stored.
         let mut memory = CacheValidity::Right;
         let outcome = outcome.and_then(|()| {
             statements.commit.execute([]).map(drop).inspect_err(|error| memory = after_failed_commit(error))
@@ -346,8 +346,9 @@ impl WriterThread {
         }
     }
 
-    /// One job. A panic counts as a failure, so one bad call cannot stop the writer. `outcome` becomes an error when the
-    /// whole transaction has to be given up; from then on no job is done, for its changes would be stored by themselves.
+    /// Runs one job. A panic counts as a failure, so one bad call can't stop the writer. `outcome` becomes an error if
+    /// the entire transaction must be aborted. After that no job runs, because its changes would be stored outside the
+    /// transaction.
     fn settle<'c>(
         &mut self,
         connection: &'c Connection,
@@ -397,8 +398,8 @@ impl WriterThread {
     }
 }
 
-/// Whether a transaction whose commit failed may be in the file all the same. Without room, or on a file that cannot be
-/// written, its last frame is not.
+/// Whether a transaction whose commit failed may still be in the file. If the disk was full or the file read-only, its
+/// last frame isn't.
 fn after_failed_commit(error: &rusqlite::Error) -> CacheValidity {
     match fault_of(error) {
         Some(StorageFault::DiskFull | StorageFault::ReadOnly) => CacheValidity::Right,
@@ -406,7 +407,7 @@ fn after_failed_commit(error: &rusqlite::Error) -> CacheValidity {
     }
 }
 
-/// The error that a job turned into its answer.
+/// The error behind a job's answer.
 fn error_of(fault: StorageFault) -> rusqlite::Error {
     let code = match fault {
         StorageFault::DiskFull => rusqlite::ffi::SQLITE_FULL,
@@ -429,7 +430,7 @@ fn undo(connection: &Connection, undo: UndoMode, changes_before: u64) -> rusqlit
     }
 }
 
-/// Moves what is in the write-ahead log into the database. One that fails costs nothing but a longer log.
+/// Checkpoints the write-ahead log. A failure only means a longer log.
 fn checkpoint(connection: &Connection, how: &str) {
     let _ = connection.query_row(&format!("pragma wal_checkpoint({how})"), [], |_| Ok(()));
 }
@@ -449,7 +450,7 @@ impl CheckpointTimer {
             .min(MAX_CHECKPOINT_INTERVAL.saturating_sub(first.elapsed()))
     }
 
-    /// How to do it now, if it is time: wholly when nobody writes, else as far as readers let us.
+    /// The mode of checkpoint that is due, if any: complete when idle, otherwise as far as readers allow.
     fn take_due(&mut self) -> Option<&'static str> {
         let (first, newest) = self.written?;
         let how = if newest.elapsed() >= IDLE_CHECKPOINT_TIMEOUT {

@@ -265,7 +265,7 @@ as_the_model! {
     fn live(tenant: TenantId) -> Result<LiveCounts>;
     fn advance_clock(step: Duration, at: Timestamp) -> Result<Timestamp>;
     fn clock() -> Result<Option<Timestamp>>;
-    fn retain(retention: Retention) -> Result<RetentionResult>;
+    fn retain(retention: RetentionLimits) -> Result<RetentionResult>;
     fn delete_run(context: WriteContext, run: RunId) -> Result<RetentionResult>;
     fn delete_conversation(context: WriteContext, conversation: ConversationId) -> Result<RetentionResult>;
     fn unused_blobs(blobs: Vec<[u8; 32]>) -> Result<Vec<[u8; 32]>>;

@@ -16,7 +16,7 @@ use attache_store::{
     Error, Store, WakeHint, WriteContext,
     memory::MemoryStore,
     record::{
-        AgentRef, NewAccount, NewEvent, NewPairingCode, NewProgress, NewRun, NewRuntime, PairingProof, Retention,
+        AgentRef, NewAccount, NewEvent, NewPairingCode, NewProgress, NewRun, NewRuntime, PairingProof, RetentionLimits,
         RunCreation, RunRecord, RunResult, RuntimeKind, RuntimeRecord,
     },
 };
@@ -178,7 +178,7 @@ async fn retention_leaves_the_end_of_a_stream_and_says_what_it_took() {
     let world = World::new().await;
     let run = world.whole_run().await;
     let later = world.now().plus(Duration::from_millis(1));
-    let keep_the_log = Retention {
+    let keep_the_log = RetentionLimits {
         at: later,
         max_rows: 1000,
         chunks_before: later,
@@ -198,7 +198,7 @@ async fn retention_leaves_the_end_of_a_stream_and_says_what_it_took() {
     let before = world.store.log(world.tenant, 0, 100).await.unwrap();
     world
         .store
-        .retain(Retention {
+        .retain(RetentionLimits {
             at: later,
             max_rows: 1000,
             chunks_before: later,

@@ -25,7 +25,7 @@ use attache_store::{
     memory::MemoryStore,
     record::{
         AgentRef, NewAccount, NewEvent, NewProgress, NewRun, NewRuntime, PairingProof, RunResult, RuntimeKind,
-        channel::{ChannelResume, Frame, NewChannel, NewFollow, ReportKey},
+        channel::{ChannelResume, NewChannel, NewFollow, OutboxFrame, ReportKey},
         worker_request::{NewDecision, NewInput, NewPermission, NewWorkerRequest, WorkerRequestKind},
     },
     sqlite::SqliteStore,
@@ -196,7 +196,7 @@ impl World {
         NewDecision { decision, grant: self.env.grant_id(), via: "rest".to_owned(), from: None }
     }
 
-    pub(crate) async fn frames(&self, channel: ChannelId) -> Vec<Frame> {
+    pub(crate) async fn frames(&self, channel: ChannelId) -> Vec<OutboxFrame> {
         let frames = self.store.frames(channel, 0, usize::MAX).await.unwrap().frames;
         frames.into_iter().map(|(_, frame)| frame).collect()
     }
@@ -270,9 +270,9 @@ async fn a_risky_step_waits_for_one_person_and_the_next_is_covered() {
         assert_eq!(
             world.frames(worker).await,
             [
-                Frame::Execute { run, epoch: 1 },
-                Frame::Permission { permission: prm },
-                Frame::Permission { permission: covered.id },
+                OutboxFrame::Execute { run, epoch: 1 },
+                OutboxFrame::Permission { permission: prm },
+                OutboxFrame::Permission { permission: covered.id },
             ]
         );
         // Ten seconds of waiting do not count.
@@ -300,7 +300,11 @@ async fn nobody_answers_in_time_and_the_run_ends() {
         assert_eq!(kinds, ["permission.decided", "channel.permission_returned", "permission.decided", "task.failed"]);
         assert_eq!(
             world.frames(world.worker).await,
-            [Frame::Execute { run, epoch: 1 }, Frame::Permission { permission: first_id }, Frame::Cancel { run },]
+            [
+                OutboxFrame::Execute { run, epoch: 1 },
+                OutboxFrame::Permission { permission: first_id },
+                OutboxFrame::Cancel { run },
+            ]
         );
         let cancelled = world.store.permission(world.tenant, second_id).await.unwrap();
         assert_eq!(cancelled.state, PermissionState::Cancelled);
@@ -342,13 +346,13 @@ async fn a_worker_asks_its_engine_and_its_caller() {
         assert_eq!(
             world.frames(world.worker).await,
             [
-                Frame::Execute { run, epoch: 1 },
-                Frame::Answer { ask: call },
-                Frame::Answer { ask: question },
-                Frame::Input { run, input: more.id },
+                OutboxFrame::Execute { run, epoch: 1 },
+                OutboxFrame::Answer { ask: call },
+                OutboxFrame::Answer { ask: question },
+                OutboxFrame::Input { run, input: more.id },
             ]
         );
-        assert_eq!(world.frames(world.engine).await, [Frame::ToolCall { ask: call }]);
+        assert_eq!(world.frames(world.engine).await, [OutboxFrame::ToolCall { ask: call }]);
         let stream = world.store.run_events(world.tenant, run, 2, 100).await.unwrap();
         let kinds: Vec<&str> = stream.events.iter().map(|event| event.kind.as_str()).collect();
         assert_eq!(
@@ -399,7 +403,10 @@ async fn a_new_channel_takes_over_what_its_worker_knows_of() {
         let next = world.env.channel_id();
         world.open(next, Some(world.runtime), SecretHash([5; 32])).await;
         // The cancellation is told on the new channel; nobody knows of the other run, so it waits again.
-        assert_eq!(world.frames(next).await, [Frame::Cancel { run: known }, Frame::Cancel { run: unknown }]);
+        assert_eq!(
+            world.frames(next).await,
+            [OutboxFrame::Cancel { run: known }, OutboxFrame::Cancel { run: unknown }]
+        );
         let back = world.store.run(world.tenant, unknown).await.unwrap();
         assert_eq!((back.state.status(), back.state.attempt, back.channel), (RunStatus::Pending, 0, Some(next)));
         let old = ChannelResume {
@@ -439,7 +446,7 @@ async fn a_run_whose_limits_the_worker_does_not_enforce_is_never_claimed() {
         let run = kept.id;
         world.store.create_run(world.context("key:engine"), kept).await.unwrap();
         assert_eq!(claim(vec![SandboxLimit::NoExec]).await.unwrap().run.id, run);
-        assert_eq!(world.frames(world.worker).await, [Frame::Execute { run, epoch: 1 }]);
+        assert_eq!(world.frames(world.worker).await, [OutboxFrame::Execute { run, epoch: 1 }]);
     }
 }
 
@@ -457,7 +464,7 @@ async fn a_peer_that_is_away_too_long_is_told_what_it_missed() {
         assert_eq!(pushed.pushed, MAX_FRAMES + 5);
         let frames = world.store.frames(world.engine, 0, usize::MAX).await.unwrap();
         assert_eq!((frames.floor, frames.head), (5, MAX_FRAMES + 5));
-        assert_eq!(frames.frames.first(), Some(&(6, Frame::Event { run, seq: 6 })));
+        assert_eq!(frames.frames.first(), Some(&(6, OutboxFrame::Event { run, seq: 6 })));
         assert_eq!(i64::try_from(frames.frames.len()), Ok(MAX_FRAMES));
 
         let resume = ChannelResume {
@@ -481,7 +488,7 @@ async fn a_peer_that_is_away_too_long_is_told_what_it_missed() {
         world.store.push_events(world.engine, run, i64::MAX, 10).await.unwrap();
         assert_eq!(world.store.follows(world.engine).await, Ok(Vec::new()));
         let last = world.store.run(world.tenant, run).await.unwrap().last_seq;
-        assert_eq!(world.frames(world.engine).await, [Frame::Event { run, seq: last }]);
+        assert_eq!(world.frames(world.engine).await, [OutboxFrame::Event { run, seq: last }]);
     }
 }
 

@@ -14,8 +14,9 @@ use attache_protocol::{
 use attache_store::{
     Error, MAX_REFUSED, WakeHint, WriteContext,
     record::{
-        KeyKind, NewKey, NewProgress, NewRun, Retention, RunCreation, RunResult, SessionOpening, StoredCredential,
-        channel::Frame,
+        KeyKind, NewKey, NewProgress, NewRun, RetentionLimits, RunCreation, RunResult, SessionOpening,
+        StoredCredential,
+        channel::OutboxFrame,
         delivery::{AttemptDecision, DeliveryAttempt, DeliveryFilter, DeliveryRecord, RunCallback},
         quota::{DailyUsage, QuotaRecord, QuotaTarget},
         user::{NewUser, UserPatch, UserRecord, UserRef},
@@ -175,7 +176,7 @@ async fn a_report_over_the_limit_stops_the_run_and_tells_the_worker() {
         assert_eq!(world.used(run, r#"{"tokens":15001,"cost_usd":0.25}"#).await, RunStatus::Failed);
         assert_eq!(world.log(head).await, [r#"system task.failed {"code":"quota_exceeded"}"#]);
         let frames = world.frames(world.worker).await;
-        assert_eq!(frames, [Frame::Execute { run, epoch: 1 }, Frame::Cancel { run }]);
+        assert_eq!(frames, [OutboxFrame::Execute { run, epoch: 1 }, OutboxFrame::Cancel { run }]);
         let today = UtcDay::of(world.env.now());
         let spent = Spend { micro_usd: 250_000, ..spend(1, 15_001) };
         assert_eq!(world.account().await, QuotaAccount { day: today, spent, held: Spend::default() });
@@ -336,7 +337,7 @@ async fn retention_takes_old_deliveries_that_nobody_waits_for() {
         let log_before = world.env.now().minus(Duration::from_secs(1));
         world
             .store
-            .retain(Retention {
+            .retain(RetentionLimits {
                 at: log_before,
                 max_rows: 1000,
                 chunks_before: log_before,

@@ -10,7 +10,7 @@ use attache_protocol::{
 use attache_store::{
     Error, MAX_PUSH_CONFIGS, WakeHint,
     record::{
-        NewRun, Pagination, Retention, RunResult,
+        NewRun, Pagination, RetentionLimits, RunResult,
         delivery::{DeliveryFilter, DeliveryRecord, RunCallback},
         push::{NewPushConfig, PushConfigRecord, PushVersion},
         task::{RunOwner, RunTaskState, TaskFilter},
@@ -180,7 +180,7 @@ async fn a_hint_follows_a_push_and_retention_takes_the_configs_of_old_runs() {
         world.end(run, completed()).await;
 
         let now = world.env.now();
-        let forget = |log_before| Retention {
+        let forget = |log_before| RetentionLimits {
             at: log_before,
             max_rows: 1000,
             chunks_before: log_before,

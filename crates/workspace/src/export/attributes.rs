@@ -1,4 +1,4 @@
-//! What is told of a file, folder or link, and what of it a remote may change.
+//! The attributes of files, folders and links, and which of them a remote can change.
 
 use rustix::fs::{FileType, Statx, StatxAttributes, StatxFlags};
 use serde::{Deserialize, Serialize};
@@ -9,11 +9,11 @@ pub enum FileKind {
     File,
     Folder,
     Link,
-    /// A FIFO, device or socket: it is shown, and everything else about it is refused.
+    /// A FIFO, device or socket. It is listed, but everything else is refused.
     Special,
 }
 
-/// A point in time as file systems keep it.
+/// A point in time with the precision of file systems.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FileTime {
     pub seconds: i64,
@@ -24,7 +24,7 @@ pub struct FileTime {
 pub struct FileAttributes {
     pub kind: FileKind,
     pub size: u64,
-    /// The permission bits with setuid, setgid and sticky, without the kind.
+    /// The permission bits with setuid, setgid and sticky, without the file type.
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
@@ -37,12 +37,12 @@ pub struct FileAttributes {
     pub(crate) mount_root: bool,
 }
 
-/// Only what is given is changed. Owners are not in here: whoever asks for another owner is told that all is well and
-/// nothing happens, as on a file system without owners.
+/// The attributes to change. Absent ones stay. Owners are not included: a request to change them succeeds without
+/// effect, as on a file system without owners.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AttributeChange {
     pub size: Option<u64>,
-    /// Only the nine permission bits count: setuid, setgid and sticky are never set.
+    /// Only the nine permission bits count. setuid, setgid and sticky are never set.
     pub mode: Option<u32>,
     pub accessed: Option<FileTime>,
     pub modified: Option<FileTime>,

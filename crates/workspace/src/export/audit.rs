@@ -1,35 +1,36 @@
-//! The audit lines: one per changing operation, done or refused. Consecutive writes into one open file are one operation.
+//! The export audit: one entry per changing operation, done or refused. Consecutive writes to one open file are one
+//! operation.
 
 use super::{path::show, refusal::ExportRefusal};
 
-/// Gets the lines as they happen, on the thread of the call; the daemon appends them to `audit.jsonl`.
+/// Receives entries as they happen, on the thread of the call. The daemon appends them to `audit.jsonl`.
 pub trait ExportAudit: Send + Sync {
     fn record(&self, line: &ExportAuditEntry<'_>);
 }
 
-/// A journal that keeps nothing.
+/// Discards all entries.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoExportAudit;
 
 #[derive(Debug, Clone, Copy)]
 pub struct ExportAuditEntry<'a> {
     pub op: ExportOperation,
-    /// Relative to the root, as bytes; [`ExportAuditEntry::path`] shows it.
+    /// Relative to the root, as bytes. [`ExportAuditEntry::path`] shows it.
     pub path: &'a [u8],
-    /// Where to: of a rename, a link.
+    /// The destination of a rename or link.
     pub to: Option<&'a [u8]>,
-    /// How many bytes were written; the new size when it was set.
+    /// The number of bytes written, or the new size if it was set.
     pub bytes: Option<u64>,
     pub outcome: Result<(), &'a ExportRefusal>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ExportOperation {
-    /// A file was opened for writing that existed.
+    /// An existing file was opened for writing.
     Open,
     Create,
     Write,
-    /// A file that seemed to be cut short was closed as it should.
+    /// A file that seemed to be cut short was closed properly.
     Close,
     SetAttributes,
     MakeDir,

@@ -1,5 +1,5 @@
-//! What every changing call goes through: read-only, the pace, the end of the lease, what must stay as it is, originals,
-//! and the audit line.
+//! The checks that every changing call goes through: read-only access, the rate limit, the end of the lease, protected
+//! paths, originals, and the audit entry.
 
 use std::{
     os::fd::OwnedFd,
@@ -23,16 +23,16 @@ use super::{
 };
 
 pub(super) const GUARDED: ExportRefusal = ExportRefusal::Denied(
-    "git on the host would run or follow it; below .git a lease changes what commits need: objects, refs, HEAD and the index",
+    "git on the host would run or follow it; below .git, a lease can only change what commits need: objects, refs, HEAD and the index",
 );
 const PLANTED: ExportRefusal = ExportRefusal::Denied(
-    "with it the folder would be a repository, and git on the host would run what its configuration says; make it elsewhere",
+    "it would turn the folder into a git repository, and git on the host would run commands from its configuration; create it elsewhere",
 );
 const PART: ExportRefusal =
-    ExportRefusal::Denied("without it the folder would be no repository any more; it can be written and replaced");
-pub(super) const WITHHELD: ExportRefusal = ExportRefusal::Denied("this name is not lent");
-pub(super) const SPECIAL: ExportRefusal = ExportRefusal::Denied("it is neither a file nor a folder nor a link");
-pub(super) const ROOT: ExportRefusal = ExportRefusal::Denied("the lent folder itself stays as it is");
+    ExportRefusal::Denied("without it, the folder would no longer be a git repository; it can be written and replaced");
+pub(super) const WITHHELD: ExportRefusal = ExportRefusal::Denied("this name is not shared");
+pub(super) const SPECIAL: ExportRefusal = ExportRefusal::Denied("it is not a file, folder or symbolic link");
+pub(super) const ROOT: ExportRefusal = ExportRefusal::Denied("the shared folder itself can't be changed");
 
 impl Export {
     pub fn set_attributes(&self, path: &[u8], change: &AttributeChange) -> Result<(), ExportRefusal> {
@@ -50,7 +50,7 @@ impl Export {
 // === impl Inner ===
 
 impl Inner {
-    /// Runs one changing call to its end, or not at all.
+    /// Carries out one changing call completely, or not at all.
     pub(super) fn change<T>(
         &self,
         op: ExportOperation,
@@ -65,7 +65,7 @@ impl Inner {
         done
     }
 
-    /// As [`Self::change`], without the audit line.
+    /// Like [`Self::change`], without the audit entry.
     pub(super) fn carry_out<T>(
         &self,
         call: impl FnOnce(&mut OriginalsStore) -> Result<T, ExportRefusal>,
@@ -80,7 +80,7 @@ impl Inner {
         done
     }
 
-    /// Whether something may be made or changed under this name.
+    /// Whether something can be created or changed under this name.
     pub(super) fn admit(&self, path: &[u8], folder: bool) -> Result<(), ExportRefusal> {
         if !self.filter.shows(path, folder) {
             return Err(WITHHELD);
@@ -88,29 +88,29 @@ impl Inner {
         if self.is_guarded(path, folder) { Err(GUARDED) } else { Ok(()) }
     }
 
-    /// Whether git would run something from there, or be led elsewhere by it.
+    /// Whether git would run something from there, or be redirected by it.
     fn is_guarded(&self, path: &[u8], folder: bool) -> bool {
         guarded(path)
             || (!folder && is_repository(path))
             || run_from(path).into_iter().any(|above| self.is_taken_for_one(above))
     }
 
-    /// Whether git takes the folder for a repository, whatever its name.
+    /// Whether git treats the folder as a repository, whatever its name.
     pub(super) fn is_taken_for_one(&self, folder: &[u8]) -> bool {
         REPOSITORIES.iter().any(|parts| self.holds(folder, parts.iter().copied()))
     }
 
-    /// Whether something new may have a name that was admitted: nothing may become a repository that git would take its
-    /// commands from.
+    /// Whether a new entry can have an admitted name: it must not create a repository from which git would take
+    /// commands.
     pub(super) fn admit_new(&self, path: &[u8]) -> Result<(), ExportRefusal> {
         let (folder, mut others) = part_of(path);
-        // In `.git` itself the configuration is guarded, whatever else is there.
+        // In `.git` itself, the configuration is guarded regardless of what else is there.
         let is_planted = !is_repository(folder) && others.any(|rest| self.holds(folder, rest));
         if is_planted { Err(PLANTED) } else { Ok(()) }
     }
 
-    /// Whether something that may be changed may lose its name: git would look for a repository elsewhere if this one were
-    /// none any more, and nothing would guard what it runs until it is one again.
+    /// Whether an entry that can be changed can lose its name. If its folder stopped being a repository, git would look
+    /// for another one, and nothing would guard what it runs.
     pub(super) fn admit_gone(&self, path: &[u8]) -> Result<(), ExportRefusal> {
         let (folder, mut others) = part_of(path);
         if others.any(|rest| self.holds(folder, rest)) { Err(PART) } else { Ok(()) }
@@ -120,8 +120,8 @@ impl Inner {
         names.into_iter().all(|name| matches!(self.root.find_optional(&join(folder, name)), Ok(Some(_))))
     }
 
-    /// Keeps originals of all names of a file that is about to change where it is. A file that also has a name outside of
-    /// what the lease may change is left alone: the change would show there.
+    /// Keeps originals under all names of a file that is about to change in place. A file that also has a name outside
+    /// what the lease can change is left alone, because the change would show there.
     pub(super) fn keep_in_place(
         &self,
         keeper: &mut OriginalsStore,
@@ -134,7 +134,7 @@ impl Inner {
             let names = self.names_of(&found.attributes)?;
             if u32::try_from(names.len()).unwrap_or(u32::MAX) + ours < found.attributes.links {
                 return Err(ExportRefusal::Denied(
-                    "the file has another name (hard link) outside of what may be changed; write a copy and rename it over this one",
+                    "the file has another name (hard link) outside the part that can be changed; write a copy and rename it over this one",
                 ));
             }
             for name in &names {
@@ -144,7 +144,7 @@ impl Inner {
         keeper.keep_original(&self.root, place.whole(), Some(found), PendingChange::ChangedInPlace, &go_on)
     }
 
-    /// Every name of a file that the lease shows and lets change.
+    /// Every name of a file that the lease shows and allows to change.
     fn names_of(&self, file: &FileAttributes) -> Result<Vec<Vec<u8>>, ExportRefusal> {
         let mut names = Vec::new();
         self.root.walk(b"", |path, attributes| {
@@ -161,7 +161,7 @@ impl Inner {
         Ok(names)
     }
 
-    /// Keeps what somebody at the host wrote into a file that the lease has open, before the lease writes on.
+    /// Keeps what somebody on the host wrote to a file that the lease has open, before the lease continues writing.
     pub(super) fn keep_host_edit(
         &self,
         keeper: &mut OriginalsStore,
@@ -200,7 +200,7 @@ impl Inner {
             self.admit_write(found.attributes.inode)?;
         }
         self.keep_in_place(keeper, place, found)?;
-        // One that is open for writing is settled when it is closed.
+        // A file that is open for writing is settled when it is closed.
         let open = held(&self.writing).get(&found.attributes.inode).map(|writing| Arc::clone(&writing.seen));
         let Some(seen) = open else {
             let done = apply(found, writer, change);
@@ -216,7 +216,7 @@ impl Inner {
     }
 }
 
-/// Through the handle, so that it cannot hit anything else.
+/// Through the handle, so that it can't affect anything else.
 fn apply(found: &PathHandle, writer: Option<&OwnedFd>, change: &AttributeChange) -> Result<(), ExportRefusal> {
     match (change.size, writer) {
         (Some(size), Some(writer)) => rustix::fs::ftruncate(writer, size)?,
@@ -224,7 +224,7 @@ fn apply(found: &PathHandle, writer: Option<&OwnedFd>, change: &AttributeChange)
         (None, _) => {}
     }
     if let Some(mode) = change.mode {
-        // A folder keeps its setgid and sticky bits, which its owner set for a group to share it; a file loses them.
+        // A folder keeps its setgid and sticky bits, which its owner set for sharing within a group. A file loses them.
         let special = if found.attributes.is_folder() { found.attributes.mode & 0o7000 } else { 0 };
         rustix::fs::chmod(found.proc_path(), Mode::from_raw_mode(special | (mode & 0o777)))?;
     }

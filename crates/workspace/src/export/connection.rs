@@ -1,5 +1,5 @@
-//! Which connection of a lease has which files open for writing. When a new one begins, what older ones still have open, or
-//! left open, was perhaps cut short: sshfs connects again after an outage and never goes on with a file from before.
+//! Which connection of a lease has which files open for writing. When a new connection starts, files that older ones
+//! still have open, or left open, may be cut short: sshfs reconnects after an outage and never resumes an earlier file.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,7 +9,7 @@ use super::{
     held,
 };
 
-/// One connection; later ones have greater numbers.
+/// One connection. Later ones have greater numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Connection(u64);
 
@@ -18,7 +18,7 @@ pub(super) struct Connections {
     last: u64,
     next_file: u64,
     open: BTreeMap<u64, OpenForWriting>,
-    /// Left open by a connection that ended.
+    /// Left open by an ended connection.
     abandoned: Vec<Vec<u8>>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Connections {
 struct OpenForWriting {
     connection: Connection,
     path: Vec<u8>,
-    /// Its journal says that it was cut short.
+    /// The audit says that it was cut short.
     is_suspect: bool,
 }
 
@@ -35,7 +35,7 @@ struct OpenForWriting {
 pub(super) struct Ticket(u64);
 
 impl Export {
-    /// A connection begins.
+    /// Starts a connection.
     pub(crate) fn connect(&self) -> Connection {
         let mut connections = held(&self.0.connections);
         connections.last += 1;
@@ -54,7 +54,7 @@ impl Export {
 }
 
 impl ExportFile {
-    /// It is this connection's.
+    /// Assigns the file to a connection.
     pub(crate) fn of(mut self, connection: Connection) -> Self {
         if self.is_for_writing() {
             let mut connections = held(&self.inner().connections);
@@ -68,7 +68,7 @@ impl ExportFile {
         self
     }
 
-    /// As its client wants it; dropping it means that the connection ended first.
+    /// Closed by the client. If it is dropped instead, the connection ended first.
     pub(crate) fn close(mut self) {
         let Some(Ticket(ticket)) = self.ticket.take() else { return };
         let inner = Arc::clone(self.inner());
@@ -93,7 +93,7 @@ impl Inner {
         let mut connections = held(&self.connections);
         let Some(open) = connections.open.remove(&ticket).filter(|open| !open.is_suspect) else { return };
         if open.connection.0 == connections.last {
-            // Only if another connection follows was this an outage.
+            // This was an outage only if another connection follows.
             connections.abandoned.push(open.path);
             return;
         }

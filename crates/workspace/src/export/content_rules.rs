@@ -1,5 +1,5 @@
-//! Rules about content: what git on the host believes is looked at when it gets its name and stays so, what is in its store
-//! stays, and what holds credentials is read without them and not carried away.
+//! Rules about content: files that git on the host trusts are checked when they get their name and sealed, its object
+//! store is append-only, and files with credentials are read masked and can't be moved.
 
 use std::{os::fd::OwnedFd, sync::Arc};
 
@@ -19,17 +19,19 @@ use super::{
     root::{PathHandle, attributes_of},
 };
 
-pub(super) const IN_PLACE: ExportRefusal =
-    ExportRefusal::Denied("git on the host believes this file; write a .lock beside it and rename that, as git does");
-const STORED: ExportRefusal = ExportRefusal::Denied("what is in the repository's store stays as it is; add to it");
-const CREDENTIALS: ExportRefusal =
-    ExportRefusal::Denied("it holds credentials that are not lent; it can be read without them, and not changed");
-const TOO_LARGE: ExportRefusal = ExportRefusal::Denied("it is too large to be shown without its credentials");
+pub(super) const IN_PLACE: ExportRefusal = ExportRefusal::Denied(
+    "git on the host trusts this file; write a .lock file and rename it over this one, as git does",
+);
+const STORED: ExportRefusal = ExportRefusal::Denied("the repository's object store is append-only");
+const CREDENTIALS: ExportRefusal = ExportRefusal::Denied(
+    "it contains credentials that are not shared; it can be read with them masked, but not changed",
+);
+const TOO_LARGE: ExportRefusal = ExportRefusal::Denied("it is too large to mask its credentials");
 
 // === impl Inner ===
 
 impl Inner {
-    /// Whether a file of this name is read without its credentials.
+    /// Whether a file with this name is read with its credentials masked.
     pub(super) fn masked(&self, path: &[u8]) -> Option<MaskKind> {
         masked(path).or_else(|| {
             let place = ExportPath::parse(path).ok()?;
@@ -38,7 +40,7 @@ impl Inner {
         })
     }
 
-    /// Whether a file that is there may be changed where it is.
+    /// Whether an existing file can be changed in place.
     pub(super) fn admit_in_place(
         &self,
         keeper: &OriginalsStore,
@@ -55,7 +57,7 @@ impl Inner {
         self.admit_write(found.attributes.inode)
     }
 
-    /// Whether bytes may be written into a file: not once git on the host believes it.
+    /// Whether bytes can be written to a file: not once git on the host trusts it.
     pub(super) fn admit_write(&self, inode: u64) -> Result<(), ExportRefusal> {
         if held(&self.looked_at).contains(&inode) {
             return Err(IN_PLACE);
@@ -70,7 +72,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether a file may have another name.
+    /// Whether a file can get another name.
     pub(super) fn admit_name(
         &self,
         keeper: &OriginalsStore,
@@ -81,7 +83,7 @@ impl Inner {
         if found.attributes.kind != FileKind::File {
             return if trusted_git_file(to.whole()).is_some() { Err(IN_PLACE) } else { Ok(()) };
         }
-        // Under its new name it would be read as it is.
+        // Under its new name, it would be read unmasked.
         if let Some(kind) = self.masked(from.whole())
             && self.masked(to.whole()) != Some(kind)
             && holds_credentials(found)?
@@ -110,7 +112,7 @@ impl Inner {
         Ok(())
     }
 
-    /// From now on until the change is done nobody writes into this file; a write that is under way ends first.
+    /// From now until the change is done, nothing can write to this file. A write in progress finishes first.
     fn hold_still(&self, inode: u64) {
         held(&self.looked_at).insert(inode);
         let seen = held(&self.writing).get(&inode).map(|writing| Arc::clone(&writing.seen));
@@ -119,7 +121,7 @@ impl Inner {
         }
     }
 
-    /// Whether a file is what its name in a store says.
+    /// Whether a file's content matches its name in an object store.
     fn check_stored(
         &self,
         keeper: &OriginalsStore,
@@ -146,7 +148,7 @@ impl Inner {
         }
     }
 
-    /// What the host has in the store of a repository stays; what the lease put there is its own.
+    /// What the host has in the repository's store can't be changed. What the lease added can.
     pub(super) fn admit_stored(&self, keeper: &OriginalsStore, path: &[u8]) -> Result<(), ExportRefusal> {
         if !is_stored(path)
             || keeper.is_new(path)
@@ -157,7 +159,7 @@ impl Inner {
         Err(STORED)
     }
 
-    /// How many bytes an object's id has in the repository of a path.
+    /// The length in bytes of an object id in this repository.
     fn id_length(&self, path: &[u8]) -> usize {
         let config = inside(path).and_then(|(git, _)| self.root.find_optional(&join(git, b"config")).ok().flatten());
         let text = config.and_then(|config| content(&config, MAX_SETTINGS).ok().flatten()).unwrap_or_default();
@@ -167,14 +169,14 @@ impl Inner {
     }
 }
 
-/// All of a file; `None` when it is longer than that.
+/// The complete content of a file. `None` if it is longer than `longest`.
 fn content(found: &PathHandle, longest: u64) -> Result<Option<Vec<u8>>, ExportRefusal> {
     let fd = found.reopen(OFlags::RDONLY)?;
     let size = attributes_of(&fd)?.size;
     if size > longest {
         return Ok(None);
     }
-    // One more byte, so that a file that grows meanwhile is noticed.
+    // One more byte, to notice a file that grows meanwhile.
     let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX).saturating_add(1)];
     let filled = fill(&fd, 0, &mut bytes)?;
     bytes.truncate(filled);
@@ -182,11 +184,11 @@ fn content(found: &PathHandle, longest: u64) -> Result<Option<Vec<u8>>, ExportRe
 }
 
 fn holds_credentials(found: &PathHandle) -> Result<bool, ExportRefusal> {
-    // What cannot be looked at as a whole may hold some.
+    // A file too large to check may contain some.
     Ok(content(found, MAX_SETTINGS)?.is_none_or(|mut text| mask_settings(&mut text)))
 }
 
-/// Reads a part of a file as if there were no credentials in it.
+/// Reads part of a file with its credentials masked.
 pub(super) fn read_masked(
     fd: &OwnedFd,
     kind: MaskKind,

@@ -1,26 +1,26 @@
-//! Files that are of use without the credentials in them, and are shown so: a token is read as asterisks, as many as it has
-//! bytes, so that sizes and offsets stay true.
+//! Files that are useful without the credentials in them: each credential is replaced by asterisks of the same length,
+//! so that sizes and offsets stay correct.
 
 use std::{io::Read as _, path::PathBuf};
 
 use super::filter::fold;
 
-/// How much of a file is looked at, and what may become of it.
+/// How much of a file is checked, and what can be done with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MaskKind {
-    /// Settings: read as a whole. While there are credentials in it, a lease does not change it, for whoever writes back what
-    /// it was shown would overwrite them.
+    /// Settings: checked as a whole. While it contains credentials, a lease can't change it, because writing back the
+    /// masked content would overwrite them.
     Settings,
-    /// Text that git adds to, line by line: only URLs are looked at.
+    /// Text to which git appends lines. Only URLs are checked.
     Log,
 }
 
-/// Settings that are longer are not shown.
+/// Longer settings files are not shown.
 pub(super) const MAX_SETTINGS: u64 = 1 << 20;
-/// No URL is longer.
+/// The maximum length of a URL.
 pub(super) const MAX_URL: usize = 16 << 10;
 
-/// Names of settings that hold credentials and much else.
+/// Settings files that contain credentials along with other things.
 const SETTINGS: [&str; 14] = [
     ".npmrc",
     "npmrc",
@@ -38,7 +38,7 @@ const SETTINGS: [&str; 14] = [
     "nuget.config",
 ];
 
-/// Parts of the names of settings whose values are credentials.
+/// Substrings of setting names whose values are credentials.
 const SECRET: [&str; 11] = [
     "token",
     "password",
@@ -52,10 +52,10 @@ const SECRET: [&str; 11] = [
     "privatekey",
     "credentials",
 ];
-/// Whole names.
+/// Complete names.
 const SECRET_NAMES: [&str; 4] = ["auth", "key", "pass", "otp"];
 
-/// Whether a file of this name is shown without its credentials.
+/// Whether a file with this name is shown with its credentials masked.
 pub(super) fn masked(path: &[u8]) -> Option<MaskKind> {
     let twin = fold(path);
     let names: Vec<&[u8]> = twin.split(|&byte| byte == b'/').collect();
@@ -82,7 +82,7 @@ pub(super) fn masked(path: &[u8]) -> Option<MaskKind> {
     }
 }
 
-/// Whether the file, which a lease shows without its credentials, has some. What is too large to look at counts as one.
+/// Whether a file that a lease shows masked contains credentials. A file too large to check counts as one.
 pub(crate) fn shows_credentials(path: &[u8], file: impl FnOnce() -> PathBuf) -> bool {
     if masked(path).is_none() {
         return false;
@@ -96,7 +96,7 @@ pub(crate) fn shows_credentials(path: &[u8], file: impl FnOnce() -> PathBuf) -> 
     is_file && text.is_ok_and(|mut text| text.len() as u64 > MAX_SETTINGS || mask_settings(&mut text))
 }
 
-/// Covers every credential. Whether there was one.
+/// Masks every credential. Returns whether there was one.
 pub(super) fn mask_settings(text: &mut [u8]) -> bool {
     let mut found = mask_urls(text);
     found |= mask_private_keys(text);
@@ -121,16 +121,17 @@ pub(super) fn mask_settings(text: &mut [u8]) -> bool {
     found
 }
 
-/// Covers the credentials of every URL. Whether there was one.
+/// Masks the credentials of every URL. Returns whether there was one.
 pub(super) fn mask_urls(text: &mut [u8]) -> bool {
     let mut found = false;
     let mut from = 0;
     while let Some(at) = text[from..].windows(3).position(|window| window == b"://") {
         let begin = from + at + 3;
         let scheme = text[..from + at].rsplit(|byte| !byte.is_ascii_alphanumeric() && !b"+.-".contains(byte)).next();
-        // Of SSH the user's name is no secret.
+        // The user name of an SSH URL is not a secret.
         let is_ssh = scheme.is_some_and(|scheme| scheme.to_ascii_lowercase().windows(3).any(|part| part == b"ssh"));
-        let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"/\\\"'<>?#`,;)]}".contains(byte);
+        // Commas, semicolons, quotes and brackets are legal in a password.
+        let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"/\\\"<>?#`".contains(byte);
         let end = text[begin..]
             .iter()
             .take(MAX_URL)
@@ -151,12 +152,12 @@ pub(super) fn mask_urls(text: &mut [u8]) -> bool {
     found
 }
 
-/// What the lines below one belong to.
+/// How following lines belong to the value of a line.
 #[derive(Clone, Copy)]
 enum MaskContinuation {
-    /// The value goes on.
+    /// The value continues on the next line.
     Continued,
-    /// What is indented by more is part of the value.
+    /// Lines with a deeper indentation belong to the value.
     Indented(usize),
 }
 
@@ -190,19 +191,19 @@ fn mask_line(line: &mut [u8], found: &mut bool) -> Option<MaskContinuation> {
     goes_on.then_some(MaskContinuation::Continued)
 }
 
-/// Where the name of a setting ends, and where its value begins.
+/// The end of a setting's name, and the start of its value.
 fn split(line: &[u8]) -> Option<(usize, usize)> {
     let start = line.iter().position(|byte| !b" \t#;-\r".contains(byte))?;
     let is_sign = |at: &usize| match line[*at] {
         b'=' => true,
-        // Of YAML; in a URL something follows.
+        // YAML. In a URL, something follows directly.
         b':' => line.get(at + 1).is_none_or(|next| next.is_ascii_whitespace()),
         _ => false,
     };
     if let Some(at) = (start..line.len()).find(is_sign) {
         return Some((at, at + 1));
     }
-    // `.yarnrc` has a space between the two.
+    // `.yarnrc` separates the two with a space.
     let quoted = line[start] == b'"';
     let at = if quoted {
         start + 1 + line[start + 1..].iter().position(|&byte| byte == b'"')? + 1
@@ -215,7 +216,7 @@ fn split(line: &[u8]) -> Option<(usize, usize)> {
 fn is_secret(key: &[u8]) -> bool {
     let key = key.trim_ascii().to_ascii_lowercase();
     let key: &[u8] = key.strip_suffix(b"\"").unwrap_or(&key);
-    // `BUNDLE_GEMS__EXAMPLE__COM` names a host, and its value is what opens it.
+    // `BUNDLE_GEMS__EXAMPLE__COM` names a host, and its value is the credential.
     if key.starts_with(b"bundle_") && key.windows(2).any(|window| window == b"__") {
         return true;
     }
@@ -225,7 +226,7 @@ fn is_secret(key: &[u8]) -> bool {
         || SECRET_NAMES.iter().any(|whole| whole.as_bytes() == name)
 }
 
-/// Whatever is between BEGIN and END of a private key.
+/// Masks everything between BEGIN and END of a private key.
 fn mask_private_keys(text: &mut [u8]) -> bool {
     let mut found = false;
     let mut from = 0;
@@ -243,7 +244,7 @@ fn indent(line: &[u8]) -> usize {
     line.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(line.len())
 }
 
-/// Whether anything was covered that was not before.
+/// Returns whether anything was newly masked.
 fn mask(secret: &mut [u8]) -> bool {
     let mut covered = false;
     for byte in secret.iter_mut().filter(|byte| !byte.is_ascii_whitespace() && !b"\"'\\*".contains(byte)) {
@@ -262,14 +263,15 @@ mod tests {
         let found = mask_settings(&mut bytes);
         assert_eq!(bytes.len(), text.len());
         assert_eq!(found, bytes != text.as_bytes());
-        assert!(!mask_settings(&mut bytes), "what is covered stays so");
+        assert!(!mask_settings(&mut bytes), "masked text stays masked");
         String::from_utf8(bytes).unwrap()
     }
 
     #[test]
-    fn credentials_are_covered_and_the_rest_stays() {
+    fn credentials_are_masked_and_the_rest_is_kept() {
         for (text, expected) in [
             ("registry=https://r.example/\n", "registry=https://r.example/\n"),
+            ("url = https://ann:pa,ss;w)rd'@git.example/x\n", "url = https://***************@git.example/x\n"),
             ("//r.example/:_authToken=npm_abc\nx=1", "//r.example/:_authToken=*******\nx=1"),
             ("//r.example:8080/:_password = \"cGFzcw==\"", "//r.example:8080/:_password = \"********\""),
             ("_auth=YWJj\nalways-auth=true", "_auth=****\nalways-auth=true"),
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn which_files() {
+    fn masked_files_are_recognised_by_name() {
         for path in
             [".npmrc", "a/.NPMRC", ".git/config", "mirror.git/config", "a/.git/modules/x/config", ".cargo/config.toml"]
         {

@@ -1,4 +1,4 @@
-//! Reading a folder in batches, without what the lease does not show.
+//! Reads a folder in batches, without hidden entries.
 
 use std::{fmt, sync::Arc};
 
@@ -40,14 +40,14 @@ impl Export {
 // === impl ExportDirectory ===
 
 impl ExportDirectory {
-    /// Up to `most` entries; none when all have been told. `.` and `..` are not among them.
+    /// Up to `most` entries. Empty at the end. Without `.` and `..`.
     pub fn next_batch(&mut self, most: usize) -> Result<Vec<DirectoryEntry>, ExportRefusal> {
         self.inner.begin()?;
         let mut batch = Vec::new();
         while batch.len() < most {
             let Some(entry) = self.entries.next() else { break };
             let (name, attributes) = entry?;
-            // What is mounted here cannot be entered, so it is not shown either.
+            // Mount points inside can't be entered, so they aren't listed either.
             if attributes.mount_root
                 || !self.inner.filter.shows_in_shown(&join(&self.path, &name), attributes.is_folder())
             {

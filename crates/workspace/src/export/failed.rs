@@ -1,8 +1,8 @@
-//! Which failed changes of a lease affect the work, and which were overcome: decided from the journal alone.
+//! Which failed changes of a lease affect the work, and which were overcome: derived from the audit alone.
 //!
-//! A change that failed for a reason of the host's (its disk, a limit of the lease) or that a broken connection cut short
-//! affects the work until the same path is made anew: created, replaced or written from its start. Removing it repairs only a
-//! file that was cut short, for then nothing incomplete is left; a change that never came to be is still missing.
+//! A change that failed because of the host (its disk, a limit of the lease), or that a broken connection cut short,
+//! affects the work until the same path is created, replaced or written from the start again. Removing it repairs only
+//! a file that was cut short, because nothing incomplete is left then. A change that never happened is still missing.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use super::{
     refusal::ExportRefusal,
 };
 
-/// What went wrong in a lease so far.
+/// The failed changes of a lease so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FailedChanges {
     counts: BTreeMap<Cause, u64>,
     affected: BTreeMap<Vec<u8>, Failed>,
-    /// Failed changes of paths for which there was no room.
+    /// Failed changes of paths that did not fit into the list.
     unlisted: u64,
 }
 
-/// Why changes fail that the remote was allowed to make.
+/// Why changes failed that the remote was allowed to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     DiskFull,
     Io,
-    /// This limit of the lease.
+    /// A limit of the lease.
     Limit(&'static str),
     /// The connection broke while the file was open for writing.
     Interrupted,
@@ -43,33 +43,33 @@ const MAX_PATHS: usize = 1000;
 // === impl FailedChanges ===
 
 impl FailedChanges {
-    /// Takes the next line of the journal into account.
-    pub fn note(&mut self, line: &ExportAuditEntry<'_>) {
-        let place = match line.op {
-            ExportOperation::Rename | ExportOperation::HardLink => line.to.unwrap_or(line.path),
-            _ => line.path,
+    /// Takes the next audit entry into account.
+    pub fn note(&mut self, entry: &ExportAuditEntry<'_>) {
+        let place = match entry.op {
+            ExportOperation::Rename | ExportOperation::HardLink => entry.to.unwrap_or(entry.path),
+            _ => entry.path,
         };
-        match line.outcome {
+        match entry.outcome {
             Err(refusal) => {
                 if let Some(cause) = Cause::of(refusal) {
                     *self.counts.entry(cause).or_default() += 1;
-                    self.affect(place.to_vec(), Failed { op: line.op, cause });
+                    self.affect(place.to_vec(), Failed { op: entry.op, cause });
                 }
             }
-            Ok(()) => self.succeeded(line, place),
+            Ok(()) => self.succeeded(entry, place),
         }
     }
 
-    fn succeeded(&mut self, line: &ExportAuditEntry<'_>, place: &[u8]) {
-        match line.op {
+    fn succeeded(&mut self, entry: &ExportAuditEntry<'_>, place: &[u8]) {
+        match entry.op {
             ExportOperation::Rename => {
-                let below = [line.path, b"/"].concat();
-                let is_moved = |path: &[u8]| path == line.path || path.starts_with(&below);
+                let below = [entry.path, b"/"].concat();
+                let is_moved = |path: &[u8]| path == entry.path || path.starts_with(&below);
                 let moved: Vec<Vec<u8>> = self.affected.keys().filter(|path| is_moved(path)).cloned().collect();
                 self.affected.remove(place);
                 for path in moved {
                     if let Some(failed) = self.affected.remove(&path) {
-                        self.affect([place, &path[line.path.len()..]].concat(), failed);
+                        self.affect([place, &path[entry.path.len()..]].concat(), failed);
                     }
                 }
             }
@@ -77,10 +77,10 @@ impl FailedChanges {
             | ExportOperation::MakeDir
             | ExportOperation::Symlink
             | ExportOperation::HardLink => drop(self.affected.remove(place)),
-            // Written from its start; or what failed was done after all.
+            // Written from the start, or the failed change succeeded later.
             ExportOperation::Open | ExportOperation::SetAttributes => {
-                let is_same = self.affected.get(place).is_some_and(|failed| failed.op == line.op);
-                if line.bytes == Some(0) || is_same {
+                let is_same = self.affected.get(place).is_some_and(|failed| failed.op == entry.op);
+                if entry.bytes == Some(0) || is_same {
                     self.affected.remove(place);
                 }
             }
@@ -89,7 +89,7 @@ impl FailedChanges {
                     self.affected.remove(place);
                 }
             }
-            // Of several writes into one file others may be the ones that failed.
+            // Of several writes to one file, others may be the failed ones.
             ExportOperation::Write | ExportOperation::RemoveDir => {}
         }
     }
@@ -107,12 +107,12 @@ impl FailedChanges {
         self.counts.iter().map(|(cause, count)| (*cause, *count))
     }
 
-    /// The paths that are not as the remote wanted them.
+    /// The paths that differ from what the remote intended.
     pub fn affected(&self) -> impl Iterator<Item = &[u8]> {
         self.affected.keys().map(|path| &path[..])
     }
 
-    /// Whether the work is not what the remote takes it for.
+    /// Whether the result differs from what the remote believes.
     pub fn affects_work(&self) -> bool {
         !self.affected.is_empty() || self.unlisted > 0
     }
@@ -121,7 +121,7 @@ impl FailedChanges {
 // === impl Cause ===
 
 impl Cause {
-    /// `None` where the remote asked for what it may not, or what cannot be.
+    /// `None` if the remote requested something forbidden or impossible.
     const fn of(refusal: &ExportRefusal) -> Option<Self> {
         match refusal {
             ExportRefusal::DiskFull => Some(Self::DiskFull),
@@ -154,15 +154,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_anew_is_overcome_and_the_rest_affects_the_work() {
+    fn a_recreated_path_is_overcome_and_the_rest_affects_the_work() {
         let failed: Step = (ExportOperation::Write, "a", None, Some(9), FULL);
         let cut: Step = (ExportOperation::Write, "a", None, None, CUT);
         let table: [(&[Step], &[&str]); 16] = [
             (&[failed], &["a"]),
             (&[cut], &["a"]),
-            // What the remote may not do is no failure of ours.
+            // A forbidden request isn't a failure of the host.
             (&[(ExportOperation::Create, "a", None, None, NO)], &[]),
-            // More of the same file, or another one.
+            // More of the same file, or another file.
             (
                 &[
                     failed,
@@ -171,13 +171,13 @@ mod tests {
                 ],
                 &["a"],
             ),
-            // Written anew.
+            // Written again.
             (&[failed, (ExportOperation::Create, "a", None, None, OK)], &[]),
             (&[failed, (ExportOperation::Open, "a", None, Some(0), OK)], &[]),
             (&[failed, (ExportOperation::SetAttributes, "a", None, Some(0), OK)], &[]),
             (&[failed, (ExportOperation::Open, "a", None, None, OK)], &["a"]),
             (&[failed, (ExportOperation::Rename, "new", Some("a"), None, OK)], &[]),
-            // What is incomplete is so under any name, and that of a folder above.
+            // An incomplete file stays incomplete under any name, also when a parent folder is renamed.
             (&[failed, (ExportOperation::Rename, "a", Some("b"), None, OK)], &["b"]),
             (
                 &[
@@ -186,10 +186,10 @@ mod tests {
                 ],
                 &["e/a"],
             ),
-            // The save that failed is missing, whatever became of its temporary file; one that was cut short is gone.
+            // The failed save is missing, whatever happened to its temporary file. One that was cut short is gone.
             (&[failed, (ExportOperation::RemoveFile, "a", None, None, OK)], &["a"]),
             (&[cut, (ExportOperation::RemoveFile, "a", None, None, OK)], &[]),
-            // It was another connection that began, and not this one that broke.
+            // Another connection started, but this one did not break.
             (&[cut, (ExportOperation::Close, "a", None, None, OK)], &[]),
             (&[failed, (ExportOperation::Close, "a", None, None, OK)], &["a"]),
             (
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn more_paths_than_are_remembered_still_count() {
+    fn paths_beyond_the_limit_still_count() {
         let mut failed = FailedChanges::default();
         for at in 0..=MAX_PATHS {
             let path = at.to_string();

@@ -1,4 +1,4 @@
-//! Open files of a lease: reading, writing, and what happens when they are opened.
+//! Open files of a lease: opening, reading and writing.
 
 use std::{
     fmt,
@@ -36,7 +36,7 @@ pub struct FileOpenOptions {
     pub append: bool,
     pub truncate: bool,
     pub create: CreateMode,
-    /// Of a file that is made; the host's umask is taken off. 0o644 when `None`.
+    /// For a new file. The host's umask applies. Default: 0o644.
     pub mode: Option<u32>,
 }
 
@@ -45,11 +45,11 @@ pub enum CreateMode {
     #[default]
     Never,
     IfMissing,
-    /// Refused when it exists.
+    /// Refused if it exists.
     New,
 }
 
-/// A file of the lease, usable from many threads at once. Dropping it closes it.
+/// An open file of the lease, usable from many threads at once. Dropping it closes it.
 pub struct ExportFile {
     inner: Arc<Inner>,
     fd: OwnedFd,
@@ -58,13 +58,13 @@ pub struct ExportFile {
     read: bool,
     write: bool,
     append: bool,
-    /// Whether it is shown without its credentials.
+    /// Whether it is read with its credentials masked.
     masked: Option<MaskKind>,
-    /// Of a file that is open for writing.
+    /// For a file that is open for writing.
     seen: Option<LastWrite>,
-    /// Consecutive writes that are not in the journal yet.
+    /// Consecutive writes that are not in the audit yet.
     written: Mutex<Option<UnreportedWrite>>,
-    /// Where its connection is known.
+    /// Set if its connection is known.
     pub(super) ticket: Option<Ticket>,
 }
 
@@ -83,19 +83,19 @@ impl Export {
             let fd = open_existing(&found, how)?;
             return Ok(self.0.opened(fd, found.attributes.inode, place, how));
         }
-        let mut is_there = None;
+        let mut exists = None;
         let done = self.0.carry_out(|keeper| {
             let place = ExportPath::parse(path)?;
             self.0.admit_file(&place)?;
             let found = self.0.find_shown(&place);
-            is_there = Some(found.is_ok());
+            exists = Some(found.is_ok());
             self.0.open_to_write(keeper, place, found, how)
         });
-        // One that was refused before it was looked for is looked for now, for the name of the operation.
-        let is_there =
-            is_there.unwrap_or_else(|| ExportPath::parse(path).is_ok_and(|place| self.0.find_shown(&place).is_ok()));
-        let op = if is_there { ExportOperation::Open } else { ExportOperation::Create };
-        let bytes = (is_there && how.truncate).then_some(0);
+        // If it was refused before it was looked up, look it up now, for the name of the operation.
+        let exists =
+            exists.unwrap_or_else(|| ExportPath::parse(path).is_ok_and(|place| self.0.find_shown(&place).is_ok()));
+        let op = if exists { ExportOperation::Open } else { ExportOperation::Create };
+        let bytes = (exists && how.truncate).then_some(0);
         self.0.journal.record(&ExportAuditEntry { op, path, to: None, bytes, outcome: done.as_ref().map(|_| ()) });
         done
     }
@@ -164,7 +164,7 @@ impl Inner {
         Ok(opened)
     }
 
-    /// The new file, and how its folder is left.
+    /// The new file, and the resulting state of its folder.
     fn create(
         &self,
         keeper: &mut OriginalsStore,
@@ -181,10 +181,10 @@ impl Inner {
         self.usage.file()?;
         let flags = how.flags() | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(how.mode.unwrap_or(0o644) & 0o777);
-        let made = openat(&parent, place.name(), flags, mode).inspect_err(|_| self.usage.release_file())?;
-        // It may have the number of a file that is gone.
-        held(&self.sealed).remove(&attributes_of(&made)?.inode);
-        Ok((made, PathAfter::of(Some(&attributes_of(&parent)?))))
+        let created = openat(&parent, place.name(), flags, mode).inspect_err(|_| self.usage.release_file())?;
+        // It may have the inode number of a deleted file.
+        held(&self.sealed).remove(&attributes_of(&created)?.inode);
+        Ok((created, PathAfter::of(Some(&attributes_of(&parent)?))))
     }
 
     fn opened(self: &Arc<Self>, fd: OwnedFd, inode: u64, path: ExportPath, how: &FileOpenOptions) -> ExportFile {
@@ -217,7 +217,7 @@ impl FileOpenOptions {
     }
 }
 
-/// As much as there is.
+/// Reads until the buffer is full or the file ends.
 pub(super) fn fill(fd: &OwnedFd, offset: u64, buffer: &mut [u8]) -> Result<usize, ExportRefusal> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -260,7 +260,7 @@ impl ExportFile {
         self.write
     }
 
-    /// How many bytes were read; zero at the end of the file.
+    /// Returns how many bytes were read: zero at the end of the file.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, ExportRefusal> {
         self.inner.begin()?;
         if !self.read {
@@ -270,12 +270,12 @@ impl ExportFile {
             None => fill(&self.fd, offset, buffer)?,
             Some(masked) => read_masked(&self.fd, masked, offset, buffer)?,
         };
-        // What was read while the lease ended is not handed out.
+        // Bytes read while the lease ended are not returned.
         self.inner.check_live()?;
         Ok(filled)
     }
 
-    /// Writes all of it, or says why not.
+    /// Writes all bytes, or returns why not.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), ExportRefusal> {
         let done = self.inner.usage.operation().and_then(|()| {
             let _under_way = self.inner.gate.read().unwrap_or_else(PoisonError::into_inner);
@@ -294,7 +294,7 @@ impl ExportFile {
 
     fn write_now(&self, offset: u64, bytes: &[u8]) -> Result<(), ExportRefusal> {
         if !self.write {
-            // Where the folder is lent read-only nothing can be opened for writing.
+            // In a read-only export, nothing can be opened for writing.
             return Err(if self.inner.originals.is_none() { ExportRefusal::ReadOnly } else { ExportRefusal::Invalid });
         }
         self.inner.admit_write(self.inode)?;
@@ -304,7 +304,7 @@ impl ExportFile {
         let Some(seen) = &self.seen else { return Err(ExportRefusal::Invalid) };
         self.notice_host(seen)?;
         let mut seen = held(seen);
-        // It may be looked at since, and about to be believed.
+        // It may have been checked since and be about to be trusted.
         self.inner.admit_write(self.inode)?;
         let written = self.write_all(offset, bytes);
         let now = attributes_of(&self.fd)?;
@@ -312,9 +312,9 @@ impl ExportFile {
         written
     }
 
-    /// What somebody at the host wrote into it meanwhile is kept before it is overwritten.
+    /// Keeps what somebody on the host wrote to the file meanwhile, before it is overwritten.
     fn notice_host(&self, seen: &LastWrite) -> Result<(), ExportRefusal> {
-        // Looked at while nobody of ours writes.
+        // Checked while no writer of the lease is active.
         let last = held(seen);
         let now = attributes_of(&self.fd)?;
         if *last == (now.size, now.modified) {
@@ -352,7 +352,7 @@ impl ExportFile {
 
     pub fn set_attributes(&self, change: &AttributeChange) -> Result<(), ExportRefusal> {
         self.flush_write_record();
-        // Of the handle, whatever has its path now; its original was kept when it was opened for writing.
+        // Of the handle, whatever its path is now. Its original was kept when it was opened for writing.
         let now = PathHandle::of(self.fd.try_clone()?)?;
         self.inner.change(ExportOperation::SetAttributes, self.path.whole(), None, change.size, |keeper| {
             let path = held(&self.inner.writing).get(&now.attributes.inode).map(|writing| writing.path.clone());
@@ -361,7 +361,7 @@ impl ExportFile {
         })
     }
 
-    /// Brings it to the disk.
+    /// Flushes it to disk.
     pub fn sync(&self) -> Result<(), ExportRefusal> {
         self.inner.begin()?;
         rustix::fs::fsync(&self.fd)?;
@@ -410,7 +410,7 @@ impl Drop for ExportFile {
         }
         let Some(keeper) = &inner.originals else { return };
         let mut keeper = held(keeper);
-        // After the end of the lease, whatever differs was done by somebody else; the end has noted the rest.
+        // After the end of the lease, any difference was made by somebody else. The end has recorded the rest.
         if inner.check_live().is_err() {
             return;
         }

@@ -1,7 +1,7 @@
-//! What of a folder a lease shows: include and exclude of the owner, and secrets, which are never shown.
+//! What a lease shows of a folder: the owner's include and exclude patterns, minus secrets, which are never shown.
 //!
-//! Hidden things look as if they did not exist. It fails closed: names are also compared without case, in one Unicode
-//! form and without invisible characters, because a file system may take such twins for the same file.
+//! Hidden entries look as if they didn't exist. It fails closed: names are also compared case-folded,
+//! Unicode-normalised and without invisible characters, because a file system may treat such twins as the same file.
 
 use std::{borrow::Cow, os::unix::ffi::OsStrExt as _, path::Path};
 
@@ -9,20 +9,20 @@ use icu_normalizer::ComposingNormalizerBorrowed;
 
 use super::{pattern::GlobPatterns, refusal::ExportError, secrets::SECRETS};
 
-/// The owner's choice, each line in gitignore's syntax.
+/// The owner's patterns, in gitignore syntax.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExportPatterns {
-    /// Only these are shown, with the folders that lead to them; everything when empty.
+    /// Only these are shown, with their parent folders. Everything if empty.
     pub include: Vec<String>,
     pub exclude: Vec<String>,
-    /// Added to [`SECRETS`]; a line with `!` shows what they withhold.
+    /// Added to [`SECRETS`]. A line with `!` shows what they withhold.
     pub withhold: Vec<String>,
 }
 
-/// A folder of this machine that no lease shows, as a line for [`ExportPatterns::withhold`]; `None` where it is not below `lent`. Both are
-/// real paths.
-pub fn withhold_folder(lent: &Path, private: &Path) -> Option<String> {
-    let below = private.strip_prefix(lent).ok().filter(|below| !below.as_os_str().is_empty())?;
+/// A private folder of this machine as a line for [`ExportPatterns::withhold`]. `None` if it isn't below `exported`. Both
+/// must be canonical paths.
+pub fn withhold_folder(exported: &Path, private: &Path) -> Option<String> {
+    let below = private.strip_prefix(exported).ok().filter(|below| !below.as_os_str().is_empty())?;
     let mut line = String::from("/");
     for char in below.to_str()?.chars() {
         if "*?[]\\! #".contains(char) {
@@ -33,23 +33,24 @@ pub fn withhold_folder(lent: &Path, private: &Path) -> Option<String> {
     Some(line)
 }
 
-/// What [`SECRETS`] withhold in a folder because of where it is, as lines for [`ExportPatterns::withhold`]: `/config.json` in `.docker`.
+/// What [`SECRETS`] withhold in a folder because of its location, as lines for [`ExportPatterns::withhold`]:
+/// `/config.json` in `.docker`.
 pub fn secrets_in(dir: &Path) -> Vec<String> {
     let twin = fold(dir.as_os_str().as_bytes());
     let is_there = |folder: &str| twin.ends_with(&[b"/", &*fold(folder.as_bytes())].concat());
-    let cut = SECRETS.iter().flat_map(|line| line.match_indices('/').map(|(at, _)| line.split_at(at)));
-    cut.filter(|(folder, _)| is_there(folder)).map(|(_, rest)| rest.to_owned()).collect()
+    let parts = SECRETS.iter().flat_map(|line| line.match_indices('/').map(|(at, _)| line.split_at(at)));
+    parts.filter(|(folder, _)| is_there(folder)).map(|(_, rest)| rest.to_owned()).collect()
 }
 
 // === impl ExportPatterns ===
 
 impl ExportPatterns {
-    /// Whether every line is a pattern. Nothing is opened.
+    /// Checks that every line is a valid pattern. Opens nothing.
     pub fn check(&self) -> Result<(), ExportError> {
         ExportFilter::new(self).map(drop)
     }
 
-    /// Whether leases of `root` and of every folder on the way to `folder`, which is below it, would all show it.
+    /// Whether exports of `root` and of every folder between it and `folder` would all show `folder`.
     pub fn show(&self, root: &Path, folder: &Path) -> Result<bool, ExportError> {
         let filter = ExportFilter::new(self)?;
         let mut above = folder.ancestors().skip(1).take_while(|above| above.starts_with(root));
@@ -71,7 +72,7 @@ pub(crate) struct ExportFilter {
 
 impl ExportFilter {
     pub(crate) fn new(rules: &ExportPatterns) -> Result<Self, ExportError> {
-        // A secret in a subfolder is one as well: `.docker/config.json` counts at any depth.
+        // A secret in a subfolder counts as well: `.docker/config.json` matches at any depth.
         let anywhere = SECRETS.iter().map(|line| match line.contains('/') {
             true => format!("**/{line}"),
             false => (*line).to_owned(),
@@ -85,7 +86,7 @@ impl ExportFilter {
         })
     }
 
-    /// Whether a path is shown; the root always is.
+    /// Whether a path is visible. The root always is.
     pub(crate) fn shows(&self, path: &[u8], folder: bool) -> bool {
         let mut included = self.include.is_empty();
         for (end, last) in prefixes(path) {
@@ -98,27 +99,41 @@ impl ExportFilter {
         included || path.is_empty() || (folder && self.include.lead_below(path))
     }
 
-    /// As [`Self::shows`], for something in a folder that is shown.
+    /// Like [`Self::shows`], for an entry of a visible folder.
     pub(super) fn shows_in_shown(&self, path: &[u8], folder: bool) -> bool {
         if self.include.is_empty() { !self.hides(path, folder) } else { self.shows(path, folder) }
     }
 
-    /// Excluded or withheld by its own name, whatever is above it.
+    /// Excluded or withheld by its own name, regardless of its parents.
     fn hides(&self, path: &[u8], folder: bool) -> bool {
         let twin = fold(path);
         self.exclude.lists(path, folder) == Some(true)
             || self.exclude_twins.lists(&twin, folder) == Some(true)
             || self.secrets.lists(&twin, folder) == Some(true)
+            || originals(&twin).iter().any(|original| self.secrets.lists(original, folder) == Some(true))
     }
 }
 
-/// Where each name of the path ends, and whether it is the last one.
+/// What editors and people append to the name of a copy.
+const BACKUP_SUFFIXES: [&[u8]; 9] = [b".bak", b".backup", b".old", b".orig", b".save", b".swp", b".swo", b".tmp", b"~"];
+
+/// The paths whose copy this one may be by its name: a copy of a secret is a secret. Vim puts a dot before the name of a
+/// swap file.
+fn originals(path: &[u8]) -> Vec<Vec<u8>> {
+    let Some(suffix) = BACKUP_SUFFIXES.into_iter().find(|suffix| path.ends_with(suffix)) else { return Vec::new() };
+    let copied = &path[..path.len() - suffix.len()];
+    let name = copied.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+    let without_dot = copied[name..].strip_prefix(b".").map(|rest| [&copied[..name], rest].concat());
+    [Some(copied.to_vec()), without_dot].into_iter().flatten().filter(|original| original.len() > name).collect()
+}
+
+/// The end of each name in the path, and whether it is the last one.
 fn prefixes(path: &[u8]) -> impl Iterator<Item = (usize, bool)> {
     let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| (at, false));
     ends.chain((!path.is_empty()).then_some((path.len(), true)))
 }
 
-/// One form for all twins of a path: compatible Unicode composition, lower case, nothing invisible.
+/// One form for all twins of a path: NFKC, lower case, without invisible characters.
 pub(super) fn fold(path: &[u8]) -> Cow<'_, [u8]> {
     if path.is_ascii() {
         if path.iter().any(u8::is_ascii_uppercase) {
@@ -137,7 +152,7 @@ fn folded(line: &[u8]) -> Vec<u8> {
     fold(line).into_owned()
 }
 
-/// What some file systems leave out when they compare names.
+/// Characters that some file systems ignore when comparing names.
 const fn invisible(char: char) -> bool {
     matches!(char,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -160,11 +175,16 @@ mod tests {
     }
 
     #[test]
-    fn secrets_and_their_twins_are_not_shown() {
+    fn secrets_and_their_twins_are_hidden() {
         let filter = filter(&[], &[], &[]);
         for path in [
             ".env",
             ".env.local",
+            ".netrc.bak",
+            ".netrc.swp",
+            "a/credentials.json~",
+            "prod.env.bak",
+            ".prod.env.swp",
             "a/b/.env",
             ".ENV",
             ".Env.Production",
@@ -220,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_with_secrets_by_its_name_has_them_when_it_is_lent_itself() {
+    fn secrets_by_folder_name_are_hidden_when_that_folder_is_exported() {
         let secrets = |dir: &str| secrets_in(Path::new(dir));
         assert_eq!(secrets("/home/ann/.Docker"), ["/config.json"]);
         for line in ["/gcloud", "/gh", "/containers/auth.json", "/op", "/rclone"] {
@@ -251,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn exclude_hides_with_all_that_is_below() {
+    fn exclude_hides_everything_below() {
         let filter = filter(&[], &["target/", "/private", "*.log", "!keep.log"], &[]);
         for (path, folder, shown) in [
             ("target", true, false),
@@ -269,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn include_shows_only_that_and_the_way_to_it() {
+    fn include_shows_only_matches_and_their_parents() {
         let filter = filter(&["/src/", "*.md", "!/src/gen"], &[], &[]);
         for (path, folder, shown) in [
             ("", true, true),
@@ -286,7 +306,7 @@ mod tests {
         }
     }
 
-    /// Random patterns over few letters, against the program that defines the syntax.
+    /// Random patterns over a small alphabet, compared with git itself.
     #[test]
     fn exclude_agrees_with_git() {
         let dir = tempfile::tempdir().unwrap();
@@ -317,8 +337,9 @@ mod tests {
             std::fs::write(dir.path().join(".gitignore"), lines.join("\n")).unwrap();
             std::fs::write(dir.path().join(".git/paths"), paths.join("\n")).unwrap();
             let input = std::fs::File::open(dir.path().join(".git/paths")).unwrap();
-            let told = git(&["check-ignore", "--no-index", "--stdin"]).stdin(input).output().unwrap();
-            let ignored: std::collections::HashSet<&str> = std::str::from_utf8(&told.stdout).unwrap().lines().collect();
+            let output = git(&["check-ignore", "--no-index", "--stdin"]).stdin(input).output().unwrap();
+            let ignored: std::collections::HashSet<&str> =
+                std::str::from_utf8(&output.stdout).unwrap().lines().collect();
             let rules = ExportPatterns { exclude: lines.clone(), ..ExportPatterns::default() };
             let filter = ExportFilter::new(&rules).unwrap();
             for path in &paths {

@@ -1,5 +1,5 @@
-//! What git on the host would believe, looked at before it gets the name under which git looks for it: `HEAD`, refs, packed
-//! refs and the index. A remote commits through them and cannot lead git elsewhere, or hide anything from it.
+//! Checks files that git on the host would trust before they get the name under which git looks for them: `HEAD`, refs,
+//! packed refs and the index. A remote can commit through them, but can't redirect git or hide anything from it.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::{
     refusal::ExportRefusal,
 };
 
-/// How long a file of each kind may be.
+/// The size limit of each kind of file.
 pub(super) const fn longest(kind: TrustedGitFile) -> u64 {
     match kind {
         TrustedGitFile::Head | TrustedGitFile::Ref => 4 << 10,
@@ -20,19 +20,19 @@ pub(super) const fn longest(kind: TrustedGitFile) -> u64 {
 }
 
 const BAD_REF: ExportRefusal =
-    ExportRefusal::Denied("git on the host could not read it: a ref is an object's id or `ref: refs/…`");
+    ExportRefusal::Denied("git on the host couldn't read it: a ref is an object id or `ref: refs/…`");
 const BAD_HEAD: ExportRefusal =
-    ExportRefusal::Denied("git on the host could not read it: HEAD is an object's id or `ref: refs/heads/…`");
+    ExportRefusal::Denied("git on the host couldn't read it: HEAD is an object id or `ref: refs/heads/…`");
 const BAD_PACKED: ExportRefusal =
-    ExportRefusal::Denied("git on the host could not read it: each line of packed-refs is an id and a ref");
-const OURS: ExportRefusal = ExportRefusal::Denied("refs/attache is where the host keeps what was there before");
-const BAD_INDEX: ExportRefusal = ExportRefusal::Denied("git on the host could not read this index");
-const OUTSIDE: ExportRefusal = ExportRefusal::Denied("the index names a path that git must not write to");
+    ExportRefusal::Denied("git on the host couldn't read it: each line of packed-refs is an id and a ref");
+const OURS: ExportRefusal = ExportRefusal::Denied("refs/attache is reserved for the host's snapshots");
+const BAD_INDEX: ExportRefusal = ExportRefusal::Denied("git on the host couldn't read this index");
+const OUTSIDE: ExportRefusal = ExportRefusal::Denied("the index contains a path that git must not write to");
 const HIDES: ExportRefusal = ExportRefusal::Denied(
     "the index hides files from git on the host (assume-unchanged, skip-worktree or an extension)",
 );
 
-/// Whether `new` may take the place of `old`. `id` is how many bytes an object's id has.
+/// Whether `new` can replace `old`. `id` is the length of an object id in bytes.
 pub(super) fn check(kind: TrustedGitFile, new: &[u8], old: Option<&[u8]>, id: usize) -> Result<(), ExportRefusal> {
     match kind {
         TrustedGitFile::Head if is_head(new) => Ok(()),
@@ -53,7 +53,7 @@ pub(super) fn check(kind: TrustedGitFile, new: &[u8], old: Option<&[u8]>, id: us
             let old = old.and_then(|old| GitIndex::read(old, id).ok()).unwrap_or_default();
             if new.hides.is_subset(&old.hides) { Ok(()) } else { Err(HIDES) }
         }
-        // Looked at piece by piece, in `objects`.
+        // Checked piece by piece, in `objects`.
         TrustedGitFile::Stored(_) => Ok(()),
     }
 }
@@ -76,7 +76,7 @@ fn is_head(text: &[u8]) -> bool {
     is_id(line) || line.strip_prefix(b"ref: ").is_some_and(|name| name.starts_with(b"refs/heads/") && is_ref_name(name))
 }
 
-/// The lines that are the host's.
+/// The lines that belong to the host.
 fn packed(text: &[u8]) -> Result<Vec<&[u8]>, ExportRefusal> {
     let mut ours = Vec::new();
     for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty() && !line.starts_with(b"#")) {
@@ -95,10 +95,10 @@ fn packed(text: &[u8]) -> Result<Vec<&[u8]>, ExportRefusal> {
     Ok(ours)
 }
 
-/// What of an index matters here.
+/// The relevant parts of an index.
 #[derive(Debug, Default)]
 struct GitIndex {
-    /// Paths that git does not look at, and extensions by which it does not look.
+    /// Paths that git doesn't check, and extensions that make it skip checks.
     hides: BTreeSet<Vec<u8>>,
 }
 
@@ -109,7 +109,7 @@ const SKIPPED: u16 = 0x4000;
 const STAT: usize = 40;
 
 impl GitIndex {
-    /// As `gitformat-index` describes versions 2 to 4.
+    /// Reads versions 2 to 4, as described in `gitformat-index`.
     fn read(bytes: &[u8], id: usize) -> Result<Self, ExportRefusal> {
         let mut reader = GitIndexReader { bytes, at: 0 };
         if reader.take(4)? != b"DIRC" {
@@ -134,7 +134,7 @@ impl GitIndex {
             }
             path.extend_from_slice(reader.until_nul()?);
             if version < 4 {
-                // One to eight NULs, to a multiple of eight.
+                // One to eight NULs, padding to a multiple of eight.
                 let length = reader.at - 1 - start;
                 reader.take((length / 8 + 1) * 8 - length - 1)?;
             }
@@ -164,7 +164,7 @@ impl GitIndex {
     }
 }
 
-/// Git checks paths when they are added to an index, and not when an index is read.
+/// Git checks paths when they are added to an index, but not when an index is read.
 fn is_outside(name: &[u8]) -> bool {
     matches!(name, b"" | b"." | b"..") || is_git(trimmed(&fold(name)))
 }
@@ -203,7 +203,7 @@ impl<'a> GitIndexReader<'a> {
         Ok(taken)
     }
 
-    /// As offsets in a pack are written.
+    /// Encoded like offsets in a pack.
     fn varint(&mut self) -> Result<usize, ExportRefusal> {
         let mut value = 0_usize;
         loop {
@@ -225,7 +225,7 @@ mod tests {
     const ID: &str = "0123456789012345678901234567890123456789";
 
     #[test]
-    fn heads_and_refs() {
+    fn heads_and_refs_are_validated() {
         let ok = |kind, text: &str| check(kind, text.as_bytes(), None, 20).is_ok();
         for (text, head, reference) in [
             ("ref: refs/heads/main\n", true, true),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_refs_keep_what_is_the_hosts() {
+    fn packed_refs_keep_the_refs_of_the_host() {
         let ok =
             |new: &str, old: &str| check(TrustedGitFile::PackedRefs, new.as_bytes(), Some(old.as_bytes()), 20).is_ok();
         let ours = format!("# pack-refs with: peeled\n{ID} refs/attache/dlg_1\n{ID} refs/heads/main\n^{ID}\n");

@@ -1,10 +1,12 @@
-//! What a lease shows and never lets change: the places from which git on the host would run a program, or be led to one.
+//! What a lease shows but never allows to change: places from which git on the host would run a program, or be led to
+//! one.
 //!
-//! Whoever writes `.git/hooks/post-checkout`, `core.fsmonitor` in `.git/config` or `exec` into `.git/rebase-merge` runs code as
-//! the owner at their next git command. So below a `.git` only what a commit needs can be written ([`may_change`]): objects,
-//! refs, their logs, the index, and the notes of a merge. What of it git believes is looked at before it takes its place
-//! (`git`). Git also takes a folder of any name for a repository, a bare one, when it holds `HEAD`, `objects` and `refs`, or
-//! `HEAD` and a `commondir` that leads to the rest: none can be made, and one that is there is guarded and stays one.
+//! Writing `.git/hooks/post-checkout`, `core.fsmonitor` in `.git/config`, or `exec` to `.git/rebase-merge` would run
+//! code as the owner at their next git command. So below a `.git`, only what a commit needs can be written
+//! ([`may_change`]): objects, refs, their logs, the index, and the notes of a merge. Files that git trusts are checked
+//! before they take their place (`git`). Git also treats a folder with any name as a bare repository if it contains
+//! `HEAD`, `objects` and `refs`, or `HEAD` and a `commondir` that leads to the rest. Such a folder can't be created,
+//! and an existing one is guarded and stays one.
 
 use std::{
     ffi::OsStr,
@@ -17,7 +19,7 @@ use super::{
     objects::{Stored, stored},
 };
 
-/// Files beside which git writes `.lock`, and renames that over them.
+/// Files that git replaces by renaming a `.lock` file over them.
 const FILES: [&[u8]; 16] = [
     b"HEAD",
     b"index",
@@ -37,20 +39,20 @@ const FILES: [&[u8]; 16] = [
     b"gc.pid",
 ];
 
-/// What git on the host takes the content of a file for. It is looked at when the file gets its name, and cannot be changed
-/// afterwards except by another that takes its place.
+/// What git on the host trusts a file's content to be. It is checked when the file gets its name, and can't be changed
+/// afterwards, only replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TrustedGitFile {
     Head,
     Ref,
     PackedRefs,
     Index,
-    /// What is in a store is known by its hash.
+    /// Content in a store is identified by its hash.
     Stored(Stored),
 }
 
-/// Whether a folder of this machine is itself where git would run a program from, or a part of a `.git`: inside of it
-/// nothing would be guarded. It is named by its real path.
+/// Whether a folder of this machine is part of a `.git`, or itself a place from which git would run a program: inside
+/// it, nothing would be guarded. `dir` must be canonical.
 pub fn is_of_repository(dir: &Path) -> bool {
     let path = dir.as_os_str().as_bytes();
     let is_one = |folder: &[u8]| {
@@ -62,15 +64,15 @@ pub fn is_of_repository(dir: &Path) -> bool {
     path.split(|&byte| byte == b'/').any(is_repository) || run_from(path).into_iter().any(is_one)
 }
 
-/// Whether nothing may be written, made, moved or removed there.
+/// Whether nothing can be written, created, moved or removed there.
 pub(super) fn guarded(path: &[u8]) -> bool {
     let twin = fold(path);
     let is_inside = twin.split(|&byte| byte == b'/').map(trimmed).any(is_git);
-    // Names are compared as they are: a twin of an allowed one is another file, or the same by another name.
+    // Names are compared exactly: a twin of an allowed name is another file, or the same file under another name.
     is_inside && !inside(path).is_some_and(|(_, names)| may_change(&names))
 }
 
-/// The `.git` above a path, and the names that lead from there to it; the last may be of a lock.
+/// The `.git` above a path, and the names from there to the path. The last one may be a lock.
 pub(super) fn inside(path: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
     let mut start = 0;
     for name in path.split(|&byte| byte == b'/') {
@@ -87,7 +89,8 @@ pub(super) fn inside(path: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
     None
 }
 
-/// Whether git on the host, which may read everything below its `.git`, neither runs nor follows what a lease puts there.
+/// Whether git on the host, which may read everything below its `.git`, neither runs nor follows what a lease puts
+/// there.
 fn may_change(names: &[&[u8]]) -> bool {
     let Some((last, above)) = names.split_last() else { return true };
     let twins = names.iter().map(|name| fold(name).into_owned());
@@ -96,18 +99,18 @@ fn may_change(names: &[&[u8]]) -> bool {
     }
     let unlocked = last.strip_suffix(b".lock").unwrap_or(last);
     match names {
-        // Where the host keeps its own commits of what was there before.
+        // Where the host keeps its own snapshots.
         [b"refs", b"attache", ..] | [b"logs", b"refs", b"attache", ..] => false,
         [b"refs" | b"logs"] | [b"logs", b"HEAD" | b"refs"] => true,
         [b"refs", name @ ..] | [b"logs", b"refs", name @ ..] => {
             above.iter().skip(1).all(|name| is_ref_part(name)) && !name.is_empty() && is_ref_part(unlocked)
         }
         [b"objects", .., b"alternates" | b"http-alternates"] => false,
-        // Of these git believes what they say about objects, without a look at the objects.
+        // Git trusts these about objects without checking the objects.
         [b"objects", below @ ..] => !below.iter().any(|name| is_summary(name)),
         [b"lfs", b"objects" | b"tmp" | b"incomplete", ..] => true,
         [b"worktrees", _, rest @ ..] => !rest.is_empty() && may_change(rest),
-        // The name of a submodule may have slashes in it; what is a repository there is guarded as such, too.
+        // The name of a submodule can contain slashes. A repository there is also guarded as such.
         [b"modules", rest @ ..] => (1..rest.len()).any(|at| may_change(&rest[at..])),
         [name] => {
             FILES.contains(&unlocked)
@@ -117,12 +120,12 @@ fn may_change(names: &[&[u8]]) -> bool {
     }
 }
 
-/// Files that git reads instead of objects, and makes anew when they are missing.
+/// Files that git reads in place of objects, and recreates when they are missing.
 fn is_summary(name: &[u8]) -> bool {
     name.starts_with(b"commit-graph") || name.starts_with(b"multi-pack-index") || name.ends_with(b".bitmap")
 }
 
-/// As `git check-ref-format` has it, and no name that a program could take for an option.
+/// Like `git check-ref-format`, and no name that a program could mistake for an option.
 pub(super) fn is_ref_part(name: &[u8]) -> bool {
     let is_bad = |byte: &u8| *byte <= b' ' || *byte == 127 || b"~^:?*[\\".contains(byte);
     let has = |pair: &[u8]| name.windows(2).any(|window| window == pair);
@@ -137,7 +140,7 @@ pub(super) fn is_ref_part(name: &[u8]) -> bool {
         || name.iter().any(is_bad))
 }
 
-/// What git takes the content of this file for, if it believes it.
+/// What git trusts the content of this file to be, if anything.
 pub(super) fn trusted_git_file(path: &[u8]) -> Option<TrustedGitFile> {
     fn of(names: &[&[u8]]) -> Option<TrustedGitFile> {
         if names.last()?.ends_with(b".lock") {
@@ -156,20 +159,20 @@ pub(super) fn trusted_git_file(path: &[u8]) -> Option<TrustedGitFile> {
     of(&inside(path)?.1)
 }
 
-/// Whether this is in the store of a repository, where what is there stays as it is.
+/// Whether this is in the store of a repository, which is append-only.
 pub(super) fn is_stored(path: &[u8]) -> bool {
     let Some((_, names)) = inside(path) else { return false };
     let at = names.iter().position(|name| matches!(*name, b"objects" | b"refs" | b"logs"));
     at.is_some_and(|at| names[at] == b"objects" && names.len() > at + 2)
 }
 
-/// What of a repository a path belongs to; a folder does not move from one to another.
+/// Which part of a repository a path belongs to. A folder can't move between parts.
 pub(super) fn area(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let (git, names) = inside(path)?;
     Some((git, names.first().copied().unwrap_or_default()))
 }
 
-/// Whether git looks here, in a repository, for what it would run or follow.
+/// Whether git looks here, in a repository, for something to run or follow.
 fn runs(names: &[&[u8]]) -> bool {
     const FOLDERS: [&[u8]; 8] = [
         b"hooks",
@@ -206,10 +209,11 @@ pub(super) fn run_from(path: &[u8]) -> Vec<&[u8]> {
     folders
 }
 
-/// What a folder must hold for git to take it for a repository: all of one of these.
+/// The entries that make git treat a folder as a repository: all of one of these sets.
 pub(super) const REPOSITORIES: [&[&[u8]]; 2] = [&[b"HEAD", b"objects", b"refs"], &[b"HEAD", b"commondir"]];
 
-/// The folder that the name at the end of the path makes, perhaps, a repository, and what else each way to be one takes.
+/// The folder that the last name of the path could turn into a repository, and the other entries that each set
+/// requires.
 pub(super) fn part_of(path: &[u8]) -> (&[u8], impl Iterator<Item = impl Iterator<Item = &'static [u8]>>) {
     let twin = fold(path);
     let name = trimmed(twin.rsplit(|&byte| byte == b'/').next().unwrap_or(&twin)).to_owned();
@@ -224,8 +228,8 @@ fn above(path: &[u8], levels: usize) -> &[u8] {
     (0..levels).fold(path, |path, _| &path[..path.iter().rposition(|&byte| byte == b'/').unwrap_or(0)])
 }
 
-/// A name that git takes for a repository. A folder of that name can be made; a file or link of that name leads git to
-/// wherever it says, and something else moved there could bring a configuration along.
+/// A name that git treats as a repository. A folder with that name can be created. A file or link with that name
+/// redirects git, and anything moved there could bring a configuration along.
 pub(super) fn is_repository(path: &[u8]) -> bool {
     let twin = fold(path);
     is_git(trimmed(twin.rsplit(|&byte| byte == b'/').next().unwrap_or(&twin)))
@@ -235,7 +239,7 @@ pub(super) fn is_git(name: &[u8]) -> bool {
     matches!(name, b".git" | b"git~1")
 }
 
-/// Some file systems leave trailing dots and spaces out.
+/// Some file systems ignore trailing dots and spaces.
 pub(super) fn trimmed(name: &[u8]) -> &[u8] {
     let end = name.iter().rposition(|byte| !matches!(byte, b'.' | b' ')).map_or(0, |last| last + 1);
     &name[..end]
@@ -323,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_git_believes() {
+    fn trusted_git_files_are_recognised() {
         for (path, expected) in [
             (".git/HEAD", Some(TrustedGitFile::Head)),
             ("a/.git/worktrees/w/HEAD", Some(TrustedGitFile::Head)),
@@ -349,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_without_its_name() {
+    fn a_bare_repository_is_recognised_by_its_content() {
         let from = |path: &'static str| -> Vec<_> { run_from(path.as_bytes()).iter().map(|it| show(it)).collect() };
         assert_eq!(from("a/b.git/config"), ["a/b.git"]);
         assert_eq!(from("a/HOOKS/config/x"), ["a", "a/HOOKS"]);

@@ -1,4 +1,4 @@
-//! The index of originals as a file: whole lines only, also when the disk gets full in the middle of one.
+//! The index of originals as a file: complete lines only, even if the disk fills up in the middle of one.
 
 use std::{
     fs::{File, OpenOptions},
@@ -15,12 +15,12 @@ use super::{
 #[derive(Debug)]
 pub(super) struct OriginalsIndex {
     file: File,
-    /// Where the last whole line ends.
+    /// The end of the last complete line.
     end: u64,
-    /// Part of a line may stand behind that.
+    /// There may be a partial line after that.
     is_torn: bool,
     synced: Instant,
-    /// The lines that are about to be written.
+    /// The lines to write next.
     text: Vec<u8>,
 }
 
@@ -29,7 +29,7 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 // === impl OriginalsIndex ===
 
 impl OriginalsIndex {
-    /// The index in the folder of originals, made when it is missing, and what it holds.
+    /// Opens the index in the folder of originals, creating it if missing, and reads it.
     pub(super) fn open(before: &Path) -> io::Result<(Self, LeaseRecord)> {
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(before.join(INDEX))?;
         let mut text = Vec::new();
@@ -41,7 +41,7 @@ impl OriginalsIndex {
         Ok((Self { file, end: end as u64, is_torn, synced: Instant::now(), text }, record))
     }
 
-    /// All of the lines, or none that counts.
+    /// Writes all lines, or none that counts.
     pub(super) fn write(&mut self, lines: &[LeaseRecordLine]) -> Result<(), ExportRefusal> {
         self.text.clear();
         for line in lines {
@@ -49,7 +49,7 @@ impl OriginalsIndex {
             self.text.push(b'\n');
         }
         if self.is_torn {
-            // What comes next would be read as the rest of it.
+            // The next line would be read as the rest of it.
             self.file.set_len(self.end)?;
         }
         let done = self.file.write_all(&self.text);
@@ -62,11 +62,11 @@ impl OriginalsIndex {
     pub(super) fn sync(&mut self) {
         self.synced = Instant::now();
         if let Err(error) = self.file.sync_data() {
-            tracing::warn!(%error, "the index of originals cannot be synced");
+            tracing::warn!(%error, "failed to sync the index of originals");
         }
     }
 
-    /// So that a power cut costs little, and not every change a sync.
+    /// Syncs occasionally, so that a power cut costs little without a sync per change.
     pub(super) fn sync_now_and_then(&mut self) {
         if self.synced.elapsed() >= SYNC_INTERVAL {
             self.sync();

@@ -1,4 +1,4 @@
-//! Unpacks what zlib packed, piece by piece: enough to look at an object of git before git does.
+//! Decompresses zlib data piece by piece: enough to check a git object before git reads it.
 
 use std::io::{self, BufRead};
 
@@ -7,17 +7,17 @@ use miniz_oxide::{
     inflate::stream::{self, InflateState},
 };
 
-/// What is not zlib's, or could not be read.
+/// Not valid zlib data, or unreadable.
 #[derive(Debug)]
 pub(super) enum Bad {
     Data,
     Io(io::Error),
 }
 
-/// How much is handed over at once.
+/// The size of a piece.
 const PIECE: usize = 64 << 10;
 
-/// Hands over everything that was packed. Nothing may follow it in the input.
+/// Passes the decompressed data to `sink`. Nothing may follow it in the input.
 pub(super) fn inflate(mut input: impl BufRead, sink: &mut dyn FnMut(&[u8]) -> Result<(), Bad>) -> Result<(), Bad> {
     let mut state = InflateState::new_boxed(DataFormat::Zlib);
     let mut out = vec![0; PIECE];
@@ -44,7 +44,7 @@ mod tests {
 
     fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
         let mut whole = Vec::new();
-        // A few bytes at a time, as a slow disk hands them over.
+        // A few bytes at a time, like a slow disk.
         let input = io::BufReader::with_capacity(7, packed);
         let read = inflate(input, &mut |piece| {
             whole.extend_from_slice(piece);
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_packed_comes_out_and_nothing_else_passes() {
+    fn valid_data_is_decompressed_and_anything_else_is_refused() {
         let noise: Vec<u8> = (0..300_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         for content in [&b""[..], b"blob 2\0ab", &[b'x'; 1_000_000], &noise] {
             for level in [0, 6] {

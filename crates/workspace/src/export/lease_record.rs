@@ -1,5 +1,5 @@
-//! What a lease touched, as kept in memory and line by line in `index.jsonl`: how each path was before, and how the lease
-//! left it. The report and `revert` are made from it, also after a crash.
+//! The lease record, kept in memory and line by line in `index.jsonl`: how each touched path was before, and how the
+//! lease left it. The report and `revert` are made from it, also after a crash.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use super::{
     path::{from_shown, show},
 };
 
-/// All that one lease touched.
+/// Everything that one lease touched.
 #[derive(Debug, Clone, Default)]
 pub struct LeaseRecord {
     pub(crate) before: PathBuf,
@@ -25,13 +25,13 @@ pub struct LeaseRecord {
 pub(crate) struct LeaseRecordEntry {
     pub(crate) was: PathBefore,
     pub(crate) left: PathAfter,
-    /// Somebody at the host changed it while the lease lasted.
+    /// Somebody on the host changed it during the lease.
     pub(crate) changed_here: bool,
-    /// How somebody at the host had left it each time that the lease changed it again, the oldest first.
+    /// The states in which somebody on the host had left it each time the lease changed it again, oldest first.
     pub(crate) versions: Vec<PathBefore>,
 }
 
-/// How a path was before the lease first changed it.
+/// The state of a path before the lease first changed it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PathBefore {
@@ -39,7 +39,7 @@ pub(crate) enum PathBefore {
     Folder {
         mode: u32,
         modified: FileTime,
-        /// Only something in it was made, moved or removed: its times change, and nobody calls that a change.
+        /// Only an entry in it was created, moved or removed: its times change, which doesn't count as a change.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         times_only: bool,
     },
@@ -61,20 +61,20 @@ pub(crate) struct OriginalFile {
     pub(crate) kept: u64,
 }
 
-/// How the lease left a path; whatever differs from it was done by somebody else.
+/// The state in which the lease left a path. Any difference was made by somebody else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PathAfter {
     Untouched,
     Absent,
     Is(PathStamp),
-    /// Open for writing, and not closed yet.
+    /// Open for writing, not closed yet.
     Writing {
         inode: u64,
     },
 }
 
-/// Enough to tell two states of a path apart. The change time is not in it: links to an original change it.
+/// Enough to tell two states of a path apart. It doesn't include the change time, which links to an original modify.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PathStamp {
     kind: FileKind,
@@ -84,7 +84,7 @@ pub(crate) struct PathStamp {
     modified: FileTime,
 }
 
-/// A line of the index; of several about one path, the last counts.
+/// A line of the index. The last line about a path counts.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LeaseRecordLine {
     pub(super) path: String,
@@ -94,7 +94,7 @@ pub(super) struct LeaseRecordLine {
     pub(super) left: Option<PathAfter>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) changed_here: bool,
-    /// What of the host's is about to be overwritten.
+    /// The host's version that is about to be overwritten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<PathBefore>,
 }
@@ -104,7 +104,7 @@ pub(super) const INDEX: &str = "index.jsonl";
 // === impl LeaseRecord ===
 
 impl LeaseRecord {
-    /// Reads what a lease touched from the folder that was given as `before`, for instance after a crash.
+    /// Reads the record of a lease from the folder that was given as `before`, for example after a crash.
     pub fn load(before: &Path) -> io::Result<Self> {
         match fs::read(before.join(INDEX)) {
             Ok(text) => Ok(Self::read(before, &text)),
@@ -113,8 +113,8 @@ impl LeaseRecord {
         }
     }
 
-    /// A last line that was cut short is left out: what it announced did not happen. One in the middle that cannot be read
-    /// costs what it says, and not the rest.
+    /// Skips a last line that was cut short: the change it announced did not happen. An unreadable line in the middle
+    /// costs only its own content.
     pub(super) fn read(before: &Path, text: &[u8]) -> Self {
         let mut entries: BTreeMap<Vec<u8>, LeaseRecordEntry> = BTreeMap::new();
         let lines = text.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n"));
@@ -123,7 +123,7 @@ impl LeaseRecord {
                 Ok(line) => line,
                 Err(error) => {
                     let (before, number) = (before.display(), number + 1);
-                    tracing::warn!(%before, line = number, %error, "a line of the index of originals cannot be read");
+                    tracing::warn!(%before, line = number, %error, "unreadable line in the index of originals");
                     continue;
                 }
             };
@@ -174,7 +174,7 @@ impl PathBefore {
         matches!(self, Self::Folder { times_only: true, .. })
     }
 
-    /// As of a folder that is itself changed.
+    /// For a folder that is itself changed.
     pub(super) fn whole(mut self) -> Self {
         if let Self::Folder { times_only, .. } = &mut self {
             *times_only = false;
@@ -195,7 +195,7 @@ impl PathAfter {
         match (self, now) {
             (Self::Untouched, _) | (Self::Absent, None) => true,
             (Self::Is(stamp), Some(now)) => *stamp == PathStamp::of(now),
-            // The writer died with the host's daemon: what is in that file is its.
+            // The writer died with the host's daemon: the content of that file belongs to it.
             (Self::Writing { inode }, Some(now)) => *inode == now.inode,
             (Self::Absent, Some(_)) | (Self::Is(_) | Self::Writing { .. }, None) => false,
         }
@@ -205,13 +205,13 @@ impl PathAfter {
 // === impl PathStamp ===
 
 impl PathStamp {
-    /// As the lease last saw a file that it writes into: whatever differs since is not its own.
+    /// As the lease last saw a file that it writes to. Later differences are not its own.
     pub(crate) fn seen(now: &FileAttributes, size: u64, modified: FileTime) -> Self {
         Self { size, modified, ..Self::of(now) }
     }
 
     pub(crate) fn of(now: &FileAttributes) -> Self {
-        // A folder's size says nothing.
+        // The size of a folder is meaningless.
         let size = if now.is_folder() { 0 } else { now.size };
         Self { kind: now.kind, inode: now.inode, size, mode: now.mode, modified: now.modified }
     }

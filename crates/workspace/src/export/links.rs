@@ -1,10 +1,10 @@
-//! Where a symbolic link leads, by its text: inside of the folder, or possibly out of it.
+//! Where a symbolic link leads, judging by its text: inside the folder, or possibly out of it.
 
 use super::{Inner, path::join};
 
 impl Inner {
-    /// The target of a link that the remote makes, as it stands here: a whole path below where the remote sees the folder, and a
-    /// path with detours through real folders, become the plain path to the same place.
+    /// The target of a link that the remote creates, as stored here. An absolute path below the remote's mount point,
+    /// and a path with detours through real folders, become the plain path to the same place.
     pub(super) fn plain_target(&self, target: &[u8], folder: &[u8]) -> Vec<u8> {
         if let Some(inside) = self.seen_at.as_ref().and_then(|seen_at| below(target, seen_at, folder)) {
             return inside;
@@ -15,7 +15,7 @@ impl Inner {
         self.without_detours(target, folder).unwrap_or_else(|| target.to_vec())
     }
 
-    /// `a/../b` is `b` where `a` is a folder; through a link it could be anything.
+    /// `a/../b` is `b` if `a` is a folder. Through a link, it could be anything.
     fn without_detours(&self, target: &[u8], folder: &[u8]) -> Option<Vec<u8>> {
         let mut names: Vec<&[u8]> = names(folder).collect();
         for name in names_of(target) {
@@ -33,7 +33,7 @@ impl Inner {
     }
 }
 
-/// The way from `folder` to a whole path that is `root` or below it.
+/// The relative path from `folder` to an absolute path that is `root` or below it.
 pub(super) fn below(target: &[u8], root: &[u8], folder: &[u8]) -> Option<Vec<u8>> {
     let rest = target.strip_prefix(root)?;
     let is_below = rest.is_empty() || rest.starts_with(b"/");
@@ -42,8 +42,8 @@ pub(super) fn below(target: &[u8], root: &[u8], folder: &[u8]) -> Option<Vec<u8>
     (is_below && target.starts_with(b"/") && !names.contains(&&b".."[..])).then(|| relative(folder, &names))
 }
 
-/// Whether a link in `folder` could lead out of the root. `..` counts only at the beginning, where it climbs real folders;
-/// after a name it could climb from wherever another link leads.
+/// Whether a link in `folder` could lead out of the root. `..` counts only at the start, where it climbs real folders.
+/// After a name, it could climb from wherever another link leads.
 pub(super) fn leaves(target: &[u8], folder: &[u8]) -> bool {
     if target.starts_with(b"/") {
         return true;
@@ -70,13 +70,13 @@ fn names_of(target: &[u8]) -> impl Iterator<Item = &[u8]> {
     names(target).filter(|name| *name != b".")
 }
 
-/// From one folder of the root to a path of it.
+/// The path from one folder of the root to another.
 fn relative(folder: &[u8], to: &[&[u8]]) -> Vec<u8> {
     let from: Vec<&[u8]> = names(folder).collect();
     let common = from.iter().zip(to).take_while(|(one, other)| one == other).count();
     let up = std::iter::repeat_n(&b".."[..], from.len() - common);
-    let way = up.chain(to[common..].iter().copied()).fold(Vec::new(), |path, name| join(&path, name));
-    if way.is_empty() { b".".to_vec() } else { way }
+    let path = up.chain(to[common..].iter().copied()).fold(Vec::new(), |path, name| join(&path, name));
+    if path.is_empty() { b".".to_vec() } else { path }
 }
 
 #[cfg(test)]
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_that_could_lead_out() {
+    fn links_that_could_lead_out_are_recognised() {
         for (target, folder, expected) in [
             ("a", "", false),
             ("./a/b", "x", false),
@@ -102,16 +102,16 @@ mod tests {
     }
 
     #[test]
-    fn whole_paths_that_stay_inside() {
-        let way = |target: &str, folder: &str| {
-            below(target.as_bytes(), b"/mnt/w", folder.as_bytes()).map(|way| String::from_utf8(way).unwrap())
+    fn absolute_paths_that_stay_inside_become_relative() {
+        let relative_to = |target: &str, folder: &str| {
+            below(target.as_bytes(), b"/mnt/w", folder.as_bytes()).map(|path| String::from_utf8(path).unwrap())
         };
-        assert_eq!(way("/mnt/w/a/b", "a/c").as_deref(), Some("../b"));
-        assert_eq!(way("/mnt/w/a", "").as_deref(), Some("a"));
-        assert_eq!(way("/mnt/w", "a").as_deref(), Some(".."));
-        assert_eq!(way("/mnt/w/", "").as_deref(), Some("."));
+        assert_eq!(relative_to("/mnt/w/a/b", "a/c").as_deref(), Some("../b"));
+        assert_eq!(relative_to("/mnt/w/a", "").as_deref(), Some("a"));
+        assert_eq!(relative_to("/mnt/w", "a").as_deref(), Some(".."));
+        assert_eq!(relative_to("/mnt/w/", "").as_deref(), Some("."));
         for out in ["/mnt/wx/a", "/mnt", "/etc/passwd", "/mnt/w/../x", "mnt/w/a"] {
-            assert_eq!(way(out, "a"), None, "{out}");
+            assert_eq!(relative_to(out, "a"), None, "{out}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The export core: one folder as one lease shows it, and all that the lease lets happen in it.
+//! The export: one folder as one lease shows it, and everything the lease allows in it.
 //!
-//! Every door to a lent folder (SFTP today) goes through an [`Export`]. Its root is opened once; a path is checked name by
-//! name, found by the kernel in one step that cannot leave the root (`root`), held by its handle, and changed through the
-//! handle of its folder. Links are data: their targets are told and never followed.
+//! All access to an exported folder (SFTP today) goes through an [`Export`]. Its root is opened once. A path is checked
+//! name by name, resolved by the kernel in one step that can't leave the root (`root`), held by its handle, and changed
+//! through the handle of its folder. Symbolic links are data: their targets are reported and never followed.
 
 mod attributes;
 mod audit;
@@ -75,30 +75,31 @@ use self::{
     root::{ExportRoot, PathHandle},
 };
 
-/// What a lease may do with a folder.
+/// What a lease can do with a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportTerms {
     pub access_mode: AccessMode,
     pub rules: ExportPatterns,
     pub quota: LeaseQuota,
     pub links: LinkPolicy,
-    /// Where the remote sees the folder. A link that it makes to a path below that is one to the same path here.
+    /// The remote's mount point. A link that the remote creates to a path below it becomes a link to the same path
+    /// here.
     pub seen_at: Option<PathBuf>,
 }
 
-/// Which symbolic links a lease may make. They are never followed here; programs of the host do follow them.
+/// Which symbolic links a lease can create. The export never follows them, but programs on the host do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LinkPolicy {
-    /// Only those that stay inside of the folder.
+    /// Only links that stay inside the folder.
     #[default]
     Inside,
     Any,
 }
 
-/// A folder under a lease. Its calls block; it can be used from many threads.
+/// A folder under a lease. Its calls block. It can be used from many threads.
 pub struct Export(Arc<Inner>);
 
-/// The space of the file system below the folder.
+/// The free space of the folder's file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilesystemSpace {
     pub block_size: u64,
@@ -115,40 +116,40 @@ struct Inner {
     filter: ExportFilter,
     usage: LeaseUsage,
     links: LinkPolicy,
-    /// Where the folder is, here and at the remote; real paths.
+    /// The canonical path of the folder, here and at the remote.
     here: Vec<u8>,
     seen_at: Option<Vec<u8>>,
     journal: Arc<dyn ExportAudit>,
     revoked: AtomicBool,
-    /// Read by every changing call while it is under way; the end of the lease waits for it.
+    /// Read-locked by every changing call. The end of the lease waits for it.
     gate: RwLock<()>,
-    /// One change of names at a time, so that what was checked is still so. `None` when the folder is lent read-only.
+    /// One change of names at a time, so that checks stay valid. `None` if the export is read-only.
     originals: Option<Mutex<OriginalsStore>>,
     /// Files that are open for writing, by inode.
     writing: Mutex<HashMap<u64, OpenWrite>>,
-    /// The same by connection.
+    /// The same files by connection.
     connections: Mutex<Connections>,
-    /// Files that git on the host believes, by inode, with the name under which they were looked at.
+    /// Files that git on the host trusts, by inode, with the name under which they were checked.
     sealed: Mutex<HashMap<u64, Vec<u8>>>,
-    /// Files that are looked at before they get such a name: nobody writes into them meanwhile.
+    /// Files that are being checked before they get such a name: nothing can write to them meanwhile.
     looked_at: Mutex<HashSet<u64>>,
 }
 
 struct OpenWrite {
-    /// The path under which the file is now.
+    /// The current path of the file.
     path: Vec<u8>,
     handles: usize,
     seen: LastWrite,
 }
 
-/// The size and time of a file after the lease wrote into it last; held while it writes. Whatever differs was done by somebody
-/// at the host.
+/// The size and time of a file after the lease last wrote to it, locked while it writes. Any difference was made by
+/// somebody on the host.
 type LastWrite = Arc<Mutex<(u64, FileTime)>>;
 
 // === impl ExportTerms ===
 
 impl ExportTerms {
-    /// Everything but secrets, the default limits.
+    /// Everything except secrets, with the default limits.
     pub fn new(access_mode: AccessMode) -> Self {
         Self {
             access_mode,
@@ -163,7 +164,7 @@ impl ExportTerms {
 // === impl Export ===
 
 impl Export {
-    /// Opens the folder. Where it is lent read-only, `before` is not used.
+    /// Opens the folder. If it is read-only, `before` is not used.
     pub fn open(
         dir: &Path,
         terms: ExportTerms,
@@ -201,7 +202,8 @@ impl Export {
         Ok(self.0.find_shown(&ExportPath::parse(path)?)?.attributes)
     }
 
-    /// The target as it is, except that of a link to a whole path in the folder: that leads there from the remote, too.
+    /// The target as stored, except for an absolute path in the folder: it is converted so that it leads to the same
+    /// place at the remote.
     pub fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, ExportRefusal> {
         self.0.begin()?;
         let place = ExportPath::parse(path)?;
@@ -211,19 +213,19 @@ impl Export {
 
     pub fn space(&self) -> Result<FilesystemSpace, ExportRefusal> {
         self.0.begin()?;
-        let told = rustix::fs::fstatvfs(&self.0.root)?;
+        let statistics = rustix::fs::fstatvfs(&self.0.root)?;
         Ok(FilesystemSpace {
-            block_size: told.f_frsize,
-            blocks: told.f_blocks,
-            blocks_free: told.f_bfree,
-            blocks_available: told.f_bavail,
-            files: told.f_files,
-            files_free: told.f_ffree,
-            name_max: told.f_namemax,
+            block_size: statistics.f_frsize,
+            blocks: statistics.f_blocks,
+            blocks_free: statistics.f_bfree,
+            blocks_available: statistics.f_bavail,
+            files: statistics.f_files,
+            files_free: statistics.f_ffree,
+            name_max: statistics.f_namemax,
         })
     }
 
-    /// From now on every call is refused, also on files that are open. Returns when no changing call is under way, so that
+    /// Refuses every call from now on, also on open files. Returns when no changing call is in progress, so that
     /// nothing changes any more.
     pub fn revoke(&self) {
         self.0.revoke();
@@ -248,7 +250,7 @@ impl fmt::Debug for Export {
 // === impl Inner ===
 
 impl Inner {
-    /// What every call begins with.
+    /// The checks at the start of every call.
     fn begin(&self) -> Result<(), ExportRefusal> {
         self.usage.operation()?;
         self.check_live()
@@ -266,7 +268,7 @@ impl Inner {
         match self.root.find(place.whole()) {
             Ok(found) if self.filter.shows(place.whole(), found.attributes.is_folder()) => Ok(found),
             Ok(_) => Err(ExportRefusal::NotFound),
-            // What is wrong with a path below something hidden would tell that it is there.
+            // An error about a path below something hidden would reveal that it exists.
             Err(refusal) => {
                 let shown = [true, false].into_iter().any(|folder| self.filter.shows(place.whole(), folder));
                 Err(if shown { refusal } else { ExportRefusal::NotFound })

@@ -1,5 +1,5 @@
-//! The store of a repository: what a remote adds is what its name says, or it gets no name. Git on the host does not look
-//! again when it reads, so an object under another's name would be taken for that one.
+//! The object store of a repository: what a remote adds must match its name. Git on the host doesn't check again when
+//! it reads, so an object under a wrong name would be mistaken for another one.
 
 use std::{
     fs,
@@ -19,32 +19,31 @@ use super::{
     root::PathHandle,
 };
 
-/// What names in a store mean.
+/// The meaning of names in a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stored {
     /// `objects/ab/cdef…`
     Object,
     /// `objects/pack/*.pack`
     Pack,
-    /// `objects/pack/*.idx` and `*.rev`: where in the pack each object is.
+    /// `objects/pack/*.idx` and `*.rev`: the position of each object in the pack.
     PackIndex,
     /// `lfs/objects/ab/cd/abcdef…`
     LargeFile,
 }
 
 const OTHER: ExportRefusal =
-    ExportRefusal::Denied("it is not the object that its name says; git on the host would take it for that one");
-const NO_PACK: ExportRefusal =
-    ExportRefusal::Denied("an index is added after its pack, so that it can be compared with it");
-const HAS_INDEX: ExportRefusal = ExportRefusal::Denied("this pack has an index already; add another pack");
+    ExportRefusal::Denied("its content doesn't match its name; git on the host would mistake it for another object");
+const NO_PACK: ExportRefusal = ExportRefusal::Denied("add the pack before its index, so that they can be compared");
+const HAS_INDEX: ExportRefusal = ExportRefusal::Denied("this pack already has an index; add another pack");
 const NO_GIT: ExportRefusal =
-    ExportRefusal::Denied("the host has no git that could check the pack; add its objects one by one");
+    ExportRefusal::Denied("the host has no git to check the pack; add its objects one by one");
 /// More than any header: a kind, a space, a number.
 const LONGEST_HEADER: usize = 32;
-/// How often the end of the lease is looked for while git reads a pack.
+/// How often the end of the lease is checked while git reads a pack.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What the path below `.git` is in a store, if git on the host would read it there.
+/// What a path below `.git` is in a store, if git on the host would read it there.
 pub(super) fn stored(names: &[&[u8]]) -> Option<Stored> {
     let is_hex = |name: &[u8]| name.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     match names {
@@ -58,12 +57,12 @@ pub(super) fn stored(names: &[&[u8]]) -> Option<Stored> {
     }
 }
 
-/// A pack gets its name before its index does, and keeps it.
+/// A pack gets its name before its index, and keeps it.
 pub(super) fn check_pack(has_index: bool) -> Result<(), ExportRefusal> {
     if has_index { Err(HAS_INDEX) } else { Ok(()) }
 }
 
-/// Whether the file holds the object whose id the last two names are.
+/// Whether the file contains the object with the id formed by the last two names.
 pub(super) fn check_object(
     found: &PathHandle,
     names: &[&[u8]],
@@ -113,14 +112,14 @@ pub(super) fn check_object(
     if is_whole && hex(digest.finish().as_ref()) == id { Ok(()) } else { Err(OTHER) }
 }
 
-/// Of `blob 12`, the 12.
+/// The 12 of `blob 12`.
 fn size(header: &[u8]) -> Option<u64> {
     let (kind, size) = std::str::from_utf8(header).ok()?.split_once(' ')?;
     let is_number = !size.is_empty() && size.bytes().all(|byte| byte.is_ascii_digit());
     (matches!(kind, "blob" | "tree" | "commit" | "tag") && is_number).then(|| size.parse().ok()).flatten()
 }
 
-/// Whether the bytes are those that the name is the SHA-256 of.
+/// Whether the name is the SHA-256 of the bytes.
 pub(super) fn check_large_file(
     found: &PathHandle,
     name: &[u8],
@@ -138,7 +137,8 @@ pub(super) fn check_large_file(
     if hex(digest.finish().as_ref()) == name { Ok(()) } else { Err(OTHER) }
 }
 
-/// Whether an index is what git itself makes of the pack, to the byte. `scratch` is a folder of this lease alone.
+/// Whether an index is byte for byte what git itself generates for the pack. `scratch` is a private folder of this
+/// lease.
 pub(super) fn check_index(
     found: &PathHandle,
     name: &[u8],

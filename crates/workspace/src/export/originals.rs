@@ -1,8 +1,8 @@
-//! Keeps what a lease is about to change for the first time, so that it can be shown and put back: a reflink or a copy where
-//! bytes will be overwritten, a second link where only a name goes away. Space is used only for what changes.
+//! Keeps originals of what a lease changes for the first time, so that changes can be shown and reverted: a reflink or
+//! copy where bytes will be overwritten, a hard link where only a name goes away. Only changes use space.
 //!
-//! A line is in the index before the change is made, so a crash of the daemon loses nothing. The index goes to the disk once
-//! a second and at the end of the lease; a power cut can cost the last second of it.
+//! An index line is written before the change is made, so a crash of the daemon loses nothing. The index is synced once
+//! a second and at the end of the lease. A power cut can cost its last second.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -30,7 +30,7 @@ use super::{
     root::{ExportRoot, PathHandle, attributes_of},
 };
 
-/// Where the originals go: a folder of this lease alone, outside of what is lent.
+/// Where originals are kept: a private folder of this lease, outside the exported folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OriginalsFolder {
     dir: PathBuf,
@@ -42,11 +42,11 @@ pub(super) struct OriginalsStore {
     folder: OwnedFd,
     index: OriginalsIndex,
     entries: BTreeMap<Vec<u8>, LeaseRecordEntry>,
-    /// Originals that are a second link to a file which still has a name in the tree, by inode.
+    /// Originals that are hard links to a file that still has a name in the tree, by inode.
     linked: HashMap<u64, LinkedOriginal>,
     next: u64,
     copied: u64,
-    /// Paths at which nothing was.
+    /// Paths at which nothing existed.
     free_names: u64,
     limit: OriginalsLimit,
 }
@@ -58,12 +58,12 @@ struct LinkedOriginal {
     modified: FileTime,
 }
 
-/// What is about to happen to the thing that has the path now.
+/// What is about to happen to the current entry at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PendingChange {
-    /// It changes where it is.
+    /// It changes in place.
     ChangedInPlace,
-    /// It loses this name, and no byte of it changes.
+    /// It loses this name, but no byte of it changes.
     LosesName,
 }
 
@@ -72,7 +72,7 @@ const COPY_CHUNK: u64 = 8 << 20;
 // === impl OriginalsFolder ===
 
 impl OriginalsFolder {
-    /// The folder is made when it is missing, for this user alone.
+    /// The folder is created if missing, accessible only to this user.
     pub fn in_folder(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into() }
     }
@@ -86,8 +86,8 @@ impl OriginalsFolder {
         }
     }
 
-    /// Does for a lease whose daemon was killed what the end of a lease does: the originals share their bytes with no file
-    /// of the folder any more. Where no originals were kept, there is nothing to do.
+    /// Does for a lease of a killed daemon what the end of a lease does: afterwards, originals share their bytes with
+    /// no file in the folder. Does nothing if no originals were kept.
     pub fn finish(self) -> io::Result<()> {
         match OriginalsStore::new(self.dir, OriginalsLimit::NONE) {
             Ok(mut keeper) => {
@@ -99,7 +99,7 @@ impl OriginalsFolder {
         }
     }
 
-    /// Keeps a file or link of the folder before somebody has it overwritten by a revert.
+    /// Keeps a file or link of the folder before a requested revert overwrites it.
     pub(crate) fn keep_version(self, root: &ExportRoot, path: &[u8], found: &PathHandle) -> Result<(), ExportRefusal> {
         let mut keeper = OriginalsStore::new(self.dir, OriginalsLimit::NONE)?;
         keeper.keep_version(root, path, found, &|| Ok(()))?;
@@ -108,7 +108,7 @@ impl OriginalsFolder {
     }
 
     fn prepare(dir: &Path, lent: &Path, limit: OriginalsLimit) -> io::Result<Option<OriginalsStore>> {
-        // Asked before it is made, so that nothing is left behind inside of what is lent.
+        // Checked before it is created, so that nothing is left behind inside the exported folder.
         let above = dir.ancestors().find(|above| above.exists()).unwrap_or(dir);
         if above.canonicalize()?.starts_with(lent.canonicalize()?) {
             return Ok(None);
@@ -121,7 +121,7 @@ impl OriginalsFolder {
 // === impl OriginalsStore ===
 
 impl OriginalsStore {
-    /// Takes up what a daemon that was killed may have left in the folder.
+    /// Takes over what a killed daemon may have left in the folder.
     fn new(dir: PathBuf, limit: OriginalsLimit) -> io::Result<Self> {
         let (index, LeaseRecord { entries, .. }) = OriginalsIndex::open(&dir)?;
         let all = entries.values().flat_map(|entry| std::iter::once(&entry.was).chain(&entry.versions));
@@ -141,7 +141,7 @@ impl OriginalsStore {
                         .insert(file.inode, LinkedOriginal { kept: number, size: file.size, modified: file.modified });
                 }
                 Some(_) => {}
-                // Killed before the line was written, so what was to change is as it was.
+                // Killed before the line was written, so the file was not changed.
                 None => fs::remove_file(name.path())?,
             }
         }
@@ -150,7 +150,7 @@ impl OriginalsStore {
         Ok(Self { dir, folder, index, entries, linked, next, copied: 0, free_names, limit })
     }
 
-    /// A folder that nobody but this lease's export uses, for a moment.
+    /// A temporary folder that only this lease's export uses.
     pub(super) fn scratch(&self) -> &Path {
         &self.dir
     }
@@ -159,7 +159,8 @@ impl OriginalsStore {
         LeaseRecord { before: self.dir.clone(), entries: self.entries.clone() }
     }
 
-    /// Keeps how a path is now, unless that was done before; `found` is what is there. `go_on` is asked while it takes long.
+    /// Keeps the current state of a path, unless already done. `found` is what is there. `go_on` is asked during long
+    /// copies.
     pub(super) fn keep_original(
         &mut self,
         root: &ExportRoot,
@@ -171,7 +172,7 @@ impl OriginalsStore {
         if let Some(entry) = self.entries.get(path) {
             let was = entry.was.is_times_only().then(|| entry.was.clone().whole());
             let changed_here = !entry.left.is_unchanged(found.map(|found| &found.attributes));
-            // In place, the original of another name of this file could still change with it.
+            // For a change in place, the original under another name of this file could still change with it.
             if let Some(found) = found.filter(|_| fate == PendingChange::ChangedInPlace) {
                 self.unshare(found, go_on)?;
             }
@@ -179,7 +180,7 @@ impl OriginalsStore {
             return self.amend(path, was, changed_here, version);
         }
         let was = match found {
-            // Moving a folder back and forth makes no file, and as many names as it holds.
+            // Moving a folder back and forth creates no file, but as many names as it contains.
             None if self.limit.free_names.is_some_and(|limit| self.free_names >= limit) => {
                 return Err(ExportRefusal::Quota(FILES));
             }
@@ -198,8 +199,8 @@ impl OriginalsStore {
         Ok(())
     }
 
-    /// Keeps what somebody at the host made of a path that the lease had changed before; nothing of a folder, and nothing that
-    /// is kept already.
+    /// Keeps what somebody on the host made of a path that the lease had changed before. Nothing for a folder, and
+    /// nothing that is kept already.
     fn version(
         &mut self,
         root: &ExportRoot,
@@ -218,7 +219,7 @@ impl OriginalsStore {
         }
     }
 
-    /// Adds to what is known of a path.
+    /// Adds to the record of a path.
     fn amend(
         &mut self,
         path: &[u8],
@@ -242,7 +243,7 @@ impl OriginalsStore {
         Ok(())
     }
 
-    /// As [`Self::keep_original`] does it, for a file that somebody at the host wrote into while the lease had it open.
+    /// Like [`Self::keep_original`], for a file that somebody on the host wrote to while the lease had it open.
     pub(super) fn keep_version(
         &mut self,
         root: &ExportRoot,
@@ -266,7 +267,7 @@ impl OriginalsStore {
         Ok(())
     }
 
-    /// Notes how a path is left after a change by the lease.
+    /// Records the state of a path after a change by the lease.
     pub(super) fn record_after(&mut self, root: &ExportRoot, path: &[u8]) {
         if !self.entries.contains_key(path) {
             return;
@@ -275,8 +276,8 @@ impl OriginalsStore {
         self.record_left(&[(path, PathAfter::of(found.as_ref().map(|found| &found.attributes)))]);
     }
 
-    /// As [`Self::record_after`], for a file that changed where it is: only if the path still is that file. `seen` is its size and time
-    /// after the lease wrote into it last.
+    /// Like [`Self::record_after`], for a file that changed in place: only if the path still is that file. `seen` is
+    /// its size and time after the lease last wrote to it.
     pub(super) fn record_file_after(
         &mut self,
         root: &ExportRoot,
@@ -302,7 +303,7 @@ impl OriginalsStore {
         }
     }
 
-    /// What is new of it is written at once.
+    /// Writes new information immediately.
     pub(super) fn record_left(&mut self, all: &[(&[u8], PathAfter)]) {
         let mut lines = Vec::with_capacity(all.len());
         for &(path, left) in all {
@@ -311,9 +312,10 @@ impl OriginalsStore {
                 lines.push(LeaseRecordLine { left: Some(left), ..LeaseRecordLine::about(path) });
             }
         }
-        // A line that cannot be written costs the knowledge of who changed it last, which then is nobody of ours.
+        // A line that can't be written costs the knowledge of who changed the path last. It then counts as changed on
+        // the host.
         if let Err(refusal) = self.index.write(&lines) {
-            tracing::warn!(error = %refusal, "the index of originals cannot be written");
+            tracing::warn!(error = %refusal, "failed to write the index of originals");
         }
     }
 
@@ -322,7 +324,7 @@ impl OriginalsStore {
         self.entries.get(path).is_some_and(|entry| entry.was == PathBefore::Absent)
     }
 
-    /// How many links of a file are ours.
+    /// How many links of a file are originals.
     pub(super) fn links_of(&self, inode: u64) -> u32 {
         u32::from(self.linked.contains_key(&inode))
     }
@@ -343,11 +345,11 @@ impl OriginalsStore {
         Ok(match now.kind {
             FileKind::Folder => PathBefore::Folder { mode: now.mode, modified: now.modified, times_only: false },
             FileKind::Link => PathBefore::Link { target: show(&found.target()?), modified: now.modified },
-            FileKind::Special => return Err(ExportRefusal::Denied("it is neither a file nor a folder nor a link")),
+            FileKind::Special => return Err(ExportRefusal::Denied("it is not a file, folder or symbolic link")),
             FileKind::File => {
                 let kept = self.next;
                 self.next += 1;
-                // Another name could change the bytes, so only a file with one name is kept by a link.
+                // Another name could change the bytes, so only a file with one name is kept as a link.
                 if fate == PendingChange::LosesName && now.links == 1 && self.link(root, path, found, kept)? {
                     self.linked.insert(now.inode, LinkedOriginal { kept, size: now.size, modified: now.modified });
                 } else {
@@ -359,7 +361,7 @@ impl OriginalsStore {
         })
     }
 
-    /// Whether the original could be kept by a second link to it.
+    /// Whether the original was kept as a hard link.
     fn link(&self, root: &ExportRoot, path: &[u8], found: &PathHandle, kept: u64) -> Result<bool, ExportRefusal> {
         let place = ExportPath::parse(path)?;
         let name = kept.to_string();
@@ -371,12 +373,12 @@ impl OriginalsStore {
         if linked.st_ino == found.attributes.inode {
             return Ok(true);
         }
-        // Somebody put another file there meanwhile; the handle still has the right one.
+        // Another file was put there meanwhile. The handle still has the right one.
         unlinkat(&self.folder, &name, AtFlags::empty())?;
         Ok(false)
     }
 
-    /// Gives an original that is a link to this file bytes of its own.
+    /// Gives an original that is a hard link to this file its own bytes.
     fn unshare(
         &mut self,
         found: &PathHandle,
@@ -385,7 +387,8 @@ impl OriginalsStore {
         let Some(linked) = self.linked.get(&found.attributes.inode).copied() else { return Ok(()) };
         let name = linked.kept.to_string();
         if linked.is_spoiled(&found.attributes) {
-            // Somebody here has written into it since: what it was is lost, and must not be taken for what it is now.
+            // Somebody on this machine has written to it since. The original is lost, and the new content must not be
+            // mistaken for it.
             unlinkat(&self.folder, &name, AtFlags::empty())?;
         } else {
             let copy = format!("{name}.copy");
@@ -396,20 +399,20 @@ impl OriginalsStore {
         Ok(())
     }
 
-    /// After the end of the lease: no file of the folder shares its bytes with an original any more, so that whoever writes
-    /// into it changes nothing else, and the next lease finds no name of it elsewhere.
+    /// At the end of the lease: stops files in the folder from sharing bytes with originals, so that writing to them
+    /// changes nothing else, and the next lease finds no other name of them.
     pub(super) fn finish(&mut self) {
         for linked in self.linked.clone().into_values() {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let found = openat(&self.folder, linked.kept.to_string(), flags, Mode::empty()).and_then(PathHandle::of);
             let done = match found {
-                // The only name that is left, or one that is to be found spoiled.
+                // The only remaining name, or one that must be found spoiled.
                 Ok(found) if found.attributes.links == 1 || linked.is_spoiled(&found.attributes) => Ok(()),
                 Ok(found) => self.unshare(&found, &|| Ok(())),
                 Err(errno) => Err(errno.into()),
             };
             if let Err(refusal) = done {
-                tracing::warn!(error = %refusal, "an original stays linked to a file of the folder");
+                tracing::warn!(error = %refusal, "an original stays linked to a file in the folder");
             }
         }
         self.sync();
@@ -440,7 +443,7 @@ impl OriginalsStore {
 
     fn room_for(&self, size: u64) -> Result<(), ExportRefusal> {
         if self.limit.bytes.is_some_and(|limit| self.copied.saturating_add(size) > limit) {
-            return Err(ExportRefusal::Quota("copies of what was there before"));
+            return Err(ExportRefusal::Quota("copies of originals"));
         }
         Ok(())
     }
@@ -468,7 +471,7 @@ impl PathBefore {
     }
 }
 
-/// In pieces, so that the end of a lease need not wait for a large file.
+/// In pieces, so that the end of a lease doesn't have to wait for a large file.
 fn copy_bytes(from: OwnedFd, to: OwnedFd, go_on: &dyn Fn() -> Result<(), ExportRefusal>) -> Result<u64, ExportRefusal> {
     let mut bytes = 0;
     loop {
@@ -476,7 +479,7 @@ fn copy_bytes(from: OwnedFd, to: OwnedFd, go_on: &dyn Fn() -> Result<(), ExportR
         let at_once = usize::try_from(COPY_CHUNK).unwrap_or(usize::MAX);
         match rustix::fs::copy_file_range(from.as_fd(), None, to.as_fd(), None, at_once) {
             Ok(0) if bytes > 0 => return Ok(bytes),
-            // Some kernels and file systems say "nothing copied" of a file that has bytes.
+            // Some kernels and file systems report "nothing copied" for a file that has bytes.
             Ok(0) | Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::IO | Errno::PERM)
                 if bytes == 0 =>
             {

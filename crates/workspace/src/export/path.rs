@@ -1,12 +1,12 @@
-//! A path as a remote writes it, checked before anything is done with it: plain names below the root, nothing else.
+//! A path from a remote, validated before use: plain names below the root, nothing else.
 
 use super::refusal::ExportRefusal;
 
-/// A checked path relative to the root: no empty, `.` or `..` name in it, no NUL. The root itself is empty.
+/// A validated path relative to the root: no empty, `.` or `..` name, no NUL. Empty for the root itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ExportPath {
     whole: Vec<u8>,
-    /// Where the last name begins.
+    /// The start of the last name.
     name: usize,
 }
 
@@ -44,7 +44,7 @@ impl ExportPath {
         &self.whole[self.name..]
     }
 
-    /// Empty when that is the root.
+    /// Empty if that is the root.
     pub(crate) fn parent(&self) -> &[u8] {
         &self.whole[..self.name.saturating_sub(1)]
     }
@@ -68,7 +68,7 @@ pub(crate) fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
     whole
 }
 
-/// For people and JSON: what is no UTF-8, control characters and the backslash itself are escaped, so that it can be read back.
+/// For people and JSON: invalid UTF-8, control characters and backslashes are escaped, so that it can be read back.
 pub fn show(path: &[u8]) -> String {
     use std::fmt::Write as _;
     let mut shown = String::with_capacity(path.len());
@@ -92,7 +92,7 @@ pub fn show(path: &[u8]) -> String {
     shown
 }
 
-/// The bytes that [`show`] showed; text that it cannot have shown is taken as it is.
+/// The bytes that [`show`] was given. Text that it can't have produced is taken verbatim.
 pub fn from_shown(shown: &str) -> Vec<u8> {
     let mut rest = shown.as_bytes();
     let mut path = Vec::with_capacity(rest.len());
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_plain_names_below_the_root() {
+    fn only_plain_names_below_the_root_are_valid() {
         let whole = |path: &[u8]| ExportPath::parse(path).map(|place| place.whole().to_vec()).ok();
         for (path, expected) in [
             (&b""[..], Some(&b""[..])),

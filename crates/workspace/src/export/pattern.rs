@@ -1,4 +1,4 @@
-//! Patterns in gitignore's syntax, over bytes: names need not be UTF-8. The last pattern that matches decides.
+//! Patterns in gitignore syntax, over bytes: names need not be UTF-8. The last matching pattern wins.
 
 use super::refusal::ExportError;
 
@@ -10,7 +10,7 @@ struct GlobPattern {
     segments: Vec<GlobSegment>,
     negated: bool,
     folder_only: bool,
-    /// The bytes with which the last name must begin and end, where they are known: most names fail here already.
+    /// The first and last byte of the last name, if known: most names fail here already.
     first: Option<u8>,
     last: Option<u8>,
 }
@@ -55,7 +55,7 @@ impl GlobPatterns {
         self.0.is_empty()
     }
 
-    /// Whether this very path is listed; `None` when no pattern speaks of it. What is above it is the caller's matter.
+    /// Whether this exact path is listed. `None` if no pattern matches. Parents are up to the caller.
     pub(crate) fn lists(&self, path: &[u8], folder: bool) -> Option<bool> {
         let found = self.0.iter().rev().find(|pattern| (folder || !pattern.folder_only) && pattern.matches(path))?;
         Some(!found.negated)
@@ -93,7 +93,7 @@ impl GlobPattern {
         let anchored = rest.contains(&b'/');
         let rest = rest.strip_prefix(b"/").unwrap_or(rest);
         if rest.is_empty() {
-            return Err("it names nothing");
+            return Err("it matches nothing");
         }
         let mut segments = Vec::new();
         if !anchored {
@@ -131,7 +131,7 @@ impl GlobPattern {
         self.reach(folder)[..self.segments.len()].contains(&true)
     }
 
-    /// Which positions in the pattern can be reached by taking every name of the path.
+    /// Which positions in the pattern can be reached by consuming every name of the path.
     fn reach(&self, path: &[u8]) -> Vec<bool> {
         let end = self.segments.len();
         let mut at = vec![false; end + 1];
@@ -143,7 +143,7 @@ impl GlobPattern {
                 match segment {
                     GlobSegment::Deep => {
                         next[position] = true;
-                        // `a/**` is everything inside of `a` and not `a` itself.
+                        // `a/**` is everything inside `a`, but not `a` itself.
                         next[end] |= position + 1 == end;
                     }
                     GlobSegment::Name(pieces) => next[position + 1] |= fits(pieces, name),
@@ -155,7 +155,7 @@ impl GlobPattern {
         at
     }
 
-    /// `**` in the middle may also stand for no name at all.
+    /// `**` in the middle can also match no name at all.
     fn skip_deep(&self, at: &mut [bool]) {
         for (position, segment) in self.segments.iter().enumerate() {
             if at[position] && matches!(segment, GlobSegment::Deep) && position + 1 < self.segments.len() {
@@ -211,7 +211,7 @@ fn class(text: &[u8]) -> Result<(GlobToken, &[u8]), &'static str> {
         rest = after;
         match first {
             b']' if !ranges.is_empty() => return Ok((GlobToken::Class { negated, ranges }, rest)),
-            b'[' if matches!(rest.first(), Some(b':' | b'.' | b'=')) => return Err("named classes are not known here"),
+            b'[' if matches!(rest.first(), Some(b':' | b'.' | b'=')) => return Err("named classes are not supported"),
             _ => {}
         }
         let low = if first == b'\\' { escaped(&mut rest).ok_or(OPEN)? } else { first };
@@ -232,7 +232,7 @@ fn escaped(rest: &mut &[u8]) -> Option<u8> {
     Some(byte)
 }
 
-/// Whether one name fits; `*` is tried again only from its last occurrence, so the time is at most length times length.
+/// Whether one name matches. `*` backtracks only to its last occurrence, so the time is at most quadratic.
 fn fits(pieces: &[GlobToken], name: &[u8]) -> bool {
     let (mut piece, mut byte) = (0, 0);
     let mut again: Option<(usize, usize)> = None;
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_mean_what_git_means() {
+    fn patterns_match_like_git() {
         for (pattern, path, folder, expected) in [
             ("foo", "foo", false, Some(true)),
             ("foo", "a/foo", false, Some(true)),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_leads_to_what_may_be_below_it() {
+    fn a_folder_leads_to_possible_matches_below_it() {
         for (pattern, folder, expected) in [
             ("/src/lib/*.rs", "src", true),
             ("/src/lib/*.rs", "src/lib", true),

@@ -1,4 +1,4 @@
-//! How much a lease may do: bytes written, files made, the size of one file, operations per second.
+//! The limits of a lease: bytes written, files created, file size, operations per second.
 
 use std::{
     sync::{
@@ -10,28 +10,28 @@ use std::{
 
 use super::refusal::ExportRefusal;
 
-/// The limits of one lease; `None` is no limit.
+/// The limits of one lease. `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseQuota {
-    /// Written in all, whether it is still there or not.
+    /// Total bytes written, whether they still exist or not.
     pub bytes: Option<u64>,
-    /// Files, folders and links made in all; and as many names that were free before, which moving gives away, too.
+    /// Total files, folders and links created, and as many previously free names, which moves also use.
     pub files: Option<u64>,
     pub file_bytes: Option<u64>,
-    /// Copies of originals; a change whose original would not fit is refused.
+    /// Copies of originals. A change whose original would not fit is refused.
     pub kept_bytes: Option<u64>,
     pub operations_per_second: Option<u32>,
 }
 
-/// How much the folder of originals may hold.
+/// How much the folder of originals can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OriginalsLimit {
     pub(super) bytes: Option<u64>,
-    /// Paths at which nothing was.
+    /// Paths at which nothing existed.
     pub(super) free_names: Option<u64>,
 }
 
-/// What a lease has used up.
+/// What a lease has used so far.
 #[derive(Debug)]
 pub(super) struct LeaseUsage {
     quota: LeaseQuota,
@@ -41,7 +41,7 @@ pub(super) struct LeaseUsage {
     ended: Condvar,
 }
 
-/// A token bucket that holds one second's worth; it may go into debt, which is the queue.
+/// A token bucket that holds one second's worth. It can go into debt, which is the queue.
 #[derive(Debug)]
 struct OperationBucket {
     tokens: f64,
@@ -49,7 +49,7 @@ struct OperationBucket {
     ended: bool,
 }
 
-/// Whoever would wait longer than this is refused: a caller that does not wait for answers gets none.
+/// A call that would wait longer is refused: a caller that doesn't wait for answers gets none.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 pub(super) const FILES: &str = "files made or moved";
 
@@ -94,7 +94,7 @@ impl LeaseUsage {
         }
     }
 
-    /// Counts one operation, and waits for its turn when there are too many.
+    /// Counts one operation, and waits if there are too many.
     pub(super) fn operation(&self) -> Result<(), ExportRefusal> {
         let Some(rate) = self.quota.operations_per_second else { return Ok(()) };
         let rate = f64::from(rate.max(1));
@@ -108,7 +108,7 @@ impl LeaseUsage {
         }
         pace.tokens -= 1.0;
         if !wait.is_zero() && !pace.ended {
-            // The end of the lease wakes the waiters; the caller then finds that it has ended.
+            // The end of the lease wakes the waiters, which then notice it.
             let (_pace, _) =
                 self.ended.wait_timeout_while(pace, wait, |pace| !pace.ended).unwrap_or_else(PoisonError::into_inner);
         }
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_not_counted() {
+    fn refused_usage_is_not_counted() {
         let usage = LeaseUsage::new(LeaseQuota {
             bytes: Some(10),
             files: Some(1),
@@ -188,7 +188,7 @@ mod tests {
             usage.operation().unwrap();
         }
         assert!(begin.elapsed() >= Duration::from_millis(150), "{:?}", begin.elapsed());
-        // A crowd that comes at once: one second's worth of it is served, and what comes in while it is, the rest is told so.
+        // A burst of calls: one second's worth is served, plus what is refilled meanwhile. The rest is refused.
         let begin = Instant::now();
         let refused = std::thread::scope(|scope| {
             let crowd: Vec<_> = (0..60).map(|_| scope.spawn(|| usage.operation().is_err())).collect();

@@ -1,21 +1,21 @@
-//! Why the export does not do something: one short list, which every door to it (SFTP today) translates.
+//! Why the export refuses a call: one short list, which every protocol (SFTP today) translates.
 
 use std::{io, path::PathBuf};
 
 use rustix::io::Errno;
 
-/// Why a call is not carried out. The texts are for the log and for doors that can carry one.
+/// Why a call is refused. The texts are for the log and for protocols that can carry one.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportRefusal {
-    #[error("there is no such file or folder")]
+    #[error("no such file or folder")]
     NotFound,
     #[error("{0}")]
     Denied(&'static str),
-    #[error("the folder is lent read-only")]
+    #[error("the folder is shared read-only")]
     ReadOnly,
     #[error("the lease has ended")]
     Revoked,
-    #[error("it exists already")]
+    #[error("it already exists")]
     Exists,
     #[error("the folder is not empty")]
     NotEmpty,
@@ -23,49 +23,45 @@ pub enum ExportRefusal {
     NotADirectory,
     #[error("it is a folder")]
     IsADirectory,
-    #[error("the name or an argument is not valid")]
+    #[error("the name or an argument is invalid")]
     Invalid,
     #[error("over the limit: {0}")]
     Quota(&'static str),
-    /// Of the folder, or of the folder of originals.
+    /// The disk of the folder, or of the originals.
     #[error("the host's disk is full")]
     DiskFull,
-    /// Of a file, found when the remote connects again.
+    /// A file's connection broke. Found when the remote reconnects.
     #[error("the connection broke while the file was open for writing")]
     Interrupted,
-    #[error("it cannot be done here")]
+    #[error("not supported here")]
     Unsupported,
     #[error(transparent)]
     Io(io::Error),
 }
 
-/// Why a folder cannot be lent at all, with what to do about it.
+/// Why a folder can't be exported at all, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    #[error("{dir}: cannot be opened ({source}); check that the folder exists and that you may read it")]
+    #[error("{dir}: can't open it ({source}); check that the folder exists and that you can read it")]
     Folder { dir: PathBuf, source: io::Error },
-    #[error("{dir}: is not a folder; name the folder that holds it")]
+    #[error("{dir}: not a folder; use the folder that contains it")]
     NotAFolder { dir: PathBuf },
-    #[error(
-        "this kernel cannot confine a path (openat2, Linux 5.6 or newer); update the kernel or its sandbox profile"
-    )]
+    #[error("this kernel can't confine a path (openat2, Linux 5.6 or newer); update the kernel or its sandbox profile")]
     NoConfinement,
-    #[error("/proc is not mounted; mount it (mount -t proc proc /proc), file handles are reopened through it")]
+    #[error("/proc is not mounted, but file handles are reopened through it; mount it (mount -t proc proc /proc)")]
     NoProc,
-    #[error("`{pattern}` is no pattern in gitignore's syntax ({reason})")]
+    #[error("`{pattern}` is not a valid gitignore pattern ({reason})")]
     Pattern { pattern: String, reason: &'static str },
-    #[error(
-        "{dir}: originals cannot be kept there ({source}); check that the folder can be written and the disk has space"
-    )]
+    #[error("{dir}: can't keep originals there ({source}); check that the folder is writable and the disk has space")]
     Before { dir: PathBuf, source: io::Error },
-    #[error("{dir}: originals would be kept inside of what is lent; choose a folder outside of it")]
+    #[error("{dir}: originals would be kept inside the exported folder; choose a folder outside it")]
     BeforeInside { dir: PathBuf },
 }
 
 // === impl ExportRefusal ===
 
 impl ExportRefusal {
-    /// A word for the audit line.
+    /// The name for the audit entry.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::NotFound => "not_found",
@@ -95,12 +91,12 @@ impl From<Errno> for ExportRefusal {
             Errno::EXIST => Self::Exists,
             Errno::NOTEMPTY => Self::NotEmpty,
             Errno::LOOP => Self::Denied("a symbolic link is not followed; resolve it on your side"),
-            Errno::XDEV => Self::Denied("another file system begins there, and it is not lent"),
-            Errno::ACCESS | Errno::PERM => Self::Denied("the host's own permissions do not allow it"),
+            Errno::XDEV => Self::Denied("another file system is mounted there, which is not shared"),
+            Errno::ACCESS | Errno::PERM => Self::Denied("the host's file permissions don't allow it"),
             Errno::ROFS => Self::ReadOnly,
             Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => Self::Invalid,
             Errno::NOSPC | Errno::DQUOT => Self::DiskFull,
-            Errno::FBIG => Self::Quota("the host's file system takes no larger file"),
+            Errno::FBIG => Self::Quota("file size limit of the host's file system"),
             Errno::OPNOTSUPP | Errno::NOSYS => Self::Unsupported,
             other => Self::Io(other.into()),
         }

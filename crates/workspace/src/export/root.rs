@@ -1,5 +1,5 @@
-//! The folder as file handles: one for the root, and everything else found from it by the kernel in one step that cannot
-//! leave it. A path string is never resolved a second time.
+//! The folder as file handles: one for the root, and everything else resolved from it by the kernel in one step that
+//! can't leave it. A path is never resolved twice as a string.
 
 use std::{
     io,
@@ -23,15 +23,15 @@ pub(crate) struct ExportRoot {
     fd: OwnedFd,
 }
 
-/// A thing in the tree that is held by its handle (`O_PATH`): whatever happens to its name, it stays this one.
+/// An entry of the tree, held by its handle (`O_PATH`): whatever happens to its name, the handle stays with it.
 #[derive(Debug)]
 pub(crate) struct PathHandle {
     fd: OwnedFd,
     pub(crate) attributes: FileAttributes,
 }
 
-/// Nothing above the root, no link on the way, no `/proc` magic. What is mounted inside of the folder was not lent with
-/// it: it may be another disk, `/proc`, or the mount of somebody else's lease.
+/// Nothing above the root, no symbolic links in between, no `/proc` magic links. File systems mounted inside the folder
+/// are not part of the export: they may be another disk, `/proc`, or the mount of another lease.
 const CONFINED: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_SYMLINKS)
@@ -61,7 +61,7 @@ impl ExportRoot {
         }
     }
 
-    /// Finds a checked path; a link at its end is found itself.
+    /// Finds a validated path. A link at its end is returned itself.
     pub(crate) fn find(&self, path: &[u8]) -> Result<PathHandle, ExportRefusal> {
         Ok(PathHandle::of(self.handle(path, OFlags::empty())?)?)
     }
@@ -69,7 +69,7 @@ impl ExportRoot {
     pub(crate) fn find_optional(&self, path: &[u8]) -> Result<Option<PathHandle>, ExportRefusal> {
         match self.handle(path, OFlags::empty()) {
             Ok(fd) => Ok(Some(PathHandle::of(fd)?)),
-            // Below a link there is nothing here either.
+            // Below a link, nothing exists here either.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
@@ -90,7 +90,7 @@ impl ExportRoot {
         }
     }
 
-    /// Everything below a folder, a folder before what is in it. `visit` says whether to go into it.
+    /// Visits everything below a folder, parents first. `visit` returns whether to descend.
     pub(crate) fn walk(
         &self,
         from: &[u8],
@@ -125,7 +125,7 @@ impl PathHandle {
         Ok(Self { fd, attributes })
     }
 
-    /// The same thing, opened for use. A FIFO or device is never opened: that alone can block or do something.
+    /// The same entry, opened for use. A FIFO or device is never opened: that alone can block or have an effect.
     pub(crate) fn reopen(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
         if !matches!(self.attributes.kind, FileKind::File | FileKind::Folder) {
             return Err(Errno::LOOP);
@@ -134,7 +134,7 @@ impl PathHandle {
         rustix::fs::open(self.proc_path(), flags, Mode::empty())
     }
 
-    /// A magic link to this handle, for the calls that take no `O_PATH` handle.
+    /// A magic link to this handle, for calls that don't accept an `O_PATH` handle.
     pub(crate) fn proc_path(&self) -> String {
         format!("/proc/self/fd/{}", self.fd.as_raw_fd())
     }
@@ -157,10 +157,10 @@ pub(crate) fn attributes_of(fd: impl AsFd) -> Result<FileAttributes, Errno> {
     Ok(FileAttributes::from(&statx(fd, "", AtFlags::EMPTY_PATH, WANTED)?))
 }
 
-/// What is in a folder, with what is told of it.
+/// The entries of a folder with their attributes.
 pub(crate) type DirectoryEntries = Box<dyn Iterator<Item = Result<(Vec<u8>, FileAttributes), ExportRefusal>> + Send>;
 
-/// What is in an open folder, without `.` and `..`; what vanishes meanwhile is left out.
+/// The entries of an open folder, without `.` and `..`. Entries that vanish meanwhile are skipped.
 pub(crate) fn entries(folder: OwnedFd) -> Result<DirectoryEntries, ExportRefusal> {
     let stats = folder.try_clone().map_err(|error: io::Error| ExportRefusal::from(error))?;
     let dir = Dir::new(folder)?;

@@ -1,6 +1,6 @@
-//! The names of files and folders that hold credentials, in gitignore's syntax: compared without case, at any depth.
+//! Names of files and folders that contain credentials, in gitignore syntax: case-insensitive, at any depth.
 
-/// What is withheld from every lease unless the owner says otherwise.
+/// Withheld from every export unless the owner says otherwise.
 pub const SECRETS: &[&str] = &[
     ".env*",
     "!.env.example",

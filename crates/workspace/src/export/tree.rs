@@ -1,4 +1,4 @@
-//! Making, moving and removing names in the tree.
+//! Creates, moves and removes names in the tree.
 
 use rustix::{
     fs::{AtFlags, Mode, OFlags, RenameFlags, linkat, mkdirat, renameat, renameat_with, symlinkat, unlinkat},
@@ -18,19 +18,19 @@ use super::{
     root::{PathHandle, entries},
 };
 
-/// Whether a rename may replace what has the new name.
+/// Whether a rename can replace an existing entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplaceMode {
     Never,
     Always,
 }
 
-/// A path, and what it becomes.
+/// A path and its new path.
 type PathMove = (Vec<u8>, Vec<u8>);
 
 const HOLDS_WITHHELD: ExportRefusal =
-    ExportRefusal::Denied("the folder holds things that are not lent; move its other contents one by one");
-const LEAVES: ExportRefusal = ExportRefusal::Denied("a symbolic link made here must stay inside of the lent folder");
+    ExportRefusal::Denied("the folder contains entries that are not shared; move its other contents one by one");
+const LEAVES: ExportRefusal = ExportRefusal::Denied("a symbolic link created here must stay inside the shared folder");
 
 impl Export {
     pub fn make_dir(&self, path: &[u8], mode: u32) -> Result<(), ExportRefusal> {
@@ -43,7 +43,7 @@ impl Export {
         })
     }
 
-    /// `target` is kept as it is given, and never followed here.
+    /// `target` is stored as given, and never followed here.
     pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<(), ExportRefusal> {
         self.0.change(ExportOperation::Symlink, path, Some(target), None, |keeper| {
             let place = ExportPath::parse(path)?;
@@ -88,7 +88,7 @@ impl Export {
         self.remove(path, ExportOperation::RemoveDir)
     }
 
-    /// A file or a link.
+    /// A file or a symbolic link.
     pub fn remove_file(&self, path: &[u8]) -> Result<(), ExportRefusal> {
         self.remove(path, ExportOperation::RemoveFile)
     }
@@ -131,7 +131,7 @@ impl Export {
 // === impl Inner ===
 
 impl Inner {
-    /// Gives something new a name.
+    /// Gives a new entry a name.
     fn make(
         &self,
         keeper: &mut OriginalsStore,
@@ -194,7 +194,7 @@ impl Inner {
             self.admit_new(to.whole())?;
         }
         if let Some(there) = &replaced {
-            // A name that is free for a file may still be that of a folder which is not lent.
+            // A name that is free for a file may still be that of a hidden folder.
             self.admit(to.whole(), there.attributes.is_folder())?;
             match (there.attributes.kind, folder) {
                 _ if replace == ReplaceMode::Never => return Err(ExportRefusal::Exists),
@@ -204,10 +204,10 @@ impl Inner {
                 _ => {}
             }
             if there.attributes.inode == found.attributes.inode && there.attributes.device == found.attributes.device {
-                // Two names of one file: the kernel leaves both, as POSIX says.
+                // Two names of one file: the kernel leaves both, as POSIX requires.
                 return Ok(());
             }
-            // Asked before originals are kept: what is below the new name would not be what is moved there.
+            // Checked before originals are kept: a non-empty folder can't be replaced.
             if folder && entries(there.reopen(OFlags::RDONLY | OFlags::DIRECTORY)?)?.next().is_some() {
                 return Err(ExportRefusal::NotEmpty);
             }
@@ -233,7 +233,7 @@ impl Inner {
         let done = match replace {
             ReplaceMode::Always => renameat(&old, from.name(), &new, to.name()),
             ReplaceMode::Never => match renameat_with(&old, from.name(), &new, to.name(), RenameFlags::NOREPLACE) {
-                // This file system cannot; that nothing is there was seen above.
+                // The file system doesn't support it. That nothing is there was checked above.
                 Err(Errno::INVAL) => renameat(&old, from.name(), &new, to.name()),
                 done => done,
             },
@@ -250,8 +250,8 @@ impl Inner {
         Ok(done?)
     }
 
-    /// What is below a folder that moves, with where it goes. Nothing hidden may be among it, nothing may be hidden or laid
-    /// open by it, and nothing may get to or away from where git runs programs.
+    /// Everything below a moving folder, with its new path. None of it may be hidden or become hidden or visible by the
+    /// move, and nothing may get to or away from places where git runs programs.
     fn moved_along(&self, from: &[u8], to: &[u8]) -> Result<Vec<PathMove>, ExportRefusal> {
         let mut moved = Vec::new();
         self.root.walk(from, |path, attributes| {
@@ -267,7 +267,7 @@ impl Inner {
             if !self.filter.shows(&after, folder) {
                 return Err(WITHHELD);
             }
-            // An object is checked under the name that it gets by itself.
+            // An object is checked under the name that it gets on its own.
             let moves_in_store = matches!(trusted_git_file(&after), Some(TrustedGitFile::Stored(_)))
                 && inside(path).map(|(_, names)| names) != inside(&after).map(|(_, names)| names);
             if guarded(path) != guarded(&after) || moves_in_store {
@@ -284,7 +284,7 @@ impl Inner {
         Ok(moved)
     }
 
-    /// A link that stays inside must not leave by being moved.
+    /// A link that stays inside must not lead out after a move.
     fn check_link(&self, before: &[u8], after: &[u8], link: &PathHandle) -> Result<(), ExportRefusal> {
         if link.attributes.kind != FileKind::Link || self.links == LinkPolicy::Any {
             return Ok(());
@@ -295,7 +295,7 @@ impl Inner {
         if leaves(after) && !leaves(before) { Err(LEAVES) } else { Ok(()) }
     }
 
-    /// Files that are open for writing are known by their path of today.
+    /// Updates the paths of files that are open for writing.
     fn follow_writers(&self, from: &[u8], to: &[u8]) {
         for OpenWrite { path, .. } in held(&self.writing).values_mut() {
             if path == from {

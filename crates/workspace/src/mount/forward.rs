@@ -1,4 +1,4 @@
-//! A port on this machine's loopback whose every connection goes through a tunnel. Stock ssh knows no tunnels of ours.
+//! A loopback port whose connections go through a tunnel, because stock ssh doesn't know our tunnels.
 
 use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc};
 
@@ -14,7 +14,7 @@ pub trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for T {}
 
-/// Opens one more connection at the far end.
+/// Opens another connection at the far end.
 pub type TunnelDial =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send>> + Send + Sync>;
 
@@ -25,10 +25,10 @@ pub struct PortForward {
     _task: AbortOnDropHandle<()>,
 }
 
-/// sshfs has one connection, and a second one while it connects again. Whoever else of this machine knocks finds SSH behind
-/// the port, without a key to it.
+/// sshfs has one connection, and a second one while it reconnects. Other programs on this machine that connect find
+/// only SSH behind the port, and have no key.
 const MAX_CONNECTIONS: usize = 4;
-/// What is read at once at most. Each piece becomes a message of its own on the way.
+/// The most that is read at once. Each piece becomes one message in the tunnel.
 const MAX_READ: usize = 128 << 10;
 
 // === impl PortForward ===
@@ -53,7 +53,7 @@ async fn serve(listener: TcpListener, dial: TunnelDial) {
             accepted = listener.accept(), if open.len() < MAX_CONNECTIONS => match accepted {
                 Ok((near, _)) => drop(open.spawn(connect(near, dial.clone()))),
                 Err(error) => {
-                    tracing::debug!(%error, "a connection to a tunnel was not accepted");
+                    tracing::debug!(%error, "failed to accept a connection for a tunnel");
                     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                 }
             },
@@ -70,6 +70,6 @@ async fn connect(mut near: TcpStream, dial: TunnelDial) {
                 tracing::debug!(%error, "a connection through a tunnel broke");
             }
         }
-        Err(error) => tracing::warn!(%error, "a tunnel cannot be opened"),
+        Err(error) => tracing::warn!(%error, "failed to open a tunnel"),
     }
 }

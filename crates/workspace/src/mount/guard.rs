@@ -1,5 +1,5 @@
-//! The guard of one mount: a small process of its own, in its own session, that owns sshfs. When its input ends, because the
-//! runtime asked, ended or was killed, it unmounts; so it does when the lease is over or sshfs dies.
+//! The guard of one mount: a small separate process, in its own session, that owns sshfs. It unmounts when its input
+//! ends (because the runtime asked, ended or was killed), when the lease expires, or when sshfs dies.
 
 use std::{
     io::{BufRead, Read as _, Write},
@@ -27,54 +27,51 @@ use super::{
 /// A mount while its guard lives.
 struct GuardedMount {
     at: MountPointPath,
-    /// What the mount point is on when nothing is mounted there.
+    /// The file system of the mount point when nothing is mounted there.
     underneath: FilesystemId,
     child: Child,
     output: SshfsOutput,
     identity: SshAgent,
 }
 
-/// What sshfs and ssh say, as long as they live.
+/// The output of sshfs and ssh while they live.
 struct SshfsOutput {
     bytes: Arc<Mutex<Vec<u8>>>,
-    /// Nothing ever comes; it closes when nobody can say any more.
+    /// Never receives anything. It closes when no more output can come.
     over: Receiver<()>,
 }
 
-/// How long a mount may take to appear.
+/// How long a mount can take to appear.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long the server behind it may take to show the folder.
+/// How long the server behind it can take to show the folder.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a mount is looked at while it is made, and after.
+/// How often a mount is checked while it is made, and afterwards.
 const MOUNT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
-/// How long sshfs may take to end by itself once nothing is mounted.
+/// How long sshfs can take to exit once nothing is mounted.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long the reason is waited for when it failed. ssh may outlive sshfs for a moment.
+/// How long to wait for the reason of a failure. ssh may outlive sshfs for a moment.
 const REASON_TIMEOUT: Duration = Duration::from_secs(3);
 const MAX_OUTPUT: usize = 64 << 10;
 
-/// What the hidden command does: mounts as its first line says, and unmounts when the input ends. Answers the exit code.
+/// The hidden command: mounts as its first input line says, and unmounts when the input ends. Returns the exit code.
 pub fn run_guard(input: impl BufRead + Send + 'static, mut output: impl Write) -> u8 {
-    // A Ctrl-C in the runtime's terminal is not for us. It fails where this is a session already.
+    // Ctrl-C in the runtime's terminal must not reach us. Fails if this already is a session leader.
     let _ = rustix::process::setsid();
     let mut input = input;
     let mut line = String::new();
     if !matches!(input.read_line(&mut line), Ok(length) if length > 0) {
         return 0;
     }
-    let (at, mounting) = match GuardOrder::read(&line) {
+    let (at, request) = match GuardOrder::read(&line) {
         Ok(order) => order,
         Err(error) => {
-            send(
-                &mut output,
-                &GuardReport::failed(&MountError::Guard(format!("the order cannot be understood: {error}"))),
-            );
+            send(&mut output, &GuardReport::failed(&MountError::Guard(format!("invalid order: {error}"))));
             return 1;
         }
     };
-    let asked = listen(input);
-    let code = match guard(&at, &mounting, &asked, &mut output) {
+    let stop = listen(input);
+    let code = match guard(&at, &request, &stop, &mut output) {
         Ok(()) => 0,
         Err(error) => {
             send(&mut output, &GuardReport::failed(&error));
@@ -88,50 +85,50 @@ pub fn run_guard(input: impl BufRead + Send + 'static, mut output: impl Write) -
 
 fn guard(
     at: &MountPointPath,
-    mounting: &MountRequest,
-    asked: &Receiver<()>,
+    request: &MountRequest,
+    stop: &Receiver<()>,
     output: &mut impl Write,
 ) -> Result<(), MountError> {
     let _lock = at.lock_guard().map_err(|error| MountError::Guard(error.to_string()))?;
     let underneath = underneath::protect(&at.mount_point()).map_err(MountError::Unprotected)?;
-    // By a clock that nobody sets: what the wall clock says may be wrong, or be put right meanwhile.
-    let ends = Instant::now() + mounting.lasts;
-    let mut guarded = GuardedMount::start(at, mounting)?;
-    if let Err(error) = guarded.wait_until_mounted(asked, ends) {
+    // On the monotonic clock: the wall clock may be wrong, or be corrected meanwhile.
+    let ends = Instant::now() + request.lasts;
+    let mut guarded = GuardedMount::start(at, request)?;
+    if let Err(error) = guarded.wait_until_mounted(stop, ends) {
         guarded.end();
         return Err(error);
     }
     sshfs::read_ahead(&at.mount_point());
     send(output, &GuardReport::Mounted { underneath });
-    let why = guarded.watch(asked, ends);
+    let reason = guarded.watch(stop, ends);
     let outages = guarded.outages();
     guarded.end();
-    send(output, &GuardReport::Unmounted { why, outages });
-    // Whoever still works there must find a folder into which nothing can be written, until the input ends.
-    while asked.recv().is_ok() {}
+    send(output, &GuardReport::Unmounted { why: reason, outages });
+    // Until the input ends, programs that still work there must find a folder that can't be written.
+    while stop.recv().is_ok() {}
     Ok(())
 }
 
 // === impl GuardedMount ===
 
 impl GuardedMount {
-    fn start(at: &MountPointPath, mounting: &MountRequest) -> Result<Self, MountError> {
+    fn start(at: &MountPointPath, request: &MountRequest) -> Result<Self, MountError> {
         let underneath = sshfs::device(&at.mount_point()).map_err(|error| MountError::Guard(error.to_string()))?;
-        sshfs::check(mounting)?;
-        let identity = SshAgent::offer(&at.private(), &mounting.private_key)
-            .map_err(|error| MountError::Guard(format!("the lease's key cannot be offered: {error}")))?;
-        let mut child = sshfs::start(at, mounting, identity.socket())?;
-        let words = SshfsOutput::of(child.stderr.take());
-        Ok(Self { at: at.clone(), underneath, child, output: words, identity })
+        sshfs::check(request)?;
+        let identity = SshAgent::offer(&at.private(), &request.private_key)
+            .map_err(|error| MountError::Guard(format!("can't offer the lease's key: {error}")))?;
+        let mut child = sshfs::start(at, request, identity.socket())?;
+        let output = SshfsOutput::of(child.stderr.take());
+        Ok(Self { at: at.clone(), underneath, child, output, identity })
     }
 
-    /// Waits until the folder is really there: in the kernel's table, and answering.
-    fn wait_until_mounted(&mut self, asked: &Receiver<()>, ends: Instant) -> Result<(), MountError> {
+    /// Waits until the folder is really mounted: listed in the kernel's table, and answering.
+    fn wait_until_mounted(&mut self, stop: &Receiver<()>, ends: Instant) -> Result<(), MountError> {
         let (since, mount_point) = (Instant::now(), self.at.mount_point());
         let is_wanted = |time| {
-            let over = match (stop_requested(asked, time), Instant::now() >= ends) {
-                (true, _) => "it was called off before the folder was mounted",
-                (false, true) => "the lease was over before the folder was mounted",
+            let over = match (stop_requested(stop, time), Instant::now() >= ends) {
+                (true, _) => "cancelled before the folder was mounted",
+                (false, true) => "the lease expired before the folder was mounted",
                 (false, false) => return Ok(()),
             };
             Err(MountError::Guard(over.to_owned()))
@@ -141,7 +138,10 @@ impl GuardedMount {
                 return Err(self.explain());
             }
             if since.elapsed() > MOUNT_TIMEOUT {
-                return Err(MountError::Sshfs(format!("nothing was mounted within {} s", MOUNT_TIMEOUT.as_secs())));
+                return Err(MountError::Sshfs(format!(
+                    "the mount did not appear within {} s",
+                    MOUNT_TIMEOUT.as_secs()
+                )));
             }
             is_wanted(MOUNT_POLL_INTERVAL)?;
         }
@@ -153,10 +153,10 @@ impl GuardedMount {
         loop {
             match answer.recv_timeout(WATCH_INTERVAL) {
                 Ok(Ok(())) => return Ok(()),
-                // It is mounted before the server is spoken to.
+                // It is mounted before the server is contacted.
                 Ok(Err(_)) if self.ends_within(REASON_TIMEOUT) => return Err(self.explain()),
                 Ok(Err(error)) => {
-                    return Err(MountError::Sshfs(format!("the host does not show the folder: {error}")));
+                    return Err(MountError::Sshfs(format!("the host doesn't show the folder: {error}")));
                 }
                 Err(RecvTimeoutError::Timeout) if since.elapsed() < ANSWER_TIMEOUT => is_wanted(Duration::ZERO)?,
                 Err(_) => return Err(MountError::Sshfs("the host does not answer".to_owned())),
@@ -164,24 +164,24 @@ impl GuardedMount {
         }
     }
 
-    /// Why sshfs ended by itself.
+    /// Why sshfs exited on its own.
     fn explain(&self) -> MountError {
         sshfs::explain(&self.output.within(REASON_TIMEOUT))
     }
 
-    /// How often the connection to the host broke, and was made again.
+    /// How often the connection to the host broke and was restored.
     fn outages(&self) -> u32 {
         u32::try_from(self.identity.connections().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
-    fn watch(&mut self, asked: &Receiver<()>, ends: Instant) -> UnmountReason {
+    fn watch(&mut self, stop: &Receiver<()>, ends: Instant) -> UnmountReason {
         let mount_point = self.at.mount_point();
         loop {
-            let is_asked = stop_requested(asked, WATCH_INTERVAL);
+            let is_requested = stop_requested(stop, WATCH_INTERVAL);
             if !matches!(self.child.try_wait(), Ok(None)) || !is_mounted(&mount_point) {
                 return UnmountReason::Died;
             }
-            if is_asked {
+            if is_requested {
                 return UnmountReason::Asked;
             }
             if Instant::now() >= ends {
@@ -191,14 +191,14 @@ impl GuardedMount {
         }
     }
 
-    /// Unmounts, and ends sshfs. Whoever still has files open there gets errors from now on.
+    /// Unmounts, and ends sshfs. Programs that still have files open there get errors from now on.
     fn end(mut self) {
         let mount_point = self.at.mount_point();
         if is_mounted(&mount_point) {
             sshfs::detach(&mount_point);
         }
         if !self.ends_within(EXIT_TIMEOUT) {
-            // Asked first, for it takes its ssh along.
+            // Asked gracefully first, because it takes its ssh along.
             if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process(pid, Signal::TERM);
             }
@@ -228,25 +228,25 @@ impl GuardedMount {
 
 impl SshfsOutput {
     fn of(pipe: Option<ChildStderr>) -> Self {
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let (speaks, over) = mpsc::sync_channel(0);
+        let output = Arc::new(Mutex::new(Vec::new()));
+        let (open, over) = mpsc::sync_channel(0);
         if let Some(mut pipe) = pipe {
-            let said = said.clone();
+            let output = output.clone();
             thread::spawn(move || {
-                let _speaks = speaks;
+                let _open = open;
                 let mut piece = [0; 4096];
-                // All of it is read, because a full pipe would stop them.
+                // Everything is read, because a full pipe would block them.
                 while let Ok(length @ 1..) = pipe.read(&mut piece) {
-                    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-                    let room = MAX_OUTPUT.saturating_sub(said.len());
-                    said.extend_from_slice(&piece[..length.min(room)]);
+                    let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+                    let room = MAX_OUTPUT.saturating_sub(output.len());
+                    output.extend_from_slice(&piece[..length.min(room)]);
                 }
             });
         }
-        Self { bytes: said, over }
+        Self { bytes: output, over }
     }
 
-    /// Everything, as soon as nobody can say more; else what was said by then.
+    /// The complete output once no more can come, or what was written by then.
     fn within(&self, time: Duration) -> String {
         let _ = self.over.recv_timeout(time);
         String::from_utf8_lossy(&self.bytes.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
@@ -257,26 +257,26 @@ fn is_mounted(mount_point: &Path) -> bool {
     table::mounted_at(mount_point).ok().flatten().as_deref() == Some(sshfs::KIND)
 }
 
-/// Whether the input said anything within a time, or has ended.
-fn stop_requested(asked: &Receiver<()>, time: Duration) -> bool {
-    !matches!(asked.recv_timeout(time), Err(RecvTimeoutError::Timeout))
+/// Whether anything arrived on the input within a time, or it has ended.
+fn stop_requested(stop: &Receiver<()>, time: Duration) -> bool {
+    !matches!(stop.recv_timeout(time), Err(RecvTimeoutError::Timeout))
 }
 
-/// One word for everything that the input may still bring, and no more once it has ended.
+/// One message for anything that arrives on the input. Disconnects once the input has ended.
 fn listen(mut input: impl BufRead + Send + 'static) -> Receiver<()> {
-    let (sender, asked) = mpsc::sync_channel(1);
+    let (sender, stop) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let mut line = String::new();
         let _ = input.read_line(&mut line);
         let _ = sender.send(());
         let _ = std::io::copy(&mut input, &mut std::io::sink());
     });
-    asked
+    stop
 }
 
-/// Nobody may be left to hear it.
-fn send(output: &mut impl Write, said: &GuardReport) {
-    if let Ok(line) = serde_json::to_string(said) {
+/// There may be no reader any more, so errors are ignored.
+fn send(output: &mut impl Write, report: &GuardReport) {
+    if let Ok(line) = serde_json::to_string(report) {
         let _ = writeln!(output, "{line}").and_then(|()| output.flush());
     }
 }

@@ -1,5 +1,5 @@
-//! What a runtime and the guard of a mount say to each other, one line of JSON each. The order comes over the guard's standard
-//! input, so that a private key never is an argument.
+//! The messages between a runtime and the guard of a mount, one line of JSON each. The order comes over the guard's
+//! standard input, so that a private key is never an argument.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{MountError, MountPointProtection, MountRequest, mount_point::MountPointPath, requirements};
 
-/// The first line that a guard hears. After it, any line and the end of the input mean: unmount.
+/// The first line that a guard receives. After it, any line and the end of the input mean: unmount.
 #[derive(Serialize, Deserialize)]
 pub(super) struct GuardOrder {
     root: PathBuf,
@@ -20,24 +20,24 @@ pub(super) struct GuardOrder {
     host_key: String,
     private_key: String,
     access_mode: AccessMode,
-    /// A length of time: the guard's clock need not agree with the runtime's.
+    /// A duration: the guard's clock need not agree with the runtime's.
     lasts: Duration,
     #[serde(default)]
     options: Vec<String>,
 }
 
-/// What a guard says.
+/// What a guard reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum GuardReport {
-    /// The folder is there.
+    /// The folder is mounted.
     Mounted { underneath: MountPointProtection },
-    /// It never was.
+    /// It was never mounted.
     Failed { failure: MountFailureKind, message: String },
-    /// It is gone; the mount point stays, empty and unwritable, until the input ends.
+    /// It is unmounted. The mount point stays, empty and unwritable, until the input ends.
     Unmounted {
         why: UnmountReason,
-        /// How often the connection to the host broke, and was made again.
+        /// How often the connection to the host broke and was restored.
         #[serde(default)]
         outages: u32,
     },
@@ -45,7 +45,7 @@ pub(super) enum GuardReport {
     Removed,
 }
 
-/// [`MountError`] on its way.
+/// [`MountError`] on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum MountFailureKind {
@@ -63,9 +63,9 @@ pub(super) enum MountFailureKind {
 #[serde(rename_all = "snake_case")]
 pub enum UnmountReason {
     Asked,
-    /// The lease is over.
+    /// The lease expired.
     Expired,
-    /// sshfs died, or was killed.
+    /// sshfs died or was killed.
     Died,
     /// The guard itself is gone.
     Unguarded,
@@ -124,7 +124,7 @@ impl MountFailureKind {
         match self {
             Self::Missing => match requirements::missing().into_iter().find(|missing| missing.what == message) {
                 Some(missing) => MountError::Missing(missing),
-                None => MountError::Sshfs(format!("`{message}` was missing")),
+                None => MountError::Sshfs(format!("`{message}` is missing")),
             },
             Self::KeyRefused => MountError::KeyRefused(message),
             Self::OtherHost => MountError::OtherHost(message),

@@ -1,7 +1,8 @@
-//! The remote's side: where a lent folder appears on this machine, how it is mounted there, and that it goes away again.
+//! The remote's side: where a delegated folder appears on this machine, how it is mounted there, and how it is removed
+//! again.
 //!
-//! A [`Place`] is chosen here and nowhere else. [`mount`] hands it to a small guard process of its own, which owns sshfs: when
-//! its pipe closes, whatever became of this process, the folder is unmounted. See [`run_guard`].
+//! A [`MountPoint`] is chosen only here. [`mount`] hands it to a small separate guard process, which owns sshfs: when
+//! its pipe closes, whatever happened to this process, the folder is unmounted. See [`run_guard`].
 
 mod forward;
 mod guard;
@@ -29,47 +30,47 @@ pub use mount_point::{MountPoint, MountPointError, sweep};
 pub use requirements::{MissingProgram, missing, missing_git};
 pub use underneath::MountPointProtection;
 
-/// What is mounted, and how its server is reached.
+/// What to mount, and how to reach its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountRequest {
-    /// A name or an address.
+    /// A host name or address.
     pub host: String,
     pub port: u16,
     pub user: String,
-    /// Names the export to its server.
+    /// The server's name for the export.
     pub locator: String,
-    /// The server's public key as OpenSSH writes it. No other server is spoken to.
+    /// The server's public key in OpenSSH format. No other server is trusted.
     pub host_key: String,
-    /// The lease's private key in OpenSSH's form. It stays in the memory of this process and of the guard.
+    /// The lease's private key in OpenSSH format. It stays in the memory of this process and of the guard.
     pub private_key: Secret<String>,
     pub access_mode: AccessMode,
-    /// It is unmounted after that, whatever else happens. A length of time holds by any clock.
+    /// It is unmounted after this time, whatever else happens. A duration doesn't depend on any wall clock.
     pub lasts: Duration,
-    /// More options of sshfs, as [`safe_mount_options`] let them pass.
+    /// Additional sshfs options that passed [`safe_mount_options`].
     pub options: Vec<String>,
 }
 
-/// What of a host's wishes for a mount can be followed, and what cannot.
-pub fn safe_mount_options(wishes: Vec<String>) -> (Vec<String>, Vec<String>) {
-    sshfs::safe_options(wishes)
+/// Splits a host's requested mount options into safe ones and the rest.
+pub fn safe_mount_options(requested: Vec<String>) -> (Vec<String>, Vec<String>) {
+    sshfs::safe_options(requested)
 }
 
-/// Why a folder is not mounted.
+/// Why a folder isn't mounted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MountError {
     #[error("{0}")]
     Missing(MissingProgram),
     #[error("the host did not accept the lease's key ({0})")]
     KeyRefused(String),
-    #[error("the host's key is not the one that START promised; nothing was sent to it ({0})")]
+    #[error("the host's key doesn't match the one in START; nothing was sent to it ({0})")]
     OtherHost(String),
-    #[error("the mount point cannot be made unwritable underneath: {0}")]
+    #[error("can't write-protect the mount point: {0}")]
     Unprotected(String),
     #[error("{0}")]
     Terms(String),
     #[error("sshfs did not mount the folder: {0}")]
     Sshfs(String),
-    #[error("the process that guards the mount failed: {0}")]
+    #[error("the mount's guard process failed: {0}")]
     Guard(String),
 }
 
@@ -85,12 +86,12 @@ impl MountError {
         }
     }
 
-    /// What to do next, where more is known than the code says.
+    /// The next step, if more is known than the code says.
     pub fn hint(&self) -> String {
         match self {
             Self::Missing(missing) => missing.fix(),
             Self::Unprotected(_) => {
-                "The remote's owner must name another folder in `mount_roots` of its policy.toml.".to_owned()
+                "Ask the remote's owner to set another folder in `mount_roots` of its policy.toml.".to_owned()
             }
             other => other.code().hint().to_owned(),
         }

@@ -1,4 +1,4 @@
-//! A mount as the runtime holds it: the guard's process at the other end of a pipe.
+//! A mount as the runtime holds it, connected to the guard process by a pipe.
 
 use std::{
     ffi::OsString,
@@ -21,14 +21,14 @@ use super::{
     guard_protocol::{GuardOrder, GuardReport},
 };
 
-/// How a guard is started: a program that calls [`run_guard`](super::run_guard) when it is given these arguments.
+/// How a guard is started: a program that calls [`run_guard`](super::run_guard) when given these arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardCommand {
     pub program: PathBuf,
     pub args: Vec<OsString>,
 }
 
-/// A folder that is there. Dropping it closes the guard's pipe, and the guard unmounts.
+/// A mounted folder. Dropping it closes the guard's pipe, and the guard unmounts.
 #[derive(Debug)]
 pub struct MountHandle {
     mount_point: PathBuf,
@@ -37,7 +37,7 @@ pub struct MountHandle {
     ended: watch::Receiver<MountState>,
     _listener: AbortOnDropHandle<()>,
     guard: Child,
-    /// Its lock says that somebody still needs the place.
+    /// Its lock shows that the mount point is still in use.
     place: MountPoint,
 }
 
@@ -52,15 +52,17 @@ enum MountState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MountSummary {
     pub why: UnmountReason,
-    /// How often the connection to the host broke while it was mounted. What was written and not yet saved may be lost then.
+    /// How often the connection to the host broke while it was mounted. Data that was written but not flushed may be
+    /// lost then.
     pub outages: u32,
 }
 
-/// The guard's own limits are shorter.
+/// The guard's own timeouts are shorter.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(40);
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Mounts what START named at a place that was chosen before, or says why not. Either way nothing is left behind.
+/// Mounts the folder that START names at a reserved mount point, or returns why not. In that case, nothing is left
+/// behind.
 pub async fn mount(
     guard: &GuardCommand,
     mut place: MountPoint,
@@ -72,28 +74,28 @@ pub async fn mount(
     command.args(&guard.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command
         .spawn()
-        .map_err(|error| MountError::Guard(format!("{} cannot be started: {error}", guard.program.display())))?;
-    // From here on the guard cleans up, also when this is dropped.
+        .map_err(|error| MountError::Guard(format!("can't start {}: {error}", guard.program.display())))?;
+    // From here on, the guard cleans up, also if this is dropped.
     place.hand_over();
     let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(MountError::Guard("it has no pipes".to_owned()));
     };
     let mut lines = BufReader::new(output).lines();
-    let said = async {
+    let report = async {
         input.write_all(format!("{order}\n").as_bytes()).await.ok()?;
         next(&mut lines).await
     };
-    let mounted = match timeout(MOUNT_TIMEOUT, said).await {
+    let mounted = match timeout(MOUNT_TIMEOUT, report).await {
         Ok(Some(GuardReport::Mounted { underneath })) => Ok(underneath),
         Ok(Some(GuardReport::Failed { failure, message })) => Err(failure.error(message)),
-        Ok(_) => Err(MountError::Guard("it ended without a word".to_owned())),
-        Err(_) => Err(MountError::Guard("it says nothing".to_owned())),
+        Ok(_) => Err(MountError::Guard("it exited without a report".to_owned())),
+        Err(_) => Err(MountError::Guard("it did not respond".to_owned())),
     };
     let underneath = match mounted {
         Ok(underneath) => underneath,
         Err(error) => {
             drop(input);
-            // Until it is gone the place is still there; what it leaves behind is removed here.
+            // The mount point exists until the guard is gone. What it leaves behind is removed here.
             wait_for_guard(&mut child, &place.mount_point()).await;
             place.reclaim();
             return Err(error);
@@ -112,26 +114,26 @@ impl MountHandle {
         &self.mount_point
     }
 
-    /// What keeps writers out should the mount vanish.
+    /// What write-protects the mount point if the mount vanishes.
     pub const fn underneath(&self) -> MountPointProtection {
         self.underneath
     }
 
-    /// The guard's process, while it lives.
+    /// The guard's process id, while it lives.
     pub fn guard_pid(&self) -> Option<u32> {
         self.guard.id()
     }
 
-    /// Waits until the folder is not there any more, without having been asked.
+    /// Waits until the folder is gone without having been asked for it.
     pub async fn gone(&self) -> UnmountReason {
         let mut ended = self.ended.clone();
         let state = ended.wait_for(|state| *state != MountState::Mounted).await.map(|state| *state);
         state.map_or(UnmountReason::Unguarded, |state| state.end().why)
     }
 
-    /// Whether the host behind the mount still shows the folder. With `reconnect`, sshfs outlives a lease that was taken back.
+    /// Whether the host still serves the folder. With `reconnect`, sshfs outlives a revoked lease.
     pub async fn is_alive(&self, patience: Duration) -> bool {
-        // A name that nobody has asked for before: neither sshfs nor the kernel can answer from memory.
+        // A name that was never looked up, so that neither sshfs nor the kernel can answer from a cache.
         static ASKED: AtomicU64 = AtomicU64::new(0);
         let name = format!(".attache-{}-{}", std::process::id(), ASKED.fetch_add(1, Ordering::Relaxed));
         let path = self.mount_point.join(name);
@@ -142,7 +144,7 @@ impl MountHandle {
         *self.ended.borrow() == MountState::Mounted && matches!(timeout(patience, looked).await, Ok(Ok(true)))
     }
 
-    /// Unmounts, and removes the mount point and the keys. Everything that was written is with the host when this returns.
+    /// Unmounts, and removes the mount point and the keys. When this returns, everything written has reached the host.
     pub async fn unmount(mut self) -> MountSummary {
         drop(self.input.take());
         let removed = self.ended.wait_for(|state| matches!(state, MountState::Removed(_)));
@@ -175,17 +177,17 @@ impl MountSummary {
     const UNGUARDED: Self = Self { why: UnmountReason::Unguarded, outages: 0 };
 }
 
-/// Waits for the guard's end, which follows that of its input.
+/// Waits for the guard to exit, which follows the end of its input.
 async fn wait_for_guard(guard: &mut Child, mount_point: &Path) {
     if timeout(UNMOUNT_TIMEOUT, guard.wait()).await.is_err() {
-        tracing::warn!(mount_point = %mount_point.display(), "the guard of a mount does not end and is killed");
+        tracing::warn!(mount_point = %mount_point.display(), "the guard of a mount did not exit; killing it");
         let _ = guard.kill().await;
     }
 }
 
 async fn listen(mut lines: Lines<BufReader<ChildStdout>>, state: watch::Sender<MountState>) {
-    while let Some(said) = next(&mut lines).await {
-        match said {
+    while let Some(report) = next(&mut lines).await {
+        match report {
             GuardReport::Unmounted { why, outages } => {
                 _ = state.send(MountState::Unmounted(MountSummary { why, outages }))
             }
@@ -200,11 +202,11 @@ async fn listen(mut lines: Lines<BufReader<ChildStdout>>, state: watch::Sender<M
     });
 }
 
-/// The next thing that the guard says; what is no JSON was not said by it.
+/// The next report of the guard. Other output is skipped.
 async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> Option<GuardReport> {
     while let Ok(Some(line)) = lines.next_line().await {
-        if let Ok(said) = serde_json::from_str(&line) {
-            return Some(said);
+        if let Ok(report) = serde_json::from_str(&line) {
+            return Some(report);
         }
     }
     None

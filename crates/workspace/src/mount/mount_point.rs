@@ -1,5 +1,5 @@
-//! Where a lent folder appears: a fresh, empty folder below one of the owner's mount roots, which nobody else can name,
-//! replace or reach through a link.
+//! Where a delegated folder appears: a new, empty folder below one of the owner's mount roots that no other user can
+//! predict, replace or reach through a link.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -16,48 +16,48 @@ use super::{
     table, underneath,
 };
 
-/// A mount point that is ours. Dropping it removes it, unless a guard has it.
+/// A reserved mount point. Dropping it removes it, unless a guard has it.
 #[derive(Debug)]
 pub struct MountPoint {
     pub(super) at: MountPointPath,
-    /// Held while this process lives, so that nobody takes the place for a leftover.
+    /// Held while this process lives, so that the mount point isn't mistaken for a leftover.
     _lock: File,
     is_handed_over: bool,
 }
 
-/// The same by its names alone.
+/// The paths of a mount point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MountPointPath {
     pub(super) root: PathBuf,
     pub(super) name: String,
 }
 
-/// Why there is no place. Each says what to do.
+/// Why there is no mount point, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MountPointError {
-    #[error("`mount_roots` in policy.toml is empty; name a folder")]
+    #[error("`mount_roots` in policy.toml is empty; add a folder")]
     NoRoots,
     #[error("the mount root {} must be an absolute path without `.` or `..`", .0.display())]
     NotPlain(PathBuf),
-    #[error("the mount root {} holds characters that ssh would misread; use letters, digits and `/._-+@` only", .0.display())]
+    #[error("the mount root {} contains characters that ssh would misread; use only letters, digits and `/._-+@`", .0.display())]
     Unreadable(PathBuf),
-    #[error("{} is a link, and a mount root must not lead through one; write the path that it leads to", .0.display())]
+    #[error("{} is a symbolic link, which a mount root must not contain; use the path that it leads to", .0.display())]
     Link(PathBuf),
     #[error("{} is not a folder", .0.display())]
     NotAFolder(PathBuf),
-    #[error("{} belongs to another user, who could replace what is mounted below it", .0.display())]
+    #[error("{} belongs to another user, who could replace mounts below it", .0.display())]
     Foreign(PathBuf),
-    #[error("others may write into {path}; name a folder of your own in mount_roots of policy.toml", path = .0.display())]
+    #[error("other users can write to {path}; use a folder of your own in mount_roots of policy.toml", path = .0.display())]
     Loose(PathBuf),
-    #[error("there is no folder {}; make it, or correct `mount_roots` in policy.toml", .0.display())]
+    #[error("no folder {}; create it, or fix `mount_roots` in policy.toml", .0.display())]
     Missing(PathBuf),
-    #[error("{} holds other things; name an empty folder in mount_roots of policy.toml, for mounts alone", .0.display())]
+    #[error("{} contains other files; use an empty folder just for mounts in mount_roots of policy.toml", .0.display())]
     InUse(PathBuf),
     #[error("{}: {reason}", path.display())]
     Io { path: PathBuf, reason: String },
 }
 
-/// Locks and settings of the places below a root. No key is among them.
+/// Locks and settings of the mount points below a root. It contains no keys.
 const LEASES: &str = ".leases";
 const MOUNT_POINT: &str = "workspace";
 const RUNTIME_LOCK: &str = "runtime.lock";
@@ -68,7 +68,7 @@ const MAX_NAME: usize = 48;
 // === impl MountPoint ===
 
 impl MountPoint {
-    /// Makes one below the first root that is fit for it. The delegation's id helps people to recognise it.
+    /// Creates one below the first usable root. The delegation's id helps people recognise it.
     pub fn reserve(roots: &[PathBuf], delegation: &str, env: &Env) -> Result<Self, MountPointError> {
         let mut first = None;
         for root in roots {
@@ -92,7 +92,7 @@ impl MountPoint {
         private_folder().create(&private).map_err(io_error(&private))?;
         let lock = private.join(RUNTIME_LOCK);
         let lock = File::create(&lock).and_then(|file| file.lock().map(|()| file)).map_err(io_error(&lock))?;
-        // From here on dropping it removes whatever is there.
+        // From here on, dropping it removes whatever is there.
         let place = Self { at, _lock: lock, is_handed_over: false };
         let (folder, mount_point) = (place.at.folder(), place.mount_point());
         private_folder().create(&folder).map_err(io_error(&folder))?;
@@ -104,7 +104,7 @@ impl MountPoint {
         self.at.mount_point()
     }
 
-    /// The guard is gone, perhaps without having cleaned up: what it mounted and made is removed here.
+    /// The guard is gone, perhaps without cleaning up: removes what it mounted and created.
     pub(super) fn reclaim(&self) {
         let mount_point = self.mount_point();
         let is_mounted = || table::mounted_at(&mount_point).ok().flatten().as_deref() == Some(sshfs::KIND);
@@ -133,7 +133,7 @@ impl Drop for MountPoint {
 // === impl MountPointPath ===
 
 impl MountPointPath {
-    /// A folder of this lease alone, in which the mount point is.
+    /// A private folder of this lease that contains the mount point.
     fn folder(&self) -> PathBuf {
         self.root.join(&self.name)
     }
@@ -146,27 +146,28 @@ impl MountPointPath {
         self.root.join(LEASES).join(&self.name)
     }
 
-    /// The guard's sign of life.
+    /// The lock that shows that the guard is alive.
     pub(super) fn lock_guard(&self) -> io::Result<File> {
         let file = File::create(self.private().join(GUARD_LOCK))?;
         file.try_lock().map_err(io::Error::from)?;
         Ok(file)
     }
 
-    /// Removes the mount point, which must not be mounted over, and the keys. Nothing below the mount point is ever removed.
+    /// Removes the mount point, which must not be mounted over, and the keys. Never removes anything below the mount
+    /// point.
     pub(super) fn remove(&self) {
         let mount_point = self.mount_point();
         underneath::release(&mount_point);
         if let Err(error) = fs::remove_dir(&mount_point)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(mount_point = %mount_point.display(), %error, "a mount point could not be removed");
+            tracing::warn!(mount_point = %mount_point.display(), %error, "failed to remove a mount point");
         }
         let _ = fs::remove_dir(self.folder());
         let _ = fs::remove_dir_all(self.private());
     }
 
-    /// Nobody holds it any more.
+    /// Nothing holds it any more.
     fn is_abandoned(&self) -> bool {
         [RUNTIME_LOCK, GUARD_LOCK].iter().all(|name| match File::open(self.private().join(name)) {
             Ok(file) => file.try_lock().is_ok(),
@@ -175,7 +176,7 @@ impl MountPointPath {
     }
 }
 
-/// Removes what earlier lives left below the roots: dead mounts, empty mount points, keys. Answers where it did.
+/// Removes what earlier processes left below the roots: dead mounts, empty mount points, keys. Returns their paths.
 pub fn sweep(roots: &[PathBuf]) -> Vec<PathBuf> {
     let mut swept = Vec::new();
     for root in roots.iter().filter(|root| root.join(LEASES).is_dir() && check_root(root).is_ok()) {
@@ -198,7 +199,7 @@ pub fn sweep(roots: &[PathBuf]) -> Vec<PathBuf> {
     swept
 }
 
-/// A place that is just being made must not be taken for a leftover.
+/// A mount point that is just being created must not be mistaken for a leftover.
 fn lock_leases(leases: &Path) -> io::Result<File> {
     let file = File::create(leases.join("lock"))?;
     file.lock()?;
@@ -211,8 +212,8 @@ enum FinalComponent {
     No,
 }
 
-/// Makes the folder where it is missing, but none above it, and refuses one that others could bend or that is used for
-/// something else.
+/// Creates the folder if it is missing, but none above it. Refuses one that others could tamper with or that is used
+/// for something else.
 fn check_root(root: &Path) -> Result<(), MountPointError> {
     let mut components = root.components();
     let is_plain_path =
@@ -258,7 +259,7 @@ fn check_component(path: &Path, last: FinalComponent) -> Result<(), MountPointEr
     if !own && (last == FinalComponent::Yes || found.uid() != 0) {
         return Err(MountPointError::Foreign(path.to_owned()));
     }
-    // In a sticky folder such as /tmp nobody replaces what is ours.
+    // In a sticky folder such as /tmp, no other user can replace our entries.
     let is_loose = match last {
         FinalComponent::Yes => mode & 0o022 != 0,
         FinalComponent::No => mode & STICKY == 0 && (mode & 0o002 != 0 || !own && mode & 0o020 != 0),
@@ -266,7 +267,7 @@ fn check_component(path: &Path, last: FinalComponent) -> Result<(), MountPointEr
     if is_loose { Err(MountPointError::Loose(path.to_owned())) } else { Ok(()) }
 }
 
-/// The host chose the id; only what is harmless of it goes into a path.
+/// The host chose the id. Only harmless characters of it go into a path.
 fn name(delegation: &str, env: &Env) -> String {
     let harmless = |character: &char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
     let known: String = delegation.chars().filter(harmless).take(MAX_NAME).collect();

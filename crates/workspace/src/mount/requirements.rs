@@ -1,20 +1,20 @@
-//! What mounting needs of this machine, and which package brings it.
+//! What mounting needs on this machine, and which packages provide it.
 
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
 };
 
-/// Something that is not there.
+/// A missing program or device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissingProgram {
     /// A program's name or a device's path.
     pub what: &'static str,
-    /// The package that brings it on Debian and its descendants.
+    /// The package that provides it on Debian and its derivatives.
     pub package: &'static str,
 }
 
-/// The only folders in which programs are looked for: what a person's `PATH` says must not decide what mounts.
+/// The only folders searched for programs: a person's `PATH` must not decide what mounts.
 pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 pub(super) const SSHFS: &str = "sshfs";
 pub(super) const FUSERMOUNT: &str = "fusermount3";
@@ -39,12 +39,12 @@ pub fn missing() -> Vec<MissingProgram> {
     missing
 }
 
-/// Git, where it is missing. Mounting does not need it; the work in a folder may.
+/// Git, if it is missing. Mounting doesn't need it, but the work in a folder may.
 pub fn missing_git() -> Option<MissingProgram> {
     program("git").is_none().then_some(MissingProgram { what: "git", package: "git" })
 }
 
-/// Where a program is.
+/// The path of a program.
 pub(super) fn program(name: &str) -> Option<PathBuf> {
     PATH.split(':').map(|folder| Path::new(folder).join(name)).find(|path| path.is_file())
 }
@@ -55,7 +55,7 @@ impl MissingProgram {
     pub fn fix(&self) -> String {
         if self.what == DEVICE {
             return format!(
-                "Load the kernel's module with `modprobe fuse`, allow this user to open {DEVICE}, or start the container with `--device {DEVICE} --cap-add SYS_ADMIN`."
+                "Load the kernel module with `modprobe fuse`, allow this user to open {DEVICE}, or start the container with `--device {DEVICE} --cap-add SYS_ADMIN`."
             );
         }
         format!("Install it: `apt install {}`.", self.package)
@@ -65,7 +65,7 @@ impl MissingProgram {
 impl fmt::Display for MissingProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.what == DEVICE {
-            write!(f, "{DEVICE} cannot be opened (package {})", self.package)
+            write!(f, "can't open {DEVICE} (package {})", self.package)
         } else {
             write!(f, "the program `{}` is missing (package {})", self.what, self.package)
         }

@@ -1,7 +1,8 @@
-//! The lease's key, in the memory of the guard and nowhere else: ssh has it sign over a socket, as it does with any agent.
+//! The lease's key, only in the memory of the guard: ssh has it sign over a socket, as with any agent.
 //!
-//! Whoever works in the mounted folder is the same user and could open the socket, too. So only the ssh that this guard's own
-//! sshfs started is answered: the guard adopts what sshfs leaves behind, and asks the kernel who is at the other end.
+//! Programs that work in the mounted folder run as the same user and could open the socket, too. So only the ssh that
+//! this guard's own sshfs started is answered: the guard adopts the orphans of sshfs, and asks the kernel who is at the
+//! other end.
 
 use std::{
     fs::{self, DirBuilder},
@@ -25,28 +26,28 @@ use tokio::{net::UnixListener, runtime};
 /// The socket. Dropping it removes it.
 pub(super) struct SshAgent {
     socket: PathBuf,
-    /// Only of a folder that was made for it.
+    /// Only if a folder was created for it.
     folder: Option<PathBuf>,
     served: Arc<Mutex<Vec<Pid>>>,
 }
 
-/// What signs.
+/// The signing key.
 struct SshAgentKey {
     pair: Ed25519KeyPair,
-    /// The public half as SSH carries it.
+    /// The public key in SSH wire format.
     public: Vec<u8>,
 }
 
-/// The longest path of a socket, without the byte that ends it.
+/// The maximum length of a socket's path, without the terminating byte.
 const MAX_SOCKET_PATH: usize = 107;
-/// Requests are small: a public key and what is to be signed.
+/// Requests are small: a public key and the data to sign.
 const MAX_REQUEST: u32 = 64 << 10;
-/// How long whoever connects has for its requests.
+/// How long a client has for its requests.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long sshfs may take to leave its ssh to the guard.
+/// How long sshfs can take to leave its ssh to the guard.
 const ADOPTION_TIMEOUT: Duration = Duration::from_secs(2);
 const SSH: &str = "ssh";
-/// Names of the agent's protocol (draft-ietf-sshm-ssh-agent).
+/// Message numbers of the agent protocol (draft-ietf-sshm-ssh-agent).
 const FAILURE: u8 = 5;
 const REQUEST_IDENTITIES: u8 = 11;
 const IDENTITIES: u8 = 12;
@@ -59,7 +60,7 @@ const KIND: &[u8] = b"ssh-ed25519";
 impl SshAgent {
     /// Serves the key until the process ends.
     pub(super) fn offer(private: &Path, key: &Secret<String>) -> io::Result<Self> {
-        // Nobody reads the memory of the one who has the key, or what it has open.
+        // Prevents other processes from reading the memory and open files of the process that has the key.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         set_child_subreaper(Pid::from_raw(1))?;
         let signer = SshAgentKey::read(key.expose())?;
@@ -75,7 +76,7 @@ impl SshAgent {
         thread::spawn(move || {
             while let Ok((stream, _)) = runtime.block_on(listener.accept()) {
                 let Some(pid) = adopted_ssh(&stream) else {
-                    tracing::warn!("somebody else than the mount's ssh asked for the lease's key");
+                    tracing::warn!("a process other than the mount's ssh asked for the lease's key");
                     continue;
                 };
                 let mut served = served.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +100,7 @@ impl SshAgent {
         self.served.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Takes leave of those that have ended, for they were adopted.
+    /// Reaps the adopted processes that have exited.
     pub(super) fn reap(&self) {
         for pid in self.served.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             let _ = waitpid(Some(*pid), WaitOptions::NOHANG);
@@ -116,7 +117,7 @@ impl Drop for SshAgent {
     }
 }
 
-/// In the lease's own folder, or in a new one where that path is too long for a socket.
+/// In the lease's own folder, or in a new one if that path is too long for a socket.
 fn socket_path(private: &Path) -> io::Result<(PathBuf, Option<PathBuf>)> {
     let socket = private.join("agent");
     if socket.as_os_str().len() <= MAX_SOCKET_PATH {
@@ -130,10 +131,10 @@ fn socket_path(private: &Path) -> io::Result<(PathBuf, Option<PathBuf>)> {
             Err(error) => return Err(error),
         }
     }
-    Err(io::Error::other("there is no place for a socket"))
+    Err(io::Error::other("no usable path for a socket"))
 }
 
-/// The ssh at the other end, if it is one that our sshfs started: that becomes a child of ours.
+/// The ssh at the other end, if our sshfs started it: it becomes our child.
 fn adopted_ssh(stream: &tokio::net::UnixStream) -> Option<Pid> {
     let peer = stream.peer_cred().ok()?.pid().and_then(Pid::from_raw)?;
     let is_ours = || {
@@ -200,7 +201,7 @@ impl SshAgentKey {
     }
 }
 
-/// As SSH carries bytes: after their number.
+/// A length-prefixed string in SSH wire format.
 fn string(bytes: &[u8]) -> Vec<u8> {
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     [&length.to_be_bytes()[..], bytes].concat()

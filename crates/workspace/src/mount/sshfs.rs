@@ -1,5 +1,5 @@
-//! Stock sshfs, told everything it needs in a file of its own: one server with one key, the guard's agent and no other, no
-//! configuration of the user or the machine, no shell anywhere.
+//! Stock sshfs, configured in its own file: one server with one key, only the guard's agent, no configuration of the
+//! user or the machine, no shell.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -17,67 +17,66 @@ use rustix::fs::Dir;
 
 use super::{MountError, MountRequest, mount_point::MountPointPath, requirements};
 
-/// How the kernel calls what sshfs mounts.
+/// The kernel's name for sshfs mounts.
 pub(super) const KIND: &str = "fuse.sshfs";
 /// The name of the server in the files that we write.
 const ALIAS: &str = "lease";
-/// How long fusermount3 may take before something harsher is tried.
+/// How long fusermount3 can take before something harsher is tried.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_millis(1500);
 const MAX_HOST: usize = 253;
 const MAX_LOCATOR: usize = 1024;
 const MAX_KEY: usize = 16 << 10;
 
-/// Writes the files and starts sshfs. Nothing that the host sent reaches a command line but the locator, which was checked.
-pub(super) fn start(at: &MountPointPath, mounting: &MountRequest, agent: &Path) -> Result<Child, MountError> {
+/// Writes the files and starts sshfs. Of what the host sent, only the validated locator reaches a command line.
+pub(super) fn start(at: &MountPointPath, request: &MountRequest, agent: &Path) -> Result<Child, MountError> {
     let program = |name: &'static str| {
         let missing = || requirements::missing().into_iter().find(|missing| missing.what == name);
         requirements::program(name).ok_or_else(|| match missing() {
             Some(missing) => MountError::Missing(missing),
-            None => MountError::Sshfs(format!("`{name}` is not where programs are")),
+            None => MountError::Sshfs(format!("`{name}` is not in the program folders")),
         })
     };
     let (setpriv, sshfs) = (program(requirements::SETPRIV)?, program(requirements::SSHFS)?);
     if let Some(missing) = requirements::missing().into_iter().next() {
         return Err(MountError::Missing(missing));
     }
-    let config = write_files(&at.private(), mounting, agent).map_err(|error| MountError::Guard(error.to_string()))?;
-    // sshfs passes what follows -F on as one argument.
+    let config = write_files(&at.private(), request, agent).map_err(|error| MountError::Guard(error.to_string()))?;
+    // sshfs passes everything after -F on as one argument.
     let mut option = std::ffi::OsString::from("-F");
     option.push(&config);
-    // Who may do what is decided by the host, call by call; asking for it here as well costs a round trip each time.
+    // The host decides permissions call by call. Checking here as well would cost a round trip each time.
     let mut options = "reconnect,nodev,nosuid,idmap=user,auto_cache".to_owned();
-    if mounting.access_mode == AccessMode::Ro {
+    if request.access_mode == AccessMode::Ro {
         options.push_str(",ro");
     }
     if rejects_links(&sshfs) {
         options.push_str(",no_contain_symlinks");
     }
-    for option in &mounting.options {
+    for option in &request.options {
         options.push(',');
         options.push_str(option);
     }
     let mut command = Command::new(setpriv);
-    // Should the guard be killed, sshfs unmounts itself.
+    // If the guard is killed, sshfs unmounts itself.
     command.args(["--pdeathsig", "TERM", "--"]).arg(sshfs).arg("-f").arg(option).args(["-o", &options]);
-    command.arg(format!("{ALIAS}:/{}", mounting.locator.trim_start_matches('/'))).arg(at.mount_point());
+    command.arg(format!("{ALIAS}:/{}", request.locator.trim_start_matches('/'))).arg(at.mount_point());
     command.env_clear().env("PATH", requirements::PATH).env("LC_ALL", "C").current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.spawn().map_err(|error| MountError::Sshfs(error.to_string()))
 }
 
-/// Some builds of sshfs refuse to read every link with `..` in it, `node_modules/.bin` and all, unless told otherwise.
-/// However a link to another folder of the tree is written, there is a `..` in it, so no server can write it in a way that this
-/// check would let pass; it cannot stay on.
+/// Some builds of sshfs refuse to read links with `..`, such as those in `node_modules/.bin`, unless told otherwise.
+/// Any link to another folder of the tree contains a `..`, however it is written, so the check must be turned off.
 fn rejects_links(sshfs: &Path) -> bool {
-    let asked =
+    let output =
         Command::new(sshfs).arg("--help").env_clear().env("PATH", requirements::PATH).stdin(Stdio::null()).output();
-    asked.is_ok_and(|said| {
-        let text = [said.stdout, said.stderr].concat();
+    output.is_ok_and(|output| {
+        let text = [output.stdout, output.stderr].concat();
         text.windows(19).any(|window| window == b"no_contain_symlinks")
     })
 }
 
-/// The kernel asks for as much of a file ahead as the way to the host is long. Only root can say so; without it reading is slower.
+/// Sets the read-ahead to match the latency to the host. Only root can do that; without it, reading is slower.
 pub(super) fn read_ahead(mount_point: &Path) {
     const KILOBYTES: &str = "8192";
     let Ok(found) = fs::metadata(mount_point) else { return };
@@ -85,9 +84,9 @@ pub(super) fn read_ahead(mount_point: &Path) {
     let _ = fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), KILOBYTES);
 }
 
-/// What of a host's wishes for a mount is followed: how long and how much is remembered, and nothing that opens or runs anything.
-/// The rest is answered, to be told.
-pub(super) fn safe_options(wishes: Vec<String>) -> (Vec<String>, Vec<String>) {
+/// Splits requested mount options: those that control caching are followed, but nothing that opens or runs anything.
+/// The rest is returned to be reported.
+pub(super) fn safe_options(requested: Vec<String>) -> (Vec<String>, Vec<String>) {
     const PLAIN: [&str; 5] = ["ro", "auto_cache", "noauto_cache", "no_readahead", "sync_readdir"];
     const NUMBERS: [(&str, u32); 7] = [
         ("entry_timeout", 3600),
@@ -98,19 +97,19 @@ pub(super) fn safe_options(wishes: Vec<String>) -> (Vec<String>, Vec<String>) {
         ("max_conns", 8),
         ("remember", 3600),
     ];
-    wishes.into_iter().partition(|wish| {
-        let number = wish.split_once('=').is_some_and(|(name, value)| {
+    requested.into_iter().partition(|option| {
+        let number = option.split_once('=').is_some_and(|(name, value)| {
             let most = NUMBERS.iter().find(|(known, _)| *known == name).map(|(_, most)| *most);
             most.zip(value.parse::<u32>().ok()).is_some_and(|(most, value)| value <= most)
         });
-        number || PLAIN.contains(&wish.as_str())
+        number || PLAIN.contains(&option.as_str())
     })
 }
 
 fn write_files(folder: &Path, mounting: &MountRequest, agent: &Path) -> io::Result<PathBuf> {
     let write = |name: &str, text: &str| {
         let path = folder.join(name);
-        // The folder is this lease's own. What lies there under the name, a link too, is replaced and never followed.
+        // The folder is private to this lease. An existing entry, even a link, is replaced and never followed.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -140,65 +139,66 @@ fn write_files(folder: &Path, mounting: &MountRequest, agent: &Path) -> io::Resu
     )
 }
 
-/// Whether a path can stand between quotes in ssh's configuration and mean itself.
+/// Whether a path can be quoted in ssh's configuration without changing its meaning.
 pub(super) fn is_plain(path: &Path) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+@".contains(&byte);
     path.to_str().is_some_and(|text| text.bytes().all(plain))
 }
 
-/// What the host chose must be what it claims to be, and nothing that a program could take for an option.
+/// Checks what the host sent: each value must be what it claims to be, and nothing that a program could mistake for an
+/// option.
 pub(super) fn check(mounting: &MountRequest) -> Result<(), MountError> {
-    let word = |text: &str, more: &str, longest: usize| {
+    let is_word = |text: &str, more: &str, longest: usize| {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || more.as_bytes().contains(&byte);
         !text.is_empty() && text.len() <= longest && text.bytes().all(fits) && !text.starts_with('-')
     };
     let MountRequest { host, user, locator, host_key, private_key, .. } = mounting;
-    let wrong = |what: &str| Err(MountError::Terms(format!("START cannot be followed: {what}")));
-    if host.parse::<IpAddr>().is_err() && !word(host, ".-_", MAX_HOST) {
-        return wrong("`endpoint.host` is neither a name nor an address");
+    let wrong = |what: &str| Err(MountError::Terms(format!("can't follow START: {what}")));
+    if host.parse::<IpAddr>().is_err() && !is_word(host, ".-_", MAX_HOST) {
+        return wrong("`endpoint.host` is not a host name or address");
     }
-    if !word(user, "._-", 64) {
-        return wrong("`endpoint.user` is not a user's name");
+    if !is_word(user, "._-", 64) {
+        return wrong("`endpoint.user` is not a user name");
     }
-    // Ours is a token; another host's may be a path.
-    if !word(locator, "/._-", MAX_LOCATOR) || locator.split('/').any(|part| matches!(part, "." | "..")) {
+    // Ours is a token. Another host's may be a path.
+    if !is_word(locator, "/._-", MAX_LOCATOR) || locator.split('/').any(|part| matches!(part, "." | "..")) {
         return wrong("`export_locator` must be letters, digits, `/`, `.`, `_` and `-`");
     }
     let mut words = host_key.split_whitespace();
     let (kind, key) = (words.next(), words.next().unwrap_or_default());
-    if kind != Some("ssh-ed25519") || !word(key, "+/=", 256) || host_key.contains('\n') {
-        return wrong("`host_key` must be an ssh-ed25519 key as OpenSSH writes it");
+    if kind != Some("ssh-ed25519") || !is_word(key, "+/=", 256) || host_key.contains('\n') {
+        return wrong("`host_key` must be an ssh-ed25519 key in OpenSSH format");
     }
     let private_key = private_key.expose();
     if !private_key.starts_with("-----BEGIN OPENSSH PRIVATE KEY-----") || private_key.len() > MAX_KEY {
-        return Err(MountError::KeyRefused("the lease's private key is not one".to_owned()));
+        return Err(MountError::KeyRefused("the lease's private key is invalid".to_owned()));
     }
     Ok(())
 }
 
-/// What the words of ssh and sshfs mean.
-pub(super) fn explain(said: &str) -> MountError {
-    // The other lines are about files of ours that are gone by the time somebody reads this, or sshfs's own about its pipe.
+/// Interprets the output of ssh and sshfs.
+pub(super) fn explain(output: &str) -> MountError {
+    // The other lines are about our files, which are gone by the time anyone reads this, or sshfs's own about its pipe.
     let is_noise = |line: &str| ["@", "read: ", "write: "].iter().any(|start| line.starts_with(start));
-    let telling = |line: &&str| !line.trim().is_empty() && !is_noise(line);
-    let last = said.lines().rfind(telling).unwrap_or("sshfs ended without a word").trim().to_owned();
-    if said.contains("Host key verification failed") || said.contains("no matching host key type") {
+    let is_relevant = |line: &&str| !line.trim().is_empty() && !is_noise(line);
+    let last = output.lines().rfind(is_relevant).unwrap_or("sshfs exited without a message").trim().to_owned();
+    if output.contains("Host key verification failed") || output.contains("no matching host key type") {
         MountError::OtherHost(last)
-    } else if said.contains("Permission denied (") || said.contains("Too many authentication failures") {
+    } else if output.contains("Permission denied (") || output.contains("Too many authentication failures") {
         MountError::KeyRefused(last)
     } else {
         MountError::Sshfs(last)
     }
 }
 
-/// Takes the mount away: politely, so that everything is written, and if that is refused or takes long at once.
+/// Unmounts: gracefully, so that everything is written, and forcibly if that is refused or takes long.
 pub(super) fn detach(mount_point: &Path) {
     if !fusermount(&["-u", "-q"], mount_point) {
         fusermount(&["-u", "-z", "-q"], mount_point);
     }
 }
 
-/// At once, whoever still uses it.
+/// Immediately, even if it is still in use.
 pub(super) fn detach_mount(mount_point: &Path) {
     fusermount(&["-u", "-z", "-q"], mount_point);
 }
@@ -223,19 +223,19 @@ fn fusermount(options: &[&str], mount_point: &Path) -> bool {
     }
 }
 
-/// Tells one file system from another.
+/// Identifies a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FilesystemId(u64);
 
-/// What the folder is on before anything is mounted over it.
+/// The file system of the folder before anything is mounted over it.
 pub(super) fn device(folder: &Path) -> io::Result<FilesystemId> {
     fs::metadata(folder).map(|found| FilesystemId(found.dev()))
 }
 
-/// Whether the server behind the mount answers, and it is not the folder underneath that does: sshfs mounts before it
-/// connects, and unmounts when it is refused, perhaps just before this looks.
+/// Whether the server behind the mount answers, rather than the folder underneath: sshfs mounts before it connects, and
+/// unmounts when it is refused, perhaps just before this check.
 pub(super) fn answers(mount_point: &Path, underneath: FilesystemId) -> io::Result<()> {
-    // One handle for both questions, for what is mounted may change between two.
+    // One handle for both checks, because the mount may change in between.
     let folder = File::open(mount_point)?;
     if FilesystemId(folder.metadata()?.dev()) == underneath {
         return Err(io::Error::new(io::ErrorKind::NotConnected, "it was unmounted again"));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_may_say() {
+    fn only_valid_values_from_a_host_are_accepted() {
         assert_eq!(check(&mounting()), Ok(()));
         for host in ["::1", "build.example.org", "localhost"] {
             assert_eq!(check(&MountRequest { host: host.to_owned(), ..mounting() }), Ok(()), "{host}");
@@ -286,8 +286,8 @@ mod tests {
     }
 
     #[test]
-    fn of_a_hosts_wishes_only_the_harmless_are_followed() {
-        let wishes = [
+    fn only_harmless_mount_options_are_followed() {
+        let requested = [
             "ro",
             "dcache_timeout=60",
             "max_conns=99",
@@ -296,7 +296,7 @@ mod tests {
             "ro,suid",
             "entry_timeout=x",
         ];
-        let (followed, ignored) = safe_options(wishes.map(str::to_owned).to_vec());
+        let (followed, ignored) = safe_options(requested.map(str::to_owned).to_vec());
         assert_eq!((followed.len(), ignored.len()), (2, 5), "{followed:?}");
     }
 
@@ -305,23 +305,23 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let underneath = device(folder.path()).unwrap();
         assert_eq!(answers(folder.path(), underneath).unwrap_err().kind(), io::ErrorKind::NotConnected);
-        // Another file system does: this one is on every machine.
+        // Another file system does. This one exists on every machine.
         answers(Path::new("/proc"), underneath).unwrap();
     }
 
     #[test]
-    fn what_ssh_says_is_understood() {
+    fn the_output_of_ssh_is_interpreted() {
         let refused = "lease@10.0.0.7: Permission denied (publickey).";
         let other = "@@@@\nHost key for lease has changed and you have requested strict checking.\nHost key verification failed.";
         let away = "ssh: connect to host 10.0.0.7 port 22: Connection refused";
-        for (said, expected) in [
+        for (output, expected) in [
             (refused, MountError::KeyRefused(refused.to_owned())),
             (other, MountError::OtherHost("Host key verification failed.".to_owned())),
             (away, MountError::Sshfs(away.to_owned())),
-            ("", MountError::Sshfs("sshfs ended without a word".to_owned())),
+            ("", MountError::Sshfs("sshfs exited without a message".to_owned())),
         ] {
             for pipe in ["read: Connection reset by peer", "write: Broken pipe"] {
-                assert_eq!(explain(&format!("{said}\r\n{pipe}\n")), expected);
+                assert_eq!(explain(&format!("{output}\r\n{pipe}\n")), expected);
             }
         }
     }

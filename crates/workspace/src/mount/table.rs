@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-/// The kind of file system that is mounted exactly there, the topmost one.
+/// The type of the topmost file system mounted exactly there.
 pub(super) fn mounted_at(mount_point: &Path) -> io::Result<Option<String>> {
     Ok(find(&fs::read("/proc/self/mountinfo")?, mount_point))
 }
@@ -24,7 +24,7 @@ fn find(table: &[u8], mount_point: &Path) -> Option<String> {
     lines.find_map(of_line)
 }
 
-/// Blanks and backslashes are written as three octal digits.
+/// Spaces and backslashes are escaped as three octal digits.
 fn unescape(field: &[u8]) -> OsString {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_topmost_mount_of_exactly_this_place() {
+    fn the_topmost_mount_at_exactly_this_path_is_found() {
         let table = b"27 1 254:0 / / rw - ext4 /dev/vda rw\n\
             41 27 0:38 / /m/a\\040b ro - tmpfs none ro\n\
             42 41 0:39 / /m/a\\040b rw,nosuid shared:1 - fuse.sshfs lease:/x rw\n";

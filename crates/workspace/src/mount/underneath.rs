@@ -1,4 +1,5 @@
-//! The empty folder under a mount: nobody writes into it, not even root, so that a mount that vanished swallows nothing.
+//! The empty folder under a mount: nothing can write to it, not even root, so that writes don't vanish when the mount
+//! does.
 
 use std::{
     fs::{self, File, Permissions},
@@ -18,20 +19,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MountPointProtection {
-    /// Its mode, 0555. That is enough for everybody but root.
+    /// Its mode, 0555, which is enough for everyone but root.
     Mode,
     /// The file system's immutable flag.
     Immutable,
-    /// An empty file system that is mounted read-only, where there is no such flag.
+    /// An empty file system mounted read-only, where the flag isn't supported.
     ReadOnlyMount,
 }
 
-/// Makes an empty folder unwritable, and proves it.
+/// Makes an empty folder unwritable, and verifies it.
 pub(super) fn protect(folder: &Path) -> Result<MountPointProtection, String> {
     fs::set_permissions(folder, Permissions::from_mode(0o555)).map_err(|error| error.to_string())?;
     let done = if geteuid().is_root() { protect_from_root(folder)? } else { MountPointProtection::Mode };
     match File::create_new(folder.join(".probe")) {
-        Ok(_) => Err("a file could still be made in it".to_owned()),
+        Ok(_) => Err("a file could still be created in it".to_owned()),
         Err(_) => Ok(done),
     }
 }
@@ -42,13 +43,13 @@ fn protect_from_root(folder: &Path) -> Result<MountPointProtection, String> {
         Err(no_flag) => match mount("none", folder, "tmpfs", MountFlags::RDONLY, Some(c"size=4k,mode=555")) {
             Ok(()) => Ok(MountPointProtection::ReadOnlyMount),
             Err(no_mount) => Err(format!(
-                "root writes into any folder; the immutable flag is refused ({no_flag}), and so is a read-only mount ({no_mount})"
+                "root can write to any folder; the immutable flag was refused ({no_flag}), and so was a read-only mount ({no_mount})"
             )),
         },
     }
 }
 
-/// Takes all of it away again. The folder must not be mounted over any more.
+/// Removes the protection. The folder must not be mounted over any more.
 pub(super) fn release(folder: &Path) {
     if !geteuid().is_root() {
         return;
@@ -56,7 +57,7 @@ pub(super) fn release(folder: &Path) {
     if super::table::mounted_at(folder).ok().flatten().as_deref() == Some("tmpfs") {
         let _ = unmount(folder, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
     }
-    // A file system without the flag has nothing to take away.
+    // A file system without the flag has nothing to clear.
     let _ = set_immutable(folder, IFlags::difference);
 }
 

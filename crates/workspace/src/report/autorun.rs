@@ -1,9 +1,10 @@
-//! Files that a program on the host runs, or obeys, without being asked: an editor that opens the folder, a shell that enters
-//! it, an agent that works in it, a service to which it is pushed. A remote that writes one is worth a second look.
+//! Files that a program on the host runs or obeys without being asked: an editor that opens the folder, a shell that
+//! enters it, an agent that works in it, a service to which it is pushed. When a remote writes one, it deserves a
+//! second look.
 
 use crate::export::{ExportError, GlobPatterns};
 
-/// Who runs it, and what, in gitignore's syntax.
+/// Which program runs which files, in gitignore syntax.
 const RUN_BY: &[(&str, &[&str])] = &[
     (
         "VS Code",
@@ -102,7 +103,7 @@ const RUN_BY: &[(&str, &[&str])] = &[
     ("the desktop", &["*.desktop", "**/.config/autostart", "**/.config/systemd"]),
 ];
 
-/// Who runs what.
+/// The compiled patterns.
 pub(super) struct AutorunPatterns(Vec<(&'static str, GlobPatterns)>);
 
 impl AutorunPatterns {
@@ -128,9 +129,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_runs_without_being_asked() {
+    fn autorun_files_are_recognised() {
         let planted = AutorunPatterns::new().unwrap();
-        for (path, who) in [
+        for (path, program) in [
             (".vscode/tasks.json", Some("VS Code")),
             ("web/.VSCode/Tasks.json", Some("VS Code")),
             (".mcp.json", Some("MCP clients")),
@@ -145,7 +146,7 @@ mod tests {
             ("docs/claude.md.txt", None),
             ("web/src/hooks/useUser.ts", None),
         ] {
-            assert_eq!(planted.run_by(path.as_bytes()), who, "{path}");
+            assert_eq!(planted.run_by(path.as_bytes()), program, "{path}");
         }
     }
 }

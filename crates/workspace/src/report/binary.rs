@@ -1,4 +1,4 @@
-//! Files that are no text, as `git diff --binary` writes them: whole, not compressed, and with the ids by which git checks them.
+//! Binary files as `git diff --binary` writes them: complete, uncompressed, and with the ids by which git checks them.
 
 use std::fmt::Write as _;
 
@@ -6,11 +6,11 @@ use aws_lc_rs::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 
 /// How many bytes a line of the patch carries.
 const LINE: usize = 52;
-/// How many bytes a block of zlib carries that is not compressed.
+/// How many bytes an uncompressed zlib block carries.
 const BLOCK: usize = 0xffff;
 const DIGITS: &[u8; 85] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
 
-/// What follows the modes.
+/// Writes what follows the modes.
 pub(super) fn write(old: &[u8], new: &[u8], was_there: bool, is_there: bool, text: &mut String) {
     let id = |bytes: &[u8], exists: bool| if exists { id(bytes) } else { "0".repeat(40) };
     let _ = writeln!(text, "index {}..{}\nGIT binary patch", id(old, was_there), id(new, is_there));
@@ -50,7 +50,7 @@ fn literal(bytes: &[u8], text: &mut String) {
     text.push('\n');
 }
 
-/// As zlib (RFC 1950) carries bytes that are not compressed.
+/// Uncompressed bytes in zlib format (RFC 1950).
 fn stored(bytes: &[u8]) -> Vec<u8> {
     let mut stream = vec![0x78, 0x01];
     let mut blocks = bytes.chunks(BLOCK).peekable();

@@ -1,4 +1,4 @@
-//! Compares how a path was before the lease with how it is now.
+//! Compares the state of a path before the lease with its current state.
 
 use std::{
     fs::File,
@@ -13,7 +13,7 @@ use crate::export::{
     root::{ExportRoot, PathHandle, attributes_of},
 };
 
-/// A path that is not as it was. There may be more of them than files may be open, so none holds one.
+/// A changed path. It holds no file open, because there may be more of them than open files allowed.
 #[derive(Debug)]
 pub(super) struct PathDifference<'a> {
     pub(super) path: &'a [u8],
@@ -26,11 +26,11 @@ pub(super) struct PathDifference<'a> {
 pub(super) enum PathNow {
     Absent,
     Is(FileAttributes),
-    /// It cannot be looked at, for instance below a folder that the remote closed.
+    /// It can't be read, for example below a folder that the remote closed.
     Unseen(ExportRefusal),
 }
 
-/// Everything that differs, in order of paths. A folder is left out when something below it tells as much.
+/// Everything that differs, in order of paths. A folder is omitted if something below it says as much.
 pub(super) fn differences<'a>(root: &ExportRoot, record: &'a LeaseRecord) -> Vec<PathDifference<'a>> {
     let mut found: Vec<PathDifference<'a>> = Vec::new();
     // Backwards, so that what is below a folder is known before the folder.
@@ -55,7 +55,7 @@ pub(super) fn differences<'a>(root: &ExportRoot, record: &'a LeaseRecord) -> Vec
     found
 }
 
-/// What cannot be read counts as modified.
+/// Unreadable entries count as modified.
 pub(super) fn changed(record: &LeaseRecord, was: &PathBefore, now: Option<&PathHandle>) -> Option<FileChangeKind> {
     let Some(now) = now else {
         return (*was != PathBefore::Absent).then_some(FileChangeKind::Removed);
@@ -72,7 +72,7 @@ pub(super) fn changed(record: &LeaseRecord, was: &PathBefore, now: Option<&PathH
             }
         }
         PathBefore::File(file) if at.kind == FileKind::File => {
-            // A lease that writes can set the time back, so only the bytes tell.
+            // A writing lease can set the time back, so only the bytes count.
             if !same_content(record, file, now).unwrap_or(false) {
                 Some(FileChangeKind::Modified)
             } else {
@@ -116,8 +116,8 @@ pub(super) fn open_original(record: &LeaseRecord, file: &OriginalFile) -> io::Re
     File::open(record.before.join(file.kept.to_string()))
 }
 
-/// Whether the original is the very file that went by another name, and somebody has written into it there since.
+/// Whether the original is the same file that got another name, and somebody has written to it there since.
 pub(super) fn is_spoiled(record: &LeaseRecord, file: &OriginalFile) -> bool {
-    let now = open_original(record, file).and_then(|kept| Ok(attributes_of(kept)?));
+    let now = open_original(record, file).and_then(|original| Ok(attributes_of(original)?));
     now.map_or(true, |now| now.size != file.size || (now.inode == file.inode && now.modified != file.modified))
 }

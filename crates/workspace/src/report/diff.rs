@@ -1,5 +1,5 @@
-//! Differences as text: lines added and removed, and a patch as `git diff --binary` writes it and `git apply` takes it. What a
-//! patch cannot say stands in lines that begin with `#`, which git passes over.
+//! Differences as text: lines added and removed, and a patch as `git diff --binary` writes it and `git apply` accepts
+//! it. What a patch can't express is in lines that start with `#`, which git ignores.
 
 use std::{fmt::Write as _, io::Read as _, path::Path, time::Duration};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::export::{FileKind, LeaseRecord, PathBefore, from_shown, root::ExportRoot, show};
 
-/// How much is read to count lines, over all files; what is beyond is told without lines.
+/// How much is read to count lines, over all files. Files beyond that are reported without line counts.
 #[derive(Debug)]
 pub(super) struct DiffBudget {
     bytes: u64,
@@ -25,29 +25,30 @@ pub(super) struct DiffBudget {
 enum DiffSide {
     Nothing,
     Text(String),
-    /// No text.
+    /// Not text.
     Binary(Vec<u8>),
-    /// It cannot be read, or is larger than what is shown.
+    /// It can't be read, or is too large to show.
     Unread,
 }
 
-/// Begins the line that names a file which is not in the patch: beyond the longest, too large, or a repository's own.
+/// Starts the line that names a file which isn't in the patch: beyond the limit, too large, or internal to a
+/// repository.
 pub const NOT_SHOWN: &str = "# not shown here: ";
-/// Begins the line that names a file which a program runs or obeys without being asked.
+/// Starts the line that names a file which a program runs or obeys without being asked.
 pub const REVIEW_FIRST: &str = "# look at this first: ";
-/// Larger files are told without lines.
+/// Larger files are reported without line counts.
 const MAX_DIFFED_FILE: u64 = 4 << 20;
-/// A diff that takes longer is a rougher one.
+/// After this time, the diff gets coarser.
 const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What changed, as a patch of at most about `most` bytes; the rest is named. What a program here would run without being asked
-/// is named first.
+/// The changes as a patch of at most about `most` bytes. The rest is only named. Files that a program here would run
+/// without being asked are named first.
 pub fn diff(dir: &Path, record: &LeaseRecord, most: usize) -> Result<String, Error> {
     let (root, planted) = (ExportRoot::open(dir)?, AutorunPatterns::new()?);
     let (mut notes, mut text) = (String::new(), String::new());
     for difference in differences(&root, record) {
-        if let Some(who) = difference.run_by(&planted) {
-            let _ = writeln!(notes, "{REVIEW_FIRST}{} (run or obeyed by {who})", show(difference.path));
+        if let Some(program) = difference.run_by(&planted) {
+            let _ = writeln!(notes, "{REVIEW_FIRST}{} (run or obeyed by {program})", show(difference.path));
         }
         if text.len() > most || is_of_git(difference.path) {
             let _ = writeln!(text, "{NOT_SHOWN}{}", show(difference.path));
@@ -58,12 +59,12 @@ pub fn diff(dir: &Path, record: &LeaseRecord, most: usize) -> Result<String, Err
     Ok(notes + &text)
 }
 
-/// How the part of a patch begins that is about a path.
+/// The first line of the part of a patch about a path.
 pub fn header(path: &[u8]) -> String {
     format!("diff --git {} {}", quoted("a/", path), quoted("b/", path))
 }
 
-/// As git writes names that have more than plain characters in them.
+/// Quotes names as git does if they have more than plain characters.
 fn quoted(side: &str, path: &[u8]) -> String {
     let is_plain = |byte: u8| byte >= b' ' && byte != 127 && !b"\"\\".contains(&byte);
     match std::str::from_utf8(path) {
@@ -82,12 +83,12 @@ fn quoted(side: &str, path: &[u8]) -> String {
     }
 }
 
-/// Git writes nothing there.
+/// Git ignores patches to these paths.
 fn is_of_git(path: &[u8]) -> bool {
     path.split(|&byte| byte == b'/').any(|name| name.eq_ignore_ascii_case(b".git"))
 }
 
-/// Lines added and removed, of text.
+/// The numbers of lines added and removed, for text.
 pub(super) fn count(
     root: &ExportRoot,
     record: &LeaseRecord,
@@ -128,11 +129,11 @@ fn one(root: &ExportRoot, record: &LeaseRecord, difference: &PathDifference<'_>,
             FileKind::File | FileKind::Special => file_mode(now.mode),
         }),
         PathNow::Unseen(refusal) => {
-            let _ = writeln!(text, "# {path}: it cannot be looked at: {refusal}");
+            let _ = writeln!(text, "# {path}: can't be read: {refusal}");
             return;
         }
     };
-    // Git knows no folders.
+    // Git doesn't track folders.
     let (old_mode, new_mode) = (before.filter(|mode| *mode != FOLDER), now.filter(|mode| *mode != FOLDER));
     if before == Some(FOLDER) || now == Some(FOLDER) {
         let word = match (before, now) {
@@ -148,7 +149,7 @@ fn one(root: &ExportRoot, record: &LeaseRecord, difference: &PathDifference<'_>,
     let (old, new) = sides(root, record, difference);
     match (old_mode, new_mode) {
         (Some(old_mode), Some(new_mode)) if (old_mode == LINK) != (new_mode == LINK) => {
-            // What becomes something else goes, and the other comes.
+            // A change of type is a removal and an addition.
             patch(difference.path, Some(old_mode), None, &old, &DiffSide::Nothing, text);
             patch(difference.path, None, Some(new_mode), &DiffSide::Nothing, &new, text);
         }
@@ -162,7 +163,7 @@ fn one(root: &ExportRoot, record: &LeaseRecord, difference: &PathDifference<'_>,
 const FOLDER: u32 = 0o040_000;
 const LINK: u32 = 0o120_000;
 
-/// The two that git knows.
+/// The two modes that git knows.
 const fn file_mode(mode: u32) -> u32 {
     if mode & 0o100 == 0 { 0o100_644 } else { 0o100_755 }
 }
@@ -184,10 +185,10 @@ fn patch(path: &[u8], old_mode: Option<u32>, new_mode: Option<u32>, old: &DiffSi
         binary::write(old.bytes(), new.bytes(), old_mode.is_some(), new_mode.is_some(), text);
         return;
     }
-    // A name with a space in it ends with a tab here.
-    let ended = |name: String| if name.contains(' ') && !name.starts_with('"') { name + "\t" } else { name };
-    let a = if old_mode.is_none() { "/dev/null".to_owned() } else { ended(a) };
-    let b = if new_mode.is_none() { "/dev/null".to_owned() } else { ended(b) };
+    // A name with a space ends with a tab here.
+    let with_tab = |name: String| if name.contains(' ') && !name.starts_with('"') { name + "\t" } else { name };
+    let a = if old_mode.is_none() { "/dev/null".to_owned() } else { with_tab(a) };
+    let b = if new_mode.is_none() { "/dev/null".to_owned() } else { with_tab(b) };
     let diff = TextDiff::configure().timeout(DIFF_TIMEOUT).diff_lines(old.text(), new.text());
     let _ = write!(text, "{}", diff.unified_diff().context_radius(3).header(&a, &b));
 }
@@ -223,7 +224,7 @@ impl DiffSide {
         if read.is_err() || bytes.len() as u64 > MAX_DIFFED_FILE { Self::Unread } else { Self::of(bytes) }
     }
 
-    /// As git decides it; what is no UTF-8 cannot be shown as text either.
+    /// As git decides. Invalid UTF-8 can't be shown as text either.
     fn of(bytes: Vec<u8>) -> Self {
         if bytes.iter().take(8000).any(|&byte| byte == 0) {
             return Self::Binary(bytes);

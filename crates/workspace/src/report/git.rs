@@ -1,8 +1,8 @@
-//! A record of a delegation in the folder's own git repository, beside everything that is the user's: commits under
+//! Snapshots of a delegation in the folder's own git repository, apart from everything of the user: commits under
 //! `refs/attache/<delegation_id>` through a private index, without hooks, signatures or the user's configuration.
 //!
-//! The user's index, branches and files are not touched. Only [`GitRepository::init`] and [`GitRepository::commit`], which the owner
-//! opts in to, do that.
+//! The user's index, branches and files are not touched, except by [`GitRepository::init`] and
+//! [`GitRepository::commit`], which the owner opts in to.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -17,23 +17,23 @@ use attache_protocol::{DelegationId, Timestamp};
 
 use crate::export::{ExportError, ExportFilter, ExportPatterns, show, shows_credentials};
 
-/// The repository that a lent folder is in. Git is told where it is and looks for no other, whatever a lease has made since
-/// it was found.
+/// The repository that contains a delegated folder. Git is told where it is and looks for no other, whatever a lease
+/// has created since it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitRepository {
-    /// `.git`, or where that leads.
+    /// `.git`, or where it leads.
     git_dir: PathBuf,
     top: PathBuf,
-    /// From there to the folder: empty, or with a slash at its end.
+    /// The path from there to the folder: empty, or ending with a slash.
     prefix: Vec<u8>,
 }
 
-/// What a commit of ours is about.
+/// The content of a snapshot commit.
 #[derive(Debug, Clone, Copy)]
 pub struct GitSnapshot<'a> {
     pub delegation: &'a DelegationId,
     pub message: &'a str,
-    /// What the lease withholds is not committed either: a remote reads the repository's objects.
+    /// What the lease withholds isn't committed either, because a remote can read the repository's objects.
     pub rules: &'a ExportPatterns,
     /// The private index: a file in a folder of this delegation.
     pub index: &'a Path,
@@ -42,7 +42,7 @@ pub struct GitSnapshot<'a> {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("git cannot be started ({0}); install it (apt install git), or switch off [delegator.git]")]
+    #[error("can't start git ({0}); install it (apt install git), or turn off [delegator.git]")]
     Missing(io::Error),
     #[error("git {what} failed: {said}")]
     Failed { what: String, said: String },
@@ -61,7 +61,7 @@ enum GitConfigScope {
     User,
 }
 
-/// What a parent process may have set for a repository of its own.
+/// Variables that a parent process may have set for another repository.
 const FOREIGN: &[&str] = &[
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_CEILING_DIRECTORIES",
@@ -80,7 +80,7 @@ const FOREIGN: &[&str] = &[
     "GIT_WORK_TREE",
 ];
 
-/// Nothing of the repository's configuration may start a program.
+/// Nothing in the repository's configuration can start a program.
 const QUIET: &[&str] = &[
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -91,19 +91,19 @@ const QUIET: &[&str] = &[
     "gc.auto=0",
     "maintenance.auto=false",
     "advice.graftFileDeprecated=false",
-    // A folder that is a repository by what is in it, and not by its name, is none here.
+    // A folder that is a repository only by its content, not by its name, doesn't count.
     "safe.bareRepository=explicit",
 ];
 
 // === impl GitRepository ===
 
 impl GitRepository {
-    /// `None` when the folder is in no repository, or in one without files (bare).
+    /// `None` if the folder isn't in a repository, or in a bare one.
     pub fn find(dir: &Path) -> Result<Option<Self>, Error> {
-        // One at a time: a path may have newlines in it.
+        // One at a time, because a path can contain newlines.
         let ask = |what: &str| -> Result<Option<Vec<u8>>, Error> {
-            let mut asked = command(dir, GitConfigScope::Repository, None);
-            let output = asked.args(["rev-parse", what]).output().map_err(Error::Missing)?;
+            let mut git = command(dir, GitConfigScope::Repository, None);
+            let output = git.args(["rev-parse", what]).output().map_err(Error::Missing)?;
             Ok(output.status.success().then(|| line(output.stdout)))
         };
         let Some(top) = ask("--show-toplevel")? else { return Ok(None) };
@@ -113,14 +113,14 @@ impl GitRepository {
         Ok(Some(Self { git_dir: path(git_dir), top: path(top), prefix }))
     }
 
-    /// Makes a repository of the folder; an opt-in of its owner.
+    /// Turns the folder into a repository. Opt-in by its owner.
     pub fn init(dir: &Path) -> Result<Self, Error> {
         let mut init = command(dir, GitConfigScope::Repository, None);
         run("init", init.args(["init", "--quiet", "--template=", "--initial-branch=main"]), None)?;
         Ok(Self { git_dir: dir.join(".git"), top: dir.to_owned(), prefix: Vec::new() })
     }
 
-    /// For [`Self::from_bytes`], so that one that was found before a lease is known after it.
+    /// For [`Self::from_bytes`], so that a repository found before a lease is known after it.
     pub fn to_bytes(&self) -> Vec<u8> {
         nul([self.git_dir.as_os_str().as_bytes(), self.top.as_os_str().as_bytes(), &self.prefix].into_iter())
     }
@@ -131,8 +131,8 @@ impl GitRepository {
         Some(Self { git_dir: path(git_dir.to_vec()), top: path(top.to_vec()), prefix: prefix.to_vec() })
     }
 
-    /// Commits the folder as it is now to the delegation's ref and tells the commit's id. The first one stands on what is
-    /// checked out, the next on the one before.
+    /// Commits the current state of the folder to the delegation's ref and returns the commit's id. The parent of the
+    /// first commit is what is checked out, of later ones the commit before.
     pub fn snapshot(&self, snapshot: &GitSnapshot<'_>) -> Result<String, Error> {
         let reference = format!("refs/attache/{}", snapshot.delegation);
         let tree = self.tree(snapshot)?;
@@ -152,8 +152,8 @@ impl GitRepository {
         Ok(commit)
     }
 
-    /// Commits these paths, relative to the folder, to the branch that is checked out; an opt-in of its owner. Nothing else
-    /// that is staged or edited goes into it. `None` when there is nothing to commit.
+    /// Commits these paths, relative to the folder, to the checked-out branch. Opt-in by the owner. Nothing else that
+    /// is staged or edited is included. `None` if there is nothing to commit.
     pub fn commit(&self, paths: &[Vec<u8>], message: &str, now: Timestamp) -> Result<Option<String>, Error> {
         let git = || self.git(GitConfigScope::User, None);
         let branch = git().args(["symbolic-ref", "--quiet", "HEAD"]).output().map_err(Error::Missing)?;
@@ -161,16 +161,16 @@ impl GitRepository {
             return Err(Error::NoBranch(self.top.clone()));
         }
         let all: Vec<Vec<u8>> = paths.iter().map(|path| [&self.prefix[..], path].concat()).collect();
-        // What is ignored stays out; git says which.
-        let given = nul(all.iter().map(Vec::as_slice));
-        let ignored = git().args(["check-ignore", "-z", "--stdin"]).run_with_input(&given)?;
+        // Ignored files are left out. Git says which.
+        let input = nul(all.iter().map(Vec::as_slice));
+        let ignored = git().args(["check-ignore", "-z", "--stdin"]).run_with_input(&input)?;
         let ignored: Vec<&[u8]> = ignored.stdout.split(|&byte| byte == 0).collect();
         let known = self.listed(&all)?;
-        let wanted = all.iter().filter(|path| {
+        let tracked = all.iter().filter(|path| {
             let there = self.top.join(OsStr::from_bytes(path)).symlink_metadata().is_ok_and(|stat| !stat.is_dir());
             known.contains(*path) || (there && !ignored.contains(&&path[..]))
         });
-        let list = nul(wanted.map(Vec::as_slice));
+        let list = nul(tracked.map(Vec::as_slice));
         if list.is_empty() {
             return Ok(None);
         }
@@ -190,7 +190,7 @@ impl GitRepository {
         self.resolve("HEAD")
     }
 
-    /// The folder as a tree, next to what else of the repository is checked out.
+    /// The folder as a tree, combined with the rest of the repository's checked-out state.
     fn tree(&self, snapshot: &GitSnapshot<'_>) -> Result<String, Error> {
         let filter = ExportFilter::new(snapshot.rules)?;
         let git = || self.git(GitConfigScope::Repository, Some(snapshot.index));
@@ -200,13 +200,13 @@ impl GitRepository {
         list.args(["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard", "--"]);
         list.arg(if self.prefix.is_empty() { OsStr::new(".") } else { OsStr::from_bytes(&self.prefix) });
         let listed = run("ls-files", &mut list, None)?;
-        // A path with a slash at its end is a repository inside of this one, and has its own history.
+        // A path that ends with a slash is a nested repository with its own history.
         let paths = listed.split(|&byte| byte == 0).filter(|path| {
             let inside = path.strip_prefix(&self.prefix[..]).unwrap_or(path);
             let file = || self.top.join(OsStr::from_bytes(path));
             !path.is_empty() && !path.ends_with(b"/") && filter.shows(inside, false) && !shows_credentials(inside, file)
         });
-        // A file may have become a folder, or a folder a file. One with a repository in it is a submodule.
+        // A file may have become a folder, or a folder a file. A folder with a repository in it is a submodule.
         let is_folder = |path: &&[u8]| {
             let found = self.top.join(OsStr::from_bytes(path));
             found.symlink_metadata().is_ok_and(|found| found.is_dir()) && !found.join(".git").exists()
@@ -221,8 +221,8 @@ impl GitRepository {
         Ok(text(&run("write-tree", git().arg("write-tree"), None)?))
     }
 
-    /// What the user told git not to look at (`--assume-unchanged`, `--skip-worktree`) is looked at in our index all the same, as
-    /// far as it is there.
+    /// Files that the user told git to ignore (`--assume-unchanged`, `--skip-worktree`) are still checked in our index,
+    /// if they exist.
     fn look_at_all(&self, index: &Path) -> Result<(), Error> {
         let git = || self.git(GitConfigScope::Repository, Some(index));
         let listed = run("ls-files", git().args(["ls-files", "-z", "-v"]), None)?;
@@ -239,23 +239,25 @@ impl GitRepository {
         }
         for (flag, paths) in [("--no-assume-unchanged", assumed), ("--no-skip-worktree", skipped)] {
             if !paths.is_empty() {
-                let given = nul(paths.into_iter());
-                run("update-index", git().args(["update-index", "-z", flag, "--stdin"]), Some(&given))?;
+                let input = nul(paths.into_iter());
+                run("update-index", git().args(["update-index", "-z", flag, "--stdin"]), Some(&input))?;
             }
         }
         Ok(())
     }
 
-    /// The user's index with what git knows of the files' times, so that not every file is read.
+    /// Copies the user's index with its cached file times, so that not every file must be read.
     fn copy_index(&self, index: &Path) -> Result<(), Error> {
-        let theirs = self.git_dir.join("index");
+        let user_index = self.git_dir.join("index");
         let failed = |source| Error::Index { path: index.to_owned(), source };
-        match fs::copy(&theirs, index) {
+        match fs::copy(&user_index, index) {
             Ok(_) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !theirs.exists() => match fs::remove_file(index) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
-                _ => Ok(()),
-            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !user_index.exists() => {
+                match fs::remove_file(index) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+                    _ => Ok(()),
+                }
+            }
             Err(error) => Err(failed(error)),
         }
     }
@@ -270,8 +272,8 @@ impl GitRepository {
 
     fn resolve(&self, name: &str) -> Result<Option<String>, Error> {
         let commit = format!("{name}^{{commit}}");
-        let mut asked = self.git(GitConfigScope::Repository, None);
-        let output = asked.args(["rev-parse", "--verify", "--quiet", &commit]).output().map_err(Error::Missing)?;
+        let mut command = self.git(GitConfigScope::Repository, None);
+        let output = command.args(["rev-parse", "--verify", "--quiet", &commit]).output().map_err(Error::Missing)?;
         Ok(output.status.success().then(|| text(&output.stdout)))
     }
 
@@ -282,7 +284,7 @@ impl GitRepository {
     }
 }
 
-/// A git command that runs nothing else, asks nobody and locks nothing of the user's.
+/// A git command that runs nothing else, prompts for nothing and locks nothing of the user.
 fn command(dir: &Path, config: GitConfigScope, index: Option<&Path>) -> Command {
     let mut command = Command::new("git");
     command.arg("-C").arg(dir);
@@ -302,7 +304,7 @@ fn command(dir: &Path, config: GitConfigScope, index: Option<&Path>) -> Command 
     command
 }
 
-/// Our name and the given time on a commit.
+/// Sets our name and the given time on a commit.
 fn signed(command: &mut Command, now: Timestamp) {
     let date = format!("@{} +0000", now.millis() / 1000);
     for role in ["AUTHOR", "COMMITTER"] {
@@ -323,7 +325,7 @@ fn failed(what: &str, output: &Output) -> Error {
     Error::Failed { what: what.to_owned(), said: show(output.stderr.trim_ascii()) }
 }
 
-/// What git said, without the newline that it ends with.
+/// Git's output without the trailing newline.
 fn line(mut output: Vec<u8>) -> Vec<u8> {
     if output.last() == Some(&b'\n') {
         output.pop();
@@ -349,7 +351,7 @@ fn nul<'a>(paths: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 }
 
 trait RunWithInput {
-    /// Runs to the end with this input, which is written while the output is read.
+    /// Runs to completion with this input, which is written while the output is read.
     fn run_with_input(&mut self, input: &[u8]) -> Result<Output, Error>;
 }
 
@@ -360,7 +362,7 @@ impl RunWithInput for Command {
         let mut stdin = child.stdin.take();
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                // A git that ends early says why by itself.
+                // A git that exits early reports the reason itself.
                 let _ = stdin.as_mut().map(|stdin| stdin.write_all(input));
             });
             child.wait_with_output().map_err(Error::Missing)

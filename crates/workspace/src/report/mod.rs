@@ -1,7 +1,8 @@
-//! What a lease changed in the folder that was lent: told to its owner, shown as a diff, and taken back.
+//! What a lease changed in the exported folder: reported to its owner, shown as a diff, and reverted.
 //!
-//! All of it is made from the lease's [`Record`] and the originals kept beside it, so it costs what was touched and not what
-//! the folder holds. The folder's content is not trusted here either: it is reached through the same confined handles.
+//! Everything is made from the lease's [`LeaseRecord`] and the originals kept with it, so its cost depends on what was
+//! touched, not on the size of the folder. The folder's content isn't trusted here either: it is accessed through the
+//! same confined handles.
 
 mod autorun;
 mod binary;
@@ -30,7 +31,7 @@ use crate::export::{ExportError, LeaseRecord, root::ExportRoot, show};
 pub enum Error {
     #[error(transparent)]
     Folder(#[from] ExportError),
-    #[error("the folder of originals cannot be read: {0}; restore it, or see what changed with git")]
+    #[error("can't read the folder of originals: {0}; restore it, or check the changes with git")]
     Before(io::Error),
     #[error("`{0}` is not a path below the folder")]
     NotBelow(String),
@@ -38,26 +39,26 @@ pub enum Error {
     Untouched(String),
 }
 
-/// `changed_paths` is cut after so many.
+/// `changed_paths` is cut off after this many.
 const MAX_CHANGED_PATHS: usize = 1000;
 
-/// What differs from the time before the lease. Works while the lease lasts, too.
+/// The differences from the state before the lease. Also works during the lease.
 pub fn changes(dir: &Path, record: &LeaseRecord) -> Result<FolderChanges, Error> {
     let root = ExportRoot::open(dir)?;
     let found = differences(&root, record);
-    let mut told = FolderChanges { truncated: found.len() > MAX_CHANGED_PATHS, ..FolderChanges::default() };
+    let mut changes = FolderChanges { truncated: found.len() > MAX_CHANGED_PATHS, ..FolderChanges::default() };
     let mut budget = diff::DiffBudget::default();
     let planted = AutorunPatterns::new()?;
     for difference in &found {
         let lines = diff::count(&root, record, difference, &mut budget);
         let (added, removed) = lines.unzip();
-        told.diff_stat = DiffStat {
-            files_changed: told.diff_stat.files_changed + 1,
-            insertions: told.diff_stat.insertions + added.unwrap_or(0),
-            deletions: told.diff_stat.deletions + removed.unwrap_or(0),
+        changes.diff_stat = DiffStat {
+            files_changed: changes.diff_stat.files_changed + 1,
+            insertions: changes.diff_stat.insertions + added.unwrap_or(0),
+            deletions: changes.diff_stat.deletions + removed.unwrap_or(0),
         };
-        if told.changed_paths.len() < MAX_CHANGED_PATHS {
-            told.changed_paths.push(ChangedPath {
+        if changes.changed_paths.len() < MAX_CHANGED_PATHS {
+            changes.changed_paths.push(ChangedPath {
                 path: show(difference.path),
                 change: difference.change,
                 added,
@@ -67,7 +68,7 @@ pub fn changes(dir: &Path, record: &LeaseRecord) -> Result<FolderChanges, Error>
             });
         }
     }
-    Ok(told)
+    Ok(changes)
 }
 
 impl PathDifference<'_> {
@@ -80,7 +81,7 @@ impl PathDifference<'_> {
         self.entry.changed_here || !is_still
     }
 
-    /// Who runs what the remote put there. What is gone runs no more.
+    /// The program that would run what the remote put there. Removed files don't run.
     fn run_by(&self, planted: &AutorunPatterns) -> Option<&'static str> {
         let is_there = self.change != FileChangeKind::Removed && self.is_content();
         is_there.then(|| planted.run_by(self.path)).flatten()

@@ -1,4 +1,4 @@
-//! Single steps of a revert, each through the handle of the folder it happens in.
+//! Single steps of a revert, each through the handle of its folder.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -21,49 +21,51 @@ use crate::export::{
     set_times,
 };
 
-/// Puts back one thing after the other.
+/// Restores one path after another.
 pub(super) struct RestoreSteps<'a> {
     root: &'a ExportRoot,
     record: &'a LeaseRecord,
-    /// The name under which something is made before it takes its place. It is of this record alone: another revert does
-    /// not meet it, and the next of the same record clears away what a killed one left.
+    /// The temporary name under which an entry is created before it takes its place. It is unique to this record:
+    /// another revert doesn't collide with it, and the next revert of the same record removes what a killed one left.
     making: String,
     twins: HardLinks,
     taken: Taken<'a>,
 }
 
-/// Why something is not put back.
+/// Why something isn't restored.
 #[derive(Debug)]
 pub(super) enum NotRestored {
-    /// Somebody here changed it after it was looked at. What they made of it is where they left it.
+    /// Somebody on this machine changed it after it was checked. Their version stays in place.
     Edited,
     Refused(ExportRefusal),
 }
 
-/// Files that lost their places, held for a while: a program that had one open may write into it still.
+/// Replaced files, held for a while: a program that had one open may still write to it.
 struct Taken<'a> {
     root: &'a ExportRoot,
     record: &'a LeaseRecord,
     held: VecDeque<(ExportPath, PathHandle)>,
-    /// Paths of those that were written into, and what to say of it.
+    /// Paths of those that were written to, and what to report.
     late: Vec<(ExportPath, String)>,
 }
 
 /// How many are held at a time.
 const MAX_HELD: usize = 16;
 const WRITTEN_LATE: &str =
-    "a program here still wrote into it after it was put back; what it wrote is kept with the originals";
-const WRITTEN_LATE_LOST: &str = "a program here still wrote into it after it was put back, and that could not be kept";
+    "a program on this machine still wrote to the old file after the revert; that version is kept with the originals";
+const WRITTEN_LATE_LOST: &str =
+    "a program on this machine still wrote to the old file after the revert, and that version could not be kept";
 
 /// Files that had several names.
 struct HardLinks {
     several: BTreeSet<FileIdentity>,
     put_back: BTreeMap<FileIdentity, ExportPath>,
-    /// The inodes of files that this revert made. One may be that of a file which is gone, and then is no name of it.
+    /// Inodes of files that this revert created. An inode may be reused from a deleted file, and then isn't a name of
+    /// it.
     made: BTreeSet<u64>,
 }
 
-/// Inode, size and modification time: an inode alone may be used again for another file.
+/// Inode, size and modification time, because an inode alone may be reused for another file.
 type FileIdentity = (u64, u64, FileTime);
 
 // === impl RestoreSteps ===
@@ -76,7 +78,7 @@ impl<'a> RestoreSteps<'a> {
         Self { root, record, making, twins: HardLinks::of(record), taken }
     }
 
-    /// Makes the folder if it is missing, open for what goes into it; its mode and times come last.
+    /// Creates the folder if it is missing, writable for what goes into it. Its mode and times are set last.
     pub(super) fn folder(&self, place: &ExportPath, mode: u32) -> Result<(), ExportRefusal> {
         let parent = self.root.folder(place.parent())?;
         match mkdirat(&parent, place.name(), Mode::from_raw_mode(0o700)) {
@@ -103,7 +105,7 @@ impl<'a> RestoreSteps<'a> {
         self.take_place(&parent, place, judged)
     }
 
-    /// Those that were one file become one file again.
+    /// Names that were one file become one file again.
     pub(super) fn file(
         &mut self,
         place: &ExportPath,
@@ -111,7 +113,7 @@ impl<'a> RestoreSteps<'a> {
         judged: Option<&FileAttributes>,
     ) -> Result<(), NotRestored> {
         let there = self.root.find_optional(place.whole())?;
-        // A link may have been given the inode of a file that is gone.
+        // A link may have got the inode of a deleted file.
         let is_same = |now: &FileAttributes| now.inode == was.inode && now.kind == FileKind::File && was.links > 1;
         let same = there.filter(|there| is_same(&there.attributes));
         let had_twins = self.twins.several.contains(&identity(was)) && !self.twins.made.contains(&was.inode);
@@ -128,7 +130,7 @@ impl<'a> RestoreSteps<'a> {
         }
         self.twins.put_back.insert(identity(was), place.clone());
         if let Some(found) = same {
-            // It still is the file of its other names: it changes where it is.
+            // It still is the file of its other names, so it changes in place.
             let file = found.reopen(OFlags::WRONLY)?;
             if judged.map(PathStamp::of) != Some(PathStamp::of(&attributes_of(&file)?)) {
                 return Err(NotRestored::Edited);
@@ -148,9 +150,9 @@ impl<'a> RestoreSteps<'a> {
         self.take_place(&parent, place, judged)
     }
 
-    /// Removes a file or link, unless it is another by now.
+    /// Removes a file or link, unless it is a different one by now.
     pub(super) fn remove(&mut self, place: &ExportPath, judged: &FileAttributes) -> Result<(), NotRestored> {
-        // Where its folder is gone, it is gone with it.
+        // If its folder is gone, so is the entry.
         let Ok(parent) = self.root.folder(place.parent()) else { return Ok(()) };
         self.drop_leftover(&parent)?;
         match renameat(&parent, place.name(), &parent, &self.making) {
@@ -164,7 +166,7 @@ impl<'a> RestoreSteps<'a> {
             return Ok(());
         }
         match renameat_with(&parent, &self.making, &parent, place.name(), RenameFlags::NOREPLACE) {
-            // Somebody made yet another.
+            // Another one was created meanwhile.
             Err(Errno::EXIST) => {
                 self.taken.keep(place, &found)?;
                 self.drop_leftover(&parent)?;
@@ -174,8 +176,8 @@ impl<'a> RestoreSteps<'a> {
         Err(NotRestored::Edited)
     }
 
-    /// Gives what was made its place in one step with taking out what is there, and looks at that only then: what somebody
-    /// here did up to this moment is seen, and put back.
+    /// Swaps the created entry with the current one in a single step, and only then checks the latter: edits up to this
+    /// moment are noticed, and put back.
     fn take_place(
         &mut self,
         parent: &OwnedFd,
@@ -193,7 +195,7 @@ impl<'a> RestoreSteps<'a> {
         };
         let made = self.made(parent)?.attributes;
         let ours = PathStamp::of(&made);
-        // Both may be names of one file already.
+        // Both may already be names of one file.
         let there = self.root.find_optional(place.whole())?;
         if there.is_some_and(|there| there.attributes.inode == made.inode) {
             return Ok(self.drop_leftover(parent)?);
@@ -203,7 +205,7 @@ impl<'a> RestoreSteps<'a> {
                 self.drop_leftover(parent)?;
                 return Err(NotRestored::Edited);
             }
-            // A file system that cannot: it is looked at as late as possible.
+            // Not supported by the file system: check as late as possible.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 let now = self.root.find_optional(place.whole())?;
                 if now.as_ref().map(|now| PathStamp::of(&now.attributes)) != Some(PathStamp::of(judged)) {
@@ -225,13 +227,13 @@ impl<'a> RestoreSteps<'a> {
             return Ok(());
         }
         match renameat_with(parent, &self.making, parent, place.name(), RenameFlags::EXCHANGE) {
-            // Ours is gone from there already, so theirs has no place to go back to.
+            // Ours is already gone from there, so theirs can't be swapped back.
             Err(Errno::NOENT) => {
                 let _ = renameat_with(parent, &self.making, parent, place.name(), RenameFlags::NOREPLACE);
             }
             done => done?,
         }
-        // Somebody may have edited ours in between.
+        // Ours may have been edited in between.
         if let Ok(back) = self.made(parent)
             && PathStamp::of(&back.attributes) != ours
         {
@@ -241,13 +243,13 @@ impl<'a> RestoreSteps<'a> {
         Err(NotRestored::Edited)
     }
 
-    /// What has the name under which things are made.
+    /// The entry with the temporary name.
     fn made(&self, parent: &OwnedFd) -> Result<PathHandle, Errno> {
         openat(parent, &self.making, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
             .and_then(PathHandle::of)
     }
 
-    /// The paths of files that somebody wrote into after they had lost their places, and what became of what they wrote.
+    /// The paths of replaced files that were still written to, and what became of those writes.
     pub(super) fn written_late(&mut self) -> Vec<(ExportPath, String)> {
         while let Some((place, found)) = self.taken.held.pop_front() {
             self.taken.let_go(place, &found);
@@ -263,8 +265,8 @@ impl<'a> RestoreSteps<'a> {
         Ok(())
     }
 
-    /// Another name that the file still has in the folder. Its inode alone may be that of a newer file, and its bytes may
-    /// be the remote's.
+    /// Another name that the file still has in the folder. The inode alone may belong to a newer file, and its bytes
+    /// may be the remote's.
     fn other_name(&self, was: &OriginalFile) -> Result<Option<ExportPath>, ExportRefusal> {
         let mut name = None;
         self.root.walk(b"", |path, attributes| {
@@ -309,7 +311,7 @@ impl From<io::Error> for NotRestored {
 
 impl Taken<'_> {
     fn hold(&mut self, place: &ExportPath, found: PathHandle) {
-        // One that has other names is written into for those, and by this revert.
+        // A file with other names may be written to under those, and by this revert.
         if found.attributes.links > 1 {
             return;
         }
@@ -325,11 +327,11 @@ impl Taken<'_> {
         if attributes_of(found).is_ok_and(|now| PathStamp::of(&now) == PathStamp::of(&found.attributes)) {
             return;
         }
-        let said = match self.keep(&place, found) {
+        let outcome = match self.keep(&place, found) {
             Ok(()) => WRITTEN_LATE.to_owned(),
             Err(refusal) => format!("{WRITTEN_LATE_LOST}: {refusal}"),
         };
-        self.late.push((place, said));
+        self.late.push((place, outcome));
     }
 
     fn keep(&self, place: &ExportPath, found: &PathHandle) -> Result<(), ExportRefusal> {
@@ -346,7 +348,7 @@ impl HardLinks {
     fn of(record: &LeaseRecord) -> Self {
         let (mut seen, mut several) = (BTreeSet::new(), BTreeSet::new());
         for entry in record.entries.values() {
-            // One that lost its other names before it was kept had several, too.
+            // A file that lost its other names before it was kept also had several.
             if let PathBefore::File(file) = &entry.was
                 && (!seen.insert(identity(file)) || file.links > 1)
             {
@@ -362,16 +364,16 @@ const fn identity(was: &OriginalFile) -> FileIdentity {
 }
 
 pub(super) fn remove_folder(root: &ExportRoot, place: &ExportPath) -> Result<(), Errno> {
-    // Where its folder is gone, it is gone with it.
+    // If its folder is gone, so is the entry.
     let Ok(parent) = root.folder(place.parent()) else { return Err(Errno::NOENT) };
     unlinkat(&parent, place.name(), AtFlags::REMOVEDIR)
 }
 
-/// Lets us into a folder that the remote closed, before what is below it is looked at.
+/// Makes a folder that the remote closed accessible, before its content is checked.
 pub(super) fn unlock(folder: Option<&PathHandle>) {
     let closed = |found: &&PathHandle| found.attributes.is_folder() && found.attributes.mode & 0o700 != 0o700;
     if let Some(found) = folder.filter(closed) {
-        // Where it fails, what is below says so.
+        // If it fails, the entries below report it.
         let _ = rustix::fs::chmod(found.proc_path(), Mode::from_raw_mode(found.attributes.mode | 0o700));
     }
 }

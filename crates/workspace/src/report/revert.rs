@@ -1,5 +1,5 @@
-//! Puts back what a lease changed, byte for byte with modes, times and links, and leaves alone what somebody here edited
-//! after the remote had.
+//! Reverts the changes of a lease, byte for byte with modes, times and links, except for what somebody on this machine
+//! edited after the remote.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,54 +21,55 @@ use crate::export::{
     show,
 };
 
-const EDITED: &str = "somebody here edited it after the remote had";
-const OVERWRITTEN: &str = "somebody here edited it meanwhile, and the remote overwrote that";
-const MINE: &str = "it is as somebody here left it";
-const UNKNOWN: &str = "the lease ended in the middle of a change, so it is not known who changed it; see the diff";
-const SPOILED: &str = "the remote moved it, and somebody here edited it under its new name";
-const JUST_NOW: &str = "somebody here edited it in this very moment";
-const FILLED: &str = "somebody here put something into it";
+const EDITED: &str = "it was edited on this machine after the remote changed it";
+const OVERWRITTEN: &str = "it was edited on this machine meanwhile, and the remote overwrote that";
+const MINE: &str = "it is as it was last edited on this machine";
+const UNKNOWN: &str = "the lease ended in the middle of a change, so it is unknown who changed it; see the diff";
+const SPOILED: &str = "the remote moved it, and it was edited on this machine under its new name";
+const JUST_NOW: &str = "it is being edited on this machine right now";
+const FILLED: &str = "files were added to it on this machine";
 
-/// A path to be put back, to what, and what stands there.
+/// A path to restore, its original state, and what is there now.
 struct RevertStep<'a> {
     place: ExportPath,
     was: &'a PathBefore,
-    /// As it was judged; nothing overwrites anything else.
+    /// As it was checked. Nothing else is overwritten.
     now: Option<FileAttributes>,
 }
 
 /// Why a path is left alone.
 struct RevertSkip {
     reason: String,
-    /// Both sides edited it, and nobody has said which version it gets.
+    /// Both sides edited it, and no version was chosen.
     conflict: bool,
 }
 
-/// Takes back what the lease changed: all of it, or what is named and below. The lease must have ended. What cannot be put
-/// back is left and told with the reason; the rest is put back all the same. Where a name means nothing, nothing is done. What
-/// somebody here edited as well is left, unless it was said which version it gets, and then what it replaces is kept.
-pub fn revert(dir: &Path, record: &LeaseRecord, asked: &RevertRequest) -> Result<RevertResult, Error> {
-    let wanted = wanted(record, asked)?;
+/// Reverts the changes of a lease: all of them, or the given paths and everything below them. The lease must have
+/// ended. What can't be restored is left and reported with the reason, and the rest is restored anyway. If a given path
+/// is invalid, nothing is done. What was also edited on this machine is left, unless a version was chosen. Then what it
+/// replaces is kept.
+pub fn revert(dir: &Path, record: &LeaseRecord, request: &RevertRequest) -> Result<RevertResult, Error> {
+    let requested = resolve_paths(record, request)?;
     let root = ExportRoot::open(dir)?;
     let mut steps = RestoreSteps::new(&root, record);
     let mut done = RevertResult::default();
-    let folders = if asked.paths.is_empty() { still_folders(&root, record) } else { Vec::new() };
-    let mut jobs = choose(&root, record, &wanted, asked.take, &mut done);
-    // A folder in which something is only replaced keeps the time it has.
+    let folders = if request.paths.is_empty() { still_folders(&root, record) } else { Vec::new() };
+    let mut jobs = choose(&root, record, &requested, request.take, &mut done);
+    // A folder in which something is only replaced keeps its time.
     let mut times = BTreeMap::new();
     for folder in jobs.keys().map(|path| parent(path)) {
         if let Ok(Some(found)) = root.find_optional(&folder) {
             times.insert(folder, (found.attributes.mode, found.attributes.modified));
         }
     }
-    // Away with what was not there, the deepest first; then back with what was, folders before what is in them.
-    let mut away = Vec::new();
+    // First remove what was not there, deepest first. Then restore what was, parents first.
+    let mut skipped = Vec::new();
     for (path, job) in jobs.iter().rev() {
         if let Err(kept) = clear(&root, &mut steps, job) {
-            away.push((path.clone(), kept));
+            skipped.push((path.clone(), kept));
         }
     }
-    for (path, RevertSkip { reason, conflict }) in away {
+    for (path, RevertSkip { reason, conflict }) in skipped {
         jobs.remove(&path);
         done.kept.push(KeptPath { path: show(&path), reason, conflict, versions: Vec::new() });
     }
@@ -87,10 +88,10 @@ pub fn revert(dir: &Path, record: &LeaseRecord, asked: &RevertRequest) -> Result
             Err(NotRestored::Refused(refusal)) => done.keep(path, refusal),
         }
     }
-    for (place, said) in steps.written_late() {
-        done.conflict(place.whole(), &said);
+    for (place, reason) in steps.written_late() {
+        done.conflict(place.whole(), &reason);
     }
-    // Times of folders last: every change in one moves them.
+    // Times of folders last: every change in a folder modifies them.
     let kept_in: BTreeSet<Vec<u8>> = done.kept.iter().map(|kept| parent(&from_shown(&kept.path))).collect();
     let restored = jobs.iter().map(|(path, job)| (&path[..], job.was));
     for (path, was) in restored.chain(folders).filter(|(path, _)| !kept_in.contains(*path)) {
@@ -109,10 +110,10 @@ pub fn revert(dir: &Path, record: &LeaseRecord, asked: &RevertRequest) -> Result
     Ok(done)
 }
 
-/// What is named; all of it when nothing is.
-fn wanted(record: &LeaseRecord, asked: &RevertRequest) -> Result<Vec<ExportPath>, Error> {
-    let mut wanted = Vec::new();
-    for path in &asked.paths {
+/// The given paths. Empty means all of them.
+fn resolve_paths(record: &LeaseRecord, request: &RevertRequest) -> Result<Vec<ExportPath>, Error> {
+    let mut requested = Vec::new();
+    for path in &request.paths {
         let below = ExportPath::parse(&from_shown(path)).ok().filter(|_| !path.starts_with('/'));
         let place = below.ok_or_else(|| Error::NotBelow(path.clone()))?;
         let names =
@@ -120,22 +121,22 @@ fn wanted(record: &LeaseRecord, asked: &RevertRequest) -> Result<Vec<ExportPath>
         if !record.paths().any(names) {
             return Err(Error::Untouched(path.clone()));
         }
-        wanted.push(place);
+        requested.push(place);
     }
-    Ok(wanted)
+    Ok(requested)
 }
 
 fn choose<'a>(
     root: &ExportRoot,
     record: &'a LeaseRecord,
-    wanted: &[ExportPath],
+    requested: &[ExportPath],
     take: Option<ConflictChoice>,
     done: &mut RevertResult,
 ) -> BTreeMap<Vec<u8>, RevertStep<'a>> {
     let mut jobs = BTreeMap::new();
     for (path, entry) in record.entries.iter().filter(|(_, entry)| !entry.was.is_times_only()) {
         let Ok(place) = ExportPath::parse(path) else { continue };
-        if !wanted.is_empty() && !wanted.iter().any(|want| *want == place || place.is_below(want)) {
+        if !requested.is_empty() && !requested.iter().any(|one| *one == place || place.is_below(one)) {
             continue;
         }
         match plan_step(root, record, path, entry, take) {
@@ -157,7 +158,7 @@ fn choose<'a>(
     jobs
 }
 
-/// What a path becomes and what stands there now, nothing if it is as it was, or why it is left alone.
+/// The state to restore and what is there now, nothing if it is unchanged, or why it is left alone.
 fn plan_step<'a>(
     root: &ExportRoot,
     record: &'a LeaseRecord,
@@ -196,13 +197,13 @@ fn plan_step<'a>(
     }
     if is_edited && let Some(found) = now.as_ref().filter(|now| !now.attributes.is_folder()) {
         let kept = OriginalsFolder::in_folder(&record.before).keep_version(root, path, found);
-        kept.map_err(|refusal| alone(&format!("what stands there could not be kept: {refusal}"), false))?;
+        kept.map_err(|refusal| alone(&format!("the current version could not be kept: {refusal}"), false))?;
     }
     Ok(Some((was, now)))
 }
 
-/// Folders in which names changed, and nobody else did anything since. Those that the remote closed are opened on the way,
-/// so that what is below can be looked at.
+/// Folders in which names changed and nobody else did anything since. Those that the remote closed are opened, so that
+/// what is below can be checked.
 fn still_folders<'a>(root: &ExportRoot, record: &'a LeaseRecord) -> Vec<(&'a [u8], &'a PathBefore)> {
     let mut still = Vec::new();
     for (path, entry) in record.entries.iter().filter(|(_, entry)| matches!(entry.was, PathBefore::Folder { .. })) {
@@ -215,7 +216,7 @@ fn still_folders<'a>(root: &ExportRoot, record: &'a LeaseRecord) -> Vec<(&'a [u8
     still
 }
 
-/// Removes what stands where something else was, or nothing.
+/// Removes what is where something else was, or nothing.
 fn clear(root: &ExportRoot, steps: &mut RestoreSteps<'_>, job: &RevertStep<'_>) -> Result<(), RevertSkip> {
     let Some(now) = &job.now else { return Ok(()) };
     let alone = |reason: String| RevertSkip { reason, conflict: false };
@@ -239,7 +240,7 @@ fn clear(root: &ExportRoot, steps: &mut RestoreSteps<'_>, job: &RevertStep<'_>) 
 // === impl RevertStep ===
 
 impl RevertStep<'_> {
-    /// The file or link that another takes the place of, in one step.
+    /// The file or link that is replaced in a single step.
     fn replaced(&self) -> Option<&FileAttributes> {
         let is_replaced = !matches!(self.was, PathBefore::Absent | PathBefore::Folder { .. });
         self.now.as_ref().filter(|now| is_replaced && !now.is_folder())

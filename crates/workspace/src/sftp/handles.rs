@@ -1,4 +1,4 @@
-//! The open files and listings of one channel. How many a lease has open in all is limited.
+//! The open files and listings of one channel. The total per lease is limited.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::export::{ExportDirectory, ExportFile, ExportRefusal, FileAttributes};
 
-/// How many files and listings the connections of one lease hold open together.
+/// How many files and listings the connections of one lease can have open together.
 pub(crate) const MAX_HANDLES: usize = 1024;
 
 pub(super) enum OpenHandle {
@@ -16,7 +16,7 @@ pub(super) enum OpenHandle {
 
 pub(super) struct DirectoryListing {
     pub(super) directory: ExportDirectory,
-    /// The folder's own, for `.` and `..`, until they were sent.
+    /// The folder's own attributes, for `.` and `..`, until they were sent.
     pub(super) own: Option<FileAttributes>,
 }
 
@@ -32,7 +32,7 @@ impl SftpHandles {
         Self { budget, open: vec![] }
     }
 
-    /// Room for one more, before it is opened.
+    /// Reserves room for one more, before it is opened.
     pub(super) fn reserve(&self) -> Result<OwnedSemaphorePermit, ExportRefusal> {
         Arc::clone(&self.budget).try_acquire_owned().map_err(|_| ExportRefusal::Quota("files open at the same time"))
     }

@@ -1,23 +1,23 @@
-//! Attributes as version 3 carries them, and the line that `ls -l` shows.
+//! Attributes in SFTP version 3, and the line that `ls -l` shows.
 
 use attache_protocol::Timestamp;
 
 use super::{reply::SftpName, wire};
 use crate::export::{AttributeChange, DirectoryEntry, FileAttributes, FileKind, FileTime};
 
-/// The bits above the permissions that say what kind of file it is.
+/// The file type bits above the permissions.
 const fn kind_bits(kind: FileKind) -> u32 {
     match kind {
         FileKind::File => 0o100_000,
         FileKind::Folder => 0o040_000,
         FileKind::Link => 0o120_000,
-        // A character device: version 3 has to say something, and nothing opens one.
+        // A character device: version 3 needs some type, and nothing opens one.
         FileKind::Special => 0o020_000,
     }
 }
 
 pub(super) fn on_the_wire(attributes: &FileAttributes) -> wire::SftpAttributes {
-    // Version 3 has whole seconds in 32 bits; what does not fit is at one of the ends.
+    // Version 3 has seconds in 32 bits. Values that don't fit are clamped.
     let seconds = |moment: FileTime| u32::try_from(moment.seconds.max(0)).unwrap_or(u32::MAX);
     wire::SftpAttributes {
         size: Some(attributes.size),
@@ -27,7 +27,8 @@ pub(super) fn on_the_wire(attributes: &FileAttributes) -> wire::SftpAttributes {
     }
 }
 
-/// What a client asks to be changed. The owner is not among it: files of a lease belong to whoever lends it.
+/// The attributes that a client wants to change. The owner isn't included: files of a lease belong to the delegating
+/// user.
 pub(super) fn change(attributes: &wire::SftpAttributes) -> AttributeChange {
     let moment = |seconds: u32| FileTime { seconds: seconds.into(), nanos: 0 };
     AttributeChange {

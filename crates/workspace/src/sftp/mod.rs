@@ -1,4 +1,4 @@
-//! SFTP version 3 over an export: bytes in, bytes out. It knows nothing of SSH; whoever has a channel drives it.
+//! SFTP version 3 over an export: bytes in, bytes out. It knows nothing of SSH. Any channel can drive it.
 
 mod handles;
 mod list;

@@ -1,9 +1,9 @@
-//! Paths as SFTP names them: everything of a lease lies below `/<locator>`, which is also where relative paths begin.
+//! Paths in SFTP: everything in a lease is below `/<locator>`, which is also the start of relative paths.
 
 use crate::export::ExportRefusal;
 
-/// The names that lead from the export's root to `path`, joined by `/`; `.` means nothing and `..` is left for the export
-/// to refuse. Whatever is not below the locator does not exist.
+/// The names from the export's root to `path`, joined by `/`. `.` is dropped, and `..` is left for the export to
+/// refuse. Anything not below the locator doesn't exist.
 pub(super) fn below(locator: &[u8], path: &[u8]) -> Result<Vec<u8>, ExportRefusal> {
     let mut names = names(path);
     if path.starts_with(b"/") && names.next() != Some(locator) {
@@ -12,7 +12,7 @@ pub(super) fn below(locator: &[u8], path: &[u8]) -> Result<Vec<u8>, ExportRefusa
     Ok(joined(names))
 }
 
-/// `path` without detours, as a client shows it. Names only: links are not followed.
+/// `path` without detours, as a client shows it. Purely textual: links are not followed.
 pub(super) fn real(locator: &[u8], path: &[u8]) -> Result<Vec<u8>, ExportRefusal> {
     let mut real: Vec<&[u8]> = if path.starts_with(b"/") { vec![] } else { vec![locator] };
     for name in names(path) {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_below_the_locator_exists() {
+    fn only_paths_below_the_locator_exist() {
         let found = |path: &[u8]| below(b"loc", path).ok();
         for (path, inside) in [
             (&b"/loc"[..], &b""[..]),

@@ -1,8 +1,8 @@
-//! Replies of SFTP version 3, appended to the bytes that are sent next.
+//! Replies of SFTP version 3, appended to the bytes to send.
 
 use super::wire::{MAX_DATA, MAX_PACKET, SftpAttributes, VERSION, kind};
 
-/// What we answer to in `SSH_FXP_EXTENDED`, with the revision of each.
+/// The `SSH_FXP_EXTENDED` requests that we support, with their revisions.
 pub(crate) const EXTENSIONS: [(&str, &str); 6] = [
     ("posix-rename@openssh.com", "1"),
     ("statvfs@openssh.com", "2"),
@@ -37,7 +37,7 @@ pub(crate) struct SftpSpace {
     pub(crate) name_max: u64,
 }
 
-/// The statuses of version 3 that we send.
+/// The version 3 statuses that we send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SftpStatus {
     Ok = 0,
@@ -49,7 +49,7 @@ pub(crate) enum SftpStatus {
     Unsupported = 8,
 }
 
-/// Appends one packet, whose body `write` makes.
+/// Appends one packet, whose body `write` creates.
 fn packet(out: &mut Vec<u8>, kind: u8, id: u32, write: impl FnOnce(&mut Vec<u8>)) {
     let start = begin(out, kind);
     out.extend(id.to_be_bytes());
@@ -95,8 +95,8 @@ pub(crate) fn write_handle(out: &mut Vec<u8>, id: u32, handle: &[u8]) {
     packet(out, kind::HANDLE, id, |out| string(out, handle));
 }
 
-/// Appends up to `length` bytes of content that `fill` puts right where they are sent from. At the end of the file, or
-/// when `fill` fails, nothing is appended.
+/// Appends up to `length` bytes of content, which `fill` writes directly into the output. At the end of the file, or if
+/// `fill` fails, nothing is appended.
 pub(crate) fn write_data<E>(
     out: &mut Vec<u8>,
     id: u32,

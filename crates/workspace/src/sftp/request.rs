@@ -1,11 +1,11 @@
-//! Requests of SFTP version 3, read from bytes. Nothing here does any work, or can panic on what a stranger sent.
+//! Requests of SFTP version 3, parsed from bytes. Nothing here does any work, or can panic on untrusted input.
 
 use super::wire::{MAX_PACKET, SftpAttributes, attribute, kind};
 
 /// The most content that a quick request reads or writes.
 const MAX_QUICK: usize = 16 * 1024;
 
-/// A request with what it asks for; borrowed from the packet.
+/// A request with its arguments, borrowed from the packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SftpRequest<'a> {
     Open {
@@ -69,7 +69,7 @@ pub(crate) enum SftpRequest<'a> {
     ReadLink {
         path: &'a [u8],
     },
-    /// In OpenSSH's order, which every client follows: the draft has the two the other way round.
+    /// In OpenSSH's order, which every client follows. The draft has it the other way round.
     Symlink {
         target: &'a [u8],
         path: &'a [u8],
@@ -92,22 +92,22 @@ pub(crate) enum SftpRequest<'a> {
         handle: &'a [u8],
     },
     Limits,
-    /// A request or an extension that we do not know.
+    /// An unknown request or extension.
     Unknown,
 }
 
-/// The peer does not speak SFTP, or not within its limits; the channel has to end.
+/// The peer doesn't speak SFTP, or exceeds its limits. The channel must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MalformedPacket {
     #[error("a packet is longer than {MAX_PACKET} bytes, or empty")]
     Length,
     #[error("a packet ends before its request is complete")]
     Short,
-    #[error("the conversation does not begin with the version")]
+    #[error("the session does not start with the version")]
     NoVersion,
 }
 
-/// Takes a packet apart, field by field.
+/// Parses a packet field by field.
 struct PacketReader<'a>(&'a [u8]);
 
 /// Bits of the `pflags` of an open.
@@ -120,7 +120,7 @@ pub(crate) mod flag {
     pub(crate) const EXCLUSIVE: u32 = 32;
 }
 
-/// The first packet of `buffer`, without its length, when it is all there.
+/// The first packet of `buffer`, without its length, if it is complete.
 pub(crate) fn first_packet(buffer: &[u8]) -> Result<Option<&[u8]>, MalformedPacket> {
     let Some((length, rest)) = buffer.split_first_chunk() else { return Ok(None) };
     let length = u32::from_be_bytes(*length) as usize;
@@ -130,7 +130,7 @@ pub(crate) fn first_packet(buffer: &[u8]) -> Result<Option<&[u8]>, MalformedPack
     Ok(rest.get(..length))
 }
 
-/// The version that a client begins with.
+/// The version that a client sends first.
 pub(crate) fn read_version(packet: &[u8]) -> Result<u32, MalformedPacket> {
     match packet.split_first() {
         Some((&kind::INIT, rest)) => PacketReader(rest).u32().map_err(|_| MalformedPacket::NoVersion),
@@ -138,7 +138,7 @@ pub(crate) fn read_version(packet: &[u8]) -> Result<u32, MalformedPacket> {
     }
 }
 
-/// The number of a request, and what it asks for; `None` for one whose fields are wrong, which is answered and not fatal.
+/// The id and the content of a request. `None` if its fields are invalid, which is answered and not fatal.
 pub(crate) fn read_request(packet: &[u8]) -> Result<(u32, Option<SftpRequest<'_>>), MalformedPacket> {
     let (&kind, rest) = packet.split_first().ok_or(MalformedPacket::Short)?;
     let mut fields = PacketReader(rest);
@@ -146,8 +146,8 @@ pub(crate) fn read_request(packet: &[u8]) -> Result<(u32, Option<SftpRequest<'_>
     Ok((id, fields.request(kind).ok()))
 }
 
-/// Whether a request takes no longer than a look at the file system and a few kilobytes. What may copy an original first (a
-/// file opened for writing, removed or renamed) or waits for the disk is not quick.
+/// Whether a request takes no longer than a file system lookup and a few kilobytes. Requests that may first copy an
+/// original (a file opened for writing, removed or renamed) or that wait for the disk are not quick.
 pub(crate) fn is_quick(packet: &[u8]) -> bool {
     match read_request(packet) {
         Ok((_, Some(SftpRequest::Read { length, .. }))) => length as usize <= MAX_QUICK,
@@ -227,7 +227,7 @@ impl<'a> PacketReader<'a> {
             attributes.times = Some((self.u32()?, self.u32()?));
         }
         if bits & attribute::EXTENDED != 0 {
-            // Pairs of names and values that nobody defines; each takes room in the packet, so this ends.
+            // Pairs of undefined names and values. Each takes space in the packet, so this terminates.
             for _ in 0..self.u32()? {
                 self.string()?;
                 self.string()?;

@@ -14,9 +14,9 @@ use super::{
 };
 use crate::export::{Connection, CreateMode, DirectoryEntry, Export, ExportRefusal, FileOpenOptions, ReplaceMode};
 
-/// How many names one reply lists. Two names of 255 bytes and the rest of an entry stay far below a packet.
+/// How many names one reply lists. With two names of 255 bytes each, the entries stay far below a packet.
 const MAX_NAMES_PER_REPLY: usize = 100;
-/// Of a new folder, when the client names none.
+/// For a new folder, if the client gives none.
 const FOLDER_MODE: u32 = 0o777;
 
 pub(crate) struct SftpSession {
@@ -27,7 +27,7 @@ pub(crate) struct SftpSession {
     began: bool,
 }
 
-/// Why a conversation cannot go on.
+/// Why a session can't continue.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SftpSessionEnd {
     #[error(transparent)]
@@ -36,7 +36,7 @@ pub(crate) enum SftpSessionEnd {
     Revoked,
 }
 
-/// What SFTP calls a refusal. As OpenSSH does it, because clients guess the rest from there.
+/// The SFTP status of a refusal. Like OpenSSH, because clients infer the rest from that.
 fn status_of(refusal: &ExportRefusal) -> SftpStatus {
     match refusal {
         ExportRefusal::NotFound | ExportRefusal::NotADirectory => SftpStatus::NoSuchFile,
@@ -57,13 +57,13 @@ fn status_of(refusal: &ExportRefusal) -> SftpStatus {
 // === impl SftpSession ===
 
 impl SftpSession {
-    /// `budget` is how many files the lease may have open, in all its conversations.
+    /// `budget` is how many files the lease can have open in all its sessions.
     pub(crate) fn new(export: Arc<Export>, locator: &str, budget: Arc<Semaphore>) -> Self {
         let (connection, locator) = (export.connect(), locator.as_bytes().to_vec());
         Self { export, connection, locator, handles: SftpHandles::new(budget), began: false }
     }
 
-    /// Carries out what one packet asks for, and appends the reply.
+    /// Carries out the request in one packet, and appends the reply.
     pub(crate) fn answer(&mut self, packet: &[u8], out: &mut Vec<u8>) -> Result<(), SftpSessionEnd> {
         if !self.began {
             read_version(packet)?;
@@ -73,7 +73,7 @@ impl SftpSession {
         }
         let (id, request) = read_request(packet)?;
         let Some(request) = request else {
-            reply::write_status(out, id, SftpStatus::BadMessage, "the request is not complete");
+            reply::write_status(out, id, SftpStatus::BadMessage, "the request is incomplete");
             return Ok(());
         };
         match self.carry_out(id, &request, out) {
@@ -86,7 +86,7 @@ impl SftpSession {
                 reply::write_status(out, id, SftpStatus::EndOfFile, "");
                 Ok(())
             }
-            // No status of version 3 says "I/O error" to a client; a channel that ends does.
+            // No version 3 status tells a client "I/O error", but a closed channel does.
             Err(ExportRefusal::Revoked) => Err(SftpSessionEnd::Revoked),
             Err(refusal) => {
                 reply::write_status(out, id, status_of(&refusal), &refusal.to_string());
@@ -130,7 +130,7 @@ impl SftpSession {
                 }
                 reply::write_names(out, id, &names);
             }
-            // The server follows no link, so both kinds of asking are the same.
+            // The server follows no links, so both requests are the same.
             SftpRequest::Attributes { path } | SftpRequest::LinkAttributes { path } => {
                 let attributes = self.export.attributes(&self.below(path)?)?;
                 reply::write_attributes(out, id, &on_the_wire(&attributes));
@@ -150,7 +150,7 @@ impl SftpSession {
                 reply::write_names(out, id, &[SftpName { long: name.clone(), name, attributes }]);
             }
             SftpRequest::Space { path } => {
-                // The path has to be there, and the lease too; then all of an export is on one file system.
+                // The path must exist, and the lease too. An export is on a single file system.
                 self.export.attributes(&self.below(path)?)?;
                 reply::write_space(out, id, &self.space()?);
             }
@@ -167,7 +167,7 @@ impl SftpSession {
         Ok(RequestOutcome::Answered)
     }
 
-    /// The requests that are answered with a status alone.
+    /// Requests that are answered with only a status.
     fn change(&mut self, request: &SftpRequest<'_>) -> Result<(), ExportRefusal> {
         match *request {
             SftpRequest::Write { handle, offset, data } => self.handles.file(handle)?.write_at(offset, data),
@@ -221,9 +221,9 @@ impl SftpSession {
 enum RequestOutcome {
     /// The reply is written.
     Answered,
-    /// It is done, and there is nothing to tell.
+    /// It is done, with nothing to return.
     Plain,
-    /// There is no more of a file or listing.
+    /// The end of a file or listing.
     Ended,
 }
 
@@ -246,7 +246,7 @@ fn how(flags: u32, attributes: &wire::SftpAttributes) -> FileOpenOptions {
 // === impl DirectoryListing ===
 
 impl DirectoryListing {
-    /// The next names; none at the end.
+    /// The next names. Empty at the end.
     fn next(&mut self) -> Result<Vec<SftpName>, ExportRefusal> {
         let own = self.own.take().into_iter();
         let dots = own

@@ -1,4 +1,4 @@
-//! The codec against itself, and against noise.
+//! The codec against itself, and against random input.
 
 use proptest::prelude::*;
 
@@ -71,7 +71,7 @@ fn attributes() -> impl Strategy<Value = SftpAttributes> {
     parts.prop_map(|(size, owner, permissions, times)| SftpAttributes { size, owner, permissions, times })
 }
 
-/// Every kind of request with the same fields, so that one round covers them all.
+/// Every kind of request with the same fields, so that one round covers all of them.
 fn every<'a>(
     one: &'a [u8],
     other: &'a [u8],
@@ -110,7 +110,7 @@ fn every<'a>(
 
 proptest! {
     #[test]
-    fn what_a_client_writes_is_what_we_read(
+    fn a_written_request_is_parsed_unchanged(
         one: Vec<u8>, other: Vec<u8>, number: u64, small: u32, id: u32, attributes in attributes(),
     ) {
         for request in every(&one, &other, number, small, attributes) {
@@ -118,7 +118,7 @@ proptest! {
             let packet = first_packet(&bytes).unwrap().unwrap();
             prop_assert_eq!(packet.len() + 4, bytes.len());
             prop_assert_eq!(read_request(packet).unwrap(), (id, Some(request.clone())));
-            // Cut short anywhere, it is no request; with something behind it, it still is.
+            // Cut short anywhere, it isn't a request. With something after it, it still is.
             for end in 0..bytes.len() {
                 prop_assert_eq!(first_packet(&bytes[..end]).unwrap(), None);
             }
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_does_not_panic_and_is_answered_or_ends_it(mut noise: Vec<u8>, kind: u8) {
+    fn random_input_is_answered_or_ends_the_session(mut noise: Vec<u8>, kind: u8) {
         let _ = first_packet(&noise);
         let _ = read_version(&noise);
         let _ = read_request(&noise);
@@ -143,7 +143,7 @@ proptest! {
 }
 
 #[test]
-fn a_packet_longer_than_allowed_ends_it_before_it_is_read() {
+fn an_oversized_packet_ends_the_session_before_it_is_read() {
     let length = |length: usize| u32::try_from(length).unwrap().to_be_bytes();
     assert_eq!(first_packet(&length(MAX_PACKET + 1)), Err(MalformedPacket::Length));
     assert_eq!(first_packet(&length(0)), Err(MalformedPacket::Length));
@@ -151,9 +151,9 @@ fn a_packet_longer_than_allowed_ends_it_before_it_is_read() {
 }
 
 #[test]
-fn the_conversation_begins_with_the_version() {
+fn the_session_starts_with_the_version() {
     assert_eq!(read_version(&[1, 0, 0, 0, 3]), Ok(3));
-    // Later versions bring extensions along.
+    // Later versions add extensions.
     assert_eq!(read_version(&[1, 0, 0, 0, 6, 0, 0, 0, 0]), Ok(6));
     for other in [&[][..], &[1], &[1, 0, 0, 0], &[3, 0, 0, 0, 3]] {
         assert_eq!(read_version(other), Err(MalformedPacket::NoVersion));
@@ -161,7 +161,7 @@ fn the_conversation_begins_with_the_version() {
 }
 
 #[test]
-fn extended_attributes_are_skipped_and_cannot_be_more_than_the_packet_holds() {
+fn extended_attributes_are_skipped_and_bounded_by_the_packet() {
     let mut bytes = vec![kind::SETSTAT, 0, 0, 0, 9, 0, 0, 0, 1, b'a'];
     bytes.extend((attribute::EXTENDED | attribute::PERMISSIONS).to_be_bytes());
     bytes.extend(0o640_u32.to_be_bytes());
@@ -174,7 +174,7 @@ fn extended_attributes_are_skipped_and_cannot_be_more_than_the_packet_holds() {
 }
 
 #[test]
-fn content_is_put_where_it_is_sent_from() {
+fn content_is_written_directly_into_the_reply() {
     let mut out = b"before".to_vec();
     let read = |count: usize| {
         move |buffer: &mut [u8]| -> Result<usize, ()> {
@@ -184,7 +184,7 @@ fn content_is_put_where_it_is_sent_from() {
     };
     assert_eq!(reply::write_data(&mut out, 7, 100, read(3)), Ok(3));
     assert_eq!(out, b"before\0\0\0\x0c\x67\0\0\0\x07\0\0\0\x03xxx");
-    // The end of a file and a failure leave nothing behind.
+    // The end of a file and a failure append nothing.
     assert_eq!(reply::write_data(&mut out, 8, 100, read(0)), Ok(0));
     assert_eq!(reply::write_data(&mut out, 8, 100, |_| Err(())), Err(()));
     assert_eq!(out.len(), 6 + 4 + 1 + 4 + 4 + 3);

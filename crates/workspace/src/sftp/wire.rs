@@ -1,21 +1,21 @@
 //! What both directions of SFTP version 3 share: numbers, limits and attributes. Names and paths stay bytes.
 
-/// The only version we speak; OpenSSH's programs and sshfs speak no other.
+/// The only supported version. OpenSSH's programs and sshfs use no other.
 pub(crate) const VERSION: u32 = 3;
-/// The longest packet we take or send, without its length: what OpenSSH's server takes.
+/// The longest packet accepted or sent, without its length. The same as OpenSSH's server.
 pub(crate) const MAX_PACKET: usize = 256 * 1024;
-/// The most file content in one packet; the rest is room for the head.
+/// The most file content in one packet. The rest is for the header.
 pub(crate) const MAX_DATA: usize = MAX_PACKET - 1024;
 
-/// The attributes of a file in version 3; what is absent was not sent, or is not to be changed.
+/// The attributes of a file in version 3. Absent ones were not sent, or stay unchanged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SftpAttributes {
     pub(crate) size: Option<u64>,
     /// User and group.
     pub(crate) owner: Option<(u32, u32)>,
-    /// With the bits that say what kind of file it is.
+    /// Includes the file type bits.
     pub(crate) permissions: Option<u32>,
-    /// Access and modification, in seconds.
+    /// Access and modification time, in seconds.
     pub(crate) times: Option<(u32, u32)>,
 }
 

@@ -1,5 +1,5 @@
-//! How much of a connection's requests may wait: past a limit nothing more is read from the stream until some are
-//! answered, so that TCP tells the client to slow down.
+//! Backpressure per connection: above a limit of unanswered requests, nothing more is read from the stream until some
+//! are answered, so that TCP slows the client down.
 //!
 //! The library reopens a channel's window as soon as data arrives, so the window alone limits nothing.
 
@@ -12,18 +12,18 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// Above this, reading waits.
+/// Above this, reading pauses.
 const PAUSE_READING_ABOVE: usize = 4 * 1024 * 1024;
-/// Above this, the client is one that sends and never reads.
+/// Above this, the client sends without ever reading.
 const MAX_UNANSWERED: usize = 16 * 1024 * 1024;
 
 /// One per connection, shared by its stream and its channels.
 #[derive(Debug, Default)]
 pub(super) struct RequestBackpressure {
-    /// Bytes of requests that came and are not answered.
+    /// Bytes of received requests that are not answered.
     waiting: AtomicUsize,
-    /// Channels that wait for the client to take their replies. What it has to say about that (a wider window) comes
-    /// behind its requests, so these must go on being read.
+    /// Channels that wait for the client to accept their replies. The client's window updates come after its requests,
+    /// so the requests must still be read.
     stalled: AtomicUsize,
     reader: Mutex<Option<Waker>>,
 }
@@ -49,16 +49,16 @@ impl RequestBackpressure {
         result
     }
 
-    /// Ready when the stream may be read.
+    /// Ready if the stream may be read.
     pub(super) fn poll_open(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
         if self.waiting.load(Ordering::SeqCst) > MAX_UNANSWERED {
-            return Poll::Ready(Err(io::Error::other("the client sends requests and does not read the replies")));
+            return Poll::Ready(Err(io::Error::other("the client sends requests without reading the replies")));
         }
         if self.is_open() {
             return Poll::Ready(Ok(()));
         }
         *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
-        // What changed before the waker was there woke nobody.
+        // Changes before the waker was registered woke nothing.
         if self.is_open() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_that_waits_for_the_client_lets_it_speak_but_not_forever() {
+    fn a_stalled_channel_keeps_reading_up_to_a_limit() {
         let gate = RequestBackpressure::default();
         gate.add(PAUSE_READING_ABOVE + 1);
         assert_eq!(gate.while_stalled(|| poll(&gate)), Poll::Ready(true));

@@ -1,8 +1,8 @@
-//! One SFTP channel: requests come in as they arrive, a thread of its own answers them in their order.
+//! One SFTP channel: requests are queued as they arrive, and the channel's own thread answers them in order.
 //!
-//! In order is what clients rely on (a write, then a close, then a rename), a thread may block in a file call without
-//! holding up anybody else, and one that never waits for the next request while there is one is as fast as it gets. One
-//! quick request that finds the thread idle is answered where it arrives: waking two threads costs more than the work.
+//! Clients rely on the order (a write, then a close, then a rename). A thread can block in a file operation without
+//! delaying other channels, and is fastest if it never waits while requests are queued. A single quick request that
+//! finds the thread idle is answered where it arrives: waking two threads costs more than the work.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -12,10 +12,11 @@ use tokio::runtime;
 use super::backpressure::RequestBackpressure;
 use crate::sftp::{SftpSession, first_packet, is_quick};
 
-/// Replies are sent when there are this many bytes of them, or when nothing is left to answer.
+/// Replies are sent at this size, or when nothing is left to answer.
 const REPLY_BATCH: usize = 64 * 1024;
 
-/// What came in on one channel and is not answered yet. How much that can be is limited by the connection's [`Gate`].
+/// Received requests of one channel that are not answered yet. The connection's [`RequestBackpressure`] limits their
+/// size.
 pub(super) struct SftpInbox {
     gate: Arc<RequestBackpressure>,
     state: Mutex<SftpInboxState>,
@@ -26,7 +27,7 @@ pub(super) struct SftpInbox {
 #[derive(Debug, Default)]
 struct SftpInboxState {
     bytes: Vec<u8>,
-    /// The thread has requests, or the beginning of one.
+    /// The thread has requests, or the start of one.
     at_work: bool,
     end: SftpInboxEnd,
 }
@@ -35,20 +36,20 @@ struct SftpInboxState {
 enum SftpInboxEnd {
     #[default]
     Open,
-    /// Nothing more comes; what is here is still answered.
+    /// No more requests follow. Those here are still answered.
     Finished,
-    /// Nobody is there to read an answer.
+    /// The client is gone.
     Gone,
 }
 
-/// The way back to the client.
+/// Sends replies to the client.
 pub(super) struct SftpOutbox {
     pub(super) runtime: runtime::Handle,
     pub(super) session: Handle,
     pub(super) channel: ChannelId,
 }
 
-/// Answers until the client has no more to ask, or is gone; then closes the channel.
+/// Answers until the client has no more requests, or is gone. Then closes the channel.
 pub(super) fn answer_all(inbox: &SftpInbox, outbox: &SftpOutbox) {
     let left_over = converse(inbox, outbox);
     inbox.abandon();
@@ -68,13 +69,13 @@ fn converse(inbox: &SftpInbox, outbox: &SftpOutbox) -> usize {
                 Ok(Some(packet)) => packet,
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::debug!(%error, "sftp channel ends");
+                    tracing::debug!(%error, "closing the SFTP channel");
                     return requests.len();
                 }
             };
             rest = &rest[4 + packet.len()..];
             if let Err(error) = conversation.answer(packet, &mut replies) {
-                tracing::debug!(%error, "sftp channel ends");
+                tracing::debug!(%error, "closing the SFTP channel");
                 return requests.len();
             }
             if replies.len() >= REPLY_BATCH && !inbox.gate.while_stalled(|| outbox.send(&mut replies)) {
@@ -99,7 +100,7 @@ impl SftpInbox {
         Self { gate, state: Mutex::default(), arrived: Condvar::new(), conversation: Mutex::new(conversation) }
     }
 
-    /// The reply to what came, when that is one quick request and nothing waits before it.
+    /// The reply, if the input is a single quick request and nothing is queued before it.
     pub(super) fn answer_inline(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_idle = state.end == SftpInboxEnd::Open && !state.at_work && state.bytes.is_empty();
@@ -108,10 +109,10 @@ impl SftpInbox {
         if !is_idle || !is_quick(packet) {
             return None;
         }
-        // The thread gets new requests from nobody but the caller, so it stays idle meanwhile.
+        // Only the caller passes new requests to the thread, so it stays idle meanwhile.
         let mut conversation = self.conversation.lock().unwrap_or_else(PoisonError::into_inner);
         let mut replies = Vec::new();
-        // What ends the conversation ends it on the thread, which then closes the channel.
+        // An end of the session is handled on the thread, which then closes the channel.
         conversation.answer(packet, &mut replies).is_ok().then_some(replies)
     }
 
@@ -134,7 +135,7 @@ impl SftpInbox {
         self.arrived.notify_one();
     }
 
-    /// What is here is not answered any more.
+    /// Queued requests are no longer answered.
     pub(super) fn abandon(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.end = SftpInboxEnd::Gone;
@@ -143,7 +144,7 @@ impl SftpInbox {
         self.arrived.notify_one();
     }
 
-    /// Waits for more, and appends it to what is left over. `false` when nothing more comes.
+    /// Waits for more, and appends it to what is left. `false` if nothing more comes.
     fn take(&self, requests: &mut Vec<u8>) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.at_work = !requests.is_empty();
@@ -165,13 +166,13 @@ impl SftpInbox {
 // === impl SftpOutbox ===
 
 impl SftpOutbox {
-    /// Hands the replies over; `false` when the connection is gone.
+    /// Sends the replies. `false` if the connection is gone.
     fn send(&self, replies: &mut Vec<u8>) -> bool {
         let batch = std::mem::take(replies);
         self.runtime.block_on(self.session.data(self.channel, batch)).is_ok()
     }
 
-    /// As a program does that ends well, which is what a client of `sftp` waits for.
+    /// Like a program that exits successfully, which `sftp` clients wait for.
     fn close(&self) {
         self.runtime.block_on(async {
             let _ = self.session.exit_status_request(self.channel, 0).await;

@@ -1,5 +1,5 @@
-//! What one connection may ask for, and our answers. The library's own answers are to accept a key and to stay silent on
-//! the rest, so every request has its refusal here.
+//! What one connection can request, and our answers. By default, the library accepts any key and ignores other
+//! requests, so every request is refused explicitly here.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -21,14 +21,14 @@ use crate::sftp::SftpSession;
 /// One connection, from the first byte to the last.
 pub(super) struct SshConnection {
     place: SshConnectionContext,
-    /// Known once the key was shown.
+    /// Known after authentication.
     lease: Option<Arc<ActiveLease>>,
-    /// Open channels; those with an inbox speak SFTP.
+    /// Open channels. Those with an inbox speak SFTP.
     channels: HashMap<ChannelId, Option<Arc<SftpInbox>>>,
     unauthenticated: Option<OwnedSemaphorePermit>,
 }
 
-/// What a connection shares with the server around it.
+/// What a connection shares with the server.
 pub(super) struct SshConnectionContext {
     pub(super) number: u64,
     pub(super) leases: Arc<ActiveLeases>,
@@ -37,16 +37,16 @@ pub(super) struct SshConnectionContext {
     /// Ends the connection.
     pub(super) cutter: Arc<ConnectionCutter>,
     pub(super) thread: ConnectionThread,
-    /// Cancelled when the key was shown.
+    /// Cancelled after authentication.
     pub(super) authenticated: CancellationToken,
-    /// Whoever serves the connection waits for these.
+    /// The task that serves the connection waits for these.
     pub(super) channels: TaskTracker,
 }
 
 /// Where a connection is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionThread {
-    /// On a thread of its own, which may block.
+    /// On its own thread, which can block.
     Own,
     /// Among other tasks.
     Shared,
@@ -61,7 +61,7 @@ impl SshConnection {
         Self { place, lease: None, channels: HashMap::new(), unauthenticated: Some(stranger) }
     }
 
-    /// Starts to answer SFTP on a channel; `false` when this cannot be.
+    /// Starts SFTP on a channel. `false` if that isn't possible.
     fn speak_sftp(&mut self, channel: ChannelId, session: &Session) -> bool {
         let (Some(lease), Some(slot @ None)) = (&self.lease, self.channels.get_mut(&channel)) else { return false };
         let conversation = SftpSession::new(Arc::clone(&lease.export), &lease.locator, Arc::clone(&lease.handles));
@@ -74,7 +74,7 @@ impl SshConnection {
         });
         match started {
             Ok(_) => *slot = Some(inbox),
-            Err(error) => tracing::warn!(%error, "cannot start a thread for an SFTP channel"),
+            Err(error) => tracing::warn!(%error, "failed to start a thread for an SFTP channel"),
         }
         slot.is_some()
     }
@@ -94,17 +94,17 @@ impl Drop for SshConnection {
 impl Handler for SshConnection {
     type Error = russh::Error;
 
-    /// Nobody is asked to sign for a key that opens nothing.
+    /// Don't ask for a signature with a key that opens nothing.
     async fn auth_publickey_offered(&mut self, _user: &str, offer: PublicKeyOffer<'_>) -> SshResult<Auth> {
         let is_known = self.place.leases.of(offer.public_key).is_some();
         Ok(if is_known { Auth::Accept } else { Auth::reject() })
     }
 
     async fn auth_publickey(&mut self, _user: &str, key: VerifiedPublicKey<'_>) -> SshResult<Auth> {
-        let SshConnectionContext { number, cutter: line, options, .. } = &self.place;
-        // A lease has its number of connections, and one that ended since the key was found takes no more.
+        let SshConnectionContext { number, cutter, options, .. } = &self.place;
+        // A lease has a limited number of connections. If it ended since the key was found, it accepts no more.
         let lease = self.place.leases.of(key.public_key);
-        let Some(lease) = lease.filter(|lease| lease.connect(*number, line, options.connections_per_lease)) else {
+        let Some(lease) = lease.filter(|lease| lease.connect(*number, cutter, options.connections_per_lease)) else {
             return Ok(Auth::reject());
         };
         if let Some(earlier) = self.lease.replace(lease) {
@@ -144,7 +144,7 @@ impl Handler for SshConnection {
 
     async fn data(&mut self, channel: ChannelId, data: &[u8], session: &mut Session) -> SshResult {
         let Some(Some(inbox)) = self.channels.get(&channel) else { return Ok(()) };
-        // A client that does not take its replies gets no more of them from here: the thread waits for it.
+        // If a client doesn't accept its replies, stop answering here: the thread waits for it.
         if self.place.thread == ConnectionThread::Own
             && !session.has_pending_data(channel)
             && let Some(reply) = inbox.answer_inline(data)

@@ -11,44 +11,44 @@ use russh::keys::{
     },
 };
 
-/// What the server proves itself with; its public half is pinned in START.
+/// The server's identity. Its public key is pinned in START.
 #[derive(Clone)]
 pub struct HostKey(PrivateKey);
 
-/// A fresh key for one lease.
+/// A new key for one lease.
 #[derive(Debug)]
 pub struct LeaseKeyPair {
-    /// In the form that OpenSSH's programs read from a file.
+    /// In OpenSSH's file format.
     pub private: Secret<String>,
     /// One line, without a comment.
     pub public: String,
 }
 
-/// Why a key cannot be used.
+/// Why a key can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKey {
-    #[error("this is no key in OpenSSH's format; `ssh-keygen -t ed25519` makes one")]
+    #[error("not a key in OpenSSH format; create one with `ssh-keygen -t ed25519`")]
     Unreadable,
-    #[error("this is a key of the kind {0}, and only ssh-ed25519 is accepted; `ssh-keygen -t ed25519` makes one")]
+    #[error("this key is of type {0}, but only ssh-ed25519 is accepted; create one with `ssh-keygen -t ed25519`")]
     Kind(String),
-    #[error("this key opens another lease already; make a new one for each lease")]
+    #[error("this key already opens another lease; create a new key for each lease")]
     Taken,
     #[error("a locator is one path component: not empty, without `/`, not `.` or `..`")]
     Locator,
 }
 
-/// A new key pair for one lease. Whoever mounts makes it, and hands out the public half only.
+/// Generates a key pair for one lease. The mounting side generates it and shares only the public key.
 pub fn make_key(env: &Env) -> LeaseKeyPair {
     let key = generate(env);
     LeaseKeyPair { private: write_private(&key), public: write_public(key.public_key()) }
 }
 
-/// What stands for a public key in the table of leases: its comment does not count.
+/// The hash that represents a public key in the table of leases, regardless of its comment.
 pub(super) fn hash_of(key: &PublicKey) -> SecretHash {
     SecretHash::of(&write_public(key))
 }
 
-/// Whether `key` has this hash, in a time that tells nothing about how much of it is right.
+/// Whether `key` has this hash, in constant time.
 pub(super) fn matches(hash: SecretHash, key: &PublicKey) -> bool {
     hash.matches(&write_public(key))
 }
@@ -65,16 +65,16 @@ fn generate(env: &Env) -> PrivateKey {
     let mut seed = [0; 32];
     env.fill(&mut seed);
     PrivateKey::new(KeypairData::Ed25519(Ed25519Keypair::from_seed(&seed)), "")
-        .expect("an ed25519 key without a comment is always a key")
+        .expect("an ed25519 key without a comment is always valid")
 }
 
 fn write_private(key: &PrivateKey) -> Secret<String> {
-    let text = key.to_openssh(LineEnding::LF).expect("a key in memory without a pass phrase can be written");
+    let text = key.to_openssh(LineEnding::LF).expect("a key in memory without a passphrase can be serialised");
     Secret::new(text.as_str().to_owned())
 }
 
 fn write_public(key: &PublicKey) -> String {
-    PublicKey::new(key.key_data().clone(), "").to_openssh().expect("a key in memory can be written")
+    PublicKey::new(key.key_data().clone(), "").to_openssh().expect("a key in memory can be serialised")
 }
 
 // === impl HostKey ===
@@ -100,7 +100,7 @@ impl HostKey {
         write_private(&self.0)
     }
 
-    /// `ssh-ed25519 AAAA…`, as START carries it and `known_hosts` holds it after the name of the host.
+    /// `ssh-ed25519 AAAA…`, as in START, and in `known_hosts` after the host name.
     pub fn public_openssh(&self) -> String {
         write_public(self.0.public_key())
     }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_key_survives_being_written() {
+    fn a_host_key_can_be_written_and_read_back() {
         let key = HostKey::generate(&Env::seeded(1));
         let again = HostKey::from_openssh(key.to_openssh().expose()).unwrap();
         assert_eq!(again.public_openssh(), key.public_openssh());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn other_kinds_of_keys_are_refused_with_what_to_do() {
+    fn other_key_types_are_refused_with_a_hint() {
         let p256 = "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBHwf2HMM5TRXvo2SQJjsNkiDD5KqiiNjrGVv3UUh+mMT5RHxiRtOnlqvjhQtBq0VpmpCV/PwUdhOig4vkbqAcEc=";
         assert_eq!(read_public(p256).unwrap_err(), InvalidKey::Kind("ecdsa-sha2-nistp256".to_owned()));
         for garbage in ["", "ssh-ed25519", "ssh-ed25519 AAAA", "\0", "-----BEGIN OPENSSH PRIVATE KEY-----"] {

@@ -1,4 +1,4 @@
-//! Who may come in: one key per lease, and the connections that it opened.
+//! Authentication: one key per lease, and the connections that it opened.
 
 use std::{
     collections::HashMap,
@@ -26,22 +26,23 @@ pub(super) struct ActiveLease {
     key: SecretHash,
     pub(super) locator: String,
     pub(super) export: Arc<Export>,
-    /// How many more files its connections may hold open.
+    /// How many more files its connections can open.
     pub(super) handles: Arc<Semaphore>,
     /// `None` after the end.
     connections: Mutex<Option<HashMap<u64, Arc<ConnectionCutter>>>>,
 }
 
-/// What a connection is cut with.
+/// Closes a connection.
 #[derive(Debug)]
 pub(super) struct ConnectionCutter {
-    /// Whoever waits on the stream is told.
+    /// Wakes whoever waits on the stream.
     pub(super) cut: CancellationToken,
-    /// A second handle of the socket, where there is one: the other end is told even while our side is in a file call.
+    /// A second handle of the socket, if there is one: it closes the connection even while our side is in a file
+    /// operation.
     pub(super) socket: Option<TcpStream>,
 }
 
-/// A lease that can be used for as long as this lives.
+/// Keeps a lease usable for as long as it lives.
 #[derive(Debug)]
 pub struct LeaseAdmission {
     leases: Arc<ActiveLeases>,
@@ -71,8 +72,8 @@ impl ActiveLeases {
         Ok(LeaseAdmission { leases: Arc::clone(self), lease })
     }
 
-    /// The lease that this key opens. Every key is compared, and each in constant time, so that the answer takes as long
-    /// for any wrong key.
+    /// The lease that this key opens. All keys are compared, each in constant time, so that every wrong key takes the
+    /// same time.
     pub(super) fn of(&self, key: &PublicKey) -> Option<Arc<ActiveLease>> {
         let leases = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         leases.iter().fold(None, |found, lease| if matches(lease.key, key) { Some(Arc::clone(lease)) } else { found })
@@ -86,11 +87,12 @@ impl ActiveLeases {
 // === impl ActiveLease ===
 
 impl ActiveLease {
-    /// Ties a connection to this lease: it is cut with it. `false` when the lease is over, or has `limit` of them.
-    pub(super) fn connect(&self, number: u64, line: &Arc<ConnectionCutter>, limit: usize) -> bool {
+    /// Ties a connection to this lease, so that both end together. `false` if the lease has ended, or has `limit`
+    /// connections.
+    pub(super) fn connect(&self, number: u64, cutter: &Arc<ConnectionCutter>, limit: usize) -> bool {
         match &mut *self.connections.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(connections) if connections.len() < limit => {
-                connections.insert(number, Arc::clone(line));
+                connections.insert(number, Arc::clone(cutter));
                 true
             }
             _ => false,
@@ -124,13 +126,14 @@ impl ConnectionCutter {
 // === impl LeaseAdmission ===
 
 impl LeaseAdmission {
-    /// Ends the lease: its key is refused, its connections are cut, and every call on its export fails. Returns when no
-    /// change is under way any more; a file call that is takes a moment, so call it where blocking is allowed.
+    /// Ends the lease: its key is refused, its connections are closed, and every call on its export fails. Returns when
+    /// no change is in progress any more. A file operation takes a moment to finish, so call it where blocking is
+    /// allowed.
     pub fn revoke(&self) {
         self.leases.remove(&self.lease);
         let connections = self.lease.connections.lock().unwrap_or_else(PoisonError::into_inner).take();
-        for (_, line) in connections.into_iter().flatten() {
-            line.cut();
+        for (_, cutter) in connections.into_iter().flatten() {
+            cutter.cut();
         }
         self.lease.export.revoke();
     }

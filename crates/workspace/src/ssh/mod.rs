@@ -1,6 +1,6 @@
-//! The SSH server of the host: one key opens one lease, and all that it opens is SFTP on that lease's export.
+//! The host's SSH server: one key opens one lease, and only SFTP on that lease's export.
 //!
-//! There is no shell, no command, no forwarding, and no account: whoever holds the key of a lease is the lease.
+//! There is no shell, no command, no forwarding and no account: the key alone identifies the lease.
 
 use std::{
     borrow::Cow,
@@ -44,39 +44,40 @@ pub use self::{
 };
 use crate::export::Export;
 
-/// A connection whose client says nothing, not even to a question, ends after this long.
+/// A connection whose client doesn't even answer keepalives is closed after this time.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a silent client is asked whether it is there.
+/// How often a silent client gets a keepalive.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// A wrong key is answered after this long, whatever was wrong with it.
+/// A wrong key is rejected after this time, whatever was wrong with it.
 const REJECTION_DELAY: Duration = Duration::from_millis(50);
-/// How much may be on its way on a channel: enough for 160 MB/s at 50 ms. How much is held in memory is limited by the gate.
+/// How much can be in flight on a channel: enough for 160 MB/s at 50 ms. Backpressure limits how much is kept in
+/// memory.
 const CHANNEL_WINDOW: u32 = 8 * 1024 * 1024;
 
 /// What one lease's key opens.
 #[derive(Debug)]
 pub struct LeaseAccess {
-    /// The public key, in OpenSSH's one line.
+    /// The public key, as one line in OpenSSH format.
     pub key: String,
-    /// The first component of every path: a token that says nothing about the host's folders.
+    /// The first component of every path: a token that reveals nothing about the host's folders.
     pub locator: String,
     pub export: Arc<Export>,
 }
 
-/// How much the server puts up with.
+/// The limits of the server.
 #[derive(Debug, Clone)]
 pub struct SshServerOptions {
-    /// How long a connection may take to show its key.
+    /// How long authentication can take.
     pub auth_timeout: Duration,
-    /// Connections that have not shown a key yet; more are closed at once.
+    /// Connections before authentication. Further ones are closed immediately.
     pub max_unauthenticated: usize,
     pub connections_per_lease: usize,
     pub channels_per_connection: usize,
-    /// Fresh keys of the connection after this many bytes in one direction.
+    /// New session keys after this many bytes in one direction.
     pub rekey_after: usize,
 }
 
-/// Serves leases to whoever has their keys. Clones are the same server.
+/// Serves leases to the holders of their keys. Clones share the same state.
 #[derive(Debug, Clone)]
 pub struct SshServer {
     config: Arc<server::Config>,
@@ -110,8 +111,8 @@ impl SshServer {
     pub fn with(host_key: &HostKey, options: SshServerOptions) -> Self {
         let preferred = Preferred {
             key: Cow::Borrowed(&[Algorithm::Ed25519]),
-            // The one cipher that the processor does itself. A client chooses the first on its own list that we offer,
-            // and OpenSSH's list begins with slower ones.
+            // The only cipher with hardware support. A client picks the first entry of its own list that we offer, and
+            // OpenSSH's list starts with slower ones.
             cipher: Cow::Borrowed(&[cipher::AES_256_GCM]),
             compression: Cow::Borrowed(&[compression::NONE]),
             ..Preferred::DEFAULT
@@ -141,12 +142,12 @@ impl SshServer {
         }
     }
 
-    /// Lets the holder of a key use an export, until the admission is revoked or dropped.
-    pub fn admit(&self, pass: LeaseAccess) -> Result<LeaseAdmission, InvalidKey> {
-        self.leases.admit(pass)
+    /// Admits the holder of a key to an export, until the admission is revoked or dropped.
+    pub fn admit(&self, access: LeaseAccess) -> Result<LeaseAdmission, InvalidKey> {
+        self.leases.admit(access)
     }
 
-    /// Serves all who connect, until `stop`; returns when the last connection is closed.
+    /// Serves all connections until `stop`. Returns when the last one is closed.
     pub async fn listen(&self, listener: TcpListener, stop: CancellationToken) {
         let connections = TaskTracker::new();
         loop {
@@ -161,8 +162,8 @@ impl SshServer {
                 Err(error) => Err(error),
             };
             if let Err(error) = served {
-                // Out of descriptors or threads, most likely; the next connection waits in the kernel.
-                tracing::warn!(%error, "cannot serve an SSH connection");
+                // Probably out of descriptors or threads. The next connection waits in the kernel.
+                tracing::warn!(%error, "failed to serve an SSH connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -170,18 +171,18 @@ impl SshServer {
         connections.wait().await;
     }
 
-    /// Serves one connection to its end. `from` says where it comes from, for the log. Dropping the future cuts it.
+    /// Serves one connection to its end. `from` is its origin, for the log. Dropping the future closes it.
     pub async fn serve<S>(&self, stream: S, from: String)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let line = ConnectionCutter { cut: CancellationToken::new(), socket: None };
+        let cutter = ConnectionCutter { cut: CancellationToken::new(), socket: None };
         if let Some(stranger) = self.reserve_unauthenticated(&from) {
-            self.serve_until(stream, from, line, ConnectionThread::Shared, stranger).await;
+            self.serve_until(stream, from, cutter, ConnectionThread::Shared, stranger).await;
         }
     }
 
-    /// Serves a connection on a thread of its own, so that a file call can be made where its request arrives.
+    /// Serves a connection on its own thread, so that a file operation can run where its request arrives.
     fn serve_on_thread(
         &self,
         stream: TcpStream,
@@ -192,26 +193,26 @@ impl SshServer {
         let Some(stranger) = self.reserve_unauthenticated(&from) else { return Ok(()) };
         stream.set_nodelay(true)?;
         let stream = stream.into_std()?;
-        let line = ConnectionCutter { cut, socket: Some(stream.try_clone()?) };
+        let cutter = ConnectionCutter { cut, socket: Some(stream.try_clone()?) };
         let server = self.clone();
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("ssh".to_owned()).spawn(move || {
             let _running = running;
             runtime.block_on(async {
                 match TcpStream::from_std(stream) {
-                    Ok(stream) => server.serve_until(stream, from, line, ConnectionThread::Own, stranger).await,
-                    Err(error) => tracing::warn!(%error, "cannot serve an SSH connection"),
+                    Ok(stream) => server.serve_until(stream, from, cutter, ConnectionThread::Own, stranger).await,
+                    Err(error) => tracing::warn!(%error, "failed to serve an SSH connection"),
                 }
             });
         })?;
         Ok(())
     }
 
-    /// Room for one more without a key.
+    /// Reserves a slot for an unauthenticated connection.
     fn reserve_unauthenticated(&self, from: &str) -> Option<OwnedSemaphorePermit> {
         let stranger = Arc::clone(&self.unauthenticated).try_acquire_owned().ok();
         if stranger.is_none() {
-            tracing::warn!(%from, "too many SSH connections without a key; this one is closed");
+            tracing::warn!(%from, "too many unauthenticated SSH connections; closing this one");
         }
         stranger
     }
@@ -220,14 +221,14 @@ impl SshServer {
         &self,
         stream: S,
         from: String,
-        line: ConnectionCutter,
+        cutter: ConnectionCutter,
         seat: ConnectionThread,
         stranger: OwnedSemaphorePermit,
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let deadline = Instant::now() + self.options.auth_timeout;
-        let cut = line.cut.clone();
+        let cut = cutter.cut.clone();
         let _cut_when_dropped = cut.clone().drop_guard();
         let (gate, channels, known) =
             (Arc::<RequestBackpressure>::default(), TaskTracker::new(), CancellationToken::new());
@@ -236,7 +237,7 @@ impl SshServer {
             leases: Arc::clone(&self.leases),
             options: Arc::clone(&self.options),
             gate: Arc::clone(&gate),
-            cutter: Arc::new(line),
+            cutter: Arc::new(cutter),
             thread: seat,
             authenticated: known.clone(),
             channels: channels.clone(),
@@ -244,7 +245,7 @@ impl SshServer {
         let (stream, visitor) = (SeverableStream::new(stream, gate, &cut), SshConnection::new(place, stranger));
         let begun = tokio::time::timeout_at(deadline, server::run_stream(Arc::clone(&self.config), stream, visitor));
         let ended = match begun.await {
-            Err(_) => Err("it did not speak SSH in time".to_owned()),
+            Err(_) => Err("no SSH handshake in time".to_owned()),
             Ok(Err(error)) => Err(error.to_string()),
             Ok(Ok(mut session)) => {
                 let is_late = async {

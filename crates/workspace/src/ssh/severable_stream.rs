@@ -1,5 +1,5 @@
-//! A stream that can be cut at any moment: from then on reading and writing fail, whatever the SSH library has in its
-//! queues. A message to the library would be polite, and would wait its turn behind a bulk transfer.
+//! A stream that can be cut at any moment: from then on, reads and writes fail, whatever the SSH library has queued. A
+//! message to the library would have to wait behind a bulk transfer.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use super::backpressure::RequestBackpressure;
 pub(super) struct SeverableStream<S> {
     stream: S,
     gate: Arc<RequestBackpressure>,
-    /// One wait for each direction, so that each keeps its own waker.
+    /// One wait per direction, so that each keeps its own waker.
     reading: Pin<Box<WaitForCancellationFutureOwned>>,
     writing: Pin<Box<WaitForCancellationFutureOwned>>,
 }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whoever_waits_on_a_cut_stream_is_told_at_once() {
+    async fn waiters_on_a_cut_stream_fail_immediately() {
         let (here, mut there) = tokio::io::duplex(8);
         let cut = CancellationToken::new();
         let (mut reading, mut writing) = tokio::io::split(SeverableStream::new(here, Arc::default(), &cut));
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(&buffer, b"in");
 
         let reader = tokio::spawn(async move { reading.read(&mut [0; 8]).await.map_err(|error| error.kind()) });
-        // Nobody reads at the other end, so this waits as well.
+        // Nothing reads at the other end, so this waits as well.
         let writer = tokio::spawn(async move { writing.write_all(&[0; 64]).await.map_err(|error| error.kind()) });
         tokio::task::yield_now().await;
         cut.cancel();

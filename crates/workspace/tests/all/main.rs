@@ -1,6 +1,6 @@
-//! The data plane with its real parts: OpenSSH, sshfs, FUSE, the file system of this machine.
+//! The data plane with its real parts: OpenSSH, sshfs, FUSE and this machine's file system.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::unwrap_used, reason = "a test that can't continue should stop")]
 #![allow(clippy::print_stdout, reason = "a test that is skipped says why")]
 
 mod export;

@@ -1,4 +1,4 @@
-//! Real mounts: stock sshfs, a real guard process, OpenSSH's server behind it.
+//! Real mounts: stock sshfs, a real guard process, and OpenSSH's server.
 
 use std::{
     fs,
@@ -22,13 +22,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::sshd::{SshdWithFolder, root};
 
-/// What is promised for 5 s, on a machine that does many other things.
+/// The promise is 5 s. This leaves room for a busy machine.
 const SOON: Duration = Duration::from_secs(15);
 
-/// Tells the two tests below, which are processes and no tests, what to do.
+/// Tells the two tests below, which are processes and not tests, what to do.
 const HOLDER: &str = "ATTACHE_TEST_HOLDER";
 
-/// This very program, as a guard.
+/// This program itself, as a guard.
 fn guard() -> GuardCommand {
     let args = ["--ignored", "--exact", "mount::guard_process", "--nocapture"];
     GuardCommand { program: std::env::current_exe().unwrap(), args: args.map(Into::into).to_vec() }
@@ -40,14 +40,17 @@ fn guard_process() {
     run_guard(BufReader::new(std::io::stdin()), std::io::stdout());
 }
 
-/// Mounts what it is told, says so, and waits to be killed.
+/// Mounts what it is told, reports it, and waits to be killed.
 #[tokio::test]
 #[ignore = "not a test: the process that another test kills"]
 async fn holder_process() {
-    #[allow(clippy::disallowed_methods, reason = "the test that starts this process has no other way to tell it")]
-    let Ok(told) = std::env::var(HOLDER) else { return };
-    let told: Vec<String> = serde_json::from_str(&told).unwrap();
-    let [root, port, user, locator, host_key, private_key] = <[String; 6]>::try_from(told).unwrap();
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the test that starts this process has no other way to pass arguments"
+    )]
+    let Ok(arguments) = std::env::var(HOLDER) else { return };
+    let arguments: Vec<String> = serde_json::from_str(&arguments).unwrap();
+    let [root, port, user, locator, host_key, private_key] = <[String; 6]>::try_from(arguments).unwrap();
     let mounting = MountRequest {
         host: "127.0.0.1".to_owned(),
         port: port.parse().unwrap(),
@@ -82,13 +85,13 @@ fn is_clean(root: &Path) -> bool {
 fn until(what: &str, mut met: impl FnMut() -> bool) -> Duration {
     let since = Instant::now();
     while !met() {
-        assert!(since.elapsed() < Duration::from_secs(60), "never came: {what}");
+        assert!(since.elapsed() < Duration::from_secs(60), "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
     since.elapsed()
 }
 
-/// The sshfs of a mount point.
+/// The sshfs process of a mount point.
 fn sshfs(mount_point: &Path) -> Pid {
     let wanted = mount_point.to_str().unwrap().as_bytes();
     let of = |entry: fs::DirEntry| {
@@ -102,10 +105,10 @@ fn sshfs(mount_point: &Path) -> Pid {
 }
 
 async fn mounted(sshd: &SshdWithFolder, root: &Path) -> MountHandle {
-    mount(&guard(), place(root), sshd.lent()).await.unwrap()
+    mount(&guard(), place(root), sshd.mount_request()).await.unwrap()
 }
 
-/// A mount in which a file is open, until its lease ends. The shortest lease in which this machine manages so much.
+/// A mount with an open file, until its lease ends. Uses the shortest lease that this machine can handle.
 async fn mounted_for_a_while(sshd: &SshdWithFolder, root: &Path) -> (MountHandle, fs::File, Timestamp) {
     for seconds in [2, 8, 32] {
         let lasts = Duration::from_secs(seconds);
@@ -121,7 +124,7 @@ async fn mounted_for_a_while(sshd: &SshdWithFolder, root: &Path) -> (MountHandle
 }
 
 #[tokio::test]
-async fn what_is_written_is_with_the_host_and_nothing_is_left_behind() {
+async fn writes_reach_the_host_and_nothing_is_left_behind() {
     let Some(sshd) = SshdWithFolder::start() else { return };
     let root = root();
     fs::write(sshd.file("before"), "host").unwrap();
@@ -133,7 +136,7 @@ async fn what_is_written_is_with_the_host_and_nothing_is_left_behind() {
     assert_eq!(fs::read_to_string(mount_point.join("before")).unwrap(), "host");
     fs::write(mount_point.join("after"), "remote").unwrap();
     assert_eq!(fs::read_to_string(sshd.file("after")).unwrap(), "remote");
-    // The key is in no file; only an agent of the guard's own has it.
+    // The key is in no file. Only the guard's own agent has it.
     let mut folders = vec![root.path().join(".leases")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {
@@ -156,7 +159,7 @@ async fn what_is_written_is_with_the_host_and_nothing_is_left_behind() {
 }
 
 #[tokio::test]
-async fn read_only_is_read_only() {
+async fn a_read_only_mount_cannot_be_written() {
     let Some(sshd) = SshdWithFolder::start() else { return };
     let root = root();
     let lasts = Duration::from_secs(60);
@@ -168,34 +171,34 @@ async fn read_only_is_read_only() {
 }
 
 #[tokio::test]
-async fn only_the_promised_server_and_only_with_the_right_key() {
+async fn only_the_pinned_server_is_mounted_and_only_with_the_right_key() {
     let Some(sshd) = SshdWithFolder::start() else { return };
     let root = root();
     let key = make_key(&Env::system());
-    let stranger = MountRequest { private_key: key.private, ..sshd.lent() };
+    let stranger = MountRequest { private_key: key.private, ..sshd.mount_request() };
     let error = mount(&guard(), place(root.path()), stranger).await.unwrap_err();
     assert!(matches!(error, MountError::KeyRefused(_)), "{error:?}");
-    let other = MountRequest { host_key: key.public, ..sshd.lent() };
+    let other = MountRequest { host_key: key.public, ..sshd.mount_request() };
     let error = mount(&guard(), place(root.path()), other).await.unwrap_err();
     assert!(matches!(error, MountError::OtherHost(_)), "{error:?}");
-    let away = MountRequest { port: 1, ..sshd.lent() };
+    let away = MountRequest { port: 1, ..sshd.mount_request() };
     let error = mount(&guard(), place(root.path()), away).await.unwrap_err();
-    assert!(matches!(&error, MountError::Sshfs(said) if said.contains("Connection refused")), "{error:?}");
-    let nowhere = MountRequest { locator: "/no/such/folder".to_owned(), ..sshd.lent() };
+    assert!(matches!(&error, MountError::Sshfs(message) if message.contains("Connection refused")), "{error:?}");
+    let nowhere = MountRequest { locator: "/no/such/folder".to_owned(), ..sshd.mount_request() };
     let error = mount(&guard(), place(root.path()), nowhere).await.unwrap_err();
-    assert!(matches!(&error, MountError::Sshfs(said) if said.contains("No such file")), "{error:?}");
+    assert!(matches!(&error, MountError::Sshfs(message) if message.contains("No such file")), "{error:?}");
     assert!(is_clean(root.path()));
 }
 
 #[tokio::test]
-async fn a_mount_that_vanished_swallows_no_writes() {
+async fn a_vanished_mount_swallows_no_writes() {
     let Some(sshd) = SshdWithFolder::start() else { return };
     for signal in [Signal::KILL, Signal::TERM] {
         let root = root();
         let mounted = mounted(&sshd, root.path()).await;
         let mount_point = mounted.mount_point().to_owned();
         kill_process(sshfs(&mount_point), signal).unwrap();
-        // From the first moment on, and not only once somebody has noticed.
+        // From the first moment on, not only once it is noticed.
         assert!(fs::write(mount_point.join("lost"), "x").is_err() || sshd.file("lost").exists());
         assert_eq!(mounted.gone().await, UnmountReason::Died, "{signal:?}");
         assert!(!is_mounted(&mount_point));
@@ -209,7 +212,7 @@ async fn a_mount_that_vanished_swallows_no_writes() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_lease_unmounts_also_below_busy_processes() {
+async fn the_end_of_the_lease_unmounts_even_with_busy_processes() {
     let Some(sshd) = SshdWithFolder::start() else { return };
     let root = root();
     let (mounted, mut busy, expires_at) = mounted_for_a_while(&sshd, root.path()).await;
@@ -227,8 +230,8 @@ async fn the_end_of_the_lease_unmounts_also_below_busy_processes() {
 async fn a_killed_runtime_leaves_no_mount() {
     let Some(sshd) = SshdWithFolder::start() else { return };
     let root = root();
-    let MountRequest { port, user, locator, host_key, private_key, .. } = sshd.lent();
-    let told = [
+    let MountRequest { port, user, locator, host_key, private_key, .. } = sshd.mount_request();
+    let arguments = [
         root.path().to_str().unwrap().to_owned(),
         port.to_string(),
         user,
@@ -238,18 +241,18 @@ async fn a_killed_runtime_leaves_no_mount() {
     ];
     let mut holder = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "mount::holder_process", "--nocapture"])
-        .env(HOLDER, serde_json::to_string(&told).unwrap())
+        .env(HOLDER, serde_json::to_string(&arguments).unwrap())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines();
-    let line = lines.find_map(|line| line.unwrap().strip_prefix("mounted at ").map(PathBuf::from)).unwrap();
-    assert!(is_mounted(&line));
-    // Somebody works there.
-    let busy = fs::File::create(line.join("busy")).unwrap();
+    let mounted = lines.find_map(|line| line.unwrap().strip_prefix("mounted at ").map(PathBuf::from)).unwrap();
+    assert!(is_mounted(&mounted));
+    // A program works there.
+    let busy = fs::File::create(mounted.join("busy")).unwrap();
     holder.kill().unwrap();
     holder.wait().unwrap();
-    let took = until("an unmounted folder", || !is_mounted(&line));
+    let took = until("an unmounted folder", || !is_mounted(&mounted));
     until("an empty root", || is_clean(root.path()));
     println!("kill -9 of the runtime to unmounted: {took:?}");
     assert!(took < SOON, "{took:?}");
@@ -257,7 +260,7 @@ async fn a_killed_runtime_leaves_no_mount() {
 }
 
 #[tokio::test]
-async fn a_killed_guard_leaves_no_mount_and_the_next_life_cleans_up() {
+async fn a_killed_guard_leaves_no_mount_and_the_next_process_cleans_up() {
     let Some(sshd) = SshdWithFolder::start() else { return };
     let root = root();
     let mounted = mounted(&sshd, root.path()).await;
@@ -267,7 +270,7 @@ async fn a_killed_guard_leaves_no_mount_and_the_next_life_cleans_up() {
     assert_eq!(mounted.gone().await, UnmountReason::Unguarded);
     until("an unmounted folder", || !is_mounted(&mount_point));
     assert!(fs::write(mount_point.join("x"), "x").is_err(), "it is still unwritable");
-    assert_eq!(sweep(&[root.path().to_owned()]), Vec::<PathBuf>::new(), "this process still holds the place");
+    assert_eq!(sweep(&[root.path().to_owned()]), Vec::<PathBuf>::new(), "this process still holds the mount point");
     drop(mounted);
     assert_eq!(sweep(&[root.path().to_owned()]), [mount_point]);
     assert!(is_clean(root.path()));
@@ -284,19 +287,22 @@ async fn dropping_a_mount_unmounts_it() {
 }
 
 #[tokio::test]
-async fn a_guard_that_ends_without_a_word_leaves_nothing_behind() {
+async fn a_guard_that_exits_without_a_report_leaves_nothing_behind() {
     let root = root();
     let guard = GuardCommand { program: "/bin/sh".into(), args: ["-c", "read order"].map(Into::into).to_vec() };
     let (place, far) = (place(root.path()), Duration::from_secs(60));
     let key = make_key(&Env::system());
     let mounting = mute(1, &key.private, far);
     let mounted = mount(&guard, place, mounting).await;
-    assert!(matches!(&mounted, Err(MountError::Guard(why)) if why == "it ended without a word"), "{mounted:?}");
+    assert!(
+        matches!(&mounted, Err(MountError::Guard(reason)) if reason == "it exited without a report"),
+        "{mounted:?}"
+    );
     assert!(is_clean(root.path()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_says_nothing_keeps_no_guard_from_listening() {
+async fn a_silent_server_does_not_block_the_guard() {
     if SshdWithFolder::start().is_none() {
         return;
     }
@@ -311,23 +317,24 @@ async fn a_server_that_says_nothing_keeps_no_guard_from_listening() {
             let mounting = mute(port, &key.private, lease);
             async move { mount(&guard, place, mounting).await }
         });
-        // The guard is at work once it has come here.
-        let (_line, _) = tokio::time::timeout(4 * SOON, listener.accept()).await.expect("it comes").unwrap();
+        // Once it connects here, the guard is working.
+        let (_connection, _) =
+            tokio::time::timeout(4 * SOON, listener.accept()).await.expect("the guard connects").unwrap();
         let since = Instant::now();
         if called_off {
             mounting.abort();
             until("a clean root", || is_clean(root.path()));
         } else {
             let mounted = mounting.await.unwrap();
-            let over = "the lease was over before the folder was mounted";
-            assert!(matches!(&mounted, Err(MountError::Guard(why)) if why == over), "{mounted:?}");
+            let expected = "the lease expired before the folder was mounted";
+            assert!(matches!(&mounted, Err(MountError::Guard(why)) if why == expected), "{mounted:?}");
             assert!(is_clean(root.path()));
         }
         assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
     }
 }
 
-/// What is mounted from a server that need not be there.
+/// A mount request for a server that need not exist.
 fn mute(port: u16, private_key: &Secret<String>, lease: Duration) -> MountRequest {
     MountRequest {
         host: "127.0.0.1".to_owned(),
@@ -343,7 +350,7 @@ fn mute(port: u16, private_key: &Secret<String>, lease: Duration) -> MountReques
 }
 
 #[tokio::test]
-async fn stock_sshfs_goes_through_a_tunnel() {
+async fn stock_sshfs_works_through_a_tunnel() {
     let Some(sshd) = SshdWithFolder::start() else { return };
     let root = root();
     let port = sshd.port();
@@ -354,7 +361,7 @@ async fn stock_sshfs_goes_through_a_tunnel() {
         })
     });
     let forward = PortForward::open(dial).await.unwrap();
-    let mounting = MountRequest { port: forward.address().port(), ..sshd.lent() };
+    let mounting = MountRequest { port: forward.address().port(), ..sshd.mount_request() };
     let mounted = mount(&guard(), place(root.path()), mounting).await.unwrap();
     let mount_point = mounted.mount_point().to_owned();
     tokio::task::spawn_blocking(move || fs::write(mount_point.join("x"), "through").unwrap()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Where a folder may be mounted, and where not.
+//! Where a folder can be mounted, and where not.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ fn names(folder: &std::path::Path) -> Vec<String> {
 }
 
 #[test]
-fn a_place_is_fresh_empty_closed_and_gone_when_it_is_dropped() {
+fn a_mount_point_is_new_empty_private_and_removed_when_dropped() {
     let (root, env) = (root(), Env::seeded(7));
     let below = root.path().join("mounts");
     let roots = [below.clone()];
@@ -29,18 +29,18 @@ fn a_place_is_fresh_empty_closed_and_gone_when_it_is_dropped() {
     let folder = mount_point.parent().unwrap();
     assert_eq!(folder.parent(), Some(below.as_path()));
     assert!(folder.file_name().unwrap().to_str().unwrap().starts_with("dlg_1xy-"), "{mount_point:?}");
-    assert_eq!(fs::metadata(folder).unwrap().mode() & 0o7777, 0o700, "it is of one lease alone");
+    assert_eq!(fs::metadata(folder).unwrap().mode() & 0o7777, 0o700, "it is private to one lease");
     assert_ne!(other.mount_point(), mount_point);
     let found = fs::metadata(&mount_point).unwrap();
     assert_eq!((found.mode() & 0o7777, found.uid()), (0o555, rustix::process::geteuid().as_raw()));
-    assert_eq!(fs::metadata(&below).unwrap().mode() & 0o777, 0o700, "a root that is made is private");
-    assert_eq!(sweep(&roots), Vec::<PathBuf>::new(), "what is held is no leftover");
+    assert_eq!(fs::metadata(&below).unwrap().mode() & 0o777, 0o700, "a created root is private");
+    assert_eq!(sweep(&roots), Vec::<PathBuf>::new(), "a held mount point is not a leftover");
     drop((place, other));
     assert_eq!((names(&below), names(&below.join(".leases"))), (vec![".leases".to_owned()], vec!["lock".to_owned()]));
 }
 
 #[test]
-fn a_root_that_others_could_bend_is_refused() {
+fn a_root_that_others_could_tamper_with_is_refused() {
     let (root, env) = (root(), Env::seeded(7));
     let path = |name: &str| root.path().join(name);
     fs::create_dir(path("real")).unwrap();
@@ -67,19 +67,19 @@ fn a_root_that_others_could_bend_is_refused() {
     for (root, expected) in table {
         assert_eq!(reserve(root.clone()), expected, "{}", root.display());
     }
-    assert!(!path("not").exists() && !path("used/.leases").exists(), "nothing is made where nothing is mounted");
+    assert!(!path("not").exists() && !path("used/.leases").exists(), "nothing is created where nothing is mounted");
     assert_eq!(MountPoint::reserve(&[], "d", &env).unwrap_err(), MountPointError::NoRoots);
     let second = MountPoint::reserve(&[path("link"), path("real")], "d", &env).unwrap();
     let folder = second.mount_point().parent().unwrap().to_owned();
-    assert_eq!(folder.parent(), Some(path("real").as_path()), "the first one that is fit is taken");
+    assert_eq!(folder.parent(), Some(path("real").as_path()), "the first usable root is used");
 }
 
 #[test]
-fn what_an_earlier_life_left_is_swept_and_nothing_else() {
+fn only_leftovers_of_earlier_processes_are_swept() {
     let (root, env) = (root(), Env::seeded(7));
     let roots = [root.path().to_owned()];
     let held = MountPoint::reserve(&roots, "held", &env).unwrap();
-    // As a process leaves it that was killed.
+    // As a killed process leaves it.
     let left = root.path().join("left-1");
     let private = root.path().join(".leases/left-1");
     fs::create_dir(&left).unwrap();

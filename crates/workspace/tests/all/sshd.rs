@@ -1,22 +1,20 @@
-//! OpenSSH's own server with a folder to export, and a safe place for mount points.
+//! OpenSSH's own server with a folder to export, and a safe folder for mount points.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
 
+use attache_bench::lease::openssh;
 use attache_protocol::{env::Env, wire::awcp::AccessMode};
-use attache_workspace::{
-    bench::openssh,
-    mount::{MountRequest, missing},
-};
+use attache_workspace::mount::{MountRequest, missing};
 use tempfile::TempDir;
 
 pub(crate) struct SshdWithFolder {
     server: openssh::SshdProcess,
-    /// `workspace/` is what it exports; the rest are its files.
+    /// It exports `workspace/`. The rest are its own files.
     folder: TempDir,
 }
 
 impl SshdWithFolder {
-    /// None, with the reason printed, where this machine cannot mount.
+    /// `None`, with the reason printed, if this machine can't mount.
     pub(crate) fn start() -> Option<Self> {
         if let Some(missing) = missing().first() {
             eprintln!("skipped: {missing}");
@@ -41,7 +39,7 @@ impl SshdWithFolder {
         self.server.login.port
     }
 
-    /// What a START would say.
+    /// A mount request as from a START.
     pub(crate) fn mounting(&self, access_mode: AccessMode, lasts: Duration) -> MountRequest {
         let openssh::SshLogin { port, user, host_key, private_key } = self.server.login.clone();
         let locator = self.folder.path().join("workspace").to_str().unwrap().to_owned();
@@ -49,12 +47,12 @@ impl SshdWithFolder {
         MountRequest { host, port, user, locator, host_key, private_key, access_mode, lasts, options }
     }
 
-    pub(crate) fn lent(&self) -> MountRequest {
+    pub(crate) fn mount_request(&self) -> MountRequest {
         self.mounting(AccessMode::Rw, Duration::from_secs(60))
     }
 }
 
-/// A folder for mount points, closed as one should be.
+/// A private folder for mount points.
 pub(crate) fn root() -> TempDir {
     let root = tempfile::tempdir().unwrap();
     fs::set_permissions(root.path(), fs::Permissions::from_mode(0o700)).unwrap();

@@ -1,4 +1,4 @@
-//! What a card says, whole.
+//! Complete cards.
 
 use attache_protocol::{
     Timestamp,
@@ -45,7 +45,7 @@ fn written(facts: &CardFacts<'_>) -> Value {
 }
 
 #[test]
-fn an_account_that_says_nothing_has_a_whole_card() {
+fn a_minimal_account_has_a_complete_card() {
     let (account, switches) = (account("echo"), A2aOptions::default());
     let place = place("http://127.0.0.1:7800", ClientCertificates::Ignored);
     let base = "http://127.0.0.1:7800/a2a/echo";
@@ -67,7 +67,7 @@ fn an_account_that_says_nothing_has_a_whole_card() {
                 "pushNotifications": true,
                 "extensions": [{
                     "uri": EVENTS,
-                    "description": "Updates carry the number of their event, so that nobody misses or repeats one.",
+                    "description": "Updates carry their event number, so that clients can detect gaps and duplicates.",
                     "params": {"generation": true},
                 }],
                 "extendedAgentCard": true,
@@ -75,7 +75,7 @@ fn an_account_that_says_nothing_has_a_whole_card() {
             "securitySchemes": {"bearer": {"httpAuthSecurityScheme": {
                 "scheme": "Bearer",
                 "bearerFormat": "API key or JWT",
-                "description": "A key of the hub (ak_…), or a short-lived token that was made with one.",
+                "description": "An API key of the hub (ak_…), or a short-lived token created with one.",
             }}},
             "securityRequirements": [{"schemes": {"bearer": {"list": ["call"]}}}],
             "defaultInputModes": ["text/plain", "application/json", "*/*"],
@@ -83,7 +83,7 @@ fn an_account_that_says_nothing_has_a_whole_card() {
             "skills": [{
                 "id": "chat",
                 "name": "Chat",
-                "description": "Takes a task in plain words and answers it.",
+                "description": "Takes a task in plain language and answers it.",
                 "tags": ["chat"],
             }],
         })
@@ -91,7 +91,7 @@ fn an_account_that_says_nothing_has_a_whole_card() {
 }
 
 #[test]
-fn the_owner_switches_things_off_and_adds_others() {
+fn the_owner_disables_features_and_adds_others() {
     let mut account = account("builder");
     account.description = Some("Builds things.".to_owned());
     account.skills = vec![Skill {
@@ -208,7 +208,7 @@ fn grpc_is_dialled_by_host_and_port() {
 }
 
 #[test]
-fn the_card_names_the_bindings_that_the_owner_chose() {
+fn the_card_lists_the_bindings_the_owner_chose() {
     let (account, place) = (account("echo"), place("http://127.0.0.1:7800", ClientCertificates::Ignored));
     let bindings = |names: &[&str]| {
         let bindings = names.iter().map(|name| (*name).to_owned()).collect();

@@ -1,5 +1,5 @@
-//! What the caller says without being asked: told to the agent outside, in order. That it was told is a line of the run's
-//! log, so that a hub that was restarted knows what is left; as it knows which questions are open.
+//! Forwards unsolicited input of the caller to the outside agent, in order. Each delivery is a line of the run's log,
+//! so that a restarted hub knows what is left, just as it knows which questions are open.
 
 use std::collections::VecDeque;
 
@@ -16,12 +16,12 @@ use crate::peer::message::{self, CallerInput};
 #[derive(Debug)]
 pub(in crate::peer) struct RelayInputs {
     waiting: VecDeque<RelayInput>,
-    /// Questions from before the hub was restarted.
+    /// Questions from before a restart of the hub.
     open: Vec<WorkerRequestId>,
     events: RunFollow,
 }
 
-/// As the run's events have it.
+/// As in the run's events.
 #[derive(Debug, Clone, Deserialize)]
 struct RelayInput {
     input_id: String,
@@ -51,7 +51,7 @@ const PAGE: usize = 200;
 // === impl RelayInputs ===
 
 impl RelayInputs {
-    /// With what was said before and not told yet.
+    /// Includes earlier input that wasn't forwarded yet.
     pub(in crate::peer) async fn open(work: &InProcessRun) -> Result<Self, AgentFailure> {
         let (hub, by, run) = (work.hub(), work.principal(), work.claim().task_run_id);
         let (mut waiting, mut open, mut after) = (VecDeque::new(), Vec::new(), 0);
@@ -70,12 +70,12 @@ impl RelayInputs {
         Ok(Self { waiting, open, events })
     }
 
-    /// Resolves when there is something to tell. Nothing is lost when the future is dropped.
+    /// Resolves when there is input to forward. Cancel-safe.
     pub(super) async fn come(&mut self) {
         while self.waiting.is_empty() {
             match self.events.next().await {
                 Some(event) => note(&mut self.waiting, &event),
-                // The run is over, and so is this future as soon as somebody looks.
+                // The run is over, and this future is about to be dropped.
                 None => std::future::pending().await,
             }
         }
@@ -109,7 +109,7 @@ fn note(waiting: &mut VecDeque<RelayInput>, event: &Event) {
 // === impl PeerRunRelay ===
 
 impl PeerRunRelay {
-    /// What was asked before the hub was restarted, and is not asked now, is not asked any more.
+    /// Withdraws questions from before a restart that the agent no longer asks.
     pub(super) async fn forget_questions(&mut self, but: Option<WorkerRequestId>) -> Result<(), AgentFailure> {
         for ask in std::mem::take(&mut self.inputs.open) {
             if Some(ask) != but {
@@ -119,7 +119,7 @@ impl PeerRunRelay {
         Ok(())
     }
 
-    /// Tells the agent what waits to be told. `None`: go on as before.
+    /// Forwards the next input to the agent. `None` means to continue as before.
     pub(super) async fn forward(&mut self) -> Result<Option<RelayStep>, AgentFailure> {
         let (Some(task), Some(input)) = (self.task.clone(), self.inputs.waiting.front().cloned()) else {
             return Ok(None);
@@ -127,13 +127,13 @@ impl PeerRunRelay {
         let given = CallerInput { parts: Some(input.parts), message: input.message };
         let request = message::answer(&self.work, &input.input_id, &task, self.context.clone(), given);
         let (step, told) = match self.send(request).await? {
-            Ok(step) => (Some(step), "The agent outside was told what you said.".to_owned()),
+            Ok(step) => (Some(step), "Your message was forwarded to the outside agent.".to_owned()),
             Err(error) if error.is_unexecuted() && !error.is_passing() => {
-                (None, format!("The agent outside did not take what you said: {error}"))
+                (None, format!("The outside agent didn't accept your message: {error}"))
             }
-            // The same words have the same id: a second time is no second message.
+            // The same content has the same id, so sending it twice is harmless.
             Err(error) => {
-                tracing::debug!(%error, "an agent outside could not be told what its caller said");
+                tracing::debug!(%error, "couldn't forward a caller's message to an outside agent");
                 self.pause().await;
                 return Ok(None);
             }

@@ -1,4 +1,4 @@
-//! What an agent outside said: relayed to those who watch the run, noted, and weighed for whether it is the end.
+//! Handles events of an outside agent: relays them to watchers of the run, records them, and detects the end.
 
 use attache_client::a2a::PeerEvent;
 use attache_hub::in_process::{AgentFailure, PeerTaskChange};
@@ -16,7 +16,7 @@ use crate::peer::peer_output::{said_at_last, words};
 // === impl PeerRunRelay ===
 
 impl PeerRunRelay {
-    /// Relays what the agent said. `Some` when that was the last word.
+    /// Relays an event. `Some` if it was the last one.
     pub(super) async fn take(&mut self, told: PeerEvent<StreamResponse>) -> Result<Option<RelayOutcome>, AgentFailure> {
         let PeerEvent { what, native_status } = told;
         match what {
@@ -88,10 +88,10 @@ impl PeerRunRelay {
         };
         match status.state {
             TaskState::TaskStateCompleted => Some(Ok(self.made.output(message))),
-            TaskState::TaskStateFailed => Some(Err(failed("The agent outside failed."))),
-            TaskState::TaskStateCanceled => Some(Err(failed("The agent outside cancelled the task by itself."))),
+            TaskState::TaskStateFailed => Some(Err(failed("The outside agent failed."))),
+            TaskState::TaskStateCanceled => Some(Err(failed("The outside agent cancelled the task on its own."))),
             TaskState::TaskStateRejected => {
-                Some(Err(failed("The agent outside rejected the task.").code(FailureCode::Rejected)))
+                Some(Err(failed("The outside agent rejected the task.").code(FailureCode::Rejected)))
             }
             TaskState::TaskStateSubmitted
             | TaskState::TaskStateWorking
@@ -106,7 +106,7 @@ impl PeerRunRelay {
         failure
     }
 
-    /// The ids that the agent gave the task.
+    /// Records the agent's ids for the task.
     async fn name(&mut self, task: String, context: String) -> Result<(), AgentFailure> {
         if self.task.is_some() {
             return Ok(());
@@ -124,7 +124,7 @@ impl PeerRunRelay {
         Ok(())
     }
 
-    /// Keeps what is known of the work, if that is news.
+    /// Stores the recovery state, if it changed.
     pub(super) async fn note(&mut self, recovery: Recovery) -> Result<(), AgentFailure> {
         if self.recovery == Some(recovery) {
             return Ok(());
@@ -134,9 +134,9 @@ impl PeerRunRelay {
 
     async fn show(&self, change: &ArtifactChange) -> Result<(), AgentFailure> {
         match self.work.artifact(change).await {
-            // What no event can hold is still in the outcome.
+            // An artifact too large for an event is still in the outcome.
             Err(error) if matches!(error.code.http_status(), 400 | 413) => {
-                tracing::debug!(%error, "an artifact of an agent outside is not shown");
+                tracing::debug!(%error, "can't show an artifact of an outside agent");
                 Ok(())
             }
             shown => Ok(shown?),

@@ -1,4 +1,4 @@
-//! A question of an agent outside: asked of the run's caller, and the answer given to the agent.
+//! Relays a question of an outside agent to the run's caller, and the answer back to the agent.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::peer::{
     peer_output::words,
 };
 
-/// How long one look for an answer lasts, between looks at the agent itself.
+/// How long to wait for an answer before checking on the agent again.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
 
 // === impl PeerRunRelay ===
 
 impl PeerRunRelay {
-    /// The agent waits for an answer that it has not got yet.
+    /// Whether the agent waits for an answer that it hasn't received.
     pub(super) fn is_asked(&self) -> bool {
         self.question().is_some_and(|name| !self.answered.contains(&name))
     }
@@ -33,8 +33,8 @@ impl PeerRunRelay {
         self.status.as_ref().is_some_and(|status| status.state.is_interrupted())
     }
 
-    /// A name for the question that the agent asks now, the same one whenever it is seen. One that was withdrawn, and an
-    /// authorization that did not come of what the caller said, is asked anew.
+    /// An id for the agent's current question, stable across checks. A withdrawn question, or an authorization that
+    /// didn't result from the caller's answer, gets a new id when asked again.
     fn question(&self) -> Option<String> {
         let kept = self.kept_question()?;
         Some(match self.turns.get(&kept) {
@@ -59,12 +59,12 @@ impl PeerRunRelay {
         Some(format!("{kind}-{}", &hasher.finalize().to_hex()[..32]))
     }
 
-    /// The next time it is asked under another name.
+    /// Uses a different id the next time it is asked.
     fn turn(&mut self, kept: &str) {
         *self.turns.entry(kept.to_owned()).or_default() += 1;
     }
 
-    /// Asks the caller what the agent asks, and gives it the answer.
+    /// Asks the caller the agent's question and passes on the answer.
     pub(super) async fn ask(&mut self) -> Result<RelayStep, AgentFailure> {
         let (Some(name), Some(kept), Some(task)) = (self.question(), self.kept_question(), self.task.clone()) else {
             return Ok(RelayStep::Follow);
@@ -82,14 +82,14 @@ impl PeerRunRelay {
         self.forget_questions(Some(asked.input_request_id)).await?;
         self.backoff.reset();
         while asked.state == WorkerRequestState::Pending {
-            // Somebody else authorizes it, so that has to be looked for.
+            // Someone else authorizes it, so the agent has to be polled.
             let wait = if is_input { QUESTION_TIMEOUT } else { self.backoff.next(self.work.hub().env()) };
             tokio::select! {
                 answer = self.work.answer(asked.input_request_id, wait) => asked = answer?,
                 () = self.notice.notified() => {}
             }
             if asked.state == WorkerRequestState::Pending && self.has_moved_on(&name).await? {
-                // An answer that came in the same moment is told the agent nevertheless.
+                // An answer that arrived at the same moment is still passed on.
                 asked = self.work.withdraw(asked.input_request_id).await?;
             }
         }
@@ -99,7 +99,7 @@ impl PeerRunRelay {
                 self.turn(&kept);
                 return Ok(RelayStep::Follow);
             }
-            // The run is over, and so is this future as soon as somebody looks.
+            // The run is over, and this future is about to be dropped.
             WorkerRequestState::Pending | WorkerRequestState::Expired => return std::future::pending().await,
         }
         let given = CallerInput { parts: asked.parts, message: asked.message };
@@ -110,9 +110,9 @@ impl PeerRunRelay {
                 self.settled(name, &kept);
                 Ok(step)
             }
-            // The same answer has the same id: whether it arrived shows when the agent is looked at.
+            // The same answer has the same id. Whether it arrived shows when the agent is polled.
             Err(error) => {
-                tracing::debug!(%error, "an agent outside did not take an answer");
+                tracing::debug!(%error, "an outside agent didn't accept an answer");
                 if error.is_unexecuted() && !error.is_passing() {
                     self.settled(name, &kept);
                 }
@@ -131,7 +131,7 @@ impl PeerRunRelay {
         }
     }
 
-    /// Whether the agent does not wait for this answer any more.
+    /// Whether the agent no longer waits for this answer.
     async fn has_moved_on(&mut self, name: &str) -> Result<bool, AgentFailure> {
         let Some(id) = self.task.clone() else { return Ok(false) };
         let Ok(PeerEvent { what, .. }) = self.connection.peer.get(GetTask { id, ..GetTask::default() }).await else {
@@ -142,21 +142,22 @@ impl PeerRunRelay {
         if is_same {
             self.status = before;
         } else {
-            // It is read again, and relayed, when it is followed.
+            // It is read again and relayed when the task is followed.
             self.status = None;
         }
         Ok(!is_same)
     }
 }
 
-/// What people read: the agent's own words, and where the agent says that it is decided.
+/// The prompt for people: the agent's own text, and where it says the decision is made.
 fn authorization(message: Option<&Message>) -> String {
     let decided_at = message.into_iter().flat_map(|message| &message.parts).find_map(|part| match &part.content {
         PartContent::Data(data) => data.text_member("decide_url"),
         PartContent::Text(_) | PartContent::Raw(_) | PartContent::Url(_) => None,
     });
     let said = message.map(words).filter(|text| !text.is_empty());
-    let mut prompt = "The agent outside waits to be authorized, and goes on by itself then.".to_owned();
+    let mut prompt =
+        "The outside agent is waiting for authorization and continues on its own once it is granted.".to_owned();
     for more in [said, decided_at].into_iter().flatten() {
         prompt.push('\n');
         prompt.push_str(&more);

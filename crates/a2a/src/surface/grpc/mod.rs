@@ -1,5 +1,5 @@
-//! gRPC of both versions, on the same port: their services have different names. The agent is the request's `tenant`; 0.3
-//! has none and names it in the metadata `x-attache-agent`. Without either the hub's default agent is meant.
+//! gRPC of both versions, on the same port, under different service names. The agent is the request's `tenant`; 0.3 has
+//! none and uses the metadata `x-attache-agent`. Without either it is the hub's default agent.
 
 mod status;
 mod v03;
@@ -26,7 +26,7 @@ use crate::{
     operation::TaskUpdates,
 };
 
-/// The longest message, as over HTTP.
+/// Maximum message size, as over HTTP.
 const LIMIT: usize = super::BODY_LIMIT;
 
 type GrpcResult<T> = std::result::Result<Response<T>, Status>;
@@ -42,7 +42,7 @@ pub(super) fn routes(site: &ServerContext) -> Router<ServerContext> {
         .layer(map_request(accept_message))
 }
 
-/// Which agent is meant, and whether it serves strangers, stands in the message.
+/// The message contains which agent is meant, and so whether anonymous callers are served.
 async fn accept_message(request: HttpRequest<Body>) -> HttpRequest<Body> {
     accept_body(request.extensions(), super::STRANGER_LIMIT);
     request
@@ -58,7 +58,7 @@ async fn asked<T>(
     let (metadata, extensions, message) = request.into_parts();
     let mut parts = HttpRequest::new(()).into_parts().0;
     (parts.headers, parts.extensions) = (metadata.into_headers(), extensions);
-    // The service's own name says the version; a caller that says another one is told so.
+    // The service name determines the version. A caller that declares another one gets an error.
     if parts.headers.contains_key("a2a-version") {
         A2aVersion::of(&parts)?.must_be(version)?;
     }
@@ -67,7 +67,7 @@ async fn asked<T>(
     Ok((AgentRequest::new(site, &parts, agent.as_deref(), version).await?, message))
 }
 
-/// Says which extensions were used.
+/// Adds the extensions that were used.
 fn answered<T>(asked: &AgentRequest, message: T) -> Response<T> {
     let mut response = Response::new(message);
     if let Ok(activated) = HeaderValue::from_str(&asked.activated.join(", "))

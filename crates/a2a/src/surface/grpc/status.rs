@@ -1,4 +1,4 @@
-//! A refusal as gRPC says it: a status, with the details in `google.rpc.Status`.
+//! Errors as gRPC statuses, with the details in `google.rpc.Status`.
 
 use attache_protocol::wire::a2a::DOMAIN;
 use axum::{body::Body, http::Response};
@@ -61,18 +61,18 @@ impl From<Error> for Status {
     }
 }
 
-/// What the library refuses before it comes to us says no reason, and blames us for what a caller sent.
+/// Adds reasons to errors of the gRPC library, which gives none and reports invalid requests as internal errors.
 pub(super) async fn explained(response: Response<Body>) -> Response<Body> {
     let Some(status) = Status::from_header_map(response.headers()) else { return response };
     let error = match status.code() {
         Code::Ok => return response,
         _ if !status.details().is_empty() => return response,
-        Code::Internal => Error::new(Kind::Request, "This is no message of this method, or it nests too deep."),
+        Code::Internal => Error::new(Kind::Request, "This isn't a message of this method, or it is nested too deeply."),
         Code::OutOfRange => {
-            let text = format!("The message is larger than {LIMIT} bytes. Send what is larger as a `url`.");
+            let text = format!("The message is larger than {LIMIT} bytes. Send larger content as a `url`.");
             Error::new(Kind::Hub(attache_protocol::Code::TooLarge), text)
         }
-        Code::Unimplemented => Error::new(Kind::Method, format!("This is not done here: {}", status.message())),
+        Code::Unimplemented => Error::new(Kind::Method, format!("Not supported: {}", status.message())),
         _ => return response,
     };
     Status::from(error).into_http()

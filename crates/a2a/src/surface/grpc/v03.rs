@@ -88,12 +88,12 @@ impl A2aService for GrpcServiceV03 {
         Ok(answered(&asked, found.into()))
     }
 
-    /// The one behind a credential: the public one is at its well-known path.
+    /// The extended card. The public one is at its well-known path.
     async fn get_agent_card(&self, request: Request<v03::GetAgentCardRequest>) -> GrpcResult<v03::AgentCard> {
         let (asked, _) = asked(&self.0, request, A2aVersion::V03, "").await?;
         let card = asked.extended_agent_card().await?;
         let old = json::AgentCardV03::of_card(&card)
-            .ok_or_else(|| Error::new(Kind::Hub(Code::Internal), "The card has no interface of 0.3."))?;
+            .ok_or_else(|| Error::new(Kind::Hub(Code::Internal), "The card has no 0.3 interface."))?;
         Ok(answered(&asked, old.into()))
     }
 

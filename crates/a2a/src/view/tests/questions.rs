@@ -1,4 +1,4 @@
-//! What a run waits for, as its task shows it.
+//! Open questions of a run, as its task shows them.
 
 use serde_json::{Value, json};
 
@@ -13,10 +13,10 @@ pub(super) fn waiting(what: Value) -> (&'static str, Value) {
 }
 
 #[test]
-fn a_permission_is_asked_for_with_its_request() {
+fn a_permission_question_includes_its_request() {
     let (view, lines) = told(&[permission("shell"), waiting(json!("approval"))]);
     let wanted = concat!(
-        r#"AuthRequired: [{"text":"A person must allow `shell` before this goes on: why"},{"data":{"permission_request":"#,
+        r#"AuthRequired: [{"text":"A person must approve `shell` before the task continues: why"},{"data":{"permission_request":"#,
         r#"{"permission_request_id":"shell","tool":"shell","reason":"why"},"#,
         r#""decide_url":"https://hub.example/approvals/shell"}}]"#
     );
@@ -24,7 +24,7 @@ fn a_permission_is_asked_for_with_its_request() {
     assert_eq!(view.state(), TaskState::TaskStateAuthRequired);
 }
 
-/// The question that is shown after each event.
+/// The question shown after each event.
 fn questions(story: &[(&str, Value)]) -> Vec<String> {
     let mut view = begin();
     let mut shown = Vec::new();
@@ -41,7 +41,7 @@ fn questions(story: &[(&str, Value)]) -> Vec<String> {
 }
 
 #[test]
-fn several_questions_at_a_time_are_shown_one_after_the_other() {
+fn several_open_questions_are_shown_one_after_the_other() {
     let decided = |name: &str| ("permission.decided", json!({"permission_request_id": name, "approved": true}));
     let shown = questions(&[
         permission("a"),

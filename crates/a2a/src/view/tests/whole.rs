@@ -1,4 +1,4 @@
-//! Of all stories: a task and the updates that follow are the whole, wherever somebody joins.
+//! Property test: a task plus its following updates is complete, wherever a client joins.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::{
     *,
 };
 
-/// What a client knows of a task, by its own rules: artifacts are appended to or replaced, the status is replaced.
+/// A client's state of a task: artifacts are appended or replaced, the status is replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ModelClient {
     state: TaskState,
@@ -34,7 +34,7 @@ impl ModelClient {
             StreamResponse::Message(_) => panic!("a view has no bare messages"),
             StreamResponse::StatusUpdate(update) => {
                 let extra = update.metadata.unwrap().parse::<Value>().unwrap();
-                // What passes by says so.
+                // Transient updates are marked as such.
                 if !matches!(extra[EVENTS]["kind"].as_str(), Some("thought" | "log" | "tool_call")) {
                     (self.state, self.message, self.at) =
                         (update.status.state, update.status.message, update.status.timestamp);
@@ -52,7 +52,7 @@ impl ModelClient {
         }
     }
 
-    /// Two texts one after the other are one text.
+    /// Merges consecutive texts.
     fn joined(mut self) -> Self {
         for artifact in &mut self.artifacts {
             let mut joined = Vec::new();
@@ -113,7 +113,7 @@ fn any_end() -> impl Strategy<Value = Option<(&'static str, Value)>> {
 
 proptest! {
     #[test]
-    fn a_task_and_what_follows_is_the_whole(
+    fn a_task_and_its_updates_are_complete(
         story in prop::collection::vec(any_event(), 0..24),
         end in any_end(),
     ) {

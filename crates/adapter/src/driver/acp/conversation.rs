@@ -1,7 +1,7 @@
-//! One run's talk with an agent: from the greeting to the end of its turn.
+//! One run's conversation with an ACP agent, from `initialize` to the end of its turn.
 //!
-//! Everything comes in over one pipe and is taken in its order. Nothing here waits for a person: their answers come in
-//! beside the agent's messages.
+//! Messages arrive over one pipe and are handled in order. Waiting for a person never blocks the conversation: their
+//! answers arrive alongside the agent's messages.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use attache_os::confined::ConfinedFolder;
 use attache_protocol::Json;
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use serde::{Serialize, de::DeserializeOwned};
@@ -31,9 +32,7 @@ use crate::{
         budget::CostCertainty,
         limits,
         lines::HostLine,
-        outage,
-        paths::ConfinedFolder,
-        prompt,
+        outage, prompt,
         question::diff,
         rpc::{self, HostRpc, HostRpcMessage, understood},
     },
@@ -46,22 +45,22 @@ pub(super) struct AcpConversation {
     turn: HostTurn,
     files: Arc<ConfinedFolder>,
     calls: OpenToolCalls,
-    /// What people are asked now.
+    /// Questions currently open for people.
     questions: FuturesUnordered<BoxFuture<'static, KeyedAnswer<AcpQuestion>>>,
-    /// The agent's ids of those questions, and the files of those that are about writing one.
+    /// The agent's request ids of those questions, with the file for questions about writing one.
     open: Vec<(Json, Option<PathBuf>)>,
-    /// The files whose change people saw and allowed: the agent may have each written through us once.
+    /// Files whose change people reviewed and allowed. The agent can write each of them through us once.
     allowed: Vec<PathBuf>,
-    /// What the conversation had cost before this run.
+    /// Cost of the conversation before this run.
     cost_before: PriorCost,
     session: Option<String>,
-    /// The number of the prompt that the agent works on.
+    /// Request id of the running prompt.
     prompt: Option<u64>,
     phase: TurnPhase,
     stray: StrayLines,
 }
 
-/// What the agent is to do.
+/// The agent's task.
 #[derive(Debug)]
 pub(super) struct AcpTask {
     pub(super) system: Option<String>,
@@ -69,48 +68,48 @@ pub(super) struct AcpTask {
     pub(super) attached: Vec<Attachment>,
 }
 
-/// A question, in the agent's terms.
+/// A question and how to answer it.
 #[derive(Debug)]
 enum AcpQuestion {
-    /// It asked for leave.
+    /// A permission request.
     Permission { id: Json, call: String, options: Vec<AcpPermissionOption>, changes: Vec<PathBuf> },
-    /// It had us write a file that nobody was asked about.
+    /// A file write through us that hasn't been approved yet.
     Write { id: Json, write: AcpWriteFile },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TurnPhase {
-    /// What the agent tells is of earlier runs.
+    /// Updates replay earlier runs.
     Before,
     Working,
-    /// The agent was told to stop; nobody is asked any more.
+    /// The agent was told to stop. No more questions are asked.
     Halting,
 }
 
-/// An agent tells what its whole conversation has cost.
+/// Agents report the cost of the entire conversation. This is the part before the run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum PriorCost {
-    /// It begins with this run.
+    /// The conversation starts with this run.
     Nothing,
     Known(f64),
-    /// An earlier conversation goes on, and nobody said what it had cost.
+    /// An earlier conversation continues and its cost so far is unknown.
     Unknown,
 }
 
-/// Lines that are no messages: banners, and what a library prints to the wrong place.
+/// Lines that aren't messages: banners and misdirected library output.
 #[derive(Debug, Default)]
 struct StrayLines {
     first: Option<String>,
     count: usize,
 }
 
-/// How long an agent may take to start and to open a session. Some need most of a minute on a slow machine.
+/// Time limit for an agent to start and open a session. Some need most of a minute on a slow machine.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a turn may take to end after it was cancelled.
+/// Time limit for a turn to end after it was cancelled.
 const CANCEL_TIMEOUT: Duration = Duration::from_millis(700);
 
-/// So many lines in a row that are no messages are no banner.
+/// More consecutive non-message lines than this are not a banner.
 const MAX_STRAY_LINES: usize = 1000;
 
 const AUTH_REQUIRED: i64 = -32000;
@@ -136,7 +135,7 @@ impl AcpConversation {
         }
     }
 
-    /// Has the agent do the task. May be dropped at any await; [`Self::cancel_turn`] tells the agent then.
+    /// Runs the task. Can be dropped at any await point; call [`Self::cancel_turn`] afterwards to stop the agent.
     pub(super) async fn converse(
         &mut self,
         setup: &HostSetup,
@@ -180,7 +179,7 @@ impl AcpConversation {
         Ok(self.verdict(&ended.stop_reason))
     }
 
-    /// Greets the agent and opens a session.
+    /// Initializes the agent and opens a session.
     pub(super) async fn open(
         &mut self,
         setup: &HostSetup,
@@ -198,7 +197,7 @@ impl AcpConversation {
         step: impl AsyncFnOnce(&mut Self) -> Result<T, TurnVerdict>,
     ) -> Result<T, TurnVerdict> {
         let late =
-            || TurnVerdict::Failed { message: format!("it did not start within {} seconds", START_TIMEOUT.as_secs()) };
+            || TurnVerdict::Failed { message: format!("it didn't start within {} seconds", START_TIMEOUT.as_secs()) };
         tokio::time::timeout(START_TIMEOUT, step(self)).await.unwrap_or_else(|_| Err(late()))
     }
 
@@ -222,7 +221,7 @@ impl AcpConversation {
     ) -> Result<String, TurnVerdict> {
         let tools = job.task.mcp.as_ref();
         if tools.is_some() && !agent.takes_http_tools() {
-            self.turn.log("info", "the agent takes no tools over HTTP, so it cannot put other agents to work");
+            self.turn.log("info", "the agent doesn't support MCP servers over HTTP, so it can't call other agents");
         }
         let tools = tools.filter(|_| agent.takes_http_tools());
         let servers = || tools.map(AcpMcpServer::of).into_iter().collect();
@@ -236,7 +235,7 @@ impl AcpConversation {
             match self.answer_to(number).await? {
                 Ok(_) => return Ok(earlier),
                 Err(error) => {
-                    self.turn.log("info", format!("the agent has forgotten this conversation: {}", error.text()));
+                    self.turn.log("info", format!("the agent no longer has this conversation: {}", error.text()));
                     setup.memory.forget(setup, conversation);
                     self.cost_before = PriorCost::Nothing;
                 }
@@ -261,7 +260,7 @@ impl AcpConversation {
         understood(&answer.map_err(|error| failure(&error, agent))?)
     }
 
-    /// Hears the agent out until it answers this.
+    /// Processes messages until the agent answers this request.
     async fn answer_to(&mut self, wanted: u64) -> Result<Result<Json, rpc::Error>, TurnVerdict> {
         loop {
             tokio::select! {
@@ -276,7 +275,7 @@ impl AcpConversation {
         }
     }
 
-    /// The message of a line; none when it has none.
+    /// Parses a line. `None` if it contains no message.
     fn read(&mut self, line: Option<HostLine>) -> Result<Option<HostRpcMessage>, TurnVerdict> {
         let unreadable = |message: String| Err(TurnVerdict::Unreadable { message });
         let line = match (line, self.stray.first.take()) {
@@ -284,8 +283,8 @@ impl AcpConversation {
                 self.stray.first = first;
                 line
             }
-            (Some(HostLine::TooLong), _) => return unreadable("a message of many megabytes".to_owned()),
-            // Before its first message an agent that cannot start may print why.
+            (Some(HostLine::TooLong), _) => return unreadable("a message larger than 16 MiB".to_owned()),
+            // An agent that can't start may print the reason before its first message.
             (None, Some(first)) if self.phase != TurnPhase::Before => return unreadable(first),
             (None, _) => return Err(TurnVerdict::Vanished),
         };
@@ -380,13 +379,14 @@ impl AcpConversation {
         self.questions.push(self.turn.ask(key, &question));
     }
 
-    /// Writes a file for the agent. What nobody was asked about yet is asked about now, whatever was declared.
+    /// Writes a file for the agent. A change that people haven't reviewed needs their approval first, whatever the
+    /// agent declared.
     async fn write(&mut self, id: Json, write: AcpWriteFile) {
         if let Some(at) = self.allowed.iter().position(|path| *path == write.path) {
             self.allowed.swap_remove(at);
             return self.write_now(&id, write).await;
         }
-        // What may not be written at all is refused with the reason.
+        // A path that can't be written at all is refused with the reason.
         let Some(before) = files::before(self.files.clone(), write.path.clone()).await else {
             return self.write_now(&id, write).await;
         };
@@ -414,7 +414,7 @@ impl AcpConversation {
         }
     }
 
-    /// People have answered: in the agent's own terms, and only for this once.
+    /// Passes people's answer to the agent, in its own terms and for this one time only.
     async fn send_answer(&mut self, answered: KeyedAnswer<AcpQuestion>) {
         self.turn.answered(&answered);
         let KeyedAnswer { key, answer, .. } = answered;
@@ -444,10 +444,10 @@ impl AcpConversation {
         }
     }
 
-    /// Tells the agent to stop, and waits a little for the end of its turn.
+    /// Tells the agent to stop and waits briefly for its turn to end.
     pub(super) async fn cancel_turn(&mut self) {
         self.phase = TurnPhase::Halting;
-        // What people were asked is withdrawn with this.
+        // This withdraws all open questions.
         self.questions = FuturesUnordered::new();
         let farewell = async {
             for (id, write) in std::mem::take(&mut self.open) {
@@ -464,7 +464,7 @@ impl AcpConversation {
         let _ = tokio::time::timeout(CANCEL_TIMEOUT, farewell).await;
     }
 
-    /// Closes the agent's input.
+    /// Closes the agent's standard input.
     pub(super) fn close(self) -> HostTurn {
         self.turn
     }
@@ -474,11 +474,13 @@ impl AcpConversation {
         match reason {
             "end_turn" => TurnVerdict::Done { text: None },
             "refusal" => TurnVerdict::Refused { message: String::new() },
-            "max_tokens" => failed("the model's answer was cut off at its longest length; ask for less at once"),
-            "max_turn_requests" => failed("it asked its model as often as it may in one turn; ask for less at once"),
-            // Some agents end the turn themselves when people say no.
+            "max_tokens" => failed("the model's answer reached the maximum length; split the task into smaller ones"),
+            "max_turn_requests" => {
+                failed("it reached the maximum number of model requests per turn; split the task into smaller ones")
+            }
+            // Some agents end the turn themselves after a denial.
             "cancelled" if self.turn.was_denied() => TurnVerdict::Done { text: None },
-            "cancelled" => failed("it cancelled its turn, though nobody asked it to"),
+            "cancelled" => failed("it cancelled its turn on its own"),
             other => TurnVerdict::Unreadable { message: format!("its turn ended with `{other}`") },
         }
     }
@@ -487,11 +489,11 @@ impl AcpConversation {
 // === impl PriorCost ===
 
 impl PriorCost {
-    /// What of it is this run's own.
+    /// The part of the total that belongs to this run.
     fn taken_off(self, usage: HostUsage) -> HostUsage {
         let cost_usd = match self {
             Self::Nothing => usage.cost_usd,
-            // To the billionth, so that the difference is as round as the two were.
+            // Rounded to the billionth, so the difference is as round as its operands.
             Self::Known(before) => usage.cost_usd.map(|cost| ((cost - before).max(0.0) * 1e9).round() / 1e9),
             Self::Unknown => None,
         };
@@ -505,12 +507,12 @@ fn failure(error: &rpc::Error, agent: &AcpAgent) -> TurnVerdict {
     if error.code == AUTH_REQUIRED {
         let ways = match agent.logins().as_slice() {
             [] => String::new(),
-            ways => format!(" It offers: {}.", ways.join("; ")),
+            ways => format!(" Login methods: {}.", ways.join("; ")),
         };
-        let message = format!("{text}. Start it by hand on this device, log in, and send the task again.{ways}");
+        let message = format!("{text}. Start it on this device, log in, and send the task again.{ways}");
         return TurnVerdict::SignIn { message };
     }
-    // Some agents hand on the status with which their model answered.
+    // Some agents pass on the HTTP status of their model.
     match error.code {
         429 | 402 => TurnVerdict::UsageLimit { message: text, resets_at: None },
         401 | 403 => TurnVerdict::SignIn { message: text },
@@ -524,7 +526,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn earlier_runs_of_a_conversation_are_not_paid_for_again() {
+    fn cost_of_earlier_runs_is_not_counted_again() {
         let total = HostUsage { tokens: Some(9), ..HostUsage::default() }.with_cost(3.0);
         let own = HostUsage { tokens: Some(9), ..HostUsage::default() }.with_cost(0.5);
         assert_eq!(PriorCost::Known(2.5).taken_off(total), own);
@@ -533,10 +535,10 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_what_to_do() {
+    fn a_failure_includes_the_next_step() {
         let agent: AcpAgent =
             Json::from_text(r#"{"authMethods":[{"id":"l","name":"Log in with a browser"}]}"#).unwrap().parse().unwrap();
-        let expected = "Authentication required. Start it by hand on this device, log in, and send the task again. It offers: \
+        let expected = "Authentication required. Start it on this device, log in, and send the task again. Login methods: \
                         Log in with a browser.";
         assert_eq!(
             failure(&rpc::Error::new(AUTH_REQUIRED, "Authentication required"), &agent),

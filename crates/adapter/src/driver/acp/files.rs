@@ -1,4 +1,4 @@
-//! Files that an agent reads and writes through us: only below the run's folder, whatever was declared.
+//! Serves an agent's file reads and writes, only inside the run's folder, whatever the agent declared.
 
 use std::{
     io,
@@ -6,19 +6,20 @@ use std::{
     sync::Arc,
 };
 
+use attache_os::confined::ConfinedFolder;
 use attache_protocol::Json;
 
 use super::message::{AcpFileContent, AcpReadFile, AcpWriteFile};
-use crate::host::{paths::ConfinedFolder, rpc};
+use crate::host::rpc;
 
-/// What the protocol calls "not found"; agents take a new file from it.
+/// ACP's "resource not found". Agents treat it as a new file.
 const NOT_FOUND: i64 = -32002;
 const FAILED: i64 = -32603;
 
-/// The method that changes files: people are asked first.
+/// The method that changes files. People are asked first.
 pub(super) const WRITE: &str = "fs/write_text_file";
 
-/// The answer to `fs/read_text_file`; none for any other method.
+/// The answer to `fs/read_text_file`. `None` for any other method.
 pub(super) async fn serve(
     files: &Arc<ConfinedFolder>,
     method: &str,
@@ -44,7 +45,7 @@ async fn read(files: Arc<ConfinedFolder>, asked: AcpReadFile) -> Result<Json, rp
 
 pub(super) async fn write(files: Arc<ConfinedFolder>, asked: AcpWriteFile) -> Result<Json, rpc::Error> {
     if !asked.path.is_absolute() {
-        return Err(rpc::Error::bad_params(format!("{}: the path of a file is absolute", asked.path.display())));
+        return Err(rpc::Error::bad_params(format!("{}: the path must be absolute", asked.path.display())));
     }
     blocking(move || {
         files.write(&asked.path, &asked.content).map_err(|error| failure(&asked.path, &error))?;
@@ -53,7 +54,7 @@ pub(super) async fn write(files: Arc<ConfinedFolder>, asked: AcpWriteFile) -> Re
     .await
 }
 
-/// What a file holds before it is written; nothing for a new one, and none where nothing may be written.
+/// Content of a file before it is written: empty for a new file, `None` if writing isn't allowed.
 pub(super) async fn before(files: Arc<ConfinedFolder>, path: PathBuf) -> Option<String> {
     if !path.is_absolute() {
         return None;
@@ -62,14 +63,14 @@ pub(super) async fn before(files: Arc<ConfinedFolder>, path: PathBuf) -> Option<
     tokio::task::spawn_blocking(look).await.ok().flatten()
 }
 
-/// The folder may be another machine's, where every access takes its time.
+/// The folder may be a network mount, where every access can be slow.
 async fn blocking(work: impl FnOnce() -> Result<Json, rpc::Error> + Send + 'static) -> Result<Json, rpc::Error> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(rpc::Error::new(FAILED, error.to_string())))
 }
 
 pub(super) fn not_allowed(path: &Path) -> rpc::Error {
-    rpc::Error::new(FAILED, format!("{}: people did not allow this", path.display()))
+    rpc::Error::new(FAILED, format!("{}: the change was denied", path.display()))
 }
 
 fn failure(path: &Path, error: &io::Error) -> rpc::Error {
@@ -77,7 +78,7 @@ fn failure(path: &Path, error: &io::Error) -> rpc::Error {
     rpc::Error::new(code, format!("{}: {error}", path.display()))
 }
 
-/// So many lines from one on.
+/// `limit` lines, starting at `line`.
 fn cut(text: String, line: Option<usize>, limit: Option<usize>) -> String {
     if line.is_none() && limit.is_none() {
         return text;
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_are_served_below_the_folder_and_nowhere_else() {
+    async fn files_are_served_only_inside_the_folder() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let files = Arc::new(ConfinedFolder::open(&root).unwrap());
@@ -108,7 +109,7 @@ mod tests {
         assert_eq!(serve(&files, "fs/read_text_file", &part).await, Some(Ok(expected)));
 
         let outside = json(r#"{"sessionId":"s","path":"/etc/hostname"}"#.to_owned());
-        let error = || rpc::Error::new(FAILED, "/etc/hostname: it is outside of the run's folder");
+        let error = || rpc::Error::new(FAILED, "/etc/hostname: it is outside the run's folder");
         assert_eq!(serve(&files, "fs/read_text_file", &outside).await, Some(Err(error())));
         assert_eq!(write(files.clone(), asked("/etc/hostname")).await, Err(error()));
         let missing = json(format!(r#"{{"path":"{}"}}"#, root.join("none").display()));

@@ -1,5 +1,5 @@
-//! The few messages of the Agent Client Protocol, version 1, that a run needs. What an agent adds is ignored, what it leaves
-//! out is none, and what people are asked about stays the text it came in.
+//! The messages of the Agent Client Protocol, version 1, that a run needs. Unknown members are ignored, missing ones
+//! are `None`, and whatever people are asked about keeps its original text.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::{
     host::{HostUsage, TOOLS_SERVER},
 };
 
-/// The version that this driver speaks.
+/// The protocol version this driver speaks.
 pub(super) const VERSION: u16 = 1;
 
 #[derive(Debug, Serialize)]
@@ -43,7 +43,7 @@ struct AcpClientInfo {
     version: &'static str,
 }
 
-/// What an agent says about itself.
+/// The agent's answer to `initialize`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AcpAgent {
@@ -60,7 +60,7 @@ struct AcpAgentCapabilities {
     mcp_capabilities: Option<McpCapabilities>,
 }
 
-/// What a prompt may hold besides text.
+/// Content types a prompt may contain besides text.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 struct PromptCapabilities {
     image: Option<bool>,
@@ -72,7 +72,7 @@ struct McpCapabilities {
     http: Option<bool>,
 }
 
-/// A way to log in.
+/// A login method.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 struct AcpAuthMethod {
     name: Option<String>,
@@ -82,14 +82,14 @@ struct AcpAuthMethod {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AcpOpenSession<'a> {
-    /// Of a session to take up again.
+    /// Set to resume a session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) session_id: Option<&'a str>,
     pub(super) cwd: &'a Path,
     pub(super) mcp_servers: Vec<AcpMcpServer<'a>>,
 }
 
-/// Our tools. It holds a secret, and so it has no way to be printed.
+/// Our MCP server. Contains a secret, so it has no `Debug`.
 #[derive(Serialize)]
 pub(super) struct AcpMcpServer<'a> {
     r#type: &'static str,
@@ -117,7 +117,7 @@ pub(super) struct AcpPrompt<'a> {
     pub(super) prompt: Vec<AcpPromptBlock<'a>>,
 }
 
-/// One piece of a prompt.
+/// One content block of a prompt.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub(super) enum AcpPromptBlock<'a> {
@@ -150,7 +150,7 @@ struct AcpTokens {
     output_tokens: Option<u64>,
 }
 
-/// Where Gemini counts.
+/// Gemini's place for token counts.
 #[derive(Debug, Deserialize)]
 struct AcpTurnEndMeta {
     quota: Option<GeminiQuota>,
@@ -174,7 +174,7 @@ pub(super) struct AcpPermissionRequest {
     pub(super) options: Vec<AcpPermissionOption>,
 }
 
-/// One of the answers that an agent offers.
+/// One of the answers an agent offers.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AcpPermissionOption {
@@ -203,7 +203,7 @@ pub(super) enum AcpPermissionOutcome {
 #[derive(Debug, Deserialize)]
 pub(super) struct AcpReadFile {
     pub(super) path: PathBuf,
-    /// The first line, from 1.
+    /// First line, 1-based.
     pub(super) line: Option<usize>,
     pub(super) limit: Option<usize>,
 }
@@ -222,8 +222,8 @@ pub(super) struct AcpWriteFile {
 // === impl AcpInitialize ===
 
 impl AcpInitialize {
-    /// Neither files nor terminals: no editor holds unsaved text here, and an agent that goes through us for its files gains
-    /// nothing. Those that do so all the same are served below the run's folder.
+    /// No file or terminal capabilities: there are no unsaved editor buffers here, so an agent gains nothing from going
+    /// through us. Agents that do it anyway are served inside the run's folder.
     pub(super) const fn this_client() -> Self {
         Self {
             protocol_version: VERSION,
@@ -256,7 +256,7 @@ impl AcpAgent {
         mcp.and_then(|mcp| mcp.http).unwrap_or_default()
     }
 
-    /// Whether a prompt may hold content of this media type.
+    /// Whether a prompt may contain this media type.
     pub(super) fn takes(&self, media_type: &str) -> bool {
         let can = self.agent_capabilities.as_ref().and_then(|can| can.prompt_capabilities.as_ref());
         match media_type.split('/').next() {
@@ -266,7 +266,7 @@ impl AcpAgent {
         }
     }
 
-    /// The ways to log in, for people.
+    /// The login methods, for people.
     pub(super) fn logins(&self) -> Vec<String> {
         let methods = self.auth_methods.iter().flatten();
         methods
@@ -301,7 +301,7 @@ impl<'a> AcpPromptBlock<'a> {
         Self::Text { text }
     }
 
-    /// None for what is neither a picture nor a sound.
+    /// `None` unless it is an image or audio.
     pub(super) fn of(attachment: &Attachment) -> Option<Self> {
         let (mime_type, data) = (attachment.kind(), attachment.base64()?);
         match mime_type.split('/').next()? {
@@ -315,7 +315,7 @@ impl<'a> AcpPromptBlock<'a> {
 // === impl AcpTurnEnd ===
 
 impl AcpTurnEnd {
-    /// What the turn used, wherever the agent puts it.
+    /// Token usage of the turn, wherever the agent reports it.
     pub(super) fn usage(&self) -> Option<HostUsage> {
         let counted = self.meta.as_ref().and_then(|meta| meta.quota.as_ref()?.token_count);
         let tokens = self.usage.or_else(|| {
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_says_what_it_can() {
+    fn agent_capabilities_are_read() {
         let agent: AcpAgent = json(
             r#"{"protocolVersion":1,"agentCapabilities":{"loadSession":true,"mcpCapabilities":{"http":true}},
                 "authMethods":[{"id":"a","name":"Log in","description":"Run `x login`"},{"id":"b","name":"Key"}]}"#,
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn our_tools_reach_the_agent_and_no_log() {
+    fn our_tools_reach_the_agent_but_never_a_log() {
         let tools = RunTools { url: "http://127.0.0.1:1/mcp".to_owned(), token: "secret".to_owned() };
         let open =
             AcpOpenSession { session_id: None, cwd: Path::new("/w"), mcp_servers: vec![AcpMcpServer::of(&tools)] };

@@ -1,6 +1,6 @@
-//! Any agent that speaks the Agent Client Protocol, version 1, over its standard input and output.
+//! Drives any agent that speaks the Agent Client Protocol, version 1, over standard input and output.
 //!
-//! The protocol is spoken here and nowhere else: in version 2 a turn ends in another way, and files are no longer asked for.
+//! All protocol details stay in this module, because version 2 ends turns differently and drops file requests.
 
 mod conversation;
 mod files;
@@ -8,6 +8,7 @@ mod message;
 mod tool_calls;
 mod update;
 
+use attache_os::confined::ConfinedFolder;
 use attache_protocol::wire::adapter::{HostInfo, TaskReply};
 use futures_util::future::BoxFuture;
 
@@ -15,10 +16,7 @@ use self::conversation::{AcpConversation, AcpTask};
 use super::{Driver, DriverRun, reply_either_way};
 use crate::{
     attachment,
-    host::{
-        HostLaunch, HostProcess, HostSetup, HostTurn, SandboxLimit, TurnVerdict, limits, outage, outcome,
-        paths::ConfinedFolder, prompt,
-    },
+    host::{HostLaunch, HostProcess, HostSetup, HostTurn, SandboxLimit, TurnVerdict, limits, outage, outcome, prompt},
 };
 
 #[derive(Debug, Clone)]
@@ -56,7 +54,7 @@ impl Driver for AcpDriver {
     }
 }
 
-/// The agent up to where it takes a task.
+/// Starts the agent up to the point where it would accept a task.
 async fn try_start(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskReply> {
     let cwd = job.folder()?;
     let files = ConfinedFolder::open(&cwd).map_err(|error| job.no_folder(&error))?;

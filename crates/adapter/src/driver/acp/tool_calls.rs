@@ -1,4 +1,4 @@
-//! The uses of tools that an agent has told of, and what people are asked about one. Pure.
+//! Tracks an agent's tool calls and builds the approval questions about them. Pure.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,21 +15,21 @@ use crate::host::{
     turn::{ToolCall, ToolStatus},
 };
 
-/// What is known of the calls that have not ended.
+/// State of the calls that haven't finished.
 #[derive(Debug, Default)]
 pub(super) struct OpenToolCalls {
     open: HashMap<String, AcpToolCall>,
-    /// Those that people said no to: whatever the agent calls their end, they did not do their work.
+    /// Calls that people denied. Whatever status the agent reports at the end, they count as failed.
     denied: HashSet<String>,
 }
 
-/// How many open calls are remembered; no agent has that many at once.
+/// How many open calls are remembered. No agent has this many at once.
 const MAX_OPEN_CALLS: usize = 1024;
 
 // === impl OpenToolCalls ===
 
 impl OpenToolCalls {
-    /// Takes in what is new, and answers with what is to be told of it: a beginning or an end.
+    /// Applies an update. Returns the event to publish, if the call started or ended.
     pub(super) fn take(&mut self, call: AcpToolCall) -> Option<ToolCall> {
         let id = call.tool_call_id.clone();
         let status = match call.status.as_deref() {
@@ -62,8 +62,8 @@ impl OpenToolCalls {
         told
     }
 
-    /// What people are asked, and the files whose change it shows them. Agents may use another id for the question than for
-    /// the call, so what the question itself says comes first.
+    /// The question for people, and the files whose change it shows. Agents may use different ids for the question and
+    /// the call, so data in the question itself takes precedence.
     pub(super) fn question(&self, asked: &AcpPermissionRequest) -> (ApprovalQuestion, Vec<PathBuf>) {
         let known = self.open.get(&asked.tool_call.tool_call_id).cloned().unwrap_or_default();
         let call = known.with(asked.tool_call.clone());
@@ -88,7 +88,7 @@ impl OpenToolCalls {
     }
 }
 
-/// The kind of step, which stays the same from one use to the next; what has no kind goes by its title.
+/// The kind of the call, which is stable from one call to the next. A call without a kind goes by its title.
 fn name(call: &AcpToolCall) -> String {
     let kind = call.kind.as_deref().filter(|kind| !matches!(*kind, "other" | ""));
     kind.or(call.title.as_deref()).unwrap_or("tool").to_owned()
@@ -97,13 +97,13 @@ fn name(call: &AcpToolCall) -> String {
 fn risk(kind: Option<&str>) -> ApprovalRisk {
     match kind {
         Some("read" | "search" | "think") => ApprovalRisk::Low,
-        // After a switch of modes an agent may ask about less.
+        // After a mode switch an agent may ask about less.
         Some("execute" | "delete" | "switch_mode") => ApprovalRisk::High,
         _ => ApprovalRisk::Medium,
     }
 }
 
-/// The places that the agent names, or the files that it would change. A list of none tells nothing.
+/// The locations the agent names, or else the files it would change. An empty list counts as undisclosed.
 fn paths(call: &AcpToolCall, changes: &[&AcpToolContent]) -> Option<Vec<String>> {
     let mut paths: Vec<String> = call.locations.iter().flatten().map(|location| location.path.clone()).collect();
     for path in changes.iter().filter_map(|change| change.path.as_ref()) {
@@ -123,7 +123,7 @@ fn output(call: &AcpToolCall) -> Option<String> {
     call.raw_output.as_ref().map(|output| output.parse::<String>().unwrap_or_else(|_| output.get().to_owned()))
 }
 
-/// The agent's own option for an answer, and what a log should know about it.
+/// The agent's own option that matches an answer, and a remark for the log.
 pub(super) fn choose(
     options: &[AcpPermissionOption],
     answer: &ApprovalAnswer,
@@ -138,10 +138,10 @@ pub(super) fn choose(
         return (AcpPermissionResponse::selected(option), None);
     }
     if let Some(option) = of(always) {
-        let remark = format!("the agent has no answer for this once only; it is told `{}`", option.name);
+        let remark = format!("the agent offers no one-time answer; using `{}`", option.name);
         return (AcpPermissionResponse::selected(option), Some(remark));
     }
-    let remark = format!("the agent offers no answer of the kind {once}; its question is cancelled");
+    let remark = format!("the agent offers no {once} option; its question is cancelled");
     (AcpPermissionResponse::cancelled(), Some(remark))
 }
 
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_told_when_it_begins_and_when_it_ends() {
+    fn a_call_is_published_when_it_starts_and_when_it_ends() {
         let mut calls = OpenToolCalls::default();
         let begun = calls.take(call(r#"{"toolCallId":"c","title":"Write a","kind":"edit","status":"pending"}"#));
         let expected = r#"{"id":"c","name":"edit","status":"started","title":"Write a"}"#;
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_was_not_allowed_did_not_do_its_work() {
+    fn a_denied_call_counts_as_failed() {
         let mut calls = OpenToolCalls::default();
         calls.take(call(r#"{"toolCallId":"c","title":"rm","kind":"execute"}"#));
         calls.denied("c");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_shows_all_that_is_known() {
+    fn a_question_shows_everything_known_about_the_call() {
         let mut calls = OpenToolCalls::default();
         calls.take(call(r#"{"toolCallId":"c","title":"write","kind":"edit","rawInput":{"n":1E2}}"#));
         let asked = AcpPermissionRequest {
@@ -254,7 +254,7 @@ mod tests {
         let expected = ApprovalQuestion { risk: ApprovalRisk::High, ..ApprovalQuestion::about("execute") };
         assert_eq!(calls.question(&foreign), (expected, Vec::new()));
 
-        // Who lets it read a file does not let it change that.
+        // Permission to read a file doesn't include changing it.
         let read = r#"{"toolCallId":"r","kind":"read","locations":[{"path":"/w/.env"}]}"#;
         let asked = AcpPermissionRequest { tool_call: call(read), options: Vec::new() };
         let (question, changes) = calls.question(&asked);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_this_once_wherever_the_agent_has_it() {
+    fn one_time_answers_are_preferred() {
         let option = |kind: &str| AcpPermissionOption {
             option_id: format!("id-{kind}"),
             name: kind.to_owned(),
@@ -275,9 +275,9 @@ mod tests {
         assert_eq!(choose(&all, &denied), (chosen("reject_once"), None));
         assert_eq!(choose(&all, &ApprovalAnswer::Stopped), (AcpPermissionResponse::cancelled(), None));
         let only = [option("allow_always")];
-        let remark = "the agent has no answer for this once only; it is told `allow_always`";
+        let remark = "the agent offers no one-time answer; using `allow_always`";
         assert_eq!(choose(&only, &ApprovalAnswer::Allowed), (chosen("allow_always"), Some(remark.to_owned())));
-        let remark = "the agent offers no answer of the kind reject_once; its question is cancelled";
+        let remark = "the agent offers no reject_once option; its question is cancelled";
         assert_eq!(choose(&only, &denied), (AcpPermissionResponse::cancelled(), Some(remark.to_owned())));
         let outcome = Json::of(&chosen("allow_once"));
         assert_eq!(outcome.get(), r#"{"outcome":{"outcome":"selected","optionId":"id-allow_once"}}"#);

@@ -1,11 +1,11 @@
-//! What an agent tells while it works.
+//! Updates an agent sends while it works (`session/update`).
 
 use attache_protocol::Json;
 use serde::Deserialize;
 
 use crate::host::HostUsage;
 
-/// One thing that an agent tells.
+/// One update.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum AcpUpdate {
     Message(String),
@@ -13,7 +13,7 @@ pub(super) enum AcpUpdate {
     Call(Box<AcpToolCall>),
     Plan(String),
     Usage(HostUsage),
-    /// Of no use to a run, or new.
+    /// Irrelevant to a run, or unknown.
     Other,
 }
 
@@ -67,7 +67,7 @@ struct AcpCost {
     currency: Option<String>,
 }
 
-/// A use of a tool, or what is new about one.
+/// A new tool call, or an update to one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AcpToolCall {
@@ -99,7 +99,7 @@ pub(super) struct AcpToolLocation {
 // === impl AcpUpdate ===
 
 impl AcpUpdate {
-    /// Of the parameters of `session/update`.
+    /// Reads the parameters of `session/update`.
     pub(super) fn read(params: &Json) -> Self {
         Self::try_read(params).unwrap_or(Self::Other)
     }
@@ -121,7 +121,7 @@ impl AcpUpdate {
 // === impl AcpContentBlock ===
 
 impl AcpContentBlock {
-    /// Pictures and sounds have none.
+    /// `None` for images and audio.
     pub(super) fn into_text(self) -> Option<String> {
         self.text.or_else(|| self.resource?.text)
     }
@@ -146,7 +146,7 @@ impl AcpPlan {
 // === impl AcpUsageUpdate ===
 
 impl AcpUsageUpdate {
-    /// `used` is what the context holds now: the run has used that many tokens at least.
+    /// `used` is the current size of the context, so the run has used at least that many tokens.
     fn to_usage(&self) -> HostUsage {
         let usage = HostUsage { tokens: self.used, ..HostUsage::default() };
         let dollars = |cost: &&AcpCost| cost.currency.as_deref().is_none_or(|currency| currency == "USD");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_are_read_and_new_kinds_passed_over() {
+    fn updates_are_read_and_unknown_kinds_skipped() {
         let said = update(r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"hi"}}"#);
         assert_eq!(said, AcpUpdate::Message("hi".to_owned()));
         let thought = update(r#"{"sessionUpdate":"agent_thought_chunk","content":{"type":"text","text":"hm"}}"#);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tool_gets_stays_as_it_was_written() {
+    fn tool_input_keeps_its_original_text() {
         let call =
             update(r#"{"sessionUpdate":"tool_call","toolCallId":"c","title":null,"rawInput":{"n": 1E400,"n":2}}"#);
         let expected = AcpToolCall {

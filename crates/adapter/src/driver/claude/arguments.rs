@@ -1,7 +1,7 @@
-//! The command line and the variables of Claude Code, from the setup, the task and its limits. Pure.
+//! Builds the command line and environment of Claude Code from the setup, the task and its limits. Pure.
 //!
-//! Foreign work gets safe defaults: what lies in the folder (settings, hooks, MCP servers, instructions, git's own hooks) does
-//! not take effect, the person who owns the device keeps theirs, and whatever is risky is asked about.
+//! Tasks from other people get safe defaults: settings, hooks, MCP servers, instructions and git hooks in the folder
+//! have no effect, the device owner's own settings stay in force, and every risky step needs approval.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::{HostLaunch, HostSetup, InheritedSecret, SandboxLimit, TOOLS_SERVER};
 
-/// What every run gets.
+/// Arguments of every run.
 const ALWAYS: &[&str] = &[
     "-p",
     "--input-format",
@@ -26,16 +26,17 @@ const ALWAYS: &[&str] = &[
     "stdio",
     "--permission-mode",
     "default",
-    // Not those of the folder: they could run programs and allow everything.
+    // Not the folder's settings: they could run programs and allow everything.
     "--setting-sources",
     "user",
     "--strict-mcp-config",
 ];
 
-/// Even `git status` runs what the folder's own git configuration says, and is not asked about otherwise.
+/// Even `git status` runs programs named in the folder's git configuration, and wouldn't be asked about otherwise.
 const ASK_ABOUT: &str = "Bash(git:*)";
 
-/// Tools that make no sense without a person at the keyboard, outlive the run, or talk to other work on the device.
+/// Tools that make no sense without a person at the keyboard, outlive the run, or interact with other work on the
+/// device.
 const NEVER: &[&str] = &[
     "AskUserQuestion",
     "CronCreate",
@@ -50,46 +51,46 @@ const NEVER: &[&str] = &[
     "SendMessage",
 ];
 
-/// All that is left when a limit is asked for: none of these runs programs.
+/// The only tools left when a limit applies. None of them runs programs.
 const WITHIN_LIMITS: &[&str] = &["Agent", "Edit", "Glob", "Grep", "NotebookEdit", "Read", "TodoWrite", "Write"];
 
-/// Also left unless the network is off.
+/// Also available unless the network is off.
 const NETWORK: &[&str] = &["WebFetch", "WebSearch"];
 
 /// The hub's own tools.
 const HUB_TOOLS: &[&str] = &["list_agents", "remote_agent", "remote_cancel"];
 
-/// Names that callers may write in another case.
+/// Tool names that callers may write in a different case.
 const KNOWN: &[&str] = &["Bash", "Monitor", "Skill", "Task", "ToolSearch", "Workflow"];
 
 const VARIABLES: &[(&str, &str)] = &[
     ("DISABLE_AUTOUPDATER", "1"),
     ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
-    // `@/etc/passwd` in a task would be read without a question.
+    // Otherwise `@/etc/passwd` in a task would be read without approval.
     ("CLAUDE_CODE_DISABLE_FILE_MENTIONS", "1"),
-    // Notes that one run leaves for the next would carry foreign words into other work.
+    // Notes left by one run would carry untrusted text into other work.
     ("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"),
-    // The end of the turn is the end of the work.
+    // Work ends with the turn.
     ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
     ("CLAUDE_CODE_STARTUP_FAILURE_RESULTS", "1"),
 ];
 
-/// What of one run is on the command line.
+/// The inputs of one run's command line.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ClaudeCommandLine<'a> {
     pub(super) limits: &'a [SandboxLimit],
-    /// The tools that the task allows; none: all.
+    /// The tools the task allows. `None` allows all.
     pub(super) allowed: Option<&'a [String]>,
-    /// What tells of our own tools, with the token for them.
+    /// The MCP configuration for our own tools, including their token.
     pub(super) tools: Option<&'a InheritedSecret>,
     pub(super) cost_usd: Option<f64>,
     pub(super) record: ClaudeSessionMode<'a>,
-    /// What the person who owns the device lets it do unasked in work of their own. Callers are somebody else: these are
-    /// asked about.
+    /// Steps the device owner allows without asking in their own work. Callers are someone else, so these need
+    /// approval.
     pub(super) allowed_by_owner: &'a [String],
 }
 
-/// What the program keeps of the conversation.
+/// How the program persists the conversation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ClaudeSessionMode<'a> {
     #[default]
@@ -105,14 +106,14 @@ pub(super) fn launch(setup: &HostSetup, line: &ClaudeCommandLine<'_>) -> HostLau
     add(&["--disallowedTools", &NEVER.join(",")]);
     add(&["--settings", &settings(line.allowed_by_owner)]);
     if line.limits.contains(&SandboxLimit::CwdOnly) {
-        // Keeps the tools for files within the folder, through links as well.
+        // Keeps the file tools inside the folder, symlinks included.
         add(&["--restricted"]);
     }
     if let Some(names) = offered(line) {
         add(&["--tools", &names.join(",")]);
     }
     if let Some(file) = line.tools.map(InheritedSecret::path) {
-        // Their rights end at the hub, which knows what this run may do.
+        // The hub enforces what this run may do with these tools.
         add(&["--mcp-config", &file.to_string_lossy(), "--allowedTools", &format!("mcp__{TOOLS_SERVER}")]);
     }
     if let Some(usd) = line.cost_usd {
@@ -127,7 +128,7 @@ pub(super) fn launch(setup: &HostSetup, line: &ClaudeCommandLine<'_>) -> HostLau
     HostLaunch { program: setup.program.clone(), args, variables, handed: line.tools.cloned() }
 }
 
-/// Rules that ask come before rules that allow.
+/// Rules that ask take precedence over rules that allow.
 fn settings(allowed_by_owner: &[String]) -> String {
     #[derive(Serialize)]
     struct AskSettings<'a> {
@@ -141,7 +142,7 @@ fn settings(allowed_by_owner: &[String]) -> String {
     Json::of(&AskSettings { permissions: AskPermissions { ask } }).get().to_owned()
 }
 
-/// What the settings of a person let the program do unasked.
+/// The steps a person's settings allow without asking.
 pub(super) fn allowed_by(settings: &str) -> Vec<String> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -156,7 +157,7 @@ pub(super) fn allowed_by(settings: &str) -> Vec<String> {
     serde_json::from_str::<OwnerSettings>(settings).map(|settings| settings.permissions.allow).unwrap_or_default()
 }
 
-/// The tools that there are; none: all that the program has.
+/// The available tools. `None` means all built-in tools.
 fn offered(line: &ClaudeCommandLine<'_>) -> Option<Vec<String>> {
     let within: Option<Vec<&str>> = (!line.limits.is_empty()).then(|| {
         let network: &[&str] = if line.limits.contains(&SandboxLimit::NoNetwork) { &[] } else { NETWORK };
@@ -173,7 +174,7 @@ fn offered(line: &ClaudeCommandLine<'_>) -> Option<Vec<String>> {
     }
 }
 
-/// The names in a task's `allowed_tools`; none when they allow everything.
+/// The tool names in a task's `allowed_tools`. `None` if everything is allowed.
 pub(super) fn allowed(list: Option<&Json>) -> Result<Option<Vec<String>>, TaskReply> {
     let Some(list) = list.filter(|list| list.get() != "null") else { return Ok(None) };
     let wrong = |why: String| TaskReply::failed("rejected", format!("`allowed_tools` of the task {why}"));
@@ -181,14 +182,16 @@ pub(super) fn allowed(list: Option<&Json>) -> Result<Option<Vec<String>>, TaskRe
         list.parse().map_err(|_| wrong(r#"must be a list of names, such as ["Read","Grep"]"#.to_owned()))?;
     let plain = |name: &String| name.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-.:/".contains(letter));
     if let Some(name) = names.iter().find(|name| !plain(name)) {
-        return Err(wrong(format!("names `{name}`, but Claude Code can only be given whole tools, such as `Bash`")));
+        return Err(wrong(format!(
+            "contains `{name}`, but Claude Code only accepts tool names without patterns, such as `Bash`"
+        )));
     }
     Ok((!names.is_empty()).then(|| names.into_iter().map(as_written).collect()))
 }
 
-/// As the program writes it, where it is a tool of its own.
+/// Corrects the case of the program's own tool names.
 fn as_written(name: String) -> String {
-    // Callers know our tools by their plain names, or as those of the server `attache`.
+    // Callers know our tools by their plain names, or with the prefix of the server `attache`.
     let ours =
         name.strip_prefix("mcp__attache__").or_else(|| HUB_TOOLS.contains(&name.as_str()).then_some(name.as_str()));
     if let Some(tool) = ours {
@@ -198,7 +201,7 @@ fn as_written(name: String) -> String {
     known.into_iter().find(|known| known.eq_ignore_ascii_case(&name)).map_or(name, |known| (*known).to_owned())
 }
 
-/// The file that tells of our tools. It holds the token, so that no command line does.
+/// The MCP configuration file for our tools. It contains the token, which keeps it off the command line.
 pub(super) fn tools_file(tools: &RunTools) -> String {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_wishes_keeps_nothing_and_has_all_tools() {
+    fn a_default_run_keeps_no_session_and_has_all_tools() {
         assert_eq!(words(&ClaudeCommandLine::default()), "--no-session-persistence");
         let line = ClaudeCommandLine {
             cost_usd: Some(0.25),
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_owner_allows_themselves_is_asked_about() {
+    fn steps_the_owner_auto_allows_still_need_approval() {
         let owner = allowed_by(r#"{"permissions":{"allow":["Bash(npm test:*)"],"deny":["x"]},"model":"opus"}"#);
         assert_eq!(settings(&owner), r#"{"permissions":{"ask":["Bash(git:*)","Bash(npm test:*)"]}}"#);
         assert_eq!((allowed_by("{}"), allowed_by("no json")), (Vec::new(), Vec::<String>::new()));
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_allows_is_all_there_is() {
+    fn only_the_allowed_tools_are_available() {
         let list = |text: &str| allowed(Some(&Json::from_text(text).unwrap()));
         assert_eq!((allowed(None), list("null"), list("[]")), (Ok(None), Ok(None), Ok(None)));
         let names = list(r#"["bash","READ","mcp__attache_run__remote_agent"]"#).unwrap().unwrap();
@@ -290,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_in_what_is_handed_over() {
+    fn the_token_is_in_the_configuration_file() {
         let tools = RunTools { url: "http://127.0.0.1:1/mcp".to_owned(), token: "secret".to_owned() };
         assert_eq!(
             tools_file(&tools),

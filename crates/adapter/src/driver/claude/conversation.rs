@@ -1,4 +1,4 @@
-//! The conversation with one process of Claude Code, from the first line to the end of its turn.
+//! The conversation with one Claude Code process, from the first line to the end of its turn.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use attache_os::confined::ConfinedFolder;
 use attache_protocol::{Json, Timestamp};
 use futures_util::{
     StreamExt as _,
@@ -28,7 +29,6 @@ use crate::{
     host::{
         HostLines, HostTurn, HostUsage, HostWriter, KeyedAnswer, TOOLS_SERVER, TurnVerdict,
         lines::HostLine as Heard,
-        paths::ConfinedFolder,
         turn::{ToolCall, ToolStatus},
     },
 };
@@ -39,38 +39,38 @@ pub(super) struct ClaudeConversation<'a> {
     speaker: HostWriter,
     lines: HostLines,
     questions: FuturesUnordered<Abortable<BoxFuture<'static, KeyedAnswer<String>>>>,
-    /// What is asked about, by the program's name for the question, until it is answered.
+    /// Open questions by the program's request id.
     open: BTreeMap<String, (Json, AbortHandle)>,
-    /// The uses of tools that people were asked about.
+    /// Ids of the tool uses that people were asked about.
     asked: BTreeSet<String>,
     tally: TokenTally,
-    /// Whether the text or thought that comes whole next was heard in pieces already.
+    /// Whether the next complete text or thought was already streamed in pieces.
     has_streamed_text: bool,
     has_streamed_thought: bool,
-    /// Names of the tools in use.
+    /// Names of the tools in use, by id.
     in_use: BTreeMap<String, String>,
     completed: u64,
-    /// How much was completed when a use of a tool failed.
+    /// How many tool uses had completed when one failed.
     failed_after: BTreeMap<String, u64>,
-    /// When its account may be used again.
+    /// When the account's usage limit resets.
     resets_at: Option<Timestamp>,
     unreadable: Option<String>,
     session: String,
     is_session_lost: bool,
 }
 
-/// Why the talk is over.
+/// Why the conversation ended.
 enum ClaudeConversationEnd {
-    /// The program said so, or is gone.
+    /// The program said so, or it exited.
     ByHost(TurnVerdict),
-    /// We have had enough.
+    /// We ended it.
     ByUs(TurnVerdict),
 }
 
 /// How long the program gets to answer an interrupt.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_millis(700);
 
-/// After so many attempts the model has not just renewed a key.
+/// After this many authentication retries it isn't just a key being refreshed.
 const MAX_AUTH_RETRIES: u64 = 3;
 
 // === impl ClaudeConversation ===
@@ -127,7 +127,7 @@ impl<'a> ClaudeConversation<'a> {
         }
     }
 
-    /// Only the first line, and the answer to it.
+    /// Sends only the first line and waits for the answer.
     pub(super) async fn initialize(&mut self) -> TurnVerdict {
         self.speaker.write(&ClaudeInputLine::initialize(None)).await;
         loop {
@@ -144,12 +144,12 @@ impl<'a> ClaudeConversation<'a> {
         }
     }
 
-    /// Its name for the conversation, whether that was lost, and what it may still say. Its input closes here.
+    /// The session id, whether the session was lost, and the remaining output. Closes the program's input.
     pub(super) fn into_parts(self) -> (String, bool, HostLines) {
         (self.session, self.is_session_lost, self.lines)
     }
 
-    /// It is told to stop, and its last words are heard for what the run has used.
+    /// Interrupts the program and reads its last messages, for their usage figures.
     async fn interrupt(&mut self) {
         let last_words = async {
             self.speaker.write(&ClaudeInputLine::interrupt()).await;
@@ -181,7 +181,7 @@ impl<'a> ClaudeConversation<'a> {
                 return Some(ClaudeConversationEnd::ByHost(TurnVerdict::Unreadable { message }));
             }
             Err(what) => {
-                self.turn.log("warning", format!("a line was passed over that cannot be read: {what}"));
+                self.turn.log("warning", format!("skipped an unreadable line: {what}"));
                 self.unreadable.get_or_insert(what);
             }
             Ok(ClaudeMessage::Init(init)) => self.on_init(init),
@@ -212,10 +212,10 @@ impl<'a> ClaudeConversation<'a> {
         for server in init.mcp_servers.iter().filter(|server| server.name == TOOLS_SERVER && server.status == "failed")
         {
             let name = &server.name;
-            self.turn.log("warning", format!("the tools of `{name}` cannot be reached: the run goes on without them"));
+            self.turn.log("warning", format!("can't reach MCP server `{name}`; the run continues without its tools"));
         }
         if init.tools.is_empty() {
-            self.turn.log("info", "no tools are left for this run");
+            self.turn.log("info", "no tools are available to this run");
         }
     }
 
@@ -226,7 +226,7 @@ impl<'a> ClaudeConversation<'a> {
             (None, _) => "no answer".to_owned(),
         };
         self.turn.retry(retry.attempt, retry.max_retries, &why);
-        // It would go on for minutes, in vain.
+        // It would keep retrying for minutes, in vain.
         let shut_out = matches!(retry.error_status, Some(401 | 403)) && retry.attempt >= MAX_AUTH_RETRIES;
         shut_out.then(|| ClaudeConversationEnd::ByUs(TurnVerdict::SignIn { message: format!("{SIGN_IN} ({why})") }))
     }
@@ -250,7 +250,7 @@ impl<'a> ClaudeConversation<'a> {
                 self.tally.goes_on(&within, usage);
                 return self.counted();
             }
-            // What other agents say on the way is not the answer.
+            // Output of sub-agents is not the answer.
             _ if within.is_some() => {}
             ClaudeDelta::Text => self.turn.next_message(),
             ClaudeDelta::Said(text) => {
@@ -338,7 +338,7 @@ impl<'a> ClaudeConversation<'a> {
         self.is_session_lost = ending.is_session_lost();
         let _over_or_not = self.turn.set_usage(ending.usage());
         for denial in &ending.permission_denials {
-            // What it refused by its own rules counts like a no of people, unless it got on afterwards.
+            // A denial by the program's own rules counts like one by people, unless it made progress afterwards.
             let got_on = self.failed_after.get(&denial.tool_use_id).is_some_and(|before| self.completed > *before);
             if !got_on && !self.asked.contains(&denial.tool_use_id) {
                 let step = denial.tool_input.as_ref().and_then(|input| permission::title(&denial.tool_name, input));
@@ -356,7 +356,7 @@ impl<'a> ClaudeConversation<'a> {
     }
 }
 
-/// What a file below the run's folder holds now.
+/// Current content of a file inside the run's folder.
 async fn present(folder: &Path, path: String) -> FileBefore {
     let folder = folder.to_owned();
     let read = tokio::task::spawn_blocking(move || ConfinedFolder::open(&folder)?.read(Path::new(&path)));

@@ -1,6 +1,7 @@
-//! What Claude Code says, one JSON object a line (`--output-format stream-json`), as far as we use it. Pure.
+//! The messages Claude Code prints, one JSON object per line (`--output-format stream-json`), as far as we use them.
+//! Pure.
 //!
-//! Members come in any order, new kinds of messages come with every version: what is not known is passed over.
+//! Members come in any order and every version adds message kinds, so anything unknown is skipped.
 
 use std::collections::BTreeMap;
 
@@ -11,34 +12,34 @@ use super::turn_result::ClaudeTurnResult;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ClaudeMessage {
-    /// It is up and has the task.
+    /// It has started and received the task.
     Init(ClaudeInit),
     Retry(ClaudeApiRetry),
     Limit(ClaudeRateLimit),
-    /// A piece of an answer of the model.
+    /// A piece of the model's answer.
     Delta {
-        /// The use of a tool in which another agent speaks; none for the one that was asked.
+        /// The tool use whose sub-agent is speaking. `None` for the main agent.
         within: Option<String>,
         piece: ClaudeDelta,
     },
-    /// A part of an answer of the model, whole.
+    /// A complete part of the model's answer.
     Assistant(ClaudeAssistantMessage),
-    /// What came of uses of tools.
+    /// Results of tool uses.
     Results(Vec<ClaudeToolResult>),
-    /// It wants to use a tool.
+    /// It requests permission to use a tool.
     Ask {
         id: String,
         ask: ClaudeToolRequest,
     },
-    /// It asks for something that we do not know.
+    /// A control request we don't support.
     Unknown {
         id: String,
     },
-    /// A question that needs no answer any more.
+    /// A permission request that no longer needs an answer.
     Withdrawn {
         id: String,
     },
-    /// What came of a request of ours: an error, or nothing to know.
+    /// The response to one of our requests, with its error if it failed.
     Answer {
         error: Option<String>,
     },
@@ -67,21 +68,21 @@ pub(super) struct ClaudeMcpServer {
 pub(super) struct ClaudeApiRetry {
     pub(super) attempt: u64,
     pub(super) max_retries: Option<u64>,
-    /// None when there was no answer at all.
+    /// `None` if there was no response at all.
     pub(super) error_status: Option<u16>,
     #[serde(default)]
     pub(super) error: String,
 }
 
-/// How much of the account's plan is used, when it changes.
+/// Usage of the account's plan, sent when it changes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ClaudeRateLimit {
     /// `allowed`, `allowed_warning`, `rejected`.
     pub(super) status: String,
-    /// In seconds since 1970.
+    /// Unix time in seconds.
     pub(super) resets_at: Option<i64>,
-    /// Such as `five_hour`.
+    /// For example `five_hour`.
     pub(super) rate_limit_type: Option<String>,
     /// From 0 to 1.
     pub(super) utilization: Option<f64>,
@@ -93,16 +94,16 @@ pub(super) enum ClaudeDelta {
         id: String,
         usage: ClaudeTokens,
     },
-    /// A text begins.
+    /// A text block starts.
     Text,
     Said(String),
     Thought(String),
-    /// What the answer has used so far.
+    /// Tokens the answer has used so far.
     Used(ClaudeTokens),
     Other,
 }
 
-/// Totals of one answer; what is not told is zero.
+/// Token totals of one answer. Missing counts are zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct ClaudeTokens {
@@ -118,7 +119,7 @@ pub(super) struct ClaudeAssistantMessage {
     pub(super) id: String,
     pub(super) usage: ClaudeTokens,
     pub(super) blocks: Vec<ClaudeBlock>,
-    /// Not by the model: the program says what went wrong.
+    /// Not from the model: the program reports an error.
     pub(super) is_error: bool,
 }
 
@@ -160,7 +161,7 @@ struct ClaudeLineHeader {
     subtype: Option<String>,
 }
 
-/// Whether a line is the last word of a turn, also one that cannot be read otherwise: nothing comes after it.
+/// Whether a line is the final `result` message, even one that can't be parsed: nothing comes after it.
 pub(super) fn is_end(line: &str) -> bool {
     serde_json::from_str::<ClaudeLineHeader>(line).is_ok_and(|head| head.kind == "result")
 }
@@ -199,7 +200,7 @@ impl ClaudeRateLimit {
         self.resets_at.and_then(|seconds| seconds.checked_mul(1000)).map(Timestamp::from_millis)
     }
 
-    /// What people should know before it is too late; none while there is enough.
+    /// A warning before the limit is reached. `None` while plenty is left.
     pub(super) fn warning(&self) -> Option<String> {
         if self.status != "allowed_warning" {
             return None;
@@ -207,7 +208,7 @@ impl ClaudeRateLimit {
         let used = self.utilization.map(|part| format!("{:.0} % of ", part * 100.0)).unwrap_or_default();
         let which = self.rate_limit_type.as_deref().unwrap_or("usage").replace('_', " ");
         let until = self.resets_at().map(|at| format!("; it resets at {at}")).unwrap_or_default();
-        Some(format!("{used}the {which} limit of the account is used{until}"))
+        Some(format!("{used}the account's {which} limit is used{until}"))
     }
 }
 
@@ -254,7 +255,7 @@ fn parse_stream_event(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
     Ok(ClaudeMessage::Delta { within, piece })
 }
 
-/// A block of content, of the model or of a tool.
+/// A content block, from the model or a tool.
 #[derive(Deserialize)]
 struct ClaudeContent {
     #[serde(rename = "type", default)]
@@ -306,7 +307,7 @@ fn results(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
         content: Json,
     }
     let said: ClaudeUserLine = serde_json::from_str(line)?;
-    // What a person says is a string or text; only what tools say is of interest.
+    // User messages are strings or text blocks. Only tool results matter here.
     let blocks: Vec<ClaudeContent> = said.message.content.parse().unwrap_or_default();
     let results = blocks.into_iter().filter(|block| block.kind == "tool_result").map(|block| ClaudeToolResult {
         id: block.tool_use_id.unwrap_or_default(),
@@ -316,7 +317,7 @@ fn results(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
     Ok(ClaudeMessage::Results(results.collect()))
 }
 
-/// Of a string, or of blocks with a text.
+/// The text of a string, or of the text blocks.
 fn text_of(content: &Json) -> String {
     content.parse::<String>().unwrap_or_else(|_| {
         let blocks: Vec<ClaudeContent> = content.parse().unwrap_or_default();
@@ -375,7 +376,7 @@ impl ClaudeTokens {
         self.output_tokens.unwrap_or(0)
     }
 
-    /// The larger of each: messages tell the total so far, and later ones leave out what did not change.
+    /// The larger of each count: messages report running totals, and later ones omit what didn't change.
     pub(super) fn most(self, other: Self) -> Self {
         Self {
             input_tokens: self.input_tokens.max(other.input_tokens),
@@ -403,11 +404,11 @@ impl From<ClaudeContent> for ClaudeBlock {
     }
 }
 
-/// What the answers of a run have used, each counted once however often it is told.
+/// Tokens used by the answers of a run, each answer counted once however often it is reported.
 #[derive(Debug, Default)]
 pub(super) struct TokenTally {
     answers: BTreeMap<String, ClaudeTokens>,
-    /// Which answer is being given, by where.
+    /// The answer currently being streamed, per (sub-)agent.
     current: BTreeMap<Option<String>, String>,
 }
 
@@ -430,7 +431,7 @@ impl TokenTally {
         *known = known.most(tokens);
     }
 
-    /// Input and output of all answers.
+    /// Input and output tokens of all answers.
     pub(super) fn total(&self) -> (u64, u64) {
         self.answers.values().fold((0, 0), |(input, output), tokens| {
             (input.saturating_add(tokens.input()), output.saturating_add(tokens.output()))

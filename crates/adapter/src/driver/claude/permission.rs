@@ -1,4 +1,4 @@
-//! A question of Claude Code (`can_use_tool`) as people are asked it, and their answer in its own terms. Pure.
+//! Translates a `can_use_tool` request of Claude Code into a question for people, and their answer back. Pure.
 
 use attache_protocol::Json;
 use serde::{Deserialize, Serialize};
@@ -9,17 +9,17 @@ use crate::host::{
     question::{ApprovalRisk, diff},
 };
 
-/// What a file holds before the step.
+/// Content of a file before the step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FileBefore {
     Text(String),
-    /// There is no such file.
+    /// The file doesn't exist.
     Absent,
-    /// It is outside of the folder, or cannot be read as text.
+    /// It is outside the folder, or isn't readable as text.
     Unknown,
 }
 
-/// The members of a tool's input that name files or show changes.
+/// The members of a tool's input that name files or describe changes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ClaudeToolInput {
@@ -61,7 +61,7 @@ pub(super) fn changes(ask: &ClaudeToolRequest) -> Option<String> {
     changes.then(|| ask.input.parse::<ClaudeToolInput>().ok()?.file_path).flatten()
 }
 
-/// A use of a tool in a few words: what it is about.
+/// A short title for a tool use: its main argument.
 pub(super) fn title(name: &str, input: &Json) -> Option<String> {
     let input: ClaudeToolInput = input.parse().unwrap_or_default();
     let about = [input.command, input.file_path, input.notebook_path, input.url, input.pattern, input.path];
@@ -70,7 +70,7 @@ pub(super) fn title(name: &str, input: &Json) -> Option<String> {
     Some(format!("{name} {}", &line[..line.floor_char_boundary(200)]))
 }
 
-/// None where the tool does not say what it touches.
+/// `None` if the tool doesn't say which paths it touches.
 fn paths(ask: &ClaudeToolRequest, input: &ClaudeToolInput) -> Option<Vec<String>> {
     let named = [&input.file_path, &input.notebook_path, &input.path, &ask.blocked_path];
     let mut paths: Vec<String> = named.into_iter().flatten().cloned().collect();
@@ -92,7 +92,7 @@ fn risk(tool: &str) -> ApprovalRisk {
         "Edit" | "MultiEdit" | "Write" | "NotebookEdit" | "WebFetch" | "WebSearch" | "Agent" | "Task" => {
             ApprovalRisk::Medium
         }
-        // Programs, tools of other servers, and whatever comes with the next version.
+        // Programs, tools of other servers, and tools of future versions.
         _ => ApprovalRisk::High,
     }
 }
@@ -110,7 +110,7 @@ fn change(tool: &str, input: &ClaudeToolInput, present: &FileBefore) -> Option<S
             {
                 return Some(diff(path, old, &new));
             }
-            // Only the parts are known.
+            // Only the edited fragments are known.
             let parts: Option<Vec<String>> = edits
                 .iter()
                 .map(|edit| Some(diff(path, edit.old_string.as_deref()?, edit.new_string.as_deref()?)))
@@ -124,7 +124,7 @@ fn change(tool: &str, input: &ClaudeToolInput, present: &FileBefore) -> Option<S
 // === impl ClaudeEdit ===
 
 impl ClaudeEdit {
-    /// None if the text is not as the edit wants it.
+    /// `None` if the edit doesn't apply to the text.
     fn applied(&self, text: &str) -> Option<String> {
         let (old, new) = (self.old_string.as_deref()?, self.new_string.as_deref()?);
         if old.is_empty() || !text.contains(old) {
@@ -134,15 +134,15 @@ impl ClaudeEdit {
     }
 }
 
-/// What goes back to the program. Always this once: how far a yes reaches is a matter of the hub.
+/// The answer to the program. Always for this one time: broader grants are the hub's business.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ClaudePermissionResult<'a> {
     behavior: &'static str,
-    /// On a yes: the input that was asked about, to the letter.
+    /// If allowed: the exact input that was approved.
     #[serde(skip_serializing_if = "Option::is_none")]
     updated_input: Option<&'a Json>,
-    /// On a no: what the model is told.
+    /// If denied: the message for the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
 }
@@ -150,13 +150,13 @@ pub(super) struct ClaudePermissionResult<'a> {
 // === impl ClaudePermissionResult ===
 
 impl<'a> ClaudePermissionResult<'a> {
-    /// None if nobody answered.
+    /// `None` if there was no answer.
     pub(super) fn of(answer: &ApprovalAnswer, input: &'a Json) -> Option<Self> {
         match answer {
             ApprovalAnswer::Allowed => Some(Self { behavior: "allow", updated_input: Some(input), message: None }),
             ApprovalAnswer::Denied { comment } => {
-                let why = comment.as_deref().map_or_else(String::new, |comment| format!(" They said: {comment}"));
-                Some(Self::denied(format!("The person who was asked does not allow this.{why}")))
+                let why = comment.as_deref().map_or_else(String::new, |comment| format!(" Comment: {comment}"));
+                Some(Self::denied(format!("Denied by the approver.{why}")))
             }
             ApprovalAnswer::Stopped => None,
         }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_written_shows_its_path_and_its_change() {
+    fn a_file_write_shows_its_path_and_its_diff() {
         let input = r#"{"file_path":"/srv/a.txt","content":"two\n"}"#;
         let mut write = ask("Write", input);
         write.description = Some("a.txt".to_owned());
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_shows_the_line_it_is_in_where_the_file_is_known() {
+    fn an_edit_shows_its_context_if_the_file_is_known() {
         let edit = ask("Edit", r#"{"file_path":"a","old_string":"b","new_string":"B","replace_all":true}"#);
         let change = |present: &FileBefore| question(&edit, present).diff.unwrap();
         assert_eq!(change(&text("a b b\n")), "--- a\n+++ a\n@@ -1 +1 @@\n-a b b\n+a B B\n");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_is_not_made_up() {
+    fn undisclosed_details_are_not_invented() {
         let mut bash = ask("Bash", r#"{"command":"ls -la\nrm x","description":"Lists"}"#);
         bash.description = Some("Lists".to_owned());
         bash.decision_reason = Some("\u{1b}[31mneeds approval".to_owned());
@@ -236,14 +236,14 @@ mod tests {
     }
 
     #[test]
-    fn answers_in_the_programs_own_terms() {
+    fn answers_use_the_programs_own_format() {
         let input = Json::from_text(r#"{"b": 1.0,"a":"\u00e4"}"#).unwrap();
         let said = |answer: &ApprovalAnswer| {
             ClaudePermissionResult::of(answer, &input).map(|said| serde_json::to_string(&said).unwrap())
         };
         let allowed = r#"{"behavior":"allow","updatedInput":{"b": 1.0,"a":"\u00e4"}}"#;
         assert_eq!(said(&ApprovalAnswer::Allowed).as_deref(), Some(allowed));
-        let denied = r#"{"behavior":"deny","message":"The person who was asked does not allow this. They said: no"}"#;
+        let denied = r#"{"behavior":"deny","message":"Denied by the approver. Comment: no"}"#;
         assert_eq!(said(&ApprovalAnswer::Denied { comment: Some("no".to_owned()) }).as_deref(), Some(denied));
         assert_eq!(said(&ApprovalAnswer::Stopped), None);
     }

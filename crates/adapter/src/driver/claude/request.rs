@@ -1,11 +1,11 @@
-//! What is said to Claude Code, one JSON object a line (`--input-format stream-json`). Pure.
+//! The messages we send to Claude Code, one JSON object per line (`--input-format stream-json`). Pure.
 
 use serde::Serialize;
 
 use super::permission::ClaudePermissionResult;
 use crate::attachment::Attachment;
 
-/// A line. Each kind of member is there or not.
+/// One line. Which members are present depends on its type.
 #[derive(Debug, Serialize)]
 pub(super) struct ClaudeInputLine<'a> {
     #[serde(rename = "type")]
@@ -26,7 +26,7 @@ struct OutgoingControlRequest<'a> {
     subtype: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     append_system_prompt: Option<&'a str>,
-    /// Instructions may change from one run of a conversation to the next; by itself the program keeps to the first.
+    /// Instructions may change from one run of a conversation to the next. By default the program keeps the first ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     system_prompt_snapshot: Option<bool>,
 }
@@ -70,12 +70,12 @@ struct ClaudeBlockSource {
     data: String,
 }
 
-/// What its model looks at; larger ones are refused there.
+/// Image types the model accepts. The model refuses larger ones itself.
 const IMAGES: &[&str] = &["image/png", "image/jpeg", "image/gif", "image/webp"];
 const DOCUMENT: &str = "application/pdf";
 const MAX_ATTACHMENT: usize = 3 << 20;
 
-/// Whether it takes this as content of a message.
+/// Whether it accepts this attachment as message content.
 pub(super) fn takes(attachment: &Attachment) -> bool {
     let kind = attachment.kind();
     let is_small = attachment.bytes().is_some_and(|bytes| bytes.len() <= MAX_ATTACHMENT);
@@ -89,7 +89,8 @@ impl<'a> ClaudeInputLine<'a> {
         Self { kind, request_id: None, request: None, response: None, message: None }
     }
 
-    /// The first line. The system prompt comes here, because a command line is short and everybody can read it.
+    /// The first line. It carries the system prompt, because a command line has a length limit and is visible to other
+    /// users.
     pub(super) fn initialize(system: Option<&'a str>) -> Self {
         let request = OutgoingControlRequest {
             subtype: "initialize",
@@ -138,8 +139,8 @@ impl<'a> ClaudeUserBlock<'a> {
     }
 }
 
-/// The task as the program takes it for words. A slash at the very beginning would be a command of its own, and `/config`
-/// would change the settings of whoever owns the device.
+/// Escapes a task so that it is taken as text. A leading slash would make it a command, and `/config` would change the
+/// settings of the device owner.
 pub(super) fn escape_slash(task: String) -> String {
     if task.starts_with(['/', '!', '#']) { format!("\n{task}") } else { task }
 }
@@ -152,7 +153,7 @@ mod tests {
     use crate::{attachment::AttachmentBody, host::ApprovalAnswer};
 
     #[test]
-    fn lines_are_as_the_program_wants_them() {
+    fn lines_have_the_programs_format() {
         let input = Json::from_text(r#"{"a":1}"#).unwrap();
         let body = AttachmentBody::Bytes(b"hi".to_vec());
         let seen = [Attachment { name: "a.png".to_owned(), media_type: "image/PNG; q=1".to_owned(), body }];

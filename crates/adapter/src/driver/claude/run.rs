@@ -1,4 +1,4 @@
-//! One run: Claude Code is started as the task wants it, talked to, ended, and judged.
+//! One run of Claude Code: starts it, talks to it, stops it and judges the outcome.
 
 use std::{
     convert::Infallible,
@@ -23,16 +23,16 @@ use crate::{
     },
 };
 
-/// How long it may take to leave after its last word; hooks of the device's owner run then.
+/// How long it may take to exit after its final message. The device owner's hooks run in that time.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long one that closed its output may take to be gone: how it ended is worth the wait.
+/// How long to wait for the exit status after it closed its output.
 const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(800);
 
-/// Settings that are longer are not read.
+/// Larger settings files aren't read.
 const MAX_SETTINGS: u64 = 1 << 20;
 
-/// How long it may take when nobody waits for it any more.
+/// How long it gets to exit when nothing waits for it any more.
 const ABORT_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(setup: &HostSetup, job: &DriverRun) -> Result<TaskReply, TaskReply> {
@@ -47,7 +47,7 @@ pub(super) async fn run(setup: &HostSetup, job: &DriverRun) -> Result<TaskReply,
     let mut note = ClaudeSessionRecord::find(setup, job.task.conversation_id);
     let mut turn = HostTurn::begin(&setup.label, job);
     loop {
-        // Anew for each start: it can be read once.
+        // Created for each start, because it can only be read once.
         let tools = job.task.mcp.as_ref().map(|tools| InheritedSecret::new(&arguments::tools_file(tools)));
         let tools = tools.transpose().map_err(|error| no_descriptor(setup, &error))?;
         let line = ClaudeCommandLine {
@@ -73,19 +73,19 @@ pub(super) async fn run(setup: &HostSetup, job: &DriverRun) -> Result<TaskReply,
             never = drain_lines(&mut lines) => match never {},
         };
         if has_forgotten && matches!(note.record(), ClaudeSessionMode::Resumed(_)) && verdict != TurnVerdict::Stopped {
-            turn.log("warning", "the earlier part of this conversation is not there any more: it begins anew");
+            turn.log("warning", "the earlier conversation is no longer available; starting a new one");
             note.forget();
             continue;
         }
         if let Err(error) = note.save(&session) {
-            turn.log("warning", format!("the conversation cannot be gone on with later: {error}"));
+            turn.log("warning", format!("this conversation can't be resumed later: {error}"));
         }
         drop(given.placed);
         return Ok(reply(verdict_after_exit(verdict, &ended), &turn.finish(), &ended));
     }
 }
 
-/// Claude Code up to where it takes a task.
+/// Starts Claude Code up to the point where it would accept a task.
 pub(super) async fn try_start(setup: &HostSetup, job: &DriverRun) -> Result<TaskReply, TaskReply> {
     let mut turn = HostTurn::begin(&setup.label, job);
     let mut process = HostProcess::start(&arguments::launch(setup, &ClaudeCommandLine::default()), job).await?;
@@ -97,23 +97,23 @@ pub(super) async fn try_start(setup: &HostSetup, job: &DriverRun) -> Result<Task
     Ok(reply(verdict, &turn.finish(), &ended))
 }
 
-/// What it still says is heard, so that it is not cut off in the middle of a word.
+/// Reads the remaining output, so the program isn't cut off mid-message.
 async fn drain_lines(lines: &mut HostLines) -> Infallible {
     while lines.next().await.is_some() {}
     std::future::pending().await
 }
 
-/// Somebody who says that all is well and then fails did not do well.
+/// A reported success followed by a failing exit status is a failure.
 fn verdict_after_exit(verdict: TurnVerdict, ended: &HostExit) -> TurnVerdict {
     match (&verdict, ended.status) {
         (TurnVerdict::Done { .. }, Some(status)) if !status.success() => {
-            TurnVerdict::Failed { message: format!("it had answered, but ended with {status}") }
+            TurnVerdict::Failed { message: format!("it answered, but then exited with {status}") }
         }
         _ => verdict,
     }
 }
 
-/// The settings of the person who owns the device.
+/// The device owner's settings.
 fn owner_settings(job: &DriverRun) -> Option<String> {
     let folder = job.environment.get("CLAUDE_CONFIG_DIR").map(PathBuf::from);
     let folder = folder.or_else(|| Some(Path::new(job.environment.get("HOME")?).join(".claude")))?;
@@ -123,6 +123,6 @@ fn owner_settings(job: &DriverRun) -> Option<String> {
 }
 
 fn no_descriptor(setup: &HostSetup, error: &io::Error) -> TaskReply {
-    let message = format!("{} cannot be given its tools: {error}; close other programs on this device", setup.label);
+    let message = format!("can't pass the tools to {}: {error}; close other programs on this device", setup.label);
     TaskReply::failed("host_crashed", message)
 }

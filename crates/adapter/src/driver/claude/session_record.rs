@@ -1,4 +1,4 @@
-//! Which of the program's own records belongs to a conversation, from one run to the next.
+//! Remembers which Claude Code session belongs to a conversation, from one run to the next.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use attache_protocol::ConversationId;
 use super::arguments::ClaudeSessionMode;
 use crate::host::{HostMemory, HostSetup};
 
-/// The note of one conversation.
+/// The record of one conversation.
 #[derive(Debug)]
 pub(super) struct ClaudeSessionRecord<'a> {
     setup: &'a HostSetup,
@@ -19,7 +19,7 @@ pub(super) struct ClaudeSessionRecord<'a> {
 
 impl<'a> ClaudeSessionRecord<'a> {
     pub(super) fn find(setup: &'a HostSetup, conversation: ConversationId) -> Self {
-        // It becomes an argument: only what looks like one of the program's names is one.
+        // It becomes a command line argument, so only accept something that looks like a session id.
         let plain = |text: &String| text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
         let session = setup.memory.recall(setup, conversation);
         Self { setup, conversation, session: session.filter(|text| plain(text) && !text.starts_with('-')) }
@@ -33,7 +33,7 @@ impl<'a> ClaudeSessionRecord<'a> {
         }
     }
 
-    /// The record is not there any more: the next one is new.
+    /// The session no longer exists. The next run starts a new one.
     pub(super) fn forget(&mut self) {
         self.session = None;
     }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_conversation_finds_its_record_again() {
+    fn a_conversation_finds_its_session_again() {
         let home = tempfile::tempdir().unwrap();
         let (one, other) = (Env::system().conversation_id(), Env::system().conversation_id());
         let stateless = HostSetup::new("claude_cli", "Claude Code", "claude");

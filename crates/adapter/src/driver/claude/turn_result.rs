@@ -1,4 +1,4 @@
-//! What the end of a turn means, from everything that the `result` message says: no single member can be trusted. Pure.
+//! Judges the end of a turn from all members of the `result` message, because no single one can be trusted. Pure.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::host::{
     outage::{HostFailureCause, failure_cause},
 };
 
-/// The `result` message, as far as we use it.
+/// The members of the `result` message that we use.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(super) struct ClaudeTurnResult {
@@ -19,25 +19,25 @@ pub(super) struct ClaudeTurnResult {
     pub(super) is_error: bool,
     pub(super) terminal_reason: Option<String>,
     pub(super) stop_reason: Option<String>,
-    /// The last answer, or what went wrong.
+    /// The last answer, or the error.
     pub(super) result: Option<String>,
     pub(super) errors: Vec<String>,
-    /// Such as `connection_failed`.
+    /// For example `connection_failed`.
     pub(super) api_error: Option<String>,
     pub(super) api_error_status: Option<u16>,
     pub(super) permission_denials: Vec<ClaudeToolDenial>,
     pub(super) session_id: String,
     total_cost_usd: Option<f64>,
     usage: Option<ClaudeTokens>,
-    /// Since the conversation began, in earlier runs as well.
+    /// Totals of the conversation, including earlier runs.
     #[serde(rename = "modelUsage")]
     models: BTreeMap<String, ClaudeModelUsage>,
-    /// In this run.
+    /// Totals of this run only.
     #[serde(rename = "model_usage_since_last_result")]
     models_now: Option<BTreeMap<String, ClaudeModelUsage>>,
 }
 
-/// A tool that was not used, by people's decision or its own rules.
+/// A tool use that was denied, by people or by the program's own rules.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(super) struct ClaudeToolDenial {
@@ -57,8 +57,8 @@ struct ClaudeModelUsage {
     cost_usd: f64,
 }
 
-/// What people have to do when the model does not let this device in.
-pub(super) const SIGN_IN: &str = "start `claude` here and log in, or set ANTHROPIC_API_KEY for the adapter";
+/// What to do when the model API rejects this device's credentials.
+pub(super) const SIGN_IN: &str = "run `claude` on this device and log in, or set ANTHROPIC_API_KEY for the adapter";
 
 // === impl ClaudeTurnResult ===
 
@@ -76,7 +76,7 @@ impl ClaudeTurnResult {
             return TurnVerdict::SignIn { message: format!("{SIGN_IN} ({})", self.error_text()) };
         }
         if failed && (reason == "api_error" || self.api_error.is_some() || self.api_error_status.is_some()) {
-            // A request that the model takes for wrong has reached it.
+            // A request that the model rejects did reach it.
             let message = self.error_text();
             return match self.api_error_status {
                 Some(429) => TurnVerdict::UsageLimit { message, resets_at: None },
@@ -99,14 +99,14 @@ impl ClaudeTurnResult {
         }
     }
 
-    /// What this run used. The count by models also has what they were asked beside the task.
+    /// Usage of this run. The per-model counts include requests made besides the task.
     pub(super) fn usage(&self) -> HostUsage {
         let models = self.models_now.as_ref().unwrap_or(&self.models);
         if models.is_empty() {
             let usage = self
                 .usage
                 .map_or_else(HostUsage::default, |tokens| HostUsage::of_tokens(tokens.input(), tokens.output()));
-            // Interrupted at its first words, it says that those were free.
+            // When interrupted at the very start, it reports zero usage.
             return match self.total_cost_usd {
                 Some(usd) if usd > 0.0 => usage.with_cost(usd),
                 _ => usage,
@@ -122,7 +122,7 @@ impl ClaudeTurnResult {
         cost.map_or(usage, |usd| usage.with_cost(usd))
     }
 
-    /// Whether it was to go on with a conversation that is not there any more.
+    /// Whether the session it was told to resume no longer exists.
     pub(super) fn is_session_lost(&self) -> bool {
         self.is_error && self.errors.iter().any(|error| error.starts_with("No conversation found"))
     }
@@ -133,7 +133,7 @@ impl ClaudeTurnResult {
         matches!(self.api_error_status, Some(401 | 403)) || said.iter().any(|part| words.contains(part))
     }
 
-    /// In its own words. Its diagnostics are for those who make it.
+    /// The program's own error text. Its diagnostics are for its developers.
     fn error_text(&self) -> String {
         let errors: Vec<&str> =
             self.errors.iter().map(String::as_str).filter(|error| !error.starts_with("[ede_diagnostic]")).collect();
@@ -153,7 +153,7 @@ impl ClaudeTurnResult {
 mod tests {
     use super::*;
 
-    // As Claude Code 2.1.325 wrote them, without what is not read.
+    // Recorded from Claude Code 2.1.325, without the members we don't read.
     const DONE: &str = r#"{"stop_reason":"end_turn","session_id":"47aae263","total_cost_usd":0.000368,"usage":{"input_tokens":22,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":14},"modelUsage":{"claude-opus-5-5":{"inputTokens":22,"outputTokens":14,"cacheReadInputTokens":3,"cacheCreationInputTokens":4,"webSearchRequests":0,"costUSD":0.000368,"contextWindow":1000000}},"permission_denials":[],"terminal_reason":"completed","safety_stops":0,"is_error":false,"num_turns":2,"subtype":"success","api_error_status":null,"result":"STUB-OK","type":"result"}"#;
     const DENIED: &str = r#"{"stop_reason":"end_turn","permission_denials":[{"tool_name":"Write","tool_use_id":"toolu_stub53","tool_input":{"file_path":"/srv/b.txt","content":"hello\n"}}],"terminal_reason":"completed","is_error":false,"subtype":"success","result":"STUB-OK after tool","type":"result"}"#;
     const BUDGET: &str = r#"{"stop_reason":"tool_use","total_cost_usd":0.2,"terminal_reason":"budget_exhausted","is_error":true,"subtype":"error_max_budget_usd","errors":["Reached maximum budget ($0.2)"],"type":"result"}"#;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn each_end_is_judged_by_all_that_is_said() {
+    fn the_verdict_considers_every_member() {
         let message = |text: &str| text.to_owned();
         let sign_in = |words: &str| TurnVerdict::SignIn { message: format!("{SIGN_IN} ({words})") };
         let table = [
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_that_is_none_fails() {
+    fn a_false_success_is_a_failure() {
         let early = r#"{"subtype":"success","is_error":false,"terminal_reason":"hook_stopped","result":"so far"}"#;
         let message = "it ended its turn early (`hook_stopped`): so far".to_owned();
         assert_eq!(ending(early).verdict(), TurnVerdict::Failed { message });

@@ -1,4 +1,4 @@
-//! What Codex asks before a step, as people are asked about it, and their answer in Codex's terms. Pure.
+//! Translates Codex's approval requests into questions for people, and their answers back. Pure.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,30 +20,30 @@ use crate::{
     },
 };
 
-/// What was told of steps before Codex asks about them.
+/// What was reported about steps before Codex asks about them.
 #[derive(Debug, Default)]
 pub(super) struct CodexSteps {
     changes: HashMap<String, Vec<CodexFileChange>>,
-    /// Whether a command wants to run outside of the sandbox, as its model said. Codex's own question does not tell.
+    /// Whether a command asks to run outside the sandbox, according to the model. Codex's own question doesn't say.
     calls: HashMap<String, CommandSandboxing>,
     asked: HashSet<String>,
 }
 
-/// A step that Codex asks about.
+/// An approval request of Codex.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CodexApprovalRequest {
     pub(super) question: ApprovalQuestion,
     pub(super) form: CodexReplyForm,
-    /// Why the run's limits forbid it, whatever people would say.
+    /// Why the run's limits forbid the step, whatever people would decide.
     pub(super) forbidden: Option<&'static str>,
 }
 
-/// How an answer is told.
+/// The form of the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CodexReplyForm {
     Decision,
     Elicitation,
-    /// With the permissions that were asked for.
+    /// Repeats the requested permissions.
     Permissions(Json),
 }
 
@@ -62,7 +62,7 @@ enum CommandSandboxing {
     Unknown,
 }
 
-/// Of `item/commandExecution/requestApproval`.
+/// Parameters of `item/commandExecution/requestApproval`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct CommandApprovalParams {
@@ -83,7 +83,7 @@ struct CommandActionParams {
     path: Option<String>,
 }
 
-/// Of `item/fileChange/requestApproval`.
+/// Parameters of `item/fileChange/requestApproval`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct PatchApprovalParams {
@@ -92,14 +92,14 @@ struct PatchApprovalParams {
     grant_root: Option<String>,
 }
 
-/// Of `item/permissions/requestApproval`.
+/// Parameters of `item/permissions/requestApproval`.
 #[derive(Debug, Deserialize)]
 struct PermissionsApprovalParams {
     permissions: Json,
     reason: Option<String>,
 }
 
-/// Of `mcpServer/elicitation/request`.
+/// Parameters of `mcpServer/elicitation/request`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ElicitationParams {
@@ -116,14 +116,14 @@ struct ElicitationMeta {
     tool_params: Option<Json>,
 }
 
-/// What people see of a command.
+/// A command as shown to people.
 #[derive(Debug, Serialize)]
 struct CommandPreview<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     command: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cwd: Option<&'a str>,
-    /// Absent where Codex does not tell.
+    /// `None` if Codex doesn't say.
     #[serde(skip_serializing_if = "Option::is_none")]
     sandbox: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -171,7 +171,7 @@ impl CodexSteps {
         self.calls.insert(call_id, reach);
     }
 
-    /// None when this is nothing that people can be asked about.
+    /// `None` if this isn't something people can be asked about.
     pub(super) fn approval_request(
         &mut self,
         method: &str,
@@ -204,20 +204,18 @@ impl CodexSteps {
         let disclosed = command.command.is_some() || command.network_approval_context.is_some();
         let remark = match reach {
             CommandSandboxing::Sandboxed => None,
-            CommandSandboxing::Outside => Some("it wants to run outside of Codex's sandbox".to_owned()),
-            // Models that write programs to call tools, and helpers of Codex, leave it in the dark.
-            CommandSandboxing::Unknown => {
-                Some("Codex does not tell whether this runs inside of its sandbox".to_owned())
-            }
+            CommandSandboxing::Outside => Some("it asks to run outside Codex's sandbox".to_owned()),
+            // Unknown for models that call tools from code, and for Codex's sub-agents.
+            CommandSandboxing::Unknown => Some("Codex doesn't say whether this runs inside its sandbox".to_owned()),
         };
         let reason: Vec<String> = remark.into_iter().chain(command.reason.clone()).collect();
         let confined = settings::is_confined(limits);
         let forbidden = if limits.contains(&SandboxLimit::NoExec) {
-            Some("the run may not start programs")
+            Some("the run isn't allowed to start programs")
         } else if limits.contains(&SandboxLimit::NoNetwork) && command.network_approval_context.is_some() {
-            Some("the run may not use the network")
+            Some("the run isn't allowed to use the network")
         } else if confined && reach != CommandSandboxing::Sandboxed {
-            Some("it may run outside of the sandbox that keeps the run's limits")
+            Some("it might run outside the sandbox that enforces the run's limits")
         } else {
             None
         };
@@ -235,7 +233,7 @@ impl CodexSteps {
     fn sandboxing(&mut self, command: &CommandApprovalParams) -> CommandSandboxing {
         let again = !self.asked.insert(command.item_id.clone());
         if again && command.approval_id.is_none() {
-            // Asked once more about the same command: it failed in the sandbox and is to be tried without.
+            // A second question about the same command means it failed in the sandbox and should be retried without it.
             return CommandSandboxing::Outside;
         }
         self.calls.get(&command.item_id).copied().unwrap_or(CommandSandboxing::Unknown)
@@ -248,7 +246,7 @@ impl CodexSteps {
         let inside = |path: &String| is_inside(Path::new(path), cwd);
         let all_inside = patch.grant_root.is_none() && paths.as_ref().is_some_and(|paths| paths.iter().all(inside));
         let forbidden = (limits.contains(&SandboxLimit::CwdOnly) && !all_inside)
-            .then_some("the run may not touch files outside of its folder");
+            .then_some("the run isn't allowed to access files outside its folder");
         let input = changes.map(|changes| {
             let changes = changes
                 .iter()
@@ -274,16 +272,16 @@ fn permissions_request(wider: PermissionsApprovalParams, limits: &[SandboxLimit]
         risk: ApprovalRisk::High,
         ..ApprovalQuestion::about("request_permissions")
     };
-    let forbidden = (!limits.is_empty()).then_some("the run has limits that are not to be widened");
+    let forbidden = (!limits.is_empty()).then_some("the run has limits that can't be relaxed");
     CodexApprovalRequest { question, form: CodexReplyForm::Permissions(wider.permissions), forbidden }
 }
 
-/// A tool of a server of the user's. Other forms of such servers are not for the people who are asked here.
+/// A tool of one of the user's MCP servers. Other elicitations of these servers aren't meant for the approvers here.
 fn tool(asked: &ElicitationParams, limits: &[SandboxLimit]) -> Option<CodexApprovalRequest> {
     if asked.meta.codex_approval_kind.as_deref() != Some("mcp_tool_call") {
         return None;
     }
-    // The name of the tool stands in the message only: Allow the X MCP server to run tool "Y"?
+    // Only the message has the tool name: Allow the X MCP server to run tool "Y"?
     let name = asked.message.split('"').nth(1);
     let tool = name.map_or_else(|| asked.server_name.clone(), |name| format!("mcp__{}__{name}", asked.server_name));
     let question = ApprovalQuestion {
@@ -291,11 +289,11 @@ fn tool(asked: &ElicitationParams, limits: &[SandboxLimit]) -> Option<CodexAppro
         reason: Some(asked.message.clone()),
         ..ApprovalQuestion::about(tool)
     };
-    let forbidden = (!limits.is_empty()).then_some("the servers of the user know nothing of the run's limits");
+    let forbidden = (!limits.is_empty()).then_some("the user's MCP servers can't enforce the run's limits");
     Some(CodexApprovalRequest { question, form: CodexReplyForm::Elicitation, forbidden })
 }
 
-/// The files of a command that only reads, as Codex understands it.
+/// The files of a read-only command, as Codex parses it.
 fn paths_read(actions: &[Json]) -> Option<Vec<String>> {
     let actions: Option<Vec<CommandActionParams>> = actions.iter().map(|action| action.parse().ok()).collect();
     let actions = actions.filter(|actions| !actions.is_empty())?;
@@ -311,7 +309,7 @@ fn is_inside(path: &Path, folder: &Path) -> bool {
 // === impl CodexReplyForm ===
 
 impl CodexReplyForm {
-    /// Only ever for this once.
+    /// Always for this one time only.
     pub(super) fn reply(self, answer: &ApprovalAnswer) -> CodexReply {
         let word = match answer {
             ApprovalAnswer::Allowed => "accept",

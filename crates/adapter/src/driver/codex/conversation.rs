@@ -1,7 +1,7 @@
-//! One run's talk with Codex: from the greeting to the end of its turn.
+//! One run's conversation with Codex, from `initialize` to the end of its turn.
 //!
-//! Everything comes in over one pipe and is taken in its order. Nothing here waits for a person: their answers come in
-//! beside Codex's messages.
+//! Messages arrive over one pipe and are handled in order. Waiting for a person never blocks the conversation: their
+//! answers arrive alongside Codex's messages.
 
 use std::{collections::HashMap, path::Path, time::Duration};
 
@@ -41,27 +41,27 @@ pub(super) struct CodexConversation<'a> {
     cwd: &'a Path,
     limits: &'a [SandboxLimit],
     steps: CodexSteps,
-    /// What people are asked now.
+    /// Questions currently open for people.
     questions: FuturesUnordered<BoxFuture<'static, KeyedAnswer<(Json, CodexReplyForm)>>>,
     thread: Option<String>,
-    /// Codex's name for the turn that it works on.
+    /// Id of the current turn.
     at_work: Option<String>,
     ended: Option<CodexTurnEnd>,
-    /// The message that is being streamed.
+    /// Id of the message being streamed.
     streamed: Option<String>,
     said: Said,
-    /// Why commands cannot run, as long as none did.
+    /// Why commands can't run, as long as none has.
     trouble: Option<String>,
-    /// When its account may be used again.
+    /// When the account's usage limit resets.
     resets_at: Option<Timestamp>,
-    /// What each thread has used: Codex may start helpers with threads of their own.
+    /// Usage per thread: Codex may start sub-agents with threads of their own.
     threads: HashMap<String, CodexTokens>,
-    /// What this thread had used before this run.
+    /// Usage of this thread before the run.
     before: CodexTokens,
     is_halting: bool,
 }
 
-/// What a thread is opened with. Its configuration holds a secret, and so it has no way to be printed.
+/// Options for opening a thread. The configuration contains a secret, so this has no `Debug`.
 pub(super) struct ThreadOptions<'a> {
     pub(super) cwd: &'a str,
     pub(super) instructions: Option<String>,
@@ -69,18 +69,18 @@ pub(super) struct ThreadOptions<'a> {
     pub(super) keeping: ThreadPersistence<'a>,
 }
 
-/// What Codex writes down about a thread.
+/// What Codex persists of a thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ThreadPersistence<'a> {
     Nothing,
-    /// It goes on with this thread, or begins one.
+    /// Resumes this thread, or starts a new one.
     Thread(Option<&'a str>),
 }
 
-/// How long Codex may take to start. It needs a second, and more on a busy machine.
+/// Time limit for Codex to start. It needs a second, more on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a turn may take to end after it was interrupted.
+/// Time limit for a turn to end after an interrupt.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_millis(700);
 
 // === impl CodexConversation ===
@@ -112,12 +112,12 @@ impl<'a> CodexConversation<'a> {
         self.turn.log(level, message);
     }
 
-    /// The greeting; it tells where Codex keeps its things.
+    /// Initializes Codex. Returns its home folder.
     pub(super) async fn initialize(&mut self) -> Result<Option<String>, TurnVerdict> {
         let home: CodexInitialized = self.request("initialize", &CodexInitialize::this_client()).await?;
         self.rpc.notify("initialized", &Json::empty_object()).await;
         let number = self.rpc.ask("account/read", &Json::empty_object()).await;
-        // One that does not know the question may still be logged in.
+        // A version that doesn't know this request may still be logged in.
         let account = self.answer_to(number).await?.ok().and_then(|answer| answer.parse::<CodexAccountRead>().ok());
         match account {
             Some(CodexAccountRead { account: None, requires_openai_auth: true }) => Err(turn_result::not_logged_in("")),
@@ -125,7 +125,7 @@ impl<'a> CodexConversation<'a> {
         }
     }
 
-    /// Opens a thread, and tells its name.
+    /// Opens a thread and returns its id.
     pub(super) async fn open(&mut self, opening: &ThreadOptions<'_>) -> Result<String, TurnVerdict> {
         let is_confined = settings::is_confined(self.limits);
         let mut open = CodexOpenThread {
@@ -148,7 +148,7 @@ impl<'a> CodexConversation<'a> {
             let number = self.rpc.ask("thread/resume", &open).await;
             match self.within_start_timeout(number).await? {
                 Ok(opened) => return self.opened(understood(&opened)?),
-                Err(error) => self.log("info", format!("Codex has forgotten this conversation: {}", error.text())),
+                Err(error) => self.log("info", format!("Codex no longer has this conversation: {}", error.text())),
             }
         }
         open.thread_id = None;
@@ -161,14 +161,14 @@ impl<'a> CodexConversation<'a> {
     fn opened(&mut self, opened: CodexThreadOpened) -> Result<String, TurnVerdict> {
         let profile = opened.active_permission_profile.map(|profile| profile.id);
         if settings::is_confined(self.limits) && profile.as_deref() != Some(settings::PROFILE) {
-            let message = "it did not take the limits of the run, so nothing was done".to_owned();
+            let message = "it didn't accept the run's limits, so the task was not started".to_owned();
             return Err(TurnVerdict::Refused { message });
         }
         self.thread = Some(opened.thread.id.clone());
         Ok(opened.thread.id)
     }
 
-    /// Has Codex do the task.
+    /// Runs the task.
     pub(super) async fn work(
         &mut self,
         thread: &str,
@@ -207,11 +207,11 @@ impl<'a> CodexConversation<'a> {
 
     async fn within_start_timeout(&mut self, number: u64) -> Result<Result<Json, rpc::Error>, TurnVerdict> {
         let late =
-            || TurnVerdict::Failed { message: format!("it did not start within {} seconds", START_TIMEOUT.as_secs()) };
+            || TurnVerdict::Failed { message: format!("it didn't start within {} seconds", START_TIMEOUT.as_secs()) };
         tokio::time::timeout(START_TIMEOUT, self.answer_to(number)).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Hears Codex out until it answers this.
+    /// Processes messages until Codex answers this request.
     async fn answer_to(&mut self, wanted: u64) -> Result<Result<Json, rpc::Error>, TurnVerdict> {
         loop {
             if let Some((_, result)) = self.step().await?.filter(|(id, _)| *id == wanted) {
@@ -220,7 +220,7 @@ impl<'a> CodexConversation<'a> {
         }
     }
 
-    /// Takes what comes next: an answer of people, or a message of Codex. Its answers are handed on.
+    /// Handles the next event: an answer from people, or a message from Codex. Returns responses to our requests.
     async fn step(&mut self) -> Result<Option<(u64, Result<Json, rpc::Error>)>, TurnVerdict> {
         tokio::select! {
             biased;
@@ -239,7 +239,7 @@ impl<'a> CodexConversation<'a> {
         }
     }
 
-    /// What cannot be read is not for us: a newer Codex tells more.
+    /// Unreadable notifications are ignored: newer versions of Codex send more.
     fn on_notification(&mut self, method: &str, params: &Json) -> Result<(), TurnVerdict> {
         match method {
             "item/agentMessage/delta" => self.on_text_delta(params),
@@ -277,11 +277,11 @@ impl<'a> CodexConversation<'a> {
                 if let Ok(CodexMcpServerStatus { name, status, error: Some(error) }) = params.parse()
                     && status == "failed"
                 {
-                    self.log("warning", format!("the tools of `{name}` are not there: {error}"));
+                    self.log("warning", format!("MCP server `{name}` isn't available: {error}"));
                 }
             }
             "turn/completed" => {
-                // Left alone it would wait for the next turn, and nobody would hear of this one's end.
+                // Otherwise it would wait for the next turn, and the end of this one would go unnoticed.
                 let CodexTurnEvent { thread_id, turn } = understood(params)?;
                 if self.is_own(&thread_id) {
                     self.ended = Some(turn);
@@ -335,7 +335,7 @@ impl<'a> CodexConversation<'a> {
     fn on_usage(&mut self, params: &Json) -> Result<(), TurnVerdict> {
         let Ok(used) = params.parse::<CodexUsageEvent>() else { return Ok(()) };
         if self.at_work.is_none() {
-            // Told when an earlier thread is taken up.
+            // Reported when an earlier thread is resumed.
             self.before = used.total();
             return Ok(());
         }
@@ -350,13 +350,13 @@ impl<'a> CodexConversation<'a> {
 
     async fn on_approval_request(&mut self, id: Json, method: &str, params: &Json) {
         let Some(asked) = self.steps.approval_request(method, params, self.cwd, self.limits) else {
-            self.log("info", format!("Codex asked for `{method}`, which is not offered here"));
+            self.log("info", format!("Codex requested `{method}`, which isn't supported"));
             return self.rpc.refuse(&id, &rpc::Error::unknown(method)).await;
         };
         let CodexApprovalRequest { question, form: manner, forbidden } = asked;
         if let Some(why) = forbidden {
             let step = question.step();
-            self.log("warning", format!("not allowed: {step}: {why}"));
+            self.log("warning", format!("denied: {step}: {why}"));
             self.turn.refused_by_host(format!("{step} ({why})"));
             return self.rpc.answer(&id, &manner.reply(&ApprovalAnswer::Denied { comment: None })).await;
         }
@@ -366,25 +366,25 @@ impl<'a> CodexConversation<'a> {
         self.questions.push(self.turn.ask((id, manner), &question));
     }
 
-    /// People have answered.
+    /// Passes people's answer to Codex.
     async fn send_answer(&mut self, answered: KeyedAnswer<(Json, CodexReplyForm)>) {
         self.turn.answered(&answered);
         let KeyedAnswer { key: (id, manner), answer, step } = answered;
         self.rpc.answer(&id, &manner.reply(&answer)).await;
-        // An answer of Codex's has no place for words.
+        // Codex's reply format has no place for a comment.
         if let (ApprovalAnswer::Denied { comment: Some(comment) }, Some(thread), Some(turn)) =
             (answer, self.thread.clone(), self.at_work.clone())
         {
-            let text = format!("The person who was asked does not allow this ({step}). They said: {comment}");
+            let text = format!("Denied by the approver ({step}). Comment: {comment}");
             let input = vec![CodexInput::Text { text: &text }];
             self.rpc.ask("turn/steer", &CodexSteerTurn { thread_id: &thread, expected_turn_id: &turn, input }).await;
         }
     }
 
-    /// Interrupts the turn, and waits a little for its end.
+    /// Interrupts the turn and waits briefly for it to end.
     pub(super) async fn interrupt_turn(&mut self) {
         self.is_halting = true;
-        // What people were asked is withdrawn with this; Codex forgets its questions with the turn.
+        // This withdraws all open questions; Codex drops them with the turn.
         self.questions = FuturesUnordered::new();
         let farewell = async {
             if let (Some(thread), Some(turn)) = (self.thread.clone(), self.at_work.clone()) {
@@ -395,17 +395,17 @@ impl<'a> CodexConversation<'a> {
         let _ = tokio::time::timeout(INTERRUPT_TIMEOUT, farewell).await;
     }
 
-    /// Closes Codex's input.
+    /// Closes Codex's standard input.
     pub(super) fn close(self) -> HostTurn {
         self.turn
     }
 }
 
-/// Codex writes nothing but messages to its standard output.
+/// Codex prints only messages on its standard output.
 fn read(line: Option<HostLine>) -> Result<HostRpcMessage, TurnVerdict> {
     match line {
         None => Err(TurnVerdict::Vanished),
-        Some(HostLine::TooLong) => Err(TurnVerdict::Unreadable { message: "a message of many megabytes".to_owned() }),
+        Some(HostLine::TooLong) => Err(TurnVerdict::Unreadable { message: "a message larger than 16 MiB".to_owned() }),
         Some(HostLine::Whole(line)) => {
             HostRpcMessage::read(&line).ok_or_else(|| TurnVerdict::Unreadable { message: excerpt(&line).to_owned() })
         }

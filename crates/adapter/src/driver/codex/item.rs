@@ -1,4 +1,4 @@
-//! Steps of Codex as they are shown: commands, changes of files, tools of servers, searches. Pure.
+//! Translates Codex items into tool calls: commands, file changes, MCP tools, searches. Pure.
 
 use attache_protocol::Json;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ struct WebSearchItem<'a> {
     query: &'a str,
 }
 
-/// None for what is no use of a tool.
+/// `None` if the item isn't a tool use.
 pub(super) fn tool_call(item: &CodexItem, moment: ItemPhase) -> Option<ToolCall> {
     let (name, title, input) = match item.kind.as_str() {
         "commandExecution" => {
@@ -69,7 +69,7 @@ fn output(item: &CodexItem) -> Option<String> {
     item.aggregated_output.clone().or_else(|| result_text(item.result.as_ref()?)).or(error).or(exit)
 }
 
-/// The text of what a server answered.
+/// The text of an MCP tool's result.
 fn result_text(result: &Json) -> Option<String> {
     #[derive(Deserialize)]
     struct McpToolAnswer {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_was_not_allowed_failed() {
+    fn a_declined_step_counts_as_failed() {
         let declined = r#"{"type":"commandExecution","id":"c","command":"ls","status":"declined"}"#;
         assert!(shown(declined, ItemPhase::Completed).contains(r#""status":"failed""#));
     }

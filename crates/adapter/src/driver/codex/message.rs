@@ -1,4 +1,4 @@
-//! The messages of `codex app-server` that we need, as version 0.166 has them. What is not named here is ignored.
+//! The messages of `codex app-server` that we use, as of version 0.166. Everything else is ignored.
 
 use attache_protocol::{Json, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -22,7 +22,7 @@ struct CodexClientInfo {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CodexCapabilities {
-    /// Without it there are no raw events, and only those tell whether a command wants out of the sandbox.
+    /// Required for raw events, the only source that says whether a command asks to leave the sandbox.
     experimental_api: bool,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct CodexAccountRead {
     pub(super) requires_openai_auth: bool,
 }
 
-/// Of `thread/start` and `thread/resume`. Its configuration holds a secret, and so it has no way to be printed.
+/// Parameters of `thread/start` and `thread/resume`. The configuration contains a secret, so this has no `Debug`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CodexOpenThread<'a> {
@@ -47,7 +47,7 @@ pub(super) struct CodexOpenThread<'a> {
     pub(super) thread_id: Option<&'a str>,
     pub(super) cwd: &'a str,
     pub(super) approval_policy: CodexApprovalPolicy,
-    /// Else the user's settings may let a model answer.
+    /// Otherwise the user's settings could let a model approve.
     pub(super) approvals_reviewer: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) sandbox: Option<&'static str>,
@@ -60,18 +60,18 @@ pub(super) struct CodexOpenThread<'a> {
     pub(super) experimental_raw_events: Option<bool>,
 }
 
-/// Before what Codex asks.
+/// When Codex asks for approval.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(untagged)]
 pub(super) enum CodexApprovalPolicy {
-    /// It asks before each command and patch, unless rules of the user allow them.
+    /// Asks before each command and patch, unless the user's rules allow them.
     Asking(&'static str),
     Granular {
         granular: CodexGranularApproval,
     },
 }
 
-/// What of all that Codex could ask it asks; the rest is refused.
+/// The approvals that Codex may ask for. Everything else is refused.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct CodexGranularApproval {
     sandbox_approval: bool,
@@ -84,7 +84,8 @@ pub(super) struct CodexGranularApproval {
 // === impl CodexApprovalPolicy ===
 
 impl CodexApprovalPolicy {
-    /// What the sandbox of a run with limits lets happen happens; nothing gets out of it, whoever would say yes.
+    /// For a run with limits: everything the sandbox permits is allowed, and nothing can leave the sandbox, even with
+    /// an approval.
     pub(super) const WITHIN_LIMITS: Self = Self::Granular {
         granular: CodexGranularApproval {
             sandbox_approval: false,
@@ -116,7 +117,7 @@ pub(super) struct CodexStartTurn<'a> {
     pub(super) input: Vec<CodexInput<'a>>,
 }
 
-/// Says something to a turn that is at work.
+/// Adds a message to a running turn.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CodexSteerTurn<'a> {
@@ -168,7 +169,7 @@ pub(super) struct CodexItemEvent {
     pub(super) item: CodexItem,
 }
 
-/// One step of a turn. Which members there are depends on its kind.
+/// One item of a turn. Which members are present depends on its type.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct CodexItem {
@@ -190,7 +191,7 @@ pub(super) struct CodexItem {
     pub(super) query: Option<String>,
 }
 
-/// What a patch does to one file. Of a new or a deleted file `diff` is its text.
+/// A patch to one file. For an added or deleted file, `diff` is its content.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct CodexFileChange {
     pub(super) path: String,
@@ -211,7 +212,7 @@ pub(super) enum CodexChangeKind {
     Other,
 }
 
-/// `rawResponseItem/completed`: what the model itself said.
+/// `rawResponseItem/completed`: the model's original output.
 #[derive(Debug, Deserialize)]
 pub(super) struct CodexRawEvent {
     pub(super) item: CodexRawItem,
@@ -242,7 +243,7 @@ struct CodexTokenUsage {
     total: CodexTokens,
 }
 
-/// Of `account/rateLimits/updated`.
+/// Parameters of `account/rateLimits/updated`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CodexRateLimitsEvent {
@@ -260,7 +261,7 @@ pub(super) struct CodexRateLimits {
 #[serde(rename_all = "camelCase")]
 struct CodexRateLimitWindow {
     used_percent: f64,
-    /// In seconds since 1970.
+    /// Unix time in seconds.
     resets_at: Option<i64>,
 }
 
@@ -271,20 +272,20 @@ impl CodexRateLimits {
         [self.primary, self.secondary].into_iter().flatten()
     }
 
-    /// When what is used up may be used again.
+    /// When the exhausted limit resets.
     pub(super) fn resets_at(&self) -> Option<Timestamp> {
         let spent = self.windows().filter(|window| window.used_percent >= 100.0);
         spent.filter_map(|window| window.resets_at?.checked_mul(1000).map(Timestamp::from_millis)).max()
     }
 
-    /// What people should know before it is too late.
+    /// A warning before the limit is reached.
     pub(super) fn warning(&self) -> Option<String> {
         let used = self.windows().map(|window| window.used_percent).fold(0.0, f64::max);
-        (95.0..100.0).contains(&used).then(|| format!("{used:.0} % of the usage limit of the account is used"))
+        (95.0..100.0).contains(&used).then(|| format!("{used:.0} % of the account's usage limit is used"))
     }
 }
 
-/// A thread's total, over all its turns.
+/// A thread's total over all its turns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct CodexTokens {
@@ -305,7 +306,7 @@ pub(super) struct CodexErrorEvent {
 pub(super) struct CodexTurnError {
     #[serde(default)]
     pub(super) message: String,
-    /// A word, or an object with one member whose name is the word.
+    /// A string, or an object whose only key is that string.
     pub(super) codex_error_info: Option<Json>,
     pub(super) additional_details: Option<String>,
 }
@@ -327,7 +328,7 @@ pub(super) struct CodexTurnEnd {
     pub(super) items: Vec<CodexItem>,
 }
 
-/// A step of a new kind must not hide that the turn has ended.
+/// An item of an unknown kind must not hide the end of the turn.
 fn those_that_can_be_read<'de, D: Deserializer<'de>>(items: D) -> Result<Vec<CodexItem>, D::Error> {
     let items = Option::<Vec<Json>>::deserialize(items)?.unwrap_or_default();
     Ok(items.iter().filter_map(|item| item.parse().ok()).collect())
@@ -366,7 +367,7 @@ impl CodexUsageEvent {
 // === impl CodexTokens ===
 
 impl CodexTokens {
-    /// What all threads used, without what was used before this run.
+    /// Usage of all threads, minus the usage before this run.
     pub(super) fn used(threads: impl IntoIterator<Item = Self>, before: Self) -> HostUsage {
         let (mut input, mut output) = (0_u64, 0_u64);
         for thread in threads {
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_read_as_the_real_program_writes_them() {
+    fn items_of_the_real_program_are_read() {
         let event: CodexItemEvent = read(
             r#"{"item":{"type":"commandExecution","id":"call_1","pluginId":null,"scriptPath":null,"command":"/bin/bash -lc ls",
             "cwd":"/ws","processId":"46041","source":"unifiedExecStartup","status":"failed","commandActions":[{"type":
@@ -417,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_says_whether_a_command_wants_out() {
+    fn raw_events_show_whether_a_command_leaves_the_sandbox() {
         let event: CodexRawEvent = read(
             r#"{"threadId":"t","turnId":"u","item":{"type":"function_call","status":"completed","id":"i","name":"exec_command",
             "arguments":"{\"cmd\":\"ls\",\"sandbox_permissions\":\"require_escalated\"}","call_id":"call_1"}}"#,
@@ -429,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_used_before_does_not_count() {
+    fn usage_before_the_run_does_not_count() {
         let event: CodexUsageEvent = read(
             r#"{"threadId":"t","turnId":"u","tokenUsage":{"total":{"totalTokens":36,"inputTokens":22,"cachedInputTokens":0,
             "cacheWriteInputTokens":0,"outputTokens":14,"reasoningOutputTokens":0},"last":{"totalTokens":18,"inputTokens":11,

@@ -1,4 +1,4 @@
-//! Codex, through its `app-server`: JSON-RPC over its standard input and output, one process for one run.
+//! Drives Codex through its `app-server`: JSON-RPC over standard input and output, one process per run.
 
 mod approval;
 mod conversation;
@@ -55,7 +55,7 @@ impl Driver for CodexDriver {
     }
 }
 
-/// Codex up to where it takes a task.
+/// Starts Codex up to the point where it would accept a task.
 async fn try_start(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskReply> {
     let folder = job.folder()?;
     let cwd = named(&folder)?;
@@ -73,10 +73,11 @@ async fn try_start(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskRe
     Ok(outcome::reply(verdict, &turn, &ended))
 }
 
-/// Codex looks for the folder's trust by this path.
+/// Codex looks up the folder's trust level by this path.
 fn named(folder: &Path) -> Result<&str, TaskReply> {
     folder.to_str().ok_or_else(|| {
-        let message = format!("Codex cannot work in `{}`: its name is not UTF-8; rename it", folder.display());
+        let message =
+            format!("Codex can't work in `{}`: the path isn't valid UTF-8; rename the folder", folder.display());
         TaskReply::failed("rejected", message)
     })
 }
@@ -89,7 +90,7 @@ fn launch(setup: &HostSetup, cwd: &str, limits: &[SandboxLimit]) -> HostLaunch {
     }
 }
 
-/// The pictures that its models look at.
+/// Image types its models accept.
 const IMAGES: &[&str] = &["image/png", "image/jpeg", "image/gif", "image/webp"];
 const MAX_IMAGE: usize = 3 << 20;
 
@@ -122,7 +123,7 @@ async fn execute(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskRepl
     Ok(outcome::reply(verdict, &turn, &ended))
 }
 
-/// Has Codex do the task. May be dropped at any await.
+/// Runs the task. Can be dropped at any await point.
 async fn converse(
     conversation: &mut CodexConversation<'_>,
     process: &HostProcess,
@@ -136,13 +137,13 @@ async fn converse(
         let home = conversation.initialize().await?;
         if let Some(home) = home.filter(|home| is_temporary(Path::new(home), job)) {
             let warning = format!(
-                "Codex keeps its things in `{home}`, a temporary folder, and makes no programs for its sandbox there: \
+                "Codex's home is `{home}`, a temporary folder, where it doesn't install the programs for its sandbox: \
                  commands and patches may fail. Set CODEX_HOME to another folder"
             );
             conversation.log("warning", warning);
         }
         let conversation_id = job.task.conversation_id;
-        // An earlier thread does not tell which commands want out of the sandbox, so limits need a new one.
+        // A resumed thread doesn't report which commands ask to leave the sandbox, so limits need a new thread.
         let remembers = limits.is_empty() && setup.memory != HostMemory::Stateless;
         let earlier = setup.memory.recall(setup, conversation_id).filter(|_| remembers);
         let programs = programs(process);
@@ -162,7 +163,7 @@ async fn converse(
     work.await.unwrap_or_else(|verdict| verdict)
 }
 
-/// The folders of Codex's own programs: it starts itself inside of its sandbox.
+/// The folders of Codex's own programs, which it starts again inside its sandbox.
 fn programs(process: &HostProcess) -> Vec<PathBuf> {
     let is_codex = |program: &PathBuf| {
         program.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("codex"))

@@ -1,5 +1,5 @@
-//! What Codex is told before a task of somebody else: nothing of the folder decides how it works, and the run's limits are
-//! its sandbox. Pure.
+//! Codex settings for a task from someone else: the folder has no influence on how Codex works, and the run's limits
+//! become its sandbox. Pure.
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
@@ -8,30 +8,30 @@ use serde::Serialize;
 
 use crate::{SandboxLimit, host::TOOLS_SERVER};
 
-/// The name of the limits of a run.
+/// Name of the permission profile with the run's limits.
 pub(super) const PROFILE: &str = "attache_run";
 
-/// Opening a thread in a folder makes Codex trust it, note that in the user's configuration, and then load the folder's own
-/// settings, rules, hooks and servers. A folder that is called untrusted stays so. The folder is its own root, because the
-/// user may have trusted one above.
+/// Opening a thread in a folder makes Codex trust it, record that in the user's configuration, and load the folder's
+/// settings, rules, hooks and servers. A folder marked as untrusted stays untrusted. The folder is its own root,
+/// because the user may have trusted a parent folder.
 const ALWAYS: &[&str] = &[
     "project_root_markers=[]",
     "project_doc_max_bytes=0",
-    // Skills of a folder are read whether or not it is trusted.
+    // Skills in a folder are read even if it isn't trusted.
     "skills.include_instructions=false",
-    // Keys and tokens are not for commands.
+    // Commands don't get to see keys and tokens.
     "shell_environment_policy.ignore_default_excludes=false",
-    // Without a network it would wait for ever.
+    // Without a network it would wait forever.
     "features.unbounded_connection_retries=false",
-    // What goes on beside or after the turn is not awaited.
+    // Work beside or after the turn isn't awaited.
     "agents.enabled=false",
     "features.goals=false",
-    // The user's accounts elsewhere.
+    // The user's accounts with other services.
     "features.apps=false",
     "check_for_update_on_startup=false",
 ];
 
-/// Configuration of one thread. It holds a secret, and so it has no way to be printed.
+/// Configuration of one thread. Contains a secret, so it has no `Debug`.
 #[derive(Default, Serialize)]
 struct CodexConfig<'a> {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -45,9 +45,10 @@ struct CodexConfig<'a> {
 #[derive(Serialize)]
 struct CodexMcpServer<'a> {
     url: &'a str,
-    /// With the token: in no variable and on no command line, where other programs of this device could read it.
+    /// Contains the token, which is kept out of environment variables and command lines, where other programs on this
+    /// device could read it.
     http_headers: BTreeMap<&'static str, String>,
-    /// The hub decides on each call, and the token is worth only this run's rights.
+    /// The hub authorizes each call, and the token has only this run's permissions.
     default_tools_approval_mode: &'static str,
 }
 
@@ -69,13 +70,13 @@ struct CodexNetworkAccess {
     enabled: bool,
 }
 
-/// The arguments of `codex` after those of the setup.
+/// The arguments of `codex`, after those from the setup.
 pub(super) fn arguments(cwd: &str, limits: &[SandboxLimit]) -> Vec<OsString> {
     let key = Json::of(cwd);
     let untrusted = format!("projects={{{}={{trust_level=\"untrusted\"}}}}", key.get());
     let limiting = limits.iter().flat_map(|limit| match limit {
         SandboxLimit::NoExec => ["features.shell_tool=false", "features.unified_exec=false"].as_slice(),
-        // It reads pictures itself, outside of the sandbox.
+        // It reads images itself, outside the sandbox.
         SandboxLimit::CwdOnly => &["features.view_image=false"],
         SandboxLimit::NoNetwork => &["web_search=\"disabled\""],
     });
@@ -84,13 +85,13 @@ pub(super) fn arguments(cwd: &str, limits: &[SandboxLimit]) -> Vec<OsString> {
     ["app-server".to_owned()].into_iter().chain(settings).map(OsString::from).collect()
 }
 
-/// Whether the sandbox of a run is made for its limits.
+/// Whether the run's limits need a sandbox.
 pub(super) fn is_confined(limits: &[SandboxLimit]) -> bool {
     limits.iter().any(|limit| matches!(limit, SandboxLimit::CwdOnly | SandboxLimit::NoNetwork))
 }
 
-/// Configuration that goes with the thread: our tools, and the limits. `programs` are the folders that Codex needs to start
-/// itself inside of the sandbox.
+/// Configuration sent with the thread: our tools and the limits. `programs` are the folders Codex needs to start itself
+/// inside the sandbox.
 pub(super) fn config(tools: Option<&RunTools>, limits: &[SandboxLimit], programs: &[&Path]) -> Json {
     let mut config = CodexConfig {
         mcp_servers: tools.map(|tools| (TOOLS_SERVER, CodexMcpServer::of(tools))).into_iter().collect(),

@@ -1,4 +1,4 @@
-//! What a turn of Codex ended as: its status, its error, and what was said. Pure.
+//! Judges how a turn of Codex ended, from its status, its error and its output. Pure.
 
 use attache_protocol::Json;
 use serde::Deserialize;
@@ -6,15 +6,15 @@ use serde::Deserialize;
 use super::message::{CodexItem, CodexTurnEnd, CodexTurnError};
 use crate::host::{TurnVerdict, outage};
 
-/// What else is known of a turn.
+/// What happened during a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TurnActivity {
-    /// Neither a word nor the use of a tool.
+    /// No output and no tool use.
     Nothing,
     Something,
 }
 
-/// The word of an error, and the status of HTTP that came with it.
+/// The error kind, and the HTTP status that came with it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Kind {
     word: String,
@@ -27,46 +27,46 @@ pub(super) fn verdict(end: &CodexTurnEnd, heard: TurnActivity) -> TurnVerdict {
             let text =
                 end.items.iter().rev().find(|item| item.kind == "agentMessage").and_then(|item| item.text.clone());
             if heard == TurnActivity::Nothing && text.is_none() {
-                // Codex says nothing at all when its model refuses.
-                return TurnVerdict::Refused { message: "its model gave no answer".to_owned() };
+                // Codex reports nothing at all when its model refuses.
+                return TurnVerdict::Refused { message: "its model returned no answer".to_owned() };
             }
             TurnVerdict::Done { text }
         }
-        "interrupted" => failed("its turn was interrupted, though nobody here asked for that"),
+        "interrupted" => failed("its turn was interrupted unexpectedly"),
         "failed" => match &end.error {
             Some(error) => failure(error),
-            None => failed("it did not say why"),
+            None => failed("it gave no reason"),
         },
         other => TurnVerdict::Unreadable { message: format!("a turn that ended as `{other}`") },
     }
 }
 
-/// What is wrong with a login, and what to do about it.
+/// A login problem and how to fix it.
 pub(super) fn not_logged_in(why: &str) -> TurnVerdict {
     let why = if why.is_empty() { String::new() } else { format!("{why}. ") };
-    // A key in the environment is none: the app-server does not look at it, as `codex exec` does.
+    // An environment variable with a key isn't enough: unlike `codex exec`, the app-server ignores it.
     let fix = "Run `codex login` on this device, or give it a key with `codex login --with-api-key`";
     TurnVerdict::SignIn { message: format!("{why}{fix}") }
 }
 
-/// The number of an attempt and of how many, from `Reconnecting... 2/5`.
+/// The attempt number and the maximum, from `Reconnecting... 2/5`.
 pub(super) fn attempt(message: &str) -> Option<(u64, u64)> {
     let (attempt, most) = message.rsplit(' ').next()?.split_once('/')?;
     Some((attempt.parse().ok()?, most.parse().ok()?))
 }
 
-/// What a command that never ran says about the sandbox, on a system that does not let Codex make one.
+/// The sandbox error of a command that never ran, on a system that doesn't let Codex create a sandbox.
 pub(super) fn sandbox_failure(item: &CodexItem) -> Option<&str> {
     let output = item.aggregated_output.as_deref()?.trim();
     let is_trouble = output.starts_with("bwrap: ") || output.contains("codex-linux-sandbox");
     (item.kind == "commandExecution" && item.status.as_deref() == Some("failed") && is_trouble).then_some(output)
 }
 
-/// A turn in which nothing could run, whatever Codex says of it.
+/// The verdict for a turn in which nothing could run, whatever Codex reports.
 pub(super) fn without_sandbox(trouble: &str) -> TurnVerdict {
-    let fix = "Allow user namespaces to programs (sysctl kernel.unprivileged_userns_clone, \
-               kernel.apparmor_restrict_unprivileged_userns), and keep CODEX_HOME out of temporary folders";
-    failed(&format!("its sandbox does not work on this device ({trouble}). {fix}"))
+    let fix = "Allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone, \
+               kernel.apparmor_restrict_unprivileged_userns), and don't put CODEX_HOME in a temporary folder";
+    failed(&format!("its sandbox doesn't work on this device ({trouble}). {fix}"))
 }
 
 fn failure(error: &CodexTurnError) -> TurnVerdict {
@@ -84,7 +84,7 @@ fn failure(error: &CodexTurnError) -> TurnVerdict {
         ("sandboxError", _) => without_sandbox(&message),
         ("sessionBudgetExceeded", _) => TurnVerdict::OverBudget { message },
         ("cyberPolicy" | "misalignmentPolicyViolation", _) => TurnVerdict::Refused { message },
-        // People said no so often that Codex gave up; their no decides.
+        // Codex gave up after too many denials, so the denials decide.
         ("tooManyDenials", _) => TurnVerdict::Done { text: Some(message) },
         ("modelNotFound" | "badRequest", _) | (_, Some(400 | 404 | 422)) => failed(&message),
         (
@@ -150,14 +150,14 @@ mod tests {
         assert_eq!(ended(turn), TurnVerdict::Done { text: Some("done".to_owned()) });
         let silent = r#"{"id":"u","items":[],"status":"completed","error":null}"#;
         assert_eq!(ended(silent), TurnVerdict::Done { text: None });
-        let refused = TurnVerdict::Refused { message: "its model gave no answer".to_owned() };
+        let refused = TurnVerdict::Refused { message: "its model returned no answer".to_owned() };
         assert_eq!(verdict(&serde_json::from_str(silent).unwrap(), TurnActivity::Nothing), refused);
         assert!(matches!(ended(r#"{"status":"interrupted"}"#), TurnVerdict::Failed { .. }));
         assert!(matches!(ended(r#"{"status":"paused"}"#), TurnVerdict::Unreadable { .. }));
     }
 
     #[test]
-    fn an_outage_is_told_apart_from_a_failure() {
+    fn an_outage_is_distinguished_from_a_failure() {
         let away = [
             (r#""internalServerError""#, "high demand"),
             (r#"{"httpConnectionFailed":{"httpStatusCode":null}}"#, "Connection failed: error sending request"),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_with_nothing_left_is_no_outage() {
+    fn an_exhausted_account_is_not_an_outage() {
         for info in [r#"{"responseTooManyFailedAttempts":{"httpStatusCode":429}}"#, r#""usageLimitExceeded""#] {
             let expected = TurnVerdict::UsageLimit { message: "try later".to_owned(), resets_at: None };
             assert_eq!(ended_by(info, "try later"), expected, "{info}");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_login_says_what_to_do() {
+    fn a_missing_login_includes_the_fix() {
         let message =
             "status 401. Run `codex login` on this device, or give it a key with `codex login --with-api-key`";
         let expected = TurnVerdict::SignIn { message: message.to_owned() };
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_that_does_not_work_is_noticed() {
+    fn a_broken_sandbox_is_detected() {
         let item = |kind: &str, status: &str, output: &str| CodexItem {
             kind: kind.to_owned(),
             status: Some(status.to_owned()),

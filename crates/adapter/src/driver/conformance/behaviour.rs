@@ -1,4 +1,4 @@
-//! The behaviours by their names, and what they make.
+//! The conformance behaviours by name, and their outputs.
 
 use attache_protocol::{
     Json,
@@ -9,24 +9,24 @@ use attache_protocol::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConformanceBehaviour {
     Complete,
-    /// Without a word.
+    /// Completes without output.
     CompleteQuietly,
     /// Answers with a message instead of a task.
     Message,
-    /// Completes with this in its result.
+    /// Completes with this output in its result.
     Make(ConformanceOutput),
-    /// Shows this while it works, then completes.
+    /// Streams this output while working, then completes.
     Stream(ConformanceOutput),
-    /// The same, piece by piece.
+    /// Streams these pieces, then completes.
     StreamPieces(&'static [ConformanceOutput]),
-    /// Works for twice the kit's time-out.
+    /// Works for twice the kit's timeout.
     Linger,
-    /// Works for the kit's time-out, and has something to show for it.
+    /// Works for the kit's timeout, then completes with output.
     TakeTime,
     UntilCancelled,
-    /// Asks for input, and completes with it.
+    /// Asks for input once, then completes with it.
     AskOnce,
-    /// Asks until somebody says `done`.
+    /// Asks for input until the answer is `done`.
     AskUntilDone,
     KeepAsking,
     AskPermission,
@@ -34,7 +34,7 @@ pub(super) enum ConformanceBehaviour {
     Fail,
 }
 
-/// What a task makes.
+/// The output of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConformanceOutput {
     Text,
@@ -91,7 +91,7 @@ const NAMES: &[(&str, ConformanceBehaviour)] = &[
 // === impl ConformanceBehaviour ===
 
 impl ConformanceBehaviour {
-    /// The behaviour whose name the text begins with; of several the one with the longest name.
+    /// The behaviour whose name starts the text. The longest match wins.
     pub(super) fn named(text: &str) -> Option<Self> {
         let text = text.trim_start();
         let named = NAMES.iter().filter(|(name, _)| text.starts_with(name));
@@ -102,7 +102,7 @@ impl ConformanceBehaviour {
 // === impl ConformanceOutput ===
 
 impl ConformanceOutput {
-    /// Pieces of one thing share it.
+    /// Pieces of one artifact share an id.
     pub(super) const fn id(self) -> &'static str {
         match self {
             Self::First | Self::Middle | Self::Last => "pieces",

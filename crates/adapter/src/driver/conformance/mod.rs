@@ -1,4 +1,5 @@
-//! The agent that the public A2A conformance kits expect: what it does is named by the message's id, or by its first words.
+//! The agent expected by the public A2A conformance kits: the message id, or the start of its text, selects the
+//! behaviour.
 
 mod behaviour;
 
@@ -18,16 +19,16 @@ use serde::Deserialize;
 use self::behaviour::{ConformanceBehaviour, ConformanceOutput};
 use super::{Driver, DriverRun};
 
-/// Behaves as the kits ask, for callers of A2A 1.0 and 0.3.
+/// Behaves as the kits expect, for callers of A2A 1.0 and 0.3.
 #[derive(Debug, Clone)]
 pub struct ConformanceDriver {
-    /// What the kits call `TCK_STREAMING_TIMEOUT`: how long something takes that takes a while.
+    /// The kits' `TCK_STREAMING_TIMEOUT`: how long a slow behaviour takes.
     pub streaming_timeout: Duration,
-    /// How long a question waits for the kit, which leaves most of them open for ever.
+    /// How long a question stays open. The kits leave most of them unanswered.
     pub answer_timeout: Duration,
 }
 
-/// What the hub hands over for a call by A2A; a plain task has the text alone.
+/// The input of an A2A call. A plain task only has text.
 #[derive(Debug, Default, Deserialize)]
 struct ConformanceInput {
     #[serde(default)]
@@ -38,13 +39,13 @@ struct ConformanceInput {
     a2a_version: Option<String>,
 }
 
-/// One task of a kit.
+/// One task from a kit.
 struct ConformanceTask {
     job: DriverRun,
     pace: ConformanceDriver,
 }
 
-/// What the caller said when it was asked.
+/// The caller's answer to a question.
 struct ConformanceAnswer {
     named: Option<ConformanceBehaviour>,
     text: String,
@@ -73,7 +74,7 @@ impl Driver for ConformanceDriver {
             let stop = play.job.stop.clone();
             tokio::select! {
                 reply = play.run_behaviour() => reply,
-                () = stop.cancelled() => TaskReply::failed("cancelled", "the task was stopped"),
+                () = stop.cancelled() => TaskReply::failed("cancelled", "the run was stopped"),
             }
         }
         .boxed()
@@ -87,7 +88,7 @@ impl ConformanceInput {
         input.parse().unwrap_or_default()
     }
 
-    /// By the message's id, else by its first words, else by the version.
+    /// Selected by the message id, else by the start of the text, else by the version.
     fn behaviour(&self) -> ConformanceBehaviour {
         let message = self.message.as_ref().and_then(|message| message.parse::<Message>().ok());
         let by_id = message.as_ref().and_then(|message| ConformanceBehaviour::named(&message.message_id));
@@ -152,7 +153,7 @@ impl ConformanceTask {
             ConformanceBehaviour::KeepAsking => self.keep_asking().await,
             ConformanceBehaviour::AskPermission => self.ask_permission().await,
             ConformanceBehaviour::Reject => TaskReply::failed("rejected", "rejected"),
-            ConformanceBehaviour::Fail => TaskReply::failed("task_failed", "The task failed, as it was told to."),
+            ConformanceBehaviour::Fail => TaskReply::failed("task_failed", "The task failed as requested."),
         }
     }
 
@@ -166,7 +167,7 @@ impl ConformanceTask {
         });
     }
 
-    /// Asks for input until the answer is enough. An answer that names another behaviour is followed.
+    /// Asks for input until the answer is sufficient. An answer that names another behaviour switches to it.
     async fn ask_until(&self, enough: impl Fn(&str) -> bool) -> TaskReply {
         loop {
             let Some(ConformanceAnswer { named, text }) = self.ask().await else { return self.nobody_answered() };
@@ -180,7 +181,7 @@ impl ConformanceTask {
         }
     }
 
-    /// The kit for 0.3 wants a task that is alive: it works a while, asks, and does so again after every answer.
+    /// The 0.3 kit needs a task that stays alive: it works for a while, asks, and repeats that after every answer.
     async fn keep_asking(&self) -> TaskReply {
         loop {
             tokio::time::sleep(self.pace.streaming_timeout).await;
@@ -201,13 +202,13 @@ impl ConformanceTask {
     }
 
     fn nobody_answered(&self) -> TaskReply {
-        let message = format!("nobody answered within {} seconds", self.pace.answer_timeout.as_secs());
+        let message = format!("no answer within {} seconds", self.pace.answer_timeout.as_secs());
         TaskReply::failed("task_failed", message)
     }
 
     async fn ask_permission(&self) -> TaskReply {
         let asked = AdapterPermissionRequest {
-            reason: Some("The kit asks for a task that waits for an authorization.".to_owned()),
+            reason: Some("The conformance kit needs a task that waits for authorization.".to_owned()),
             risk: Some("low".to_owned()),
             ..AdapterPermissionRequest::new("tck", "conformance", Json::empty_object())
         };
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_counts_before_the_text_and_the_longest_name_before_a_shorter_one() {
+    fn the_id_wins_over_the_text_and_the_longest_name_wins() {
         assert_eq!(
             message("tck-artifact-file-url-1f", "x", "1.0"),
             ConformanceBehaviour::Make(ConformanceOutput::FileUrl)

@@ -1,6 +1,7 @@
-//! A program that gets the task, prints and ends. A row says how the task goes in and how the output is read.
+//! Drives a program that gets the task, prints its answer and exits. Its preset says how the task is passed and how the
+//! output is read.
 //!
-//! Such a program asks nobody: what it may do is settled by its arguments.
+//! Such a program never asks for approval: its arguments settle what it can do.
 
 mod output_reader;
 
@@ -28,24 +29,24 @@ pub struct ExecDriver {
     budget: Vec<String>,
 }
 
-/// What stands in an argument for something of the run.
+/// Placeholders in arguments.
 mod place {
-    /// The task. Without it the task is the standard input.
+    /// The task. Without this placeholder the task goes to standard input.
     pub(super) const PROMPT: &str = "{prompt}";
     pub(super) const CWD: &str = "{cwd}";
-    /// A file of the run's own, where the program writes what it used.
+    /// A file of the run where the program writes its usage.
     pub(super) const USAGE_FILE: &str = "{usage_file}";
-    /// What is left to spend.
+    /// The remaining budget.
     pub(super) const COST: &str = "{cost_usd}";
 }
 
-/// How long a program may take to end after an interrupt.
+/// How long a program may take to exit after an interrupt.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_millis(700);
 
-/// How long it may take after it has closed its output.
+/// How long it may take to exit after it closed its output.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// A file about usage that is longer is none.
+/// Larger usage files are ignored.
 const MAX_USAGE_FILE: u64 = 256 * 1024;
 
 // === impl ExecDriver ===
@@ -55,7 +56,7 @@ impl ExecDriver {
         Self { setup, shape, limits: BTreeMap::new(), budget: Vec::new() }
     }
 
-    /// The arguments by which the program is told to keep a limit.
+    /// The arguments that make the program enforce a limit.
     #[must_use]
     pub fn with_limits(mut self, limits: BTreeMap<SandboxLimit, Vec<String>>) -> Self {
         self.setup.enforces.extend(limits.keys());
@@ -63,14 +64,14 @@ impl ExecDriver {
         self
     }
 
-    /// The arguments that tell it what is left to spend, as `{cost_usd}`.
+    /// The arguments that pass the remaining budget, as `{cost_usd}`.
     #[must_use]
     pub fn with_budget(mut self, args: Vec<String>) -> Self {
         self.budget = args;
         self
     }
 
-    /// What to start, and what of the task goes to its standard input.
+    /// The launch, and the part of the task that goes to standard input.
     fn launch(&self, asked: &ExecArguments<'_>) -> Result<(HostLaunch, Option<String>), TaskReply> {
         let (program, mut args) = (self.setup.program.clone(), self.setup.args.clone());
         let kept = asked.limits.iter().filter_map(|limit| self.limits.get(limit)).flatten();
@@ -80,11 +81,11 @@ impl ExecDriver {
         }
         let is_argument = args.iter().any(|arg| arg.to_str().is_some_and(|arg| arg.contains(place::PROMPT)));
         if is_argument {
-            process::fits(asked.prompt, &program, "leave `{prompt}` out of the row's arguments")?;
+            process::fits(asked.prompt, &program, "remove `{prompt}` from the preset's arguments")?;
         }
         let fill = |arg: &mut OsString| {
             if let Some(text) = arg.to_str().filter(|text| text.contains('{')) {
-                // The task last: what looks like a place in it is none.
+                // The task comes last, so placeholders inside it aren't replaced.
                 let text = text.replace(place::CWD, &asked.cwd.display().to_string());
                 let text = text.replace(place::USAGE_FILE, &asked.usage_file.display().to_string());
                 *arg = text.replace(place::PROMPT, asked.prompt).into();
@@ -96,7 +97,7 @@ impl ExecDriver {
     }
 }
 
-/// What a run puts into the arguments.
+/// The values for the placeholders.
 #[derive(Debug)]
 struct ExecArguments<'a> {
     prompt: &'a str,
@@ -138,7 +139,7 @@ async fn execute(exec: ExecDriver, job: DriverRun) -> Result<TaskReply, TaskRepl
     let (launch, input) = exec.launch(&asked)?;
     let mut process = HostProcess::start(&launch, &job).await?;
     if job.task.mcp.is_some() {
-        turn.log("info", format!("{} takes no tools of ours, so it cannot put other agents to work", exec.setup.label));
+        turn.log("info", format!("{} doesn't support our MCP tools, so it can't call other agents", exec.setup.label));
     }
     let look = || limits::still_harmless(&exec.setup, &job);
     let mut heard = ExecOutputReader::new(turn, exec.shape.clone());
@@ -164,7 +165,7 @@ async fn execute(exec: ExecDriver, job: DriverRun) -> Result<TaskReply, TaskRepl
     Ok(outcome::reply(outage::reclassify_failure(verdict, &turn.text), &turn, &ended))
 }
 
-/// Until the program has ended and all that it printed was read, or must be stopped.
+/// Waits until the program has exited and all output was read, or until it must be stopped.
 async fn work(
     process: &mut HostProcess,
     input: Option<String>,
@@ -175,7 +176,7 @@ async fn work(
     let gone = CancellationToken::new();
     let closed = || async {
         gone.cancelled().await;
-        // A process that left the group may hold the pipes open.
+        // A process that left the group may keep the pipes open.
         tokio::time::sleep(PIPE_DRAIN_TIMEOUT).await;
     };
     let exit = async {
@@ -183,7 +184,7 @@ async fn work(
         gone.cancel();
         Ok(())
     };
-    // Without an input the pipe closes at once, so that nobody waits for more.
+    // Without input the pipe closes at once, so the program doesn't wait for more.
     let feed = process::write_stdin(stdin, input, closed()).map(Ok);
     tokio::try_join!(exit, feed, heard.read(stdout, closed(), look)).map(|_| ())
 }
@@ -208,12 +209,12 @@ mod tests {
     }
 
     #[test]
-    fn places_are_filled_and_the_task_is_not_searched_for_more() {
+    fn placeholders_inside_the_task_are_not_replaced() {
         let exec = exec(&["-z", "{prompt}", "--cwd={cwd}", "--usage-file", "{usage_file}"]);
         let expected = ["-z", "{cwd} it", "--cwd=/w", "--usage-file", "/s/usage.json"].map(OsString::from).to_vec();
         assert_eq!(launched(&exec, "{cwd} it", &[]), Ok((expected, None)));
         let error = launched(&exec, &"x".repeat(200_000), &[]).unwrap_err().error.unwrap();
-        let expected = "the task's text has 200000 bytes and one argument holds 130048; leave `{prompt}` out of the row's \
+        let expected = "the task's text has 200000 bytes, but an argument can hold 130048; remove `{prompt}` from the preset's \
                         arguments, so that `prog` gets the text on its standard input";
         assert_eq!((error.code.as_str(), error.message.as_str()), ("rejected", expected));
     }

@@ -1,4 +1,4 @@
-//! What a program has printed so far, by the rules of its row, and what it comes to.
+//! Reads a program's output by the rules of its preset, and judges the result.
 
 use std::{collections::HashMap, os::unix::process::ExitStatusExt as _};
 
@@ -25,33 +25,33 @@ pub(super) struct ExecOutputReader {
     turn: HostTurn,
     shape: ExecOutputRules,
     findings: ExecFindings,
-    /// What was used, where a line tells of one step only.
+    /// Usage so far, if each line reports a single step.
     used: HostUsage,
-    /// The names of tools that have not ended.
+    /// Names of the tools in use, by id.
     tools: HashMap<String, String>,
     serial: u64,
-    /// A document that is not complete yet.
+    /// An incomplete document.
     document: String,
 }
 
-/// What decides how the run ended.
+/// Everything that decides how the run ended.
 #[derive(Debug, Default)]
 struct ExecFindings {
     spoke: bool,
     answer: Option<String>,
     failed: bool,
     error: Option<String>,
-    /// The first line that cannot be read.
+    /// The first unreadable line.
     noise: Option<String>,
 }
 
-/// A document that is longer is none.
+/// Larger documents are ignored.
 const MAX_DOCUMENT: usize = 16 * 1024 * 1024;
 
-/// How many tools may be at work at once.
+/// How many tools may be in use at once.
 const MAX_OPEN_TOOLS: usize = 1024;
 
-/// How much of the standard error a failure holds.
+/// How much of the standard error goes into a failure message.
 const MAX_STDERR_EXCERPT: usize = 2 * 1024;
 
 // === impl ExecOutputReader ===
@@ -62,8 +62,8 @@ impl ExecOutputReader {
         Self { turn, shape, findings: told, used, tools, serial: 0, document: String::new() }
     }
 
-    /// Reads to the end of the output, or until `closed`. Fails when the program must be stopped. A program that says its first
-    /// word has loaded what it loads: that is when `look` is asked.
+    /// Reads to the end of the output, or until `closed`. Fails if the program must be stopped. The first output means
+    /// the program has finished loading, which is when `look` is called.
     pub(super) async fn read(
         &mut self,
         stdout: Option<ChildStdout>,
@@ -112,7 +112,7 @@ impl ExecOutputReader {
 
     fn on_line(&mut self, line: &str) -> Result<(), TurnVerdict> {
         if self.shape.format == ExecOutputFormat::Json {
-            // Diagnostics before the document are none of it.
+            // Skip diagnostics before the document.
             if self.document.is_empty() && !line.starts_with(['{', '[']) {
                 self.noise(line);
                 return Ok(());
@@ -130,7 +130,7 @@ impl ExecOutputReader {
         }
     }
 
-    /// The one document, now that all of it is there.
+    /// Parses the single document, now that it is complete.
     fn whole(&mut self) -> Result<(), TurnVerdict> {
         let document = std::mem::take(&mut self.document);
         let read = self.shape.read(&document).or_else(|error| match longest_value(&document) {
@@ -193,16 +193,16 @@ impl ExecOutputReader {
         Ok(())
     }
 
-    /// What the program wrote into its file: a total, and perhaps that it failed.
+    /// Reads the program's usage file: totals, and possibly an error.
     pub(super) fn usage_file(&mut self, document: &str) {
         match self.shape.read_usage(document) {
             Ok(said) => {
-                // It has ended: what is over the budget now is seen in the outcome.
+                // It has exited. An exceeded budget shows in the outcome.
                 let _ = self.turn.set_usage(usage(&said));
                 self.findings.failed |= said.failed.unwrap_or_default();
                 self.findings.error = self.findings.error.take().or(said.error);
             }
-            Err(error) => self.turn.log("info", format!("its file about usage cannot be read: {error}")),
+            Err(error) => self.turn.log("info", format!("can't read its usage file: {error}")),
         }
     }
 
@@ -221,7 +221,7 @@ impl ExecOutputReader {
         ToolCall { id, name, status, title: None, input, output: tool.output }
     }
 
-    /// What all of it means, now that the program has ended by itself.
+    /// The verdict, after the program exited on its own.
     pub(super) fn verdict(&mut self, ended: &HostExit) -> TurnVerdict {
         let promises_an_answer = self.shape.format != ExecOutputFormat::Text && self.shape.has_answer_rule();
         self.findings.verdict(promises_an_answer, ended)
@@ -232,7 +232,7 @@ impl ExecOutputReader {
     }
 }
 
-/// The document among diagnostics that look like one (`[plugins] loaded`) or that follow it.
+/// Finds the document among diagnostics that look like one (`[plugins] loaded`) or follow it.
 fn longest_value(text: &str) -> Option<&str> {
     let (mut longest, mut at) = (None::<&str>, 0);
     for line in text.split_inclusive('\n') {
@@ -250,7 +250,7 @@ fn longest_value(text: &str) -> Option<&str> {
 }
 
 fn too_long() -> TurnVerdict {
-    TurnVerdict::Unreadable { message: "a line of many megabytes".to_owned() }
+    TurnVerdict::Unreadable { message: "a line larger than 16 MiB".to_owned() }
 }
 
 fn usage(said: &ParsedOutput) -> HostUsage {
@@ -297,13 +297,13 @@ impl ExecFindings {
         let last_words = stderr_excerpt(&ended.errors);
         if self.failed || self.error.is_some() || code != 0 {
             let said = self.error.take().or_else(|| self.failed.then(|| self.answer.take()).flatten());
-            let how = (code != 0).then(|| format!("it ended with exit status {code}"));
+            let how = (code != 0).then(|| format!("it exited with status {code}"));
             let why = said.filter(|said| !said.trim().is_empty()).or((!last_words.is_empty()).then_some(last_words));
             let said = why.clone().unwrap_or_default();
             let message = match (why, how) {
                 (Some(why), Some(how)) => format!("{how}: {}", why.trim()),
                 (Some(why), None) => why,
-                (None, how) => how.unwrap_or_else(|| "it did not say why".to_owned()),
+                (None, how) => how.unwrap_or_else(|| "it gave no reason".to_owned()),
             };
             return outage::verdict(&said, message);
         }
@@ -316,8 +316,8 @@ impl ExecFindings {
             _ if is_empty && failure_cause(&last_words).is_some() => outage::verdict(&last_words, last_words.clone()),
             _ if is_empty => TurnVerdict::Failed {
                 message: match last_words.as_str() {
-                    "" => "it ended without saying anything".to_owned(),
-                    errors => format!("it ended without an answer; the end of its standard error: {errors}"),
+                    "" => "it exited without any output".to_owned(),
+                    errors => format!("it exited without an answer; end of its standard error: {errors}"),
                 },
             },
             (text, _) => TurnVerdict::Done { text },
@@ -345,12 +345,12 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_known_decides() {
+    fn the_verdict_considers_all_findings() {
         let answered = || ExecFindings { answer: Some("fine".to_owned()), ..ExecFindings::default() };
         let done = TurnVerdict::Done { text: Some("fine".to_owned()) };
         assert_eq!(answered().verdict(true, &ended(0, "warning: x")), done);
         assert_eq!(answered().verdict(true, &ended(9, "")), TurnVerdict::Vanished);
-        assert_eq!(answered().verdict(true, &ended(256, "boom\n")), failed("it ended with exit status 1: boom"));
+        assert_eq!(answered().verdict(true, &ended(256, "boom\n")), failed("it exited with status 1: boom"));
         let mut told = ExecFindings { failed: true, ..answered() };
         assert_eq!(told.verdict(true, &ended(0, "")), failed("fine"));
         let mut told = ExecFindings { error: Some("connect ECONNREFUSED".to_owned()), ..answered() };
@@ -361,11 +361,11 @@ mod tests {
         assert_eq!(told.verdict(true, &ended(0, "")), TurnVerdict::Unreadable { message: "{]".to_owned() });
         let mut told = ExecFindings { spoke: true, ..ExecFindings::default() };
         assert_eq!(told.verdict(false, &ended(0, "")), TurnVerdict::Done { text: None });
-        assert_eq!(ExecFindings::default().verdict(false, &ended(0, "")), failed("it ended without saying anything"));
+        assert_eq!(ExecFindings::default().verdict(false, &ended(0, "")), failed("it exited without any output"));
         let expected = TurnVerdict::ModelUnreachable { message: "fetch failed".to_owned() };
         assert_eq!(ExecFindings::default().verdict(false, &ended(0, "fetch failed\n")), expected);
-        assert_eq!(ExecFindings::default().verdict(false, &ended(512, "")), failed("it ended with exit status 2"));
-        let said = failed("it ended with exit status 2: 500 lines are too many");
+        assert_eq!(ExecFindings::default().verdict(false, &ended(512, "")), failed("it exited with status 2"));
+        let said = failed("it exited with status 2: 500 lines are too many");
         assert_eq!(ExecFindings::default().verdict(false, &ended(512, "500 lines are too many")), said);
     }
 

@@ -1,4 +1,4 @@
-//! How a run ends, and that nothing is left of it.
+//! How a run ends, and that no process is left behind.
 
 use attache_adapter::HostSetup;
 use serde_json::{Value, json};
@@ -12,10 +12,10 @@ use crate::{
 
 const BUDGET: &str = "quota_exceeded: Fake host was stopped because the run's budget is used up";
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
-const LARGER: &str = "Give the run a larger budget, or wait until its quota is filled up again";
+const LARGER: &str = "Give the run a larger budget, or wait until the quota resets";
 
 #[tokio::test]
-async fn cancel_ends_everything_at_work_and_while_people_are_asked() {
+async fn cancel_stops_everything_during_work_and_open_questions() {
     for host in HOSTS {
         let world = host.world().await;
         for (script, said) in [("SAY:then\nSLEEP:600", "then"), ("HANG", "HANGING"), ("SAY:then\nWRITE:a.txt", "then")]
@@ -38,7 +38,7 @@ async fn cancel_ends_everything_at_work_and_while_people_are_asked() {
 }
 
 #[tokio::test]
-async fn what_a_cancelled_run_used_is_told() {
+async fn a_cancelled_run_reports_its_usage() {
     for host in HOSTS {
         let world = host.world().await;
         let task = task("LOOP TOKENS:89");
@@ -59,7 +59,7 @@ async fn what_a_cancelled_run_used_is_told() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_a_run_that_ended_by_itself() {
+async fn a_completed_run_leaves_no_process_behind() {
     for host in HOSTS {
         let world = host.world().await;
         let mut events = world.stream(&task("CHILD\nSAY:then\nSLEEP:0.1")).await;
@@ -71,7 +71,7 @@ async fn nothing_is_left_of_a_run_that_ended_by_itself() {
 }
 
 #[tokio::test]
-async fn each_end_is_told_apart() {
+async fn each_outcome_is_distinguished() {
     for host in HOSTS {
         let world = host.world().await;
         for (script, expected) in host.ends {
@@ -80,7 +80,7 @@ async fn each_end_is_told_apart() {
         world.stop().await;
 
         let missing = host.world_of(HostSetup::new("none", "None", "no-such-program-here")).await;
-        let expected = "host_crashed: `no-such-program-here` cannot be started: No such file or directory (os error 2); install \
+        let expected = "host_crashed: can't start `no-such-program-here`: No such file or directory (os error 2); install \
                         it, or start the adapter with the program's full path";
         assert_eq!(failure(&ended(&missing, &task("x")).await), expected, "{}", host.manner);
         missing.stop().await;
@@ -98,7 +98,7 @@ async fn a_runaway_is_stopped_by_its_budget() {
         let mut events = world.stream(&endless).await;
         let pids = children(&mut events, "then").await;
         let events = events.rest().await;
-        let expected = format!("{BUDGET}: 300 tokens were used of the 250 that were left for it. {LARGER}");
+        let expected = format!("{BUDGET}: 300 tokens used, 250 allowed. {LARGER}");
         assert_eq!(failure(result(&events)), expected, "{}", host.manner);
         assert_eq!(result(&events)["usage"], host.usage(33, 267, 0.003), "{}", host.manner);
         assert_eq!(
@@ -117,7 +117,7 @@ async fn a_runaway_is_stopped_by_its_budget() {
     }
 }
 
-/// The answer of a run for which nothing was started.
+/// The reply of a run for which nothing was started.
 async fn not_started(world: &crate::world::AdapterWorld, task: &Value) -> String {
     let events = unasked(world, task).await;
     assert_eq!(events.len(), 1, "{events:?}");
@@ -125,16 +125,15 @@ async fn not_started(world: &crate::world::AdapterWorld, task: &Value) -> String
 }
 
 #[tokio::test]
-async fn what_cannot_be_kept_or_paid_is_not_begun() {
+async fn a_run_with_unenforceable_limits_or_no_budget_is_not_started() {
     for host in HOSTS {
         let world = host.world().await;
         let limited = with(task("WRITE:a.txt"), "sandbox", json!({"allow_network": false}));
-        let expected = "refused: the run asks for limits that Fake host does not keep on this device (no network \
-                        (allow_network: false)), so nothing was started; ask without them, or send the task to an agent that \
-                        keeps them";
+        let expected = "refused: Fake host can't enforce these limits on this device: no network (allow_network: false), \
+                        so the task was not started; remove the limits, or use an agent that enforces them";
         assert_eq!(not_started(&world, &limited).await, expected, "{}", host.manner);
         let unpaid = with(task("WRITE:a.txt"), "budget", json!({"tokens": 0}));
-        let expected = format!("{BUDGET}: 0 tokens were used of the 0 that were left for it. {LARGER}");
+        let expected = format!("{BUDGET}: 0 tokens used, 0 allowed. {LARGER}");
         assert_eq!(not_started(&world, &unpaid).await, expected, "{}", host.manner);
         assert!(!world.cwd.join("a.txt").exists());
         world.stop().await;
@@ -142,7 +141,7 @@ async fn what_cannot_be_kept_or_paid_is_not_begun() {
 }
 
 #[tokio::test]
-async fn a_host_that_would_execute_a_folders_files_is_not_let_in() {
+async fn a_host_is_kept_out_of_folders_whose_files_it_would_execute() {
     for host in HOSTS {
         let world = host.world_of(HostSetup { executes: vec![".agent/plugins".into()], ..fake(host.manner) }).await;
         host.says(&world, &task("SAY:hello"), &["hello"]).await;
@@ -150,7 +149,7 @@ async fn a_host_that_would_execute_a_folders_files_is_not_let_in() {
         let inside = world.cwd.join("deep/er");
         std::fs::create_dir_all(&inside).unwrap();
         let expected = format!(
-            "refused: Fake host would execute what lies in `{}`, and cannot be told not to, so nothing was started; remove it, \
+            "refused: Fake host would execute `{}` and has no option to prevent that, so the task was not started; remove it \
              or, if you trust the folder, set `executes = []` for fake in presets.toml",
             world.cwd.join(".agent/plugins").display()
         );
@@ -160,9 +159,9 @@ async fn a_host_that_would_execute_a_folders_files_is_not_let_in() {
     }
 }
 
-/// Its configuration comes into the folder after the first look, before the host has loaded it.
+/// The configuration appears after the first check, before the host has loaded it.
 #[tokio::test]
-async fn what_a_host_would_execute_is_looked_for_again_once_it_has_loaded() {
+async fn executable_files_are_checked_again_after_the_host_loads() {
     for host in HOSTS.iter().filter(|host| !["claude", "codex"].contains(&host.manner)) {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("host");
@@ -174,8 +173,8 @@ async fn what_a_host_would_execute_is_looked_for_again_once_it_has_loaded() {
         let world = host.world_of(setup).await;
         let planted = world.cwd.join(".agent/plugins");
         let expected = format!(
-            "refused: `{}` appeared while Fake host started, which executes what lies there, so it was stopped; see who put it \
-             there and remove it",
+            "refused: `{}` appeared while Fake host was starting, which executes such files, so it was stopped; find out who \
+             created it and remove it",
             planted.display()
         );
         assert_eq!(failure(&ended(&world, &task("SAY:hello\nWRITE:a.txt")).await), expected, "{}", host.manner);
@@ -183,9 +182,9 @@ async fn what_a_host_would_execute_is_looked_for_again_once_it_has_loaded() {
     }
 }
 
-/// Not a test of its own: the process that the next one kills.
+/// Not a test by itself: the process that the next test kills.
 #[tokio::test]
-#[ignore = "started by `killing_the_adapter_leaves_nothing`"]
+#[ignore = "started by `killing_the_adapter_leaves_no_process_behind`"]
 async fn an_adapter_that_waits_to_be_killed() {
     let (mut open, mut pids) = (Vec::new(), Vec::new());
     for host in HOSTS {
@@ -199,6 +198,6 @@ async fn an_adapter_that_waits_to_be_killed() {
 }
 
 #[tokio::test]
-async fn killing_the_adapter_leaves_nothing() {
+async fn killing_the_adapter_leaves_no_process_behind() {
     dies_with_its_adapter("drivers::ends::an_adapter_that_waits_to_be_killed", 2 * HOSTS.len()).await;
 }

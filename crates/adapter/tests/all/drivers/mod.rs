@@ -1,4 +1,4 @@
-//! What every driver of a host does, whatever its host speaks; what only one of them does stands in a file of its own.
+//! Behaviour common to all host drivers. Behaviour of a single driver is tested in a file of its own.
 
 mod ends;
 mod reports;
@@ -18,28 +18,28 @@ use crate::{
     world::AdapterWorld,
 };
 
-/// A driver, and how the host that it drives differs from the others.
+/// A driver, and how its host differs from the others.
 struct DriverUnderTest {
-    /// The fake host's manner of speaking.
+    /// The fake host's dialect.
     manner: &'static str,
     drive: fn(HostSetup) -> Arc<dyn Driver>,
     asks: AsksWhom,
     speaks: TextGrouping,
     system: InstructionPlacement,
-    /// What it tells of its use beside the sum of the tokens.
+    /// What it reports besides the total number of tokens.
     tells: &'static [UsageReported],
-    /// The tools by which it writes a file and runs a command.
+    /// The tools that write a file and run a command.
     write: &'static str,
     run: &'static str,
-    /// Its name for what it keeps of a first conversation, where it keeps anything.
+    /// Its session id for the first conversation, if it keeps sessions.
     session: Option<&'static str>,
-    /// What people are told when its model is asked again, twice.
+    /// Progress notes when the model is retried twice.
     retries: &'static [&'static str],
-    /// What a run is told to have ended as after a word.
+    /// The outcome after each script command.
     ends: &'static [(&'static str, &'static str)],
-    /// The same after a program that says nothing at all.
+    /// The outcome after a program that prints nothing.
     deaf: &'static str,
-    /// What is said of a cost that has become too high.
+    /// The outcome when the cost exceeds the budget.
     costly: Option<&'static str>,
 }
 
@@ -49,14 +49,14 @@ enum AsksWhom {
     Nobody,
 }
 
-/// How what it says hangs together.
+/// How its output is grouped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TextGrouping {
-    /// Each text is a line, and the answer is all of them.
+    /// Each text is a line, and all of them are the answer.
     Lines,
-    /// The same, and the answer is told once more at the end.
+    /// The same, and the answer is repeated at the end.
     LinesAndWhole,
-    /// Each text is a message, and the last is the answer.
+    /// Each text is a message, and the last one is the answer.
     Messages,
 }
 
@@ -74,9 +74,9 @@ enum UsageReported {
 }
 
 const CRASHED: (&str, &str) = ("CRASH", "host_crashed: Fake host was killed by signal 6");
-const LEFT: (&str, &str) = ("EXIT:3", "host_crashed: Fake host ended with exit status 3 before it had answered");
-const DEAF: &str = "host_crashed: True ended before it had answered";
-const SPENT: &str = "$0.3000 was spent of the $0.2500 that was left for it";
+const LEFT: (&str, &str) = ("EXIT:3", "host_crashed: Fake host exited with status 3 before it answered");
+const DEAF: &str = "host_crashed: True exited before it answered";
+const SPENT: &str = "$0.3000 spent, $0.2500 allowed";
 
 const HOSTS: &[DriverUnderTest] = &[
     DriverUnderTest {
@@ -89,20 +89,20 @@ const HOSTS: &[DriverUnderTest] = &[
         write: "edit",
         run: "execute",
         session: Some("fake-session-1"),
-        // The protocol has no word for it.
+        // The protocol has no member for it.
         retries: &[],
         ends: &[
             CRASHED,
             LEFT,
             (
                 "GARBAGE",
-                "adapter_invalid_reply: Fake host said something that cannot be read: {\"jsonrpc\":\"2.0\",. Its version may be \
+                "adapter_invalid_reply: Fake host sent unreadable output: {\"jsonrpc\":\"2.0\",. Its version may be \
                  too new or too old",
             ),
-            ("REFUSE", "refused: Fake host will not do this"),
+            ("REFUSE", "refused: Fake host refused the task"),
             (
                 "FAIL:529",
-                "model_unreachable: Fake host cannot reach its model: Internal error (API Error: 529 FAKE-FAIL 529). Check \
+                "model_unreachable: Fake host can't reach its model: Internal error (API Error: 529 FAKE-FAIL 529). Check \
                  the device's network and the host's login",
             ),
         ],
@@ -125,19 +125,19 @@ const HOSTS: &[DriverUnderTest] = &[
             LEFT,
             (
                 "GARBAGE",
-                "adapter_invalid_reply: Fake host said something that cannot be read: `{\"type\":\"assistant\",\"message\":{` \
+                "adapter_invalid_reply: Fake host sent unreadable output: `{\"type\":\"assistant\",\"message\":{` \
                  (EOF while parsing an object at line 1 column 31). Its version may be too new or too old",
             ),
-            ("REFUSE", "refused: Fake host will not do this: API Error: the safeguards flagged this message"),
+            ("REFUSE", "refused: Fake host refused the task: API Error: the safeguards flagged this message"),
             (
                 "FAIL:529",
-                "model_unreachable: Fake host cannot reach its model: API Error: 529 FAKE-FAIL 529. Check the device's network \
+                "model_unreachable: Fake host can't reach its model: API Error: 529 FAKE-FAIL 529. Check the device's network \
                  and the host's login",
             ),
             (
                 "FAIL:401",
-                "sign_in_required: Fake host is not signed in on this device: start `claude` here and log in, or set \
-                 ANTHROPIC_API_KEY for the adapter (API Error: 401 FAKE-FAIL 401.)",
+                "sign_in_required: Fake host isn't signed in on this device: run `claude` on this device and log in, or \
+                 set ANTHROPIC_API_KEY for the adapter (API Error: 401 FAKE-FAIL 401.)",
             ),
             ("FAIL:400", "task_failed: Fake host failed: API Error: 400 FAKE-FAIL 400"),
         ],
@@ -160,18 +160,18 @@ const HOSTS: &[DriverUnderTest] = &[
             LEFT,
             (
                 "GARBAGE",
-                "adapter_invalid_reply: Fake host said something that cannot be read: {\"method\":\"item/started\",. Its version \
+                "adapter_invalid_reply: Fake host sent unreadable output: {\"method\":\"item/started\",. Its version \
                  may be too new or too old",
             ),
-            ("REFUSE", "refused: Fake host will not do this: its model gave no answer"),
+            ("REFUSE", "refused: Fake host refused the task: its model returned no answer"),
             (
                 "FAIL:429",
-                "usage_limit: Fake host has reached the usage limit of its account: exceeded retry limit, last status: 429 Too \
-                 Many Requests. Wait, or change the plan of its account",
+                "usage_limit: Fake host reached its account's usage limit: exceeded retry limit, last status: 429 Too \
+                 Many Requests. Wait, or upgrade the account's plan",
             ),
             (
                 "FAIL:500",
-                "model_unreachable: Fake host cannot reach its model: FAKE-FAIL 500. Check the device's network and the host's \
+                "model_unreachable: Fake host can't reach its model: FAKE-FAIL 500. Check the device's network and the host's \
                  login",
             ),
         ],
@@ -191,16 +191,16 @@ const HOSTS: &[DriverUnderTest] = &[
         retries: &[],
         ends: &[
             CRASHED,
-            ("EXIT:3", "task_failed: Fake host failed: it ended with exit status 3"),
+            ("EXIT:3", "task_failed: Fake host failed: it exited with status 3"),
             (
                 "GARBAGE",
-                "adapter_invalid_reply: Fake host said something that cannot be read: {\"type\":. Its version may be too new or \
+                "adapter_invalid_reply: Fake host sent unreadable output: {\"type\":. Its version may be too new or \
                  too old",
             ),
-            ("REFUSE", "task_failed: Fake host failed: it ended with exit status 1: the model refused"),
+            ("REFUSE", "task_failed: Fake host failed: it exited with status 1: the model refused"),
             (
                 "FAIL:529",
-                "model_unreachable: Fake host cannot reach its model: it ended with exit status 1: the model cannot be \
+                "model_unreachable: Fake host can't reach its model: it exited with status 1: the model cannot be \
                  reached: 529. Check the device's network and the host's login",
             ),
         ],
@@ -209,7 +209,7 @@ const HOSTS: &[DriverUnderTest] = &[
     },
 ];
 
-/// Those that ask people before they act.
+/// The hosts that ask people before they act.
 fn asking() -> impl Iterator<Item = &'static DriverUnderTest> {
     HOSTS.iter().filter(|host| host.asks == AsksWhom::People)
 }
@@ -229,7 +229,7 @@ impl DriverUnderTest {
         AdapterWorld::of((self.drive)(fake(self.manner)), change).await
     }
 
-    /// What is streamed of these texts, which are said one after the other.
+    /// The stream for these consecutive texts.
     fn streamed(&self, texts: &[&str]) -> String {
         match self.speaks {
             TextGrouping::Lines | TextGrouping::LinesAndWhole => texts.iter().map(|text| format!("{text}\n")).collect(),
@@ -237,7 +237,7 @@ impl DriverUnderTest {
         }
     }
 
-    /// The answer of a run that has said these texts.
+    /// The answer of a run with these texts.
     fn answer(&self, texts: &[&str]) -> String {
         match self.speaks {
             TextGrouping::Lines => self.streamed(texts),
@@ -259,13 +259,13 @@ impl DriverUnderTest {
         usage
     }
 
-    /// A run that has said these texts in one step and did well.
+    /// A successful run with these texts in one step.
     fn done(&self, texts: &[&str]) -> Value {
         let output = json!({"text": self.answer(texts), "artifact_refs": []});
         json!({"success": true, "output": output, "usage": self.usage(11, 7, 0.001)})
     }
 
-    /// Runs without questions, and says exactly these texts.
+    /// Runs a task without questions and expects exactly these texts.
     async fn says(&self, world: &AdapterWorld, task: &Value, said: &[&str]) {
         let events = unasked(world, task).await;
         assert_eq!(texts(&events, "chunk", "text").concat(), self.streamed(said), "{}", self.manner);

@@ -1,4 +1,4 @@
-//! What a host is told, what it sees, and what it may remember.
+//! A host's prompt, environment and memory.
 
 use attache_adapter::{Environment, HostMemory, HostSetup};
 use serde_json::json;
@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn instructions_come_first_in_their_order_however_long() {
+async fn instructions_come_first_and_in_order() {
     for host in HOSTS {
         let world = host.world_with(|options| options.instructions = Some("SAY:three".to_owned())).await;
         let long = "x".repeat(200_000);
@@ -21,7 +21,7 @@ async fn instructions_come_first_in_their_order_however_long() {
                 host.streamed(&[&format!("one {long}"), "two", "three", "SYSTEM=unset", "four"])
             }
             InstructionPlacement::Apart => {
-                let system = format!("SAY:one {long}\n\nContext that came with the task:\n\nSAY:two\n\nSAY:three");
+                let system = format!("SAY:one {long}\n\nContext provided with the task:\n\nSAY:two\n\nSAY:three");
                 host.streamed(&[&format!("SYSTEM={system}"), "four"])
             }
         };
@@ -32,7 +32,7 @@ async fn instructions_come_first_in_their_order_however_long() {
 }
 
 #[tokio::test]
-async fn a_host_sees_only_what_is_on_the_list_and_no_secret_is_an_argument() {
+async fn a_host_sees_only_allowed_variables_and_no_secret_is_an_argument() {
     for host in HOSTS {
         let change = |options: &mut attache_adapter::Options| {
             let variables = [("PATH", "/usr/bin:/bin"), ("AWS_SECRET_ACCESS_KEY", "x"), ("SOME_API_KEY", "k")];
@@ -53,7 +53,7 @@ async fn a_host_sees_only_what_is_on_the_list_and_no_secret_is_an_argument() {
 }
 
 #[tokio::test]
-async fn a_conversation_is_taken_up_again_only_where_that_is_wanted() {
+async fn a_conversation_is_resumed_only_with_memory() {
     for host in HOSTS {
         let folder = tempfile::tempdir().unwrap();
         let sessions = folder.path().join("sessions");
@@ -66,14 +66,14 @@ async fn a_conversation_is_taken_up_again_only_where_that_is_wanted() {
         assert_eq!(notes, host.session.into_iter().collect::<Vec<_>>(), "{}", host.manner);
         let second = with(task("SAY:second"), "conversation_id", first["conversation_id"].clone());
         let second = with(second, "workspace_id", first["workspace_id"].clone());
-        // What a host repeats of the earlier run is not said again.
+        // Output that a host replays from the earlier run isn't reported again.
         host.says(&world, &second, &["second"]).await;
         world.stop().await;
     }
 }
 
 #[tokio::test]
-async fn a_model_that_is_asked_again_is_progress() {
+async fn model_retries_are_reported_as_progress() {
     for host in HOSTS {
         let world = host.world().await;
         host.says(&world, &task("FAIL:529x1 SAY:at last"), &["at last"]).await;

@@ -1,4 +1,4 @@
-//! What a host wants to do, what people are asked about it, and what becomes of it.
+//! Steps of a host: the approval questions about them, and their results.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::{
     world::{AdapterWorld, task},
 };
 
-/// A file as it is to be written.
+/// A file to be written.
 struct ExpectedFile {
     name: &'static str,
     text: &'static str,
@@ -22,7 +22,7 @@ const FILES: [ExpectedFile; 2] = [
 ];
 
 impl DriverUnderTest {
-    /// What people are asked about a file.
+    /// The expected question about a file.
     fn question(&self, id: &str, file: &ExpectedFile, world: &AdapterWorld) -> Value {
         let path = world.cwd.join(file.name).display().to_string();
         let input = match self.manner {
@@ -40,7 +40,7 @@ impl DriverUnderTest {
         question
     }
 
-    /// What is told of a file's writing, at its beginning and at its end.
+    /// The expected tool calls for writing a file, at its start and end.
     fn calls(&self, file: &ExpectedFile, world: &AdapterWorld) -> [Value; 2] {
         let path = world.cwd.join(file.name).display().to_string();
         let input = json!({"file_path": file.name, "content": file.text});
@@ -67,13 +67,13 @@ impl DriverUnderTest {
         [begun, ended]
     }
 
-    /// What people are asked where the host tells next to nothing.
+    /// The expected question when the host discloses almost nothing.
     fn mystery(&self, world: &AdapterWorld) -> Value {
         let (tool, reason, risk, undisclosed) = match self.manner {
             "acp" => ("mystery", "mystery", "medium", json!(["input", "paths"])),
             "claude" => ("mystery", "mystery", "high", json!(["paths"])),
             _ => {
-                let reason = "Codex does not tell whether this runs inside of its sandbox";
+                let reason = "Codex doesn't say whether this runs inside its sandbox";
                 ("shell", reason, "high", json!(["input", "paths"]))
             }
         };
@@ -85,7 +85,7 @@ impl DriverUnderTest {
 }
 
 #[tokio::test]
-async fn a_step_is_asked_about_with_all_that_is_known_and_done_after_a_yes() {
+async fn a_step_is_shown_in_full_and_done_after_approval() {
     for host in HOSTS {
         let world = host.world().await;
         std::fs::write(world.cwd.join("a.txt"), "old\n").unwrap();
@@ -98,7 +98,7 @@ async fn a_step_is_asked_about_with_all_that_is_known_and_done_after_a_yes() {
             assert_eq!(std::fs::read_to_string(world.cwd.join(file.name)).unwrap(), file.text, "{}", host.manner);
         }
         assert_eq!(texts(&events, "thought", "text").concat(), "hm, so", "{}", host.manner);
-        // Each text once, although it may come in pieces and whole. After a tool there is another message.
+        // Each text appears once, even if it is sent in pieces and complete. A new message starts after a tool.
         let said = ["I begin", "FAKE-OK after tool: wrote b.txt"];
         let streamed = said.map(|text| host.streamed(&[text])).join("\n\n");
         assert_eq!(texts(&events, "chunk", "text").concat(), streamed, "{}", host.manner);
@@ -122,9 +122,9 @@ async fn a_step_is_asked_about_with_all_that_is_known_and_done_after_a_yes() {
 
         let waiting = FILES.iter().flat_map(|file| {
             let path = world.cwd.join(file.name).display().to_string();
-            [format!("waiting for approval: {} {path}", host.write), "Fake host goes on".to_owned()]
+            [format!("waiting for approval: {} {path}", host.write), "Fake host continues".to_owned()]
         });
-        let told = ["starting Fake host", "Fake host works on the task"].map(str::to_owned).into_iter();
+        let told = ["starting Fake host", "Fake host is working on the task"].map(str::to_owned).into_iter();
         let told: Vec<String> = told.chain(waiting.filter(|_| asks)).collect();
         assert_eq!(texts(&events, "progress", "message"), told, "{}", host.manner);
         world.stop().await;
@@ -132,7 +132,7 @@ async fn a_step_is_asked_about_with_all_that_is_known_and_done_after_a_yes() {
 }
 
 #[tokio::test]
-async fn a_no_is_a_no_and_the_run_says_so() {
+async fn a_denied_step_fails_the_run_with_the_reason() {
     for host in asking() {
         let world = host.world().await;
         let (questions, events) = answered(&world, &task("WRITE:a.txt"), no).await;
@@ -140,12 +140,12 @@ async fn a_no_is_a_no_and_the_run_says_so() {
         let file = world.cwd.join("a.txt");
         assert!(!file.exists());
         let expected = format!(
-            "permission_denied: Fake host was not allowed to do this: {} {} (not today). It said: FAKE-OK after tool: denied",
+            "permission_denied: Fake host was denied permission: {} {} (not today). Its answer: FAKE-OK after tool: denied",
             host.write,
             file.display()
         );
         assert_eq!(failure(result(&events)), expected);
-        // What is got done after a no counts.
+        // Progress after a denial counts.
         let decide = |question: &Value| json!({"approved": question["tool"] == host.run});
         let (questions, events) = answered(&world, &task("WRITE:a.txt=x\nRUN:echo instead > b.txt"), decide).await;
         assert_eq!((questions.len(), &questions[1]["undisclosed"]), (2, &json!(["paths"])), "{}", host.manner);
@@ -156,7 +156,7 @@ async fn a_no_is_a_no_and_the_run_says_so() {
 }
 
 #[tokio::test]
-async fn what_a_host_does_not_tell_is_said() {
+async fn undisclosed_details_are_reported() {
     for host in asking() {
         let world = host.world().await;
         let (questions, events) = answered(&world, &task("ASK:mystery"), yes).await;
@@ -167,7 +167,7 @@ async fn what_a_host_does_not_tell_is_said() {
 }
 
 #[tokio::test]
-async fn a_question_that_is_answered_late_is_answered_all_the_same() {
+async fn a_late_answer_still_counts() {
     for host in asking() {
         let world = host.world().await;
         let task = task("WRITE:a.txt=x\nSAY:after");

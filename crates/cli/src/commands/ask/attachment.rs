@@ -1,4 +1,4 @@
-//! Files that go with a task: in the request itself while they are small, as artifacts that the device fetches when not.
+//! Attachments of a task: small files go inline in the request, larger ones are uploaded as artifacts.
 
 use std::{
     io,
@@ -15,11 +15,11 @@ use tokio::fs::File;
 
 use crate::{CommandContext, CommandFailure, output::time};
 
-/// Files that are there and can be read, with their sizes.
+/// Existing, readable files and their sizes.
 #[derive(Debug)]
 pub(super) struct Files(Vec<(PathBuf, u64)>);
 
-/// How much of the task is the title of a conversation that is made for its files.
+/// Maximum length of the title, taken from the task, of a conversation created for attachments.
 const TITLE: usize = 80;
 
 // === impl Files ===
@@ -31,7 +31,7 @@ impl Files {
             let metadata = std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
             if !metadata.is_file() {
                 return Err(CommandFailure::usage(format!("{} is not a file", path.display()))
-                    .hint("Name files, one --file each."));
+                    .hint("Pass one --file option per file."));
             }
             files.push((path.clone(), metadata.len()));
         }
@@ -50,7 +50,7 @@ impl Files {
         self.0.iter().map(part).collect()
     }
 
-    /// Uploads them to the conversation's workspace, which is made if the task is in none. None is ever whole in memory.
+    /// Streams the files to the conversation's workspace. Creates a conversation if the task has none.
     pub(super) async fn upload(
         &self,
         context: &CommandContext,
@@ -91,19 +91,17 @@ fn too_large(failure: CommandFailure, path: &Path, size: u64) -> CommandFailure 
         return failure;
     }
     CommandFailure {
-        message: format!("{} ({}) is larger than what this hub takes", path.display(), time::size(size)),
+        message: format!("{} ({}) exceeds this hub's artifact size limit", path.display(), time::size(size)),
         ..failure
     }
-    .hint(
-        "Lend the agent the folder instead (attache delegate --help), or have the hub take more: --max-artifact-bytes.",
-    )
+    .hint("Delegate the folder instead (attache delegate --help), or raise the hub's limit with --max-artifact-bytes.")
 }
 
 fn name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// By the end of the name, for what hosts of agents look at; anything else is bytes.
+/// The media type by file extension, for the types that agent hosts handle. Everything else is a byte stream.
 fn media_type(path: &Path) -> &'static str {
     let extension = path.extension().and_then(|end| end.to_str()).unwrap_or_default().to_ascii_lowercase();
     match extension.as_str() {

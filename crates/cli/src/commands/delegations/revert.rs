@@ -1,4 +1,4 @@
-//! `attache delegations revert`: what was there before a lease, without deciding over a person's own edits.
+//! `attache delegations revert`: restores files to their state before a lease and keeps the person's own edits.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
@@ -40,16 +40,16 @@ pub(super) async fn run(
     }
     let conflicts = reverted.kept.iter().filter(|kept| kept.conflict).count();
     for kept in &reverted.kept {
-        let line = format!("left alone: {} ({})", clean::line(&kept.path), clean::line(&kept.reason));
+        let line = format!("skipped: {} ({})", clean::line(&kept.path), clean::line(&kept.reason));
         context.output.say_styled(TextStyle::Busy, line);
         for version in &kept.versions {
             context.output.say_styled(TextStyle::Dim, format_args!("  your version: {}", clean::line(version)));
         }
     }
-    context.output.say(format_args!("{} restored, {} left alone.", reverted.restored.len(), reverted.kept.len()));
+    context.output.say(format_args!("{} restored, {} skipped.", reverted.restored.len(), reverted.kept.len()));
     if conflicts > 0 {
         context.output.say(format_args!(
-            "You edited {conflicts} of them as well. Say which version they get: attache delegations revert {delegation} \
+            "You edited {conflicts} of them too. Choose a version: attache delegations revert {delegation} \
              --take before|mine PATH…"
         ));
     }
@@ -72,7 +72,7 @@ fn choose(context: &CommandContext, reverted: &RevertResult) -> Result<Vec<(Stri
     }
     for kept in reverted.kept.iter().filter(|kept| kept.conflict) {
         let (path, reason) = (clean::line(&kept.path), clean::line(&kept.reason));
-        let _ = write!(io::stderr(), "{path}: {reason}. [b]efore the lease, [m]ine, [l]eave it? [l] ");
+        let _ = write!(io::stderr(), "{path}: {reason}. Restore [b]efore the lease, [m]ine, or [l]eave as is? [l] ");
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;
         chosen.extend(version(&answer.trim().to_lowercase()).map(|take| (kept.path.clone(), take)));

@@ -1,9 +1,8 @@
-//! What `attache doctor` says about the hosts of agents on this machine: where, how old, logged in or not, and the fix.
+//! Checks of `attache doctor` for agent hosts on this machine: location, version, login and fix.
 
 use std::{os::unix::fs::DirBuilderExt as _, path::PathBuf, time::Duration};
 
 use attache_adapter::preset::{self, DetectedHost, DetectionEnvironment, DriverKind, LoginState};
-use attache_client as client;
 use attache_protocol::{Secret, env::Env, log};
 use attache_runtime::profile::Profile;
 use serde::Serialize;
@@ -12,14 +11,14 @@ use tokio::time::Instant;
 use super::DoctorFinding;
 use crate::{CommandContext, config, hosts, supervised_adapter};
 
-/// How long a host may take to start.
+/// Maximum time for a host to start.
 const HOST_START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A private folder that is removed in the end.
+/// A private folder, removed on drop.
 #[derive(Debug)]
 struct ScratchFolder(PathBuf);
 
-/// A host as `--json` shows it. The home folder is `~`, and of a login only how one sees it.
+/// A host in the `--json` report. The home folder is shown as `~`; of a login, only how it was detected.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct DoctorHost {
     preset: String,
@@ -33,7 +32,7 @@ pub(super) struct DoctorHost {
     pub(super) trouble: Option<String>,
 }
 
-/// Looks for every host of the table.
+/// Detects every host in the preset table.
 pub(super) async fn check(context: &CommandContext, findings: &mut Vec<DoctorFinding>) -> Vec<DoctorHost> {
     let table = match hosts::table(context) {
         Ok(table) => table,
@@ -45,8 +44,8 @@ pub(super) async fn check(context: &CommandContext, findings: &mut Vec<DoctorFin
     let around = config::detection_environment();
     let found = preset::detect(&table, &around).await;
     if found.is_empty() {
-        let fix = "docs/hosts.md lists those that Attaché knows and how to install them.";
-        findings.push(DoctorFinding::ok("host", "no host of agents is on this machine besides the shell").fix(fix));
+        let fix = "docs/hosts.md lists the supported hosts and how to install them.";
+        findings.push(DoctorFinding::ok("host", "no agent hosts are installed; only the built-in shell").fix(fix));
     }
     findings.extend(found.iter().map(|found| {
         let said = hosts::describe(found, &around);
@@ -57,7 +56,7 @@ pub(super) async fn check(context: &CommandContext, findings: &mut Vec<DoctorFin
     found.iter().map(|found| DoctorHost::of(found, &around)).collect()
 }
 
-/// Starts the host of a profile as for a task, without giving it one: what only shows then is a bad time to learn it.
+/// Starts the host of a profile as for a task, but without a task, to find startup problems early.
 pub(super) async fn try_start(context: &CommandContext, profile: &Profile) -> Option<DoctorFinding> {
     let executor = &profile.local_executor;
     let kind = executor
@@ -69,17 +68,16 @@ pub(super) async fn try_start(context: &CommandContext, profile: &Profile) -> Op
     }
     let host = hosts::host(context, kind, executor.reference.as_deref()).ok()?;
     let around = config::detection_environment();
-    // What is missing there is said elsewhere, and a program that others can write to is not started. One without a
-    // login is: it may need none, with a provider of its own.
+    // Other checks report missing hosts, and a program that other users can write to must not be started. A host
+    // without a login is started: with its own provider, it may not need one.
     let found = host.detect(&around).await;
     if found.problem.is_some() {
         return None;
     }
-    // An empty folder of its own: what is tried is the host, and nothing of a project. Not below our home, which no
-    // agent may see.
+    // Use an empty folder to test only the host, not a project. Not in $A2A_HOME, which agents must not see.
     let scratch = ScratchFolder::make(&context.env).ok()?;
     let folder = scratch.0.join("work");
-    client::private_file::folder(&folder).ok()?;
+    attache_os::private_file::folder(&folder).ok()?;
     let label = host.preset.label.clone();
     let mut setup = host.preset.setup(&host.program);
     setup.args.extend(host.args);
@@ -89,29 +87,29 @@ pub(super) async fn try_start(context: &CommandContext, profile: &Profile) -> Op
     let began = Instant::now();
     let tried = tokio::time::timeout(HOST_START_TIMEOUT, attache_adapter::try_start(&options)).await;
     Some(match tried {
-        // It tells only at its first task that nobody has logged in.
+        // Claude Code reports a missing login only at its first task.
         Ok(Ok(())) if found.login == LoginState::Out && host.preset.driver == DriverKind::Claude => return None,
         Ok(Ok(())) => DoctorFinding::ok(
             "host",
-            format!("{label} starts and takes tasks ({:.1} s)", began.elapsed().as_secs_f64()),
+            format!("{label} starts and accepts tasks ({:.1} s)", began.elapsed().as_secs_f64()),
         ),
-        Ok(Err(message)) => DoctorFinding::problem("host", format!("{label} does not start for a task: {message}"))
-            .fix("Mend what it says, or its own configuration, and run `attache doctor` again."),
+        Ok(Err(message)) => DoctorFinding::problem("host", format!("{label} fails to start for a task: {message}"))
+            .fix("Fix the reported problem or the host's configuration, then run `attache doctor` again."),
         Err(_) => DoctorFinding::warning(
             "host",
-            format!("{label} did not start within {} seconds", HOST_START_TIMEOUT.as_secs()),
+            format!("{label} didn't start within {} seconds", HOST_START_TIMEOUT.as_secs()),
         )
-        .fix("Start it by hand on this device and see what it waits for."),
+        .fix("Start it manually on this device and check what it's waiting for."),
     })
 }
 
-/// Whether something can execute the tasks of a profile without an adapter of the user's own.
+/// Checks that the profile's tasks can be executed without a custom adapter.
 pub(super) fn check_executor(context: &CommandContext, profile: &Profile) -> Option<DoctorFinding> {
     let executor = &profile.local_executor;
     match (executor.kind.as_deref(), executor.reference.as_deref()) {
         (None | Some(supervised_adapter::SHELL), _) | (Some(supervised_adapter::COMMAND), Some(_)) => None,
         (Some(supervised_adapter::COMMAND), None) => Some(
-            DoctorFinding::problem("adapter", format!("{} has no program to execute tasks with", profile.key()))
+            DoctorFinding::problem("adapter", format!("{} has no program to run tasks with", profile.key()))
                 .fix("Pair again with --local-executor-ref PROG."),
         ),
         (Some(kind), reference) => {
@@ -135,7 +133,7 @@ impl ScratchFolder {
 
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
-        // What cannot be removed now is the system's to clear.
+        // If this fails, the system cleans up its temporary folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Which file each MCP client reads, and how it wants a server written there.
+//! Configuration files of MCP clients, and the format of a server entry in each.
 
 use std::path::{Path, PathBuf};
 
@@ -16,16 +16,16 @@ pub(super) enum McpClient {
     Cursor,
 }
 
-/// How the server is started.
+/// The command that starts the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct McpServerEntry {
     pub(super) command: String,
     pub(super) args: Vec<String>,
-    /// Only where this machine's folders are not the usual ones.
+    /// Set only if this machine uses non-default folders.
     pub(super) env: Vec<(String, String)>,
 }
 
-/// What our entry is called in every client.
+/// The name of our entry in every client.
 pub(super) const NAME: &str = "attache";
 
 // === impl McpClient ===
@@ -41,7 +41,7 @@ impl McpClient {
         }
     }
 
-    /// The file for all projects of this person.
+    /// The user-level configuration file, which applies to all projects.
     pub(super) fn file(self, config: &Config) -> Option<PathBuf> {
         let home = config.user_home.clone()?;
         Some(match self {
@@ -56,7 +56,7 @@ impl McpClient {
         })
     }
 
-    /// The text of the file with our entry, or without it.
+    /// Returns the file's text with our entry, or without it if `entry` is `None`.
     pub(super) fn edit(self, text: &str, entry: Option<&McpServerEntry>) -> Result<String, String> {
         match self {
             Self::Codex => toml_text::edit(text, NAME, entry),
@@ -89,7 +89,7 @@ impl McpClient {
     }
 }
 
-/// Where the file as it was is kept.
+/// The path of the backup copy.
 pub(super) fn backup(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".before-attache");

@@ -1,4 +1,4 @@
-//! `attache mcp install` and `uninstall`: our entry in the configuration of MCP clients.
+//! `attache mcp install` and `uninstall`: add or remove our entry in the configuration of MCP clients.
 
 use std::{
     fs, io,
@@ -11,35 +11,35 @@ use serde::Serialize;
 use super::clients::{McpClient, McpServerEntry, backup};
 use crate::{CommandContext, CommandFailure, context::HubArgs, home, output::TextStyle};
 
-/// Enter this server into the configuration of MCP clients
+/// Add this server to the configuration of MCP clients
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache mcp install --for claude,codex,gemini,vscode,cursor
   attache mcp install --for claude --print
 
-The rest of each file stays as it is, comments and all; the file as it was is kept beside it with the ending
-.before-attache. Repeating it changes nothing. A file that cannot be followed is left alone, the others are written, and
-the command exits with 1.")]
+The rest of each file stays unchanged, including comments. The original is saved next to it with the suffix .before-attache.
+Running the command again changes nothing. A file that can't be parsed is skipped; the other files are still written, and the
+command exits with 1.")]
 pub(super) struct Args {
     #[command(flatten)]
     common: UninstallArgs,
-    /// How long a tool waits before it answers `running`, for a client that waits shorter or longer than usual
+    /// How long a tool call waits before it returns `running`, for clients with an unusual tool timeout
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     wait: Option<u64>,
 }
 
-/// Take this server out of the configuration of MCP clients
+/// Remove this server from the configuration of MCP clients
 #[derive(Debug, clap::Args)]
 pub(super) struct UninstallArgs {
-    /// Which clients, with commas in between
+    /// MCP clients, separated by commas
     #[arg(long = "for", value_name = "CLIENTS", value_delimiter = ',', required = true)]
     clients: Vec<McpClient>,
-    /// Only show what would be written
+    /// Print the changes without writing them
     #[arg(long)]
     print: bool,
 }
 
-/// What became of one file.
+/// The result for one file.
 #[derive(Serialize)]
 struct ClientFileChange {
     client: &'static str,
@@ -48,14 +48,14 @@ struct ClientFileChange {
     /// Only with `--print`.
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<String>,
-    /// Why the file was left alone.
+    /// Why the file was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
 pub(super) fn install(context: &CommandContext, args: &Args, hub: &HubArgs) -> Result<(), CommandFailure> {
     let program = std::env::current_exe()
-        .map_err(|error| CommandFailure::failed(format!("cannot tell where this program is: {error}")))?;
+        .map_err(|error| CommandFailure::failed(format!("can't determine the path of this program: {error}")))?;
     let mut arguments = vec!["mcp".to_owned()];
     if let Some(wait) = args.wait {
         arguments.extend(["--wait".to_owned(), wait.to_string()]);
@@ -105,7 +105,7 @@ fn change(
     if entry.is_some() && !args.print && is_partial && !context.output.is_json() {
         context.output.say_styled(
             TextStyle::Dim,
-            "Start the client anew. Which folders and agents it may use: attache delegations allow --help",
+            "Restart the client. To choose the folders and agents it can use: attache delegations allow --help",
         );
     }
     let count = failures.len();
@@ -114,12 +114,12 @@ fn change(
         Some(failure) if all.len() == 1 => Err(failure),
         Some(CommandFailure { hint, .. }) => {
             let files = if count == 1 { "1 file was".to_owned() } else { format!("{count} files were") };
-            Err(CommandFailure::failed(format!("{files} left alone")).hint(hint))
+            Err(CommandFailure::failed(format!("{files} skipped")).hint(hint))
         }
     }
 }
 
-/// One client's file, whatever becomes of the others.
+/// Changes one client's file, independently of the others.
 fn change_one(
     context: &CommandContext,
     args: &UninstallArgs,
@@ -127,15 +127,15 @@ fn change_one(
     client: McpClient,
 ) -> Result<ClientFileChange, CommandFailure> {
     let file = client.file(&context.config).ok_or_else(|| {
-        CommandFailure::usage("there is no home folder to look for clients in").hint("Set HOME to your home folder.")
+        CommandFailure::usage("can't find MCP clients without a home folder").hint("Set HOME to your home folder.")
     })?;
     let before = read(&file)?;
     let after = client.edit(before.as_deref().unwrap_or_default(), entry).map_err(|why| {
-        CommandFailure::failed(format!("{} is left alone: {why}", file.display()))
-            .hint(format!("See what it needs with: attache mcp install --for {} --print", name(client)))
+        CommandFailure::failed(format!("skipped {}: {why}", file.display()))
+            .hint(format!("To see the entry to add: attache mcp install --for {} --print", name(client)))
     });
     let after = match (after, args.print, entry) {
-        // What would be in a file of its own is shown even if this file cannot be followed.
+        // With --print, show the entry in an otherwise empty file even if this file can't be parsed.
         (Err(_), true, Some(_)) => client.edit("", entry).map_err(CommandFailure::failed)?,
         (after, _, _) => after?,
     };
@@ -156,7 +156,7 @@ fn show(context: &CommandContext, all: &[ClientFileChange]) -> Result<(), Comman
                 context.output.line(content.trim_end())?;
             }
             (None, None, true) => context.output.say(format_args!("{}: wrote {file}", done.client)),
-            (None, None, false) => context.output.say(format_args!("{}: {file} is as it should be", done.client)),
+            (None, None, false) => context.output.say(format_args!("{}: {file} is up to date", done.client)),
         }
     }
     Ok(())
@@ -185,7 +185,7 @@ fn read(file: &Path) -> Result<Option<String>, CommandFailure> {
     }
 }
 
-/// In full or not at all; where the file is a link, what it leads to.
+/// Writes atomically. If the file is a symlink, writes its target.
 fn write(file: &Path, before: Option<&str>, after: &str) -> Result<(), CommandFailure> {
     let file = &fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let failed = |error: io::Error| CommandFailure::file("write", file, &error);
@@ -193,7 +193,7 @@ fn write(file: &Path, before: Option<&str>, after: &str) -> Result<(), CommandFa
         fs::create_dir_all(folder).map_err(failed)?;
     }
     let mode = fs::metadata(file).map(|metadata| metadata.permissions().mode() & 0o777).ok();
-    // The first version is the one that a person may want back; what we wrote ourselves is not.
+    // Back up only the person's original file, not a version that we wrote.
     if let Some(before) = before.filter(|_| !backup(file).exists()) {
         home::write_private(&backup(file), before.as_bytes()).map_err(failed)?;
     }

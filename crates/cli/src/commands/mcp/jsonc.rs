@@ -1,11 +1,11 @@
-//! Edits a JSON file by its text, comments and all: one member of one object is put, replaced or taken out, and everything
-//! else stays to the byte.
+//! Edits JSON files with comments as text: adds, replaces or removes one member of one object and keeps everything else
+//! byte for byte.
 
 use std::ops::Range;
 
 use serde_json::Value;
 
-/// One object of the text, and where its members are.
+/// An object in the text and the positions of its members.
 struct ObjectSpan {
     /// From `{` to after `}`.
     range: Range<usize>,
@@ -24,12 +24,12 @@ struct JsoncScanner<'a> {
     at: usize,
 }
 
-/// An object of one member.
+/// An object with one member.
 fn member(name: &str, value: Value) -> Value {
     Value::Object([(name.to_owned(), value)].into_iter().collect())
 }
 
-/// Puts `value` at `path`, or takes out what is there.
+/// Sets `path` to `value`, or removes it.
 pub(super) fn edit(text: &str, path: [&str; 2], value: Option<&Value>) -> Result<String, String> {
     let [section, name] = path;
     if text.trim().is_empty() {
@@ -56,11 +56,11 @@ pub(super) fn edit(text: &str, path: [&str; 2], value: Option<&Value>) -> Result
             }
         }
     };
-    // Whatever the text looked like, nothing but our member may have changed.
+    // Safety check: nothing but our member may have changed.
     let (before, after) = (plain(text)?, plain(&edited)?);
     if others(before, path) != others(after.clone(), path) || after.get(section).and_then(|all| all.get(name)) != value
     {
-        return Err("it is written in a way that only a person should change".to_owned());
+        return Err("its structure can't be edited automatically; edit it by hand".to_owned());
     }
     Ok(edited)
 }
@@ -78,7 +78,7 @@ fn put(text: &str, object: &ObjectSpan, name: &str, value: &Value) -> String {
             let on_one_line = !text[object.range.start..last.range.start].contains('\n');
             let separator = if on_one_line { ", ".to_owned() } else { format!(",\n{inner}") };
             let comma_follows = comma_after(text, last.range.end);
-            // A comma at the very end, where the format allows one, serves as ours.
+            // Reuse a trailing comma if there is one.
             let (at, separator) = match comma_follows {
                 Some(comma) => (comma + 1, separator[1..].to_owned()),
                 None => (last.range.end, separator),
@@ -89,7 +89,7 @@ fn put(text: &str, object: &ObjectSpan, name: &str, value: &Value) -> String {
     }
 }
 
-/// Takes a member out, with the comma that belongs to it.
+/// Removes a member and its comma.
 fn take(text: &str, object: &ObjectSpan, at: usize) -> String {
     let range = match (at.checked_sub(1).map(|before| &object.members[before]), object.members.get(at + 1)) {
         (Some(before), _) => before.range.end..object.members[at].range.end,
@@ -105,7 +105,7 @@ fn splice(text: &str, range: Range<usize>, with: &str) -> String {
     format!("{}{with}{}", &text[..range.start], &text[range.end..])
 }
 
-/// The blanks that the line of a place begins with.
+/// The indentation of the line at a position.
 fn indent(text: &str, at: usize) -> &str {
     let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
     let line = &text[start..];
@@ -123,7 +123,7 @@ fn comma_after(text: &str, at: usize) -> Option<usize> {
     (scanner.peek() == Some(b',')).then_some(scanner.at)
 }
 
-/// The same without comments and without commas at the end, for comparing.
+/// Parses the text without comments and trailing commas, for comparison.
 fn plain(text: &str) -> Result<Value, String> {
     let mut scanner = JsoncScanner { text: text.as_bytes(), at: 0 };
     let mut plain = Vec::new();
@@ -152,10 +152,10 @@ fn plain(text: &str) -> Result<Value, String> {
             None => break,
         }
     }
-    serde_json::from_slice(&plain).map_err(|error| format!("it is not valid JSON: {error}"))
+    serde_json::from_slice(&plain).map_err(|error| format!("it isn't valid JSON: {error}"))
 }
 
-/// Everything that is not ours.
+/// The value without our member.
 fn others(mut value: Value, [section, name]: [&str; 2]) -> Value {
     if let Some(servers) = value.get_mut(section).and_then(Value::as_object_mut) {
         servers.shift_remove(name);
@@ -205,13 +205,13 @@ impl JsoncScanner<'_> {
 
     fn expect(&mut self, byte: u8) -> Result<(), String> {
         if self.peek() != Some(byte) {
-            return Err(format!("it is not valid JSON: `{}` is missing at byte {}", char::from(byte), self.at));
+            return Err(format!("it isn't valid JSON: missing `{}` at byte {}", char::from(byte), self.at));
         }
         self.at += 1;
         Ok(())
     }
 
-    /// Blanks and comments.
+    /// Skips whitespace and comments.
     fn skip(&mut self) -> Result<(), String> {
         loop {
             let rest = &self.text[self.at..];
@@ -219,7 +219,7 @@ impl JsoncScanner<'_> {
                 self.at += rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
             } else if rest.starts_with(b"/*") {
                 let end =
-                    rest.windows(2).position(|two| two == b"*/").ok_or("it is not valid JSON: a comment has no end")?;
+                    rest.windows(2).position(|two| two == b"*/").ok_or("it isn't valid JSON: unterminated comment")?;
                 self.at += end + 2;
             } else if rest.first().is_some_and(u8::is_ascii_whitespace) || rest.starts_with("\u{feff}".as_bytes()) {
                 self.at += if rest[0].is_ascii_whitespace() { 1 } else { 3 };
@@ -237,10 +237,10 @@ impl JsoncScanner<'_> {
                 return Ok(());
             }
         }
-        Err("it is not valid JSON: a text has no end".to_owned())
+        Err("it isn't valid JSON: unterminated string".to_owned())
     }
 
-    /// Any value; what is inside is judged afterwards, when the whole is compared.
+    /// Skips any value. Its content is validated later, when the parsed values are compared.
     fn value(&mut self) -> Result<(), String> {
         let mut depth = 0_usize;
         loop {
@@ -258,7 +258,7 @@ impl JsoncScanner<'_> {
                 }
                 Some(b',' | b':') if depth > 0 => self.at += 1,
                 Some(b',' | b':' | b'}' | b']') | None => {
-                    return Err(format!("it is not valid JSON at byte {}", self.at));
+                    return Err(format!("it isn't valid JSON at byte {}", self.at));
                 }
                 Some(_) => {
                     let end = self.text[self.at..].iter().position(|byte| b",:{}[]\"/ \t\r\n".contains(byte));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn our_member_comes_and_goes_and_the_rest_stays_to_the_byte() {
+    fn adding_and_removing_our_member_keeps_every_other_byte() {
         for (before, with) in [
             (
                 "{\n  \"a\": 1.50, // kept\n  \"b\": [1,2]\n}\n",
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_and_the_only_member_are_taken_out_cleanly() {
+    fn the_first_and_the_only_member_are_removed_cleanly() {
         let first = "{\"mcpServers\": {\"attache\": 1, \"o\": 2}}";
         assert_eq!(edit(first, PATH, None).unwrap(), "{\"mcpServers\": {\"o\": 2}}");
         let only = put_in("");
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_entry_is_replaced_in_its_place() {
+    fn an_older_entry_is_replaced_in_place() {
         let before = "{\"mcpServers\": {\"attache\": {\"command\": \"old\"}, \"o\": 2}, \"n\": 12345678901234567890}";
         let after = put_in(before);
         assert_eq!(
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_object_is_left_alone() {
+    fn text_that_is_not_a_json_object_is_rejected() {
         for odd in [
             "[]",
             "{",

@@ -1,4 +1,4 @@
-//! `attache mcp`: the tools for models, for MCP clients on this machine.
+//! `attache mcp`: serves MCP tools to clients on this machine.
 
 mod clients;
 mod install;
@@ -16,13 +16,13 @@ use crate::{CommandContext, CommandFailure, context::HubArgs};
 /// Serve tools over MCP, or install them in a client such as Claude Code
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  attache mcp install --for claude,codex          enter it into the configuration of these clients
-  attache mcp install --for cursor --print        only show what would be written
-  attache mcp                                     over standard input and output, as clients start it
-  attache mcp --http 127.0.0.1:7801               over HTTP; the secret is in $A2A_HOME/mcp/127.0.0.1_7801
+  attache mcp install --for claude,codex          add this server to these clients
+  attache mcp install --for cursor --print        print the changes without writing them
+  attache mcp                                     serve over standard input and output, as clients do
+  attache mcp --http 127.0.0.1:7801               serve over HTTP; the secret is in $A2A_HOME/mcp/127.0.0.1_7801
 
-Tools: delegate, delegate_output, delegate_cancel lend folders of this machine (policy.toml says which, and to whom);
-remote_agent and list_agents ask agents of the hub and elsewhere. docs/mcp.md has the whole story.")]
+Tools: delegate, delegate_output and delegate_cancel delegate folders of this machine (policy.toml lists the allowed folders
+and trusted peers); remote_agent and list_agents call agents of the hub and elsewhere. See docs/mcp.md.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: Option<McpCommand>,
@@ -38,16 +38,16 @@ enum McpCommand {
 
 #[derive(Debug, clap::Args)]
 struct McpServeArgs {
-    /// Listen here instead of using standard input and output; port 0 picks a free one
+    /// Serve over HTTP on this address instead of standard input and output; port 0 picks a free port
     #[arg(long, value_name = "ADDR")]
     http: Option<SocketAddr>,
-    /// How long a tool waits before it answers `running`: shorter than the client waits for a tool
+    /// How long a tool call waits before it returns `running`; must be shorter than the client's tool timeout
     #[arg(long, value_name = "SECONDS", default_value = "50", value_parser = clap::value_parser!(u64).range(1..=3600))]
     wait: u64,
-    /// The key for agents at an origin, as https://agents.example.org=FILE; may be repeated. It is sent nowhere else
+    /// Key for agents at an origin, as https://agents.example.org=FILE; sent only there; repeatable
     #[arg(long, value_name = "ORIGIN=FILE")]
     peer_key: Vec<String>,
-    /// Write {"url":…,"secret_file":…} to this file once it listens
+    /// Write {"url":…,"secret_file":…} to this file when ready
     #[arg(long, value_name = "FILE", requires = "http")]
     ready_file: Option<PathBuf>,
     #[command(flatten)]
@@ -60,7 +60,7 @@ impl Args {
     pub(super) const fn process_kind(&self) -> ProcessKind {
         match (&self.what, self.serve.http) {
             (None, Some(_)) => ProcessKind::Server,
-            // One client, and what goes to standard error is shown to a person.
+            // It serves one client, which may show standard error to a person.
             (Some(_), _) | (None, None) => ProcessKind::Client,
         }
     }

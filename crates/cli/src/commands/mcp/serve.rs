@@ -1,4 +1,4 @@
-//! Serving MCP: over standard input and output, or on a port of this machine.
+//! Serves MCP over standard input and output, or over HTTP on a loopback port.
 
 use std::{fs, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -20,10 +20,10 @@ use crate::{
     process::{self, ShutdownSignals},
 };
 
-/// A peer's address, and its key where it wants one.
+/// A peer's address and its key, if it needs one.
 type PeerKey = (String, Option<Secret<String>>);
 
-/// Starts the daemon as the other commands do.
+/// Starts the daemon like the other commands.
 struct DaemonStarter(CommandContext);
 
 #[derive(Serialize)]
@@ -41,7 +41,7 @@ pub(super) async fn run(context: CommandContext, args: McpServeArgs) -> Result<(
             let served = Box::pin(service.serve(tokio::io::stdin(), tokio::io::stdout(), ending.finish)).await;
             served.map_err(|error| {
                 CommandFailure::failed(error.to_string())
-                    .hint("MCP clients start this command; `attache mcp install --for …` tells them to.")
+                    .hint("MCP clients start this command. To set one up: attache mcp install --for …")
             })
         }
     }
@@ -64,7 +64,8 @@ fn service(context: &CommandContext, args: &McpServeArgs) -> Result<McpService, 
     Ok(McpService { agents: Arc::new(peers), delegations: Some(Arc::new(daemon)), options })
 }
 
-/// The hub that was named must be usable; without one, there may be none now, and one later.
+/// A hub given by the arguments must be usable. Without one, the local hub is looked up on each call and may start
+/// later.
 fn hub(context: &CommandContext, args: HubArgs) -> Result<HubLookup, CommandFailure> {
     if args.hub.is_some() || context.config.url.is_some() {
         let hub = context.hub(&args)?;
@@ -74,24 +75,24 @@ fn hub(context: &CommandContext, args: HubArgs) -> Result<HubLookup, CommandFail
     Ok(Box::new(move || context.hub(&args).ok()))
 }
 
-/// Those of the command line, then the peers in policy.toml.
+/// Keys from the command line, then keys of the peers in policy.toml.
 fn peer_keys(context: &CommandContext, given: &[String]) -> Result<Vec<PeerKey>, CommandFailure> {
     let mut known = Vec::new();
     for text in given {
         let (url, file) = text.split_once('=').ok_or_else(|| {
-            CommandFailure::usage(format!("`{text}` names no file"))
-                .hint("Write it like https://agents.example.org=FILE.")
+            CommandFailure::usage(format!("`{text}` has no key file"))
+                .hint("Use the form https://agents.example.org=FILE.")
         })?;
         known.push((url.to_owned(), Some(home::read_secret(Path::new(file))?)));
     }
     let policy = daemon_access::policy(context)?;
-    // What is wrong with it is said where it is needed: by the daemon.
+    // Ignore an invalid policy here; the daemon reports it.
     if let Ok(policy_now) = policy.read() {
         for peer in policy_now.delegator.peers {
-            let file = peer.key_file.map(|file| attache_runtime::awcp_policy::expand(&file, policy.home_folder()));
+            let file = peer.key_file.map(|file| attache_delegation::awcp_policy::expand(&file, policy.home_folder()));
             let key = file.and_then(|file| {
                 let key = home::read_secret(&file);
-                key.inspect_err(|failure| tracing::warn!(peer = peer.url, %failure, "a peer is asked without its key"))
+                key.inspect_err(|failure| tracing::warn!(peer = peer.url, %failure, "can't read the peer's key; calling it without one"))
                     .ok()
             });
             known.push((peer.url, key));
@@ -108,8 +109,8 @@ async fn over_http(
     ending: ShutdownSignals,
 ) -> Result<(), CommandFailure> {
     if !address.ip().is_loopback() {
-        return Err(CommandFailure::usage(format!("{address} can be reached from other machines"))
-            .hint("Listen on 127.0.0.1; for other machines there is /mcp of a hub."));
+        return Err(CommandFailure::usage(format!("{address} is reachable from other machines"))
+            .hint("Listen on 127.0.0.1. For other machines, use the hub's /mcp endpoint."));
     }
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
@@ -120,7 +121,7 @@ async fn over_http(
     let folder = home.path().join("mcp");
     home::private_folder(&folder).map_err(|error| CommandFailure::file("use the folder", &folder, &error))?;
     let file = folder.join(format!("{}_{}", address.ip(), address.port()));
-    // A client's configuration remembers the secret, so the next server at this port uses it again.
+    // Client configurations store the secret, so the next server on this port reuses it.
     let secret = match home::read_secret(&file) {
         Ok(secret) => secret,
         Err(_) => Kind::AdapterSecret.generate(&context.env),
@@ -130,7 +131,7 @@ async fn over_http(
     let url = format!("http://{address}{}", attache_mcp::http::PATH);
     process::write_ready(ready_file, &McpReadyFile { url: &url, secret_file: &file })?;
     context.output.line(&url)?;
-    context.output.say_styled(TextStyle::Dim, format_args!("Its secret is in {}.", file.display()));
+    context.output.say_styled(TextStyle::Dim, format_args!("Secret file: {}", file.display()));
     let served = attache_mcp::http::serve(service, listener, &secret, ending.finish);
     let done: io::Result<()> = tokio::select! {
         served = served => served,
@@ -139,7 +140,7 @@ async fn over_http(
     if let Some(ready) = ready_file {
         let _ = fs::remove_file(ready);
     }
-    done.map_err(|error| CommandFailure::failed(format!("the server cannot go on: {error}")).hint("Start it again."))
+    done.map_err(|error| CommandFailure::failed(format!("the server stopped: {error}")).hint("Restart it."))
 }
 
 // === impl DaemonStarter ===

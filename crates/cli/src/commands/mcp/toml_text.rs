@@ -1,5 +1,5 @@
-//! Edits a TOML file by its text: our table `[mcp_servers.<name>]` is appended or cut as a whole, and everything else stays to
-//! the byte. A file that is written in a way that this cannot follow is left alone.
+//! Edits TOML files as text: appends or removes our table `[mcp_servers.<name>]` and keeps everything else byte for
+//! byte. A file with an unsupported structure is rejected.
 
 use toml::Table;
 
@@ -8,7 +8,7 @@ use super::clients::McpServerEntry;
 const SECTION: &str = "mcp_servers";
 
 pub(super) fn edit(text: &str, name: &str, entry: Option<&McpServerEntry>) -> Result<String, String> {
-    let before: Table = toml::from_str(text).map_err(|error| format!("it is not valid TOML: {error}"))?;
+    let before: Table = toml::from_str(text).map_err(|error| format!("it isn't valid TOML: {error}"))?;
     let mut edited = without(text, name);
     if let Some(entry) = entry {
         if !edited.is_empty() && !edited.ends_with('\n') {
@@ -19,7 +19,8 @@ pub(super) fn edit(text: &str, name: &str, entry: Option<&McpServerEntry>) -> Re
         }
         edited.push_str(&table(name, entry));
     }
-    // What was cut might have been part of something else: a text of several lines, an inline table.
+    // Safety check: the removed lines may have been part of something else, such as a multi-line string or inline
+    // table.
     let after: Table = toml::from_str(&edited).map_err(|_| by_hand())?;
     let is_there = server(&after, name).is_some();
     if others(before, name) != others(after, name) || is_there != entry.is_some() {
@@ -29,7 +30,7 @@ pub(super) fn edit(text: &str, name: &str, entry: Option<&McpServerEntry>) -> Re
 }
 
 fn by_hand() -> String {
-    format!("its `{SECTION}` is written in a way that only a person should change")
+    format!("the structure of its `{SECTION}` can't be edited automatically; edit it by hand")
 }
 
 fn table(name: &str, entry: &McpServerEntry) -> String {
@@ -43,7 +44,7 @@ fn table(name: &str, entry: &McpServerEntry) -> String {
     table
 }
 
-/// The text without our table and the tables below it.
+/// The text without our table and its subtables.
 fn without(text: &str, name: &str) -> String {
     let (own, below) = (format!("[{SECTION}.{name}]"), format!("[{SECTION}.{name}."));
     let mut kept = String::new();
@@ -53,7 +54,7 @@ fn without(text: &str, name: &str) -> String {
         if header.starts_with('[') {
             let was_cutting = cutting;
             cutting = header == own || header.starts_with(&below);
-            // The blank line that we put before our table goes with it.
+            // Also remove the blank line that we added before our table.
             if cutting && !was_cutting && kept.ends_with("\n\n") {
                 kept.pop();
             }
@@ -69,7 +70,7 @@ fn server<'a>(table: &'a Table, name: &str) -> Option<&'a toml::Value> {
     table.get(SECTION)?.get(name)
 }
 
-/// Everything that is not ours.
+/// The table without our entry.
 fn others(mut table: Table, name: &str) -> Table {
     if let Some(servers) = table.get_mut(SECTION).and_then(toml::Value::as_table_mut) {
         servers.remove(name);
@@ -96,7 +97,7 @@ mod tests {
         "[mcp_servers.attache]\ncommand = \"/usr/bin/attache\"\nargs = [\"mcp\"]\nenv = { A2A_HOME = '/a \"b\"' }\n";
 
     #[test]
-    fn our_table_comes_and_goes_and_the_rest_stays() {
+    fn adding_and_removing_our_table_keeps_the_rest() {
         let others = "# mine\nmodel = \"o\"   # best\n\n[mcp_servers.other]\ncommand = \"x\"\n";
         let with = edit(others, "attache", Some(&entry())).unwrap();
         assert_eq!(with, format!("{others}\n{OWN}"));
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_entry_is_replaced_wherever_it_is() {
+    fn an_older_entry_is_replaced_anywhere_in_the_file() {
         let before =
             "[mcp_servers.attache]\ncommand = \"old\"\n[mcp_servers.attache.env]\nA = \"1\"\n\n[other]\nx = 1\n";
         let with = edit(before, "attache", Some(&entry())).unwrap();
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_left_alone() {
+    fn an_unsupported_structure_is_rejected() {
         for odd in [
             "mcp_servers = { attache = { command = \"x\" } }\n",
             "mcp_servers.attache.command = \"x\"\n",

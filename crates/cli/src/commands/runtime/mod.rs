@@ -1,4 +1,4 @@
-//! `attache runtime`: this device's connection to its agents.
+//! `attache runtime`: pairs this device with agents and runs their tasks.
 
 mod pair;
 mod profiles;
@@ -19,7 +19,7 @@ use crate::{CommandContext, CommandFailure};
   attache runtime pair --api-base https://hub.example.org              show a code to confirm in the console
   attache runtime start                                                stay connected and run tasks
   attache runtime status
-  attache runtime set --api-base https://hub.example.org               its hub has moved")]
+  attache runtime set --api-base https://hub.example.org               the hub has moved")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: RuntimeCommand,
@@ -60,6 +60,6 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         RuntimeCommand::Set(args) => set::run(&context, args),
         RuntimeCommand::Unpair(args) => unpair::run(&context, &args),
     };
-    // A device names its hub with another option than people do.
+    // Runtime commands use --api-base instead of --hub.
     done.map_err(|failure| CommandFailure { hint: failure.hint.replace("--hub", "--api-base"), ..failure })
 }

@@ -1,4 +1,4 @@
-//! `attache runtime pair`: connect this device to an agent, with a code from a person or a code for one.
+//! `attache runtime pair`: pairs this device with an agent, by redeeming a code or by showing one to confirm.
 
 use std::path::PathBuf;
 
@@ -25,55 +25,56 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache runtime pair K7QM-2XHD --api-base https://hub.example.org
-  attache runtime pair K7QM-2XHD --api-base https://10.0.0.5:7800 --pin sha256:…     a hub with a certificate of its own
-  attache runtime pair --api-base https://hub.example.org     show a code, a QR code and an address to confirm it at
-  attache runtime pair K7QM-2XHD --local-executor-type claude_cli      Claude Code; `attache doctor` lists what is here
+  attache runtime pair K7QM-2XHD --api-base https://10.0.0.5:7800 --pin sha256:…     a hub with a self-signed certificate
+  attache runtime pair --api-base https://hub.example.org     show a code, a QR code and a URL to confirm it
+  attache runtime pair K7QM-2XHD --local-executor-type claude_cli      Claude Code; `attache doctor` lists installed hosts
   attache runtime pair K7QM-2XHD --local-executor-type custom --local-executor-ref \"my-agent --acp\"
   attache runtime pair K7QM-2XHD --local-executor-type command --local-executor-ref ./my-agent
   attache runtime pair K7QM-2XHD --local-agent-endpoint http://127.0.0.1:7801
-  attache runtime pair --agent claude --local-executor-type claude_cli --start     all at once, with a key of the hub
+  attache runtime pair --agent claude --local-executor-type claude_cli --start     create the agent, pair and start in one step; requires a hub key
 
-Pairing again with the same agent replaces its device and keeps what the profile says about this one.")]
+Pairing with the same agent again replaces its device and keeps this device's profile settings.")]
 pub(super) struct Args {
-    /// The code that a person made for the agent; without one, this device shows a code to confirm
+    /// Pairing code for the agent; without one, this device shows a code to confirm in the console
     code: Option<String>,
-    /// Pair with this agent, which is made where there is none; it takes a key of the hub, as on the hub's own machine
+    /// Pair with this agent and create it if it doesn't exist; requires a hub key, which the hub's own machine has
     #[arg(long, value_name = "NAME", conflicts_with = "code")]
     agent: Option<String>,
-    /// The hub: its origin, with or without /api/v1 [default: the hub of this machine]
+    /// Hub URL, with or without /api/v1 [default: this machine's hub]
     #[arg(long, value_name = "URL")]
     api_base: Option<String>,
-    /// The pin of a hub that made its own certificate; the profile keeps it [default: $ATTACHE_PIN]
+    /// Certificate pin, if the hub uses a self-signed certificate; saved in the profile [default: $ATTACHE_PIN]
     #[arg(long, value_name = "sha256:…")]
     pin: Option<KeyPin>,
-    /// What executes tasks: a host such as `claude_cli` or `codex`, `custom`, `command`, `shell` [default: shell]
+    /// Executor for tasks: a host such as `claude_cli` or `codex`, or `custom`, `command`, `shell` [default: shell]
     #[arg(long, value_name = "TYPE")]
     local_executor_type: Option<String>,
-    /// The host's program, where PATH has none or another; for `custom` and `command` the program with its arguments
+    /// Path of the host's program if it's not the one in PATH; for `custom` and `command`, the program with its
+    /// arguments
     #[arg(long, value_name = "REF")]
     local_executor_ref: Option<String>,
-    /// Let the host remember a conversation from one task to the next
+    /// Keep the host's session across the tasks of a conversation
     #[arg(long)]
     keep_sessions: bool,
-    /// The folder that the agent works in
+    /// Workspace folder of the agent
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
-    /// Where tasks start, when it is not the workspace
+    /// Start folder of tasks, if it's not the workspace
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// A file with instructions that go with every task
+    /// File with instructions to send with every task
     #[arg(long, value_name = "FILE")]
     instruction_file: Option<PathBuf>,
-    /// An adapter that runs already; without one, the runtime supervises its own
+    /// URL of a running adapter [default: the runtime starts its own]
     #[arg(long, value_name = "URL")]
     local_agent_endpoint: Option<String>,
-    /// A file with that adapter's secret [default: what it wrote to $A2A_HOME/adapters]
+    /// File with the adapter's secret [default: the file in $A2A_HOME/adapters]
     #[arg(long, value_name = "FILE", requires = "local_agent_endpoint")]
     adapter_secret_file: Option<PathBuf>,
-    /// What people call this device [default: the host name]
+    /// Display name of this device [default: the host name]
     #[arg(long, value_name = "NAME")]
     device_name: Option<String>,
-    /// Start working at once, as `attache runtime start` does
+    /// Start the runtime after pairing, like `attache runtime start`
     #[arg(long)]
     start: bool,
 }
@@ -81,7 +82,7 @@ pub(super) struct Args {
 // === impl Args ===
 
 impl Args {
-    /// Whether it stays when it is done.
+    /// Whether the command keeps running after pairing.
     pub(super) const fn stays(&self) -> bool {
         self.start
     }
@@ -94,7 +95,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         home::refuse_own_folder(&context.config, None, folder)?;
     }
     let options = options(&context, &home, &args)?;
-    // Looked at before the code is spent: a profile that nothing can execute is not what anybody wants.
+    // Check the executor before redeeming the code, which works only once.
     if options.local_agent_endpoint.is_none() {
         check_executor(&context, &options.local_executor, &args).await?;
     }
@@ -110,8 +111,8 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             tokio::select! {
                 profile = pair::request(home.path(), options, shown) => profile?,
                 () = signals.next() => {
-                    return Err(CommandFailure::failed("interrupted before anybody confirmed the code")
-                        .hint("Run the same command again for a new code."));
+                    return Err(CommandFailure::failed("interrupted before the code was confirmed")
+                        .hint("Run the command again to get a new code."));
                 }
             }
         }
@@ -135,16 +136,16 @@ fn done(context: &CommandContext, home: &Home, profile: &Profile) -> Result<(), 
         TextStyle::Good,
         format_args!("Paired with {} at {}.", status::agent_name(profile), profile.api_base),
     );
-    output.say(format_args!("The profile is in {}. Start working:", home.profiles().display()));
+    output.say(format_args!("The profile is in {}. Start the runtime:", home.profiles().display()));
     output.say("  attache runtime start");
     Ok(())
 }
 
-/// A code that cannot be right is not sent: attempts are counted.
+/// Rejects malformed codes locally: the hub limits the number of attempts.
 fn read_code(text: &str) -> Result<Secret<String>, CommandFailure> {
     PairingCode::parse(text).map(|code| Secret::new(code.shown())).ok_or_else(|| {
-        CommandFailure::usage("this is not a pairing code")
-            .hint("A code has eight letters and digits, like K7QM-2XHD. Make one in the console or with `attache agents code AGENT`.")
+        CommandFailure::usage("invalid pairing code")
+            .hint("A code has eight letters and digits, like K7QM-2XHD. Create one in the console or with `attache agents code AGENT`.")
     })
 }
 
@@ -185,7 +186,7 @@ fn options(context: &CommandContext, home: &Home, args: &Args) -> Result<PairOpt
     })
 }
 
-/// A path means the same wherever the runtime is started.
+/// Makes paths absolute, so that they don't depend on where the runtime starts.
 fn reference(args: &Args) -> Result<Option<String>, CommandFailure> {
     let is_program = !matches!(args.local_executor_type.as_deref(), Some(supervised_adapter::COMMAND | CUSTOM) | None);
     match &args.local_executor_ref {
@@ -197,7 +198,7 @@ fn reference(args: &Args) -> Result<Option<String>, CommandFailure> {
     }
 }
 
-/// The earlier pairing with the same hub, if there is one. A device that is paired again stays what it was, unless told.
+/// The earlier pairing with the same hub, if any. Its settings are kept unless the arguments override them.
 fn earlier<'a>(set: &'a ProfileSet, address: &HubAddress) -> Option<&'a Profile> {
     let api_base = address.api_base();
     let active = set.select(None).ok().filter(|active| active.api_base == api_base);
@@ -212,7 +213,7 @@ fn kind(args: &Args, earlier: Option<&Profile>) -> Option<String> {
     })
 }
 
-/// Whether what executes the tasks asks before a risky step, where that is known.
+/// Whether the executor asks for approval before risky steps, if known.
 fn asks(context: &CommandContext, executor: &LocalExecutor, is_elsewhere: bool) -> Option<String> {
     let kind = executor.kind.as_deref().filter(|_| !is_elsewhere)?;
     let asks = match kind {
@@ -222,7 +223,8 @@ fn asks(context: &CommandContext, executor: &LocalExecutor, is_elsewhere: bool) 
     (asks != ApprovalSupport::Unknown).then(|| asks.as_str().to_owned())
 }
 
-/// A device that is paired again without a word about its executor keeps the one it has.
+/// Checks that the chosen executor works here. Without `--local-executor-type`, a device that is paired again keeps its
+/// executor.
 async fn check_executor(context: &CommandContext, executor: &LocalExecutor, args: &Args) -> Result<(), CommandFailure> {
     let warn = |asks: ApprovalSupport, label: &str| {
         if let Some(warning) = asks.warning(label) {
@@ -237,7 +239,7 @@ async fn check_executor(context: &CommandContext, executor: &LocalExecutor, args
         }
         Some(supervised_adapter::COMMAND) if executor.reference.is_none() => {
             return Err(
-                CommandFailure::usage("`command` needs a program").hint("Name it with --local-executor-ref PROG.")
+                CommandFailure::usage("`command` needs a program").hint("Pass it with --local-executor-ref PROG.")
             );
         }
         Some(supervised_adapter::COMMAND) => {
@@ -266,7 +268,7 @@ async fn check_executor(context: &CommandContext, executor: &LocalExecutor, args
     Ok(())
 }
 
-/// A fresh code for an agent of the hub, which is made where there is none.
+/// Creates a pairing code for an agent, and the agent itself if it doesn't exist.
 async fn code_for(context: &CommandContext, args: &Args, agent: &str) -> Result<Secret<String>, CommandFailure> {
     let hub = context.hub(&HubArgs { hub: args.api_base.clone(), pin: args.pin, ..HubArgs::default() })?;
     match hub.account(agent).await {
@@ -283,19 +285,19 @@ fn read_endpoint(text: &str) -> Result<String, CommandFailure> {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     match rest {
         Some(rest) if !rest.is_empty() && !rest.starts_with('/') => Ok(text.trim_end_matches('/').to_owned()),
-        _ => Err(CommandFailure::usage(format!("`{text}` is not the address of an adapter"))
-            .hint("Write it like http://127.0.0.1:7801; `attache adapter shell` prints its own.")),
+        _ => Err(CommandFailure::usage(format!("`{text}` isn't a valid adapter URL"))
+            .hint("Use a URL such as http://127.0.0.1:7801; `attache adapter shell` prints its URL.")),
     }
 }
 
 fn absolute(path: &std::path::Path) -> Result<String, CommandFailure> {
     let path = std::fs::canonicalize(path).map_err(|error| CommandFailure::file("use", path, &error))?;
     path.into_os_string().into_string().map_err(|path| {
-        CommandFailure::usage(format!("{} is not valid UTF-8", path.display())).hint("Use a path that is.")
+        CommandFailure::usage(format!("{} isn't valid UTF-8", path.display())).hint("Use a UTF-8 path.")
     })
 }
 
-/// The code is for the screen alone, so it does not go through the log.
+/// Prints the code to the screen only, never to the log.
 fn show(context: &CommandContext, ticket: &PairingTicket) {
     let output = &context.output;
     let url = ticket.confirm_url.expose();
@@ -309,6 +311,6 @@ fn show(context: &CommandContext, ticket: &PairingTicket) {
     let until = time::relative(ticket.expires_at, context.now());
     output.say_styled(
         TextStyle::Dim,
-        format_args!("Waiting until somebody confirms it; it expires {until}. Ctrl-C ends this."),
+        format_args!("Waiting for confirmation. The code expires {until}. Press Ctrl-C to cancel."),
     );
 }

@@ -1,4 +1,4 @@
-//! `attache runtime profiles`: every pairing of this device.
+//! `attache runtime profiles`: lists this device's pairings and selects the active one.
 
 use attache_runtime::profile::Profiles;
 use serde::Serialize;
@@ -45,7 +45,7 @@ pub(super) fn run(context: &CommandContext, args: &Args) -> Result<(), CommandFa
     }
     if set.profiles.is_empty() {
         output.say(
-            "This device is not paired. Make a code for the agent in the console, then: attache runtime pair CODE",
+            "This device isn't paired. Create a code for the agent in the console, then: attache runtime pair CODE",
         );
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! `attache runtime set`: change where a pairing finds its hub, without pairing again.
+//! `attache runtime set`: changes the hub address, pin or device name of a pairing, without pairing again.
 
 use attache_client::HubAddress;
 use attache_protocol::KeyPin;
@@ -7,25 +7,25 @@ use attache_runtime::profile::Profiles;
 use super::status;
 use crate::{CommandContext, CommandFailure};
 
-/// Change a pairing: the address or the pin of its hub, the name of this device
+/// Change a pairing's hub address, certificate pin or device name
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache runtime set --api-base https://hub.example.org       the hub has moved
-  attache runtime set --pin sha256:…                           it has another certificate of its own
+  attache runtime set --pin sha256:…                           the hub has a new self-signed certificate
   attache runtime set --device-name workbench --profile agt_…/rtm_…
 
-A runtime that runs takes it over when it is started again.")]
+Restart a running runtime to apply the changes.")]
 pub(super) struct Args {
-    /// Where the hub is now, with or without /api/v1
+    /// New hub URL, with or without /api/v1
     #[arg(long, value_name = "URL")]
     api_base: Option<String>,
-    /// The pin of a hub that made its own certificate; `none` forgets it
+    /// Certificate pin, if the hub uses a self-signed certificate; `none` removes it
     #[arg(long, value_name = "sha256:…|none", value_parser = parse_pin)]
     pin: Option<PinChangeArg>,
-    /// What people call this device; the hub learns it at the next pairing
+    /// Display name of this device; sent to the hub at the next pairing
     #[arg(long, value_name = "NAME")]
     device_name: Option<String>,
-    /// Which pairing [default: the active one]
+    /// Pairing to change [default: the active one]
     #[arg(long, value_name = "AGENT/RUNTIME")]
     profile: Option<String>,
 }
@@ -47,7 +47,8 @@ fn parse_pin(text: &str) -> Result<PinChangeArg, String> {
 
 pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFailure> {
     if args.api_base.is_none() && args.pin.is_none() && args.device_name.is_none() {
-        return Err(CommandFailure::usage("say what to change").hint("See: attache runtime set --help"));
+        return Err(CommandFailure::usage("nothing to change")
+            .hint("Pass at least one option; see attache runtime set --help."));
     }
     let home = context.home()?;
     let profiles = Profiles::at(home.path(), context.env.clone());
@@ -56,7 +57,7 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
     let changed = profiles.update(|set| {
         let profile = set.profiles.get_mut(&key)?;
         if let Some(address) = &address {
-            // A pin is for TLS; another hub that has none is not held to the old one.
+            // Pins apply to TLS only: drop the old one if the new address has no TLS.
             profile.pin = profile.pin.filter(|_| address.is_encrypted());
             profile.api_base = address.api_base();
         }
@@ -69,15 +70,15 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
         Some(profile.clone())
     })?;
     let Some(profile) = changed else {
-        return Err(CommandFailure::failed("the pairing was forgotten in the meantime"));
+        return Err(CommandFailure::failed("the pairing was removed in the meantime"));
     };
     let output = &context.output;
     if output.is_json() {
         return output.json(&status::ProfileOutput::of(&profile, status::ActiveProfile::Yes));
     }
-    output.say(format_args!("{key} finds its hub at {}.", profile.api_base));
+    output.say(format_args!("Updated {key}. Its hub is {}.", profile.api_base));
     if status::is_running(home.path(), profile.agent_id) {
-        output.say("Its runtime takes this over when it is started again.");
+        output.say("Restart its runtime to apply the changes.");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `attache runtime start`: stay connected, pull tasks, have them executed.
+//! `attache runtime start`: stays connected to the hub and runs tasks.
 
 use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
 
@@ -17,33 +17,33 @@ use crate::{
     config, process, runtime_notices, supervised_adapter,
 };
 
-/// Stay connected and run the agent's tasks, in the foreground
+/// Stay connected and run the agent's tasks in the foreground
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache runtime start
   attache runtime start --profile agt_…/rtm_…
   attache runtime start --api-base http://10.0.0.5:7800     the same hub at another address
-  attache runtime start --collaborator                      also work in folders that others lend
+  attache runtime start --collaborator                      also work in folders borrowed from other machines
 
-The first Ctrl-C finishes the task that runs, the second stops it. When the device was replaced or disconnected, it
-exits with 4 and says how to pair the same agent again.")]
+The first Ctrl-C waits for the running task to finish, the second stops it. If the device was replaced or disconnected, the
+command exits with 4 and explains how to pair again.")]
 pub(super) struct Args {
-    /// Another address of the profile's hub
+    /// Hub URL, if it differs from the profile's
     #[arg(long, value_name = "URL")]
     api_base: Option<String>,
-    /// The pin of the hub's certificate [default: the profile's]
+    /// Certificate pin of the hub [default: the profile's pin]
     #[arg(long, value_name = "sha256:…")]
     pin: Option<KeyPin>,
-    /// Which pairing to use [default: the active one]
+    /// Pairing to use [default: the active one]
     #[arg(long, value_name = "AGENT/RUNTIME")]
     profile: Option<String>,
-    /// How many tasks to execute at a time; an adapter of your own must be made for as many
+    /// Maximum number of concurrent tasks; a custom adapter must support as many
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_a_time)]
     concurrency: NonZeroUsize,
-    /// Take folders that others lend, as if policy.toml said `enabled = true` below [collaborator]
+    /// Accept delegated folders from other machines, like `enabled = true` under [collaborator] in policy.toml
     #[arg(long)]
     collaborator: bool,
-    /// Write {"profile":…,"pid":…} to this file once the hub has accepted the first heartbeat
+    /// Write {"profile":…,"pid":…} to this file after the hub accepts the first heartbeat
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
 }
@@ -54,13 +54,13 @@ struct RuntimeReadyFile<'a> {
     pid: u32,
 }
 
-/// More than this many would not fit into one answer of the hub.
+/// More claims wouldn't fit into one response of the hub.
 const MAX_CONCURRENCY: usize = 200;
 
 // === impl Args ===
 
 impl Args {
-    /// What somebody means who has just paired.
+    /// The arguments for `pair --start`.
     pub(super) fn of(profile: &Profile) -> Self {
         Self {
             api_base: None,
@@ -91,7 +91,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     options.pin = context.pin(args.pin, profile.pin, &address)?;
     options.api_base = args.api_base;
     let wish = if args.collaborator { CollaboratorOptIn::Take } else { CollaboratorOptIn::AsPolicySays };
-    // Without a home folder there is no policy, and without a policy nothing is taken.
+    // Without a home folder there is no policy, and without a policy no folder is accepted.
     if args.collaborator || context.config.awcp_home.is_some() {
         let pin = options.pin.or(profile.pin);
         options.collaborator = Some(collaborator_setup::collaborator(&context, &address.api_base(), pin, wish)?);

@@ -1,4 +1,4 @@
-//! `attache runtime status`: what this device knows about its pairing, without its secrets.
+//! `attache runtime status`: shows this device's pairing, without secrets.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -17,18 +17,18 @@ use crate::{
     runtime_notices,
 };
 
-/// Show this device's pairing and whether its hub answers
+/// Show this device's pairing and whether its hub is reachable
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache runtime status
   attache runtime status --profile agt_…/rtm_… --json")]
 pub(super) struct Args {
-    /// Which pairing [default: the active one]
+    /// Pairing to show [default: the active one]
     #[arg(long, value_name = "AGENT/RUNTIME")]
     profile: Option<String>,
 }
 
-/// A profile without its secrets: the shape of `--json`.
+/// JSON output for a profile, without secrets.
 #[derive(Debug, Clone, Serialize)]
 pub(in crate::commands) struct ProfileOutput {
     profile: String,
@@ -48,7 +48,7 @@ pub(in crate::commands) struct ProfileOutput {
     local_executor: LocalExecutor,
 }
 
-/// Whether a profile is the one that commands use unless told.
+/// Whether a profile is the active one, which commands use by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::commands) enum ActiveProfile {
     Yes,
@@ -59,12 +59,12 @@ pub(in crate::commands) enum ActiveProfile {
 struct RuntimeStatusOutput {
     #[serde(flatten)]
     view: ProfileOutput,
-    /// A runtime of this agent runs on this device.
+    /// A runtime of this agent is running on this device.
     running: bool,
-    /// The last heartbeat is younger than the time-out.
+    /// The last heartbeat is more recent than the timeout.
     online: bool,
     hub_reachable: bool,
-    /// How a running runtime gets its work; null while none runs.
+    /// How the running runtime receives tasks; null if it isn't running.
     connection: Option<ConnectionStatus>,
 }
 
@@ -96,24 +96,24 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         if status.running { good("running") } else { TextCell::plain("not running; start it: attache runtime start") },
     );
     if let Some(connection) = &status.connection {
-        row("work", TextCell::plain(connection_text(connection)));
+        row("tasks", TextCell::plain(connection_text(connection)));
         if let Some(ahead) = connection.clock_ahead_minutes {
             row("clock", TextCell::styled(runtime_notices::clock(ahead), TextStyle::Bad));
         }
     }
     row("hub", TextCell::plain(&view.api_base));
-    row("hub answers", if status.hub_reachable { good("yes") } else { TextCell::styled("no", TextStyle::Bad) });
+    row("hub reachable", if status.hub_reachable { good("yes") } else { TextCell::styled("no", TextStyle::Bad) });
     row("last heartbeat", TextCell::plain(time::relative_or(view.last_heartbeat_at, context.now(), "never")));
     row("executor", TextCell::plain(executor(&view.local_executor)));
-    row("adapter", TextCell::plain(view.local_agent_endpoint.as_deref().unwrap_or("supervised by the runtime")));
+    row("adapter", TextCell::plain(view.local_agent_endpoint.as_deref().unwrap_or("started by the runtime")));
     output.table(&table)
 }
 
 fn connection_text(connection: &ConnectionStatus) -> String {
     match (&connection.channel_id, &connection.reason) {
-        (Some(channel), _) => format!("comes over {channel}"),
-        (None, Some(reason)) => format!("is pulled over HTTP, because there is no channel: {}", clean::line(reason)),
-        (None, None) => "is pulled over HTTP".to_owned(),
+        (Some(channel), _) => format!("received over {channel}"),
+        (None, Some(reason)) => format!("polled over HTTP; no channel: {}", clean::line(reason)),
+        (None, None) => "polled over HTTP".to_owned(),
     }
 }
 
@@ -126,7 +126,7 @@ pub(super) fn executor(executor: &LocalExecutor) -> String {
     executor.reference.as_ref().map_or_else(|| kind.to_owned(), |reference| format!("{kind} ({reference})"))
 }
 
-/// A runtime holds a lock for as long as it lives.
+/// Whether a runtime is running: it holds a lock until it exits.
 pub(in crate::commands) fn is_running(home: &Path, agent: AgentId) -> bool {
     let path = ExecutionLedger::path(home, agent).with_file_name("runtime.lock");
     let Ok(file) = fs::File::open(path) else { return false };
@@ -143,7 +143,7 @@ async fn reachable(context: &CommandContext, profile: &Profile) -> bool {
     hub.health().await.is_ok()
 }
 
-/// The profile's hub, for what needs no credential.
+/// A client of the profile's hub without credentials.
 pub(in crate::commands) fn hub(context: &CommandContext, profile: &Profile) -> Result<HubClient, CommandFailure> {
     let pin = context.pin(None, profile.pin, &HubAddress::parse(&profile.api_base)?)?;
     Ok(HubClient::new(HubOptions { pin, ..HubOptions::new(profile.api_base.as_str(), HubCredential::None) })?)
@@ -181,7 +181,7 @@ impl ProfileOutput {
     }
 }
 
-/// What the agent of a pairing was called when it was made; its id where nobody said.
+/// The agent's name at the time of pairing, or its id if unknown.
 pub(in crate::commands) fn agent_name(profile: &Profile) -> String {
     profile.agent_name.as_deref().map_or_else(|| profile.agent_id.to_string(), |name| clean::line(name).into_owned())
 }

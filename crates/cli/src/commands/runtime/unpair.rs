@@ -1,19 +1,19 @@
-//! `attache runtime unpair`: forget a pairing on this device.
+//! `attache runtime unpair`: removes a pairing from this device.
 
 use attache_runtime::profile::Profiles;
 
 use super::status;
 use crate::{CommandContext, CommandFailure};
 
-/// Forget a pairing on this device
+/// Remove a pairing from this device
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache runtime unpair
   attache runtime unpair --profile agt_…/rtm_…
 
-The agent and its history stay at the hub. To void the device's token there: attache runtimes revoke rtm_…")]
+The agent and its history stay on the hub. To revoke the device's token there: attache runtimes revoke rtm_…")]
 pub(super) struct Args {
-    /// Which pairing [default: the active one]
+    /// Pairing to remove [default: the active one]
     #[arg(long, value_name = "AGENT/RUNTIME")]
     profile: Option<String>,
 }
@@ -28,9 +28,11 @@ pub(super) fn run(context: &CommandContext, args: &Args) -> Result<(), CommandFa
     };
     if status::is_running(home.path(), agent) {
         return Err(CommandFailure::failed(format!("a runtime of {agent} is running on this device"))
-            .hint("Stop it first (Ctrl-C where it runs), then unpair."));
+            .hint("Stop it first (Ctrl-C in its terminal), then unpair."));
     }
     profiles.update(|set| set.remove(&key))?;
-    context.output.say(format_args!("Forgot {key}. To void its token at the hub: attache runtimes revoke {runtime}"));
+    context
+        .output
+        .say(format_args!("Removed {key}. To revoke its token on the hub: attache runtimes revoke {runtime}"));
     Ok(())
 }

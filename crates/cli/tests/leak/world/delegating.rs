@@ -1,4 +1,5 @@
-//! A folder is lent to alpha: once by a daemon, as people do it, and once by hand, so that what START brings is known here.
+//! A folder is delegated to alpha: once by a daemon, as people do, and once by hand, so that the secrets of START
+//! are known here.
 
 use std::{fs, process::Command};
 
@@ -16,28 +17,28 @@ use crate::{
     leak::search::{PlantedSecret, SecretKind},
 };
 
-/// The word by which both sides know what is lent by hand.
+/// The shared id of the delegation that is made by hand.
 const BY_HAND: &str = "dlg_by_hand";
 
 impl LeakWorld {
-    /// Before its runtime starts, alpha's owner takes folders of others.
+    /// Alpha's owner enables borrowing folders before its runtime starts.
     pub(super) fn take_folders(&self) {
         let folder = self.alpha.path().join(".AWCP");
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("policy.toml"), "[collaborator]\nenabled = true\n").unwrap();
     }
 
-    /// Whether this machine can mount, without which nothing is lent.
-    pub fn lend(&mut self) -> bool {
+    /// Whether this machine can mount, which delegations need.
+    pub fn delegate_folders(&mut self) -> bool {
         if !can_mount() {
             return false;
         }
-        self.lend_with_a_daemon();
-        self.lend_by_hand();
+        self.delegate_with_a_daemon();
+        self.delegate_by_hand();
         true
     }
 
-    fn lend_with_a_daemon(&mut self) {
+    fn delegate_with_a_daemon(&mut self) {
         let folder = self.lender.path().join("project");
         fs::create_dir(&folder).unwrap();
         let key = self.lender.keep_secret("peer.key", &self.hub.key);
@@ -59,8 +60,8 @@ impl LeakWorld {
         self.delegations.push(id);
     }
 
-    /// INVITE, and START with a key and a tunnel at whose other end nobody is.
-    fn lend_by_hand(&mut self) {
+    /// INVITE, and START with a key and a tunnel that has no other end.
+    fn delegate_by_hand(&mut self) {
         let key = new_key(&self.printed);
         let secret_part = key.lines().nth(4).expect("an OpenSSH key has five lines of its own");
         self.know(SecretKind::LeaseKey, secret_part);
@@ -82,7 +83,7 @@ impl LeakWorld {
         let start = start(&key, expires_at, opened["url"].as_str().unwrap(), &token);
         let ended = self.rpc("SendMessage", &message("start", task["id"].as_str(), &start), &[]);
         assert_eq!(ended["task"]["status"]["state"], "TASK_STATE_FAILED", "{ended:#}");
-        // It was the mount that failed: all that START brought was used.
+        // The mount failed, so everything in START was used.
         assert!(ended.to_string().contains("MOUNT_FAILED"), "{ended:#}");
         self.rpc("GetTask", &json!({ "id": task["id"] }), &[]);
         let runs = self.hub.get("/api/v1/task-runs?limit=1");
@@ -90,7 +91,7 @@ impl LeakWorld {
     }
 }
 
-/// A key as a delegator makes one for a remote that has none.
+/// A key as a delegator creates it for a remote that has none.
 fn new_key(home: &crate::harness::TestHome) -> String {
     let file = home.path().join("lease-key");
     let mut make = Command::new("ssh-keygen");

@@ -1,10 +1,10 @@
-//! The end of a world: everything stops, and what is left of it is gathered.
+//! The end of a world: everything stops, and what remains is collected.
 
 use super::LeakWorld;
 use crate::leak::search::{LeakEvidence, PlantedSecret, SecretKind};
 
 impl LeakWorld {
-    /// Which secrets a file of a home is made for.
+    /// The secrets that a file in a home is allowed to contain.
     pub(super) fn belongs(&self, file: &str) -> Vec<String> {
         let kinds: &[SecretKind] = match file {
             ".a2a/runtime.json" => &[SecretKind::RuntimeToken, SecretKind::AdapterSecret],
@@ -19,7 +19,7 @@ impl LeakWorld {
         known.map(|secret| secret.text.clone()).collect()
     }
 
-    /// Every file of everybody, as it is now.
+    /// Every file of every home, in its current state.
     fn homes(&self) -> LeakEvidence {
         let mut evidence = LeakEvidence::default();
         let homes = [
@@ -32,7 +32,7 @@ impl LeakWorld {
         for (name, home) in homes {
             evidence.home(name, home, |file| self.belongs(file));
         }
-        // What is a key for an agent elsewhere to us is the owner's own key there.
+        // The key for an outside agent is the owner key on that agent's hub.
         let own = vec![self.elsewhere.owner_key()];
         evidence.home("elsewhere", &self.elsewhere, |file| match file {
             ".a2a/hub/admin.key" => own.clone(),
@@ -41,7 +41,7 @@ impl LeakWorld {
         evidence
     }
 
-    /// Ends everything as it should end, and gathers what is left.
+    /// Stops everything cleanly and collects what remains.
     #[track_caller]
     pub fn end(mut self) -> (LeakEvidence, Vec<PlantedSecret>, PlantedSecret) {
         let mut evidence = std::mem::take(&mut self.evidence);
@@ -50,11 +50,11 @@ impl LeakWorld {
             assert!(process.terminate().success(), "{}", process.stderr());
         }
         assert!(self.hub.process.terminate().success(), "{}", self.hub.process.stderr());
-        // A search through quiet logs would prove little. (An adapter has nothing finer than `info` to say.)
+        // Searching quiet logs would prove little. (An adapter logs nothing below `info`.)
         let runtime = self.running.iter().find(|process| process.name == "runtime").unwrap();
         for process in [runtime, &self.hub.process] {
-            let told = process.stderr();
-            assert!(told.contains(" DEBUG "), "{} says little: {told}", process.name);
+            let messages = process.stderr();
+            assert!(messages.contains(" DEBUG "), "{} says little: {messages}", process.name);
         }
         evidence.take("after the end: ", self.homes());
 

@@ -1,4 +1,4 @@
-//! Secrets that others gave us: the key of an agent elsewhere, and what a subscriber wants to hear.
+//! Third-party secrets: the key of an outside agent, and a subscriber's token.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl LeakWorld {
-    /// An agent at another hub becomes one of this hub, with the key that it wants to see.
+    /// Adds an agent of another hub to this hub, with the key that it requires.
     pub fn add_an_agent_elsewhere(&mut self) {
         let up = self.elsewhere.up(&[]);
         up.agent_is("local", "online");
@@ -24,14 +24,14 @@ impl LeakWorld {
         self.running.push(up.process);
     }
 
-    /// It works, so the key was shown where it belongs.
+    /// It works, so the key was used where it belongs.
     pub fn ask_elsewhere(&mut self) {
         let run = self.hub.ask("elsewhere", &format!("echo there {}", self.canary.text));
         assert_eq!(run["status"], "completed", "{run:#}");
         self.runs.push(run);
     }
 
-    /// Somebody is told of a task's changes, and somebody who cannot be reached is not.
+    /// One subscriber receives a task's updates; another one is unreachable.
     pub fn subscribe(&mut self) {
         let token = self.know(SecretKind::PushToken, &format!("pt_{}", "5ab5c71b0e70cafe".repeat(4)));
         let credential = self.know(SecretKind::PushCredential, &format!("pc_{}", "c4ed1d0ff1ce7e57".repeat(4)));
@@ -45,7 +45,7 @@ impl LeakWorld {
             json!({ "message": message, "configuration": { "taskPushNotificationConfig": config(url) } })
         };
         let told = self.rpc("SendMessage", &send(&receiver.origin), &[]);
-        // Nothing listens at the port that is for nothing.
+        // Nothing listens on this port.
         self.rpc("SendMessage", &send("http://127.0.0.1:9/"), &[]);
         receiver.told(1);
         let head = receiver.head(1).to_lowercase();
@@ -57,7 +57,7 @@ impl LeakWorld {
             let nobodys = |delivery: &Value| delivery["url"].as_str().unwrap().starts_with("http://127.0.0.1:9");
             deliveries.iter().any(|delivery| nobodys(delivery) && delivery["attempts"] != 0).then_some(())
         });
-        // Whoever subscribed is shown its own words again, and nobody else.
+        // Only the subscriber sees its own configuration again.
         let task = &told["task"]["id"];
         let shown = [&token, &credential];
         let mut other = config(&receiver.origin);

@@ -1,4 +1,4 @@
-//! Genuine cards, and everything that looks like one.
+//! Genuine cards, and forgeries.
 
 use aws_lc_rs::{
     rand::SystemRandom,
@@ -79,7 +79,7 @@ fn both_algorithms_and_both_forms_are_verified() {
 }
 
 #[test]
-fn nothing_else_is_believed() {
+fn everything_else_is_rejected() {
     let (ed, ec, other) = (TestKeyPair::ed25519(1), TestKeyPair::p256(), TestKeyPair::ed25519(2));
     let keys = keys(&[ed.jwk("e"), ec.jwk("c")]);
     let judge = |card: &str, signature: &AgentCardSignature| verify(&json(card), signature, &keys).unwrap_err();
@@ -110,7 +110,7 @@ fn nothing_else_is_believed() {
 }
 
 #[test]
-fn keys_that_cannot_be_used_are_refused() {
+fn unusable_keys_are_rejected() {
     for text in ["[]", "{}", r#"{"keys":[]}"#, r#"{"keys":{}}"#, r#"{"kty":"OKP","crv":"Ed25519","x":"AA"}"#] {
         assert_eq!(CardVerifyingKey::read_all(&json(text)), Err(KeySetError), "{text}");
     }
@@ -124,7 +124,7 @@ fn keys_that_cannot_be_used_are_refused() {
 }
 
 #[test]
-fn a_fingerprint_is_of_what_the_card_says() {
+fn a_fingerprint_depends_only_on_the_content() {
     let print = |text: &str| fingerprint(&json(text)).unwrap();
     let signed = CARD.replacen('{', r#"{"signatures":[{}],"#, 1);
     let reordered = r#"{"iconUrl":"","version":"1","skills":[],"n":15e-1,"name":"builder"}"#;

@@ -1,4 +1,4 @@
-//! Real calls to servers on loopback, which a rule allows or a name server lies about.
+//! Real calls to servers on loopback, allowed by a rule or reached through a lying name server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ use reqwest::Method;
 
 use super::*;
 
-/// A server on loopback that counts what reaches it.
+/// A server on loopback that counts its requests.
 struct CountingServer {
     port: u16,
     hits: Arc<AtomicUsize>,
@@ -61,7 +61,7 @@ async fn endless() -> impl IntoResponse {
     Body::from_stream(futures_util::stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[b'a'; 1024]))))
 }
 
-/// Two pieces, then nothing for ever.
+/// Two chunks, then silence.
 async fn drips() -> impl IntoResponse {
     let pieces = futures_util::stream::iter(["one", "two"].map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece))));
     Body::from_stream(futures_util::StreamExt::chain(pieces, futures_util::stream::pending()))
@@ -74,7 +74,7 @@ async fn post_to(guard: &EgressGuard, url: &str) -> Result<EgressReply, EgressFa
 }
 
 #[tokio::test]
-async fn a_call_goes_to_the_judged_address_under_its_own_name() {
+async fn a_call_uses_the_checked_address_and_the_original_name() {
     let server = CountingServer::start().await;
     let script = ScriptedResolver::new(&[&["127.0.0.1"]]);
     let guard = scripted(&["127.0.0.0/8"], &script);
@@ -89,7 +89,7 @@ async fn a_call_goes_to_the_judged_address_under_its_own_name() {
 }
 
 #[tokio::test]
-async fn a_name_that_moves_after_it_was_registered_is_not_called() {
+async fn a_name_that_moves_after_registration_is_not_called() {
     let server = CountingServer::start().await;
     let public: &[&str] = &["93.184.216.34"];
     for inside in ["127.0.0.1", "169.254.169.254", "::ffff:127.0.0.1"] {
@@ -105,7 +105,7 @@ async fn a_name_that_moves_after_it_was_registered_is_not_called() {
 }
 
 #[tokio::test]
-async fn a_network_rule_does_not_make_plain_calls_to_the_public() {
+async fn a_network_rule_does_not_allow_plain_http_to_public_hosts() {
     let guard = scripted(&["127.0.0.0/8"], &ScriptedResolver::new(&[&["93.184.216.34"]]));
     let failure = post_to(&guard, "http://hooks.example.org/").await.unwrap_err();
     let origin = "http://hooks.example.org".to_owned();
@@ -115,7 +115,7 @@ async fn a_network_rule_does_not_make_plain_calls_to_the_public() {
 }
 
 #[tokio::test]
-async fn a_url_is_judged_by_the_guard_that_calls_it() {
+async fn a_url_is_checked_by_the_guard_that_calls_it() {
     let server = CountingServer::start().await;
     let url = format!("http://127.0.0.1:{}/echo", server.port);
     let checked = guard(&["127.0.0.1"]).check(&url).unwrap();
@@ -126,7 +126,7 @@ async fn a_url_is_judged_by_the_guard_that_calls_it() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_an_answer_and_not_followed() {
+async fn a_redirect_is_not_followed() {
     let server = CountingServer::start().await;
     let reply = post_to(&guard(&["127.0.0.1"]), &format!("http://127.0.0.1:{}/redirect", server.port)).await.unwrap();
     assert_eq!(
@@ -151,8 +151,8 @@ async fn size_and_time_are_bounded() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_without_the_secret_path() {
-    // Bound, so that nobody else gets the port, and not listening.
+async fn an_unreachable_target_is_reported_without_its_path() {
+    // Bound, so that no other process gets the port, but not listening.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let origin = format!("http://{}", socket.local_addr().unwrap());
@@ -166,7 +166,7 @@ async fn nobody_there_is_told_without_the_secret_path() {
 }
 
 #[tokio::test]
-async fn an_answer_is_taken_piece_by_piece_within_bounds() {
+async fn a_response_is_streamed_within_limits() {
     let server = CountingServer::start().await;
     let origin = format!("http://127.0.0.1:{}", server.port);
     let guard = guard(&["127.0.0.1"]);
@@ -207,7 +207,7 @@ async fn an_answer_is_taken_piece_by_piece_within_bounds() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_may_have_delivered_the_request() {
+async fn a_broken_connection_may_have_delivered_the_request() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let origin = format!("http://{}", listener.local_addr().unwrap());
     let task = tokio::spawn(async move {

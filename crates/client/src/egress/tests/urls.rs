@@ -1,8 +1,8 @@
-//! What the text alone tells, and where names may lead.
+//! Checks of the URL's text, and of the addresses a name leads to.
 
 use super::*;
 
-/// The kind of a refusal, for tables.
+/// A label for the kind of a refusal, for tables.
 fn kind(refused: &EgressRefusal) -> &'static str {
     match refused {
         EgressRefusal::TooLong => "long",
@@ -30,7 +30,7 @@ fn kind(refused: &EgressRefusal) -> &'static str {
 }
 
 const HOSTILE: &[(&str, &str)] = &[
-    // Other ways to call something.
+    // Other schemes.
     ("", "scheme"),
     ("hooks.example.org/done", "scheme"),
     ("//hooks.example.org/done", "scheme"),
@@ -45,7 +45,7 @@ const HOSTILE: &[(&str, &str)] = &[
     ("https:/hooks.example.org", "scheme"),
     ("https:hooks.example.org", "scheme"),
     ("url:https://hooks.example.org", "scheme"),
-    // This machine, written plainly.
+    // This machine, in plain form.
     ("https://127.0.0.1/", "loopback"),
     ("https://127.255.255.254:8443/", "loopback"),
     ("https://[::1]/", "loopback"),
@@ -56,7 +56,7 @@ const HOSTILE: &[(&str, &str)] = &[
     ("https://localhost/", "local"),
     ("https://LOCALHOST:8443/", "local"),
     ("https://foo.localhost/", "local"),
-    // This machine, in disguise.
+    // This machine, disguised.
     ("https://2130706433/", "odd address"),
     ("https://0x7f000001/", "odd address"),
     ("https://0X7F.0.0.1/", "odd address"),
@@ -81,7 +81,7 @@ const HOSTILE: &[(&str, &str)] = &[
     ("https://hooks.example.org./", "malformed"),
     ("https://loc\u{ad}alhost/", "malformed"),
     ("https://xn--a/", "malformed"),
-    // IPv6 that ends at an IPv4 address.
+    // IPv6 with an embedded IPv4 address.
     ("https://[::ffff:127.0.0.1]/", "disguised"),
     ("https://[::ffff:7f00:1]/", "disguised"),
     ("https://[::ffff:0:127.0.0.1]/", "disguised"),
@@ -97,7 +97,7 @@ const HOSTILE: &[(&str, &str)] = &[
     ("https://[::1%lo]/", "odd address"),
     ("https://[127.0.0.1]/", "odd address"),
     ("https://[v1.fe80::a]/", "odd address"),
-    // Networks of our own.
+    // Private networks.
     ("https://10.0.0.1/", "private"),
     ("https://172.16.0.1/", "private"),
     ("https://172.31.255.255/", "private"),
@@ -129,7 +129,7 @@ const HOSTILE: &[(&str, &str)] = &[
     ("https://192.0.2.1/", "documentation"),
     ("https://[2001:db8::1]/", "documentation"),
     ("https://[3fff::1]/", "documentation"),
-    // Somebody else's name in front.
+    // A trusted-looking name in front.
     ("https://user@hooks.example.org/", "credentials"),
     ("https://user:pass@hooks.example.org/", "credentials"),
     ("https://@hooks.example.org/", "credentials"),
@@ -141,7 +141,7 @@ const HOSTILE: &[(&str, &str)] = &[
     ("https://hooks.example.org/done#", "fragment"),
     ("https://127.0.0.1#.example.org/", "fragment"),
     ("https://127.0.0.1?.example.org/", "loopback"),
-    // What parsers disagree on.
+    // Forms that parsers disagree on.
     ("https://hooks.example.org\\@127.0.0.1/", "malformed"),
     ("https:\\\\hooks.example.org/", "malformed"),
     ("https:///hooks.example.org/", "malformed"),
@@ -175,7 +175,7 @@ const HOSTILE: &[(&str, &str)] = &[
     ("https://hooks.example.org:25/", "port"),
     ("http://hooks.example.org:6379/", "port"),
     ("https://93.184.216.34:11211/", "port"),
-    // In the open.
+    // Unencrypted.
     ("http://hooks.example.org/", "plain"),
     ("HTTP://hooks.example.org:8080/", "plain"),
     ("http://93.184.216.34/", "plain"),
@@ -205,7 +205,7 @@ const HARMLESS: &[&str] = &[
 ];
 
 #[test]
-fn every_hostile_url_is_refused_for_its_reason() {
+fn every_hostile_url_is_refused_for_the_right_reason() {
     let guard = guard(&[]);
     let found: Vec<_> = HOSTILE.iter().map(|(url, _)| (*url, guard.check(url).map_err(|error| kind(&error)))).collect();
     let expected: Vec<_> = HOSTILE.iter().map(|(url, kind)| (*url, Err(*kind))).collect();
@@ -253,7 +253,7 @@ fn a_url_is_shown_without_the_values_of_its_query() {
 }
 
 #[test]
-fn the_owner_opens_what_a_rule_names_and_no_more() {
+fn a_rule_allows_only_what_it_names() {
     let passes = |rules: &[&str], url: &str| guard(rules).check(url).map(|_| ()).map_err(|error| kind(&error));
     for (rule, url) in [
         ("127.0.0.0/8", "http://127.0.0.1:3000/hook"),
@@ -266,7 +266,7 @@ fn the_owner_opens_what_a_rule_names_and_no_more() {
         ("*.corp.example", "http://a.b.corp.example:81/"),
         ("93.184.216.34", "http://93.184.216.34/"),
         ("169.254.169.254", "http://169.254.169.254/"),
-        // What the name leads to decides.
+        // The resolved address decides.
         ("10.0.0.0/8", "http://router/"),
         ("10.0.0.0/8", "http://hooks.example.org/"),
     ] {
@@ -293,7 +293,7 @@ fn the_owner_opens_what_a_rule_names_and_no_more() {
 }
 
 #[test]
-fn a_rule_that_cannot_be_meant_says_what_to_write() {
+fn an_invalid_rule_includes_the_correct_form() {
     for (rule, shown) in [
         (" 10.0.0.0/8 ", "10.0.0.0/8"),
         ("[fd00::]/8", "fd00::/8"),
@@ -303,22 +303,22 @@ fn a_rule_that_cannot_be_meant_says_what_to_write() {
         assert_eq!(rule.parse::<EgressRule>().unwrap().to_string(), shown);
     }
     for (rule, why) in [
-        ("10.1.2.3/8", "the network of that length is 10.0.0.0/8"),
-        ("10.0.0.0/33", "the length after / is a number up to 32"),
-        ("10.0.0.0/+8", "the length after / is a number up to 32"),
-        ("fd00::/129", "the length after / is a number up to 128"),
-        ("corp.example/8", "there is no address before the /"),
+        ("10.1.2.3/8", "the network with that prefix length is 10.0.0.0/8"),
+        ("10.0.0.0/33", "the prefix length must be a number up to 32"),
+        ("10.0.0.0/+8", "the prefix length must be a number up to 32"),
+        ("fd00::/129", "the prefix length must be a number up to 128"),
+        ("corp.example/8", "there is no address before the slash"),
         ("10.1", "an address is four decimal numbers or an IPv6 address"),
-        ("", "it is not the name of a host, which has no port, path or scheme"),
-        ("*", "it is not the name of a host, which has no port, path or scheme"),
-        ("hooks.example.org:80", "it is not the name of a host, which has no port, path or scheme"),
+        ("", "it isn't a host name; leave out port, path and scheme"),
+        ("*", "it isn't a host name; leave out port, path and scheme"),
+        ("hooks.example.org:80", "it isn't a host name; leave out port, path and scheme"),
     ] {
         assert_eq!(rule.parse::<EgressRule>().unwrap_err().why, why, "{rule}");
     }
 }
 
 #[tokio::test]
-async fn where_a_name_leads_decides() {
+async fn the_resolved_address_decides() {
     let refused = async |rules: &[&str], url: &str, addresses: &[&str]| {
         let guard = scripted(rules, &ScriptedResolver::new(&[addresses]));
         let checked = guard.check(url).unwrap();

@@ -1,10 +1,7 @@
-//! What a caller may reach: people what their role says, a device its claims, an agent with a key of its own what the
-//! rules say. What an agent asked for itself, and what it was given to do, it sees whatever the rules say.
+//! What a caller may reach: people by role, devices by their claims, agents with their own key by the access rules. An
+//! agent always sees what it created and what it was assigned.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use attache_protocol::{
     AgentId, Code, ConversationId, UserId,
@@ -27,21 +24,21 @@ use crate::{
     identity::{PrincipalKind, RoleColumn},
 };
 
-/// The reach of one caller, for as long as one request takes.
+/// One caller's access, for the duration of one request.
 #[derive(Debug)]
 pub(crate) enum CallerAccess<'a> {
-    /// A device, or somebody without a credential: the table says what they see, and no rule speaks about them.
+    /// A device or a caller without a credential: only the table applies, no rules.
     Table,
     Person(Person<'a>),
     Rules(AgentAccess<'a>),
 }
 
-/// A person sees what their role says, except for what belongs to an agent that is somebody else's alone.
+/// A person sees what their role allows, except what belongs to someone else's private agent.
 #[derive(Debug)]
 pub(crate) struct Person<'a> {
     hub: &'a Handle,
     by: &'a Principal,
-    /// Whether what belongs to an agent is kept from them, as far as it was looked up.
+    /// Whether an agent's belongings are hidden from them, as far as looked up.
     kept: HashMap<AgentId, bool>,
 }
 
@@ -55,7 +52,7 @@ pub(crate) struct AgentAccess<'a> {
     own: RuleParty,
 }
 
-/// Those who passed a piece of work on, up to the caller, whose rights a further call has only in common.
+/// Everyone who passed a task on, up to the caller. A further call has only the rights they share.
 #[derive(Debug)]
 pub(crate) struct CallerChain<'r, 'a> {
     agents: &'r mut AgentAccess<'a>,
@@ -74,13 +71,13 @@ struct RuleParty {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Visibility {
     Yes,
-    /// Nothing gives it to the caller, but nothing keeps it from somebody who has a part in it.
+    /// Nothing grants it, but nothing hides it from someone involved either.
     No,
-    /// A rule says no.
+    /// A rule denies it.
     Never,
 }
 
-/// What stands for the user where something belongs to nobody.
+/// Stands for the user of things that have none.
 pub(crate) const NOBODY: &str = "_";
 
 // === impl Handle ===
@@ -88,7 +85,7 @@ pub(crate) const NOBODY: &str = "_";
 impl Handle {
     pub(crate) async fn caller_access<'a>(&'a self, by: &'a Principal) -> Result<CallerAccess<'a>> {
         if matches!(by.who, PrincipalKind::Key { .. }) {
-            return Ok(CallerAccess::Person(Person { hub: self, by, kept: HashMap::new() }));
+            return Ok(CallerAccess::Person(self.private_work(by)));
         }
         let (
             RoleColumn::AgentKey | RoleColumn::Run,
@@ -111,14 +108,19 @@ impl Handle {
         Ok(CallerAccess::Rules(agents))
     }
 
-    /// An agent that is its owner's alone is seen by everybody and put to work by its owner, with a credential that is worth
-    /// all that the owner is: what such an agent can reach is the owner's, so a key that was made smaller would grow by it.
-    /// Agents are refused earlier: to them such an agent does not exist.
+    /// Which private agents' work this caller may see.
+    pub(crate) fn private_work<'a>(&'a self, by: &'a Principal) -> Person<'a> {
+        Person { hub: self, by, kept: HashMap::new() }
+    }
+
+    /// A private agent is visible to everyone, but only its owner can put it to work, with a credential that has all of
+    /// the owner's rights: the agent can reach what the owner can, so a narrower key would gain rights. Agents are
+    /// rejected earlier: such an agent does not exist for them.
     pub(crate) async fn check_caller(&self, by: &Principal, account: &AccountRecord) -> Result<()> {
         let Some(role) = by.role().filter(|_| account.callers == Callers::Owner) else { return Ok(()) };
         if !is_own(by, role, account) {
-            return Err(Error::new(Code::Forbidden, format!("The agent `{}` is its owner's alone.", account.name))
-                .hint("Its owner shares it with `attache agents set NAME --callers everyone`."));
+            return Err(Error::new(Code::Forbidden, format!("The agent `{}` is private to its owner.", account.name))
+                .hint("Its owner can share it: `attache agents set NAME --callers everyone`."));
         }
         let owner_role = match account.owner {
             Some(owner) => self.store().user(by.tenant, UserRef::Id(owner)).await.map_err(about("user"))?.role,
@@ -127,14 +129,18 @@ impl Handle {
         if by.scopes.is_none() && role >= owner_role {
             return Ok(());
         }
-        let message =
-            format!("The agent `{}` is its owner's alone, and this key may do less than its owner.", account.name);
-        Err(Error::new(Code::Forbidden, message)
-            .hint("Use a key of the owner without scopes and with the owner's role, or share the agent: `attache agents set NAME --callers everyone`."))
+        let message = format!(
+            "The agent `{}` is private to its owner, and this key has fewer rights than its owner.",
+            account.name
+        );
+        Err(Error::new(Code::Forbidden, message).hint(
+            "Use an unscoped key with the owner's role, or share the agent: \
+                   `attache agents set NAME --callers everyone`.",
+        ))
     }
 
-    /// The user as rules name it. A name that was freed belongs to whoever has it now, so the things of a removed user go
-    /// by the user's id.
+    /// The user as rules name them. A freed name belongs to its new holder, so a removed user's things go by the user's
+    /// id.
     pub(crate) async fn user_in_rules(&self, by: &Principal, user: UserId) -> Result<String> {
         let names = &self.access().names.users;
         if let Some(name) = names.get(&user) {
@@ -154,7 +160,7 @@ impl Handle {
 // === impl CallerAccess ===
 
 impl<'a> CallerAccess<'a> {
-    /// Seeing an agent and calling it are the same, but for people: they see every agent.
+    /// Whether the caller may see and call the agent. People see every agent.
     pub(crate) async fn agent(&mut self, account: &AccountRecord) -> Result<bool> {
         match self {
             Self::Table | Self::Person(_) => Ok(true),
@@ -168,13 +174,13 @@ impl<'a> CallerAccess<'a> {
             Self::Person(person) => person.sees(run.agent).await,
             _ if has_part(by, run) => Ok(true),
             Self::Table => Ok(false),
-            // What the rules give the agent is not what they give to whoever asked it for this run.
+            // The rules grant rights to the agent, not to the caller it works for in this run.
             Self::Rules(_) if by.column() == RoleColumn::Run => Ok(false),
             Self::Rules(agents) => Ok(agents.conversation(run.user, run.conversation).await? == Visibility::Yes),
         }
     }
 
-    /// Whether what belongs to this agent (its runs, requests, grants and artifacts) is not kept from the caller.
+    /// Whether this agent's belongings (runs, requests, grants and artifacts) are visible to the caller.
     pub(crate) async fn belongings(&mut self, agent: AgentId) -> Result<bool> {
         match self {
             Self::Person(person) => person.sees(agent).await,
@@ -182,7 +188,7 @@ impl<'a> CallerAccess<'a> {
         }
     }
 
-    /// Whether the rules give a conversation to the caller.
+    /// Whether the rules grant a conversation to the caller.
     pub(crate) async fn conversation(&mut self, conversation: &ConversationRecord) -> Result<Visibility> {
         match self {
             Self::Table | Self::Person(_) => Ok(Visibility::No),
@@ -190,7 +196,7 @@ impl<'a> CallerAccess<'a> {
         }
     }
 
-    /// Whether the rules give an artifact of a conversation to the caller.
+    /// Whether the rules grant an artifact of a conversation to the caller.
     pub(crate) async fn artifact(&mut self, of: &ConversationRecord, name: &str) -> Result<Visibility> {
         match self {
             Self::Table | Self::Person(_) => Ok(Visibility::No),
@@ -198,7 +204,7 @@ impl<'a> CallerAccess<'a> {
         }
     }
 
-    /// The rights of everybody who passed the work on, in common; `None` where no rule speaks about the caller.
+    /// The rights shared by everyone who passed the work on. `None` if no rules apply to the caller.
     pub(crate) async fn chain<'r>(&'r mut self, links: &[AgentId]) -> Result<Option<CallerChain<'r, 'a>>> {
         let Self::Rules(agents) = self else { return Ok(None) };
         let mut named = Vec::new();
@@ -225,8 +231,9 @@ pub(crate) fn holds(by: &Principal, run: &RunRecord) -> bool {
     }
 }
 
-/// A person has a part in everything that is not kept from them ([`CallerAccess::run`]), a worker in what it holds or held last, an agent also in what it asked for, a run in
-/// what it asked for. Whoever shows no credential has a part in what such callers asked of the same agent.
+/// Whether the caller is involved in a run: a person in everything not hidden from them ([`CallerAccess::run`]), a
+/// worker in what it holds or held last, an agent and a run also in what they created. Anonymous callers share what any
+/// of them asked of the same agent.
 pub(crate) fn has_part(by: &Principal, run: &RunRecord) -> bool {
     let (runtime, kind) = match by.who {
         PrincipalKind::Key { .. } => return true,
@@ -244,7 +251,7 @@ pub(crate) fn has_part(by: &Principal, run: &RunRecord) -> bool {
     }
 }
 
-/// Whether the agent belongs to the person whose credential this is; what belongs to nobody is the hub's owner's.
+/// Whether the agent belongs to the credential's user. Agents without an owner belong to the hub's owners.
 fn is_own(by: &Principal, role: Role, account: &AccountRecord) -> bool {
     match account.owner {
         Some(owner) => by.user == Some(owner),
@@ -255,26 +262,38 @@ fn is_own(by: &Principal, role: Role, account: &AccountRecord) -> bool {
 // === impl Person ===
 
 impl Person<'_> {
-    /// An agent that is its owner's alone shows what it did to nobody else.
-    async fn sees(&mut self, agent: AgentId) -> Result<bool> {
-        match self.kept.entry(agent) {
-            Entry::Occupied(known) => Ok(!known.get()),
-            Entry::Vacant(unknown) => {
-                let account = self.hub.store().account(self.by.tenant, AgentRef::Id(agent)).await;
-                let account = account.map_err(about("agent"))?;
-                let role = self.by.role().filter(|_| account.callers == Callers::Owner);
-                let kept = role.is_some_and(|role| !is_own(self.by, role, &account));
-                unknown.insert(kept);
-                Ok(!kept)
-            }
+    /// A private agent's work is visible only to its owner.
+    pub(crate) async fn sees(&mut self, agent: AgentId) -> Result<bool> {
+        if let Some(kept) = self.kept.get(&agent) {
+            return Ok(!kept);
         }
+        let account = self.hub.store().account(self.by.tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
+        let kept = self.is_kept(&account);
+        self.kept.insert(agent, kept);
+        Ok(!kept)
+    }
+
+    /// Whether the agent is private to someone else.
+    pub(crate) fn is_kept(&self, account: &AccountRecord) -> bool {
+        let by = self.by;
+        let is_own = match (by.role(), by.who) {
+            (Some(role), _) => is_own(by, role, account),
+            (
+                None,
+                PrincipalKind::Runtime { agent, .. }
+                | PrincipalKind::Outside { agent, .. }
+                | PrincipalKind::Run { agent, .. },
+            ) => agent == account.id || (account.owner.is_some() && account.owner == by.user),
+            (None, _) => false,
+        };
+        account.callers == Callers::Owner && !is_own
     }
 }
 
 // === impl AgentAccess ===
 
 impl AgentAccess<'_> {
-    /// Without patterns only the owner counts, and ids tell owners apart as well as names do.
+    /// Without patterns only the owner matters, and ids distinguish owners as well as names do.
     fn needs_names(&self) -> bool {
         !self.in_force.rules.entries.is_empty()
     }
@@ -314,10 +333,15 @@ impl AgentAccess<'_> {
         if !self.decide(&self.own, AccessObject::Agent(target.agent())).is_allowed() {
             return Ok(false);
         }
-        // No rule opens an agent that is its owner's alone: rules are for admins, and the owner has not shared it.
+        // No rule opens a private agent: rules are for admins, and the owner has not shared it. Nor does an agent's own key,
+        // whoever the agent belongs to: the owner's restricted keys can register agents, and no person sees what such an
+        // agent asks for. A run may reach one, because a person approves each of its calls.
         Ok(match account.callers {
             Callers::Everyone => true,
-            Callers::Owner => account.owner.is_some() && account.owner == self.by.user,
+            Callers::Owner => {
+                let is_run = matches!(self.by.who, PrincipalKind::Run { .. });
+                is_run && account.owner.is_some() && account.owner == self.by.user
+            }
         })
     }
 
@@ -344,7 +368,7 @@ impl AgentAccess<'_> {
     }
 }
 
-/// The space of what a conversation brings forth: the one that its metadata names, or its workspace.
+/// The space of a conversation's artifacts: the one its metadata names, or its workspace.
 pub(crate) fn space(of: &ConversationRecord) -> String {
     let named = of.metadata.as_ref().and_then(|metadata| metadata.text_member("space"));
     named.unwrap_or_else(|| of.id.workspace().to_string())
@@ -353,7 +377,7 @@ pub(crate) fn space(of: &ConversationRecord) -> String {
 // === impl CallerChain ===
 
 impl CallerChain<'_, '_> {
-    /// `Err` names the link that may not reach the agent, and the pattern that says so.
+    /// `Err` names the link that may not reach the agent, and the pattern that denies it.
     pub(crate) async fn reaches(&mut self, account: &AccountRecord) -> Result<std::result::Result<(), String>> {
         let target = self.agents.target(account).await?;
         Ok(self.decide(AccessObject::Agent(target.agent())))
@@ -375,7 +399,10 @@ impl CallerChain<'_, '_> {
                     RuleReason::Rule(pattern) => format!(", by the rule `{pattern}`"),
                     RuleReason::Own | RuleReason::Fallback | RuleReason::NoSuchName => String::new(),
                 };
-                return Err(format!("`{}` has a part in this work and may not reach {object}{why}.", link.name));
+                return Err(format!(
+                    "`{}` is part of this call chain and is not allowed to reach {object}{why}.",
+                    link.name
+                ));
             }
         }
         Ok(())

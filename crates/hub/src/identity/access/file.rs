@@ -1,4 +1,4 @@
-//! The permissions file: read as a whole, replaced as a whole.
+//! The access rules file: read and replaced as a unit.
 
 use std::{
     fs, io,
@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_client::private_file;
+use attache_os::private_file;
 use attache_protocol::access_file::RulesFileReport;
 
 #[derive(Debug, Clone)]
@@ -14,12 +14,12 @@ pub(crate) struct RulesFile {
     path: PathBuf,
 }
 
-/// Why the file cannot be used as it is.
+/// Why the file can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {problem}")]
 pub(crate) struct RulesFileError {
     path: String,
-    /// With line and column, where there are any.
+    /// With line and column if known.
     problem: String,
 }
 
@@ -36,16 +36,16 @@ impl RulesFile {
 
     pub(crate) async fn read(&self) -> Result<String, RulesFileError> {
         let bytes = tokio::fs::read(&self.path).await;
-        let bytes = bytes.map_err(|error| self.unusable(format!("it cannot be read: {error}")))?;
-        String::from_utf8(bytes).map_err(|_| self.unusable("it is not UTF-8 text".to_owned()))
+        let bytes = bytes.map_err(|error| self.unusable(format!("can't read the file: {error}")))?;
+        String::from_utf8(bytes).map_err(|_| self.unusable("the file is not UTF-8 text".to_owned()))
     }
 
     pub(crate) fn wrong(&self, report: &RulesFileReport) -> RulesFileError {
         self.unusable(report.to_string())
     }
 
-    /// Replaces the content at once: whoever reads meanwhile sees the old or the new text. The mode stays as it was, and a
-    /// link stays a link.
+    /// Replaces the content atomically: concurrent readers see the old or the new text. The mode is kept, and a link
+    /// stays a link.
     pub(crate) async fn write(&self, text: &str) -> io::Result<()> {
         let (path, text) = (self.path.clone(), text.to_owned());
         tokio::task::spawn_blocking(move || replace(&path, text.as_bytes())).await.map_err(io::Error::other)?

@@ -1,4 +1,4 @@
-//! What users and agents are called, as it was a moment ago: rules go by names, and every request of an agent asks them.
+//! Recent names of users and agents: rules use names, and every request of an agent checks them.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use std::{
 use attache_protocol::{AgentId, UserId};
 use tokio::time::Instant;
 
-/// More than this are looked up in the store every time.
+/// Beyond this, names are looked up in the store every time.
 const CAPACITY: usize = 16_384;
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct NameCache {
     pub(crate) agents: RecentNames<AgentId>,
 }
 
-/// Names that are believed for a while. Whoever changes one here makes it forgotten at once.
+/// Names cached for a while. A change on this node is forgotten immediately.
 #[derive(Debug)]
 pub(crate) struct RecentNames<K> {
     ttl: Duration,
@@ -47,7 +47,7 @@ impl<K: Eq + Hash> RecentNames<K> {
         (asked_at.elapsed() < self.ttl).then(|| name.clone())
     }
 
-    /// `asked_at` is when the store was asked.
+    /// `asked_at` is when the store was queried.
     pub(crate) fn put(&self, key: K, name: &str, asked_at: Instant) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= CAPACITY && !known.contains_key(&key) {

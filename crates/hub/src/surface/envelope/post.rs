@@ -1,5 +1,5 @@
-//! `POST /api/envelope`: one frame, answered by the frames that belong to it as server-sent events. A run's answer can be taken
-//! up again: the same request with `Last-Event-ID` goes on after that frame.
+//! `POST /api/envelope`: one frame, answered by its response frames as server-sent events. A run's stream can be
+//! resumed: repeat the request with `Last-Event-ID`.
 
 use attache_protocol::{
     ChannelId, Code, Json, RunId, Secret,
@@ -22,7 +22,6 @@ use uuid::Uuid;
 use crate::{
     Error, Handle, Principal, Result,
     channel::{ChannelDialect, ChannelSession, ConnectionOrigin, FrameRefusal, SessionEnd, refusal_text, yes_text},
-    error::about,
     stream::{SseSource, respond},
     surface::{
         accept_body, body,
@@ -31,13 +30,13 @@ use crate::{
     },
 };
 
-/// The answer while it is being written.
+/// The response while it is being streamed.
 struct EnvelopeStream {
     hub: Handle,
     session: Box<ChannelSession>,
     channel: Option<ChannelId>,
     first: Option<String>,
-    /// The run whose end is the end of the answer.
+    /// The response ends with this run.
     run: Option<RunId>,
 }
 
@@ -79,7 +78,7 @@ pub(super) async fn take(
     })
 }
 
-/// Starts a run, or finds it again, and follows it to its end.
+/// Creates or finds a run, and follows it to its end.
 async fn begin(
     hub: &Handle,
     mut session: Box<ChannelSession>,
@@ -90,14 +89,9 @@ async fn begin(
 ) -> std::result::Result<EnvelopeStream, FrameRefusal> {
     let id = channel_id(by, &envelope.header.msg_id);
     let token = token(hub, id);
-    let known = match hub.store().channel(by.tenant, id).await {
-        Ok(channel) => Some(channel).filter(|channel| channel.principal == by.actor()),
-        Err(attache_store::Error::NotFound) => None,
-        Err(error) => return Err(Error::from_store("channel", error).into()),
-    };
-    let repaired = match known {
+    let repaired = match hub.own_channel(by, id).await? {
         Some(channel) => {
-            // Where the caller reads on, and no acknowledgement: it may well read from the beginning the next time.
+            // The position to continue from. Not an acknowledgement: the caller may start over next time.
             let last = last.unwrap_or(0);
             let resumed = session.resume_channel(by, id, token.hash(), &token, last.min(channel.floor)).await?;
             session.skip_to(last);
@@ -136,7 +130,7 @@ async fn begin(
     Ok(EnvelopeStream { hub: hub.clone(), session, channel: Some(id), first, run: Some(run.task_run_id) })
 }
 
-/// Everything that is answered at once.
+/// Frames that are answered immediately.
 async fn settle(
     hub: &Handle,
     mut session: Box<ChannelSession>,
@@ -157,24 +151,21 @@ const fn origin() -> ConnectionOrigin {
     ConnectionOrigin { transport: Transport::Sse, dialect: ChannelDialect::Envelope, address: None }
 }
 
-/// The tools that the caller registered before: over the channel that it names, or the last time it registered here.
+/// The tools the caller registered earlier: on the named channel, or with its last registration here.
 async fn tools(
     hub: &Handle,
     by: &Principal,
     named: Option<ChannelId>,
 ) -> std::result::Result<Option<Json>, FrameRefusal> {
     let Some(channel) = named.or_else(|| hub.live_channels().registered(&by.actor())) else { return Ok(None) };
-    match hub.store().channel(by.tenant, channel).await {
-        Ok(channel) if channel.principal == by.actor() => Ok(Some(channel.tools)),
-        Ok(_) | Err(attache_store::Error::NotFound) if named.is_some() => {
-            Err(FrameRefusal::from(Error::not_found("channel")).field("payload.channel_id"))
-        }
-        Ok(_) | Err(attache_store::Error::NotFound) => Ok(None),
-        Err(error) => Err(about("channel")(error).into()),
+    match hub.own_channel(by, channel).await? {
+        Some(channel) => Ok(Some(channel.tools)),
+        None if named.is_some() => Err(FrameRefusal::from(Error::not_found("channel")).field("payload.channel_id")),
+        None => Ok(None),
     }
 }
 
-/// The same request of the same principal is the same channel.
+/// The same request from the same principal maps to the same channel.
 fn channel_id(by: &Principal, msg_id: &str) -> ChannelId {
     let mut hasher = blake3::Hasher::new();
     hasher.update(by.tenant.uuid().as_bytes());
@@ -190,18 +181,18 @@ fn uuid_of(bytes: [u8; 16]) -> Uuid {
     uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }
 
-/// Nobody is given this token: the caller proves who it is with every request, so only the hub resumes the channel.
+/// This token is never given out: the caller authenticates every request, so only the hub resumes the channel.
 fn token(hub: &Handle, channel: ChannelId) -> Secret<String> {
     let SecretHash(bytes) = SecretHash::keyed(hub.pairing().key.expose(), &channel.to_string());
     Secret::new(format!("{}{}", Kind::Resume.prefix(), attache_protocol::log::hex(&bytes)))
 }
 
 async fn read(given: Body) -> Result<String> {
-    // A little more than a frame may be, so that the refusal is the frame's own.
+    // Slightly more than a frame, so that the frame check reports the error.
     let bytes = body(given, MAX_FRAME + 1).await.map_err(|error| match error.code {
         Code::TooLarge => {
-            let hint = "Upload what is larger as an artifact and send its id.";
-            Error::new(Code::TooLarge, "A frame is at most 1 MiB.").hint(hint)
+            let hint = "Upload larger data as an artifact and send its id.";
+            Error::new(Code::TooLarge, "The frame is larger than 1 MiB.").hint(hint)
         }
         _ => error,
     })?;
@@ -213,13 +204,13 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>> {
     match header_text(headers, "last-event-id")? {
         Some(text) if !text.is_empty() => match text.parse() {
             Ok(seq @ 0..) => Ok(Some(seq)),
-            _ => Err(Error::invalid("Last-Event-ID", "must be the id of a frame of this answer")),
+            _ => Err(Error::invalid("Last-Event-ID", "must be the id of a frame in this response")),
         },
         Some(_) | None => Ok(None),
     }
 }
 
-/// The refusal as a frame, and beside it as every other answer of the hub says it.
+/// The refusal as a frame, plus the hub's usual error body.
 fn refused(hub: &Handle, action: Option<&str>, parent: Option<&str>, refusal: &FrameRefusal) -> Response<Body> {
     let frame = refusal_text(hub, action, parent, refusal);
     let error = Json::of(&refusal.body());
@@ -247,7 +238,7 @@ impl EnvelopeStream {
         response
     }
 
-    /// The run was told to its end.
+    /// The run has been streamed to its end.
     fn finish(&mut self) {
         self.run = None;
         self.session.end(SessionEnd::Finished);
@@ -264,7 +255,7 @@ impl SseSource for EnvelopeStream {
         }
         self.run?;
         loop {
-            // Whoever reads is alive.
+            // A reader counts as alive.
             self.session.mark_seen();
             if let Some(outgoing) = Box::pin(self.session.next_frame()).await {
                 if outgoing.ends.is_some() && outgoing.ends == self.run {
@@ -275,7 +266,7 @@ impl SseSource for EnvelopeStream {
             if self.session.ending().is_some() {
                 return None;
             }
-            // Its last frame may have been read before.
+            // Its last frame may already have been read.
             if Box::pin(self.session.has_sent_end(self.run?)).await {
                 self.finish();
                 return None;
@@ -292,7 +283,7 @@ impl SseSource for EnvelopeStream {
     }
 }
 
-/// Our frames are one line of JSON, but what we relay inside may not be.
+/// Our frames are one line of JSON, but relayed content may contain newlines.
 fn event(seq: Option<i64>, text: &str) -> Bytes {
     let mut event = String::with_capacity(text.len() + 40);
     if let Some(seq) = seq {

@@ -45,7 +45,7 @@ pub(super) async fn read(
     Ok(reply::json(StatusCode::OK, &hub.account(&by, &agent).await?))
 }
 
-/// Change an agent account; members that are absent stay as they are
+/// Change an agent account; absent members stay unchanged
 #[utoipa::path(patch, path = "/api/v1/agent-accounts/{agent}", tag = "agents", params(("agent" = String, Path)),
     request_body = AccountRequest, responses((status = 200, body = Account)))]
 pub(super) async fn update(
@@ -57,7 +57,7 @@ pub(super) async fn update(
     Ok(reply::json(StatusCode::OK, &hub.update_account(&by, &agent, request).await?))
 }
 
-/// Trust the card that an outside agent shows now, after it changed
+/// Trust the current card of an outside agent after it changed
 #[utoipa::path(post, path = "/api/v1/agent-accounts/{agent}/trust", tag = "agents", params(("agent" = String, Path)),
     request_body = TrustRequest, responses((status = 200, body = Account)))]
 pub(super) async fn trust(

@@ -28,14 +28,14 @@ use crate::{
 };
 
 const BLOCK: usize = 64 * 1024;
-/// What RFC 8187 lets stand in a file name as it is.
+/// The characters RFC 8187 allows unescaped in a file name.
 const FILE_NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_');
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Query {
-    /// `1` for the metadata instead of the bytes.
+    /// `1` returns the metadata instead of the bytes.
     meta: Option<u8>,
 }
 
@@ -76,7 +76,7 @@ pub(super) async fn upload(
     Ok(reply::json(StatusCode::CREATED, &artifact))
 }
 
-/// Download an artifact: its bytes, a range of them, or with `Accept: application/json` its metadata
+/// Download an artifact: all bytes, a byte range, or its metadata with `Accept: application/json`
 #[utoipa::path(get, path = "/api/v1/artifacts/{artifact}", tag = "artifacts",
     params(("artifact" = String, Path), Query, ("Range" = Option<String>, Header)),
     responses(
@@ -137,7 +137,7 @@ async fn send(
     Ok(response)
 }
 
-/// Whatever the bytes are, a browser saves them and never runs them in our name.
+/// Makes browsers save the bytes, whatever they are, and never run them under the hub's origin.
 fn describe(artifact: &WorkspaceArtifact, etag: &str, headers: &mut HeaderMap) -> Result<()> {
     let name = utf8_percent_encode(&artifact.name, FILE_NAME);
     headers.insert(header::CONTENT_DISPOSITION, header_value(format!("attachment; filename*=UTF-8''{name}"))?);

@@ -1,4 +1,4 @@
-//! `/api/v1/audit`: the tenant's log, as a page or as a live feed.
+//! `/api/v1/audit`: the tenant's log as a page or a live feed.
 
 use attache_protocol::wire::audit::AuditPage;
 use axum::{
@@ -21,7 +21,7 @@ use crate::{
 
 /// Read the tenant's log: a page as JSON, or a live feed with `Accept: text/event-stream`
 ///
-/// The rows are hash-chained; `floor` and `floor_hash` say where the chain begins. A feed without `after` begins at the
+/// Rows are hash-chained. `floor` and `floor_hash` say where the chain starts. A feed without `after` starts at the
 /// newest row.
 #[utoipa::path(get, path = "/api/v1/audit", tag = "audit",
     params(Query, ("Last-Event-ID" = Option<i64>, Header)),

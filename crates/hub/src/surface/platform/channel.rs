@@ -1,4 +1,4 @@
-//! `/api/v1/channels`: the lasting connections of peers, and their events.
+//! `/api/v1/channels`: the durable channels of peers, and their events.
 
 use attache_protocol::wire::channel::{Channel, ChannelEventPage, ChannelList, ConnectionState};
 use axum::{
@@ -27,7 +27,7 @@ use crate::{
 #[into_params(parameter_in = Query)]
 pub(super) struct Query {
     status: Option<ConnectionState>,
-    /// Only channels over which this agent works, by id or name.
+    /// Only channels that work for this agent, by id or name.
     agent_id: Option<String>,
     limit: Option<usize>,
     cursor: Option<String>,
@@ -60,7 +60,7 @@ pub(super) async fn read(
 
 /// Read a channel's events: a page as JSON, or a live stream with `Accept: text/event-stream`
 ///
-/// The stream goes on while the channel is disconnected: its peer may come back.
+/// The stream stays open while the channel is disconnected, because its peer may come back.
 #[utoipa::path(get, path = "/api/v1/channels/{channel}/events", tag = "channels",
     params(("channel" = String, Path), EventQuery, ("Last-Event-ID" = Option<i64>, Header)),
     responses((status = 200, content((ChannelEventPage = "application/json"), (String = "text/event-stream")))))]

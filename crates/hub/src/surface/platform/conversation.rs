@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Open a conversation
+/// Create a conversation
 #[utoipa::path(post, path = "/api/v1/conversations", tag = "conversations", request_body = CreateConversationRequest,
     responses((status = 201, body = Conversation)))]
 pub(super) async fn create(
@@ -47,7 +47,7 @@ pub(super) async fn read(
 
 /// Delete a conversation
 ///
-/// With its runs, which must have ended, its messages and its artifacts.
+/// Also deletes its runs, which must have ended, its messages and its artifacts.
 #[utoipa::path(delete, path = "/api/v1/conversations/{conversation}", tag = "conversations",
     params(("conversation" = String, Path)), responses((status = 204)))]
 pub(super) async fn delete(

@@ -1,4 +1,4 @@
-//! `/api/v1/delegations`: what daemons say of the folders that they lend, and people's wish that one ends.
+//! `/api/v1/delegations`: delegations published by daemons, and requests to end them.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const WHAT: &str = "delegation";
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct CancellationQuery {
-    /// How long to wait for somebody to ask for its end, at most a minute.
+    /// How long to wait for a request to end it, at most a minute.
     wait_ms: Option<u64>,
 }
 
@@ -39,9 +39,9 @@ pub(super) async fn list(
     Ok(reply::json(StatusCode::OK, &hub.delegations(&by, page.page()).await?))
 }
 
-/// Publish how a delegation of your own is
+/// Publish the state of one of your delegations
 ///
-/// Its truth stays with the daemon that lends the folder. Neither a path of that machine nor a credential belongs here.
+/// The daemon that delegates the folder remains the source of truth. Don't include local paths or credentials.
 #[utoipa::path(put, path = "/api/v1/delegations/{delegation}", tag = "delegations",
     params(("delegation" = String, Path)), request_body = DelegationProjection, responses((status = 200, body = PublishedDelegation)))]
 pub(super) async fn publish(
@@ -64,7 +64,7 @@ pub(super) async fn read(
     Ok(reply::json(StatusCode::OK, &hub.delegation(&by, id(&delegation, WHAT)?).await?))
 }
 
-/// Ask the daemon that lends the folder to end a delegation
+/// Ask the daemon to end a delegation
 #[utoipa::path(post, path = "/api/v1/delegations/{delegation}/cancel", tag = "delegations",
     params(("delegation" = String, Path)), responses((status = 200, body = PublishedDelegation)))]
 pub(super) async fn cancel(
@@ -75,7 +75,7 @@ pub(super) async fn cancel(
     Ok(reply::json(StatusCode::OK, &hub.cancel_delegation(&by, id(&delegation, WHAT)?).await?))
 }
 
-/// Wait until somebody asks for the end of a delegation of your own
+/// Wait for a request to end one of your delegations
 #[utoipa::path(get, path = "/api/v1/delegations/{delegation}/cancellation", tag = "delegations",
     params(("delegation" = String, Path), CancellationQuery), responses((status = 200, body = DelegationCancellation)))]
 pub(super) async fn cancellation(

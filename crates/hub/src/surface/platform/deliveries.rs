@@ -1,4 +1,4 @@
-//! `/api/v1/deliveries`: what webhooks were told, and how that went.
+//! `/api/v1/deliveries`: webhook deliveries and their outcomes.
 
 use attache_protocol::{
     RunId,
@@ -32,7 +32,7 @@ pub(super) struct Query {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct SecretQuery {
-    /// What this agent's approval webhook is signed with, instead of the caller's own deliveries.
+    /// Return the secret of this agent's approval webhook instead of the caller's own.
     agent_id: Option<String>,
 }
 
@@ -63,7 +63,7 @@ pub(super) async fn read(
     Ok(reply::json(StatusCode::OK, &hub.delivery(&by, id(&delivery, "delivery")?).await?))
 }
 
-/// Send a delivery once more, now, under the same id
+/// Send a delivery again now, with the same id
 #[utoipa::path(post, path = "/api/v1/deliveries/{delivery}/resend", tag = "deliveries",
     params(("delivery" = String, Path)), responses((status = 200, body = Delivery)))]
 pub(super) async fn resend(
@@ -74,9 +74,9 @@ pub(super) async fn resend(
     Ok(reply::json(StatusCode::OK, &hub.resend_delivery(&by, id(&delivery, "delivery")?).await?))
 }
 
-/// With what the caller's own deliveries are signed
+/// Read the secret that signs the caller's deliveries
 ///
-/// docs/webhooks.md says how a receiver verifies a signature, and what the bodies are.
+/// docs/webhooks.md describes the bodies and how to verify signatures.
 #[utoipa::path(get, path = "/api/v1/deliveries/secret", tag = "deliveries", params(SecretQuery),
     responses((status = 200, body = DeliverySecret)))]
 pub(super) async fn secret(

@@ -1,4 +1,4 @@
-//! The OpenAPI document itself, and what every operation of it has in common.
+//! The OpenAPI document, and what all of its operations share.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ use utoipa::openapi::{
     security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
 };
 
-/// This document
+/// Read this document
 #[utoipa::path(get, path = "/api/v1/openapi.json", tag = "system", security(()),
     responses((status = 200, body = attache_protocol::Json)))]
 pub(super) async fn read() -> Response<Body> {
@@ -24,7 +24,7 @@ pub(super) async fn read() -> Response<Body> {
     response
 }
 
-/// Adds what all operations share: the title, the two kinds of credentials, the error body, and names.
+/// Adds what all operations share: title, security schemes, error body and operation names.
 pub(super) fn complete(document: &mut OpenApi) {
     document.info = InfoBuilder::new()
         .title("Attaché")
@@ -45,7 +45,7 @@ pub(super) fn complete(document: &mut OpenApi) {
             operation.operation_id = Some((*name).to_owned());
             let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
             let error = ResponseBuilder::new()
-                .description("Refused: a code of the one table, a message and a hint")
+                .description("Error: a code from docs/errors.md, a message and a hint")
                 .content("application/json", body)
                 .build();
             for response in operation.responses.responses.values_mut() {

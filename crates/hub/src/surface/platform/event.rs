@@ -1,4 +1,4 @@
-//! `/api/v1/task-runs/{id}/events`: a page, or a stream.
+//! `/api/v1/task-runs/{id}/events`: a page or a stream.
 
 use attache_protocol::wire::event::EventPage;
 use axum::{
@@ -22,15 +22,15 @@ use crate::{
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Query {
-    /// Only events after this seq; a stream takes `Last-Event-ID` instead when it is there.
+    /// Only events after this seq. For a stream, `Last-Event-ID` takes precedence.
     pub(super) after: Option<i64>,
     pub(super) limit: Option<usize>,
 }
 
 /// Read a run's events: a page as JSON, or a live stream with `Accept: text/event-stream`
 ///
-/// Each message of the stream has the event's seq as `id`, its type as `event` and the whole event as `data`. The stream
-/// ends after the terminal event. Events below the retention floor are replaced by one `snapshot.repaired`.
+/// Each message of the stream has the event's seq as `id`, its type as `event` and the complete event as `data`. The
+/// stream ends after the terminal event. Events below the retention floor are replaced by one `snapshot.repaired`.
 #[utoipa::path(get, path = "/api/v1/task-runs/{run}/events", tag = "runs",
     params(("run" = String, Path), Query, ("Last-Event-ID" = Option<i64>, Header)),
     responses((status = 200, content((EventPage = "application/json"), (String = "text/event-stream")))))]

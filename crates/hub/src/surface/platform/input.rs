@@ -17,9 +17,10 @@ use crate::{
     },
 };
 
-/// Give input to a run: text, or parts
+/// Send input to a run: text or parts
 ///
-/// It answers the oldest open question of the run, or is simply heard. The same idempotency key again is the same input.
+/// Answers the run's oldest open question. Without an open question, it is delivered as unsolicited input. The same
+/// idempotency key returns the same input.
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/input", tag = "runs", params(("run" = String, Path)),
     request_body = GiveInputRequest,
     responses((status = 200, body = GiveInputResponse), (status = 409, body = RunConflict)))]
@@ -32,7 +33,7 @@ pub(super) async fn give(
     Ok(reply::json(StatusCode::OK, &hub.give_input(&by, id(&run, "run")?, request).await?))
 }
 
-/// Ask the caller for input; the run waits until it comes
+/// Ask the caller for input; the run waits for the answer
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/input-requests", tag = "work", params(("run" = String, Path)),
     request_body = CreateInputRequest, responses((status = 201, body = InputAnswer), (status = 409, body = RunConflict)))]
 pub(super) async fn ask(

@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Make an API key; this answer is the only one that shows it
+/// Create an API key; only this response contains it
 #[utoipa::path(post, path = "/api/v1/api-keys", tag = "keys", request_body = CreateKeyRequest,
     responses((status = 201, body = CreatedKey)))]
 pub(super) async fn create(

@@ -12,9 +12,10 @@ use crate::{
     },
 };
 
-/// Make a link that signs one browser in, once
+/// Create a one-time login link for one browser
 ///
-/// As the caller, or as the user that is named. The session ends with the key that made the link, and may do no more.
+/// Signs in as the caller or as the named user. The session has at most the rights of the key that created the link,
+/// and ends with it.
 #[utoipa::path(post, path = "/api/v1/login-links", tag = "keys", request_body = LoginLinkRequest,
     responses((status = 201, body = LoginLink)))]
 pub(super) async fn create(

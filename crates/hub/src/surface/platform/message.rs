@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// List what was said, oldest first: messages, and the inputs and results of runs
+/// List messages, oldest first, including the inputs and results of runs
 #[utoipa::path(get, path = "/api/v1/conversations/{conversation}/messages", tag = "conversations",
     params(("conversation" = String, Path), PageParams), responses((status = 200, body = MessageList)))]
 pub(super) async fn list(
@@ -25,7 +25,7 @@ pub(super) async fn list(
     Ok(reply::json(StatusCode::OK, &hub.messages(&by, conversation, page.page()).await?))
 }
 
-/// Add a message; it never starts work
+/// Add a message; it does not start a run
 #[utoipa::path(post, path = "/api/v1/conversations/{conversation}/messages", tag = "conversations",
     params(("conversation" = String, Path)), request_body = AddMessageRequest,
     responses((status = 201, body = ConversationMessage)))]

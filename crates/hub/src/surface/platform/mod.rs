@@ -1,4 +1,4 @@
-//! The platform's REST surface: one file per resource, one table of routes.
+//! The platform's REST API: one file per resource, one table of routes.
 //!
 //! To add a route: write the handler with its `#[utoipa::path]`, add a line to the table below, and regenerate the document
 //! with `cargo run -p attache-hub --example openapi > openapi/openapi.json`. A test compares table and document.
@@ -52,7 +52,7 @@ type HandlerResult = Result<Response<Body>>;
 
 macro_rules! routes {
     ($($method:ident $path:literal $module:ident::$handler:ident;)*) => {
-        /// Every route, as method, path and the operation's name in the document.
+        /// All routes: method, path and operation name.
         pub const ROUTES: &[(&str, &str, &str)] =
             &[$((stringify!($method), $path, concat!(stringify!($module), "_", stringify!($handler))),)*];
 
@@ -157,8 +157,8 @@ routes! {
     get    "/metrics"                                               health::metrics;
 }
 
-/// The whole surface. It has no fallback of its own, so that other surfaces can be merged beside it; what is left under
-/// `/api/` is a clear 404.
+/// The complete REST API. It has no fallback, so that other surfaces can be merged with it. Unknown paths under `/api/`
+/// get a 404 with an error body.
 pub fn router(hub: Handle) -> Router {
     let table = table().merge(crate::surface::envelope::routes()).merge(crate::surface::call::routes());
     table.method_not_allowed_fallback(wrong_method).route("/api/{*rest}", any(no_such_path)).with_state(hub)
@@ -173,13 +173,13 @@ pub fn openapi() -> String {
     text
 }
 
-/// The answer for a path that no surface has.
+/// The response for a path that no surface serves.
 pub async fn no_such_path() -> Response<Body> {
-    Error::new(Code::NoSuchPath, "There is nothing at this path.").into_response()
+    Error::new(Code::NoSuchPath, "This path does not exist.").into_response()
 }
 
 async fn wrong_method() -> Response<Body> {
-    Error::new(Code::MethodNotAllowed, "This path does not take this method.").into_response()
+    Error::new(Code::MethodNotAllowed, "This path does not support this method.").into_response()
 }
 
 /// `?limit=&cursor=` of every list.
@@ -187,9 +187,9 @@ async fn wrong_method() -> Response<Body> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct PageParams {
-    /// How many to answer with, 1 to 200; 50 unless told.
+    /// Page size, 1 to 200. Default: 50.
     limit: Option<usize>,
-    /// `next_cursor` of the page before.
+    /// The `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 

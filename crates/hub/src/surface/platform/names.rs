@@ -18,12 +18,12 @@ use crate::{
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Query {
-    /// Ids or actors (`rtm_…`, `agt_…`, `usr_…`, `key:key_…`), separated by commas; at most 200.
+    /// Ids or actors (`rtm_…`, `agt_…`, `usr_…`, `key:key_…`), comma-separated, at most 200.
     #[serde(default)]
     ids: String,
 }
 
-/// What people call those whom ids stand for
+/// Look up display names by id
 #[utoipa::path(get, path = "/api/v1/names", tag = "users", params(Query), responses((status = 200, body = NameList)))]
 pub(super) async fn read(
     State(hub): State<Handle>,

@@ -1,4 +1,4 @@
-//! Pairing: codes made by people, codes shown by devices.
+//! Pairing: codes created by people, codes shown by devices.
 
 use attache_protocol::wire::pairing::{
     AttachRequest, AttachResponse, PairingCodeResponse, PairingDecision, PairingPollRequest, PairingRequest,
@@ -19,7 +19,7 @@ use crate::{
 #[derive(Serialize)]
 struct EmptyBody {}
 
-/// Make a pairing code for an agent; this answer is the only one that shows it
+/// Create a pairing code for an agent; only this response contains it
 #[utoipa::path(post, path = "/api/v1/agent-accounts/{agent}/pairing-codes", tag = "pairing",
     params(("agent" = String, Path)), responses((status = 201, body = PairingCodeResponse)))]
 pub(super) async fn create_code(
@@ -41,7 +41,7 @@ pub(super) async fn attach(
     Ok(reply::json(StatusCode::OK, &hub.attach(from, request).await?))
 }
 
-/// Ask for a code to show on a device, for a person to confirm
+/// Request a code to show on a device, for a person to confirm
 #[utoipa::path(post, path = "/api/v1/agent-runtimes/runtime/pairing-requests", tag = "pairing",
     request_body = PairingRequest, responses((status = 201, body = PairingRequestResponse)), security(()))]
 pub(super) async fn request(
@@ -52,7 +52,7 @@ pub(super) async fn request(
     Ok(reply::json(StatusCode::CREATED, &hub.request_pairing(from, request).await?))
 }
 
-/// Ask whether a person has confirmed the device; 202 until then
+/// Poll whether a person has confirmed the device; 202 until then
 #[utoipa::path(post, path = "/api/v1/agent-runtimes/runtime/pairing-requests/poll", tag = "pairing",
     request_body = PairingPollRequest,
     responses((status = 200, body = AttachResponse), (status = 202, body = attache_protocol::error::ErrorBody)), security(()))]
@@ -64,7 +64,7 @@ pub(super) async fn poll(
     Ok(reply::json(StatusCode::OK, &hub.poll_pairing(from, request).await?))
 }
 
-/// See which device shows a code
+/// Show the device behind a code
 #[utoipa::path(get, path = "/api/v1/pairing-requests/{code}", tag = "pairing", params(("code" = String, Path)),
     responses((status = 200, body = PairingRequestView)))]
 pub(super) async fn read(

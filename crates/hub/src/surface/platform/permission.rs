@@ -1,4 +1,4 @@
-//! `/api/v1/permission-requests` and `/permission-grants` as people see them, and how a worker asks.
+//! `/api/v1/permission-requests` and `/permission-grants`, for people and for workers.
 
 use std::time::Duration;
 
@@ -39,9 +39,9 @@ pub(super) struct Query {
     cursor: Option<String>,
 }
 
-/// Ask for a risky step; the run waits until somebody decides
+/// Ask for permission for a risky step; the run waits for a decision
 ///
-/// A standing grant answers at once. Asking the same again gives the same request back.
+/// A standing grant answers immediately. The same request again returns the existing one.
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/permission-requests", tag = "work",
     params(("run" = String, Path)), request_body = CreatePermissionRequest,
     responses((status = 201, body = PermissionAnswer), (status = 409, body = RunConflict)))]
@@ -55,7 +55,7 @@ pub(super) async fn ask(
     Ok(reply::json(StatusCode::CREATED, &PermissionAnswer::from(&asked)))
 }
 
-/// Wait for the answer to a permission request
+/// Wait for the decision on a permission request
 #[utoipa::path(get, path = "/api/v1/task-runs/{run}/permission-requests/{permission}", tag = "work",
     params(("run" = String, Path), ("permission" = String, Path), LongPollQuery),
     responses((status = 200, body = PermissionAnswer)))]
@@ -95,9 +95,9 @@ pub(super) async fn read(
     Ok(reply::json(StatusCode::OK, &hub.permission(&by, id(&permission, "permission request")?).await?))
 }
 
-/// Decide a permission request, once
+/// Decide a permission request; the first decision is final
 ///
-/// The same decider repeating the same decision gets it back; everybody else is told who was first.
+/// Repeating your own decision returns it again. Anyone else gets an error that says who decided.
 #[utoipa::path(post, path = "/api/v1/permission-requests/{permission}/decision", tag = "permissions",
     params(("permission" = String, Path)), request_body = DecisionRequest,
     responses((status = 200, body = PermissionRequest), (status = 409, body = AlreadyDecided)))]
@@ -124,7 +124,7 @@ pub(super) async fn grants(
     Ok(reply::json(StatusCode::OK, &hub.grants(&by, page.page()).await?))
 }
 
-/// Revoke a grant: from now on it answers nothing
+/// Revoke a grant: it stops answering requests
 #[utoipa::path(delete, path = "/api/v1/permission-grants/{grant}", tag = "permissions",
     params(("grant" = String, Path)), responses((status = 200, body = PermissionGrant)))]
 pub(super) async fn revoke_grant(

@@ -1,4 +1,4 @@
-//! The answer to a pull: a claim stays with the runtime only when the connection took its answer.
+//! The response to a pull: the runtime keeps the claim only if the connection accepted the response.
 
 use std::{
     convert::Infallible,
@@ -15,12 +15,12 @@ use http_body::{Frame, SizeHint};
 
 use crate::{control::PullAnswer, surface::reply};
 
-/// One frame of known length. A connection that is gone drops it untaken, which gives the claim back; what is lost after
-/// it was taken, the runtime's next heartbeat does not name, and the claim is lost after its grace.
+/// A single frame of known length. If the connection is gone, it is dropped, which releases the claim. If it is lost
+/// after that, the runtime's next heartbeat does not list the run, and the claim is revoked after its grace period.
 #[derive(Debug)]
 struct PullBody {
     bytes: Bytes,
-    /// Until the frame is taken.
+    /// Set until the frame is taken.
     pulled: Option<PullAnswer>,
 }
 

@@ -1,4 +1,4 @@
-//! `/api/v1/quotas`: how much may be used in a day.
+//! `/api/v1/quotas`: daily limits.
 
 use attache_protocol::wire::usage::{Quota, QuotaList, SetQuotaRequest};
 use axum::{
@@ -16,15 +16,15 @@ use crate::{
     },
 };
 
-/// List the quotas, with what was used of them today
+/// List quotas with today's usage
 #[utoipa::path(get, path = "/api/v1/quotas", tag = "quotas", responses((status = 200, body = QuotaList)))]
 pub(super) async fn list(State(hub): State<Handle>, AuthenticatedCaller(by): AuthenticatedCaller) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.quotas(&by).await?))
 }
 
-/// Set the quota of a user, an agent, both together, or the whole hub
+/// Set the quota of a user, an agent, a user with an agent, or the entire hub
 ///
-/// Limits that are absent do not exist; without any limit the quota is removed.
+/// An absent limit means unlimited. Without any limits, the quota is removed.
 #[utoipa::path(put, path = "/api/v1/quotas", tag = "quotas", request_body = SetQuotaRequest,
     responses((status = 200, body = Quota), (status = 204, description = "The quota was removed")))]
 pub(super) async fn set(

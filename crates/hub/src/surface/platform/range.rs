@@ -1,18 +1,18 @@
-//! Which bytes of an artifact a request wants.
+//! Parses the byte range of a request.
 
 use attache_protocol::Code;
 use axum::http::{HeaderMap, header};
 
 use crate::{Error, Result};
 
-/// A part of the content, both ends included; never empty.
+/// A part of the content, both ends inclusive, never empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ByteRange {
     pub(super) first: u64,
     pub(super) last: u64,
 }
 
-/// The one range that is asked for. Several ranges, other units and a changed artifact get the whole, as HTTP allows.
+/// The requested range. Multiple ranges, other units and a changed artifact get the complete content, as HTTP allows.
 pub(super) fn part(headers: &HeaderMap, size: u64, etag: &str) -> Result<Option<ByteRange>> {
     if headers.get(header::IF_RANGE).is_some_and(|condition| condition != etag) {
         return Ok(None);
@@ -31,7 +31,7 @@ pub(super) fn part(headers: &HeaderMap, size: u64, etag: &str) -> Result<Option<
         _ => return Ok(None),
     };
     if part.first >= size {
-        return Err(Error::new(Code::RangeInvalid, format!("The artifact has {size} bytes.")));
+        return Err(Error::new(Code::RangeInvalid, format!("The artifact is {size} bytes long.")));
     }
     Ok(Some(part))
 }
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn one_range_is_understood_and_the_rest_is_the_whole() {
+    fn one_range_is_supported_and_anything_else_gets_everything() {
         assert_eq!(asked("bytes=0-0", 10), Ok(Some((0, 0))));
         assert_eq!(asked("bytes=2-", 10), Ok(Some((2, 9))));
         assert_eq!(asked("bytes=2-99", 10), Ok(Some((2, 9))));

@@ -1,4 +1,4 @@
-//! `/api/a2a/register`: an agent gets a key of its own.
+//! `/api/a2a/register`: registers an agent and issues its key.
 
 use attache_protocol::wire::channel::{RegisterAgent, RegisteredAgent};
 use axum::{extract::State, http::StatusCode};
@@ -12,10 +12,10 @@ use crate::{
     },
 };
 
-/// Register an agent by name and get a key of its own
+/// Register an agent by name and get its API key
 ///
-/// It wants a person's key, or `pairing_token`, which binds it to that code's agent. The same name again gets a new key and
-/// the key before is void.
+/// Requires a person's key, or a `pairing_token`, which registers the code's agent. Registering the same name again
+/// issues a new key and revokes the previous one.
 #[utoipa::path(post, path = "/api/a2a/register", tag = "channels", request_body = RegisterAgent,
     responses((status = 200, body = RegisteredAgent)), security((), ("api_key" = [])))]
 pub(super) async fn create(

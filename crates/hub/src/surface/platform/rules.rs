@@ -1,4 +1,4 @@
-//! `/api/v1/permission-rules`: what agents with keys of their own may reach.
+//! `/api/v1/permission-rules`: what agents with their own keys may reach.
 
 use attache_protocol::wire::access::{AccessDecision, AccessRules, CheckAccess, SetAccessRules};
 use axum::{extract::State, http::StatusCode};
@@ -12,19 +12,19 @@ use crate::{
     },
 };
 
-/// The text of the rules and of its escapes; the reader refuses what is longer than a mebibyte itself.
+/// Allows for the rules text with JSON escapes. The parser itself rejects more than one mebibyte.
 const LIMIT: usize = 4 << 20;
 
-/// Read the rules in force
+/// Read the current access rules
 #[utoipa::path(get, path = "/api/v1/permission-rules", tag = "rules", responses((status = 200, body = AccessRules)))]
 pub(super) async fn read(State(hub): State<Handle>, AuthenticatedCaller(by): AuthenticatedCaller) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.access_rules(&by).await?))
 }
 
-/// Replace the rules, as a whole
+/// Replace all access rules
 ///
-/// With `version`, only if nobody changed them since. A text that is wrong is refused with line and column, and changes
-/// nothing. If the hub was started with a file, the file is replaced too.
+/// With `version`, fails if the rules have changed since. Invalid text is rejected with line and column, and nothing
+/// changes. If the hub was started with a rules file, the file is replaced too.
 #[utoipa::path(put, path = "/api/v1/permission-rules", tag = "rules", request_body = SetAccessRules,
     responses((status = 200, body = AccessRules)))]
 pub(super) async fn set(
@@ -35,7 +35,7 @@ pub(super) async fn set(
     Ok(reply::json(StatusCode::OK, &hub.set_access_rules(&by, request).await?))
 }
 
-/// Ask what the rules in force say about an agent and a thing, and why
+/// Check what the current rules decide about an agent and an object, and why
 #[utoipa::path(post, path = "/api/v1/permission-rules/check", tag = "rules", request_body = CheckAccess,
     responses((status = 200, body = AccessDecision)))]
 pub(super) async fn check(

@@ -1,4 +1,4 @@
-//! `/api/v1/task-runs`, as callers see it.
+//! `/api/v1/task-runs`, for callers.
 
 use attache_protocol::{
     ConversationId, RunId, Timestamp,
@@ -32,25 +32,25 @@ pub(super) struct Query {
     agent_id: Option<String>,
     conversation_id: Option<ConversationId>,
     parent_task_run_id: Option<RunId>,
-    /// Only runs that wait for a person: for an approval, or for input.
+    /// Only runs that wait for a person: for an approval or for input.
     waiting: Option<bool>,
-    /// Only runs that were made at this time or later.
+    /// Only runs created at this time or later.
     since: Option<Timestamp>,
-    /// Only runs that this person or agent asked for, by name or id.
+    /// Only runs created by this person or agent, by name or id.
     caller: Option<String>,
-    /// Only runs whose input has this text in it, whatever the case of its letters.
+    /// Only runs whose input contains this text, ignoring case.
     text: Option<String>,
     limit: Option<usize>,
     cursor: Option<String>,
 }
 
-/// Put an agent to work
+/// Create a run for an agent
 ///
-/// The same idempotency key again answers 200 with the run that it made before.
+/// Repeating the idempotency key returns 200 with the existing run.
 #[utoipa::path(post, path = "/api/v1/task-runs", tag = "runs", request_body = CreateRunRequest,
     params(("Idempotency-Key" = Option<String>, Header), ("traceparent" = Option<String>, Header),
         ("X-Attache-Parent-Run" = Option<String>, Header)),
-    responses((status = 201, body = Run), (status = 200, body = Run, description = "The run that the key made before")))]
+    responses((status = 201, body = Run), (status = 200, body = Run, description = "The existing run for this key")))]
 pub(super) async fn create(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
@@ -104,7 +104,7 @@ pub(super) async fn read(
 
 /// Delete a run that has ended
 ///
-/// With its result, events, approvals and what it produced. The log keeps that it was there, and says who deleted it.
+/// Also deletes its result, events, approvals and artifacts. The log still records that it existed and who deleted it.
 #[utoipa::path(delete, path = "/api/v1/task-runs/{run}", tag = "runs", params(("run" = String, Path)),
     responses((status = 204)))]
 pub(super) async fn delete(
@@ -116,7 +116,7 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Cancel a run, at once
+/// Cancel a run immediately
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/cancel", tag = "runs", params(("run" = String, Path)),
     request_body = CancelRequest, responses((status = 200, body = Run)))]
 pub(super) async fn cancel(

@@ -1,4 +1,4 @@
-//! `/api/v1/agent-runtimes`, as people see it.
+//! `/api/v1/agent-runtimes`, for people.
 
 use attache_protocol::wire::runtime::{Runtime, RuntimeList};
 use axum::{extract::State, http::StatusCode};
@@ -48,7 +48,7 @@ pub(super) async fn read(
     Ok(reply::json(StatusCode::OK, &hub.runtime(&by, id(&runtime, "runtime")?).await?))
 }
 
-/// Revoke a runtime: its token is refused from now on and its claims are lost
+/// Revoke a runtime: its token stops working and its claims are lost
 #[utoipa::path(delete, path = "/api/v1/agent-runtimes/{runtime}", tag = "runtimes",
     params(("runtime" = String, Path)), responses((status = 200, body = Runtime)))]
 pub(super) async fn revoke(

@@ -23,7 +23,7 @@ pub(super) async fn list(
     Ok(reply::json(StatusCode::OK, &hub.sessions(&by, page.page()).await?))
 }
 
-/// End a console session, and those that it opened
+/// End a console session and all sessions opened from it
 #[utoipa::path(delete, path = "/api/v1/sessions/{session}", tag = "keys", params(("session" = String, Path)),
     responses((status = 200, body = ConsoleSession)))]
 pub(super) async fn end(

@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// Make a short-lived token (JWT) that is worth what the caller's key is worth, or less
+/// Create a short-lived token (JWT) with the rights of the caller's key, or fewer
 #[utoipa::path(post, path = "/api/v1/tokens", tag = "keys", request_body = TokenRequest,
     responses((status = 201, body = IssuedToken)))]
 pub(super) async fn create(
@@ -27,7 +27,7 @@ pub(super) async fn create(
     Ok(reply::json(StatusCode::CREATED, &hub.create_token(&by, request)?))
 }
 
-/// The public keys with which anybody verifies the hub's tokens and the cards of its agents
+/// Read the public keys that verify the hub's tokens and agent cards
 #[utoipa::path(get, path = "/.well-known/jwks.json", tag = "system", responses((status = 200, body = KeySet)),
     security(()))]
 pub(super) async fn keys(State(hub): State<Handle>) -> Response<Body> {

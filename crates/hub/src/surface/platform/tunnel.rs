@@ -1,4 +1,4 @@
-//! `/api/v1/tunnels/{id}`: opening, renewing and closing a tunnel, and the WebSockets of its two ends.
+//! `/api/v1/tunnels/{id}`: opens, renews and closes a tunnel, and serves the WebSockets of its two ends.
 
 use attache_protocol::{
     TunnelId,
@@ -16,31 +16,31 @@ use utoipa::IntoParams;
 use super::HandlerResult;
 use crate::{
     Error, Handle, Principal, Result,
+    connection_slot::ConnectionSlot,
     identity::CredentialGuard,
     surface::{
-        connection_slot::ConnectionSlot,
         extract::{self, AuthenticatedCaller, CallerAddress, JsonBody, PathSegment, QueryParams, id},
         reply,
     },
     tunnel,
 };
 
-/// The longest message: the ends send less, and what is read at once is passed on at once.
+/// The largest message. The ends send less, and what is read is passed on immediately.
 const MAX_MESSAGE: usize = 1 << 20;
-/// Room for what is read at once.
+/// Buffer for one read.
 const BUFFER: usize = 128 << 10;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Query {
-    /// `host`: the WebSocket is one of the tunnel's owner, and waits for a remote.
+    /// `host`: this WebSocket belongs to the tunnel's owner and waits for a remote.
     end: Option<String>,
 }
 
-/// Open a tunnel under an id of your own, or renew it
+/// Open a tunnel with an id you choose, or renew it
 ///
-/// It lives in the hub's memory: open it again, the same, after the hub has started anew.
+/// Tunnels live in memory: after a hub restart, send the same request again.
 #[utoipa::path(put, path = "/api/v1/tunnels/{tunnel}", tag = "tunnels", params(("tunnel" = String, Path)),
     request_body = OpenTunnelRequest, responses((status = 200, body = Tunnel)))]
 pub(super) async fn open(
@@ -52,11 +52,11 @@ pub(super) async fn open(
     Ok(reply::json(StatusCode::OK, &hub.open_tunnel(&by, id(&tunnel, "tunnel")?, request).await?))
 }
 
-/// Read a tunnel of your own; as a WebSocket: one of its two ends
+/// Read one of your tunnels; as a WebSocket, connect one of its two ends
 ///
-/// The host's end shows the owner's credential and `?end=host`, and waits: the text message `paired` says that a remote has
-/// come. A remote's end shows the tunnel's token as `Authorization: Bearer`. From then on binary messages of at most 1 MiB are
-/// the bytes of one connection.
+/// The host's end sends the owner's credential and `?end=host`, and waits: the text message `paired` says that a remote
+/// has connected. The remote's end sends the tunnel's token as `Authorization: Bearer`. From then on, binary messages
+/// of at most 1 MiB carry the bytes of one connection.
 #[utoipa::path(get, path = "/api/v1/tunnels/{tunnel}", tag = "tunnels", params(("tunnel" = String, Path), Query),
     responses((status = 200, body = Tunnel), (status = 101, description = "A WebSocket")))]
 pub(super) async fn join(
@@ -84,7 +84,7 @@ pub(super) async fn join(
     if is_host {
         let by = owner(&parts, &hub).await?;
         let passage = hub.own_tunnel(&by, id(&tunnel, "tunnel")?)?;
-        // The tunnel ends with the key that opened it, this socket with the one that it came with.
+        // The tunnel ends with the key that opened it, this socket with its own credential.
         let mut guard = CredentialGuard::new(&hub, &by);
         let hold = move |socket| async move {
             tokio::select! {
@@ -98,7 +98,7 @@ pub(super) async fn join(
     let passage = match id(&tunnel, "tunnel").and_then(|id: TunnelId| hub.tunnel_of(id, token.unwrap_or_default())) {
         Ok(passage) => passage,
         Err(error) => {
-            // Somebody who guesses is told so only a few times a minute.
+            // Limits how often an address can guess.
             hub.attempts().failed(address)?;
             return Err(error);
         }
@@ -112,7 +112,7 @@ pub(super) async fn join(
 
 async fn owner(parts: &Parts, hub: &Handle) -> Result<Principal> {
     let by = extract::caller(parts, hub).await?;
-    by.ok_or_else(|| Error::unauthenticated("The request carries no credential."))
+    by.ok_or_else(|| Error::no_credential())
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -120,7 +120,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Close a tunnel: every connection in it is cut at once
+/// Close a tunnel: all of its connections are cut immediately
 #[utoipa::path(delete, path = "/api/v1/tunnels/{tunnel}", tag = "tunnels", params(("tunnel" = String, Path)),
     responses((status = 204)))]
 pub(super) async fn close(

@@ -1,4 +1,4 @@
-//! `/api/v1/usage`: what runs used.
+//! `/api/v1/usage`: usage of runs.
 
 use attache_protocol::wire::usage::{UsageRecordList, UsageReport};
 use axum::{extract::State, http::StatusCode};
@@ -19,9 +19,9 @@ use crate::{
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct DaysQuery {
-    /// The first day, as 2026-11-15; 30 days before the last unless told.
+    /// The first day, as 2026-11-15. Default: 30 days before the last.
     from: Option<String>,
-    /// The last day; today unless told.
+    /// The last day. Default: today.
     to: Option<String>,
 }
 
@@ -31,15 +31,15 @@ pub(super) struct DaysQuery {
 pub(super) struct RecordsQuery {
     /// Only calls of this agent, by id or name.
     agent: Option<String>,
-    /// Only calls that were made for this user, by id or name.
+    /// Only calls made for this user, by id or name.
     user: Option<String>,
-    /// Only calls that were made on this day, as 2026-11-15.
+    /// Only calls made on this day, as 2026-11-15.
     day: Option<String>,
     limit: Option<usize>,
     cursor: Option<String>,
 }
 
-/// What was used, by day, user and agent
+/// Read usage by day, user and agent
 #[utoipa::path(get, path = "/api/v1/usage", tag = "usage", params(DaysQuery),
     responses((status = 200, body = UsageReport)))]
 pub(super) async fn read(
@@ -51,7 +51,7 @@ pub(super) async fn read(
     Ok(reply::json(StatusCode::OK, &hub.usage(&by, query).await?))
 }
 
-/// What each call used, newest first
+/// List the usage of each call, newest first
 #[utoipa::path(get, path = "/api/v1/usage/records", tag = "usage", params(RecordsQuery),
     responses((status = 200, body = UsageRecordList)))]
 pub(super) async fn records(

@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Add a person
+/// Add a user
 #[utoipa::path(post, path = "/api/v1/users", tag = "users", request_body = CreateUserRequest,
     responses((status = 201, body = User)))]
 pub(super) async fn create(
@@ -23,7 +23,7 @@ pub(super) async fn create(
     Ok(reply::json(StatusCode::CREATED, &hub.create_user(&by, request).await?))
 }
 
-/// List people, by name; who may not see the others sees themselves
+/// List users by name; callers who can't see others get only themselves
 #[utoipa::path(get, path = "/api/v1/users", tag = "users", params(PageParams),
     responses((status = 200, body = UserList)))]
 pub(super) async fn list(
@@ -34,7 +34,7 @@ pub(super) async fn list(
     Ok(reply::json(StatusCode::OK, &hub.users(&by, page.page()).await?))
 }
 
-/// Read a person, by id or name; `me` is whom the caller acts for
+/// Read a user by id or name; `me` is the caller's own user
 #[utoipa::path(get, path = "/api/v1/users/{user}", tag = "users", params(("user" = String, Path)),
     responses((status = 200, body = User)))]
 pub(super) async fn read(
@@ -45,7 +45,7 @@ pub(super) async fn read(
     Ok(reply::json(StatusCode::OK, &hub.user(&by, &user).await?))
 }
 
-/// Change a person; members that are absent stay as they are. A new password ends their sessions
+/// Change a user; absent members stay unchanged, and a new password ends the user's sessions
 #[utoipa::path(patch, path = "/api/v1/users/{user}", tag = "users", params(("user" = String, Path)),
     request_body = UpdateUserRequest, responses((status = 200, body = User)))]
 pub(super) async fn update(
@@ -57,7 +57,7 @@ pub(super) async fn update(
     Ok(reply::json(StatusCode::OK, &hub.update_user(&by, &user, request).await?))
 }
 
-/// Remove a person: their keys, tokens and sessions end at once; their agents and runs stay
+/// Remove a user: their keys, tokens and sessions end immediately; their agents and runs stay
 #[utoipa::path(delete, path = "/api/v1/users/{user}", tag = "users", params(("user" = String, Path)),
     responses((status = 200, body = User)))]
 pub(super) async fn remove(

@@ -1,4 +1,4 @@
-//! The calls of a runtime: heartbeat, pull, progress, complete, fail, release.
+//! The API for runtimes: heartbeat, pull, progress, complete, fail, release.
 
 use std::time::Duration;
 
@@ -25,21 +25,21 @@ use crate::{
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct LongPollQuery {
-    /// How long to wait for an answer, at most 60000; answers at once unless told.
+    /// How long to wait for an answer in milliseconds, at most 60000. Default: return immediately.
     pub(super) wait_ms: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct PullQuery {
-    /// How long to wait for a run, at most 60000; answers at once unless told.
+    /// How long to wait for a run in milliseconds, at most 60000. Default: return immediately.
     pub(super) wait_ms: Option<u64>,
-    /// The limits of runs that the device enforces, with commas in between: `cwd_only`, `no_network`, `no_exec`. A run that
-    /// asks for another one ends as `refused`.
+    /// The run limits that the device enforces, comma-separated: `cwd_only`, `no_network`, `no_exec`. A run that
+    /// requires any other limit ends as `refused`.
     pub(super) enforces: Option<String>,
 }
 
-/// Say that the device is alive, and which runs it executes
+/// Report that the device is alive and which runs it executes
 #[utoipa::path(post, path = "/api/v1/agent-runtimes/runtime/heartbeat", tag = "work",
     request_body = HeartbeatRequest, responses((status = 200, body = HeartbeatResponse)))]
 pub(super) async fn heartbeat(
@@ -50,7 +50,7 @@ pub(super) async fn heartbeat(
     Ok(reply::json(StatusCode::OK, &hub.heartbeat(&by, request).await?))
 }
 
-/// Claim the next run of the runtime's agent
+/// Claim the next run for the runtime's agent
 #[utoipa::path(post, path = "/api/v1/agent-accounts/{agent}/task-runs/pull", tag = "work",
     params(("agent" = String, Path), PullQuery), responses((status = 200, body = PullResponse)))]
 pub(super) async fn pull(
@@ -77,7 +77,7 @@ pub(super) async fn progress(
     Ok(reply::json(StatusCode::OK, &hub.progress(&by, id(&run, "run")?, request).await?))
 }
 
-/// End a run with its output; repeating the same is harmless
+/// Complete a run with its output; safe to repeat
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/complete", tag = "work", params(("run" = String, Path)),
     request_body = CompleteRequest,
     responses((status = 200, body = FinishResponse), (status = 409, body = RunConflict)))]
@@ -90,7 +90,7 @@ pub(super) async fn complete(
     Ok(reply::json(StatusCode::OK, &hub.complete(&by, id(&run, "run")?, request).await?))
 }
 
-/// End a run with an error
+/// Fail a run with an error
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/fail", tag = "work", params(("run" = String, Path)),
     request_body = FailRequest,
     responses((status = 200, body = FinishResponse), (status = 409, body = RunConflict)))]
@@ -103,7 +103,7 @@ pub(super) async fn fail(
     Ok(reply::json(StatusCode::OK, &hub.fail(&by, id(&run, "run")?, request).await?))
 }
 
-/// Hand a run back before its work has begun; no attempt is spent
+/// Release a run before work has started; no attempt is used
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/release", tag = "work", params(("run" = String, Path)),
     request_body = ReleaseRequest, responses((status = 200, body = Run), (status = 409, body = RunConflict)))]
 pub(super) async fn release(

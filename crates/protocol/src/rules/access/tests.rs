@@ -1,4 +1,4 @@
-//! The seed's example, the edges of patterns, and what holds for every set of rules.
+//! The seed's example, edge cases of patterns, and properties of all rule sets.
 
 use proptest::prelude::*;
 
@@ -36,7 +36,7 @@ fn allowed(rules: &AccessRuleSet, agent: RuleAgent<'_>, object: AccessObject<'_>
 }
 
 #[test]
-fn the_example_of_the_seed_says_what_it_seems_to_say() {
+fn the_seeds_example_means_what_it_says() {
     let rules = rules(vec![entry(
         "user123-laptop",
         &["conversations/user123/*", "resources/public/*"],
@@ -64,7 +64,7 @@ fn the_example_of_the_seed_says_what_it_seems_to_say() {
 }
 
 #[test]
-fn other_users_are_all_but_the_agents_own() {
+fn other_users_means_everyone_but_the_agents_owner() {
     let rules = rules(vec![entry("*", &["conversations/*/*"], &["conversations/other_users/*"])]);
     assert!(allowed(&rules, LAPTOP, chat("user123", "1")));
     assert!(!allowed(&rules, LAPTOP, chat("ann", "1")));
@@ -72,7 +72,7 @@ fn other_users_are_all_but_the_agents_own() {
 }
 
 #[test]
-fn calling_an_agent_is_not_reading_its_memory_but_not_reaching_it_is_both() {
+fn a_grant_for_an_agent_excludes_its_memory_and_a_denial_includes_it() {
     let open = rules(vec![entry("*", &["agents/*"], &[])]);
     assert!(allowed(&open, LAPTOP, AccessObject::Agent(SHARED)));
     assert!(!allowed(&open, LAPTOP, memory("a")));
@@ -90,7 +90,7 @@ fn calling_an_agent_is_not_reading_its_memory_but_not_reaching_it_is_both() {
 }
 
 #[test]
-fn every_entry_that_fits_counts() {
+fn every_matching_entry_counts() {
     let rules = rules(vec![
         entry("user123-*", &["resources/a/*"], &[]),
         entry("agt_1", &["resources/b/*"], &[]),
@@ -103,7 +103,7 @@ fn every_entry_that_fits_counts() {
 }
 
 #[test]
-fn a_name_that_nothing_can_have_is_never_reached() {
+fn an_impossible_name_is_never_reached() {
     let rules = AccessRuleSet { fallback: Fallback::Allow, entries: vec![entry("*", &["*"], &[])] };
     for object in [
         file("public", "../finance/q3.pdf"),
@@ -120,25 +120,25 @@ fn a_name_that_nothing_can_have_is_never_reached() {
 }
 
 #[test]
-fn a_pattern_that_covers_nothing_is_a_mistake() {
+fn a_pattern_that_covers_nothing_is_rejected() {
     let forms = "Write agents/NAME, agents/NAME/memory/PATH, conversations/USER/ID, resources/SPACE/ARTIFACT or *.";
     for (text, hint) in [
         ("", forms),
         ("files/a", forms),
         ("*/a", forms),
         ("Agents/a", forms),
-        ("agents", "Write agents/* for all of it."),
-        ("agents/", "Write agents/* for all of it."),
-        ("conversations/ann", "Write conversations/ann/* for all of it."),
-        ("resources/*", "Write resources/*/* for all of it."),
+        ("agents", "Write agents/* to cover everything."),
+        ("agents/", "Write agents/* to cover everything."),
+        ("conversations/ann", "Write conversations/ann/* to cover everything."),
+        ("resources/*", "Write resources/*/* to cover everything."),
         ("agents/a/*", "Write agents/a/memory/*."),
         ("agents/a/memory", "Write agents/a/memory/*."),
-        ("agents/a/memory/", "Write the path plainly, with one / between its parts."),
-        ("resources/a/../b", "Write the path plainly, with one / between its parts."),
-        ("resources/a/**", "Write one *: at the end it covers everything below."),
+        ("agents/a/memory/", "Write the path with a single / between its parts."),
+        ("resources/a/../b", "Write the path with a single / between its parts."),
+        ("resources/a/**", "Use a single *. At the end, it covers everything below."),
         ("conversations/ann/a/b", "A conversation is conversations/USER/ID."),
-        ("conversations/an?/*", "Only * is a wildcard; names have no spaces and none of ? [ ] { } \\ !."),
-        ("conversations/a b/*", "Only * is a wildcard; names have no spaces and none of ? [ ] { } \\ !."),
+        ("conversations/an?/*", "Only * is a wildcard. Names can't contain spaces or ? [ ] { } \\ !."),
+        ("conversations/a b/*", "Only * is a wildcard. Names can't contain spaces or ? [ ] { } \\ !."),
         ("conversations//*", "Write a name, or * for every name."),
     ] {
         assert_eq!(text.parse::<AccessPattern>().unwrap_err().hint, hint, "{text}");

@@ -1,4 +1,4 @@
-//! The borrower's side under every order of messages.
+//! The collaborator's side under every order of messages.
 
 use proptest::prelude::*;
 
@@ -85,7 +85,7 @@ fn limits() -> CollaboratorLimits {
 }
 
 #[test]
-fn what_is_taken_of_an_offer() {
+fn an_offer_is_limited_by_local_policy() {
     use AccessMode::{Ro, Rw};
     type TestRow = (&'static [AccessMode], AccessMode, u64, Option<(AccessMode, u64)>);
     let table: [TestRow; 7] = [
@@ -107,7 +107,7 @@ fn what_is_taken_of_an_offer() {
 }
 
 #[test]
-fn a_wish_that_nobody_enforces_declines_and_is_named() {
+fn an_unenforced_requirement_declines_and_is_named() {
     let wanted = SandboxProfile { cwd_only: true, allow_network: false, allow_exec: true };
     let limits = CollaboratorLimits { wanted, ..limits() };
     let declined = limits.agree(&invite("d", 60, AccessMode::Rw)).expect_err("declined");
@@ -121,7 +121,7 @@ fn a_wish_that_nobody_enforces_declines_and_is_named() {
 }
 
 #[test]
-fn the_plain_way_and_every_repetition_of_it() {
+fn the_normal_sequence_and_every_repetition() {
     let (mut book, key) = (AssignmentBook::default(), key("a", "d"));
     let invitation = invite("d", 60, AccessMode::Rw);
     let invited = AwcpMessage::Invite(invitation.clone());
@@ -148,7 +148,7 @@ fn the_plain_way_and_every_repetition_of_it() {
 }
 
 #[test]
-fn what_is_out_of_turn() {
+fn messages_out_of_order_are_refused() {
     let mut book = AssignmentBook::default();
     let unknown = book.receive(&key("a", "d"), &start("d", after(60), AccessMode::Rw), after(0));
     assert_eq!(code_of(&unknown), Some(AwcpErrorCode::StartExpired));
@@ -162,7 +162,7 @@ fn what_is_out_of_turn() {
     assert_eq!(code_of(&stranger), Some(AwcpErrorCode::StartExpired), "another caller starts nothing");
     let early = book.receive(&key("a", "d"), &start("d", after(1), AccessMode::Rw), after(1));
     assert_eq!(code_of(&early), Some(AwcpErrorCode::StartExpired), "a lease that is over");
-    // The end came first.
+    // The end arrived first.
     let ended = book.receive(&key("a", "e"), &error("e", AwcpErrorCode::Cancelled), after(0));
     assert_eq!(ended, AssignmentEffect::Ended(error("e", AwcpErrorCode::Cancelled)));
     let late = book.receive(&key("a", "e"), &AwcpMessage::Invite(invite("e", 60, AccessMode::Rw)), after(1));
@@ -170,7 +170,7 @@ fn what_is_out_of_turn() {
 }
 
 #[test]
-fn what_ended_is_forgotten_in_the_end() {
+fn old_ended_delegations_are_dropped() {
     let mut book = AssignmentBook::default();
     for number in 0..MAX_REMEMBERED + 10 {
         let id = number.to_string();
@@ -218,7 +218,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn whatever_comes(steps in proptest::collection::vec((steps(), 0..30_u64), 0..40)) {
+    fn any_sequence_of_messages_keeps_the_invariants(steps in proptest::collection::vec((steps(), 0..30_u64), 0..40)) {
         let (mut book, limits, mut seconds) = (AssignmentBook::default(), limits(), 0);
         let (mut begun, mut ended) = ([0, 0], [None::<AwcpMessage>, None]);
         for (step, later) in steps {
@@ -267,8 +267,8 @@ proptest! {
 }
 
 #[test]
-fn a_wrong_clock_of_the_remote_ends_no_lease() {
-    // By the remote's clock the lease was over a day before START came.
+fn a_wrong_remote_clock_does_not_end_a_lease() {
+    // By the remote's clock, the lease ended a day before START arrived.
     let (mut book, key, now) = (AssignmentBook::default(), key("a", "d"), after(86_400));
     let invitation = invite("d", 60, AccessMode::Rw);
     assert_eq!(book.receive(&key, &AwcpMessage::Invite(invitation.clone()), now), AssignmentEffect::Invited);

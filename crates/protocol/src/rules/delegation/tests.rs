@@ -1,4 +1,4 @@
-//! The delegation's life under every order of commands.
+//! The delegation lifecycle under every order of commands.
 
 use proptest::prelude::*;
 
@@ -40,7 +40,7 @@ fn commands() -> impl Strategy<Value = DelegationCommand> {
     ]
 }
 
-/// How far a status is on the way.
+/// How far a status has progressed.
 fn rank(status: DelegationStatus) -> usize {
     DelegationStatus::ALL.iter().position(|&each| each == status).expect("every status is listed").min(5)
 }
@@ -49,7 +49,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn whatever_happens(
+    fn any_sequence_of_commands_keeps_the_invariants(
         offered in (modes(), 1..100_u64),
         steps in proptest::collection::vec((commands(), 0..40_u64), 0..40),
     ) {
@@ -66,16 +66,16 @@ proptest! {
             // Never more than was offered.
             prop_assert!(after.terms.ttl <= offered.ttl);
             prop_assert!(offered.access_mode == AccessMode::Rw || after.terms.access_mode == AccessMode::Ro);
-            // An end is reported once; a lease is taken back exactly when it ends, first of all.
+            // An end is reported once. A lease is revoked exactly when it ends, before anything else.
             prop_assert_eq!(effects.contains(&DelegationEffect::Report), after.status.has_ended());
             prop_assert_eq!(effects.first() == Some(&DelegationEffect::Revoke), after.status.has_ended() && before.is_exported());
-            // Nothing begins or goes on after the deadline.
+            // Nothing starts or continues after the deadline.
             if now >= before.deadline && !after.status.has_ended() {
                 prop_assert!(false, "{command:?} at {now} went on to {after:?}");
             }
             state = after;
         }
-        // However it stands, one tick after the deadline it is over.
+        // In any state, one tick after the deadline ends it.
         let late = state.deadline;
         if !state.status.has_ended() {
             let ended = state.step(&DelegationCommand::Tick, late).expect("a tick is always taken").state;
@@ -85,7 +85,7 @@ proptest! {
 }
 
 #[test]
-fn the_plain_way_to_the_end() {
+fn the_normal_sequence() {
     let now = start();
     let mut state = DelegationState::new(terms(AccessMode::Rw, 60), now);
     let downgrade = RemoteConstraints {
@@ -116,7 +116,7 @@ fn the_plain_way_to_the_end() {
 }
 
 #[test]
-fn the_ends_and_what_they_do() {
+fn each_end_has_its_effects() {
     let now = start();
     let running =
         DelegationState { status: DelegationStatus::Running, ..DelegationState::new(terms(AccessMode::Rw, 60), now) };

@@ -1,4 +1,4 @@
-//! What a quota lets through, and what holds for every order of reservations, reports and ends.
+//! What quotas allow, and properties of every order of reservations, reports and ends.
 
 use std::sync::{Mutex, atomic::AtomicUsize, atomic::Ordering};
 
@@ -36,7 +36,7 @@ fn with(mut lines: Vec<QuotaLine>, accounts: &[QuotaAccount]) -> Vec<QuotaLine> 
 }
 
 #[test]
-fn a_call_is_set_aside_and_settled_in_every_quota() {
+fn a_call_is_reserved_and_settled_in_every_quota() {
     let limits = QuotaLimits { calls: Some(2), tokens: Some(15_000), micro_usd: Some(1_000_000) };
     let lines = vec![line(limits), line(QuotaLimits::default())];
     let ReservationResult { accounts, reservation } = reserve(&lines, ReservationRequest::default(), NOON).unwrap();
@@ -57,7 +57,7 @@ fn a_call_is_set_aside_and_settled_in_every_quota() {
 }
 
 #[test]
-fn the_first_call_too_many_is_told_when_to_come_back() {
+fn the_first_excess_call_learns_when_to_retry() {
     let lines = vec![line(QuotaLimits::default()), line(QuotaLimits { calls: Some(1), ..QuotaLimits::default() })];
     let first = reserve(&lines, ReservationRequest::default(), NOON).unwrap();
     let lines = with(lines, &first.accounts);
@@ -75,7 +75,8 @@ fn the_first_call_too_many_is_told_when_to_come_back() {
     assert_eq!(reserve(&lines, ReservationRequest::default(), NOON), Err(exceeded));
     assert_eq!(
         exceeded.to_string(),
-        "The quota is 1 calls a day, and 1 calls are spent. Wait until 1970-04-12T00:00:00.000Z, or ask an owner for more."
+        "The quota is 1 calls per day, and 1 calls are used. Wait until 1970-04-12T00:00:00.000Z, or ask an owner to raise \
+         it."
     );
     let tomorrow = reserve(&lines, ReservationRequest::default(), UtcDay(101).begins_at()).unwrap();
     let held = spend(1, 0, 0);
@@ -85,7 +86,7 @@ fn the_first_call_too_many_is_told_when_to_come_back() {
 }
 
 #[test]
-fn a_refusal_changes_nothing_and_a_release_gives_everything_back() {
+fn a_refusal_changes_nothing_and_a_release_returns_everything() {
     let lines = vec![line(tokens(100)), line(tokens(50))];
     let exceeded = reserve(&lines, budget(60), NOON).unwrap_err();
     assert_eq!((exceeded.line, exceeded.limit, exceeded.spent), (Some(1), 50, 0));
@@ -110,7 +111,10 @@ fn a_run_stops_at_its_own_budget_or_when_nothing_is_left() {
         resets_at: UtcDay(101).begins_at(),
     };
     assert_eq!(report(&lines, mine.reservation, spend(0, 101, 0)), (mine, QuotaVerdict::Stop(over)));
-    assert_eq!(over.to_string(), "The run may use 100 tokens and has used 101 tokens. Give it a larger budget.");
+    assert_eq!(
+        over.to_string(),
+        "The run's budget is 100 tokens, and it has used 101 tokens. Give it a larger budget."
+    );
 
     let open = reserve(&lines, ReservationRequest::default(), NOON).unwrap();
     assert_eq!(open.reservation.held.tokens, 900, "what is left");
@@ -123,7 +127,7 @@ fn a_run_stops_at_its_own_budget_or_when_nothing_is_left() {
 }
 
 #[test]
-fn a_late_report_shows_the_truth_and_lets_nothing_new_begin() {
+fn a_late_report_shows_actual_usage_and_blocks_new_runs() {
     let lines = vec![line(tokens(100))];
     let run = reserve(&lines, budget(80), NOON).unwrap();
     let lines = with(lines, &run.accounts);
@@ -133,7 +137,7 @@ fn a_late_report_shows_the_truth_and_lets_nothing_new_begin() {
 }
 
 #[test]
-fn what_ends_after_midnight_leaves_the_new_day_alone() {
+fn a_run_that_ends_after_midnight_does_not_change_the_new_day() {
     let lines = vec![line(tokens(100))];
     let run = reserve(&lines, ReservationRequest::default(), NOON).unwrap();
     let rolled = vec![QuotaLine { limits: tokens(100), account: QuotaAccount::new(UtcDay(101)) }];
@@ -168,14 +172,14 @@ fn ten_thousand_calls_of_64_callers_against_a_thousand() {
             });
         }
     });
-    // A caller may find all tokens held for a moment, but there is room for a thousand budgets at once.
+    // A caller may find all tokens reserved for a moment, but there is room for a thousand budgets at once.
     assert_eq!(passed.into_inner(), 1_000);
     let spent = spend(1_000, 7_000, 3_000);
     assert_eq!(account.into_inner().unwrap(), QuotaAccount { spent, ..QuotaAccount::new(DAY) });
 }
 
 #[test]
-fn costs_are_read_to_the_millionth_and_rounded_up() {
+fn costs_are_parsed_to_the_millionth_and_rounded_up() {
     for (text, expected) in [
         ("0", Some(0)),
         ("0.05", Some(50_000)),
@@ -207,7 +211,7 @@ fn costs_are_read_to_the_millionth_and_rounded_up() {
     }
 }
 
-/// What a random run does next.
+/// A random next step of a run.
 #[derive(Debug, Clone)]
 enum QuotaAct {
     Reserve {
@@ -215,7 +219,7 @@ enum QuotaAct {
         budget: Option<u64>,
         step: u64,
     },
-    /// The run uses so many hundredths of what it holds and has not used, and says so.
+    /// The run uses this many hundredths of its unused reservation, and reports it.
     Report {
         run: usize,
         share: u64,
@@ -270,7 +274,7 @@ impl QuotaBooks {
 
 proptest! {
     #[test]
-    fn no_order_of_things_spends_more_than_the_limit(
+    fn no_sequence_exceeds_the_limit(
         limits in proptest::collection::vec(limits(), 3),
         acts in proptest::collection::vec(act(), 1..120),
     ) {
@@ -330,7 +334,7 @@ proptest! {
     }
 
     #[test]
-    fn a_run_that_goes_over_stops_and_only_its_own_excess_passes_the_limit(
+    fn a_run_that_exceeds_its_reservation_stops(
         limit in 1..1_000_u64, step in 1..200_u64, excess in 1..1_000_u64,
     ) {
         let request = ReservationRequest { step: QuotaBudget { tokens: Some(step), micro_usd: None }, ..ReservationRequest::default() };
@@ -349,7 +353,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_left_is_the_least_of_budget_and_quotas() {
+fn the_remainder_is_the_minimum_of_budget_and_quotas() {
     let open = QuotaBudget::default();
     let reserved = reserve(&[], ReservationRequest::default(), NOON).unwrap();
     assert_eq!(left(&[], reserved.reservation, spend(1, 5, 5)), open, "nothing limits it");
@@ -358,7 +362,7 @@ fn what_is_left_is_the_least_of_budget_and_quotas() {
     let of = |used| left(&[], reserved.reservation, spend(1, used, 7)).tokens;
     assert_eq!((of(0), of(400), of(2_000)), (Some(1_000), Some(600), Some(0)));
 
-    // Nearly used: another run spent most of it.
+    // Almost used up: another run used most of it.
     let mut lines = vec![line(tokens(100_000)), line(tokens(30_000))];
     for line in &mut lines {
         line.account.spent = spend(3, 29_500, 0);
@@ -374,7 +378,7 @@ fn what_is_left_is_the_least_of_budget_and_quotas() {
         QuotaBudget { tokens: Some(300), micro_usd: None }
     );
 
-    // Of a day that is over only what it holds is its own.
+    // For a past day, only its own reservation is left.
     let tomorrow: Vec<QuotaLine> =
         lines.iter().map(|line| QuotaLine { account: QuotaAccount::new(UtcDay(101)), ..*line }).collect();
     assert_eq!(
@@ -384,9 +388,9 @@ fn what_is_left_is_the_least_of_budget_and_quotas() {
 }
 
 proptest! {
-    /// The last token that is left is used without a stop, and the next one is stopped.
+    /// The last available token can be used without a stop, and the next one stops the run.
     #[test]
-    fn what_is_left_is_what_the_next_report_may_add(
+    fn the_remainder_is_what_the_next_report_may_add(
         limit in 1_u64..100_000,
         spent in 0_u64..100_000,
         wanted in proptest::option::of(1_u64..50_000),

@@ -1,8 +1,8 @@
-//! Bytes as the text that JSON carries them in. Readers of ProtoJSON take both alphabets, padded or not.
+//! Base64 in JSON. Readers of ProtoJSON accept both alphabets, padded or not.
 
 use base64ct::{Base64, Base64Unpadded, Encoding as _};
 
-/// The bytes of a text in either alphabet.
+/// Decodes text in either alphabet.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let plain: String = text
         .trim_end_matches('=')
@@ -20,15 +20,14 @@ pub fn encode(bytes: &[u8]) -> String {
     Base64::encode_string(bytes)
 }
 
-/// What 0.3 has in `file_with_bytes`: the field is for bytes, but most kits of 0.3 put the base64 text of the file there and
-/// fail on anything else, so that is what we write. Nothing for a text that is not base64.
+/// The value of `file_with_bytes` in 0.3: the field is for bytes, but most 0.3 SDKs put the file's base64 text there
+/// and fail on anything else, so we do the same. `None` for text that is not base64.
 pub fn to_old_file(text: &str) -> Option<String> {
     let bytes = decode(text)?;
     Some(if Base64::decode_vec(text).is_ok() { text.to_owned() } else { encode(&bytes) })
 }
 
-/// The base64 text of what 0.3 has in `file_with_bytes`: the text itself, or bytes of a sender that took the field by its
-/// word.
+/// The base64 text of `file_with_bytes` in 0.3: the text itself, or bytes from a sender that took the field literally.
 pub fn from_old_file(bytes: Vec<u8>) -> String {
     match String::from_utf8(bytes) {
         Ok(text) if Base64::decode_vec(&text).is_ok() => text,
@@ -42,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_alphabets_are_read_with_padding_or_without() {
+    fn both_alphabets_decode_with_or_without_padding() {
         for text in ["+/8=", "-_8=", "+/8", "-_8"] {
             assert_eq!(decode(text), Some(vec![0xfb, 0xff]), "{text}");
         }

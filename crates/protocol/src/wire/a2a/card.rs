@@ -1,5 +1,4 @@
-//! What an agent says about itself. No member is written empty or with its default: verifiers of signatures disagree about
-//! those.
+//! Agent cards. Empty and default members are omitted, because signature verifiers disagree about them.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +11,7 @@ use crate::Json;
 #[serde(rename_all = "camelCase")]
 pub struct AgentCard {
     pub name: String,
-    // Writers of ProtoJSON leave out what is empty, also where the standard wants it to be there.
+    // ProtoJSON writers omit empty members, even where the standard requires them.
     #[serde(default, deserialize_with = "or_default")]
     pub description: String,
     #[serde(alias = "supported_interfaces")]
@@ -51,12 +50,12 @@ pub struct AgentCard {
     pub icon_url: Option<String>,
 }
 
-/// One way to reach the agent; the first of a card is the one it likes best.
+/// One way to reach the agent. The first in a card is preferred.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentInterface {
     pub url: String,
-    /// `JSONRPC`, `GRPC`, `HTTP+JSON`, or the URI of another.
+    /// `JSONRPC`, `GRPC`, `HTTP+JSON`, or the URI of another binding.
     #[serde(alias = "protocol_binding")]
     pub protocol_binding: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,12 +119,12 @@ pub struct AgentSkill {
     pub security_requirements: Vec<SecurityRequirement>,
 }
 
-/// How a caller proves who it is: one member names the kind, and its value is the scheme. Kinds that nobody here knows
-/// are kept as they came.
+/// How a caller authenticates: the member's name is the kind, and its value is the scheme. Unknown kinds are kept as
+/// sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecurityScheme(pub BTreeMap<String, Json>);
 
-/// Schemes of which all are needed, each with its scopes.
+/// Schemes that are all required, each with its scopes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecurityRequirement {
     #[serde(default, deserialize_with = "or_default")]

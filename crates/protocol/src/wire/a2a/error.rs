@@ -1,13 +1,13 @@
-//! What can go wrong by the standard's own list, with its name on every binding.
+//! The standard's error codes, with their names in every binding.
 
 use serde::{Deserialize, Serialize};
 
-/// Whose reasons these are.
+/// The domain of these reasons.
 pub const DOMAIN: &str = "a2a-protocol.org";
 
 macro_rules! faults {
     ($($name:ident $reason:literal $rpc:literal $http:literal $grpc:literal;)*) => {
-        /// An error of the protocol, as version 1.0.1 maps it.
+        /// A protocol error, as version 1.0.1 maps it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Fault {
             $($name,)*
@@ -16,7 +16,7 @@ macro_rules! faults {
         impl Fault {
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// As `google.rpc.ErrorInfo` says it.
+            /// The reason in `google.rpc.ErrorInfo`.
             pub const fn reason(self) -> &'static str {
                 match self { $(Self::$name => $reason,)* }
             }
@@ -29,7 +29,7 @@ macro_rules! faults {
                 match self { $(Self::$name => $http,)* }
             }
 
-            /// The name of the gRPC status, which HTTP+JSON shows as well.
+            /// The name of the gRPC status, also used by HTTP+JSON.
             pub const fn grpc_status(self) -> &'static str {
                 match self { $(Self::$name => $grpc,)* }
             }

@@ -1,4 +1,4 @@
-//! What a stream or a push notification brings: exactly one of a task, a message, a status or an artifact.
+//! Items of a stream or push notification: exactly one of a task, a message, a status or an artifact.
 
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +36,7 @@ pub struct ArtifactUpdate {
     #[serde(alias = "context_id")]
     pub context_id: String,
     pub artifact: Artifact,
-    /// The parts continue an artifact that came before.
+    /// The parts continue an earlier artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub append: Option<bool>,
     #[serde(default, alias = "last_chunk", skip_serializing_if = "Option::is_none")]

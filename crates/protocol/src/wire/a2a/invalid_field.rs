@@ -1,17 +1,17 @@
-//! What cannot be turned into the model, or from it: the field by its path, and what is wrong with it.
+//! Conversion errors: the path of the field, and what is wrong with it.
 
 use std::fmt;
 
-/// A field that cannot be what it is.
+/// A field with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct InvalidField {
-    /// From the request's own members down, for example `message.parts[0]`.
+    /// The path from the request's own members, for example `message.parts[0]`.
     pub field: String,
     pub problem: String,
 }
 
-/// Puts the name of the outer field before that of the inner one.
+/// Prefixes the outer field's name.
 pub(in crate::wire::a2a) trait WithinField {
     fn within(self, outer: impl fmt::Display) -> Self;
 }
@@ -23,7 +23,7 @@ impl InvalidField {
         Self { field: field.into(), problem: problem.into() }
     }
 
-    /// Of a value that does not know what it is called; whoever holds it says so.
+    /// For a value that doesn't know its own name. The container adds it.
     pub fn itself(problem: impl Into<String>) -> Self {
         Self::new("", problem)
     }

@@ -1,9 +1,8 @@
-//! The standard A2A protocol. The types of version 1.0 are also our own model of it: older versions are converted at the
-//! edge, and the rest of the code sees these alone.
+//! The standard A2A protocol. The types of version 1.0 are also our own model: older versions are converted at the
+//! edge, and the rest of the code uses only these.
 //!
-//! JSON is ProtoJSON: names in camelCase (the names of the `.proto` are understood too), `null` means absent, members that
-//! nobody knows are ignored, enums are their full names. What belongs to the users (`data`, `metadata`, `params`) stays as
-//! it came, byte for byte.
+//! JSON is ProtoJSON: camelCase names (`.proto` names are accepted too), `null` means absent, unknown members are
+//! ignored, and enums use their full names. User data (`data`, `metadata`, `params`) is kept byte for byte.
 
 pub mod base64;
 mod card;
@@ -44,11 +43,11 @@ pub use task::{A2aRole, Artifact, Message, Task, TaskState, TaskStatus};
 
 use serde::{Deserialize, Deserializer};
 
-/// What we say beyond the standard is below this name in `metadata`: of a task the event's number as `generation`, what kind
-/// of status message it is, what the run used; of an artifact that it is the whole of an answer, as `full_output`.
+/// The key of our own additions in `metadata`. On a task: the event's seq as `generation`, the kind of status message,
+/// and the run's usage. On an artifact: that it is the complete answer, as `full_output`.
 pub const EVENTS: &str = "https://attache.dev/ext/events/v1";
 
-/// `null` where a list or a text is expected means that it is absent.
+/// `null` in place of a list or string means absent.
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }

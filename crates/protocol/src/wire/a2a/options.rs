@@ -1,28 +1,28 @@
-//! What an agent's owner decided about its A2A face: the member `a2a` of the account.
+//! A2A options of an agent: the member `a2a` of its account.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Json;
 
-/// Every switch has a default, so that an account without any is a good A2A agent.
+/// Every option has a default, so that an account without options is a good A2A agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct A2aOptions {
-    /// Whether callers without a credential are served.
+    /// Whether callers without a credential are allowed.
     pub anonymous: bool,
     /// Whether its card is shown only to callers who may see the agent.
     pub hidden: bool,
-    /// Whether the card also carries the members of 0.3 for clients that ask without saying their version.
+    /// Whether the card includes the members of 0.3 for clients that don't state their version.
     pub union_card: Option<bool>,
     pub streaming: Option<bool>,
     pub push: Option<bool>,
     pub extended_card: Option<bool>,
     pub extensions: Vec<ExtensionOption>,
-    /// Media types that it takes and gives; wildcards as in `image/*`. Empty: anything.
+    /// Accepted input and output media types, with wildcards such as `image/*`. Empty means any.
     pub input_modes: Vec<String>,
     pub output_modes: Vec<String>,
-    /// The bindings that its card names: `JSONRPC`, `HTTP+JSON`, `GRPC`. Empty: all. Clients that stumble over one they do
-    /// not know are spared it; the others stay reachable.
+    /// The bindings in its card: `JSONRPC`, `HTTP+JSON`, `GRPC`. Empty means all. Use it for clients that fail on
+    /// bindings they don't know. Other bindings stay reachable.
     pub bindings: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ pub struct ExtensionOption {
 // === impl A2aOptions ===
 
 impl A2aOptions {
-    /// What the account says. Something that cannot be read counts as nothing said: the hub refuses it when it is set.
+    /// The account's options. Invalid options count as none, because the hub rejects them when they are set.
     pub fn of(a2a: Option<&Json>) -> Self {
         a2a.and_then(|json| json.parse().ok()).unwrap_or_default()
     }
@@ -53,12 +53,12 @@ impl A2aOptions {
         self.push.unwrap_or(true)
     }
 
-    /// What is open to everybody holds nothing back, unless its owner says so.
+    /// An agent open to anonymous callers has no extended card, unless its owner says so.
     pub fn has_extended_card(&self) -> bool {
         self.extended_card.unwrap_or(!self.anonymous)
     }
 
-    /// Whether its card names this binding.
+    /// Whether its card lists this binding.
     pub fn offers(&self, binding: &str) -> bool {
         self.bindings.is_empty() || self.bindings.iter().any(|offered| offered == binding)
     }

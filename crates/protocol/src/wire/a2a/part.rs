@@ -18,14 +18,14 @@ pub struct Part {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PartContent {
     Text(String),
-    /// Bytes, as the base64 that they came in.
+    /// Bytes as base64, as received.
     Raw(String),
     Url(String),
-    /// Any JSON, `null` included.
+    /// Any JSON, including `null`.
     Data(Json),
 }
 
-/// Of the URL of a part that is an artifact of the run's own workspace.
+/// The URL scheme of a part that is an artifact in the run's own workspace.
 const ARTIFACT_SCHEME: &str = "artifact:";
 
 const MEMBERS: &str = "one of `text`, `raw`, `url` and `data`";
@@ -41,7 +41,7 @@ impl Part {
         Self::new(PartContent::Text(text.into()))
     }
 
-    /// Whether its bytes, if it has some, can be had.
+    /// Whether its bytes, if any, can be decoded.
     pub fn is_whole(&self) -> bool {
         match &self.content {
             PartContent::Raw(text) => base64::decode(text).is_some(),
@@ -49,19 +49,19 @@ impl Part {
         }
     }
 
-    /// A file as it is.
+    /// An inline file.
     pub fn file(bytes: &[u8], filename: impl Into<String>, media_type: impl Into<String>) -> Self {
         let content = PartContent::Raw(base64::encode(bytes));
         Self { content, filename: Some(filename.into()), media_type: Some(media_type.into()), metadata: None }
     }
 
-    /// A file that is an artifact of the run's workspace: the device fetches it.
+    /// A file that is an artifact in the run's workspace. The device downloads it.
     pub fn artifact(id: ArtifactId, filename: impl Into<String>, media_type: impl Into<String>) -> Self {
         let content = PartContent::Url(format!("{ARTIFACT_SCHEME}{id}"));
         Self { content, filename: Some(filename.into()), media_type: Some(media_type.into()), metadata: None }
     }
 
-    /// The artifact that this part is, if it is one.
+    /// The artifact this part refers to, if any.
     pub fn as_artifact(&self) -> Option<ArtifactId> {
         match &self.content {
             PartContent::Url(url) => url.strip_prefix(ARTIFACT_SCHEME)?.parse().ok(),
@@ -110,11 +110,11 @@ impl<'de> Deserialize<'de> for Part {
                         }
                     };
                     if given.is_some() && content.is_some() {
-                        return Err(de::Error::custom(format_args!("a part has only {MEMBERS}")));
+                        return Err(de::Error::custom(format_args!("a part can have only {MEMBERS}")));
                     }
                     content = given.or(content);
                 }
-                let content = content.ok_or_else(|| de::Error::custom(format_args!("a part has {MEMBERS}")))?;
+                let content = content.ok_or_else(|| de::Error::custom(format_args!("a part must have {MEMBERS}")))?;
                 Ok(Part { content, filename, media_type, metadata })
             }
         }

@@ -1,4 +1,4 @@
-//! Where a task's news are sent.
+//! Push notification configs.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,14 +14,14 @@ pub struct PushConfig {
     #[serde(default, alias = "task_id", skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
     pub url: String,
-    /// Sent along, so that the receiver knows what it asked for.
+    /// Sent with every notification, so that the receiver can verify it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authentication: Option<PushAuthenticationInfo>,
 }
 
-/// What the receiver wants to see in `Authorization`.
+/// The `Authorization` header the receiver expects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PushAuthenticationInfo {
     pub scheme: String,

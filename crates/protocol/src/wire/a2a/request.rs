@@ -1,4 +1,4 @@
-//! The parameters and answers of the eleven operations.
+//! The parameters and responses of the eleven operations.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ pub struct SendConfiguration {
     pub task_push_notification_config: Option<PushConfig>,
     #[serde(default, alias = "history_length", skip_serializing_if = "Option::is_none")]
     pub history_length: Option<i32>,
-    /// Answer at once instead of waiting for the task's end or an interruption.
+    /// Return immediately instead of waiting for the task to end or be interrupted.
     #[serde(default, alias = "return_immediately", skip_serializing_if = "Option::is_none")]
     pub return_immediately: Option<bool>,
 }
@@ -78,7 +78,7 @@ pub struct ListTasks {
 #[serde(rename_all = "camelCase")]
 pub struct TaskList {
     pub tasks: Vec<Task>,
-    /// Empty at the end.
+    /// Empty on the last page.
     #[serde(alias = "next_page_token")]
     pub next_page_token: String,
     #[serde(alias = "page_size")]

@@ -1,10 +1,10 @@
-//! The JSON-RPC 2.0 frame around the operations, and the names of the operations in it.
+//! The JSON-RPC 2.0 frame, and the method names.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Json;
 
-/// A request's own name; the answer repeats it to the byte. Absent: nobody wants an answer.
+/// The request's id, repeated byte for byte in the response. Absent for notifications.
 pub type RpcId = Option<Json>;
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -17,11 +17,11 @@ pub struct RpcRequest {
     pub params: Option<Json>,
 }
 
-/// Exactly one of the two is there.
+/// Has either a result or an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RpcResponse {
     pub jsonrpc: String,
-    /// `null` where the request could not be read.
+    /// `null` if the request could not be parsed.
     pub id: RpcId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
@@ -39,7 +39,7 @@ pub struct RpcError {
 
 macro_rules! methods {
     ($($name:ident $new:literal $old:expr;)*) => {
-        /// An operation, whatever the version calls it.
+        /// An operation, independent of the version's name for it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Method {
             $($name,)*
@@ -48,12 +48,12 @@ macro_rules! methods {
         impl Method {
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// Its name in JSON-RPC and gRPC of version 1.0.
+            /// Its name in version 1.0 (JSON-RPC and gRPC).
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $new,)* }
             }
 
-            /// Its name in JSON-RPC of version 0.3, where it has one.
+            /// Its name in JSON-RPC 0.3, if any.
             pub const fn old_name(self) -> Option<&'static str> {
                 match self { $(Self::$name => $old,)* }
             }
@@ -78,12 +78,12 @@ methods! {
 // === impl Method ===
 
 impl Method {
-    /// By the name of version 1.0.
+    /// By its name in version 1.0.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|method| method.name() == name)
     }
 
-    /// By the name of version 0.3.
+    /// By its name in version 0.3.
     pub fn from_old_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|method| method.old_name() == Some(name))
     }

@@ -1,4 +1,4 @@
-//! The kinds of security schemes that the standard knows, typed.
+//! The standard's security schemes, typed.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{SecurityScheme, or_default};
 use crate::Json;
 
-/// One scheme of a known kind; as JSON, the member's name is the kind.
+/// A scheme of a known kind. In JSON, the member's name is the kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KnownScheme {
     #[serde(rename = "apiKeySecurityScheme", alias = "api_key_security_scheme")]
@@ -71,7 +71,7 @@ pub struct OAuthFlows {
     pub password: Option<OAuthFlow>,
 }
 
-/// The members of all flows; each flow has those that it needs.
+/// The members of all flows. Each flow uses those it needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OAuthFlow {
@@ -107,8 +107,8 @@ pub struct MutualTlsScheme {
 // === impl KnownScheme ===
 
 impl KnownScheme {
-    /// The scheme, if it is of a kind that the standard knows and has what that kind needs. A card for several versions
-    /// has members of the others beside it.
+    /// The scheme, if its kind is known and it has the required members. A card for several versions has members of the
+    /// others too.
     pub fn of(scheme: &SecurityScheme) -> Option<Self> {
         scheme.0.iter().find_map(|(kind, value)| Json::of(&SecurityScheme::new(kind, value.clone())).parse().ok())
     }

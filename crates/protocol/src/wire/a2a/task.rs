@@ -93,7 +93,7 @@ pub struct Task {
 // === impl Message ===
 
 impl Message {
-    /// One that says nothing but its parts.
+    /// A message with only its parts.
     pub const fn new(message_id: String, role: A2aRole, parts: Vec<Part>) -> Self {
         Self {
             message_id,
@@ -122,7 +122,7 @@ impl TaskState {
         Self::TaskStateAuthRequired,
     ];
 
-    /// Nothing happens to the task any more.
+    /// The task can no longer change.
     pub const fn is_terminal(self) -> bool {
         matches!(
             self,

@@ -1,16 +1,16 @@
-//! Shapes as the standard writes them, and payloads that must not change.
+//! JSON as the standard writes it, and payloads that must not change.
 
 use super::*;
 use crate::Json;
 
-/// The text as it is written again after it was read.
+/// Parses the text and writes it again.
 fn again<T: serde::de::DeserializeOwned + serde::Serialize>(text: &str) -> String {
     let read: T = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     serde_json::to_string(&read).unwrap()
 }
 
 #[test]
-fn a_message_keeps_what_belongs_to_its_user_to_the_byte() {
+fn a_message_keeps_user_json_byte_for_byte() {
     let text = concat!(
         r#"{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hi","metadata":{"n":42.0}},"#,
         r#"{"data":{"a":9007199254740993,"b": 1e400,"timestamp":"2026-01-01T00:00:00+00:00","z":1,"z":2},"#,
@@ -21,7 +21,7 @@ fn a_message_keeps_what_belongs_to_its_user_to_the_byte() {
 }
 
 #[test]
-fn names_of_the_proto_are_understood_null_is_absent_and_the_unknown_is_ignored() {
+fn proto_names_are_accepted_null_is_absent_and_unknown_members_are_ignored() {
     let text = r#"{"message_id":"m","role":"ROLE_AGENT","parts":[{"text":"x","url":null,"media_type":"text/plain"}],
         "task_id":null,"extensions":null,"reference_task_ids":["t"],"later":{"x":1}}"#;
     assert_eq!(
@@ -33,9 +33,9 @@ fn names_of_the_proto_are_understood_null_is_absent_and_the_unknown_is_ignored()
 #[test]
 fn a_part_is_exactly_one_thing() {
     for (text, wanted) in [
-        ("{}", "a part has one of"),
-        (r#"{"text":"a","url":"b"}"#, "a part has only one of"),
-        (r#"{"text":"a","data":null}"#, "a part has only one of"),
+        ("{}", "a part must have one of"),
+        (r#"{"text":"a","url":"b"}"#, "a part can have only one of"),
+        (r#"{"text":"a","data":null}"#, "a part can have only one of"),
         (r#"{"text":7}"#, "expected a string"),
         ("7", "expected a part"),
     ] {

@@ -1,4 +1,4 @@
-//! The messages as strangers write them, and as we do.
+//! AWCP messages as written by others, and by us.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn json(text: &str) -> Json {
 }
 
 #[test]
-fn a_start_reads_back_to_the_byte() {
+fn a_start_round_trips_byte_for_byte() {
     let text = r#"{"awcp":{"version":"1","type":"START","delegation_id":"d-1","lease":{"expires_at":"2026-01-01T00:00:00.000Z","access_mode":"rw"},"mount":{"transport":"sshfs","endpoint":{"host":"10.0.0.1","port":2022,"user":"lease","tunnel":{"url":"wss://hub/api/v1/tunnels/t","token":"secret"}},"export_locator":"x1","credential":{"type":"client_key"},"host_key":"ssh-ed25519 AAAA","mount_options":{"ro":1.0}}}}"#;
     let message = AwcpMessage::read(&json(text)).expect("a START");
     assert_eq!((message.kind(), message.delegation()), ("START", "d-1"));
@@ -16,7 +16,7 @@ fn a_start_reads_back_to_the_byte() {
 }
 
 #[test]
-fn an_invite_of_a_stranger_has_defaults() {
+fn a_minimal_invite_has_defaults() {
     let text = r#"{"awcp":{"version":1,"type":"INVITE","delegation_id":"abc","x":[],"task":{"description":"d","prompt":"p"},
         "lease":{"ttl_seconds":60,"access_mode":"ro"},"workspace":{"export_name":"awcp/abc"}}}"#;
     let Ok(AwcpMessage::Invite(invite)) = AwcpMessage::read(&json(text)) else { panic!("an INVITE") };
@@ -25,7 +25,7 @@ fn an_invite_of_a_stranger_has_defaults() {
 }
 
 #[test]
-fn what_is_no_message_says_why() {
+fn an_invalid_message_has_a_reason() {
     let table = [
         (r#"{"other":1}"#, AwcpParseError::NoAwcp),
         (r#"[1]"#, AwcpParseError::NoAwcp),
@@ -56,7 +56,7 @@ fn one_message_is_found_among_the_parts() {
 }
 
 #[test]
-fn every_code_reads_back_and_an_unknown_one_is_a_failed_task() {
+fn every_code_round_trips_and_an_unknown_one_is_task_failed() {
     for code in AwcpErrorCode::ALL {
         assert_eq!(Json::of(&code).parse::<AwcpErrorCode>().expect("a code"), code);
         assert!(!code.hint().is_empty());

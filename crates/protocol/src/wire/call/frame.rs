@@ -1,4 +1,4 @@
-//! What somebody who watches a call is shown: each event of the run as a `progress` or a `message`, or not at all.
+//! What a watcher of a call sees: each event of the run as `progress` or `message`, or not at all.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// What one event says to somebody who watches.
+/// One event for watchers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallEvent {
     Progress(CallProgress),
@@ -19,7 +19,7 @@ pub enum CallEvent {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallProgress {
-    /// What the agent is doing: a text.
+    /// What the agent is doing, as text.
     pub goal: Option<Json>,
     /// 0 to 1.
     pub progress: Option<f64>,
@@ -27,17 +27,17 @@ pub struct CallProgress {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallMessage {
-    /// `chunk` (a piece of the answer), `thought`, `log`, `tool_call`, or what else happens to a run.
+    /// `chunk` (a piece of the answer), `thought`, `log`, `tool_call`, or another event of the run.
     pub kind: String,
     /// The text of a chunk, a thought or a log line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<Json>,
-    /// Everything that was said, where it is more than a text.
+    /// The complete data, if it is more than text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Json>,
 }
 
-/// What the event says. Being queued and being claimed is nobody's concern, and the end is shown with the result.
+/// The event for watchers. Queueing and claiming are not shown, and the end is shown with the result.
 pub fn call_event(event: &Event) -> Option<CallEvent> {
     let (text, details) = match event.event_kind() {
         Some(EventKind::TaskProgress) => return Some(CallEvent::Progress(progress(&event.data))),
@@ -46,7 +46,7 @@ pub fn call_event(event: &Event) -> Option<CallEvent> {
         Some(EventKind::TaskChunk | EventKind::TaskThought) => text(&event.data, "text"),
         Some(EventKind::TaskLog) => text(&event.data, "message"),
         Some(EventKind::SnapshotRepaired) => {
-            // The run as it is now has its own place; here it matters what is missing.
+            // The run's state is reported elsewhere. Here only the gap matters.
             let missing = event.data.parse().map(|SnapshotRepair { missing, .. }| Json::of(&missing));
             (None, Some(missing.unwrap_or_else(|_| Json::empty_object())))
         }
@@ -66,7 +66,7 @@ fn progress(data: &Json) -> CallProgress {
     CallProgress { goal, progress: percent.map(|percent| percent / 100.0) }
 }
 
-/// The text, and the whole where there is more than it.
+/// The text, and the complete data if there is more.
 fn text(data: &Json, member: &str) -> (Option<Json>, Option<Json>) {
     let text = FrameObject::read("data", data.get()).ok().and_then(|object| raw(&object, member));
     let whole = text.as_ref().is_some_and(|text| data.get() == format!(r#"{{"{member}":{}}}"#, text.get()));

@@ -1,4 +1,4 @@
-//! What became of a call.
+//! The result of a call.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallStatus {
-    /// It waits for its agent.
+    /// Queued for its agent.
     Started,
     Running,
     Completed,
@@ -23,10 +23,10 @@ pub enum CallStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallResult {
     pub status: CallStatus,
-    /// Of a completed call.
+    /// For a completed call.
     pub result: Option<CallAnswer>,
     pub stats: CallStats,
-    /// Of a call that failed or was cancelled.
+    /// For a call that failed or was cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,10 +38,11 @@ pub struct CallAnswer {
     /// The answer as text: a JSON string.
     pub summary: Json,
     pub details: Option<Json>,
-    /// Files that the agent handed over, if any.
+    /// Files the agent produced, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact_refs: Option<Json>,
-    /// The summary is not all, or not exactly, what the agent printed: how long the whole is, and where.
+    /// Present if the summary is not exactly what the agent printed: the length of the complete output, and where it
+    /// is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full_output: Option<OutputLocation>,
 }
@@ -50,23 +51,23 @@ pub struct CallAnswer {
 pub struct CallStats {
     /// From the claim to the end, or to now.
     pub duration_ms: u64,
-    /// As the agent reported it; null when it did not.
+    /// As reported by the agent. Null if not reported.
     pub tokens: Option<Json>,
-    /// In US dollars, as the agent reported it.
+    /// In US dollars, as reported by the agent.
     pub cost: Option<Json>,
 }
 
-/// The data of the frame that ends a watch well.
+/// The data of the last frame if the call completed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallCompletedData {
     pub result: Option<CallAnswer>,
     pub stats: CallStats,
 }
 
-/// The data of the frame that ends a watch otherwise.
+/// The data of the last frame if it did not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallFailedData {
-    /// What happened, as a text.
+    /// What happened, as text.
     pub error: Json,
     pub code: String,
 }
@@ -88,7 +89,7 @@ impl From<RunStatus> for CallStatus {
 // === impl CallResult ===
 
 impl CallResult {
-    /// The run, as its caller sees it at this time.
+    /// The run as its caller sees it at this time.
     pub fn of(run: &Run, now: Timestamp) -> Self {
         let status = CallStatus::from(run.status);
         let (result, failed) = match status {
@@ -106,7 +107,7 @@ impl CallResult {
 // === impl CallAnswer ===
 
 impl CallAnswer {
-    /// `text` is the summary. An output without one is shown as details.
+    /// `text` is the summary. An output without text is shown as details.
     fn of(output: &Json) -> Self {
         let object = FrameObject::read("output", output.get()).ok();
         let member = |name: &str| object.as_ref().and_then(|object| object.raw(name)).and_then(json);

@@ -1,4 +1,4 @@
-//! The header/task form of a call, and how it becomes a run's input and back without losing anything.
+//! The header/task form of a call, and its lossless conversion to and from a run's input.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,16 +21,16 @@ pub struct CallTaskRequest {
     pub context: Option<Json>,
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Json>,
-    /// Is told when the task has ended.
+    /// Called when the task has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback_url: Option<String>,
-    /// What else the callback is told of.
+    /// Other events to send to the callback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback_events: Option<Vec<CallbackEvent>>,
-    /// The most that it may use.
+    /// The most it may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// Limits that whoever does it must enforce, or refuse it.
+    /// Limits that the worker must enforce, or refuse the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Sandbox>,
 }
@@ -38,19 +38,19 @@ pub struct CallTaskRequest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallTaskBody {
     pub description: String,
-    /// The agent must have all of them, each as a skill or a capability.
+    /// The agent must have all of them, each as a skill or capability.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capabilities_required: Option<Vec<String>>,
 }
 
-/// The header that a task gets when it came without one.
+/// The header of a task that was sent without one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallTaskHeader {
     pub message_id: String,
     pub timestamp: Timestamp,
 }
 
-/// The answer to `POST /api/a2a/v1/tasks`, and `GET /api/a2a/v1/tasks/{id}`: what was sent, and what became of it.
+/// The response to `POST /api/a2a/v1/tasks`, and `GET /api/a2a/v1/tasks/{id}`: the request and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallTask {
     pub header: Json,
@@ -61,7 +61,7 @@ pub struct CallTask {
     pub capabilities: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<CallAnswer>,
-    /// Of a task that has ended.
+    /// For a task that has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<CallStats>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,7 @@ pub struct CallTaskState {
     pub capabilities_required: Option<Vec<String>>,
 }
 
-/// The input of a run that was made by a call: `{"text","context"}`, and what else the header/task form said.
+/// The input of a run created by a call: `{"text","context"}`, and the other members of the header/task form.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallInput {
     pub text: String,
@@ -91,7 +91,7 @@ pub struct CallInput {
     pub capabilities_required: Option<Vec<String>>,
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Json>,
-    /// The task as an A2A message, where more than its text came.
+    /// The task as an A2A message, if it has more than text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Json>,
 }
@@ -138,7 +138,7 @@ impl From<CallInput> for CallTaskRequest {
 // === impl CallTask ===
 
 impl CallTask {
-    /// The run in the header/task form. A run that was made otherwise has what its input says.
+    /// The run in the header/task form. A run created another way shows its input.
     pub fn of(run: &Run, now: Timestamp) -> Self {
         let input = run.input.parse::<CallInput>().unwrap_or_else(|_| CallInput {
             text: run.input.text_member("text").unwrap_or_default(),

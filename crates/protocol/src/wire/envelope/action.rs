@@ -1,4 +1,4 @@
-//! What a peer says to the hub: the typed payload of every action of a worker and of an engine.
+//! Actions that peers send to the hub: the typed payloads of workers and engines.
 
 use serde::{Serialize, Serializer};
 
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// A member that is left out when there is nothing to say.
+/// A member that is omitted when empty.
 trait OptionalMember {
     fn is_absent(&self) -> bool {
         false
@@ -68,16 +68,16 @@ macro_rules! actions {
             }
         )*
 
-        /// What a frame asks for.
+        /// The action a frame requests.
         #[derive(Debug, Clone, PartialEq)]
         pub enum Action {
             $($name($name),)*
-            /// The answer to a request of the hub.
+            /// The response to a request of the hub.
             Response(ResponsePayload),
         }
 
         impl Action {
-            /// Reads the payload. The error names the member.
+            /// Parses the payload. The error names the member.
             pub fn read(envelope: &Envelope) -> Result<Self, FrameError> {
                 let named = |error| FrameError { msg_id: Some(envelope.header.msg_id.clone()), ..error };
                 let payload = FrameObject::read("payload", envelope.payload.get()).map_err(named)?;
@@ -89,7 +89,7 @@ macro_rules! actions {
                     $($action => $name::read(&payload).map(Self::$name).map_err(named),)*
                     other => {
                         let shown: String = other.chars().take(40).collect();
-                        Err(named(FrameError::wrong("payload.action", format!("is `{shown}`, which is no action"))))
+                        Err(named(FrameError::wrong("payload.action", format!("is `{shown}`, an unknown action"))))
                     }
                 }
             }
@@ -111,36 +111,36 @@ actions! {
         /// `[{"name","description","input_schema","output_schema"}]`
         may tools: Json;
         may device_info: Json;
-        /// The runs that the worker executes right now; its other claims go back to the queue.
+        /// The runs the worker is executing. Its other claims go back to the queue.
         may running: Vec<RunId>;
-        /// The A2A extensions that the device understands, as in a heartbeat.
+        /// The A2A extensions the device supports, as in a heartbeat.
         may extensions: Vec<DeclaredExtension>;
     }
     Resume "resume" {
         need channel_id: ChannelId;
         need resume_token: FrameToken;
-        /// The newest frame that the peer has.
+        /// The newest frame the peer has received.
         need last_seq: i64;
     }
     Ready "ready" {
-        /// How many more runs the worker takes; 0 takes back what was granted.
+        /// How many more runs the worker accepts. 0 revokes earlier credits.
         need credits: i64;
-        /// The limits of runs that the worker enforces from now on: `cwd_only`, `no_network`, `no_exec`. A run that asks for
-        /// another one ends as `refused` when it is claimed.
+        /// The run limits the worker enforces from now on: `cwd_only`, `no_network`, `no_exec`. A run that requires any
+        /// other limit ends as `refused` when it is claimed.
         may enforces: Vec<String>;
     }
     Ack "ack" { need seq: i64; }
-    /// The peer is about to leave: it gets no more work.
+    /// The peer is about to disconnect and gets no more runs.
     Drain "drain" {}
-    /// Something about the channel itself that is not a turn.
+    /// A message about the channel itself, outside any run.
     Message "message" { need message: Json; }
 
     Chunk "chunk" {
         need task_run_id: RunId;
         need epoch: i64;
-        /// A string, kept as it was written.
+        /// A string, kept as sent.
         need text: Json;
-        /// The worker's own count of its reports on this claim.
+        /// The worker's sequence number of its reports on this claim.
         may report: i64;
     }
     Think "think" { need task_run_id: RunId; need epoch: i64; need thought_text: Json; may report: i64; }
@@ -151,7 +151,7 @@ actions! {
         may message: String;
         may percent: f64;
         may usage_stats: Json;
-        /// Something that the agent made: `{"artifact_id","name"?,"parts","append"?,"last_chunk"?}`.
+        /// An artifact the agent produced: `{"artifact_id","name"?,"parts","append"?,"last_chunk"?}`.
         may artifact: Json;
         may report: i64;
     }
@@ -165,9 +165,9 @@ actions! {
         may paths: Vec<String>;
         may reason: String;
         may risk: String;
-        /// What would change, as a unified diff.
+        /// The proposed change as a unified diff.
         may diff: String;
-        /// What the agent does not tell: `input`, `paths`.
+        /// What the agent doesn't disclose: `input`, `paths`.
         may undisclosed: Vec<String>;
     }
     RequireInput "require_input" {
@@ -183,7 +183,7 @@ actions! {
         may error: Json;
         may code: String;
         may usage_stats: Json;
-        /// The whole `{"error","code",…}` in its own words, instead of `error` and `code`.
+        /// The complete `{"error","code",…}` in place of `error` and `code`.
         may output: Json;
     }
     Release "release" { need task_run_id: RunId; need epoch: i64; }
@@ -193,11 +193,11 @@ actions! {
         may result_summary: Json;
         may artifact_refs: Json;
         may usage_stats: Json;
-        /// The whole `{"text","details","artifact_refs",…}`, instead of `result_summary` and `artifact_refs`.
+        /// The complete `{"text","details","artifact_refs",…}` in place of `result_summary` and `artifact_refs`.
         may output: Json;
     }
 
-    /// An engine puts the agent in `header.to` to work.
+    /// An engine creates a run for the agent in `header.to`.
     Execute "execute" {
         may query: String;
         may context_fragments: Json;
@@ -206,7 +206,7 @@ actions! {
         may conversation_id: ConversationId;
         may parent_task_run_id: RunId;
         may task_type: String;
-        /// Instead of `query`, when a text is not enough.
+        /// Used instead of `query` if text is not enough.
         may input: Json;
         may timeout_ms: u64;
         /// Over SSE: the channel whose registered tools the run may use.
@@ -216,7 +216,7 @@ actions! {
     Input "input" { need task_run_id: RunId; may text: String; may parts: Json; }
 }
 
-/// The payload of a response: to `call_tool`, to `require_approval`, to `require_input`.
+/// The payload of a response to `call_tool`, `require_approval` or `require_input`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResponsePayload {
     pub action: Option<String>,
@@ -228,7 +228,7 @@ pub struct ResponsePayload {
     pub parts: Option<Json>,
 }
 
-/// A secret of a frame: it travels, but does not print.
+/// A secret in a frame: it is serialized but never printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrameToken(pub Secret<String>);
 

@@ -1,4 +1,4 @@
-//! What the hub says to a peer: the typed payloads of its requests, notifications and answers.
+//! Frames that the hub sends to peers: the typed payloads of its requests, notifications and responses.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,19 +13,19 @@ use crate::{
     },
 };
 
-/// `execute`, as a worker gets it: everything that a claim over HTTP says, and what 001 calls it.
+/// `execute`, as a worker receives it: everything in an HTTP claim, plus the members of 001.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecuteFrame {
     pub task_run_id: RunId,
     pub epoch: i64,
     pub conversation_id: ConversationId,
-    /// `input.text`, or the whole input as text.
+    /// `input.text`, or the complete input as text.
     pub query: String,
     pub context_fragments: Json,
     /// The tools of the caller's engine that the worker may call.
     pub allowed_tools: Json,
     pub workspace_root: Option<String>,
-    /// What the caller's engine says of those tools.
+    /// The engine's descriptions of those tools.
     pub tools: Json,
     pub agent_id: AgentId,
     pub workspace_id: WorkspaceId,
@@ -33,7 +33,7 @@ pub struct ExecuteFrame {
     pub input: Json,
     pub instructions: Option<String>,
     pub parent_task_run_id: Option<RunId>,
-    /// Who asked, as a claim over HTTP says it.
+    /// The caller, as in an HTTP claim.
     #[serde(default)]
     pub caller: String,
     pub trace_id: Option<String>,
@@ -48,17 +48,18 @@ pub struct ExecuteFrame {
     pub mcp: Option<RunTools>,
 }
 
-/// The answer to `register`.
+/// The response to `register`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RegisterResponse {
     pub agent_id: Option<AgentId>,
     pub channel_id: ChannelId,
     pub resume_token: FrameToken,
-    /// How often the peer should be heard.
+    /// How often the peer must send something.
     pub heartbeat_ms: u64,
 }
 
-/// The answer to `resume`: frames after `resumed_from` follow, or some are gone and a snapshot tells what they led to.
+/// The response to `resume`: frames after `resumed_from` follow, or some are gone and a snapshot describes the
+/// resulting state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResumeResponse {
     pub resume_token: FrameToken,
@@ -76,7 +77,7 @@ pub struct ResumeRepair {
     pub to: i64,
 }
 
-/// The answer to `require_approval`.
+/// The response to `require_approval`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalResponse {
     pub approved: bool,
@@ -85,20 +86,20 @@ pub struct ApprovalResponse {
     pub comment: Option<String>,
 }
 
-/// The worker does not hold this run any more.
+/// The worker no longer holds this run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelFrame {
     pub task_run_id: RunId,
 }
 
-/// The caller said something without being asked.
+/// Unsolicited input from the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputFrame {
     pub task_run_id: RunId,
     pub parts: Json,
 }
 
-/// Why something was refused.
+/// Why a frame was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameRefusalBody {
     pub code: String,
@@ -106,12 +107,12 @@ pub struct FrameRefusalBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     pub field: Option<String>,
-    /// The run as it is, when the call came too late.
+    /// The run's current state, if the call came too late.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_run: Option<Json>,
 }
 
-/// A frame of the hub as its peer reads it.
+/// A frame from the hub, as its peer parses it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HubFrame {
     Execute(Box<ExecuteFrame>),
@@ -119,7 +120,7 @@ pub enum HubFrame {
     Input(InputFrame),
     Drain,
     Ack(i64),
-    /// An answer that says yes: the whole payload, to be read as what was asked for.
+    /// A successful response: the complete payload, to be parsed as the type of the request.
     Answer {
         action: Option<String>,
         payload: Json,
@@ -128,7 +129,7 @@ pub enum HubFrame {
         action: Option<String>,
         error: FrameRefusalBody,
     },
-    /// Something that this version does not know.
+    /// An action this version doesn't know.
     Other {
         action: String,
         payload: Json,
@@ -177,7 +178,7 @@ impl ExecuteFrame {
         with_action("execute", &Json::of(self))
     }
 
-    /// The claim, as a pull would have answered it.
+    /// The claim, as an HTTP pull would return it.
     pub fn claimed(self) -> ClaimedRun {
         ClaimedRun {
             task_run_id: self.task_run_id,

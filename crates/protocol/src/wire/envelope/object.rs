@@ -1,4 +1,4 @@
-//! A JSON object read member by member: each stays raw until it is asked for, and a mistake is named by its path.
+//! A JSON object parsed member by member: each stays raw until it is read, and errors name its path.
 
 use std::{borrow::Cow, fmt};
 
@@ -17,13 +17,13 @@ pub struct FrameObject<'a> {
 #[derive(Debug)]
 struct ObjectMembers<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-/// Longer texts in a mistake tell nobody anything.
+/// Longer texts are cut in error messages.
 const MAX_SHOWN: usize = 200;
 
 // === impl FrameObject ===
 
 impl<'a> FrameObject<'a> {
-    /// Reads the object that stands at a path of the frame; the frame itself is at the empty path.
+    /// Parses the object at a path of the frame. The frame itself has the empty path.
     pub fn read(path: &str, text: &'a str) -> Result<Self, FrameError> {
         match serde_json::from_str::<ObjectMembers<'a>>(text) {
             Ok(members) => Ok(Self { path: path.to_owned(), members }),
@@ -38,7 +38,7 @@ impl<'a> FrameObject<'a> {
         }
     }
 
-    /// The member's text; of several with the same name the last one, and `null` is as good as absent.
+    /// The member's raw text. The last one wins among duplicates, and `null` counts as absent.
     pub fn raw(&self, name: &str) -> Option<&'a str> {
         let found = self.members.0.iter().rev().find(|(key, _)| key == name)?;
         Some(found.1.get()).filter(|text| *text != "null")
@@ -53,7 +53,7 @@ impl<'a> FrameObject<'a> {
         self.optional(name)?.ok_or_else(|| FrameError::missing(&self.at(name)))
     }
 
-    /// A member that is an object itself.
+    /// A member that is an object.
     pub fn object(&self, name: &str) -> Result<Option<Self>, FrameError> {
         match self.raw(name) {
             None => Ok(None),
@@ -72,7 +72,7 @@ impl<'a> FrameObject<'a> {
         Ok(Some(text))
     }
 
-    /// Unix seconds; a fraction is cut off.
+    /// Unix seconds. A fraction is cut off.
     pub(super) fn seconds(&self, name: &str) -> Result<i64, FrameError> {
         let text = self.raw(name).ok_or_else(|| FrameError::missing(&self.at(name)))?;
         let whole = text.split('.').next().unwrap_or(text);

@@ -1,4 +1,4 @@
-//! The parser against frames that are right, wrong in one member, and nonsense.
+//! The parser with valid frames, frames with one invalid member, and nonsense.
 
 use super::*;
 use crate::wire::channel::PeerRole;
@@ -18,7 +18,7 @@ fn refused(text: &str) -> (Code, Option<String>, Option<String>) {
 }
 
 #[test]
-fn a_frame_of_the_seed_reads_and_writes() {
+fn the_seeds_frame_round_trips() {
     let text = concat!(
         r#"{"header":{"msg_id":"7f9c","parent_id":"6a","type":"chunk","from":"agent_id_1","to":"agent_id_2","timestamp":1674480000,"seq":4},"#,
         r#""metadata":{"trace_id":"global_trace_id","ttl":3,"auth_token":"bearer ak_x"},"payload":{"z":1.0, "action":"x","big":9007199254740993}}"#
@@ -32,7 +32,7 @@ fn a_frame_of_the_seed_reads_and_writes() {
 }
 
 #[test]
-fn members_that_nobody_knows_are_ignored_and_null_is_as_good_as_absent() {
+fn unknown_members_are_ignored_and_null_means_absent() {
     let text = r#"{"header":{"msg_id":"m","type":"notification","timestamp":1.9,"to":"","from":null,"x":{}},"metadata":null,"payload":{"action":"ready","credits":2,"y":[]},"z":0}"#;
     let envelope = Envelope::parse(text).unwrap();
     assert_eq!(envelope.header.timestamp, 1);
@@ -40,7 +40,7 @@ fn members_that_nobody_knows_are_ignored_and_null_is_as_good_as_absent() {
 }
 
 #[test]
-fn each_mistake_is_named_by_its_member() {
+fn each_error_names_its_member() {
     let whole = |header: &str| format!(r#"{{"header":{header},"payload":{{"action":"drain"}}}}"#);
     let field = |text: &str| refused(text).1;
     for (header, wrong) in [
@@ -90,7 +90,7 @@ fn each_mistake_is_named_by_its_member() {
 }
 
 #[test]
-fn what_is_no_frame_at_all_is_refused_as_that() {
+fn text_that_is_not_a_frame_is_refused() {
     assert_eq!(refused(""), (Code::InvalidJson, None, None));
     assert_eq!(refused("{"), (Code::InvalidJson, None, None));
     assert_eq!(refused("7"), (Code::InvalidFrame, None, None));
@@ -104,7 +104,7 @@ fn what_is_no_frame_at_all_is_refused_as_that() {
 }
 
 #[test]
-fn payloads_read_back_what_they_write() {
+fn payloads_round_trip() {
     let register = Register {
         peer_role: Some(PeerRole::Worker),
         capabilities: None,

@@ -17,14 +17,14 @@ use crate::{
     },
 };
 
-/// Few, so that they collide; in an order that a sorting engine may get wrong.
+/// Only a few, so that they collide, in an order that a sorting engine may get wrong.
 const NAMES: [&str; 7] = ["builder", "Builder", "böse", "b", "日本", "z'", "crawler"];
 
 // === impl StepGenerator ===
 
 impl StepGenerator {
     pub(super) fn ensure_tenant(&self) -> StoreStep {
-        // Once a tenant exists, every other id gets that one.
+        // Once a tenant exists, every other id maps to it.
         let id = if self.known.agents.is_empty() { self.tenant } else { self.draw.env.tenant_id() };
         StoreStep::EnsureTenant { id, name: self.draw.text(), at: self.at() }
     }
@@ -121,11 +121,11 @@ impl StepGenerator {
     pub(super) fn attach_runtime(&self) -> StoreStep {
         let unknown = self.draw.secret();
         let proof = match self.draw.below(100) {
-            // The newest of both kinds mostly: older ones are used or expired.
+            // Mostly the newest of both kinds: older ones are used or expired.
             0..50 => self.known.newest_proof.unwrap_or(PairingProof::Code(unknown)),
             50..75 => PairingProof::Code(self.draw.recent(&self.known.codes).unwrap_or(unknown)),
             75..92 => PairingProof::Poll(self.draw.recent(&self.known.requests).map_or(unknown, |(_, poll)| poll)),
-            // The code that a device shows is no proof, and neither is a poll token used as a code.
+            // The code a device shows is not a proof, and neither is a poll token used as a code.
             92..95 => PairingProof::Code(self.draw.recent(&self.known.requests).map_or(unknown, |(code, _)| code)),
             95..97 => PairingProof::Poll(self.draw.recent(&self.known.codes).unwrap_or(unknown)),
             97..98 => PairingProof::Code(unknown),
@@ -143,11 +143,11 @@ impl StepGenerator {
         StoreStep::AttachRuntime(new, self.at())
     }
 
-    /// Begins with a code; what follows is planned.
+    /// Starts with a code. The following steps are planned.
     pub(super) fn pair(&mut self) -> StoreStep {
         if self.draw.percent(65) {
             self.planned.push(Kind::AttachRuntime);
-            // Sometimes the agent goes away in between.
+            // Sometimes the agent is removed in between.
             self.planned.extend(self.draw.percent(5).then_some(Kind::ArchiveAccount));
             self.create_pairing_code()
         } else {
@@ -216,7 +216,7 @@ impl StepGenerator {
         self.draw.one_of(&NAMES).unwrap_or_default().to_owned()
     }
 
-    /// The code of a pairing request, or one that is none.
+    /// The code of a pairing request, or an invalid one.
     fn shown_code(&self) -> attache_protocol::secret::SecretHash {
         let unknown = self.draw.secret();
         match self.draw.below(100) {
@@ -227,7 +227,7 @@ impl StepGenerator {
         }
     }
 
-    /// Ten minutes mostly; sometimes the code is dead at once.
+    /// Usually ten minutes. Sometimes the code expires at once.
     fn pairing_expiry(&self) -> Timestamp {
         let life = if self.draw.percent(10) { 0 } else { 600_000 };
         self.now().plus(Duration::from_millis(life))

@@ -1,4 +1,4 @@
-//! Steps around channels: opened, resumed, closed, and the frames that wait on them.
+//! Steps around channels: open, resume, close, and their waiting frames.
 
 use attache_protocol::{
     ChannelId, RunId, RuntimeId,
@@ -30,8 +30,8 @@ impl StepGenerator {
         };
         let new = NewChannel {
             id: self.draw.env.channel_id(),
-            transport: self.draw.one_of(Transport::ALL).unwrap_or(Transport::Websocket),
-            peer_role: self.draw.one_of(PeerRole::ALL).unwrap_or(PeerRole::Worker),
+            transport: self.draw.one_of(&Transport::ALL).unwrap_or(Transport::Websocket),
+            peer_role: self.draw.one_of(&PeerRole::ALL).unwrap_or(PeerRole::Worker),
             account_ref: self.draw.text(),
             runtime,
             capabilities: self.draw.json(),
@@ -45,7 +45,7 @@ impl StepGenerator {
         StoreStep::OpenChannel(self.context(), Box::new(new))
     }
 
-    /// With the right token by the right principal mostly.
+    /// Usually with the right token and the right principal.
     pub(super) async fn resume_channel(&self, model: &MemoryStore) -> StoreStep {
         let known = self.draw.recent(&self.known.channels);
         let (channel, token) = known.unwrap_or_else(|| (self.draw.env.channel_id(), self.draw.secret()));
@@ -118,13 +118,13 @@ impl StepGenerator {
         known.filter(|_| !self.draw.percent(4)).unwrap_or(unknown)
     }
 
-    /// A channel to follow a new run over, sometimes.
+    /// Sometimes a channel to follow a new run over.
     pub(super) fn follow(&self) -> Option<NewFollow> {
         let chance = if self.known.channels.is_empty() { 1 } else { 60 };
         self.draw.percent(chance).then(|| NewFollow { channel: self.some_channel(), message: self.draw.text() })
     }
 
-    /// The channel over which a runtime claims: a connected one of its own mostly, if it has one.
+    /// The channel over which a runtime claims: usually a connected one of its own.
     pub(super) async fn channel_to(&self, model: &MemoryStore, runtime: RuntimeId) -> Option<ChannelId> {
         let filter = ChannelFilter { connected: Some(true), agent: None };
         let listed = model.channels(self.tenant, filter, Pagination { limit: 50, cursor: None }).await.ok()?;
@@ -136,7 +136,7 @@ impl StepGenerator {
         }
     }
 
-    /// Few numbers, so that reports come again.
+    /// Only a few numbers, so that reports repeat.
     pub(super) async fn report(&self, model: &MemoryStore, run: RunId) -> Option<ReportKey> {
         let channel = model.run(self.tenant, run).await.ok().and_then(|run| run.channel);
         let seq = i64::try_from(self.draw.below(4)).unwrap_or(0);
@@ -148,7 +148,7 @@ impl StepGenerator {
         }
     }
 
-    /// Whoever opened the channel, mostly.
+    /// Usually the principal that opened the channel.
     pub(super) async fn as_principal(&self, model: &MemoryStore, channel: ChannelId) -> WriteContext {
         let context = self.context();
         match model.channel(self.tenant, channel).await {
@@ -157,7 +157,7 @@ impl StepGenerator {
         }
     }
 
-    /// A seq around the frames that wait on a channel.
+    /// A seq near the frames that wait on a channel.
     async fn frame_seq(&self, model: &MemoryStore, channel: ChannelId) -> i64 {
         let (floor, head) = model.channel(self.tenant, channel).await.map_or((0, 0), |known| (known.floor, known.head));
         let waiting = u64::try_from(head - floor).unwrap_or(0);

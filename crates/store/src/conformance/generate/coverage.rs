@@ -1,4 +1,4 @@
-//! Proves that sequences reach everything: every answer, every row, every frame, often enough.
+//! Proves that sequences reach every answer, every row and every frame often enough.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::{
     record::{Pagination, RunCreation, RunFilter, StoredCredential, task::RunTaskState, user::UserRef},
 };
 
-/// How often each kind of step had each kind of answer, each type of row was logged, and whatever else matters happened.
+/// Counts each kind of answer per kind of step, each type of row, and other relevant events.
 async fn reached(sequences: u64) -> BTreeMap<String, u64> {
     let mut reached = BTreeMap::new();
     let mut count = |what: String| *reached.entry(what).or_insert(0) += 1;
@@ -91,7 +91,7 @@ fn first_word(debug: &str) -> String {
     debug.split([' ', '(', '{', ',']).next().unwrap_or_default().to_owned()
 }
 
-/// The newest seq of the run that a step reports events of, if they can be told from others.
+/// The newest seq of the run that a step reports events of, if they are identifiable.
 async fn reported(model: &MemoryStore, generator: &StepGenerator, step: &StoreStep) -> Option<i64> {
     match step {
         StoreStep::Progress { run, events, report: Some(_), .. } if !events.is_empty() => {
@@ -101,7 +101,7 @@ async fn reported(model: &MemoryStore, generator: &StepGenerator, step: &StoreSt
     }
 }
 
-/// Before a claim: the runs that wait for it and were claimed before.
+/// Before a claim: the pending runs that were claimed before.
 async fn worked_before(model: &MemoryStore, generator: &StepGenerator, step: &StoreStep) -> Vec<RunId> {
     let StoreStep::Claim { .. } = step else { return Vec::new() };
     let filter = RunFilter { status: Some(RunStatus::Pending), ..RunFilter::default() };
@@ -165,7 +165,7 @@ fn meaning(generator: &StepGenerator, step: &StoreStep, answer: &StepResult) -> 
     shown
 }
 
-/// Answers that sequences must meet, besides success of every step.
+/// Answers that sequences must produce, besides success of every step.
 const ANSWERS: [&str; 139] = [
     "Acknowledge NotFound",
     "AddArtifact NotFound",
@@ -308,7 +308,7 @@ const ANSWERS: [&str; 139] = [
     "User NotFound",
 ];
 
-/// What must happen often, in so many sequences.
+/// What must happen often, in this many sequences.
 const OFTEN: [(&str, u64); 72] = [
     ("Claim Ok", 400),
     ("Progress Ok", 300),
@@ -392,7 +392,7 @@ async fn sequences_reach_every_answer_and_every_row() {
     let wanted = ANSWERS.iter().copied().chain(rows);
     let missed: Vec<_> = wanted.filter(|wanted| !reached.contains_key(*wanted)).collect();
     assert!(missed.is_empty(), "never reached: {missed:?} of {reached:#?}");
-    // Work is done, and not only refused.
+    // Steps succeed, and aren't only refused.
     for (step, share) in OFTEN {
         let times = reached.get(step).copied().unwrap_or(0);
         assert!(times >= share, "{step} only {times} times in {reached:#?}");

@@ -1,4 +1,4 @@
-//! Steps around what daemons say of their delegations.
+//! Steps around delegations that daemons publish.
 
 use attache_protocol::{DelegationId, rules::delegation::DelegationStatus};
 
@@ -8,13 +8,13 @@ use crate::{
     record::delegation::{DelegationFilter, NewDelegation},
 };
 
-/// Few, so that they meet.
+/// Only a few, so that they collide.
 const OWNERS: [&str; 3] = ["user:ann", "agent:b'\"", "日本"];
 
 // === impl StepGenerator ===
 
 impl StepGenerator {
-    /// A new one, or another word about one that is known: by its owner mostly.
+    /// A new delegation, or an update of a known one, usually by its owner.
     pub(super) fn publish_delegation(&self) -> StoreStep {
         let known = self.draw.recent(&self.known.delegations).filter(|_| self.draw.percent(65));
         let id = known.unwrap_or_else(|| DelegationId::from_uuid(self.draw.env.uuid()));

@@ -1,6 +1,6 @@
-//! What a step can be, and how often each kind comes.
+//! The kinds of steps and their frequencies.
 
-/// What to do next, before its arguments are drawn.
+/// The next step, before its arguments are drawn.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     Crash,
@@ -14,7 +14,7 @@ pub(super) enum Kind {
     ReadPairing,
     DecidePairing,
     AttachRuntime,
-    /// The whole way from a code to a runtime.
+    /// The complete way from a code to a runtime.
     Pair,
     RevokeRuntime,
     Heartbeat,
@@ -72,7 +72,7 @@ pub(super) enum Kind {
     Resend,
     ReadDeliveries,
     SetPush,
-    /// As many as a run may have, and one more.
+    /// As many as a run may have, plus one.
     FillPushes,
     RemovePush,
     ReadPush,
@@ -89,7 +89,7 @@ pub(super) enum Kind {
     ReadDelegations,
 }
 
-/// How often each kind of step comes, relative to the others, in a sequence about everything but channels and questions.
+/// Relative frequencies of the kinds of steps, in a sequence about everything but channels and questions.
 pub(super) const FOUNDATION: [(u64, Kind); 36] = [
     (4, Kind::Crash),
     (1, Kind::EnsureTenant),
@@ -254,7 +254,7 @@ pub(super) const SUBSCRIBERS: [(u64, Kind); 32] = [
     (16, Kind::ListTasks),
 ];
 
-/// The same for a sequence about outside agents, and about what daemons say of their delegations.
+/// The same for a sequence about outside agents and published delegations.
 pub(super) const OUTSIDE: [(u64, Kind); 33] = [
     (5, Kind::Crash),
     (6, Kind::CreateAccount),

@@ -1,4 +1,4 @@
-//! Makes steps from a seed. It knows what exists, so most steps mean something, and some are wrong on purpose.
+//! Generates steps from a seed. It knows what exists, so most steps are meaningful, and some are wrong on purpose.
 
 mod accounts;
 mod channels;
@@ -37,7 +37,7 @@ use crate::{
 
 const HOUR: u64 = 60 * 60 * 1000;
 const DAY: u64 = 24 * HOUR;
-/// Far enough for a lease or a short queue to end, near enough for the rest to live on.
+/// Long enough for a lease or a short queue to expire, short enough for the rest to survive.
 const SOON: Duration = Duration::from_secs(5 * 60);
 
 /// Makes the steps of one sequence.
@@ -46,11 +46,11 @@ pub(super) struct StepGenerator {
     draw: RandomSource,
     /// The tenant of the sequence.
     tenant: TenantId,
-    /// Another tenant; in half of the sequences it does not exist.
+    /// Another tenant. In half of the sequences it doesn't exist.
     foreign: TenantId,
-    /// How often each kind of step comes: some sequences are about channels and questions, others about people.
+    /// Frequencies of the kinds of steps: some sequences are about channels and questions, others about people.
     weights: &'static [(u64, Kind)],
-    /// What comes next, last one first; drawn when empty. Most sequences begin with making something to work with.
+    /// The next kinds, last one first; drawn when empty. Most sequences start by creating something to work with.
     planned: Vec<Kind>,
     known: GeneratorState,
 }
@@ -90,17 +90,17 @@ impl StepGenerator {
         self.weights.len() == SUBSCRIBERS.len()
     }
 
-    /// The time of the sequence.
+    /// The current time of the sequence.
     fn now(&self) -> Timestamp {
         self.draw.env.now()
     }
 
-    /// What a sequence ends with: nothing may be overdue afterwards.
+    /// The last step of a sequence: nothing may be overdue afterwards.
     pub(super) fn last(&self) -> StoreStep {
         StoreStep::Sweep { silence: SILENCE_TIMEOUT, at: self.now() }
     }
 
-    /// The next step. Looks at the model for what would make sense, for example the current epoch of a run.
+    /// The next step. Consults the model for sensible arguments, such as the current epoch of a run.
     pub(super) async fn next(&mut self, model: &MemoryStore) -> StoreStep {
         self.pass_time(model).await;
         let kind = self.planned.pop().unwrap_or_else(|| self.kind());
@@ -194,7 +194,7 @@ impl StepGenerator {
         self.known.learn(step, answer);
     }
 
-    /// What to do instead, mostly, if there is nothing to do it with.
+    /// Usually replaces a step that has nothing to act on.
     async fn sensible(&self, kind: Kind, model: &MemoryStore) -> Kind {
         if self.draw.percent(10) {
             return kind;
@@ -269,9 +269,9 @@ impl StepGenerator {
         Kind::Sweep
     }
 
-    /// Moves the clock by milliseconds mostly, by days sometimes, and now and then exactly onto a border.
+    /// Advances the clock, usually by milliseconds, sometimes by days, and now and then exactly to a boundary.
     async fn pass_time(&mut self, model: &MemoryStore) {
-        // Questions wait for answers, so sequences about them take their time less often.
+        // Questions wait for answers, so sequences about them advance the clock less often.
         let calm = self.weights.len() == CHANNELS.len() && self.draw.percent(60);
         let millis = match self.draw.below(100) {
             _ if calm || !self.planned.is_empty() => self.draw.below(20),
@@ -287,7 +287,7 @@ impl StepGenerator {
         self.draw.env.advance(Duration::from_millis(millis));
     }
 
-    /// Moves the clock exactly to where something changes by itself, and has somebody look.
+    /// Advances the clock exactly to where something changes by time, and adds a step that notices it.
     async fn cross_time_boundary(&mut self, model: &MemoryStore) {
         let now = self.now();
         let border = if self.draw.percent(50) {
@@ -320,7 +320,7 @@ impl StepGenerator {
         }
     }
 
-    /// The time of a step; a clock may also go back a little.
+    /// The time of a step. A clock may also go back a little.
     fn at(&self) -> Timestamp {
         let back = if self.draw.percent(3) { self.draw.below(2_000) } else { 0 };
         self.now().minus(Duration::from_millis(back))
@@ -338,7 +338,7 @@ impl StepGenerator {
         WriteContext::new(self.tenant(), actor, self.at()).for_user(user)
     }
 
-    /// A run of the model: one that somebody works on mostly, any other sometimes.
+    /// A run of the model: usually a running one.
     async fn some_run(&self, model: &MemoryStore) -> Option<RunRecord> {
         if self.draw.percent(75) {
             let mut running = self.running(model).await;
@@ -351,7 +351,7 @@ impl StepGenerator {
         model.run(self.tenant, run).await.ok()
     }
 
-    /// The newest few runs that somebody works on.
+    /// The newest few running runs.
     async fn running(&self, model: &MemoryStore) -> Vec<RunRecord> {
         let filter = RunFilter { status: Some(RunStatus::Running), ..RunFilter::default() };
         let page = Pagination { limit: 3, cursor: None };
@@ -366,7 +366,7 @@ impl StepGenerator {
         active.map(|runtime| (runtime.id, runtime.agent)).collect()
     }
 
-    /// An active runtime mostly, any other or none that exists sometimes.
+    /// Usually an active runtime, sometimes another or a nonexistent one.
     async fn some_runtime(&self, model: &MemoryStore) -> RuntimeId {
         let active = if self.draw.percent(90) { self.draw.one_of(&self.active(model).await) } else { None };
         active.map_or_else(|| self.runtime(), |(runtime, _)| runtime)

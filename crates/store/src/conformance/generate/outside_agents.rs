@@ -1,4 +1,4 @@
-//! Steps around outside agents: made, trusted, and the tasks that they do.
+//! Steps around outside agents: create, trust, and their tasks.
 
 use attache_protocol::rules::recovery::Recovery;
 
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Few of everything, so that the same one comes again.
+/// Only a few of everything, so that values repeat.
 const URLS: [&str; 3] = ["https://peer.example/a2a", "https://other.example/", "http://[::1]:9/日本"];
 const TASKS: [&str; 3] = ["task-1", "run_of_theirs", ""];
 const STATES: [&str; 4] = ["TASK_STATE_WORKING", "TASK_STATE_INPUT_REQUIRED", "working", "Fertig"];
@@ -21,7 +21,7 @@ const STATES: [&str; 4] = ["TASK_STATE_WORKING", "TASK_STATE_INPUT_REQUIRED", "w
 // === impl StepGenerator ===
 
 impl StepGenerator {
-    /// The hub itself works for an agent, which is the only way for an outside one.
+    /// The hub itself works for an agent, the only option for an outside one.
     pub(super) fn attach_hub(&self) -> StoreStep {
         let new = NewRuntime {
             // A device is refused.
@@ -44,7 +44,7 @@ impl StepGenerator {
         StoreStep::SetPeer(self.context(), self.agent_ref(), NewPeer { url: self.peer_url(), sealed })
     }
 
-    /// A card is read and pinned or offered, the owner trusts one, or it cannot be read at all.
+    /// A card is read and pinned or offered, the owner trusts one, or it can't be read.
     pub(super) async fn peer_card(&self, model: &MemoryStore) -> StoreStep {
         let agent = self.outsider();
         let peer = model.peer(self.tenant, agent).await.ok().flatten();
@@ -79,7 +79,7 @@ impl StepGenerator {
         let (by, run) = self.worker(model).await;
         let some =
             |words: &[&str]| self.draw.percent(50).then(|| self.draw.one_of(words).unwrap_or_default().to_owned());
-        // What it said before mostly: another id is a mistake of the peer.
+        // Usually the same id as before: another one is a mistake of the peer.
         let known = model.peer_task(self.tenant, run).await.ok().flatten();
         if known.is_none() && self.draw.percent(70) {
             let task = NewPeerTask { url: self.peer_url(), message_id: self.draw.text() };
@@ -120,7 +120,7 @@ impl StepGenerator {
         known.unwrap_or_else(|| self.agent())
     }
 
-    /// A new card, or one that is known.
+    /// A new card, or a known one.
     fn card(&self, peer: Option<&PeerRecord>) -> PinnedCard {
         let known = match self.draw.below(4) {
             0 => peer.and_then(|peer| peer.pin.clone()),

@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Few, so that configs are replaced.
+/// Only a few, so that configs are replaced.
 const IDS: [&str; 4] = ["", "a", "b'\"", "日本"];
 const STATES: [RunTaskState; 8] = [
     RunTaskState::Submitted,
@@ -28,13 +28,13 @@ const STATES: [RunTaskState; 8] = [
 // === impl StepGenerator ===
 
 impl StepGenerator {
-    /// Of a run that somebody works on or will mostly, so that there is something to tell.
+    /// Usually for a run that is or will be running, so that there is something to report.
     pub(super) async fn set_push(&self, model: &MemoryStore) -> StoreStep {
         let run = self.some_run(model).await.map_or_else(|| self.run(), |run| run.id);
         StoreStep::SetPushConfig(self.context(), run, self.push_config())
     }
 
-    /// One more of the newest run, which has none with this id.
+    /// Adds one more to the newest run, under a new id.
     pub(super) fn fill_pushes(&self) -> StoreStep {
         let run = self.known.runs.last().copied().unwrap_or_else(|| self.run());
         let id = format!("{}", self.draw.below(1 << 40));
@@ -86,7 +86,7 @@ impl StepGenerator {
         }
     }
 
-    /// What a worker that failed leaves behind: its own code mostly, anything sometimes.
+    /// The result of a failed worker: usually its own code, sometimes anything.
     pub(super) fn failure(&self, code: FailureCode) -> Json {
         if self.draw.percent(if self.lists_tasks() { 20 } else { 50 }) {
             return self.draw.json();

@@ -21,14 +21,14 @@ use crate::{
 
 const URLS: [&str; 3] = ["http://127.0.0.1:9/hook", "https://example.com/é?a=1&b='", ""];
 const STATES: [DeliveryState; 3] = [DeliveryState::Pending, DeliveryState::Delivered, DeliveryState::Failed];
-/// Around the steps in which tokens are set aside, and one that no account can hold twice.
+/// Near the reservation steps of tokens, and one that no account can hold twice.
 const TOKENS: [&str; 9] = ["0", "1", "50", "499.5", "9999", "10000", "10001", "25000", "18446744073709551615"];
 const COSTS: [&str; 7] = ["0", "1e-7", "0.05", "0.1", "0.100001", "0.3", "12"];
 
 // === impl StepGenerator ===
 
 impl StepGenerator {
-    /// Small ones, so that they bite, but not at once.
+    /// Small limits that take effect, but not at once.
     pub(super) fn set_quota(&self) -> StoreStep {
         let limits = QuotaLimits {
             calls: self.maybe_one_of(&[0, 1, 2, 3, 5, 8]),
@@ -57,13 +57,13 @@ impl StepGenerator {
         StoreStep::Usage { tenant: self.tenant(), first: UtcDay(today - back), last: UtcDay(today - back / 2) }
     }
 
-    /// Who notices that a day is over.
+    /// A step that notices that a day is over.
     pub(super) fn at_midnight(&self) -> Kind {
         let kinds = [Kind::ReadSpending, Kind::CreateRun, Kind::Claim, Kind::Progress, Kind::Finish];
         self.draw.one_of(&kinds).unwrap_or(Kind::ReadSpending)
     }
 
-    /// What a worker says that it used: something that counts mostly, anything else sometimes.
+    /// Usage reported by a worker: usually valid, sometimes anything.
     pub(super) fn usage(&self) -> Option<Json> {
         if self.draw.percent(35) {
             return None;
@@ -101,7 +101,7 @@ impl StepGenerator {
         self.draw.one_of(&URLS).unwrap_or_default().to_owned()
     }
 
-    /// The next attempt of one that waits mostly; a repeated or a skipped one sometimes.
+    /// Usually the next attempt of a pending delivery, sometimes a repeated or skipped one.
     pub(super) async fn record_attempt(&self, model: &MemoryStore) -> StoreStep {
         let (id, attempts) = self.waiting_delivery(model).await;
         let number = match self.draw.below(100) {
@@ -147,7 +147,7 @@ impl StepGenerator {
         }
     }
 
-    /// A delivery that is or will be due, with the number of its attempts; any other sometimes.
+    /// Usually a delivery that is or will be due, with the number of its attempts.
     async fn waiting_delivery(&self, model: &MemoryStore) -> (DeliveryId, i64) {
         let later = self.now().plus(Duration::from_millis(2 * DAY));
         let due = model.due_deliveries(later, 5).await.unwrap_or_default();

@@ -38,7 +38,7 @@ impl StepGenerator {
         StoreStep::List { tenant: self.tenant(), list: ListStep::Tasks(self.task_filter()), limit: self.limit() }
     }
 
-    /// Of lists that exist: what an empty list says to a wrong cursor is nobody's business.
+    /// Only of lists that exist: the answer of an empty list to a wrong cursor is unspecified.
     pub(super) fn wrong_cursor(&self) -> StoreStep {
         let list = match self.any_list() {
             ListStep::Messages(_) | ListStep::Artifacts(_) => ListStep::Accounts,

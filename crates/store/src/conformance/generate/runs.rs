@@ -1,4 +1,4 @@
-//! Steps around runs: created, claimed, worked on, ended, swept and forgotten.
+//! Steps around runs: create, claim, work, end, sweep and remove.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::{
     memory::MemoryStore,
     record::{
         AgentRef, KeyKind, LeaseTimes, NewArtifact, NewConversation, NewEvent, NewMessage, NewRun, Pagination,
-        Retention, RunDetail, RunFilter, RunRecord, RunResult, TokenChange,
+        RetentionLimits, RunDetail, RunFilter, RunRecord, RunResult, TokenChange,
     },
 };
 
@@ -62,7 +62,7 @@ impl StepGenerator {
         let offered = self.draw.recent(&self.known.offered_tokens).filter(|_| !self.draw.percent(10));
         let (runtime, change) = match (self.draw.below(3), offered) {
             (0, _) => (runtime, TokenChange::Reuse),
-            // Most offers are taken up by whom they were made to.
+            // Most offers are accepted by their recipient.
             (1, Some((of, token))) => (if self.draw.percent(90) { of } else { runtime }, TokenChange::Adopt(token)),
             _ => (runtime, TokenChange::Offer(SecretHash(self.draw.bytes()))),
         };
@@ -70,7 +70,7 @@ impl StepGenerator {
     }
 
     pub(super) async fn create_run(&self, model: &MemoryStore) -> StoreStep {
-        // For somebody who works mostly, so that it is claimed.
+        // Usually for an agent that works, so that it is claimed.
         let active = if self.draw.percent(75) { self.draw.one_of(&self.active(model).await) } else { None };
         let agent = active.map_or_else(|| self.agent_ref(), |(_, agent)| AgentRef::Id(agent));
         let (key, digest) = self.idempotency();
@@ -113,7 +113,7 @@ impl StepGenerator {
     }
 
     pub(super) async fn claim(&self, model: &MemoryStore) -> StoreStep {
-        // A runtime that has something to claim mostly.
+        // Usually a runtime that has something to claim.
         let filter = RunFilter { status: Some(RunStatus::Pending), ..RunFilter::default() };
         let pending = model.runs(self.tenant, filter, Pagination { limit: 1, cursor: None }).await;
         let agent = pending.ok().and_then(|listed| listed.items.first().map(|run| run.agent));
@@ -124,7 +124,7 @@ impl StepGenerator {
             None => self.some_runtime(model).await,
         };
         let via = self.channel_to(model, runtime).await;
-        // Told by the time: another draw would change every sequence after it.
+        // Derived from the time: another draw would change every following sequence.
         let at = self.at();
         let enforces = if at.millis() % 8 == 0 { Vec::new() } else { SandboxLimit::ALL.to_vec() };
         StoreStep::Claim { runtime, via, enforces, lease: LEASE, at }
@@ -139,7 +139,7 @@ impl StepGenerator {
 
     pub(super) async fn finish(&self, model: &MemoryStore) -> StoreStep {
         let (by, run) = self.worker(model).await;
-        // Few outcomes, so that the same one is reported again.
+        // Only a few outcomes, so that they repeat.
         let outcome = if self.draw.percent(65) {
             RunResult::Completed { output: self.draw.json(), artifacts: self.artifacts_for(model, run).await }
         } else {
@@ -172,7 +172,7 @@ impl StepGenerator {
 
     pub(super) fn retain(&self) -> StoreStep {
         let before = |ages: &[u64]| self.now().minus(self.millis(ages));
-        StoreStep::Retain(Retention {
+        StoreStep::Retain(RetentionLimits {
             at: self.now(),
             max_rows: match self.draw.below(3) {
                 0 => 1,
@@ -190,7 +190,7 @@ impl StepGenerator {
         })
     }
 
-    /// One that has ended mostly.
+    /// Usually one that has ended.
     pub(super) async fn delete_run(&self, model: &MemoryStore) -> StoreStep {
         let page = Pagination { limit: 500, cursor: None };
         let runs = model.runs(self.tenant, RunFilter::default(), page).await.map(|listed| listed.items);
@@ -223,7 +223,7 @@ impl StepGenerator {
         StoreStep::AddMessage(self.context(), new)
     }
 
-    /// Into the workspace of a live run mostly, so that the run can name it.
+    /// Usually into the workspace of a live run, so that the run can name it.
     pub(super) async fn add_artifact(&self, model: &MemoryStore) -> StoreStep {
         let of_run = if self.draw.percent(70) { self.some_run(model).await } else { None };
         let workspace = of_run.map_or_else(|| self.conversation(), |run| run.conversation).workspace();
@@ -244,7 +244,7 @@ impl StepGenerator {
         if self.draw.percent(4) { unknown } else { self.draw.recent(&self.known.runs).unwrap_or(unknown) }
     }
 
-    /// An explicit conversation, a run's own, the one that a run would have had, or none that exists.
+    /// An explicit conversation, a run's own, the one a run would have had, or a nonexistent one.
     pub(super) fn conversation(&self) -> attache_protocol::ConversationId {
         match self.draw.below(100) {
             0..93 => self.draw.recent(&self.known.conversations),
@@ -254,7 +254,7 @@ impl StepGenerator {
         .unwrap_or_else(|| self.draw.env.conversation_id())
     }
 
-    /// Who works on which run: the one who holds it mostly, somebody with a wrong epoch or identity sometimes.
+    /// Who works on which run: usually the holder, sometimes someone with a wrong epoch or identity.
     pub(super) async fn worker(&self, model: &MemoryStore) -> (WorkerRef, RunId) {
         let Some(RunRecord { id, runtime, state, .. }) = self.some_run(model).await else {
             return (WorkerRef { runtime: self.runtime(), epoch: Some(1) }, self.run());
@@ -271,7 +271,7 @@ impl StepGenerator {
         (by, if self.draw.percent(2) { self.run() } else { id })
     }
 
-    /// Artifacts that a run may name, and sometimes one that it may not.
+    /// Artifacts a run may name, and sometimes one that it may not.
     async fn artifacts_for(&self, model: &MemoryStore, run: RunId) -> Vec<ArtifactId> {
         let Ok(record) = model.run(self.tenant, run).await else { return Vec::new() };
         let own = self.artifacts_of(model, record.conversation.workspace()).await;
@@ -300,7 +300,8 @@ impl StepGenerator {
         runs.unwrap_or_default().iter().filter(|run| holds(run)).map(|run| run.id).collect()
     }
 
-    /// A key and the digest of its request: none mostly, a new one, a repeated one, or one used for another request.
+    /// A key and the digest of its request: usually none, or a new key, a repeated one, or one used for another
+    /// request.
     fn idempotency(&self) -> (Option<[u8; 16]>, [u8; 16]) {
         let fresh = self.draw.bytes();
         match (self.draw.below(100), self.draw.recent(&self.known.idempotency)) {
@@ -343,7 +344,7 @@ impl StepGenerator {
     fn filter(&self) -> RunFilter {
         let user = self.draw.percent(20).then(|| self.user());
         RunFilter {
-            // Not drawn: another draw would change every sequence after it.
+            // Not drawn: another draw would change every following sequence.
             detail: if user.is_some() { RunDetail::Excerpt } else { RunDetail::Whole },
             user,
             status: if self.draw.percent(40) { self.draw.one_of(&RunStatus::ALL) } else { None },
@@ -354,7 +355,7 @@ impl StepGenerator {
     }
 }
 
-/// Of some requests, told by their digest: another draw would change every sequence after it.
+/// For some requests, chosen by digest: another draw would change every following sequence.
 fn sandbox(digest: [u8; 16]) -> Option<Sandbox> {
     let limit = |byte: u8| [None, Some(true), Some(false)][usize::from(byte % 3)];
     let [first, second, third, fourth, ..] = digest;

@@ -1,4 +1,4 @@
-//! Steps around users, what keys may do, and access rules.
+//! Steps around users, permissions of keys, and access rules.
 
 use attache_protocol::{
     Secret, UserId,
@@ -11,7 +11,7 @@ use crate::{
     record::user::{NewUser, UserPatch, UserRef},
 };
 
-/// Few, so that they collide; in an order that a sorting engine may get wrong.
+/// Only a few, so that they collide, in an order that a sorting engine may get wrong.
 const NAMES: [&str; 6] = ["ada", "Ada", "ädä", "z'", "日本", ""];
 const RULES: [&str; 4] = ["", "rules: []\n", "line\nbreak\ttab é 🦀", "rules: [] # another"];
 
@@ -42,7 +42,7 @@ impl StepGenerator {
         StoreStep::RemoveUser(self.context(), self.user_ref())
     }
 
-    /// By somebody who has seen the newest ones mostly.
+    /// Usually by someone who has seen the newest version.
     pub(super) fn set_rules(&self) -> StoreStep {
         let text = self.draw.one_of(&RULES).unwrap_or_default().to_owned();
         let expected = match self.draw.below(100) {
@@ -81,7 +81,7 @@ impl StepGenerator {
         self.draw.one_of(&NAMES).unwrap_or_default().to_owned()
     }
 
-    /// Owners are common, so that the last one is met and others too.
+    /// Owners are common, so that both the last one and others come up.
     fn role(&self) -> Role {
         let role = self.draw.one_of(&Role::ALL).filter(|_| self.draw.percent(70));
         role.unwrap_or(Role::Owner)

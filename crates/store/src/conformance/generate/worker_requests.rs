@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// Few, so that grants cover some requests and not others.
+/// Only a few, so that grants cover some requests and not others.
 const TOOLS: [&str; 4] = ["bash", "fs.read", "fs.write", "日本"];
 const PATTERNS: [&str; 5] = ["*", "fs.*", "bash", "*.write", ""];
 const NAMES: [&str; 3] = ["first", "second", ""];
@@ -59,7 +59,7 @@ impl StepGenerator {
         StoreStep::RequestPermission { by, permission: Box::new(permission), lease: LEASE, at: self.at() }
     }
 
-    /// One that waits mostly; sometimes exactly what somebody said before.
+    /// Usually a pending one, sometimes an exact repetition of an earlier decision.
     pub(super) async fn decide_permission(&self, model: &MemoryStore) -> StoreStep {
         if self.draw.percent(12) && !self.known.decisions.is_empty() {
             let count = u64::try_from(self.known.decisions.len()).unwrap_or(1);
@@ -73,7 +73,7 @@ impl StepGenerator {
             Some(permission) => permission,
             None => self.permission(),
         };
-        // Far mostly, so that what comes later is covered.
+        // Usually broad, so that later requests are covered.
         let scope =
             self.draw.one_of(&DecisionScope::ALL).filter(|_| self.draw.percent(50)).unwrap_or(DecisionScope::Agent);
         let decision = ApprovalDecision {
@@ -120,7 +120,7 @@ impl StepGenerator {
         };
         let (id, request, expires_at) =
             (self.draw.env.worker_request_id(), self.question_name(), self.question_expiry());
-        // Sometimes exactly what was asked before.
+        // Sometimes an exact repetition of an earlier question.
         let before = match self.known.asks.last() {
             Some(last) if self.draw.percent(20) => model.worker_request(self.tenant, *last).await.ok(),
             Some(_) | None => None,
@@ -132,7 +132,7 @@ impl StepGenerator {
         StoreStep::Ask { by, ask: NewWorkerRequest { id, run, what, request, expires_at }, lease: LEASE, at: self.at() }
     }
 
-    /// A question that waits, by who asked it, mostly.
+    /// Usually a pending question, by its asker.
     pub(super) async fn withdraw_ask(&self, model: &MemoryStore) -> StoreStep {
         let mut waiting = Vec::new();
         for ask in &self.known.asks {
@@ -152,7 +152,7 @@ impl StepGenerator {
         StoreStep::WithdrawAsk { by, run, ask: asked.id, lease: LEASE, at: self.at() }
     }
 
-    /// A tool call that waits, by the engine that was asked, mostly.
+    /// Usually a pending tool call, by the engine that was asked.
     pub(super) async fn answer_tool(&self, model: &MemoryStore) -> StoreStep {
         let mut waiting = Vec::new();
         for ask in &self.known.asks {
@@ -172,7 +172,7 @@ impl StepGenerator {
 
     pub(super) async fn add_input(&self, model: &MemoryStore) -> StoreStep {
         let run = self.some_run(model).await.map_or_else(|| self.run(), |run| run.id);
-        // Sometimes a key that was used before, with what it was used for or with something else.
+        // Sometimes a used key, with the same or another request.
         let used = self.known.input_keys.last().filter(|_| self.draw.percent(25)).cloned();
         let (run, key, parts) = match used {
             Some((run, key, parts)) if self.draw.percent(60) => (run, Some(key), parts),
@@ -221,7 +221,7 @@ impl StepGenerator {
         self.draw.percent(40).then(|| self.draw.one_of(&NAMES).unwrap_or_default().to_owned())
     }
 
-    /// Soon mostly: claims do not live long here.
+    /// Usually soon: claims don't live long here.
     fn question_expiry(&self) -> Option<Timestamp> {
         self.draw.percent(70).then(|| self.now().plus(self.millis(&[0, 2_000, 10_000, 25_000, HOUR])))
     }

@@ -1,5 +1,5 @@
-//! Hostile paths and races against one export, while somebody swaps folders and files for links to the outside: nothing
-//! outside is ever changed, listed, read or even described, and no secret inside is either.
+//! Hostile paths and races against one export, while folders and files are swapped for links to the outside: nothing
+//! outside is ever changed, listed, read or even described, and neither is any secret inside.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use super::ExportFixture;
 const MARK: &[u8] = b"CANARY";
 const WORKERS: u64 = 4;
 
-/// Names from which hostile paths are put together.
+/// Names from which hostile paths are assembled.
 const NAMES: &[&[u8]] = &[
     b"..",
     b".",
@@ -73,10 +73,10 @@ const NAMES: &[&[u8]] = &[
     b"secret.pem",
 ];
 
-/// A small generator: what failed can be run again from its seed.
+/// A small random generator: a failure can be replayed from its seed.
 struct TestDice(u64);
 
-/// All that must stay as it is: path, inode, size, times, content.
+/// Everything that must stay unchanged: path, inode, size, times, content.
 type UntouchedTree = BTreeMap<PathBuf, (u64, u64, i64, i64, Vec<u8>)>;
 
 struct EscapeWatch<'a> {
@@ -91,13 +91,13 @@ fn no_path_and_no_race_gets_out() {
     let tries = if std::env::var_os("ATTACHE_LONG").is_some() { 1_000_000 } else { 100_000 };
     let terms =
         ExportTerms { quota: LeaseQuota::UNLIMITED, links: LinkPolicy::Any, ..ExportTerms::new(AccessMode::Rw) };
-    let lent = ExportFixture::with(terms, prepare);
-    let all = lent.all.path();
+    let fixture = ExportFixture::with(terms, prepare);
+    let all = fixture.all.path();
     let (canary, twin) = (still(&all.join("canary")), still(&all.join("lent-twin")));
     let secrets = [".env", "secret.pem", "a/.env", ".git/config", ".git/hooks/pre-commit"];
-    let inside: Vec<UntouchedTree> = secrets.iter().map(|path| still(&lent.dir().join(path))).collect();
+    let inside: Vec<UntouchedTree> = secrets.iter().map(|path| still(&fixture.dir().join(path))).collect();
     let outside = canary.values().chain(twin.values()).map(|file| file.0).collect();
-    let watch = EscapeWatch { export: &lent.export, outside, tries: AtomicU64::new(0), done: AtomicU64::new(0) };
+    let watch = EscapeWatch { export: &fixture.export, outside, tries: AtomicU64::new(0), done: AtomicU64::new(0) };
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| swap(all, &stop));
@@ -121,9 +121,9 @@ fn no_path_and_no_race_gets_out() {
     assert_eq!(still(&all.join("canary")), canary);
     assert_eq!(still(&all.join("lent-twin")), twin);
     for (path, before) in secrets.iter().zip(inside) {
-        assert_eq!(still(&lent.dir().join(path)), before, "{path}");
+        assert_eq!(still(&fixture.dir().join(path)), before, "{path}");
     }
-    // The test would prove nothing if everything were refused.
+    // If everything were refused, the test would prove nothing.
     let (tries, done) = (watch.tries.into_inner(), watch.done.into_inner());
     assert!(done * 50 > tries, "only {done} of {tries} calls did anything");
 }
@@ -144,7 +144,7 @@ fn prepare(dir: &Path) {
         "lent/.git/config",
         "lent/.git/hooks/pre-commit",
     ] {
-        // What git reads may be read; it must only stay as it is.
+        // Files that git reads can be read. They must only stay unchanged.
         let mark = if file.contains(".git") { &b"git"[..] } else { MARK };
         fs::write(all.join(file), [mark, file.as_bytes()].concat()).unwrap();
     }
@@ -157,7 +157,7 @@ fn prepare(dir: &Path) {
     symlink(all.join("canary/f"), all.join("store/file")).unwrap();
 }
 
-/// Puts links to the outside in the place of a folder and a file, and back, as fast as it can. It never goes through them.
+/// Swaps a folder and a file for links to the outside and back, as fast as it can. Never goes through them.
 fn swap(all: &Path, stop: &AtomicBool) {
     let mut fresh = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -188,7 +188,7 @@ fn still(path: &Path) -> UntouchedTree {
             paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         }
         let seconds = stat.mtime() * 1_000_000_000 + stat.mtime_nsec();
-        // Not the access time: the test itself reads.
+        // Not the access time, because the test itself reads.
         found.insert(path, (stat.ino(), stat.len(), seconds, i64::from(stat.mode()), content));
     }
     found

@@ -1,4 +1,4 @@
-//! What a lease shows and lets happen, operation by operation.
+//! What a lease shows and allows, operation by operation.
 
 use std::{
     fs,
@@ -27,9 +27,9 @@ fn name<T: std::fmt::Debug>(result: Result<T, ExportRefusal>) -> &'static str {
 }
 
 #[test]
-fn files_are_made_written_read_and_removed() {
-    let lent = ExportFixture::new(|dir| fs::write(dir.join("old"), "0123456789").unwrap());
-    let export = &lent.export;
+fn files_are_created_written_read_and_removed() {
+    let fixture = ExportFixture::new(|dir| fs::write(dir.join("old"), "0123456789").unwrap());
+    let export = &fixture.export;
     export.make_dir(b"/a", 0o755).unwrap();
     let how = FileOpenOptions { mode: Some(0o4750), ..NEW };
     let file = export.open_file(b"a/f", &how).unwrap();
@@ -38,13 +38,13 @@ fn files_are_made_written_read_and_removed() {
     file.write_at(2, b"LL").unwrap();
     file.sync().unwrap();
     drop(file);
-    assert_eq!(lent.read("/a/f").unwrap(), b"heLLo world");
-    assert_eq!(fs::metadata(lent.dir().join("a/f")).unwrap().permissions().mode() & 0o7777, 0o750);
+    assert_eq!(fixture.read("/a/f").unwrap(), b"heLLo world");
+    assert_eq!(fs::metadata(fixture.dir().join("a/f")).unwrap().permissions().mode() & 0o7777, 0o750);
     assert_eq!(name(export.open_file(b"a/f", &NEW)), "exists");
     let append = FileOpenOptions { append: true, ..FileOpenOptions::default() };
     export.open_file(b"old", &append).unwrap().write_at(0, b"!").unwrap();
-    assert_eq!(lent.read("old").unwrap(), b"0123456789!");
-    assert_eq!(lent.names(""), ["a", "old"]);
+    assert_eq!(fixture.read("old").unwrap(), b"0123456789!");
+    assert_eq!(fixture.names(""), ["a", "old"]);
     assert_eq!(name(export.remove_dir(b"a")), "not_empty");
     assert_eq!(name(export.remove_file(b"a")), "is_a_directory");
     assert_eq!(name(export.remove_dir(b"a/f")), "not_a_directory");
@@ -52,9 +52,9 @@ fn files_are_made_written_read_and_removed() {
     assert_eq!(name(export.rename(b"g", b"old", ReplaceMode::Never)), "exists");
     export.rename(b"g", b"old", ReplaceMode::Always).unwrap();
     export.remove_dir(b"a").unwrap();
-    assert_eq!(lent.names(""), ["old"]);
+    assert_eq!(fixture.names(""), ["old"]);
     assert_eq!(
-        lent.journal.take(),
+        fixture.journal.take(),
         [
             "make_dir /a: ok",
             "create a/f: ok",
@@ -75,31 +75,31 @@ fn files_are_made_written_read_and_removed() {
 }
 
 #[test]
-fn a_file_that_lets_nobody_write_can_be_made_and_filled() {
-    let lent = ExportFixture::new(|_| {});
-    let file = lent.export.open_file(b"object", &FileOpenOptions { mode: Some(0o444), ..NEW }).unwrap();
+fn a_read_only_file_can_be_created_and_filled() {
+    let fixture = ExportFixture::new(|_| {});
+    let file = fixture.export.open_file(b"object", &FileOpenOptions { mode: Some(0o444), ..NEW }).unwrap();
     file.write_at(0, b"git makes its objects like this").unwrap();
     file.set_attributes(&AttributeChange { size: Some(3), mode: Some(0o400), ..AttributeChange::default() }).unwrap();
     drop(file);
-    assert_eq!(lent.read("object").unwrap(), b"git");
+    assert_eq!(fixture.read("object").unwrap(), b"git");
 }
 
 #[test]
-fn attributes_are_told_and_changed_without_following_links() {
-    let lent = ExportFixture::new(|dir| {
+fn attributes_are_read_and_changed_without_following_links() {
+    let fixture = ExportFixture::new(|dir| {
         fs::write(dir.join("f"), "abc").unwrap();
         symlink("f", dir.join("l")).unwrap();
         fs::create_dir(dir.join("d")).unwrap();
         fs::set_permissions(dir.join("d"), fs::Permissions::from_mode(0o2775)).unwrap();
     });
-    let export = &lent.export;
+    let export = &fixture.export;
     let time = FileTime { seconds: 1_000_000_000, nanos: 123_456_789 };
     let change =
         AttributeChange { mode: Some(0o6711), modified: Some(time), size: Some(2), ..AttributeChange::default() };
     export.set_attributes(b"f", &change).unwrap();
     let now = export.attributes(b"f").unwrap();
     assert_eq!((now.kind, now.mode, now.size, now.modified), (FileKind::File, 0o711, 2, time));
-    // The owner's setgid bit of a shared folder stays, and is not the remote's to set.
+    // The owner's setgid bit on a shared folder stays, and the remote can't set it.
     export.set_attributes(b"d", &AttributeChange { mode: Some(0o700), ..AttributeChange::default() }).unwrap();
     assert_eq!(export.attributes(b"d").unwrap().mode, 0o2700);
     export.set_attributes(b"l", &AttributeChange { modified: Some(time), ..AttributeChange::default() }).unwrap();
@@ -114,13 +114,13 @@ fn attributes_are_told_and_changed_without_following_links() {
 }
 
 #[test]
-fn links_are_data_and_those_made_stay_inside() {
-    let lent = ExportFixture::new(|dir| {
+fn links_are_data_and_new_ones_stay_inside() {
+    let fixture = ExportFixture::new(|dir| {
         fs::create_dir(dir.join("d")).unwrap();
         symlink("/etc", dir.join("out")).unwrap();
         symlink("../f", dir.join("d/up")).unwrap();
     });
-    let export = &lent.export;
+    let export = &fixture.export;
     assert_eq!(export.read_link(b"out").unwrap(), b"/etc");
     for path in [&b"out/passwd"[..], b"out/", b"d/up/x"] {
         assert!(matches!(export.open_file(path, &READ), Err(ExportRefusal::Denied(_))), "{path:?}");
@@ -130,11 +130,11 @@ fn links_are_data_and_those_made_stay_inside() {
         assert_eq!(name(export.symlink(target, b"new")), "denied");
     }
     export.symlink(b"../f", b"d/new").unwrap();
-    // A detour through a real folder is none; through a link it could lead anywhere.
+    // A detour through a real folder is harmless. Through a link, it could lead anywhere.
     export.symlink(b"d/../f", b"detour").unwrap();
     assert_eq!(export.read_link(b"detour").unwrap(), b"f");
     assert_eq!(name(export.symlink(b"out/../f", b"new")), "denied");
-    // Moved up, the same link would lead out; so would the folder's.
+    // Moved up, the same link would lead out. So would the one in the folder.
     assert_eq!(name(export.rename(b"d/new", b"new", ReplaceMode::Never)), "denied");
     export.make_dir(b"e", 0o755).unwrap();
     export.make_dir(b"e/e", 0o755).unwrap();
@@ -146,14 +146,14 @@ fn links_are_data_and_those_made_stay_inside() {
 }
 
 #[test]
-fn what_is_neither_file_nor_folder_nor_link_is_left_alone_and_never_opened() {
-    let lent = ExportFixture::new(|dir| {
+fn special_files_are_left_alone_and_never_opened() {
+    let fixture = ExportFixture::new(|dir| {
         rustix::fs::mkfifoat(rustix::fs::CWD, dir.join("pipe"), rustix::fs::Mode::from_raw_mode(0o666)).unwrap();
         std::os::unix::net::UnixListener::bind(dir.join("socket")).unwrap();
         fs::create_dir(dir.join("d")).unwrap();
         fs::rename(dir.join("pipe"), dir.join("d/pipe")).unwrap();
     });
-    let export = &lent.export;
+    let export = &fixture.export;
     assert_eq!(export.attributes(b"d/pipe").unwrap().kind, FileKind::Special);
     for path in [&b"d/pipe"[..], b"socket"] {
         for how in [READ, WRITE, FileOpenOptions { truncate: true, ..WRITE }] {
@@ -171,10 +171,10 @@ fn what_is_neither_file_nor_folder_nor_link_is_left_alone_and_never_opened() {
 }
 
 #[test]
-fn read_only_is_refused_here_and_told_so() {
-    let lent = ExportFixture::with(ExportTerms::new(AccessMode::Ro), |dir| fs::write(dir.join("f"), "x").unwrap());
-    let export = &lent.export;
-    assert_eq!(lent.read("f").unwrap(), b"x");
+fn writes_to_a_read_only_export_are_refused_as_such() {
+    let fixture = ExportFixture::with(ExportTerms::new(AccessMode::Ro), |dir| fs::write(dir.join("f"), "x").unwrap());
+    let export = &fixture.export;
+    assert_eq!(fixture.read("f").unwrap(), b"x");
     let change = AttributeChange { mode: Some(0), ..AttributeChange::default() };
     for refused in [
         name(export.open_file(b"f", &WRITE)),
@@ -192,14 +192,14 @@ fn read_only_is_refused_here_and_told_so() {
     ] {
         assert_eq!(refused, "read_only");
     }
-    assert_eq!(lent.journal.take().len(), 12);
-    assert!(!lent.all.path().join("before").exists());
+    assert_eq!(fixture.journal.take().len(), 12);
+    assert!(!fixture.all.path().join("before").exists());
 }
 
 #[test]
-fn hidden_things_look_absent_and_cannot_be_made_moved_or_lost() {
+fn hidden_entries_look_absent_and_cannot_be_created_moved_or_lost() {
     let rules = ExportPatterns { exclude: vec!["/a/private.txt".into(), "build/".into()], ..ExportPatterns::default() };
-    let lent = ExportFixture::with(ExportTerms { rules, ..ExportTerms::new(AccessMode::Rw) }, |dir| {
+    let fixture = ExportFixture::with(ExportTerms { rules, ..ExportTerms::new(AccessMode::Rw) }, |dir| {
         fs::create_dir_all(dir.join("a/deep")).unwrap();
         fs::create_dir(dir.join("build")).unwrap();
         fs::create_dir(dir.join("only")).unwrap();
@@ -207,10 +207,10 @@ fn hidden_things_look_absent_and_cannot_be_made_moved_or_lost() {
             fs::write(dir.join(file), file).unwrap();
         }
     });
-    let export = &lent.export;
-    assert_eq!(lent.names(""), ["a", "f", "only"]);
-    assert_eq!(lent.names("a"), ["deep", "shown"]);
-    assert_eq!(lent.names("only"), [""; 0]);
+    let export = &fixture.export;
+    assert_eq!(fixture.names(""), ["a", "f", "only"]);
+    assert_eq!(fixture.names("a"), ["deep", "shown"]);
+    assert_eq!(fixture.names("only"), [""; 0]);
     for path in [&b".env"[..], b"build", b"build/x", b"a/private.txt", b".env/x", b"only/id_rsa", b".ENV"] {
         assert_eq!(name(export.attributes(path)), "not_found");
         assert_eq!(name(export.open_file(path, &READ)), "not_found");
@@ -225,27 +225,27 @@ fn hidden_things_look_absent_and_cannot_be_made_moved_or_lost() {
         assert_eq!(name(export.hard_link(b"f", path)), "denied");
         assert_eq!(name(export.symlink(b"f", path)), "denied");
     }
-    // A file may have the name of an excluded folder, and must not take its place.
+    // A file can have the name of an excluded folder, but must not replace it.
     assert_eq!(name(export.rename(b"f", b"build", ReplaceMode::Always)), "denied");
     assert_eq!(name(export.make_dir(b"build", 0o755)), "denied");
-    // Folders that hold hidden things stay.
+    // Folders that contain hidden entries can't be moved.
     assert_eq!(name(export.rename(b"a", b"b", ReplaceMode::Always)), "denied");
     assert_eq!(name(export.rename(b"a/deep", b"b", ReplaceMode::Always)), "denied");
     assert_eq!(name(export.remove_dir(b"only")), "not_empty");
-    assert_eq!(fs::read(lent.dir().join(".env")).unwrap(), b".env");
+    assert_eq!(fs::read(fixture.dir().join(".env")).unwrap(), b".env");
 }
 
 #[test]
-fn nothing_gets_to_where_git_would_run_it() {
-    let lent = ExportFixture::new(|dir| {
+fn nothing_gets_to_places_where_git_would_run_it() {
+    let fixture = ExportFixture::new(|dir| {
         fs::create_dir_all(dir.join("repo/.git/hooks")).unwrap();
         fs::create_dir_all(dir.join("evil/hooks")).unwrap();
         for file in ["repo/.git/config", "repo/.git/HEAD", "repo/.git/hooks/pre-commit", "evil/config", "f"] {
             fs::write(dir.join(file), "x").unwrap();
         }
     });
-    let export = &lent.export;
-    assert_eq!(lent.read("repo/.git/config").unwrap(), b"x");
+    let export = &fixture.export;
+    assert_eq!(fixture.read("repo/.git/config").unwrap(), b"x");
     for path in [&b"repo/.git/config"[..], b"repo/.git/hooks/pre-commit", b"repo/.GIT/config"] {
         assert!(["denied", "not_found"].contains(&name(export.open_file(path, &WRITE))));
         assert_eq!(name(export.rename(b"f", path, ReplaceMode::Always)), "denied");
@@ -266,22 +266,22 @@ fn nothing_gets_to_where_git_would_run_it() {
     assert_eq!(name(export.symlink(b"../evil", b"f2/.git")), "denied");
     assert_eq!(name(export.symlink(b"evil", b".git")), "denied");
     assert_eq!(name(export.open_file(b".git", &NEW)), "denied");
-    // The rest of a repository is like any other file, and a whole one can move.
+    // The rest of a repository is like any other file, and a complete one can be moved.
     assert_eq!(name(export.open_file(b"repo/.git/HEAD", &WRITE)), "denied");
-    lent.write("repo/.git/HEAD.lock", b"nonsense\n");
+    fixture.write("repo/.git/HEAD.lock", b"nonsense\n");
     assert_eq!(name(export.rename(b"repo/.git/HEAD.lock", b"repo/.git/HEAD", ReplaceMode::Always)), "denied");
-    lent.write("repo/.git/HEAD.lock", b"ref: refs/heads/config\n");
+    fixture.write("repo/.git/HEAD.lock", b"ref: refs/heads/config\n");
     let late = export.open_file(b"repo/.git/HEAD.lock", &WRITE).unwrap();
     export.rename(b"repo/.git/HEAD.lock", b"repo/.git/HEAD", ReplaceMode::Always).unwrap();
     assert_eq!(name(late.write_at(0, b"nonsense")), "denied");
     drop(late);
     export.rename(b"repo", b"moved", ReplaceMode::Never).unwrap();
-    assert_eq!(lent.read("moved/.git/config").unwrap(), b"x");
+    assert_eq!(fixture.read("moved/.git/config").unwrap(), b"x");
 }
 
 #[test]
 fn no_repository_can_be_planted_under_another_name() {
-    let lent = ExportFixture::new(|dir| {
+    let fixture = ExportFixture::new(|dir| {
         for folder in
             ["mirror.git/objects", "mirror.git/refs/heads", "mirror.git/hooks", "mirror.git/info", "parts/refs"]
         {
@@ -291,15 +291,15 @@ fn no_repository_can_be_planted_under_another_name() {
             fs::write(dir.join(file), "ref: refs/heads/main\n").unwrap();
         }
     });
-    let export = &lent.export;
-    // One that is there is shown, and keeps what it runs.
+    let export = &fixture.export;
+    // An existing one is visible, and what it runs can't be changed.
     for path in [&b"mirror.git/config"[..], b"mirror.git/hooks/post-update", b"mirror.git/info/attributes"] {
         assert_eq!(name(export.open_file(path, &NEW)), "denied");
         assert_eq!(name(export.rename(b"f", path, ReplaceMode::Always)), "denied");
     }
     assert_eq!(name(export.open_file(b"mirror.git/config", &WRITE)), "denied");
-    lent.write("mirror.git/HEAD", b"ref: refs/heads/other\n");
-    // The last part of a new one is refused, in whatever order and way it comes.
+    fixture.write("mirror.git/HEAD", b"ref: refs/heads/other\n");
+    // The last part of a new one is refused, in whatever order and manner it arrives.
     export.make_dir(b"parts/objects", 0o755).unwrap();
     assert_eq!(name(export.open_file(b"parts/HEAD", &NEW)), "denied");
     assert_eq!(name(export.open_file(b"parts/head", &NEW)), "denied");
@@ -307,50 +307,50 @@ fn no_repository_can_be_planted_under_another_name() {
     assert_eq!(name(export.hard_link(b"f", b"parts/HEAD")), "denied");
     assert_eq!(name(export.symlink(b"../f", b"parts/HEAD")), "denied");
     export.remove_dir(b"parts/refs").unwrap();
-    lent.write("parts/HEAD", b"ref: refs/heads/main\n");
+    fixture.write("parts/HEAD", b"ref: refs/heads/main\n");
     assert_eq!(name(export.make_dir(b"parts/refs", 0o755)), "denied");
     export.make_dir(b"other", 0o755).unwrap();
     assert_eq!(name(export.rename(b"other", b"parts/refs", ReplaceMode::Always)), "denied");
-    // What is called `config` elsewhere is a file like any other.
-    lent.write("parts/config", b"mine");
-    lent.write("other/config", b"mine");
+    // A file called `config` elsewhere is like any other.
+    fixture.write("parts/config", b"mine");
+    fixture.write("other/config", b"mine");
     let mut git = std::process::Command::new("git");
-    git.arg("-C").arg(lent.dir().join("parts")).args(["rev-parse", "--git-dir"]);
-    let told = git.env("GIT_CEILING_DIRECTORIES", lent.dir()).output().unwrap();
-    assert!(!told.status.success(), "git takes it for a repository: {}", String::from_utf8_lossy(&told.stdout));
+    git.arg("-C").arg(fixture.dir().join("parts")).args(["rev-parse", "--git-dir"]);
+    let output = git.env("GIT_CEILING_DIRECTORIES", fixture.dir()).output().unwrap();
+    assert!(!output.status.success(), "git treats it as a repository: {}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]
 fn a_file_with_a_name_elsewhere_is_not_changed_in_place() {
-    let lent = ExportFixture::new(|dir| {
+    let fixture = ExportFixture::new(|dir| {
         let outside = dir.parent().unwrap().join("outside");
         fs::write(&outside, "outside").unwrap();
         fs::hard_link(&outside, dir.join("alias")).unwrap();
         fs::write(dir.join("one"), "both").unwrap();
         fs::hard_link(dir.join("one"), dir.join("two")).unwrap();
     });
-    let export = &lent.export;
+    let export = &fixture.export;
     let change = AttributeChange { mode: Some(0), size: Some(0), ..AttributeChange::default() };
     assert_eq!(name(export.open_file(b"alias", &WRITE)), "denied");
     assert_eq!(name(export.open_file(b"alias", &FileOpenOptions { truncate: true, ..WRITE })), "denied");
     assert_eq!(name(export.set_attributes(b"alias", &change)), "denied");
-    // Taking its place is no change of the other one.
-    lent.write("copy", b"mine");
+    // Replacing it doesn't change the other one.
+    fixture.write("copy", b"mine");
     export.rename(b"copy", b"alias", ReplaceMode::Always).unwrap();
-    assert_eq!(fs::read(lent.all.path().join("outside")).unwrap(), b"outside");
+    assert_eq!(fs::read(fixture.all.path().join("outside")).unwrap(), b"outside");
     // Two names inside are one file, before and after.
-    lent.write("one", b"changed");
-    assert_eq!(lent.read("two").unwrap(), b"changed");
+    fixture.write("one", b"changed");
+    assert_eq!(fixture.read("two").unwrap(), b"changed");
     export.hard_link(b"one", b"three").unwrap();
-    lent.write("three", b"again");
-    assert_eq!(lent.read("one").unwrap(), b"again");
-    assert_eq!(fs::metadata(lent.dir().join("one")).unwrap().nlink(), 3);
+    fixture.write("three", b"again");
+    assert_eq!(fixture.read("one").unwrap(), b"again");
+    assert_eq!(fs::metadata(fixture.dir().join("one")).unwrap().nlink(), 3);
 }
 
 #[test]
-fn names_that_are_no_utf8_and_offsets_past_four_gigabytes_work() {
-    let lent = ExportFixture::new(|_| {});
-    let export = &lent.export;
+fn non_utf8_names_and_offsets_beyond_four_gigabytes_work() {
+    let fixture = ExportFixture::new(|_| {});
+    let export = &fixture.export;
     export.make_dir(b"d\xff", 0o755).unwrap();
     let file = export.open_file(b"d\xff/\xfe\n", &NEW).unwrap();
     let far = 5 << 30;
@@ -360,13 +360,13 @@ fn names_that_are_no_utf8_and_offsets_past_four_gigabytes_work() {
     assert_eq!(&bytes[..3], b"far");
     assert_eq!(file.attributes().unwrap().size, far + 3);
     drop(file);
-    assert_eq!(lent.names(""), ["d\\xff"]);
+    assert_eq!(fixture.names(""), ["d\\xff"]);
     let name = std::ffi::OsStr::from_bytes(b"d\xff/\xfe\n");
-    assert_eq!(fs::metadata(lent.dir().join(name)).unwrap().len(), far + 3);
+    assert_eq!(fs::metadata(fixture.dir().join(name)).unwrap().len(), far + 3);
 }
 
 #[test]
-fn what_cannot_be_lent_says_what_to_do() {
+fn a_folder_that_cannot_be_exported_says_what_to_do() {
     let all = tempfile::tempdir().unwrap();
     let dir = all.path();
     fs::write(dir.join("file"), "").unwrap();

@@ -1,4 +1,4 @@
-//! Quotas, and the end of a lease while calls are under way.
+//! Quotas, and the end of a lease while calls are in progress.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ pub(super) const CREATE: FileOpenOptions = FileOpenOptions {
 };
 
 #[test]
-fn quotas_hold() {
+fn quotas_are_enforced() {
     let quota = LeaseQuota {
         bytes: Some(100),
         files: Some(3),
@@ -33,11 +33,11 @@ fn quotas_hold() {
         kept_bytes: Some(1000),
         operations_per_second: None,
     };
-    let lent = ExportFixture::with(ExportTerms { quota, ..ExportTerms::new(AccessMode::Rw) }, |dir| {
+    let fixture = ExportFixture::with(ExportTerms { quota, ..ExportTerms::new(AccessMode::Rw) }, |dir| {
         fs::write(dir.join("large"), vec![1; 2000]).unwrap();
         fs::write(dir.join("small"), vec![1; 10]).unwrap();
     });
-    let export = &lent.export;
+    let export = &fixture.export;
     let file = export.open_file(b"a", &CREATE).unwrap();
     file.write_at(0, &[0; 60]).unwrap();
     assert!(matches!(file.write_at(60, &[0]), Err(ExportRefusal::Quota("size of one file"))));
@@ -50,43 +50,43 @@ fn quotas_hold() {
     export.symlink(b"a", b"l").unwrap();
     assert!(matches!(export.make_dir(b"e", 0o755), Err(ExportRefusal::Quota("files made or moved"))));
     assert!(matches!(export.hard_link(b"a", b"b"), Err(ExportRefusal::Quota("files made or moved"))));
-    // Reflinks cost nothing; where there are none, an original that does not fit is not given up.
+    // Reflinks cost nothing. Without them, an original that doesn't fit is not sacrificed: the change is refused.
     let opened = export.open_file(b"large", &FileOpenOptions { write: true, ..FileOpenOptions::default() });
-    assert!(matches!(opened, Ok(_) | Err(ExportRefusal::Quota("copies of what was there before"))));
+    assert!(matches!(opened, Ok(_) | Err(ExportRefusal::Quota("copies of originals"))));
     export.open_file(b"small", &FileOpenOptions { write: true, ..FileOpenOptions::default() }).unwrap();
 }
 
 #[test]
-fn names_that_were_free_are_counted_where_nothing_is_made() {
+fn free_names_are_counted_even_if_nothing_is_created() {
     let quota = LeaseQuota { files: Some(10), ..LeaseQuota::UNLIMITED };
-    let lent = ExportFixture::with(ExportTerms { quota, ..ExportTerms::new(AccessMode::Rw) }, |dir| {
+    let fixture = ExportFixture::with(ExportTerms { quota, ..ExportTerms::new(AccessMode::Rw) }, |dir| {
         fs::create_dir(dir.join("d")).unwrap();
         for name in ["a", "b"] {
             fs::write(dir.join("d").join(name), name).unwrap();
         }
     });
     let name = |at: usize| if at == 0 { b"d".to_vec() } else { format!("d{at}").into_bytes() };
-    let rename = |from: usize, to: usize| lent.export.rename(&name(from), &name(to), ReplaceMode::Never);
+    let rename = |from: usize, to: usize| fixture.export.rename(&name(from), &name(to), ReplaceMode::Never);
     for at in 0..3 {
         rename(at, at + 1).unwrap();
     }
     assert!(matches!(rename(3, 4), Err(ExportRefusal::Quota("files made or moved"))));
-    // Names that are known cost nothing more.
+    // Known names cost nothing more.
     for _ in 0..10 {
         rename(3, 2).unwrap();
         rename(2, 3).unwrap();
     }
-    let over = lent.export.make_dir(b"made", 0o755);
+    let over = fixture.export.make_dir(b"made", 0o755);
     assert!(matches!(over, Err(ExportRefusal::Quota("files made or moved"))), "{over:?}");
-    let told = report::changes(&lent.dir(), &lent.export.changes()).unwrap();
-    let told: Vec<_> = told.changed_paths.iter().map(|path| &path.path[..]).collect();
-    assert_eq!(told, ["d/a", "d/b", "d3/a", "d3/b"]);
+    let changes = report::changes(&fixture.dir(), &fixture.export.changes()).unwrap();
+    let changes: Vec<_> = changes.changed_paths.iter().map(|path| &path.path[..]).collect();
+    assert_eq!(changes, ["d/a", "d/b", "d3/a", "d3/b"]);
 }
 
 #[test]
-fn after_the_end_every_call_is_refused() {
-    let lent = ExportFixture::new(|dir| fs::write(dir.join("f"), "abc").unwrap());
-    let export = &lent.export;
+fn every_call_is_refused_after_the_end() {
+    let fixture = ExportFixture::new(|dir| fs::write(dir.join("f"), "abc").unwrap());
+    let export = &fixture.export;
     let file = export.open_file(b"f", &CREATE).unwrap();
     let mut dir = export.read_dir(b"").unwrap();
     file.write_at(0, b"xyz").unwrap();
@@ -114,17 +114,17 @@ fn after_the_end_every_call_is_refused() {
     ] {
         assert!(matches!(result, Err(ExportRefusal::Revoked)), "{result:?}");
     }
-    assert_eq!(fs::read(lent.dir().join("f")).unwrap(), b"xyz");
+    assert_eq!(fs::read(fixture.dir().join("f")).unwrap(), b"xyz");
 }
 
 #[test]
-fn nothing_changes_once_the_end_has_returned() {
+fn nothing_changes_once_revoke_has_returned() {
     for _ in 0..20 {
-        let lent = ExportFixture::new(|dir| fs::write(dir.join("f"), "").unwrap());
+        let fixture = ExportFixture::new(|dir| fs::write(dir.join("f"), "").unwrap());
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             for writer in 0..4_u8 {
-                let (export, stop) = (&lent.export, &stop);
+                let (export, stop) = (&fixture.export, &stop);
                 scope.spawn(move || {
                     let Ok(file) = export.open_file(b"f", &CREATE) else { return };
                     let mut at = 0;
@@ -137,17 +137,17 @@ fn nothing_changes_once_the_end_has_returned() {
                     }
                 });
             }
-            while fs::read_dir(lent.dir()).unwrap().count() < 20 {
+            while fs::read_dir(fixture.dir()).unwrap().count() < 20 {
                 thread::yield_now();
             }
             let begin = Instant::now();
-            lent.export.revoke();
+            fixture.export.revoke();
             assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
             let state = || {
                 let mut names: Vec<_> =
-                    fs::read_dir(lent.dir()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+                    fs::read_dir(fixture.dir()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
                 names.sort();
-                (names, fs::read(lent.dir().join("f")).unwrap())
+                (names, fs::read(fixture.dir().join("f")).unwrap())
             };
             let after = state();
             for _ in 0..50 {
@@ -161,15 +161,15 @@ fn nothing_changes_once_the_end_has_returned() {
 
 #[test]
 fn the_end_does_not_wait_for_a_large_original() {
-    // Sparse where the file system can; copied in pieces, and given up between two of them.
-    let lent = ExportFixture::new(|dir| fs::File::create(dir.join("huge")).unwrap().set_len(6 << 30).unwrap());
+    // Sparse if the file system supports it. Copied in pieces, and aborted between two of them.
+    let fixture = ExportFixture::new(|dir| fs::File::create(dir.join("huge")).unwrap().set_len(6 << 30).unwrap());
     thread::scope(|scope| {
-        let opening = scope.spawn(|| lent.export.open_file(b"huge", &CREATE).map(|_| ()));
-        while fs::read_dir(lent.all.path().join("before")).unwrap().count() < 2 && !opening.is_finished() {
+        let opening = scope.spawn(|| fixture.export.open_file(b"huge", &CREATE).map(|_| ()));
+        while fs::read_dir(fixture.all.path().join("before")).unwrap().count() < 2 && !opening.is_finished() {
             thread::yield_now();
         }
         let begin = Instant::now();
-        lent.export.revoke();
+        fixture.export.revoke();
         assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
         let opened = opening.join().unwrap();
         assert!(matches!(opened, Ok(()) | Err(ExportRefusal::Revoked | ExportRefusal::Quota(_))), "{opened:?}");

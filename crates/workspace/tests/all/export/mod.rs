@@ -1,4 +1,4 @@
-//! The export core on real file systems: what it shows, what it lets happen, what it never lets out.
+//! The export on real file systems: what it shows, what it allows, and what it never lets out.
 
 mod escapes;
 mod exporting;
@@ -18,7 +18,7 @@ use attache_workspace::export::{
     CreateMode, Export, ExportAudit, ExportAuditEntry, ExportTerms, FileOpenOptions, OriginalsFolder,
 };
 
-/// A folder that is lent, what is beside it, and the lines of its journal.
+/// An exported folder, its surroundings, and its audit entries.
 pub(crate) struct ExportFixture {
     pub(crate) all: tempfile::TempDir,
     pub(crate) export: Arc<Export>,
@@ -59,7 +59,7 @@ impl ExportFixture {
         Some(bytes)
     }
 
-    /// Replaces the content of a file where it is, as most programs do.
+    /// Replaces the content of a file in place, as most programs do.
     pub(crate) fn write(&self, path: &str, bytes: &[u8]) {
         let how = FileOpenOptions {
             write: true,

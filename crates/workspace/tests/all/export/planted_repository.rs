@@ -1,5 +1,5 @@
-//! Repositories that a remote tries to plant, judged by the real git: whatever it makes, git on the host runs none of it.
-//! Each is first made by the host itself, which shows that git would.
+//! Repositories that a remote tries to plant, judged by the real git: whatever it creates, git on the host runs none of
+//! it. Each is first created by the host itself, which shows that git would run it.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use attache_workspace::{
 
 use super::ExportFixture;
 
-/// One step of somebody who plants a repository.
+/// One step of planting a repository.
 enum PlantingStep {
     Folder(&'static str),
     File(&'static str, String),
@@ -54,7 +54,7 @@ impl PlantingStep {
     }
 }
 
-/// A program that leaves a trace beside the lent folder.
+/// A program that leaves a trace next to the exported folder.
 fn trap(dir: &Path) -> String {
     format!("touch {}; cat", trace(dir).display())
 }
@@ -63,7 +63,7 @@ fn trace(dir: &Path) -> PathBuf {
     dir.parent().unwrap().join("trapped")
 }
 
-/// What the person at the host does next, in their own folder.
+/// What the person on the host does next, in their own folder.
 fn git(dir: &Path, args: &[&str]) -> bool {
     let mut git = Command::new("git");
     git.arg("-C").arg(dir).args(["-c", "user.name=Ann", "-c", "user.email=ann@localhost"]).args(args);
@@ -86,7 +86,7 @@ fn report(dir: &Path, found: &GitRepository) {
     let _ = found.commit(&[b"f".to_vec(), b".gitattributes".to_vec()], "m", now);
 }
 
-/// A repository in the folder itself, whose configuration is elsewhere.
+/// A repository in the folder itself, with its configuration elsewhere.
 fn by_commondir(dir: &Path) -> Vec<PlantingStep> {
     let trap = trap(dir);
     vec![
@@ -137,58 +137,58 @@ fn beside() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn a_repository_cannot_be_planted_by_a_common_folder() {
+fn a_repository_cannot_be_planted_with_a_commondir() {
     let (_all, dir) = beside();
     for step in by_commondir(&dir) {
         step.by_host(&dir);
     }
     work_as_host(&dir);
-    assert!(trace(&dir).exists(), "git takes it for a repository, so this test can fail");
+    assert!(trace(&dir).exists(), "git treats it as a repository, so this test can fail");
 
     for last in ["HEAD", "commondir"] {
-        let lent = ExportFixture::new(|_| {});
-        let dir = lent.dir();
+        let fixture = ExportFixture::new(|_| {});
+        let dir = fixture.dir();
         let (late, soon): (Vec<PlantingStep>, Vec<PlantingStep>) =
             by_commondir(&dir).into_iter().partition(|step| step.path() == last);
         for step in &soon {
-            step.by_remote(&lent.export).unwrap();
+            step.by_remote(&fixture.export).unwrap();
         }
-        let refused = late[0].by_remote(&lent.export).unwrap_err();
-        assert!(refused.to_string().contains("would be a repository"), "{refused}");
-        lent.write("plain", late[0].path().as_bytes());
+        let refused = late[0].by_remote(&fixture.export).unwrap_err();
+        assert!(refused.to_string().contains("would turn the folder into a git repository"), "{refused}");
+        fixture.write("plain", late[0].path().as_bytes());
         for refused in [
-            lent.export.rename(b"plain", last.as_bytes(), ReplaceMode::Always),
-            lent.export.hard_link(b"plain", last.as_bytes()),
-            lent.export.symlink(b"plain", last.as_bytes()),
+            fixture.export.rename(b"plain", last.as_bytes(), ReplaceMode::Always),
+            fixture.export.hard_link(b"plain", last.as_bytes()),
+            fixture.export.symlink(b"plain", last.as_bytes()),
         ] {
             assert_eq!(refused.unwrap_err().name(), "denied");
         }
         assert!(GitRepository::find(&dir).unwrap().is_none());
         work_as_host(&dir);
-        assert!(!trace(&dir).exists(), "{last} came last");
+        assert!(!trace(&dir).exists(), "{last} was last");
     }
 }
 
 #[test]
-fn a_pair_that_was_there_keeps_what_it_runs() {
-    let lent = ExportFixture::new(|dir| {
+fn an_existing_pair_keeps_what_it_runs() {
+    let fixture = ExportFixture::new(|dir| {
         fs::create_dir_all(dir.join("tree/info")).unwrap();
         fs::write(dir.join("tree/HEAD"), "ref: refs/heads/main\n").unwrap();
         fs::write(dir.join("tree/commondir"), "../elsewhere\n").unwrap();
     });
     for path in ["commondir", "config", "config.worktree", "hooks", "info/attributes"] {
-        let denied = lent.export.open_file(format!("tree/{path}").as_bytes(), &NEW);
+        let denied = fixture.export.open_file(format!("tree/{path}").as_bytes(), &NEW);
         assert_eq!(denied.unwrap_err().name(), "denied", "{path}");
     }
-    lent.write("tree/HEAD", b"ref: refs/heads/other\n");
+    fixture.write("tree/HEAD", b"ref: refs/heads/other\n");
 }
 
 #[test]
-fn what_makes_a_repository_one_stays_and_can_be_replaced() {
-    let lent = ExportFixture::new(|dir| {
+fn the_parts_of_a_repository_stay_and_can_be_replaced() {
+    let fixture = ExportFixture::new(|dir| {
         assert!(git(dir, &["init", "--quiet"]) && git(dir, &["init", "--quiet", "--bare", "mirror"]));
     });
-    let export = &lent.export;
+    let export = &fixture.export;
     for repository in [".git", "mirror"] {
         let part = |name: &str| format!("{repository}/{name}").into_bytes();
         for name in ["HEAD", "objects", "refs", "config"] {
@@ -201,22 +201,22 @@ fn what_makes_a_repository_one_stays_and_can_be_replaced() {
         }
         assert_eq!(export.remove_dir(&part("refs")).unwrap_err().name(), "denied");
         // As git does it.
-        lent.write(&format!("{repository}/HEAD.lock"), b"ref: refs/heads/other\n");
+        fixture.write(&format!("{repository}/HEAD.lock"), b"ref: refs/heads/other\n");
         export.rename(&part("HEAD.lock"), &part("HEAD"), ReplaceMode::Always).unwrap();
-        assert_eq!(lent.read(&format!("{repository}/HEAD")).unwrap(), b"ref: refs/heads/other\n");
+        assert_eq!(fixture.read(&format!("{repository}/HEAD")).unwrap(), b"ref: refs/heads/other\n");
     }
-    assert!(git(&lent.dir(), &["symbolic-ref", "HEAD", "refs/heads/main"]));
-    // What is none yet can be taken away again.
+    assert!(git(&fixture.dir(), &["symbolic-ref", "HEAD", "refs/heads/main"]));
+    // An incomplete one can be removed again.
     export.make_dir(b"half", 0o755).unwrap();
     export.make_dir(b"half/refs", 0o755).unwrap();
-    lent.write("half/HEAD", b"");
+    fixture.write("half/HEAD", b"");
     export.remove_file(b"half/HEAD").unwrap();
     export.remove_dir(b"half/refs").unwrap();
 }
 
 #[test]
-fn a_report_uses_the_repository_that_was_there_before() {
-    // As if the guard had not been there.
+fn a_report_uses_the_repository_found_before_the_lease() {
+    // As if the guard did not exist.
     let (_all, dir) = beside();
     assert!(git(&dir, &["init", "--quiet"]));
     fs::write(dir.join("f"), "before\n").unwrap();
@@ -227,14 +227,14 @@ fn a_report_uses_the_repository_that_was_there_before() {
         step.by_host(&dir);
     }
     report(&dir, &found);
-    assert!(GitRepository::find(&dir).unwrap().is_none(), "one without the name is not looked for");
+    assert!(GitRepository::find(&dir).unwrap().is_none(), "a repository without the name is not searched for");
     assert!(!trace(&dir).exists());
     work_as_host(&dir);
-    assert!(trace(&dir).exists(), "git takes it for a repository, so this test can fail");
+    assert!(trace(&dir).exists(), "git treats it as a repository, so this test can fail");
 }
 
 #[test]
-fn a_file_that_leads_to_a_repository_stays() {
+fn a_file_that_leads_to_a_repository_cannot_be_changed() {
     let planted = |dir: &Path| {
         let main = dir.parent().unwrap().join("main");
         fs::create_dir(&main).unwrap();
@@ -252,18 +252,18 @@ fn a_file_that_leads_to_a_repository_stays() {
     }
     fs::write(dir.join(".git"), to).unwrap();
     report(&dir, &found);
-    assert!(!trace(&dir).exists(), "a report uses the repository that was there before");
+    assert!(!trace(&dir).exists(), "a report uses the repository found before the lease");
     report(&dir, &GitRepository::find(&dir).unwrap().unwrap());
     assert!(trace(&dir).exists());
     fs::remove_file(trace(&dir)).unwrap();
     work_as_host(&dir);
-    assert!(trace(&dir).exists(), "git takes it for a repository, so this test can fail");
+    assert!(trace(&dir).exists(), "git treats it as a repository, so this test can fail");
 
-    let lent = ExportFixture::new(planted);
-    let (dir, export) = (lent.dir(), &lent.export);
+    let fixture = ExportFixture::new(planted);
+    let (dir, export) = (fixture.dir(), &fixture.export);
     let before = fs::read(dir.join(".git")).unwrap();
     let found = GitRepository::find(&dir).unwrap().unwrap();
-    lent.write("other", to.as_bytes());
+    fixture.write("other", to.as_bytes());
     let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
     let rewrite = FileOpenOptions { write: true, ..FileOpenOptions::default() };
     for refused in [
@@ -294,8 +294,8 @@ fn a_file_that_leads_to_a_repository_stays() {
 }
 
 #[test]
-fn a_second_name_of_what_leads_to_a_repository_does_not_change_it() {
-    let lent = ExportFixture::new(|dir| {
+fn a_second_name_of_a_file_that_leads_to_a_repository_cannot_change_it() {
+    let fixture = ExportFixture::new(|dir| {
         fs::create_dir(dir.join("sub")).unwrap();
         fs::write(dir.join("sub/.git"), "gitdir: ../elsewhere\n").unwrap();
         fs::hard_link(dir.join("sub/.git"), dir.join("alias")).unwrap();
@@ -303,6 +303,6 @@ fn a_second_name_of_what_leads_to_a_repository_does_not_change_it() {
         fs::hard_link(dir.join("mirror/config"), dir.join("settings")).unwrap();
     });
     for path in ["alias", "settings"] {
-        assert_eq!(lent.export.open_file(path.as_bytes(), &NEW).unwrap_err().name(), "denied", "{path}");
+        assert_eq!(fixture.export.open_file(path.as_bytes(), &NEW).unwrap_err().name(), "denied", "{path}");
     }
 }

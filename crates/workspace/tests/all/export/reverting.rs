@@ -1,4 +1,4 @@
-//! What a lease changed: told, shown and taken back, with real git where the folder has it.
+//! The changes of a lease: reported, shown and reverted, with real git where the folder has it.
 
 mod git;
 mod race;
@@ -27,7 +27,8 @@ use attache_workspace::{
 
 use super::ExportFixture;
 
-/// Everything about a tree that a revert must bring back: kind, mode, times, content or target, and which names are one file.
+/// Everything about a tree that a revert must restore: kind, mode, times, content or target, and which names are one
+/// file.
 type TreeState = BTreeMap<PathBuf, (u32, i64, i64, Vec<u8>, Vec<PathBuf>)>;
 
 fn state(dir: &Path) -> TreeState {
@@ -77,7 +78,7 @@ fn prepare(dir: &Path) {
     fs::hard_link(dir.join("twin1"), dir.join("twin2")).unwrap();
     symlink("src/a.rs", dir.join("link")).unwrap();
     fs::set_permissions(dir.join("mode.sh"), fs::Permissions::from_mode(0o755)).unwrap();
-    // Old enough that no change of today falls on the same instant.
+    // Old enough that no change of today has the same time.
     let old = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH + std::time::Duration::new(1_600_000_000, 7));
     let mut paths = vec![dir.to_owned()];
     while let Some(path) = paths.pop() {
@@ -91,14 +92,14 @@ fn prepare(dir: &Path) {
     }
 }
 
-/// One of every change.
-fn work(lent: &ExportFixture) {
-    let export = &lent.export;
-    lent.write("src/a.rs", b"one\n2\nthree\nfour\n");
-    lent.write("src/new.rs", b"new\n");
+/// One of every kind of change.
+fn work(fixture: &ExportFixture) {
+    let export = &fixture.export;
+    fixture.write("src/a.rs", b"one\n2\nthree\nfour\n");
+    fixture.write("src/new.rs", b"new\n");
     export.make_dir(b"made", 0o755).unwrap();
-    lent.write("made/file", b"\0binary");
-    lent.write("made/temporary", b"t");
+    fixture.write("made/file", b"\0binary");
+    fixture.write("made/temporary", b"t");
     export.remove_file(b"made/temporary").unwrap();
     export.remove_file(b"gone/x").unwrap();
     export.remove_file(b"gone/inner/y").unwrap();
@@ -106,14 +107,14 @@ fn work(lent: &ExportFixture) {
     export.remove_dir(b"gone").unwrap();
     export.set_attributes(b"mode.sh", &AttributeChange { mode: Some(0o644), ..AttributeChange::default() }).unwrap();
     export.rename(b"renamed", b"src/moved", ReplaceMode::Never).unwrap();
-    lent.write("tmp", b"replaced\n");
+    fixture.write("tmp", b"replaced\n");
     export.rename(b"tmp", b"over", ReplaceMode::Always).unwrap();
-    lent.write("twin1", b"changed twins\n");
+    fixture.write("twin1", b"changed twins\n");
     export.remove_file(b"twin2").unwrap();
     export.remove_file(b"link").unwrap();
     export.symlink(b"over", b"link").unwrap();
     export.rename(b"src/deep", b"src/deeper", ReplaceMode::Never).unwrap();
-    lent.write("src/deeper/b.rs", b"written after the move\n");
+    fixture.write("src/deeper/b.rs", b"written after the move\n");
     let touched = FileTime { seconds: 5, nanos: 0 };
     export
         .set_attributes(b"empty", &AttributeChange { modified: Some(touched), ..AttributeChange::default() })
@@ -126,15 +127,15 @@ fn changed(path: &str, change: FileChangeKind, lines: Option<(u64, u64)>) -> Cha
 }
 
 #[test]
-fn everything_is_told_and_taken_back_to_the_byte() {
-    let lent = ExportFixture::new(prepare);
-    let before = state(&lent.dir());
-    work(&lent);
-    lent.export.revoke();
-    let record = lent.export.changes();
-    let told = report::changes(&lent.dir(), &record).unwrap();
+fn every_change_is_reported_and_reverted_to_the_byte() {
+    let fixture = ExportFixture::new(prepare);
+    let before = state(&fixture.dir());
+    work(&fixture);
+    fixture.export.revoke();
+    let record = fixture.export.changes();
+    let changes = report::changes(&fixture.dir(), &record).unwrap();
     assert_eq!(
-        told.changed_paths,
+        changes.changed_paths,
         [
             changed("gone/inner/y", FileChangeKind::Removed, Some((0, 1))),
             changed("gone/x", FileChangeKind::Removed, Some((0, 1))),
@@ -152,73 +153,73 @@ fn everything_is_told_and_taken_back_to_the_byte() {
             changed("twin2", FileChangeKind::Removed, Some((0, 1))),
         ]
     );
-    assert_eq!(told.diff_stat, DiffStat { files_changed: 14, insertions: 8, deletions: 9 });
-    // What a daemon that was killed would find on the disk is the same.
-    let loaded = LeaseRecord::load(&lent.all.path().join("before")).unwrap();
-    assert_eq!(report::changes(&lent.dir(), &loaded).unwrap(), told);
+    assert_eq!(changes.diff_stat, DiffStat { files_changed: 14, insertions: 8, deletions: 9 });
+    // What a killed daemon would find on disk is the same.
+    let loaded = LeaseRecord::load(&fixture.all.path().join("before")).unwrap();
+    assert_eq!(report::changes(&fixture.dir(), &loaded).unwrap(), changes);
 
-    let reverted = report::revert(&lent.dir(), &loaded, &RevertRequest::default()).unwrap();
+    let reverted = report::revert(&fixture.dir(), &loaded, &RevertRequest::default()).unwrap();
     assert_eq!(reverted.kept, []);
-    assert_eq!(state(&lent.dir()), before);
-    // Once more changes nothing.
-    assert_eq!(report::revert(&lent.dir(), &loaded, &RevertRequest::default()).unwrap(), RevertResult::default());
-    assert_eq!(state(&lent.dir()), before);
+    assert_eq!(state(&fixture.dir()), before);
+    // Reverting again changes nothing.
+    assert_eq!(report::revert(&fixture.dir(), &loaded, &RevertRequest::default()).unwrap(), RevertResult::default());
+    assert_eq!(state(&fixture.dir()), before);
     assert_eq!(
-        report::changes(&lent.dir(), &record).unwrap(),
+        report::changes(&fixture.dir(), &record).unwrap(),
         attache_protocol::wire::delegation::FolderChanges::default()
     );
 }
 
 #[test]
-fn the_diff_reads_like_gits() {
-    let lent = ExportFixture::new(|dir| {
+fn the_diff_looks_like_that_of_git() {
+    let fixture = ExportFixture::new(|dir| {
         fs::write(dir.join("a"), "one\ntwo\nthree\n").unwrap();
         fs::write(dir.join("m"), "m").unwrap();
         fs::set_permissions(dir.join("m"), fs::Permissions::from_mode(0o644)).unwrap();
     });
-    lent.write("a", b"one\n2\nthree\n");
-    lent.write("b", b"no newline");
-    lent.export.set_attributes(b"m", &AttributeChange { mode: Some(0o755), ..AttributeChange::default() }).unwrap();
-    lent.export.revoke();
-    let mode = fs::metadata(lent.dir().join("b")).unwrap().mode();
+    fixture.write("a", b"one\n2\nthree\n");
+    fixture.write("b", b"no newline");
+    fixture.export.set_attributes(b"m", &AttributeChange { mode: Some(0o755), ..AttributeChange::default() }).unwrap();
+    fixture.export.revoke();
+    let mode = fs::metadata(fixture.dir().join("b")).unwrap().mode();
     let expected = format!(
         "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n\
          diff --git a/b b/b\nnew file mode {mode:o}\n--- /dev/null\n+++ b/b\n@@ -0,0 +1 @@\n+no newline\n\\ No newline at end of file\n\
          diff --git a/m b/m\nold mode 100644\nnew mode 100755\n"
     );
-    assert_eq!(report::diff(&lent.dir(), &lent.export.changes(), 10_000).unwrap(), expected);
-    let short = report::diff(&lent.dir(), &lent.export.changes(), 10).unwrap();
+    assert_eq!(report::diff(&fixture.dir(), &fixture.export.changes(), 10_000).unwrap(), expected);
+    let short = report::diff(&fixture.dir(), &fixture.export.changes(), 10).unwrap();
     assert!(short.ends_with("# not shown here: b\n# not shown here: m\n"), "{short}");
 }
 
 #[test]
-fn edits_made_here_meanwhile_are_kept() {
-    let lent = ExportFixture::new(|dir| {
+fn concurrent_edits_on_this_machine_are_kept() {
+    let fixture = ExportFixture::new(|dir| {
         fs::create_dir(dir.join("folder")).unwrap();
         for file in ["mine", "theirs", "both", "moved"] {
             fs::write(dir.join(file), file).unwrap();
         }
     });
-    let dir = lent.dir();
-    lent.write("theirs", b"by the remote");
-    lent.write("both", b"by the remote");
-    lent.write("new", b"by the remote");
-    lent.export.make_dir(b"made", 0o755).unwrap();
-    lent.export.rename(b"moved", b"elsewhere", ReplaceMode::Never).unwrap();
+    let dir = fixture.dir();
+    fixture.write("theirs", b"by the remote");
+    fixture.write("both", b"by the remote");
+    fixture.write("new", b"by the remote");
+    fixture.export.make_dir(b"made", 0o755).unwrap();
+    fixture.export.rename(b"moved", b"elsewhere", ReplaceMode::Never).unwrap();
     fs::write(dir.join("mine"), "edited here").unwrap();
     fs::write(dir.join("both"), "edited here after that").unwrap();
     fs::write(dir.join("made/here"), "put here").unwrap();
-    // In place, under its new name: the bytes that were kept by a link change with it.
+    // In place, under its new name: the bytes kept by a link change with it.
     fs::write(dir.join("elsewhere"), "edited here").unwrap();
-    lent.export.revoke();
+    fixture.export.revoke();
     fs::write(dir.join("new"), "edited here after the end").unwrap();
-    let record = lent.export.changes();
-    let told = report::changes(&dir, &record).unwrap();
+    let record = fixture.export.changes();
+    let changes = report::changes(&dir, &record).unwrap();
     let also: Vec<_> =
-        told.changed_paths.iter().filter(|path| path.also_changed_here).map(|path| &path.path[..]).collect();
+        changes.changed_paths.iter().filter(|path| path.also_changed_here).map(|path| &path.path[..]).collect();
     assert_eq!(also, ["both", "elsewhere", "made", "new"]);
     let reverted = report::revert(&dir, &record, &RevertRequest::default()).unwrap();
-    let edited = "somebody here edited it after the remote had";
+    let edited = "it was edited on this machine after the remote changed it";
     let kept = |path: &str, reason: &str| KeptPath {
         path: path.to_owned(),
         reason: reason.to_owned(),
@@ -232,9 +233,9 @@ fn edits_made_here_meanwhile_are_kept() {
             kept: vec![
                 kept("both", edited),
                 kept("elsewhere", edited),
-                kept("moved", "the remote moved it, and somebody here edited it under its new name"),
+                kept("moved", "the remote moved it, and it was edited on this machine under its new name"),
                 kept("new", edited),
-                kept("made", "somebody here put something into it"),
+                kept("made", "files were added to it on this machine"),
             ],
         }
     );
@@ -246,13 +247,13 @@ fn edits_made_here_meanwhile_are_kept() {
 }
 
 #[test]
-fn single_paths_can_be_taken_back() {
-    let lent = ExportFixture::new(prepare);
-    work(&lent);
-    lent.export.revoke();
+fn single_paths_can_be_reverted() {
+    let fixture = ExportFixture::new(prepare);
+    work(&fixture);
+    fixture.export.revoke();
     let revert = |paths: &[&str]| {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-        report::revert(&lent.dir(), &lent.export.changes(), &RevertRequest { paths, take: None })
+        report::revert(&fixture.dir(), &fixture.export.changes(), &RevertRequest { paths, take: None })
     };
     for (path, why) in [
         ("untouched", "the lease did not change `untouched`"),
@@ -261,40 +262,40 @@ fn single_paths_can_be_taken_back() {
     ] {
         assert_eq!(revert(&["gone", path]).unwrap_err().to_string(), why);
     }
-    assert!(!lent.dir().join("gone").exists(), "where a name means nothing, nothing is done");
+    assert!(!fixture.dir().join("gone").exists(), "with an invalid path, nothing is done");
     let reverted = revert(&["gone", "src/a.rs"]).unwrap();
     assert_eq!(reverted.restored, ["gone", "gone/inner", "gone/inner/y", "gone/x", "src/a.rs"]);
     assert_eq!(reverted.kept, []);
-    assert_eq!(fs::read_to_string(lent.dir().join("src/a.rs")).unwrap(), "one\ntwo\nthree\n");
-    assert_eq!(fs::read_to_string(lent.dir().join("over")).unwrap(), "replaced\n");
+    assert_eq!(fs::read_to_string(fixture.dir().join("src/a.rs")).unwrap(), "one\ntwo\nthree\n");
+    assert_eq!(fs::read_to_string(fixture.dir().join("over")).unwrap(), "replaced\n");
 }
 
 #[test]
-fn a_writer_that_never_closed_is_taken_back_too() {
-    let lent = ExportFixture::new(|dir| fs::write(dir.join("f"), "before").unwrap());
+fn a_file_that_was_never_closed_is_reverted_too() {
+    let fixture = ExportFixture::new(|dir| fs::write(dir.join("f"), "before").unwrap());
     let how = FileOpenOptions { write: true, ..FileOpenOptions::default() };
-    let file = lent.export.open_file(b"f", &how).unwrap();
+    let file = fixture.export.open_file(b"f", &how).unwrap();
     file.write_at(0, b"AFTER").unwrap();
-    // As after a crash: from the disk alone, while the file is still open.
-    let record = LeaseRecord::load(&lent.all.path().join("before")).unwrap();
-    let reverted = report::revert(&lent.dir(), &record, &RevertRequest::default()).unwrap();
+    // As after a crash: from disk alone, while the file is still open.
+    let record = LeaseRecord::load(&fixture.all.path().join("before")).unwrap();
+    let reverted = report::revert(&fixture.dir(), &record, &RevertRequest::default()).unwrap();
     assert_eq!(reverted, RevertResult { restored: vec!["f".to_owned()], kept: Vec::new() });
-    assert_eq!(fs::read_to_string(lent.dir().join("f")).unwrap(), "before");
+    assert_eq!(fs::read_to_string(fixture.dir().join("f")).unwrap(), "before");
 }
 
 #[test]
-fn a_writer_that_set_the_size_and_never_closed_is_taken_back_too() {
-    let lent = ExportFixture::new(|dir| fs::write(dir.join("f"), "before").unwrap());
+fn a_resized_file_that_was_never_closed_is_reverted_too() {
+    let fixture = ExportFixture::new(|dir| fs::write(dir.join("f"), "before").unwrap());
     let how = FileOpenOptions { write: true, ..FileOpenOptions::default() };
-    let (file, second) = (lent.export.open_file(b"f", &how).unwrap(), lent.export.open_file(b"f", &how).unwrap());
+    let (file, second) = (fixture.export.open_file(b"f", &how).unwrap(), fixture.export.open_file(b"f", &how).unwrap());
     file.set_attributes(&AttributeChange { size: Some(2), ..AttributeChange::default() }).unwrap();
     file.write_at(2, b"AFTER").unwrap();
     drop(second);
     file.write_at(7, b"WARDS").unwrap();
-    let record = LeaseRecord::load(&lent.all.path().join("before")).unwrap();
-    let reverted = report::revert(&lent.dir(), &record, &RevertRequest::default()).unwrap();
+    let record = LeaseRecord::load(&fixture.all.path().join("before")).unwrap();
+    let reverted = report::revert(&fixture.dir(), &record, &RevertRequest::default()).unwrap();
     assert_eq!(reverted, RevertResult { restored: vec!["f".to_owned()], kept: Vec::new() });
-    assert_eq!(fs::read_to_string(lent.dir().join("f")).unwrap(), "before");
+    assert_eq!(fs::read_to_string(fixture.dir().join("f")).unwrap(), "before");
 }
 
 #[test]
@@ -310,7 +311,7 @@ fn after_the_end_no_file_shares_its_bytes_with_an_original() {
     export.revoke();
     drop(export);
     assert_eq!(fs::metadata(dir.join("e/f")).unwrap().nlink(), 1);
-    // Written in place here; the original is not.
+    // Written in place on this machine. The original doesn't change.
     fs::write(dir.join("e/f"), "EDITED").unwrap();
     let record = LeaseRecord::load(&all.path().join("before")).unwrap();
     let reverted = report::revert(&dir, &record, &RevertRequest::default()).unwrap();
@@ -320,28 +321,28 @@ fn after_the_end_no_file_shares_its_bytes_with_an_original() {
 }
 
 #[test]
-fn a_link_planted_where_something_was_is_not_followed_by_a_revert() {
-    let lent = ExportFixture::new(|dir| {
+fn a_revert_does_not_follow_a_planted_link() {
+    let fixture = ExportFixture::new(|dir| {
         fs::create_dir(dir.join("d")).unwrap();
         fs::create_dir(dir.parent().unwrap().join("outside")).unwrap();
         fs::write(dir.join("d/f"), "inside").unwrap();
     });
-    lent.export.remove_file(b"d/f").unwrap();
-    lent.export.remove_dir(b"d").unwrap();
-    lent.export.revoke();
-    symlink("../outside", lent.dir().join("d")).unwrap();
-    let told = report::changes(&lent.dir(), &lent.export.changes()).unwrap();
-    assert_eq!(told.changed_paths.len(), 2);
-    let reverted = report::revert(&lent.dir(), &lent.export.changes(), &RevertRequest::default()).unwrap();
+    fixture.export.remove_file(b"d/f").unwrap();
+    fixture.export.remove_dir(b"d").unwrap();
+    fixture.export.revoke();
+    symlink("../outside", fixture.dir().join("d")).unwrap();
+    let changes = report::changes(&fixture.dir(), &fixture.export.changes()).unwrap();
+    assert_eq!(changes.changed_paths.len(), 2);
+    let reverted = report::revert(&fixture.dir(), &fixture.export.changes(), &RevertRequest::default()).unwrap();
     assert_eq!(reverted.restored, [""; 0]);
     assert_eq!(reverted.kept.len(), 2);
-    assert_eq!(fs::read_dir(lent.all.path().join("outside")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(fixture.all.path().join("outside")).unwrap().count(), 0);
 }
 
 #[test]
-fn bytes_tell_where_a_remote_sets_everything_else_back() {
+fn changed_bytes_are_noticed_even_if_all_attributes_are_restored() {
     let time = FileTime { seconds: 499_162_500, nanos: 0 };
-    let lent = ExportFixture::new(|dir| {
+    let fixture = ExportFixture::new(|dir| {
         for name in ["package", "gone"] {
             fs::write(dir.join(name), "module.exports = good").unwrap();
             let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(499_162_500);
@@ -349,34 +350,34 @@ fn bytes_tell_where_a_remote_sets_everything_else_back() {
         }
         fs::hard_link(dir.join("gone"), dir.join("stays")).unwrap();
     });
-    let before = state(&lent.dir());
-    lent.export.remove_file(b"gone").unwrap();
+    let before = state(&fixture.dir());
+    fixture.export.remove_file(b"gone").unwrap();
     let how = FileOpenOptions { write: true, ..FileOpenOptions::default() };
     for name in ["package", "stays"] {
-        let file = lent.export.open_file(name.as_bytes(), &how).unwrap();
+        let file = fixture.export.open_file(name.as_bytes(), &how).unwrap();
         file.write_at(17, b"evil").unwrap();
         drop(file);
         let back = AttributeChange { modified: Some(time), ..AttributeChange::default() };
-        lent.export.set_attributes(name.as_bytes(), &back).unwrap();
+        fixture.export.set_attributes(name.as_bytes(), &back).unwrap();
     }
-    lent.export.revoke();
-    let record = LeaseRecord::load(&lent.all.path().join("before")).unwrap();
+    fixture.export.revoke();
+    let record = LeaseRecord::load(&fixture.all.path().join("before")).unwrap();
     assert_eq!(
-        report::changes(&lent.dir(), &record).unwrap().changed_paths,
+        report::changes(&fixture.dir(), &record).unwrap().changed_paths,
         [
             changed("gone", FileChangeKind::Removed, Some((0, 1))),
             changed("package", FileChangeKind::Modified, Some((1, 1))),
             changed("stays", FileChangeKind::Modified, Some((1, 1))),
         ]
     );
-    assert!(report::diff(&lent.dir(), &record, 10_000).unwrap().contains("+module.exports = evil"));
-    let reverted = report::revert(&lent.dir(), &record, &RevertRequest::default()).unwrap();
+    assert!(report::diff(&fixture.dir(), &record, 10_000).unwrap().contains("+module.exports = evil"));
+    let reverted = report::revert(&fixture.dir(), &record, &RevertRequest::default()).unwrap();
     assert_eq!(reverted.restored, ["gone", "package", "stays"]);
-    assert_eq!(state(&lent.dir()), before);
+    assert_eq!(state(&fixture.dir()), before);
 }
 
 #[test]
-fn two_reverts_in_one_folder_do_not_meet() {
+fn two_reverts_in_one_folder_do_not_collide() {
     let all = tempfile::tempdir().unwrap();
     let (dir, before) = (all.path().join("lent"), |name: &str| all.path().join(name).join("before"));
     fs::create_dir(&dir).unwrap();
@@ -393,7 +394,7 @@ fn two_reverts_in_one_folder_do_not_meet() {
         report::revert(&dir, &LeaseRecord::load(&before(name)).unwrap(), &RevertRequest::default()).unwrap()
     };
     let restored = |name: &str| RevertResult { restored: vec![name.to_owned()], kept: Vec::new() };
-    // The first waits in the middle of a file: its original can be opened, and does not end.
+    // The first one blocks in the middle of a file: its original can be opened, but never ends.
     let original = before("first").join("1");
     fs::remove_file(&original).unwrap();
     assert!(Command::new("mkfifo").arg(&original).status().unwrap().success());

@@ -1,4 +1,4 @@
-//! Leases over SSH, used with the programs that people have: ssh, sftp, sshfs.
+//! Leases over SSH, used with common programs: ssh, sftp, sshfs.
 
 use std::{
     fs,
@@ -9,9 +9,9 @@ use std::{
     time::Duration,
 };
 
+use attache_bench::lease::openssh::{self, SshLogin, SshfsMount};
 use attache_protocol::{Secret, env::Env, wire::awcp::AccessMode};
 use attache_workspace::{
-    bench::openssh::{self, SshLogin, SshfsMount},
     export::{Export, ExportTerms, NoExportAudit, OriginalsFolder},
     ssh::{HostKey, LeaseAccess, LeaseAdmission, SshServer, SshServerOptions, make_key},
 };
@@ -29,7 +29,7 @@ mod revocation;
 mod throughput;
 mod unauthenticated;
 
-/// A host with a server on a port of its own.
+/// A host with a server on its own port.
 pub(crate) struct SshTestHost {
     pub(crate) server: SshServer,
     pub(crate) host_key: HostKey,
@@ -37,19 +37,19 @@ pub(crate) struct SshTestHost {
     _stop: tokio_util::sync::DropGuard,
 }
 
-/// One lease on a fresh folder, and the files of whoever has its key.
+/// One lease on a new folder, and the files of its key holder.
 pub(crate) struct LeaseFixture {
     pub(crate) admission: LeaseAdmission,
     pub(crate) export: Arc<Export>,
     pub(crate) locator: String,
     pub(crate) private_key: Secret<String>,
-    /// The folder that is lent.
+    /// The exported folder.
     pub(crate) folder: PathBuf,
     pub(crate) options: openssh::SshLoginFiles,
     dir: TempDir,
 }
 
-/// Says why a test does nothing here.
+/// Prints why a test is skipped here.
 #[allow(clippy::print_stdout, reason = "a skip says why")]
 pub(crate) fn cannot_run() -> bool {
     let missing = openssh::missing();
@@ -59,7 +59,7 @@ pub(crate) fn cannot_run() -> bool {
     !missing.is_empty()
 }
 
-/// What is promised for a second, on a machine that does many other things; less than ssh's own time-outs.
+/// The promise is one second. This leaves room for a busy machine, but is less than ssh's own timeouts.
 pub(crate) const SOON: Duration = Duration::from_secs(15);
 
 // === impl SshTestHost ===
@@ -111,14 +111,14 @@ impl LeaseFixture {
         self.options.mount(&path, &self.dir.path().join("mounted"), &["reconnect"]).unwrap()
     }
 
-    /// What sftp says to a list of its commands.
+    /// The output of sftp for a list of commands.
     pub(crate) fn sftp(&self, commands: &str) -> Output {
         let mut sftp = self.options.command("sftp");
         sftp.args(["-b", "-"]).arg(self.options.host()).current_dir(self.dir.path());
         run(&mut sftp, commands.as_bytes())
     }
 
-    /// What ssh says; `before` are options and `after` is what to do there.
+    /// The output of ssh. `before` are options, and `after` is the remote command.
     pub(crate) fn ssh(&self, before: &[&str], after: &[&str]) -> Output {
         let mut ssh = self.options.command("ssh");
         ssh.args(before).arg(self.options.host()).args(after);
@@ -126,7 +126,7 @@ impl LeaseFixture {
     }
 }
 
-/// Runs a program with this input. It gets some time, because a request without an answer would be waited for forever.
+/// Runs a program with this input and a timeout, because it would wait forever for a request without an answer.
 pub(crate) fn run(command: &mut Command, input: &[u8]) -> Output {
     let mut timed = Command::new("timeout");
     timed.arg("20").arg(command.get_program()).args(command.get_args());
@@ -135,19 +135,19 @@ pub(crate) fn run(command: &mut Command, input: &[u8]) -> Output {
     }
     timed.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let mut child = timed.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // A program that ends early does not read it all.
+    // A program that exits early doesn't read all of it.
     let _ = child.stdin.take().unwrap().write_all(input);
     let output = child.wait_with_output().unwrap();
-    assert_ne!(output.status.code(), Some(124), "{command:?} waits forever: {}", said(&output));
+    assert_ne!(output.status.code(), Some(124), "{command:?} waits forever: {}", text_of(&output));
     output
 }
 
-pub(crate) fn said(output: &Output) -> String {
+pub(crate) fn text_of(output: &Output) -> String {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     format!("{out}{err}")
 }
 
-/// Waits for something that other threads bring about.
+/// Waits for an effect of other threads.
 pub(crate) async fn eventually(what: &str, is_so: impl Fn() -> bool) {
     for _ in 0..1000 {
         if is_so() {

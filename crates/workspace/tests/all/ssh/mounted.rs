@@ -1,4 +1,4 @@
-//! A lease under stock sshfs: it behaves as a folder.
+//! A lease under stock sshfs behaves like a folder.
 
 use std::{
     ffi::OsStr,
@@ -16,7 +16,7 @@ use std::{
 use attache_protocol::wire::awcp::AccessMode;
 use attache_workspace::{export::ExportTerms, ssh::SshServerOptions};
 
-use super::{SshTestHost, cannot_run, run, said};
+use super::{SshTestHost, cannot_run, run, text_of};
 
 fn names(dir: &Path) -> Vec<Vec<u8>> {
     let mut names: Vec<_> =
@@ -31,9 +31,9 @@ async fn files_are_read_written_appended_truncated_and_replaced() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
-    let mounted = lent.mount();
-    let (here, there) = (&mounted.mount_point, &lent.folder);
+    let lease = host.lend("loc");
+    let mounted = lease.mount();
+    let (here, there) = (&mounted.mount_point, &lease.folder);
     fs::write(here.join("new"), "one").unwrap();
     assert_eq!(fs::read_to_string(there.join("new")).unwrap(), "one");
 
@@ -49,7 +49,7 @@ async fn files_are_read_written_appended_truncated_and_replaced() {
     assert_eq!(fs::read_to_string(there.join("new")).unwrap(), "ONE t");
     drop(file);
 
-    // As editors save: write beside it, then rename over it.
+    // Like editors: write a temporary file, then rename it over the original.
     fs::write(here.join("new.tmp"), "saved").unwrap();
     fs::rename(here.join("new.tmp"), here.join("new")).unwrap();
     assert_eq!(fs::read_to_string(there.join("new")).unwrap(), "saved");
@@ -76,14 +76,14 @@ async fn modes_times_and_links_survive() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
+    let lease = host.lend("loc");
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("secret"), "secret").unwrap();
-    symlink(outside.path().join("secret"), lent.folder.join("out")).unwrap();
-    fs::write(lent.folder.join("tool"), "#!/bin/sh\n").unwrap();
-    fs::set_permissions(lent.folder.join("tool"), fs::Permissions::from_mode(0o755)).unwrap();
-    let mounted = lent.mount();
-    let (here, there) = (&mounted.mount_point, &lent.folder);
+    symlink(outside.path().join("secret"), lease.folder.join("out")).unwrap();
+    fs::write(lease.folder.join("tool"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(lease.folder.join("tool"), fs::Permissions::from_mode(0o755)).unwrap();
+    let mounted = lease.mount();
+    let (here, there) = (&mounted.mount_point, &lease.folder);
     let mode = |path: &Path| fs::symlink_metadata(path).unwrap().mode();
 
     assert_eq!(mode(&here.join("tool")), 0o100_755);
@@ -100,30 +100,30 @@ async fn modes_times_and_links_survive() {
     fs::hard_link(here.join("tool"), here.join("hard")).unwrap();
     assert_eq!(fs::metadata(there.join("tool")).unwrap().nlink(), 2);
 
-    // A link out of the folder is a link to whatever the remote has there, which is not what the host has there.
+    // A link out of the folder leads to whatever the remote has there, not to what the host has there.
     assert_eq!(mode(&here.join("out")) & 0o170_000, 0o120_000);
-    let contents = lent.sftp("get /loc/out\n");
+    let contents = lease.sftp("get /loc/out\n");
     assert!(!contents.status.success());
     assert!(fs::symlink_metadata(there.join("out")).unwrap().is_symlink());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_are_bytes() {
+async fn names_can_be_any_bytes() {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
-    let mounted = lent.mount();
+    let lease = host.lend("loc");
+    let mounted = lease.mount();
     let all: [&[u8]; 6] = [b"\xff\xfe", b"a\nb", b"a b", b"-rf", "naïve".as_bytes(), "nai\u{308}ve".as_bytes()];
     for name in all {
         let name = OsStr::from_bytes(name);
         fs::write(mounted.mount_point.join(name), name.as_bytes()).unwrap();
-        assert_eq!(fs::read(lent.folder.join(name)).unwrap(), name.as_bytes());
+        assert_eq!(fs::read(lease.folder.join(name)).unwrap(), name.as_bytes());
         symlink(name, mounted.mount_point.join([b"to ", name.as_bytes()].concat().as_slice().to_name())).unwrap();
     }
-    assert_eq!(names(&mounted.mount_point), names(&lent.folder));
-    assert_eq!(names(&lent.folder).len(), 2 * all.len());
+    assert_eq!(names(&mounted.mount_point), names(&lease.folder));
+    assert_eq!(names(&lease.folder).len(), 2 * all.len());
 }
 
 trait ToName {
@@ -137,29 +137,29 @@ impl ToName for [u8] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_of_thousands_is_listed_whole() {
+async fn a_folder_with_thousands_of_entries_is_listed_completely() {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
+    let lease = host.lend("loc");
     for number in 0..2500 {
-        fs::write(lent.folder.join(format!("{number}-{}", "n".repeat(200))), "").unwrap();
+        fs::write(lease.folder.join(format!("{number}-{}", "n".repeat(200))), "").unwrap();
     }
-    let mounted = lent.mount();
-    assert_eq!(names(&mounted.mount_point), names(&lent.folder));
+    let mounted = lease.mount();
+    assert_eq!(names(&mounted.mount_point), names(&lease.folder));
 }
 
-/// Defect 4 of the peer: `ro` never reached the transport. The mount here is one for writing; the server says no.
+/// Defect 4 of the peer: `ro` never reached the transport. The mount here is read-write, but the server refuses.
 #[tokio::test(flavor = "multi_thread")]
 async fn read_only_is_enforced_by_the_server() {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend_on("loc", ExportTerms::new(AccessMode::Ro));
-    fs::write(lent.folder.join("file"), "kept").unwrap();
-    let mounted = lent.mount();
+    let lease = host.lend_on("loc", ExportTerms::new(AccessMode::Ro));
+    fs::write(lease.folder.join("file"), "kept").unwrap();
+    let mounted = lease.mount();
     let here = &mounted.mount_point;
     assert_eq!(fs::read_to_string(here.join("file")).unwrap(), "kept");
     let refused = [
@@ -176,12 +176,12 @@ async fn read_only_is_enforced_by_the_server() {
     ];
     let kinds = refused.map(|result| result.unwrap_err().kind());
     assert_eq!(kinds, [ErrorKind::PermissionDenied; 10]);
-    assert_eq!(names(&lent.folder), [b"file"]);
-    assert_eq!(fs::read_to_string(lent.folder.join("file")).unwrap(), "kept");
+    assert_eq!(names(&lease.folder), [b"file"]);
+    assert_eq!(fs::read_to_string(lease.folder.join("file")).unwrap(), "kept");
 }
 
-/// Defects 5 and 7 of the peer: a workspace of 1 MB was refused, and one of 72 MB took a minute. This one is 64 MB, or 1 GB
-/// with `ATTACHE_LONG=1`, and the connection gets new keys several times on the way.
+/// Defects 5 and 7 of the peer: a workspace of 1 MB was refused, and one of 72 MB took a minute. This one is 64 MB, or
+/// 1 GB with `ATTACHE_LONG=1`, and the connection is rekeyed several times.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_workspace_goes_there_and_back() {
     if cannot_run() {
@@ -190,8 +190,8 @@ async fn a_large_workspace_goes_there_and_back() {
     #[allow(clippy::disallowed_methods, reason = "a test may be asked to take longer")]
     let megabytes: u64 = if std::env::var("ATTACHE_LONG").is_ok() { 1024 } else { 64 };
     let host = SshTestHost::with(SshServerOptions { rekey_after: 16 << 20, ..SshServerOptions::default() }).await;
-    let lent = host.lend("loc");
-    let mounted = lent.mount();
+    let lease = host.lend("loc");
+    let mounted = lease.mount();
     let chunk = |number: u64| {
         let words = (0..(1 << 17)).map(|word| (number << 32 | word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>()
@@ -203,9 +203,9 @@ async fn a_large_workspace_goes_there_and_back() {
         file.sync_all().unwrap();
     }
     drop(mounted);
-    let mounted = lent.mount();
+    let mounted = lease.mount();
     for first in (0..megabytes).step_by(32) {
-        let mut there = File::open(lent.folder.join(format!("part-{first}"))).unwrap();
+        let mut there = File::open(lease.folder.join(format!("part-{first}"))).unwrap();
         let mut here = File::open(mounted.mount_point.join(format!("part-{first}"))).unwrap();
         assert_eq!(here.metadata().unwrap().len(), 32 << 20);
         let (mut one, mut other) = (vec![0; 1 << 20], vec![0; 1 << 20]);
@@ -215,31 +215,31 @@ async fn a_large_workspace_goes_there_and_back() {
             assert!(one == chunk(number) && other == one, "megabyte {number} differs");
         }
     }
-    // A file larger than 4 GB costs nothing when it is empty.
+    // A sparse file larger than 4 GB costs nothing.
     let mut sparse = File::create(mounted.mount_point.join("sparse")).unwrap();
     sparse.seek(SeekFrom::Start(5 << 30)).unwrap();
     sparse.write_all(b"end").unwrap();
     drop(sparse);
-    assert_eq!(fs::metadata(lent.folder.join("sparse")).unwrap().len(), (5 << 30) + 3);
+    assert_eq!(fs::metadata(lease.folder.join("sparse")).unwrap().len(), (5 << 30) + 3);
 }
 
-/// The second half of defect 6: what the host changes meanwhile stays.
+/// The second half of defect 6: concurrent changes by the host stay.
 #[tokio::test(flavor = "multi_thread")]
 async fn edits_of_the_host_are_kept() {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
-    fs::write(lent.folder.join("theirs"), "old").unwrap();
-    let mounted = lent.mount();
+    let lease = host.lend("loc");
+    fs::write(lease.folder.join("theirs"), "old").unwrap();
+    let mounted = lease.mount();
     fs::write(mounted.mount_point.join("ours"), "remote").unwrap();
-    fs::write(lent.folder.join("theirs"), "host").unwrap();
+    fs::write(lease.folder.join("theirs"), "host").unwrap();
     fs::write(mounted.mount_point.join("ours"), "remote again").unwrap();
     drop(mounted);
-    lent.admission.revoke();
-    assert_eq!(fs::read_to_string(lent.folder.join("theirs")).unwrap(), "host");
-    assert_eq!(fs::read_to_string(lent.folder.join("ours")).unwrap(), "remote again");
+    lease.admission.revoke();
+    assert_eq!(fs::read_to_string(lease.folder.join("theirs")).unwrap(), "host");
+    assert_eq!(fs::read_to_string(lease.folder.join("ours")).unwrap(), "remote again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -261,7 +261,7 @@ async fn two_leases_do_not_disturb_each_other() {
     assert_eq!(fs::read_to_string(one.folder.join("file")).unwrap(), "one");
 }
 
-/// What a remote does with git in a repository of the host: all but changing its settings.
+/// What a remote does with git in a repository of the host: everything except changing its settings.
 #[tokio::test(flavor = "multi_thread")]
 async fn stock_git_works_in_the_folder() {
     if cannot_run() {
@@ -272,12 +272,12 @@ async fn stock_git_works_in_the_folder() {
         git.arg("-C").arg(dir).args(["-c", "user.name=Ann", "-c", "user.email=ann@localhost"]).args(args);
         git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
         let output = run(&mut git, b"");
-        assert!(output.status.success(), "git {args:?}: {}", said(&output));
+        assert!(output.status.success(), "git {args:?}: {}", text_of(&output));
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
-    let there = &lent.folder;
+    let lease = host.lend("loc");
+    let there = &lease.folder;
     git(there, &["init", "--quiet", "--initial-branch=main"]);
     fs::write(there.join("file"), "host\n").unwrap();
     git(there, &["add", "."]);
@@ -287,7 +287,7 @@ async fn stock_git_works_in_the_folder() {
     git(other.path(), &["commit", "--quiet", "--allow-empty", "-m", "elsewhere"]);
     git(other.path(), &["branch", "topic/HEAD"]);
 
-    let mounted = lent.mount();
+    let mounted = lease.mount();
     let here = &mounted.mount_point;
     git(here, &["switch", "--quiet", "-c", "work"]);
     fs::write(here.join("file"), "remote\n").unwrap();
@@ -303,7 +303,7 @@ async fn stock_git_works_in_the_folder() {
     git(here, &["stash", "--quiet"]);
     git(here, &["stash", "pop", "--quiet"]);
     git(here, &["checkout", "--quiet", "file"]);
-    // What git would go on with on the host is not made there.
+    // A rebase, which git would continue on the host, can't be started there.
     let mut rebase = Command::new("git");
     rebase.arg("-C").arg(here).args([
         "-c",

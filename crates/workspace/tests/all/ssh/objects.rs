@@ -1,4 +1,4 @@
-//! A remote that adds to the store of a repository: what it adds is what its name says, or it has no name.
+//! A remote adds to the object store of a repository: what it adds must match its name.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 use super::{
     LeaseFixture, SshTestHost, cannot_run,
     raw::{RawSftp, status, string},
-    run, said,
+    run, text_of,
 };
 
 fn git(dir: &Path, args: &[&str]) -> Option<String> {
@@ -20,14 +20,14 @@ fn git(dir: &Path, args: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8(output.stdout).unwrap().trim().to_owned())
 }
 
-/// Where an object is below a repository.
+/// The path of an object below a repository.
 fn place(id: &str) -> String {
     format!(".git/objects/{}/{}", &id[..2], &id[2..])
 }
 
-/// A repository of the remote's, from which it takes what it sends.
-fn theirs(lent: &LeaseFixture) -> (PathBuf, [String; 3]) {
-    let dir = lent.dir.path().join("theirs");
+/// A repository of the remote, from which it takes what it sends.
+fn theirs(lease: &LeaseFixture) -> (PathBuf, [String; 3]) {
+    let dir = lease.dir.path().join("theirs");
     fs::create_dir(&dir).unwrap();
     git(&dir, &["init", "--quiet", "--initial-branch=main"]).unwrap();
     let ids = ["good\n", "evil\n", "other\n"].map(|content| {
@@ -37,29 +37,29 @@ fn theirs(lent: &LeaseFixture) -> (PathBuf, [String; 3]) {
     (dir, ids)
 }
 
-fn sftp(lent: &LeaseFixture, commands: &[String]) {
-    let output = lent.sftp(&commands.join("\n"));
-    assert!(output.status.success(), "{}", said(&output));
+fn sftp(lease: &LeaseFixture, commands: &[String]) {
+    let output = lease.sftp(&commands.join("\n"));
+    assert!(output.status.success(), "{}", text_of(&output));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_cannot_be_planted_under_anothers_name() {
+async fn an_object_cannot_be_planted_under_another_name() {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
-    git(&lent.folder, &["init", "--quiet", "--initial-branch=main"]).unwrap();
-    let (theirs, [good, evil, other]) = theirs(&lent);
+    let lease = host.lend("loc");
+    git(&lease.folder, &["init", "--quiet", "--initial-branch=main"]).unwrap();
+    let (theirs, [good, evil, other]) = theirs(&lease);
     let (good_file, evil_file) = (theirs.join(place(&good)), theirs.join(place(&evil)));
     let (good_file, evil_file) = (good_file.display(), evil_file.display());
     let (fan, target) = (&good[..2], place(&good));
     sftp(
-        &lent,
+        &lease,
         &[
             format!("mkdir .git/objects/{fan}"),
             format!("put {evil_file} .git/objects/{fan}/tmp_obj_evil"),
-            // By another name, by a second name, as it is, and with its folder.
+            // By rename, by hard link, directly, and with its folder.
             format!("-rename .git/objects/{fan}/tmp_obj_evil {target}"),
             format!("-ln .git/objects/{fan}/tmp_obj_evil {target}"),
             format!("-put {evil_file} {target}"),
@@ -69,11 +69,11 @@ async fn an_object_cannot_be_planted_under_anothers_name() {
         ],
     );
     for id in [&good, &other] {
-        assert_eq!(git(&lent.folder, &["cat-file", "-e", id]), None, "{id} was planted");
+        assert_eq!(git(&lease.folder, &["cat-file", "-e", id]), None, "{id} was planted");
     }
-    // What its name says has its name, and stays so.
+    // An object that matches its name gets it, and can't be changed.
     sftp(
-        &lent,
+        &lease,
         &[
             format!("put {good_file} .git/objects/{fan}/tmp_obj_good"),
             format!("rename .git/objects/{fan}/tmp_obj_good {target}"),
@@ -81,8 +81,8 @@ async fn an_object_cannot_be_planted_under_anothers_name() {
             format!("-rename .git/objects/{fan}/tmp_obj_evil {target}"),
         ],
     );
-    assert_eq!(git(&lent.folder, &["cat-file", "-p", &good]).as_deref(), Some("good"));
-    git(&lent.folder, &["fsck", "--strict"]).unwrap();
+    assert_eq!(git(&lease.folder, &["cat-file", "-p", &good]).as_deref(), Some("good"));
+    git(&lease.folder, &["fsck", "--strict"]).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,15 +91,15 @@ async fn an_object_is_not_changed_through_a_file_that_is_still_open() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
-    git(&lent.folder, &["init", "--quiet", "--initial-branch=main"]).unwrap();
-    let (theirs, [good, evil, _]) = theirs(&lent);
+    let lease = host.lend("loc");
+    git(&lease.folder, &["init", "--quiet", "--initial-branch=main"]).unwrap();
+    let (theirs, [good, evil, _]) = theirs(&lease);
     let (good_bytes, evil_bytes) =
         (fs::read(theirs.join(place(&good))).unwrap(), fs::read(theirs.join(place(&evil))).unwrap());
-    let (mut raw, folder) = (RawSftp::open(&lent), format!("/loc/.git/objects/{}", &good[..2]));
+    let (mut raw, folder) = (RawSftp::open(&lease), format!("/loc/.git/objects/{}", &good[..2]));
     assert_eq!(status(&raw.ask(14, 1, &[&string(folder.as_bytes()), &0_u32.to_be_bytes()])), Some(0));
     let temporary = format!("{folder}/tmp_obj_x");
-    // To read, write, make and empty.
+    // Read, write, create and truncate.
     let handle = raw.open_file(&temporary, 0x1b);
     let start = 0_u64.to_be_bytes();
     assert_eq!(status(&raw.ask(6, 2, &[&handle, &start, &string(&good_bytes)])), Some(0));
@@ -108,7 +108,7 @@ async fn an_object_is_not_changed_through_a_file_that_is_still_open() {
         [string(b"posix-rename@openssh.com"), string(temporary.as_bytes()), string(target.as_bytes())].concat();
     assert_eq!(status(&raw.ask(200, 3, &[&rename])), Some(0));
     assert_eq!(status(&raw.ask(6, 4, &[&handle, &start, &string(&evil_bytes)])), Some(3));
-    assert_eq!(fs::read(lent.folder.join(place(&good))).unwrap(), good_bytes);
+    assert_eq!(fs::read(lease.folder.join(place(&good))).unwrap(), good_bytes);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,9 +117,9 @@ async fn an_index_that_lies_about_its_pack_is_refused() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
-    git(&lent.folder, &["init", "--quiet", "--initial-branch=main"]).unwrap();
-    let (theirs, _) = theirs(&lent);
+    let lease = host.lend("loc");
+    git(&lease.folder, &["init", "--quiet", "--initial-branch=main"]).unwrap();
+    let (theirs, _) = theirs(&lease);
     for text in ["one\n", "two\n"] {
         fs::write(theirs.join("file"), text.repeat(500)).unwrap();
         git(&theirs, &["add", "file"]).unwrap();
@@ -137,14 +137,14 @@ async fn an_index_that_lies_about_its_pack_is_refused() {
     let mut lies = index.clone();
     lies[offsets..offsets + 4].copy_from_slice(&index[offsets + 4..offsets + 8]);
     lies[offsets + 4..offsets + 8].copy_from_slice(&index[offsets..offsets + 4]);
-    fs::write(lent.dir.path().join("lies"), lies).unwrap();
+    fs::write(lease.dir.path().join("lies"), lies).unwrap();
     let (from, to) = (packs.display(), ".git/objects/pack");
     let name = pack.file_stem().unwrap().to_str().unwrap();
     sftp(
-        &lent,
+        &lease,
         &[
             format!("put {from}/{name}.idx {to}/tmp_idx_good"),
-            // Before its pack there is nothing to compare it with.
+            // Before its pack, there is nothing to compare it with.
             format!("-rename {to}/tmp_idx_good {to}/{name}.idx"),
             format!("put {from}/{name}.pack {to}/tmp_pack_x"),
             format!("rename {to}/tmp_pack_x {to}/{name}.pack"),
@@ -154,17 +154,17 @@ async fn an_index_that_lies_about_its_pack_is_refused() {
             format!("-put lies {to}/multi-pack-index"),
         ],
     );
-    let there = lent.folder.join(to);
+    let there = lease.folder.join(to);
     assert!(!there.join(format!("{name}.idx")).exists() && !there.join("multi-pack-index").exists());
     sftp(
-        &lent,
+        &lease,
         &[
             format!("rename {to}/tmp_idx_good {to}/{name}.idx"),
-            // Another pack below an index that was checked.
+            // Another pack under a checked index.
             format!("put lies {to}/tmp_pack_y"),
             format!("-rename {to}/tmp_pack_y {to}/{name}.pack"),
         ],
     );
-    assert_eq!(git(&lent.folder, &["log", "--format=%s", &head]).as_deref(), Some("two\none"));
-    git(&lent.folder, &["fsck", "--strict", "--full"]).unwrap();
+    assert_eq!(git(&lease.folder, &["log", "--format=%s", &head]).as_deref(), Some("two\none"));
+    git(&lease.folder, &["fsck", "--strict", "--full"]).unwrap();
 }

@@ -1,4 +1,5 @@
-//! A connection that breaks: what it had open for writing is told once the remote is back, and is forgotten when it is made anew.
+//! A broken connection: files that it had open for writing are reported once the remote is back, until they are written
+//! again.
 
 use std::{
     fs,
@@ -32,39 +33,39 @@ impl Failures {
 }
 
 fn lend(host: &SshTestHost) -> (LeaseFixture, Arc<Failures>) {
-    let lent = host.lend("unused");
+    let lease = host.lend("unused");
     let failures = Arc::new(Failures::default());
-    let before = OriginalsFolder::in_folder(lent.dir.path().join("before2"));
-    let export = Export::open(&lent.folder, ExportTerms::new(AccessMode::Rw), before, failures.clone()).unwrap();
+    let before = OriginalsFolder::in_folder(lease.dir.path().join("before2"));
+    let export = Export::open(&lease.folder, ExportTerms::new(AccessMode::Rw), before, failures.clone()).unwrap();
     let (key, export) = (make_key(&Env::system()), Arc::new(export));
     let pass = LeaseAccess { key: key.public, locator: "loc".to_owned(), export: Arc::clone(&export) };
     let admission = host.server.admit(pass).unwrap();
-    let options = host.login(key.private.clone()).write(lent.dir.path()).unwrap();
-    (LeaseFixture { admission, export, private_key: key.private, options, ..lent }, failures)
+    let options = host.login(key.private.clone()).write(lease.dir.path()).unwrap();
+    (LeaseFixture { admission, export, private_key: key.private, options, ..lease }, failures)
 }
 
-/// To write, make and empty.
+/// Write, create and truncate.
 const WRITE: u32 = 0x1a;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_open_for_writing_when_the_connection_broke_affects_the_work_until_it_is_made_anew() {
+async fn a_file_open_when_the_connection_broke_affects_the_work_until_rewritten() {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
-    let (lent, failures) = lend(&host);
-    let mut raw = RawSftp::open(&lent);
+    let (lease, failures) = lend(&host);
+    let mut raw = RawSftp::open(&lease);
     let closed = raw.open_file("/loc/closed", WRITE);
     assert_eq!(status(&raw.ask(4, 2, &[&closed])), Some(0));
     for name in ["half", "again"] {
         let handle = raw.open_file(&format!("/loc/{name}"), WRITE);
         assert_eq!(status(&raw.ask(6, 3, &[&handle, &[0; 8], &string(b"half of it")])), Some(0));
     }
-    // Killed: nothing is closed, and the rest never comes.
+    // Killed: nothing is closed, and the rest never arrives.
     drop(raw);
-    eventually("the connection to end", || lent.admission.connections() == 0).await;
-    assert!(failures.affected().is_empty(), "without another connection it was no outage");
-    let mut raw = RawSftp::open(&lent);
+    eventually("the connection to end", || lease.admission.connections() == 0).await;
+    assert!(failures.affected().is_empty(), "without another connection, it was not an outage");
+    let mut raw = RawSftp::open(&lease);
     assert_eq!(failures.affected(), ["again", "half"]);
     let handle = raw.open_file("/loc/again", WRITE);
     assert_eq!(status(&raw.ask(6, 3, &[&handle, &[0; 8], &string(b"all of it")])), Some(0));
@@ -72,19 +73,19 @@ async fn what_was_open_for_writing_when_the_connection_broke_affects_the_work_un
     assert_eq!(failures.affected(), ["half"]);
     let counts: Vec<_> = failures.0.lock().unwrap().counts().collect();
     assert_eq!(counts, [(Cause::Interrupted, 2)]);
-    assert_eq!(fs::read_to_string(lent.folder.join("half")).unwrap(), "half of it");
+    assert_eq!(fs::read_to_string(lease.folder.join("half")).unwrap(), "half of it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_connection_beside_the_first_is_no_outage() {
+async fn a_second_concurrent_connection_is_not_an_outage() {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
-    let (lent, failures) = lend(&host);
-    let mut one = RawSftp::open(&lent);
+    let (lease, failures) = lend(&host);
+    let mut one = RawSftp::open(&lease);
     let handle = one.open_file("/loc/slow", WRITE);
-    let _two = RawSftp::open(&lent);
+    let _two = RawSftp::open(&lease);
     assert_eq!(status(&one.ask(6, 2, &[&handle, &[0; 8], &string(b"all of it")])), Some(0));
     assert_eq!(status(&one.ask(4, 3, &[&handle])), Some(0));
     assert!(failures.affected().is_empty());

@@ -1,4 +1,4 @@
-//! Clients that ask for much at once, and read the answers late or never.
+//! Clients that send many requests at once, and read the answers late or never.
 
 use std::{fs, io::Write, thread, time::Duration};
 
@@ -7,17 +7,17 @@ use super::{
     raw::{RawSftp, packet, status, string},
 };
 
-/// Paramiko asks for a whole file before it reads the first answer.
+/// Paramiko requests a whole file before it reads the first answer.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_asks_for_everything_first_gets_everything() {
+async fn a_client_that_sends_all_requests_first_gets_everything() {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
+    let lease = host.lend("loc");
     let content: Vec<u8> = (0..48_u32 << 18).flat_map(u32::to_le_bytes).collect();
-    fs::write(lent.folder.join("big"), &content).unwrap();
-    let mut raw = RawSftp::open(&lent);
+    fs::write(lease.folder.join("big"), &content).unwrap();
+    let mut raw = RawSftp::open(&lease);
     let handle = raw.open_file("/loc/big", 1);
     let step = 32 * 1024;
     let asks: Vec<u8> = (0..content.len() / step)
@@ -28,7 +28,7 @@ async fn a_client_that_asks_for_everything_first_gets_everything() {
         })
         .collect();
     raw.write(&asks);
-    // Long enough for every buffer on the way to be full.
+    // Long enough for every buffer in between to fill up.
     thread::sleep(Duration::from_millis(300));
     for (number, expected) in content.chunks(step).enumerate() {
         let (kind, id, data) = raw.reply();
@@ -38,17 +38,17 @@ async fn a_client_that_asks_for_everything_first_gets_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_writes_everything_first_is_slowed_down_and_not_lost() {
+async fn a_client_that_writes_everything_first_is_slowed_down_but_served() {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
-    let mut raw = RawSftp::open(&lent);
+    let lease = host.lend("loc");
+    let mut raw = RawSftp::open(&lease);
     let handle = raw.open_file("/loc/big", 2 | 8);
     let count = 1000_u32;
     let data = string(&vec![b'w'; 32 * 1024]);
-    // Replies are small: they wait in the pipe until all is written.
+    // Replies are small: they wait in the pipe until everything is written.
     for number in 0..count {
         let offset = u64::from(number) * 32 * 1024;
         raw.write(&packet(6, &[&number.to_be_bytes(), &handle, &offset.to_be_bytes(), &data]));
@@ -57,20 +57,20 @@ async fn a_client_that_writes_everything_first_is_slowed_down_and_not_lost() {
         let reply = raw.reply();
         assert_eq!((reply.1, status(&reply)), (number, Some(0)));
     }
-    assert_eq!(fs::metadata(lent.folder.join("big")).unwrap().len(), u64::from(count) * 32 * 1024);
+    assert_eq!(fs::metadata(lease.folder.join("big")).unwrap().len(), u64::from(count) * 32 * 1024);
 }
 
-/// Requests that fill every buffer on the way in, while their replies fill every buffer on the way out: whoever waits for the
-/// one before moving the other waits forever.
+/// Requests fill every inbound buffer while their replies fill every outbound one: waiting for one before moving the
+/// other would wait forever.
 #[tokio::test(flavor = "multi_thread")]
-async fn both_directions_full_is_no_deadlock() {
+async fn full_buffers_in_both_directions_do_not_deadlock() {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
-    fs::write(lent.folder.join("big"), vec![b'b'; 1 << 20]).unwrap();
-    let mut raw = RawSftp::open(&lent);
+    let lease = host.lend("loc");
+    fs::write(lease.folder.join("big"), vec![b'b'; 1 << 20]).unwrap();
+    let mut raw = RawSftp::open(&lease);
     let (from, to) = (raw.open_file("/loc/big", 1), raw.open_file("/loc/new", 2 | 8));
     let data = string(&vec![b'w'; 32 * 1024]);
     let count = 250_u32;
@@ -84,9 +84,9 @@ async fn both_directions_full_is_no_deadlock() {
     }
 }
 
-/// Asks for gigabytes and reads none of it: what waits on the host stays small, and the others are served.
+/// Requests gigabytes and reads none of them: what waits on the host stays small, and other clients are served.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_never_reads_holds_up_nobody_else() {
+async fn a_client_that_never_reads_does_not_block_others() {
     if cannot_run() {
         return;
     }
@@ -98,12 +98,12 @@ async fn a_client_that_never_reads_holds_up_nobody_else() {
     let handle = raw.open_file("/greedy/big", 1);
     let ask = packet(5, &[&[0; 4], &handle, &[0; 8], &250_000_u32.to_be_bytes()]);
     let before = resident();
-    // 20,000 answers of 250 KB; every buffer on the way is full long before.
+    // 20,000 answers of 250 KB: every buffer in between is full long before.
     let asker = raw.write_aside(move |input| {
         let _ = (0..20_000).try_for_each(|_| input.write_all(&ask));
     });
     let text = other.sftp("get /other/file got\n");
-    assert!(text.status.success(), "{}", super::said(&text));
+    assert!(text.status.success(), "{}", super::text_of(&text));
     thread::sleep(Duration::from_millis(500));
     let grown = resident().saturating_sub(before);
     assert!(grown < 128 << 20, "{} MB wait in memory", grown >> 20);
@@ -113,7 +113,7 @@ async fn a_client_that_never_reads_holds_up_nobody_else() {
     asker.join().unwrap();
 }
 
-/// How much memory this process holds.
+/// The memory use of this process.
 fn resident() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

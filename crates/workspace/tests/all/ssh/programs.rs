@@ -1,11 +1,11 @@
-//! What ssh and sftp get from a lease, and what they do not get.
+//! What ssh and sftp can do with a lease, and what they can't.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use attache_protocol::env::Env;
 use attache_workspace::ssh::{HostKey, make_key};
 
-use super::{SshTestHost, cannot_run, run, said};
+use super::{SshTestHost, cannot_run, run, text_of};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sftp_works_as_with_any_server() {
@@ -13,21 +13,21 @@ async fn sftp_works_as_with_any_server() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
-    fs::write(lent.folder.join("a file"), "hello").unwrap();
-    let output = lent.sftp(
+    let lease = host.lend("loc");
+    fs::write(lease.folder.join("a file"), "hello").unwrap();
+    let output = lease.sftp(
         "pwd\nget \"a file\" got\nput got put\nmkdir sub\nrename put sub/put\nchmod 600 sub/put\nln -s put sub/link\n\
          ls -l sub\ndf\n",
     );
-    assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains("Remote working directory: /loc\n"), "{}", said(&output));
-    assert!(said(&output).lines().any(|line| line.starts_with("-rw-------") && line.ends_with("put")));
-    assert_eq!(fs::read_to_string(lent.folder.join("sub/put")).unwrap(), "hello");
-    assert_eq!(fs::metadata(lent.folder.join("sub/put")).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(fs::read_link(lent.folder.join("sub/link")).unwrap().to_str(), Some("put"));
-    let output = lent.sftp("rm sub/link\nrm sub/put\nrmdir sub\n");
-    assert!(output.status.success(), "{}", said(&output));
-    assert!(!lent.folder.join("sub").exists());
+    assert!(output.status.success(), "{}", text_of(&output));
+    assert!(text_of(&output).contains("Remote working directory: /loc\n"), "{}", text_of(&output));
+    assert!(text_of(&output).lines().any(|line| line.starts_with("-rw-------") && line.ends_with("put")));
+    assert_eq!(fs::read_to_string(lease.folder.join("sub/put")).unwrap(), "hello");
+    assert_eq!(fs::metadata(lease.folder.join("sub/put")).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::read_link(lease.folder.join("sub/link")).unwrap().to_str(), Some("put"));
+    let output = lease.sftp("rm sub/link\nrm sub/put\nrmdir sub\n");
+    assert!(output.status.success(), "{}", text_of(&output));
+    assert!(!lease.folder.join("sub").exists());
 }
 
 /// Defect 1 of the peer: its credential was a login.
@@ -37,10 +37,10 @@ async fn the_credential_is_not_a_login() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
+    let lease = host.lend("loc");
     let port = host.port.to_string();
     let (local, remote) = (format!("0:127.0.0.1:{port}"), format!("127.0.0.1:{port}"));
-    let touched = lent.folder.join("touched");
+    let touched = lease.folder.join("touched");
     let touch = format!("touch {}", touched.display());
     for (before, after, refusal) in [
         (&[][..], &[touch.as_str()][..], "exec request failed on channel 0"),
@@ -57,9 +57,9 @@ async fn the_credential_is_not_a_login() {
         ),
         (&["-o", "SetEnv=A=b", "-A", "-X"], &["true"], "exec request failed on channel 0"),
     ] {
-        let output = lent.ssh(before, after);
-        assert!(!output.status.success(), "{before:?} {after:?}: {}", said(&output));
-        assert!(said(&output).contains(refusal), "{before:?} {after:?}: {}", said(&output));
+        let output = lease.ssh(before, after);
+        assert!(!output.status.success(), "{before:?} {after:?}: {}", text_of(&output));
+        assert!(text_of(&output).contains(refusal), "{before:?} {after:?}: {}", text_of(&output));
     }
     assert!(!touched.exists());
 }
@@ -70,22 +70,22 @@ async fn no_other_key_and_no_other_method_gets_in() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
+    let lease = host.lend("loc");
     let dir = tempfile::tempdir().unwrap();
     let stranger = host.login(make_key(&Env::system()).private).write(dir.path()).unwrap();
     let output = run(stranger.command("ssh").arg("-s").arg(stranger.host()).arg("sftp"), b"");
-    assert!(said(&output).contains("Permission denied (publickey)"), "{}", said(&output));
+    assert!(text_of(&output).contains("Permission denied (publickey)"), "{}", text_of(&output));
     for method in ["none", "password", "keyboard-interactive", "hostbased"] {
-        let output = lent.ssh(&["-s", "-o", &format!("PreferredAuthentications={method}")], &["sftp"]);
-        assert!(said(&output).contains("Permission denied (publickey)"), "{method}: {}", said(&output));
+        let output = lease.ssh(&["-s", "-o", &format!("PreferredAuthentications={method}")], &["sftp"]);
+        assert!(text_of(&output).contains("Permission denied (publickey)"), "{method}: {}", text_of(&output));
     }
-    // A client that pins another host key goes no further.
+    // A client that pins another host key stops there.
     let pinned = HostKey::generate(&Env::system()).public_openssh();
-    let mut elsewhere = host.login(lent.private_key);
+    let mut elsewhere = host.login(lease.private_key);
     elsewhere.host_key = pinned;
     let elsewhere = elsewhere.write(dir.path()).unwrap();
     let output = run(elsewhere.command("ssh").arg("-s").arg(elsewhere.host()).arg("sftp"), b"");
-    assert!(said(&output).contains("Host key verification failed"), "{}", said(&output));
+    assert!(text_of(&output).contains("Host key verification failed"), "{}", text_of(&output));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,27 +99,27 @@ async fn a_key_opens_its_own_lease_and_no_other() {
     fs::write(other.folder.join("file"), "other").unwrap();
     for path in ["/other/file", "/other", "/", "/etc/passwd", "/mine/../other/file", "..", "/mine2", "/min"] {
         let output = mine.sftp(&format!("ls {path}\n"));
-        assert!(!output.status.success(), "{path}: {}", said(&output));
-        assert!(!said(&output).contains("root"), "{path}: {}", said(&output));
+        assert!(!output.status.success(), "{path}: {}", text_of(&output));
+        assert!(!text_of(&output).contains("root"), "{path}: {}", text_of(&output));
     }
     let output = mine.sftp("get /mine/file got\n");
-    assert!(output.status.success(), "{}", said(&output));
-    // The other one does not notice when this one ends.
+    assert!(output.status.success(), "{}", text_of(&output));
+    // The other one isn't affected when this one ends.
     mine.admission.revoke();
-    assert!(said(&mine.sftp("ls\n")).contains("Permission denied (publickey)"));
-    assert!(said(&other.sftp("ls\n")).contains("file"));
+    assert!(text_of(&mine.sftp("ls\n")).contains("Permission denied (publickey)"));
+    assert!(text_of(&other.sftp("ls\n")).contains("file"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_slow_ciphers_and_compression_find_nothing_in_common() {
+async fn slow_ciphers_and_compression_are_not_offered() {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
-    let output = lent.ssh(&["-v", "-C", "-s"], &["sftp"]);
-    let said = said(&output);
-    assert!(said.contains("cipher: aes256-gcm@openssh.com MAC: <implicit> compression: none"), "{said}");
-    let output = lent.ssh(&["-c", "aes256-ctr", "-s"], &["sftp"]);
-    assert!(super::said(&output).contains("no matching cipher found"), "{}", super::said(&output));
+    let lease = host.lend("loc");
+    let output = lease.ssh(&["-v", "-C", "-s"], &["sftp"]);
+    let text = text_of(&output);
+    assert!(text.contains("cipher: aes256-gcm@openssh.com MAC: <implicit> compression: none"), "{text}");
+    let output = lease.ssh(&["-c", "aes256-ctr", "-s"], &["sftp"]);
+    assert!(super::text_of(&output).contains("no matching cipher found"), "{}", super::text_of(&output));
 }

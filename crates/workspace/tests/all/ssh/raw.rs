@@ -1,4 +1,4 @@
-//! SFTP spoken by hand through ssh, for what no program would ever ask.
+//! Raw SFTP through ssh, for requests that no program would make.
 
 use std::{
     io::{Read, Write},
@@ -16,7 +16,7 @@ pub(crate) struct RawSftp {
     output: ChildStdout,
 }
 
-/// A reply: its kind, its number, and the rest.
+/// A reply: its kind, its id, and the rest.
 pub(crate) type RawSftpReply = (u8, u32, Vec<u8>);
 
 pub(crate) fn packet(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
@@ -28,7 +28,7 @@ pub(crate) fn string(bytes: &[u8]) -> Vec<u8> {
     [&u32::try_from(bytes.len()).unwrap().to_be_bytes()[..], bytes].concat()
 }
 
-/// The status of a reply that is one.
+/// The status, if the reply is one.
 pub(crate) fn status(reply: &RawSftpReply) -> Option<u32> {
     (reply.0 == 101).then(|| u32::from_be_bytes(reply.2[..4].try_into().unwrap()))
 }
@@ -36,18 +36,18 @@ pub(crate) fn status(reply: &RawSftpReply) -> Option<u32> {
 // === impl RawSftp ===
 
 impl RawSftp {
-    /// Opens a channel and says which version.
-    pub(crate) fn open(lent: &LeaseFixture) -> Self {
-        let mut raw = Self::connect(lent, &[]);
+    /// Opens a channel and sends the version.
+    pub(crate) fn open(lease: &LeaseFixture) -> Self {
+        let mut raw = Self::connect(lease, &[]);
         raw.write(&packet(1, &[&3_u32.to_be_bytes()]));
         let (kind, version, _) = raw.reply();
         assert_eq!((kind, version), (2, 3));
         raw
     }
 
-    pub(crate) fn connect(lent: &LeaseFixture, more: &[&str]) -> Self {
-        let mut command = lent.options.command("ssh");
-        command.args(more).args(["-s", &lent.options.host(), "sftp"]);
+    pub(crate) fn connect(lease: &LeaseFixture, more: &[&str]) -> Self {
+        let mut command = lease.options.command("ssh");
+        command.args(more).args(["-s", &lease.options.host(), "sftp"]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
         Self { child, input, output }
@@ -57,7 +57,7 @@ impl RawSftp {
         self.input.as_mut().unwrap().write_all(bytes).unwrap();
     }
 
-    /// Goes on writing on a thread of its own.
+    /// Continues writing on a separate thread.
     pub(crate) fn write_aside(&mut self, work: impl FnOnce(&mut ChildStdin) + Send + 'static) -> JoinHandle<()> {
         let mut input = self.input.take().unwrap();
         std::thread::spawn(move || work(&mut input))
@@ -67,7 +67,7 @@ impl RawSftp {
         self.next().expect("a reply")
     }
 
-    /// `None` when the channel ended.
+    /// `None` if the channel ended.
     pub(crate) fn next(&mut self) -> Option<RawSftpReply> {
         let mut head = [0; 9];
         self.output.read_exact(&mut head).ok()?;
@@ -100,16 +100,16 @@ impl Drop for RawSftp {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_understood_is_answered_or_ends_the_channel() {
+async fn invalid_requests_are_answered_or_end_the_channel() {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
-    let mut raw = RawSftp::open(&lent);
+    let lease = host.lend("loc");
+    let mut raw = RawSftp::open(&lease);
     let zero = 0_u32.to_be_bytes();
-    let asked = [
-        // Incomplete, unknown, an unknown extension, a handle that is none, a path with a zero in it.
+    let replies = [
+        // Incomplete, unknown, an unknown extension, an invalid handle, a path with a NUL.
         raw.ask(3, 7, &[&string(b"/loc/a")]),
         raw.ask(99, 8, &[b"whatever"]),
         raw.ask(200, 9, &[&string(b"copy-data")]),
@@ -118,8 +118,8 @@ async fn what_cannot_be_understood_is_answered_or_ends_the_channel() {
         raw.ask(3, 12, &[&string(b"/loc/../../etc/passwd"), &1_u32.to_be_bytes(), &zero]),
         raw.ask(4, 13, &[&string(&[0, 0, 0, 9])]),
     ];
-    assert_eq!(asked.map(|reply| status(&reply)), [Some(5), Some(8), Some(8), Some(5), Some(5), Some(5), Some(5)]);
-    // What it says of its limits is what it keeps to.
+    assert_eq!(replies.map(|reply| status(&reply)), [Some(5), Some(8), Some(8), Some(5), Some(5), Some(5), Some(5)]);
+    // It keeps to the limits that it announces.
     let (kind, _, limits) = raw.ask(200, 14, &[&string(b"limits@openssh.com")]);
     let limits: Vec<u64> = limits.chunks(8).map(|number| u64::from_be_bytes(number.try_into().unwrap())).collect();
     assert_eq!((kind, limits), (201, vec![262_144, 261_120, 261_120, 1024]));
@@ -127,7 +127,7 @@ async fn what_cannot_be_understood_is_answered_or_ends_the_channel() {
     raw.write(&(262_145_u32).to_be_bytes());
     assert_eq!(raw.next(), None);
     for first in [&packet(3, &[&zero])[..], &[0, 0, 0, 0], b"GET / HTTP/1.1\r\n\r\n"] {
-        let mut raw = RawSftp::connect(&lent, &[]);
+        let mut raw = RawSftp::connect(&lease, &[]);
         raw.write(first);
         assert_eq!(raw.next(), None, "{first:?}");
     }
@@ -139,36 +139,36 @@ async fn a_lease_holds_a_limited_number_of_files_open() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
-    std::fs::write(lent.folder.join("file"), "text").unwrap();
-    let (mut one, mut two) = (RawSftp::open(&lent), RawSftp::open(&lent));
+    let lease = host.lend("loc");
+    std::fs::write(lease.folder.join("file"), "text").unwrap();
+    let (mut one, mut two) = (RawSftp::open(&lease), RawSftp::open(&lease));
     let handles: Vec<_> = (0..1024).map(|_| one.open_file("/loc/file", 1)).collect();
     let more = [&string(b"/loc/file")[..], &1_u32.to_be_bytes(), &0_u32.to_be_bytes()];
     assert_eq!(status(&one.ask(3, 2, &more)), Some(4));
     assert_eq!(status(&two.ask(3, 2, &more)), Some(4));
-    // What is open goes on, and what is closed makes room.
+    // Open files still work, and closing one makes room.
     assert_eq!(one.ask(5, 3, &[&handles[1023], &[0; 8], &[0, 0, 1, 0]]).2, string(b"text"));
     assert_eq!(status(&one.ask(4, 4, &[&handles[0]])), Some(0));
     two.open_file("/loc/file", 1);
     drop(one);
     super::eventually("the files of a closed channel are closed", || {
-        let mut three = RawSftp::open(&lent);
+        let mut three = RawSftp::open(&lease);
         let reply = three.ask(3, 2, &more);
         reply.0 == 102
     })
     .await;
 }
 
-/// Every operation of the protocol, with every way to write a path that leads out, by somebody who holds a good key.
+/// Every operation of the protocol, with every way to write a path that leads out, by the holder of a valid key.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_path_over_the_wire_leads_out_of_the_folder() {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
-    let (folder, outside) = (lent.folder.clone(), lent.folder.with_file_name("outside"));
-    let twin = lent.folder.with_file_name("workspace-twin");
+    let lease = host.lend("loc");
+    let (folder, outside) = (lease.folder.clone(), lease.folder.with_file_name("outside"));
+    let twin = lease.folder.with_file_name("workspace-twin");
     for (place, mark) in [(&outside, "CANARY"), (&twin, "CANARY")] {
         std::fs::create_dir(place).unwrap();
         std::fs::write(place.join("f"), mark).unwrap();
@@ -201,14 +201,14 @@ async fn no_path_over_the_wire_leads_out_of_the_folder() {
         "/loc/..\0/outside".to_owned(),
     ];
     let (none, read, write) = (0_u32.to_be_bytes(), 1_u32.to_be_bytes(), (2_u32 | 8 | 16).to_be_bytes());
-    let mut raw = RawSftp::open(&lent);
+    let mut raw = RawSftp::open(&lease);
     let mut id = 100;
-    let mut told = Vec::new();
+    let mut replies = Vec::new();
     for way in &ways {
         for name in [way.clone(), format!("{way}/f"), format!("{way}/new")] {
             let path = string(name.as_bytes());
             let inside = string(b"/loc/a/planted");
-            let asked: [(u8, Vec<&[u8]>); 13] = [
+            let requests: [(u8, Vec<&[u8]>); 13] = [
                 (3, vec![&path, &read, &none]),
                 (3, vec![&path, &write, &none]),
                 (7, vec![&path]),
@@ -219,13 +219,13 @@ async fn no_path_over_the_wire_leads_out_of_the_folder() {
                 (17, vec![&path]),
                 (18, vec![&inside, &path]),
                 (18, vec![&path, &inside]),
-                // What a link holds is data; where it would lead out it is not made.
+                // A link's target is data. A link that would lead out isn't created.
                 (20, vec![&path, &inside]),
                 (13, vec![&path]),
                 (15, vec![&path]),
             ];
-            for (kind, parts) in asked {
-                // The two links of the host's own may be removed: they lie inside.
+            for (kind, parts) in requests {
+                // The host's own two links can be removed, because they are inside.
                 if [13, 18].contains(&kind) && ["/loc/absolute", "/loc/relative"].contains(&name.as_str()) {
                     continue;
                 }
@@ -233,18 +233,18 @@ async fn no_path_over_the_wire_leads_out_of_the_folder() {
                 let reply = raw.ask(kind, id, &parts);
                 if reply.0 == 102 {
                     id += 1;
-                    told.push(raw.ask(5, id, &[&reply.2, &[0; 8], &[0, 0, 1, 0]]).2);
+                    replies.push(raw.ask(5, id, &[&reply.2, &[0; 8], &[0, 0, 1, 0]]).2);
                     id += 1;
-                    told.push(raw.ask(12, id, &[&reply.2]).2);
+                    replies.push(raw.ask(12, id, &[&reply.2]).2);
                     id += 1;
                     raw.ask(4, id, &[&reply.2]);
                 }
-                told.push(reply.2);
+                replies.push(reply.2);
             }
         }
     }
-    assert!(told.len() > 700);
-    assert!(!told.iter().any(|bytes| bytes.windows(6).any(|window| window == b"CANARY")), "it was read");
+    assert!(replies.len() > 700);
+    assert!(!replies.iter().any(|bytes| bytes.windows(6).any(|window| window == b"CANARY")), "it was read");
     for place in [Path::new(outside), &twin] {
         let names: Vec<_> = std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["f"], "{}", place.display());

@@ -1,8 +1,8 @@
-//! The benchmark itself, at a size that takes seconds: it measures something, on both sides.
+//! The benchmark itself, at a size that takes seconds: it measures something on both sides.
 
 use std::path::Path;
 
-use attache_workspace::bench::{self, BenchRatio};
+use attache_bench::lease::{self, BenchRatio};
 
 use super::cannot_run;
 
@@ -16,9 +16,9 @@ async fn the_benchmark_measures_both_sides() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let options = bench::Options { dir: dir.path().to_owned(), rounds: 1, megabytes: 4, files: 20 };
+    let options = lease::Options { dir: dir.path().to_owned(), rounds: 1, megabytes: 4, files: 20 };
     let runtime = tokio::runtime::Handle::current();
-    let report = tokio::task::spawn_blocking(move || bench::run(&options, &runtime)).await.unwrap().unwrap();
+    let report = tokio::task::spawn_blocking(move || lease::run(&options, &runtime)).await.unwrap().unwrap();
     println!("{report:#?}");
     for BenchRatio { ours, openssh, ratio } in [
         report.write_mb_per_second,

@@ -1,4 +1,4 @@
-//! Whoever connects and has no key, and streams that are no TCP connection of ours.
+//! Clients without a key, and streams that aren't our TCP connections.
 
 use std::{
     fs,
@@ -13,9 +13,9 @@ use attache_workspace::ssh::{InvalidKey, LeaseAccess, SshServerOptions, make_key
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{SOON, SshTestHost, cannot_run, raw::RawSftp, said};
+use super::{SOON, SshTestHost, cannot_run, raw::RawSftp, text_of};
 
-/// A port that leads to another one, and can be cut.
+/// A port that forwards to another one and can be cut.
 pub(crate) struct CuttablePort {
     pub(crate) port: u16,
     now: Arc<Mutex<CancellationToken>>,
@@ -33,7 +33,7 @@ impl CuttablePort {
         .await
     }
 
-    /// Each connection is given to `serve`.
+    /// Passes each connection to `serve`.
     async fn through<F>(serve: impl Fn(tokio::net::TcpStream) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -51,53 +51,53 @@ impl CuttablePort {
         Self { port, now, _stop: stop.drop_guard() }
     }
 
-    /// Ends the connections there are; new ones can be made.
+    /// Closes the open connections. New ones can be made.
     pub(crate) fn cut(&self) {
         std::mem::take(&mut *self.now.lock().unwrap()).cancel();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_without_a_key_does_not_live_long() {
+async fn a_connection_without_a_key_is_closed_soon() {
     let host =
         SshTestHost::with(SshServerOptions { auth_timeout: Duration::from_millis(300), ..SshServerOptions::default() })
             .await;
-    // One that says nothing, one that says who it is and then nothing, one that speaks something else.
+    // A client that sends nothing, one that sends only its version, and one that speaks another protocol.
     for first in ["", "SSH-2.0-nobody\r\n", "GET / HTTP/1.1\r\n\r\n"] {
         let begin = Instant::now();
         let mut stream = TcpStream::connect(("127.0.0.1", host.port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         stream.write_all(first.as_bytes()).unwrap();
-        let mut said = Vec::new();
-        let ended = stream.read_to_end(&mut said);
+        let mut received = Vec::new();
+        let ended = stream.read_to_end(&mut received);
         assert!(begin.elapsed() < Duration::from_secs(5), "{first:?}: {:?} {ended:?}", begin.elapsed());
-        assert!(said.starts_with(b"SSH-2.0-attache\r\n"), "{first:?}");
+        assert!(received.starts_with(b"SSH-2.0-attache\r\n"), "{first:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_do_not_crowd_out_those_who_are_in() {
+async fn unauthenticated_clients_do_not_crowd_out_authenticated_ones() {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::with(SshServerOptions { max_unauthenticated: 2, ..SshServerOptions::default() }).await;
-    let lent = host.lend("loc");
-    let mut raw = RawSftp::open(&lent);
+    let lease = host.lend("loc");
+    let mut raw = RawSftp::open(&lease);
     let connect = || TcpStream::connect(("127.0.0.1", host.port)).unwrap();
     let mut banner = [0; 17];
     let mut strangers = [connect(), connect()];
     for stranger in &mut strangers {
         stranger.read_exact(&mut banner).unwrap();
     }
-    // The third is closed before a word, and the one who is in does not notice.
+    // The third is closed before the banner, and the authenticated one isn't affected.
     assert_eq!(connect().read(&mut banner).unwrap_or(0), 0);
     assert_eq!(raw.ask(17, 5, &[&super::raw::string(b"/loc")]).0, 105);
     drop(strangers);
-    super::eventually("there is room again", || lent.sftp("ls\n").status.success()).await;
+    super::eventually("there is room again", || lease.sftp("ls\n").status.success()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_has_its_number_of_connections_and_a_connection_of_channels() {
+async fn connections_per_lease_and_channels_per_connection_are_limited() {
     if cannot_run() {
         return;
     }
@@ -107,14 +107,14 @@ async fn a_lease_has_its_number_of_connections_and_a_connection_of_channels() {
         ..SshServerOptions::default()
     })
     .await;
-    let (lent, other) = (host.lend("loc"), host.lend("other"));
-    let (one, _two) = (RawSftp::open(&lent), RawSftp::open(&lent));
-    assert!(said(&lent.sftp("ls\n")).contains("Permission denied (publickey)"));
+    let (lease, other) = (host.lend("loc"), host.lend("other"));
+    let (one, _two) = (RawSftp::open(&lease), RawSftp::open(&lease));
+    assert!(text_of(&lease.sftp("ls\n")).contains("Permission denied (publickey)"));
     assert!(other.sftp("ls\n").status.success());
     drop(one);
-    super::eventually("there is room again", || lent.sftp("ls\n").status.success()).await;
+    super::eventually("there is room again", || lease.sftp("ls\n").status.success()).await;
 
-    // ssh puts several channels into one connection when it is asked to.
+    // ssh multiplexes several channels over one connection if asked to.
     let dir = tempfile::tempdir().unwrap();
     let control = format!("ControlPath={}", dir.path().join("control").display());
     let mut master = RawSftp::connect(&other, &["-M", "-o", &control]);
@@ -125,8 +125,8 @@ async fn a_lease_has_its_number_of_connections_and_a_connection_of_channels() {
     assert_eq!(second.reply().0, 2);
     assert_eq!(other.admission.connections(), 1);
     let third = other.ssh(&["-o", &control, "-s"], &["sftp"]);
-    // It is told so, and makes a connection of its own.
-    assert!(said(&third).contains("Session open refused by peer"), "{}", said(&third));
+    // It is refused, and opens its own connection.
+    assert!(text_of(&third).contains("Session open refused by peer"), "{}", text_of(&third));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -135,10 +135,10 @@ async fn a_tunnel_is_served_like_a_connection() {
         return;
     }
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
-    fs::write(lent.folder.join("file"), "text").unwrap();
+    let lease = host.lend("loc");
+    fs::write(lease.folder.join("file"), "text").unwrap();
     let server = host.server.clone();
-    let line = CuttablePort::through(move |mut stream| {
+    let port = CuttablePort::through(move |mut stream| {
         let server = server.clone();
         async move {
             // Small, as a relay's buffer may be.
@@ -148,25 +148,25 @@ async fn a_tunnel_is_served_like_a_connection() {
         }
     })
     .await;
-    let mut login = host.login(lent.private_key.clone());
-    login.port = line.port;
+    let mut login = host.login(lease.private_key.clone());
+    login.port = port.port;
     let dir = tempfile::tempdir().unwrap();
     let mounted = login.write(dir.path()).unwrap().mount("/loc", &dir.path().join("mounted"), &["reconnect"]).unwrap();
     assert_eq!(fs::read_to_string(mounted.mount_point.join("file")).unwrap(), "text");
     fs::write(mounted.mount_point.join("big"), vec![b'b'; 4 << 20]).unwrap();
-    assert_eq!(fs::metadata(lent.folder.join("big")).unwrap().len(), 4 << 20);
+    assert_eq!(fs::metadata(lease.folder.join("big")).unwrap().len(), 4 << 20);
     let begin = Instant::now();
-    lent.admission.revoke();
+    lease.admission.revoke();
     assert_eq!(fs::read(mounted.mount_point.join("file")).unwrap_err().raw_os_error(), Some(5));
     assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
 }
 
 #[tokio::test]
-async fn one_key_is_one_lease() {
+async fn one_key_opens_one_lease() {
     let host = SshTestHost::start().await;
-    let lent = host.lend("loc");
+    let lease = host.lend("loc");
     let admit = |key: &str, locator: &str| {
-        let pass = LeaseAccess { key: key.to_owned(), locator: locator.to_owned(), export: Arc::clone(&lent.export) };
+        let pass = LeaseAccess { key: key.to_owned(), locator: locator.to_owned(), export: Arc::clone(&lease.export) };
         host.server.admit(pass).map(drop)
     };
     let key = make_key(&Env::system()).public;
@@ -177,7 +177,7 @@ async fn one_key_is_one_lease() {
     let pass = |locator: &str| LeaseAccess {
         key: format!("{key} somebody"),
         locator: locator.to_owned(),
-        export: Arc::clone(&lent.export),
+        export: Arc::clone(&lease.export),
     };
     let first = host.server.admit(pass("first")).unwrap();
     assert_eq!(host.server.admit(pass("second")).map(drop), Err(InvalidKey::Taken));

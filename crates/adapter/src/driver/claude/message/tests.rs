@@ -1,4 +1,4 @@
-//! Lines as Claude Code 2.1.325 wrote them.
+//! Tests with lines recorded from Claude Code 2.1.325.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn tokens(input: u64, output: u64) -> ClaudeTokens {
 }
 
 #[test]
-fn a_run_begins_and_tries_again() {
+fn init_and_retries_are_read() {
     let server = ClaudeMcpServer { name: "attache".to_owned(), status: "connected".to_owned() };
     let tools = vec!["Bash".to_owned(), "Write".to_owned()];
     let init = ClaudeInit { session_id: "47aae263".to_owned(), tools, mcp_servers: vec![server] };
@@ -29,7 +29,7 @@ fn a_run_begins_and_tries_again() {
 }
 
 #[test]
-fn answers_come_in_pieces_and_whole() {
+fn answers_are_read_in_pieces_and_complete() {
     let piece = |event: &str| {
         let line = format!(r#"{{"type":"stream_event","event":{event},"session_id":"s","parent_tool_use_id":null}}"#);
         match said(&line) {
@@ -58,7 +58,7 @@ fn answers_come_in_pieces_and_whole() {
 }
 
 #[test]
-fn questions_keep_their_input_to_the_letter() {
+fn questions_keep_their_exact_input() {
     let ask = ClaudeToolRequest {
         tool_name: "Write".to_owned(),
         input: Json::from_text(r#"{"file_path":"/srv/a.txt", "content":"hi\n"}"#).unwrap(),
@@ -83,7 +83,7 @@ fn tools_answer_in_text_or_blocks() {
 }
 
 #[test]
-fn what_is_new_is_passed_over_and_what_is_broken_is_told() {
+fn unknown_messages_are_skipped_and_broken_ones_are_errors() {
     assert_eq!(said(r#"{"type":"rate_limit_event","x":1}"#), ClaudeMessage::Other);
     let limit = ClaudeRateLimit {
         status: "allowed_warning".to_owned(),
@@ -94,7 +94,7 @@ fn what_is_new_is_passed_over_and_what_is_broken_is_told() {
     let line = r#"{"type":"rate_limit_event","rate_limit_info":{"status":"allowed_warning","resetsAt":1800000000,"rateLimitType":"five_hour","utilization":0.95}}"#;
     assert_eq!(
         limit.warning().as_deref(),
-        Some("95 % of the five hour limit of the account is used; it resets at 2027-01-15T08:00:00.000Z")
+        Some("95 % of the account's five hour limit is used; it resets at 2027-01-15T08:00:00.000Z")
     );
     assert_eq!(said(line), ClaudeMessage::Limit(limit));
     assert_eq!(said(r#"{"subtype":"status","type":"system"}"#), ClaudeMessage::Other);

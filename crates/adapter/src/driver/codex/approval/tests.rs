@@ -1,4 +1,4 @@
-//! Questions as the real program asks them, and answers as it reads them.
+//! Tests with questions and answers in the format of the real Codex.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn patched(path: &str) -> CodexSteps {
 }
 
 #[test]
-fn a_command_is_shown_with_all_that_is_known() {
+fn a_command_is_shown_with_all_known_details() {
     let shown = |sandbox: &str| {
         json(&format!(
             r#"{{"command":"/bin/bash -lc 'touch /x'","cwd":"/ws",{sandbox}"actions":[{{"type":"unknown","command":
@@ -58,14 +58,14 @@ fn a_command_is_shown_with_all_that_is_known() {
     let expected = question(r#""sandbox":"on","#, "must write there");
     assert_eq!(inside, CodexApprovalRequest { question: expected, form: CodexReplyForm::Decision, forbidden: None });
     let outside = command(&mut called(r#"{"cmd":"touch /x","sandbox_permissions":"require_escalated"}"#), &[]);
-    let reason = "it wants to run outside of Codex's sandbox: must write there";
+    let reason = "it asks to run outside Codex's sandbox: must write there";
     assert_eq!(outside.question, question(r#""sandbox":"off","#, reason));
-    let reason = "Codex does not tell whether this runs inside of its sandbox: must write there";
+    let reason = "Codex doesn't say whether this runs inside its sandbox: must write there";
     assert_eq!(command(&mut CodexSteps::default(), &[]).question, question("", reason));
 }
 
 #[test]
-fn what_may_leave_the_sandbox_is_forbidden_to_a_run_with_limits() {
+fn a_run_with_limits_cannot_leave_the_sandbox() {
     let limits = [SandboxLimit::NoNetwork];
     let mut inside = called(r#"{"cmd":"touch /x","sandbox_permissions":"use_default"}"#);
     assert_eq!(command(&mut inside, &limits).forbidden, None);
@@ -107,7 +107,7 @@ fn a_patch_is_shown_as_a_diff() {
 }
 
 #[test]
-fn a_tool_of_the_users_servers_is_asked_about_by_name() {
+fn a_question_about_an_mcp_tool_names_it() {
     let asked = ask(&mut CodexSteps::default(), "mcpServer/elicitation/request", TOOL, &[]);
     let question = ApprovalQuestion {
         input: Some(json(r#"{"to":"x"}"#)),
@@ -123,7 +123,7 @@ fn a_tool_of_the_users_servers_is_asked_about_by_name() {
 }
 
 #[test]
-fn a_yes_is_for_this_once() {
+fn an_approval_is_for_one_time_only() {
     let told =
         |manner: &CodexReplyForm, answer: &ApprovalAnswer| Json::of(&manner.clone().reply(answer)).get().to_owned();
     let no = ApprovalAnswer::Denied { comment: None };

@@ -1,5 +1,5 @@
-//! What gRPC would change in a user's JSON travels beside it, as text in the metadata under an extension of our own. Coming
-//! back, it restores the JSON to the byte and is taken out again.
+//! Preserves user JSON that gRPC would change: the exact text is sent in the metadata, under our own extension. On the
+//! way back, it restores the JSON byte for byte and is removed.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use crate::{
     json::{MAX_DEPTH, depth},
 };
 
-/// The extension's name, and that of its member in the metadata. The member's own members, `data` and `metadata`, hold the
-/// exact JSON of what they are named after.
+/// The extension's URI, also its key in the metadata. Its members `data` and `metadata` contain the exact JSON of those
+/// fields.
 pub const EXACT: &str = "https://attache.dev/ext/exact/v1";
 
 const DATA: &str = "data";
 const METADATA: &str = "metadata";
 
-/// The JSON of one object of A2A that belongs to its users.
+/// The user-provided JSON of one A2A object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct OriginalJson {
     pub(super) metadata: Option<Json>,
     pub(super) data: Option<Json>,
 }
 
-/// The same as gRPC carries it.
+/// The same JSON as carried by gRPC.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct GrpcJson {
     pub(super) metadata: Option<Struct>,
@@ -43,8 +43,8 @@ pub(super) fn read_metadata(metadata: Option<Struct>) -> Result<Option<Json>, In
 // === impl OriginalJson ===
 
 impl OriginalJson {
-    /// JSON that a Value cannot hold at all is there as text alone, and a short word stands where it should be: what one
-    /// agent said must not keep a caller from reading everything else.
+    /// JSON that a Value can't represent is sent as text only, with a placeholder in its place, so that one value
+    /// doesn't make the rest unreadable.
     pub(super) fn write(self) -> GrpcJson {
         let mut exact = BTreeMap::new();
         let mut note = |name: &str, json: &Json| exact.insert(name.to_owned(), string(json.get()));
@@ -57,7 +57,7 @@ impl OriginalJson {
         });
         let metadata = self.metadata.map(|json| {
             let (fields, exact) = members(&json);
-            // A member of the same name would be taken for ours, and an empty object for none.
+            // A member with the same name would be mistaken for ours, and an empty object for none.
             if !exact || fields.contains_key(EXACT) || fields.is_empty() {
                 note(METADATA, &json);
             }
@@ -88,7 +88,7 @@ impl GrpcJson {
         })
     }
 
-    /// The exact JSON, where our member is there and every text in it means what it stands beside.
+    /// The exact JSON, if our member is present and each of its texts matches the value beside it.
     fn restored(&self) -> Option<OriginalJson> {
         let carried = &self.metadata.as_ref()?.fields;
         let mut texts = object(carried.get(EXACT)?.clone())?;
@@ -114,7 +114,7 @@ impl GrpcJson {
     }
 }
 
-/// The JSON as a Value, or what stands for it: an object that says why it is not there.
+/// The JSON as a Value, or a placeholder object that says why it is missing.
 fn read(json: &Json) -> value::GrpcValue {
     value::read(json).unwrap_or_else(|problem| {
         let fields = BTreeMap::from([(EXACT.to_owned(), string(problem))]);
@@ -122,7 +122,7 @@ fn read(json: &Json) -> value::GrpcValue {
     })
 }
 
-/// The members of metadata, and whether they mean all that it says. What is no object has none.
+/// The members of metadata, and whether they represent it completely. A value that is not an object has none.
 fn members(json: &Json) -> (BTreeMap<String, Value>, bool) {
     match value::read(json) {
         Ok(read) => object(read.value).map_or_else(Default::default, |fields| (fields, read.exact)),

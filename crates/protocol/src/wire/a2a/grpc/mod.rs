@@ -1,7 +1,7 @@
-//! A2A over gRPC: the messages and services of 1.0 and of 0.3, and how they become the model and come from it.
+//! A2A over gRPC: messages and services of 1.0 and 0.3, and their conversion to and from the model.
 //!
-//! The `.proto` files are in `crates/protocol/proto`. The code made from them is committed, so that a build needs no
-//! compiler for them.
+//! The `.proto` files are in `crates/protocol/proto`. The generated code is committed, so that a build needs no
+//! protobuf compiler.
 
 /// Messages and service of 1.0, the package `lf.a2a.v1`.
 #[allow(clippy::all, clippy::use_self, clippy::unwrap_used, missing_debug_implementations, unreachable_pub)]
@@ -30,15 +30,15 @@ use prost_types::Struct;
 use super::invalid_field::{InvalidField, WithinField as _};
 use crate::{Json, Timestamp};
 
-/// Stands where bytes should be that an agent wrote as something else.
-const NOT_BASE64: &str = "The bytes of this part are not base64, and gRPC cannot carry them.";
+/// Placeholder for bytes that are not valid base64.
+const NOT_BASE64: &str = "The bytes of this part are not base64, so gRPC can't carry them.";
 
-/// Proto3 has no absent text: empty is absent.
+/// Proto3 has no absent string: empty means absent.
 fn text(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Nor an absent truth: false is absent.
+/// Proto3 has no absent bool: false means absent.
 const fn truth(truth: bool) -> Option<bool> {
     if truth { Some(true) } else { None }
 }
@@ -60,12 +60,12 @@ fn list<A, B: TryFrom<A, Error = InvalidField>>(name: &str, items: Vec<A>) -> Re
     items.into_iter().enumerate().map(convert).collect()
 }
 
-/// Everything that we say can be written; what gRPC has no place for is said in another way.
+/// Converts a list. Our own messages can always be written.
 fn written<A, B: From<A>>(items: Vec<A>) -> Vec<B> {
     items.into_iter().map(B::from).collect()
 }
 
-/// A list that is absent when it is empty.
+/// A list that is absent if empty.
 fn some_list<A, B: TryFrom<A, Error = InvalidField>>(
     name: &str,
     items: Vec<A>,
@@ -83,16 +83,16 @@ fn write_time(time: Timestamp) -> prost_types::Timestamp {
 fn read_time(name: &str, time: prost_types::Timestamp) -> Result<Timestamp, InvalidField> {
     let millis =
         time.seconds.checked_mul(1000).and_then(|millis| millis.checked_add(i64::from(time.nanos / 1_000_000)));
-    // From the first to the last second that RFC 3339 can write.
+    // The range of seconds that RFC 3339 can write.
     match millis {
         Some(millis) if (-62_135_596_800_000..=253_402_300_799_999).contains(&millis) && time.nanos >= 0 => {
             Ok(Timestamp::from_millis(millis))
         }
-        _ => Err(InvalidField::new(name, "is no time")),
+        _ => Err(InvalidField::new(name, "is not a valid time")),
     }
 }
 
-/// JSON of a card that must be an object. A card has no metadata, so what gRPC cannot carry is lost.
+/// A card's JSON object. Cards have no metadata, so what gRPC can't carry is lost.
 fn write_object(json: Option<Json>) -> Option<Struct> {
     match value::read(&json?).ok()?.value.kind {
         Some(prost_types::value::Kind::StructValue(object)) => Some(object),

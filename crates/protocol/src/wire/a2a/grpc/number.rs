@@ -1,9 +1,9 @@
-//! Numbers of JSON as doubles: what a double is written as, and whether a text means the same.
+//! JSON numbers as doubles: how a double is written, and whether a text has the same value.
 
 /// Below this, every whole double is written with all its digits.
 const WHOLE: f64 = 1e21;
 
-/// A number as it is compared: its digits without zeros at either end, and the power of ten that the last one counts.
+/// A number for comparison: its digits without leading and trailing zeros, and the exponent of the last digit.
 #[derive(PartialEq, Eq)]
 struct Decimal {
     negative: bool,
@@ -11,7 +11,7 @@ struct Decimal {
     exponent: i64,
 }
 
-/// The nearest finite double, and whether it means the same number as the text.
+/// The nearest finite double, and whether it equals the number in the text.
 pub(super) fn read(digits: &str) -> (f64, bool) {
     let number = digits.parse::<f64>().unwrap_or_default().clamp(f64::MIN, f64::MAX);
     if digits.len() <= 15 && digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -21,7 +21,7 @@ pub(super) fn read(digits: &str) -> (f64, bool) {
     (number, written.is_some() && written == Decimal::of(digits))
 }
 
-/// As JSON writes it; whole numbers have no fraction. Nothing for what is no number.
+/// The JSON text. Whole numbers have no fraction. `None` for non-finite numbers.
 pub(super) fn text(number: f64) -> Option<String> {
     if !number.is_finite() {
         None
@@ -35,7 +35,7 @@ pub(super) fn text(number: f64) -> Option<String> {
 // === impl Decimal ===
 
 impl Decimal {
-    /// Nothing for an exponent that nobody can count.
+    /// `None` for an exponent that is out of range.
     fn of(text: &str) -> Option<Self> {
         let (negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
         let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_way_to_write_a_number_is_no_loss_and_another_number_is() {
+    fn another_spelling_of_a_number_is_exact_and_another_number_is_not() {
         for same in
             ["42", "42.0", "4.2e1", "-0", "0.10", "1E2", "1e300", "0e999", "9007199254740992", "1152921504606846976"]
         {

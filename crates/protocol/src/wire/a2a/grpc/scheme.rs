@@ -1,4 +1,4 @@
-//! Security schemes and what else both versions of the card say in the same messages.
+//! Security schemes and other card messages that both versions share.
 
 use super::{
     super::{
@@ -9,7 +9,7 @@ use super::{
     read_object, text, truth, v1, v03, write_object,
 };
 
-/// The messages that only their package tells apart.
+/// Messages that differ only in their package.
 macro_rules! shared {
     ($proto:ident, $requirement:ident) => {
         impl From<AgentProvider> for $proto::AgentProvider {
@@ -137,7 +137,7 @@ macro_rules! shared {
                     Some(S::MtlsSecurityScheme(given)) => {
                         KnownScheme::MutualTls(MutualTlsScheme { description: text(given.description) })
                     }
-                    None => return Err(InvalidField::itself("is of no known kind")),
+                    None => return Err(InvalidField::itself("has an unknown kind")),
                 };
                 Ok(scheme.into())
             }
@@ -215,7 +215,7 @@ impl From<v1::AgentProvider> for AgentProvider {
 
 // === impl OAuthFlows ===
 
-/// Of several flows gRPC has room for the first.
+/// gRPC has room for one flow: the first is used.
 impl From<OAuthFlows> for v1::OAuthFlows {
     fn from(flows: OAuthFlows) -> Self {
         use v1::o_auth_flows::Flow;
@@ -280,7 +280,7 @@ impl From<v1::OAuthFlows> for OAuthFlows {
     }
 }
 
-/// 0.3 has no flow for devices.
+/// 0.3 has no device flow.
 impl From<OAuthFlows> for v03::OAuthFlows {
     fn from(flows: OAuthFlows) -> Self {
         use v03::o_auth_flows::Flow;

@@ -1,4 +1,4 @@
-//! What both versions say in the same messages: artifacts, tasks, updates, and what holds one of them.
+//! Messages that both versions share: artifacts, tasks, updates and their wrappers.
 
 use super::{
     super::{
@@ -9,7 +9,7 @@ use super::{
     list, required, some_list, text, truth, v1, v03, written,
 };
 
-/// The messages that only their package tells apart, and what it calls a message.
+/// Messages that differ only in their package and in what it calls a message.
 macro_rules! shared {
     ($proto:ident, $message:ident) => {
         impl TryFrom<$proto::Artifact> for Artifact {

@@ -1,5 +1,5 @@
-//! JSON as `google.protobuf.Value`, and back to text. A Value holds doubles and keeps no order, so reading says whether the
-//! value itself got lost; another way to write the same number (`42.0` for `42`) is no loss.
+//! Converts JSON to `google.protobuf.Value` and back. A Value holds doubles and keeps no order, so reading reports
+//! whether the value changed. Another spelling of the same number (`42.0` for `42`) doesn't count as a change.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use prost_types::{ListValue, Struct, Value, value::Kind};
 use super::number;
 use crate::Json;
 
-/// JSON as a Value can say it.
+/// JSON as far as a Value can represent it.
 #[derive(Debug)]
 pub(super) struct GrpcValue {
     pub(super) value: Value,
-    /// Whether its text means the same as the JSON it came from.
+    /// Whether its text has the same meaning as the original JSON.
     pub(super) exact: bool,
 }
 
-/// How many messages may lie inside each other. Readers of protobuf stop at 100, and some are around the value.
+/// The maximum nesting. Protobuf readers stop at 100, and the value itself is nested in other messages.
 const MAX_LEVELS: usize = 90;
 const LEVELS_OF_OBJECT: usize = 3;
 const LEVELS_OF_LIST: usize = 2;
 
-/// Walks over text that is known to be JSON.
+/// Parses text that is known to be valid JSON.
 struct JsonTextReader<'a> {
     rest: &'a str,
     levels: usize,
     exact: bool,
 }
 
-/// The JSON as a Value, or what gRPC cannot carry in it.
+/// The JSON as a Value, or why gRPC can't carry it.
 pub(super) fn read(json: &Json) -> Result<GrpcValue, &'static str> {
     let mut reader = JsonTextReader { rest: json.get(), levels: 0, exact: true };
     let value = reader.value()?;
@@ -53,7 +53,7 @@ fn write_value(value: &Value, text: &mut String) -> Result<(), &'static str> {
         None | Some(Kind::NullValue(_)) => text.push_str("null"),
         Some(Kind::BoolValue(truth)) => text.push_str(if *truth { "true" } else { "false" }),
         Some(Kind::NumberValue(number)) => {
-            text.push_str(&number::text(*number).ok_or("holds a number that JSON cannot write")?);
+            text.push_str(&number::text(*number).ok_or("contains a number that JSON can't represent")?);
         }
         Some(Kind::StringValue(string)) => quote(string, text),
         Some(Kind::StructValue(Struct { fields })) => write_fields(fields, text)?,
@@ -115,7 +115,7 @@ impl JsonTextReader<'_> {
             reader.skip_space();
             reader.skip(1);
             let value = reader.value()?;
-            // Of a name that comes twice only the last is kept.
+            // Only the last of duplicate names is kept.
             reader.exact &= fields.insert(name, value).is_none();
             Ok(())
         })?;
@@ -131,7 +131,7 @@ impl JsonTextReader<'_> {
         Ok(Kind::ListValue(ListValue { values }))
     }
 
-    /// Reads items up to the closing bracket, which are parted by commas.
+    /// Reads comma-separated items up to the closing bracket.
     fn inside(
         &mut self,
         levels: usize,
@@ -164,7 +164,7 @@ impl JsonTextReader<'_> {
         });
         let (quoted, rest) = self.rest.split_at(end.map_or(self.rest.len(), |end| end + 2));
         self.rest = rest;
-        serde_json::from_str(quoted).map_err(|_| "holds a text with half a character, which gRPC cannot carry")
+        serde_json::from_str(quoted).map_err(|_| "contains text with an unpaired surrogate, which gRPC can't carry")
     }
 
     fn number(&mut self) -> Kind {

@@ -1,4 +1,4 @@
-//! The agent's card as 0.3 has it, and one card for both versions.
+//! The 0.3 agent card, and a card for both versions.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::super::{
 };
 use crate::{Json, json::Members};
 
-/// What a card says that its agent speaks.
+/// The protocol version in 0.3 cards.
 const VERSION: &str = "0.3.0";
-/// The transport of a card that names none.
+/// The default transport of a card.
 const JSON_RPC: &str = "JSONRPC";
 
-/// A card of 0.3. Members that senders forget are taken for empty; without a name or a URL it is no card.
+/// A 0.3 card. Missing members count as empty, but the name and URL are required.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentCardV03 {
@@ -24,7 +24,7 @@ pub struct AgentCardV03 {
     pub name: String,
     #[serde(default)]
     pub description: String,
-    /// Where `preferred_transport` is spoken.
+    /// The URL for `preferred_transport`.
     pub url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preferred_transport: Option<String>,
@@ -69,7 +69,7 @@ pub struct CardCapabilitiesV03 {
     pub streaming: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub push_notifications: Option<bool>,
-    /// 1.0 has no such word.
+    /// Not in 1.0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_transition_history: Option<bool>,
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
@@ -95,11 +95,11 @@ pub struct AgentSkillV03 {
     pub security: Vec<SecurityRequirementV03>,
 }
 
-/// Schemes of which all are needed, each with its scopes.
+/// Schemes that are all required, each with its scopes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecurityRequirementV03(pub BTreeMap<String, Vec<String>>);
 
-/// A scheme, told apart by its `type`. It holds no JSON of others, so it may be read with a tag.
+/// A scheme, distinguished by its `type`. It contains no relayed JSON, so a tagged enum is safe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type")]
 pub enum SecuritySchemeV03 {
@@ -119,13 +119,13 @@ pub enum SecuritySchemeV03 {
     OpenIdConnect(OpenIdConnectScheme),
     #[serde(rename = "mutualTLS")]
     MutualTls(MutualTlsScheme),
-    /// Of a type that 0.3 does not know.
+    /// A type unknown to 0.3.
     #[serde(other, rename = "unknown")]
     Unknown,
 }
 
-/// One card for clients of both versions: the members of 1.0, and those of 0.3 that it does not have. A card without an
-/// interface of 0.3 stays as it is.
+/// One card for clients of both versions: the members of 1.0, plus those of 0.3 that it lacks. A card without a 0.3
+/// interface is unchanged.
 pub fn union(card: &new::AgentCard) -> Json {
     let json = Json::of(card);
     match AgentCardV03::of_card(card) {
@@ -134,7 +134,7 @@ pub fn union(card: &new::AgentCard) -> Json {
     }
 }
 
-/// Both objects in one, and the items of lists of the same length likewise. Where they disagree, the first wins.
+/// Merges two objects, and lists of equal length item by item. The first wins on conflict.
 fn merged(first: &Json, second: &Json) -> Json {
     if let (Ok(Members(mut first)), Ok(Members(second))) = (first.parse::<Members>(), second.parse::<Members>()) {
         for (name, value) in second {
@@ -156,15 +156,15 @@ fn merged(first: &Json, second: &Json) -> Json {
 // === impl AgentCardV03 ===
 
 impl AgentCardV03 {
-    /// The card of an agent at those of its interfaces that speak 0.3.
+    /// The agent's card for its 0.3 interfaces.
     pub fn of_card(card: &new::AgentCard) -> Option<Self> {
         let speaks = |interface: &&new::AgentInterface| interface.protocol_version == "0.3";
         let interfaces: Vec<_> = card.supported_interfaces.iter().filter(speaks).cloned().collect();
         Self::of(card, &interfaces)
     }
 
-    /// The card of an agent that speaks 0.3 at these interfaces, of which it likes the first best. Nothing when there are
-    /// none. A signature of a card of 1.0 is not one of this card.
+    /// The card of an agent with these 0.3 interfaces, the first one preferred. `None` without interfaces. Signatures
+    /// of a 1.0 card don't apply to it.
     pub fn of(card: &new::AgentCard, interfaces: &[new::AgentInterface]) -> Option<Self> {
         let preferred = interfaces.first()?;
         let scheme = |(name, scheme): (&String, _)| Some((name.clone(), KnownScheme::of(scheme)?.into()));
@@ -265,7 +265,7 @@ impl From<KnownScheme> for SecuritySchemeV03 {
             }
             KnownScheme::HttpAuth(http) => Self::Http(http),
             KnownScheme::OAuth2(mut oauth2) => {
-                // What came with 1.0.
+                // New in 1.0.
                 oauth2.flows.device_code = None;
                 if let Some(flow) = &mut oauth2.flows.authorization_code {
                     flow.pkce_required = None;

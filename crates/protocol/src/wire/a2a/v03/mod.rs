@@ -1,7 +1,7 @@
-//! A2A 0.3 as JSON-RPC speaks it: everything has a `kind`, states and roles are small words. It is read into the model of
-//! version 1.0 and written from it; nothing else knows of it.
+//! A2A 0.3 over JSON-RPC: objects have a `kind`, states and roles are lower-case words. Converted to and from the 1.0
+//! model. No other code depends on it.
 //!
-//! What 0.3 cannot say: data that is no object travels as `{"value": …}` and is taken out again on the way back.
+//! 0.3 can't carry data that is not an object: it is wrapped as `{"value": …}` and unwrapped on the way back.
 
 mod card;
 pub mod name;
@@ -30,7 +30,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A member `kind` that always has the same value. Absent is as good: senders forget it.
+/// A `kind` member with a fixed value. May be absent, since some senders forget it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Kind<const WHICH: u8>;
 

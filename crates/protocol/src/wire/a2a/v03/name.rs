@@ -1,4 +1,4 @@
-//! Names of resources in gRPC and HTTP+JSON of 0.3: `tasks/{id}` and `tasks/{id}/pushNotificationConfigs/{id}`.
+//! Resource names in gRPC and HTTP+JSON of 0.3: `tasks/{id}` and `tasks/{id}/pushNotificationConfigs/{id}`.
 
 use super::super::{GetPushConfig, InvalidField, PushConfig};
 
@@ -10,17 +10,17 @@ pub fn task(id: &str) -> String {
     format!("{TASKS}{id}")
 }
 
-/// The name of one of a task's push configs.
+/// The name of a task's push config.
 pub fn push_config(task_id: &str, id: &str) -> String {
     format!("{TASKS}{task_id}{CONFIGS}{id}")
 }
 
-/// The name of a config that knows its task and itself.
+/// The name of a config that has its task and id.
 pub fn of_push_config(config: &PushConfig) -> String {
     push_config(config.task_id.as_deref().unwrap_or_default(), config.id.as_deref().unwrap_or_default())
 }
 
-/// The id in a task's name, which stands in `field`.
+/// The id in a task's name, given in `field`.
 pub fn read_task(field: &str, name: &str) -> Result<String, InvalidField> {
     match name.strip_prefix(TASKS) {
         Some(id) if is_id(id) => Ok(id.to_owned()),
@@ -28,7 +28,7 @@ pub fn read_task(field: &str, name: &str) -> Result<String, InvalidField> {
     }
 }
 
-/// The ids in a push config's name, which stands in `field`.
+/// The ids in a push config's name, given in `field`.
 pub fn read_push_config(field: &str, name: &str) -> Result<GetPushConfig, InvalidField> {
     match name.strip_prefix(TASKS).and_then(|ids| ids.split_once(CONFIGS)) {
         Some((task_id, id)) if is_id(task_id) && is_id(id) => {
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_read_as_it_is_written_and_nothing_else_is_a_name() {
+    fn names_round_trip_and_others_are_rejected() {
         assert_eq!(read_task("name", &task("t-1")), Ok("t-1".to_owned()));
         let config = GetPushConfig { tenant: None, task_id: "t".to_owned(), id: "c".to_owned() };
         assert_eq!(read_push_config("name", &push_config("t", "c")), Ok(config));

@@ -1,4 +1,4 @@
-//! Parts of 0.3: text, a file or data, told apart by `kind` or, where a sender forgets it, by what they have.
+//! Parts of 0.3: text, a file or data, distinguished by `kind` or, if a sender omits it, by their members.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::Serialize
 use super::super::{Part as New, PartContent};
 use crate::{Json, json::Members};
 
-/// A part as 0.3 writes it. It is read and written by hand, because data must stay as it came.
+/// A part in 0.3 format. Parsed and written by hand, because data must be kept as sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartV03(pub New);
 
@@ -24,14 +24,14 @@ pub struct FileV03 {
     pub mime_type: Option<String>,
 }
 
-/// What a file holds, once it is known to hold exactly one thing.
+/// The content of a file, once checked to be exactly one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileContentV03 {
     Bytes(String),
     Uri(String),
 }
 
-/// The one member of an object that stands for data which is no object.
+/// The member that wraps data that is not an object.
 const VALUE: &str = "value";
 
 // === impl PartV03 ===
@@ -125,7 +125,7 @@ fn of_file(file: FileV03) -> Result<New, &'static str> {
     Ok(New { filename: file.name, media_type: file.mime_type, ..New::new(content) })
 }
 
-/// Data that 0.3 can carry: what is no object goes into one.
+/// Data as 0.3 can carry it: values other than objects are wrapped.
 pub(in crate::wire::a2a) fn wrapped(data: &Json) -> Json {
     if data.is_object() && unwrapped(data.clone()) == *data {
         return data.clone();
@@ -133,7 +133,7 @@ pub(in crate::wire::a2a) fn wrapped(data: &Json) -> Json {
     Json::from_text(format!(r#"{{"{VALUE}":{}}}"#, data.get())).expect("an object with one JSON member is JSON")
 }
 
-/// Takes data out of `{"value": …}`.
+/// Unwraps `{"value": …}`.
 pub(in crate::wire::a2a) fn unwrapped(data: Json) -> Json {
     match data.parse::<Members>() {
         Ok(Members(mut members)) if members.len() == 1 && members[0].0 == VALUE => members.remove(0).1,
@@ -148,7 +148,7 @@ impl FileContentV03 {
         match (bytes, uri) {
             (Some(bytes), None) => Ok(Self::Bytes(bytes)),
             (None, Some(uri)) => Ok(Self::Uri(uri)),
-            _ => Err("a file has one of `bytes` and `uri`"),
+            _ => Err("a file must have one of `bytes` and `uri`"),
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct SendConfigurationV03 {
     pub push_notification_config: Option<PushConfigV03>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history_length: Option<i32>,
-    /// Absent means that the caller waits.
+    /// Absent means the caller waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocking: Option<bool>,
 }
@@ -51,7 +51,7 @@ pub struct PushAuthenticationV03 {
     pub credentials: Option<String>,
 }
 
-/// `tasks/pushNotificationConfig/set`, and what it and its relatives answer.
+/// `tasks/pushNotificationConfig/set`, and the responses of the related methods.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskPushConfigV03 {
@@ -76,7 +76,7 @@ pub struct TaskIdParamsV03 {
     pub metadata: Option<Json>,
 }
 
-/// `tasks/pushNotificationConfig/get`: without a config's id the task's only one is meant.
+/// `tasks/pushNotificationConfig/get`. Without a config id, the task's only config.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GetPushConfigV03 {
@@ -113,7 +113,7 @@ impl From<new::SendMessage> for SendParamsV03 {
             accepted_output_modes: new.accepted_output_modes,
             push_notification_config: new.task_push_notification_config.map(Into::into),
             history_length: new.history_length,
-            // Said also when it is the default of 1.0: old servers disagree about theirs.
+            // Always set, because old servers have different defaults.
             blocking: Some(!new.return_immediately.unwrap_or(false)),
         });
         Self { message: new.message.into(), configuration, metadata: new.metadata }

@@ -1,4 +1,4 @@
-//! Messages, tasks and events of 0.3, and how they become those of 1.0 and back.
+//! Messages, tasks and events of 0.3, and their conversion to and from 1.0.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub enum TaskStateV03 {
     Failed,
     Rejected,
     AuthRequired,
-    /// Of a peer that cannot say; 1.0 has no such word, and a task whose state is unknown is still at work.
+    /// A task of unknown state. 1.0 has no such state, so it counts as working.
     Unknown,
 }
 
@@ -98,7 +98,7 @@ pub struct StatusUpdateV03 {
     pub task_id: String,
     pub context_id: String,
     pub status: TaskStatusV03,
-    /// Nothing follows on this stream.
+    /// The last event of this stream.
     #[serde(default)]
     pub r#final: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ pub struct ArtifactUpdateV03 {
     pub metadata: Option<Json>,
 }
 
-/// What a stream brings, and, but for the updates, what `message/send` answers.
+/// An item of a stream and, except for updates, a response of `message/send`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamResponseV03 {
     Task(TaskV03),
@@ -138,7 +138,7 @@ struct KindTag {
 // === impl StreamResponseV03 ===
 
 impl StreamResponseV03 {
-    /// The `kind` decides. It is looked at first, so that everything else stays as it came.
+    /// Reads `kind` first, so that everything else is kept as sent.
     pub fn read(json: &Json) -> Result<Self, serde_json::Error> {
         match json.parse::<KindTag>()?.kind.as_str() {
             "message" => json.parse().map(Self::Message),

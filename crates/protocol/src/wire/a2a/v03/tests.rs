@@ -1,4 +1,4 @@
-//! What 0.3 sends, in the model of 1.0, and back.
+//! 0.3 messages: conversion to the 1.0 model and back.
 
 use super::{super as new, *};
 use crate::{Json, json::Members};
@@ -15,7 +15,7 @@ fn json(text: &str) -> Json {
 }
 
 #[test]
-fn a_message_of_0_3_reads_as_one_of_1_0_and_is_written_again_to_the_byte() {
+fn a_0_3_message_converts_to_1_0_and_back_byte_for_byte() {
     let old: MessageV03 = serde_json::from_str(MESSAGE_TEXT).unwrap();
     let message = new::Message::from(old);
     assert_eq!(
@@ -31,7 +31,7 @@ fn a_message_of_0_3_reads_as_one_of_1_0_and_is_written_again_to_the_byte() {
 }
 
 #[test]
-fn data_that_is_no_object_travels_wrapped_and_comes_back_as_it_was() {
+fn data_that_is_not_an_object_is_wrapped_and_restored() {
     for data in ["7", "null", r#"[1, 2.0]"#, r#""x""#, r#"{"value":1}"#, r#"{"value":{"value":2}}"#, r#"{"a":1}"#, "{}"]
     {
         let part = PartV03(new::Part::new(new::PartContent::Data(json(data))));
@@ -67,7 +67,7 @@ fn a_part_is_what_its_kind_says_or_what_it_has() {
 }
 
 #[test]
-fn every_event_finds_its_way_by_its_kind_and_says_when_it_is_the_last() {
+fn events_are_distinguished_by_kind_and_mark_the_last() {
     for (state, last) in [("working", false), ("input-required", true), ("completed", true), ("auth-required", true)] {
         let text = format!(
             r#"{{"kind":"status-update","taskId":"t","contextId":"c","status":{{"state":"{state}"}},"final":{last}}}"#
@@ -135,7 +135,7 @@ const CARD: &str = concat!(
 );
 
 #[test]
-fn a_card_of_0_3_reads_as_one_of_1_0_and_is_written_again_to_the_byte() {
+fn a_0_3_card_converts_to_1_0_and_back_byte_for_byte() {
     let card = new::AgentCard::from(serde_json::from_str::<AgentCardV03>(CARD).unwrap());
     assert_eq!(
         serde_json::to_string(&card).unwrap(),
@@ -160,7 +160,7 @@ fn a_card_of_0_3_reads_as_one_of_1_0_and_is_written_again_to_the_byte() {
 }
 
 #[test]
-fn a_card_that_forgets_most_things_is_still_a_card() {
+fn a_card_with_missing_members_is_accepted() {
     let card: AgentCardV03 = serde_json::from_str(
         r#"{"name":"N","url":"https://x","securitySchemes":{"z":{"type":"later","a":1}},"skills":null}"#,
     )

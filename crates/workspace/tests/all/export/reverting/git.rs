@@ -1,4 +1,4 @@
-//! Commits of a delegation with the real git, in a repository that would notice every touch.
+//! Snapshots of a delegation with the real git, in a repository that would notice every touch.
 
 use std::{
     fs,
@@ -59,7 +59,7 @@ fn repository(all: &Path) {
     git(&repo, &["config", "commit.gpgSign", "true"]);
 }
 
-/// What is the user's: index, branch, files.
+/// The user's state: index, branch, files.
 fn theirs(repo: &Path) -> (Vec<u8>, String, String) {
     let index = fs::read(repo.join(".git/index")).unwrap();
     let quiet = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"];
@@ -68,7 +68,7 @@ fn theirs(repo: &Path) -> (Vec<u8>, String, String) {
 }
 
 #[test]
-fn commits_go_to_their_own_ref_and_touch_nothing_of_the_users() {
+fn snapshots_have_their_own_ref_and_touch_nothing_of_the_user() {
     let all = tempfile::tempdir().unwrap();
     repository(all.path());
     let repo = all.path().join("repo");
@@ -103,7 +103,7 @@ fn commits_go_to_their_own_ref_and_touch_nothing_of_the_users() {
 }
 
 #[test]
-fn a_lent_folder_inside_of_a_repository_is_all_that_is_committed() {
+fn only_the_exported_folder_inside_a_repository_is_committed() {
     let all = tempfile::tempdir().unwrap();
     repository(all.path());
     let found = GitRepository::find(&all.path().join("repo/sub")).unwrap().unwrap();
@@ -119,17 +119,17 @@ fn a_lent_folder_inside_of_a_repository_is_all_that_is_committed() {
 }
 
 #[test]
-fn only_the_opt_ins_make_a_repository_or_move_the_branch() {
+fn only_the_opt_ins_create_a_repository_or_move_the_branch() {
     let all = tempfile::tempdir().unwrap();
     fs::create_dir(all.path().join("plain")).unwrap();
     let plain = all.path().join("plain");
     assert!(GitRepository::find(&plain).unwrap().is_none());
-    let made = GitRepository::init(&plain).unwrap();
+    let new_repository = GitRepository::init(&plain).unwrap();
     assert!(!plain.join(".git/hooks").exists());
     fs::write(plain.join("f"), "f").unwrap();
-    let commit = made.commit(&[b"f".to_vec()], "made by a delegation", NOW).unwrap().unwrap();
+    let commit = new_repository.commit(&[b"f".to_vec()], "made by a delegation", NOW).unwrap().unwrap();
     assert_eq!(git(&plain, &["log", "--format=%H %s", "main"]), format!("{commit} made by a delegation"));
-    assert_eq!(made.commit(&[b"f".to_vec()], "again", NOW).unwrap(), None);
+    assert_eq!(new_repository.commit(&[b"f".to_vec()], "again", NOW).unwrap(), None);
 
     repository(all.path());
     let repo = all.path().join("repo");
@@ -150,9 +150,9 @@ fn only_the_opt_ins_make_a_repository_or_move_the_branch() {
 }
 
 #[test]
-fn a_folder_with_a_newline_in_its_name_is_worked_in_and_no_other() {
+fn a_folder_with_a_newline_in_its_name_works() {
     let all = tempfile::tempdir().unwrap();
-    // What is before the newline is a repository as well.
+    // The part before the newline is a repository as well.
     for name in ["one", "one\ntwo\n"] {
         let dir = all.path().join(name);
         fs::create_dir_all(dir.join("sub\n")).unwrap();

@@ -1,4 +1,4 @@
-//! A revert while somebody works in the folder: whatever they write is where they wrote it, or kept.
+//! A revert while somebody works in the folder: whatever they write stays in place, or is kept.
 
 use std::{
     collections::BTreeMap,
@@ -15,14 +15,14 @@ use super::ExportFixture;
 
 const FILES: usize = 200;
 
-/// Everything that is kept of the lease.
+/// Every original and version that is kept for the lease.
 fn kept(before: &Path) -> Vec<Vec<u8>> {
     let files = fs::read_dir(before).unwrap().map(|file| file.unwrap());
     files.filter(|file| file.file_name() != "index.jsonl").map(|file| fs::read(file.path()).unwrap()).collect()
 }
 
-/// Writes into one file after the other until it is told to stop: where they are, and by a new file that takes the name.
-/// Answers what it wrote last into each.
+/// Writes to one file after another until told to stop: in place, and by replacing the file. Returns what it last wrote
+/// to each.
 fn work(dir: &Path, stop: &AtomicBool) -> BTreeMap<String, Vec<u8>> {
     let mut last = BTreeMap::new();
     let mut turn = 0_usize;
@@ -42,18 +42,18 @@ fn work(dir: &Path, stop: &AtomicBool) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn what_somebody_writes_in_the_very_moment_is_kept() {
-    // Half of the files were there before, the others are the remote's own.
-    let lent = ExportFixture::new(|dir| {
+fn concurrent_writes_are_kept() {
+    // Half of the files existed before, the others are the remote's own.
+    let fixture = ExportFixture::new(|dir| {
         for at in 0..FILES / 2 {
             fs::write(dir.join(format!("{at:03}")), "before").unwrap();
         }
     });
     for at in 0..FILES {
-        lent.write(&format!("{at:03}"), b"by the remote");
+        fixture.write(&format!("{at:03}"), b"by the remote");
     }
-    lent.export.revoke();
-    let (dir, before) = (lent.dir(), lent.all.path().join("before"));
+    fixture.export.revoke();
+    let (dir, before) = (fixture.dir(), fixture.all.path().join("before"));
     let record = LeaseRecord::load(&before).unwrap();
     let stop = AtomicBool::new(false);
     let (reverted, last) = std::thread::scope(|scope| {
@@ -75,17 +75,17 @@ fn what_somebody_writes_in_the_very_moment_is_kept() {
 }
 
 #[test]
-fn what_a_program_still_writes_into_a_file_that_it_has_open_is_kept() {
-    let lent = ExportFixture::new(|dir| {
+fn writes_to_a_file_still_open_are_kept() {
+    let fixture = ExportFixture::new(|dir| {
         fs::write(dir.join("log"), "before\n").unwrap();
         fs::write(dir.join("z"), "").unwrap();
     });
-    lent.write("log", b"by the remote\n");
-    lent.write("z", b"by the remote\n");
-    lent.export.revoke();
-    let (dir, before) = (lent.dir(), lent.all.path().join("before"));
+    fixture.write("log", b"by the remote\n");
+    fixture.write("z", b"by the remote\n");
+    fixture.export.revoke();
+    let (dir, before) = (fixture.dir(), fixture.all.path().join("before"));
     let record = LeaseRecord::load(&before).unwrap();
-    // The original of the second does not end, so the revert waits for it after the first.
+    // The original of the second file never ends, so the revert blocks on it after the first.
     let original = before.join("2");
     fs::remove_file(&original).unwrap();
     let fifo = rustix::fs::FileType::Fifo;

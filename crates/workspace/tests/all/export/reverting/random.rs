@@ -1,4 +1,4 @@
-//! Random work under a lease, then a revert: the folder is as it was, to the byte.
+//! Random work under a lease, then a revert: the folder is restored to the byte.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -21,8 +21,8 @@ fn prepare(dir: &Path) {
     symlink("a", dir.join("c")).unwrap();
 }
 
-fn work(lent: &ExportFixture, roll: &mut impl FnMut(usize) -> usize) -> String {
-    let export = &lent.export;
+fn work(fixture: &ExportFixture, roll: &mut impl FnMut(usize) -> usize) -> String {
+    let export = &fixture.export;
     let (path, other) = (NAMES[roll(NAMES.len())], NAMES[roll(NAMES.len())]);
     let (from, to) = (path.as_bytes(), other.as_bytes());
     let done = match roll(9) {
@@ -51,7 +51,7 @@ fn work(lent: &ExportFixture, roll: &mut impl FnMut(usize) -> usize) -> String {
 }
 
 #[test]
-fn whatever_a_lease_does_can_be_taken_back() {
+fn whatever_a_lease_does_can_be_reverted() {
     let seeds: u64 = if std::env::var_os("ATTACHE_LONG").is_some() { 3000 } else { 100 };
     for seed in 0..seeds {
         let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
@@ -59,15 +59,15 @@ fn whatever_a_lease_does_can_be_taken_back() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             usize::try_from(random >> 33).unwrap() % sides
         };
-        let lent = ExportFixture::new(prepare);
-        let before = state(&lent.dir());
-        let done: Vec<String> = (0..25).map(|_| work(&lent, &mut roll)).collect();
-        lent.export.revoke();
-        let journal = lent.journal.take();
-        let record = LeaseRecord::load(&lent.all.path().join("before")).unwrap();
-        let reverted = report::revert(&lent.dir(), &record, &RevertRequest::default()).unwrap();
+        let fixture = ExportFixture::new(prepare);
+        let before = state(&fixture.dir());
+        let done: Vec<String> = (0..25).map(|_| work(&fixture, &mut roll)).collect();
+        fixture.export.revoke();
+        let journal = fixture.journal.take();
+        let record = LeaseRecord::load(&fixture.all.path().join("before")).unwrap();
+        let reverted = report::revert(&fixture.dir(), &record, &RevertRequest::default()).unwrap();
         assert_eq!(reverted.kept, [], "seed {seed}: {done:#?} {journal:#?}");
-        assert_eq!(state(&lent.dir()), before, "seed {seed}: {journal:#?}");
-        assert_eq!(report::changes(&lent.dir(), &record).unwrap(), FolderChanges::default(), "seed {seed}");
+        assert_eq!(state(&fixture.dir()), before, "seed {seed}: {journal:#?}");
+        assert_eq!(report::changes(&fixture.dir(), &record).unwrap(), FolderChanges::default(), "seed {seed}");
     }
 }

@@ -1,4 +1,4 @@
-//! JSON of users through gRPC and back.
+//! User JSON through gRPC and back.
 
 use proptest::prelude::*;
 use prost::Message as _;
@@ -10,13 +10,13 @@ use super::{
 use crate::Json;
 use model::{Part, PartContent};
 
-/// Through the bytes of 1.0.
+/// A round trip through the bytes of 1.0.
 fn through_new(part: Part) -> Part {
     let bytes = v1::Part::from(part).encode_to_vec();
     v1::Part::decode(bytes.as_slice()).unwrap().try_into().unwrap()
 }
 
-/// Through the bytes of 0.3.
+/// A round trip through the bytes of 0.3.
 fn through_old(part: Part) -> Part {
     let bytes = v03::Part::from(part).encode_to_vec();
     v03::Part::decode(bytes.as_slice()).unwrap().try_into().unwrap()
@@ -26,14 +26,14 @@ fn part(data: &str, metadata: Option<&str>) -> Part {
     Part { metadata: metadata.map(json), ..Part::new(PartContent::Data(json(data))) }
 }
 
-/// What gRPC shows to those who do not know our extension.
+/// What gRPC clients without our extension see.
 fn shown(part: Part) -> String {
     let carried = v1::Part::from(part);
     value::write_object(&carried.metadata.unwrap_or_default().fields).unwrap().get().to_owned()
 }
 
 #[test]
-fn only_a_number_that_changes_is_said_beside_it() {
+fn only_changed_numbers_are_sent_as_exact_text() {
     assert_eq!(shown(part(r#"{"a":42.0,"b":1E2,"c":0.10}"#, None)), "{}");
     assert_eq!(
         shown(part(r#"{"a":9007199254740993}"#, None)),
@@ -50,7 +50,7 @@ fn only_a_number_that_changes_is_said_beside_it() {
 }
 
 #[test]
-fn what_stands_beside_and_does_not_fit_stays_where_it_is() {
+fn mismatched_exact_text_is_ignored() {
     let lie = format!(r#"{{"{EXACT}":{{"data":"2"}}}}"#);
     let mut carried = v1::Part::from(part("1", None));
     let value = value::read(&json(&lie)).unwrap().value;
@@ -60,7 +60,7 @@ fn what_stands_beside_and_does_not_fit_stays_where_it_is() {
 }
 
 #[test]
-fn what_grpc_cannot_carry_is_said_beside_it_and_comes_back() {
+fn unrepresentable_json_is_sent_as_exact_text_and_restored() {
     let deep = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
     let deep_object = format!("{}1{}", r#"{"a":"#.repeat(40), "}".repeat(40));
     for data in [deep(46), deep(63), deep_object.clone(), r#""\ud800""#.to_owned()] {
@@ -79,7 +79,7 @@ fn what_grpc_cannot_carry_is_said_beside_it_and_comes_back() {
 }
 
 #[test]
-fn a_text_that_nests_deeper_than_json_may_is_not_read() {
+fn exact_text_nested_too_deeply_is_ignored() {
     let deep = format!("{}1{}", "[".repeat(65), "]".repeat(65));
     let after = through_new(part(&deep, None));
     assert_ne!(after.content, PartContent::Data(json(&deep)));
@@ -87,9 +87,9 @@ fn a_text_that_nests_deeper_than_json_may_is_not_read() {
 }
 
 #[test]
-fn bytes_that_are_not_base64_are_told_and_not_sent() {
+fn invalid_base64_is_reported_and_not_sent() {
     let raw = Part { filename: Some("f".to_owned()), ..Part::new(PartContent::Raw("not base64!".to_owned())) };
-    let text = PartContent::Text("The bytes of this part are not base64, and gRPC cannot carry them.".to_owned());
+    let text = PartContent::Text("The bytes of this part are not base64, so gRPC can't carry them.".to_owned());
     assert_eq!(through_new(raw.clone()), Part { content: text.clone(), ..raw.clone() });
     assert_eq!(through_old(raw), Part::new(text));
 }
@@ -195,7 +195,7 @@ fn assert_kept(before: &Json, after: &Json) {
 
 proptest! {
     #[test]
-    fn a_double_is_read_as_it_is_written(bits in any::<u64>()) {
+    fn a_double_round_trips(bits in any::<u64>()) {
         let number = f64::from_bits(bits);
         if let Some(text) = number::text(number) {
             prop_assert_eq!(number::read(&text), (number, true), "{}", text);
@@ -204,7 +204,7 @@ proptest! {
     }
 
     #[test]
-    fn what_users_say_survives_both_versions(data in any_json(), metadata in prop::option::of(any_object(any_json()))) {
+    fn user_json_survives_both_versions(data in any_json(), metadata in prop::option::of(any_object(any_json()))) {
         let before = part(&data, metadata.as_deref());
         for through in [through_new, through_old] {
             let after = through(before.clone());

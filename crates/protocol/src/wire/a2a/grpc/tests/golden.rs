@@ -1,4 +1,4 @@
-//! Bytes that the Python kits of 1.0 (1.3.0) and 0.3 (0.3.26) wrote, and what they say.
+//! Bytes written by the Python SDKs of 1.0 (1.3.0) and 0.3 (0.3.26), and their meaning.
 
 use prost::Message as _;
 
@@ -71,7 +71,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
-/// Reads the bytes, shows what they mean as JSON, and writes them again.
+/// Parses the bytes, shows them as JSON, and writes them again.
 macro_rules! golden {
     ($hex:ident: $message:ty => $model:ty, $json:expr) => {{
         let message = <$message>::decode(bytes($hex).as_slice()).unwrap();
@@ -84,7 +84,7 @@ macro_rules! golden {
 }
 
 #[test]
-fn a_request_of_1_0_is_read_and_written_to_the_byte() {
+fn a_1_0_request_round_trips_byte_for_byte() {
     golden!(SEND: v1::SendMessageRequest => model::SendMessage, concat!(
         r#"{"tenant":"ten","message":{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hi","metadata":{"n":42}},"#,
         r#"{"raw":"AP8=","filename":"x.bin","mediaType":"application/octet-stream"},{"url":"https://x/y"},"#,
@@ -103,7 +103,7 @@ fn a_request_of_1_0_is_read_and_written_to_the_byte() {
 }
 
 #[test]
-fn an_event_of_1_0_is_read_and_written_to_the_byte() {
+fn a_1_0_event_round_trips_byte_for_byte() {
     golden!(TASK: v1::StreamResponse => model::StreamResponse, concat!(
         r#"{"task":{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_INPUT_REQUIRED","#,
         r#""message":{"messageId":"m2","role":"ROLE_AGENT","parts":[{"text":"yo"}]},"#,
@@ -118,7 +118,7 @@ fn an_event_of_1_0_is_read_and_written_to_the_byte() {
 }
 
 #[test]
-fn a_card_of_1_0_is_read_and_written_to_the_byte() {
+fn a_1_0_card_round_trips_byte_for_byte() {
     golden!(CARD: v1::AgentCard => model::AgentCard, concat!(
         r#"{"name":"N","description":"D","supportedInterfaces":[{"url":"https://x","protocolBinding":"JSONRPC","#,
         r#""tenant":"ten","protocolVersion":"1.0"}],"provider":{"url":"https://o","organization":"O"},"version":"1","#,
@@ -139,7 +139,7 @@ fn a_card_of_1_0_is_read_and_written_to_the_byte() {
 }
 
 #[test]
-fn a_request_of_0_3_is_read_and_written_to_the_byte() {
+fn a_0_3_request_round_trips_byte_for_byte() {
     golden!(OLD_SEND: v03::SendMessageRequest => model::SendMessage, concat!(
         r#"{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hi","metadata":{"n":42}},"#,
         r#"{"raw":"aGk=","filename":"x.txt","mediaType":"text/plain"},{"url":"https://x/y"},"#,
@@ -159,7 +159,7 @@ fn a_request_of_0_3_is_read_and_written_to_the_byte() {
 }
 
 #[test]
-fn an_event_of_0_3_is_read_and_written_to_the_byte() {
+fn a_0_3_event_round_trips_byte_for_byte() {
     golden!(OLD_TASK: v03::SendMessageResponse => model::SendMessageResponse, concat!(
         r#"{"task":{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_CANCELED","#,
         r#""message":{"messageId":"m2","role":"ROLE_AGENT","parts":[{"text":"yo"}]}},"#,
@@ -174,7 +174,7 @@ fn an_event_of_0_3_is_read_and_written_to_the_byte() {
 }
 
 #[test]
-fn a_card_of_0_3_is_written_as_its_own_kit_writes_it() {
+fn a_0_3_card_is_written_like_its_own_sdk_does() {
     let card: model::v03::AgentCardV03 = serde_json::from_str(concat!(
         r#"{"additionalInterfaces":[{"transport":"JSONRPC","url":"https://x"},{"transport":"GRPC","url":"x:1"}],"#,
         r#""capabilities":{"extensions":[{"required":true,"uri":"https://e"}],"pushNotifications":false,"#,
@@ -194,7 +194,7 @@ fn a_card_of_0_3_is_written_as_its_own_kit_writes_it() {
 }
 
 #[test]
-fn requests_that_hold_only_ids_come_back_as_they_went() {
+fn requests_with_only_ids_round_trip() {
     let get = model::GetTask { tenant: None, id: "t".to_owned(), history_length: Some(2) };
     assert_eq!(model::GetTask::from(v1::GetTaskRequest::from(get.clone())), get);
     assert_eq!(model::GetTask::try_from(v03::GetTaskRequest::from(get.clone())), Ok(get));

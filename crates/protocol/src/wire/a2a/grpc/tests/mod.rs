@@ -1,4 +1,4 @@
-//! What other implementations send over gRPC, in the model and back; what cannot be; what stays exact.
+//! gRPC messages of other implementations: conversion to the model and back, errors, and exactness.
 
 mod exact;
 mod golden;

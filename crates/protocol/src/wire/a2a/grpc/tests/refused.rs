@@ -1,4 +1,4 @@
-//! What cannot be is refused, with the field that is wrong.
+//! Invalid messages are rejected with the name of the invalid field.
 
 use super::super::{super as model, v1, v03};
 use model::InvalidField;
@@ -25,7 +25,7 @@ fn pair(field: &str, problem: &str) -> (String, String) {
 }
 
 #[test]
-fn a_request_names_the_field_that_cannot_be() {
+fn a_request_error_names_the_field() {
     assert_eq!(send(None), pair("message", "is missing"));
     let nobody = v1::Message { role: 0, ..message(vec![text("x")]) };
     assert_eq!(send(Some(nobody)), pair("message.role", "must be ROLE_USER or ROLE_AGENT"));
@@ -37,7 +37,10 @@ fn a_request_names_the_field_that_cannot_be() {
     );
     let infinite = prost_types::Value { kind: Some(prost_types::value::Kind::NumberValue(f64::INFINITY)) };
     let part = v1::Part { content: Some(v1::part::Content::Data(infinite)), ..Default::default() };
-    assert_eq!(send(Some(message(vec![part]))), pair("message.parts[0].data", "holds a number that JSON cannot write"));
+    assert_eq!(
+        send(Some(message(vec![part]))),
+        pair("message.parts[0].data", "contains a number that JSON can't represent")
+    );
     let push = v1::SendMessageConfiguration {
         task_push_notification_config: Some(v1::TaskPushNotificationConfig::default()),
         ..Default::default()
@@ -51,7 +54,7 @@ fn a_request_names_the_field_that_cannot_be() {
 }
 
 #[test]
-fn a_request_of_0_3_names_the_field_that_cannot_be() {
+fn a_0_3_request_error_names_the_field() {
     let request = v03::SendMessageRequest {
         request: Some(v03::Message {
             role: v03::Role::User.into(),
@@ -73,13 +76,13 @@ fn a_request_of_0_3_names_the_field_that_cannot_be() {
 }
 
 #[test]
-fn a_time_that_nobody_can_write_is_refused() {
+fn an_unrepresentable_time_is_refused() {
     let status = v1::TaskStatus {
         state: v1::TaskState::Working.into(),
         message: None,
         timestamp: Some(prost_types::Timestamp { seconds: i64::MAX, nanos: 0 }),
     };
     let task = v1::Task { id: "t".to_owned(), status: Some(status), ..Default::default() };
-    assert_eq!(refused(model::Task::try_from(task)), pair("status.timestamp", "is no time"));
+    assert_eq!(refused(model::Task::try_from(task)), pair("status.timestamp", "is not a valid time"));
     assert_eq!(refused(model::Task::try_from(v1::Task::default())), pair("status", "is missing"));
 }

@@ -1,4 +1,4 @@
-//! The card of 0.3. It is written only: whoever wants to know an agent reads its card as JSON.
+//! The 0.3 card. Write-only: clients read cards as JSON.
 
 use super::super::{
     super::{

@@ -1,7 +1,7 @@
-//! The messages of 0.3's `a2a.v1` as the model, and the model as those messages.
+//! Conversion between the messages of 0.3's `a2a.v1` and the model.
 //!
-//! What 0.3 cannot say is left out: the file name and media type of text and data, references to other tasks, tenants. Data
-//! that is no object travels as `{"value": …}`.
+//! 0.3 can't represent the file name and media type of text and data, references to other tasks, or tenants. They are
+//! omitted. Data that is not an object is sent as `{"value": …}`.
 
 mod card;
 mod request;

@@ -1,4 +1,4 @@
-//! The requests of 0.3's service, and push configs. Ids are in names of resources here.
+//! The requests of 0.3's service, and push configs. Ids are part of resource names here.
 
 use super::super::{
     super::{
@@ -30,7 +30,7 @@ impl From<SendMessage> for v03::SendMessageRequest {
     fn from(request: SendMessage) -> Self {
         Self {
             request: Some(request.message.into()),
-            // Always there: without it, old servers do not wait.
+            // Always set: without it, old servers don't wait.
             configuration: Some(request.configuration.unwrap_or_default().into()),
             metadata: write_metadata(request.metadata),
         }
@@ -160,7 +160,7 @@ impl From<PushConfig> for v03::PushNotificationConfig {
     }
 }
 
-/// The ids of the name hold where the config has none.
+/// The ids in the name apply if the config has none.
 impl TryFrom<v03::TaskPushNotificationConfig> for PushConfig {
     type Error = InvalidField;
 
@@ -178,7 +178,7 @@ impl From<PushConfig> for v03::TaskPushNotificationConfig {
     }
 }
 
-/// The task is the parent; the name inside the config is the sender's guess at what the config will be called.
+/// The task is the parent. The name inside the config is only the sender's guess.
 impl TryFrom<v03::CreateTaskPushNotificationConfigRequest> for PushConfig {
     type Error = InvalidField;
 

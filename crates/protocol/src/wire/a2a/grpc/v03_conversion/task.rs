@@ -1,4 +1,4 @@
-//! Parts, messages and the status of a task.
+//! Parts, messages and task status.
 
 use prost_types::{Struct, Value, value::Kind};
 
@@ -131,7 +131,7 @@ impl TryFrom<v03::TaskStatus> for TaskStatus {
         use v03::TaskState as S;
         let state = match status.state() {
             S::Submitted => TaskState::TaskStateSubmitted,
-            // Of a peer that cannot say: a task whose state is unknown is still at work.
+            // A task of unknown state counts as working.
             S::Working | S::Unspecified => TaskState::TaskStateWorking,
             S::Completed => TaskState::TaskStateCompleted,
             S::Failed => TaskState::TaskStateFailed,

@@ -1,4 +1,4 @@
-//! The agent's card.
+//! Agent cards.
 
 use super::super::{
     super::{
@@ -37,7 +37,7 @@ impl TryFrom<v1::AgentCard> for AgentCard {
     }
 }
 
-/// Schemes of a kind that the standard does not know have no place in it.
+/// Schemes of unknown kinds can't be represented and are omitted.
 impl From<AgentCard> for v1::AgentCard {
     fn from(card: AgentCard) -> Self {
         let known = |(name, scheme): (String, SecurityScheme)| Some((name, KnownScheme::of(&scheme)?.into()));

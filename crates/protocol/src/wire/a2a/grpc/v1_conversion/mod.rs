@@ -1,4 +1,4 @@
-//! The messages of `lf.a2a.v1` as the model, and the model as those messages.
+//! Conversion between the messages of `lf.a2a.v1` and the model.
 
 mod card;
 mod push;

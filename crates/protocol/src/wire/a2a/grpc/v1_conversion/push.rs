@@ -1,4 +1,4 @@
-//! Push configs, and the requests about them.
+//! Push configs and their requests.
 
 use super::super::{
     super::{GetPushConfig, InvalidField, ListPushConfigs, PushAuthenticationInfo, PushConfig, PushConfigList},

@@ -1,4 +1,4 @@
-//! The requests about tasks and the card, and the list of tasks.
+//! Requests about tasks and cards, and the task list.
 
 use super::{
     super::{

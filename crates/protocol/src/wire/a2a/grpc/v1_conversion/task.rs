@@ -1,4 +1,4 @@
-//! Parts, messages and the status of a task.
+//! Parts, messages and task status.
 
 use super::super::{
     super::{A2aRole, InvalidField, Message, Part, PartContent, StatusUpdate, TaskState, TaskStatus, base64},
@@ -98,7 +98,7 @@ impl From<Message> for v1::Message {
 
 // === impl TaskState ===
 
-/// Nothing for the state that nobody specified.
+/// `None` for the unspecified state.
 pub(super) const fn read_state(state: v1::TaskState) -> Option<TaskState> {
     use v1::TaskState as S;
     Some(match state {

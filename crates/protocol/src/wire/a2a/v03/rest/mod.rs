@@ -1,7 +1,7 @@
-//! A2A 0.3 over HTTP+JSON. Its bodies are not the JSON of 0.3's JSON-RPC but that of its `.proto`: `content` instead of
-//! `parts`, enums by their full names, no `kind`, and what is empty or false is not written.
+//! A2A 0.3 over HTTP+JSON. Its bodies follow the `.proto`, not 0.3's JSON-RPC: `content` instead of `parts`, full enum
+//! names, no `kind`, and empty or false members are omitted.
 //!
-//! What it cannot say is left out: references to other tasks, and the file name and media type of text and data.
+//! References to other tasks, and the file name and media type of text and data, can't be represented and are omitted.
 
 mod part;
 mod push;
@@ -16,7 +16,7 @@ pub use task::{
     RestStreamResponseV03, RestTaskStateV03, RestTaskStatusV03, RestTaskV03,
 };
 
-/// False is not written.
+/// False is omitted.
 fn is_false(truth: &Option<bool>) -> bool {
     !truth.unwrap_or_default()
 }

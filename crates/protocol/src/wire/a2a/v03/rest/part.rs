@@ -10,7 +10,7 @@ use super::super::{
 };
 use crate::{Json, json::Members};
 
-/// A part as HTTP+JSON of 0.3 writes it. It is read and written by hand, because data must stay as it came.
+/// A part in 0.3 HTTP+JSON format. Parsed and written by hand, because data must be kept as sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestPartV03(pub New);
 
@@ -19,15 +19,15 @@ pub struct RestPartV03(pub New);
 pub struct RestFileV03 {
     #[serde(default, alias = "file_with_uri", skip_serializing_if = "Option::is_none")]
     pub file_with_uri: Option<String>,
-    /// The base64 of what 0.3 puts into its field for bytes.
+    /// Base64 of the value that 0.3 puts into its bytes field.
     #[serde(default, alias = "file_with_bytes", skip_serializing_if = "Option::is_none")]
     pub file_with_bytes: Option<String>,
     #[serde(default, alias = "mime_type", skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
-    /// SDKs of 0.3.0 to 0.3.2 do not know it, all later ones do.
+    /// Unknown to the SDKs 0.3.0 to 0.3.2, known to all later ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// As JSON-RPC has it, which the text of 0.3 shows for this binding as well; we only read it.
+    /// The JSON-RPC form, which the 0.3 specification also shows for this binding. Read only.
     #[serde(default, skip_serializing)]
     bytes: Option<String>,
     #[serde(default, skip_serializing)]
@@ -74,7 +74,7 @@ impl<'de> Deserialize<'de> for RestPartV03 {
                             None => return Err(de::Error::custom("`data.data` must be an object")),
                         }
                     }
-                    _ => return Err(de::Error::custom("a part has one of `text`, `file` and `data`")),
+                    _ => return Err(de::Error::custom("a part must have one of `text`, `file` and `data`")),
                 };
                 Ok(RestPartV03(New { metadata, ..part }))
             }
@@ -97,7 +97,7 @@ impl Serialize for RestPartV03 {
         match content {
             PartContent::Text(text) => map.serialize_entry("text", text)?,
             PartContent::Raw(text) => {
-                // What is not base64 is shown as it is; whoever reads it will say so.
+                // Invalid base64 is passed through. The reader will report it.
                 let text = base64::to_old_file(text).unwrap_or_else(|| text.clone());
                 map.serialize_entry("file", &file(None, Some(base64::encode(text.as_bytes()))))?;
             }
@@ -111,7 +111,7 @@ impl Serialize for RestPartV03 {
     }
 }
 
-/// What is within the `data` of the `.proto`; nothing there is an empty object.
+/// The content of the `.proto`'s `data`. Absent means an empty object.
 fn inner(data: &Json) -> Option<Json> {
     let members: Members = data.parse().ok()?;
     Some(members.find("data").cloned().unwrap_or_else(Json::empty_object))
@@ -128,7 +128,7 @@ impl RestFileV03 {
                 let bytes = base64::decode(&text).ok_or("`fileWithBytes` is not base64")?;
                 PartContent::Raw(base64::from_old_file(bytes))
             }
-            _ => return Err("a file has one of `fileWithUri` and `fileWithBytes`"),
+            _ => return Err("a file must have one of `fileWithUri` and `fileWithBytes`"),
         };
         Ok(New { filename: self.name, media_type: self.mime_type, ..New::new(content) })
     }

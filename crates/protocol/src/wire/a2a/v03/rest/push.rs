@@ -7,7 +7,7 @@ use super::super::{
     PushConfigV03, name,
 };
 
-/// What the requests about configs answer.
+/// The response of the config requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestTaskPushConfigV03 {
@@ -17,7 +17,7 @@ pub struct RestTaskPushConfigV03 {
     pub push_notification_config: PushConfigV03,
 }
 
-/// The body that makes a config. Clients send the whole request, or its `config` alone.
+/// The body that creates a config. Clients send the complete request, or only its `config`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestCreatePushConfigV03 {
@@ -31,7 +31,7 @@ pub struct RestCreatePushConfigV03 {
     pub push_notification_config: Option<PushConfigV03>,
 }
 
-/// A config whose name is the sender's guess at what it will be called, and not needed.
+/// A config whose name is only the sender's guess and is ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestPushConfigInputV03 {
@@ -76,7 +76,7 @@ impl From<new::PushConfig> for RestTaskPushConfigV03 {
 // === impl RestCreatePushConfigV03 ===
 
 impl RestCreatePushConfigV03 {
-    /// The config for the task that the path names.
+    /// The config for the task in the path.
     pub fn of_task(self, task_id: &str) -> Result<new::PushConfig, InvalidField> {
         let given = self.config.map(|config| config.push_notification_config).or(self.push_notification_config);
         let given = given.ok_or_else(|| InvalidField::new("config.pushNotificationConfig", "is missing"))?;

@@ -35,7 +35,7 @@ pub struct RestSendConfigurationV03 {
     pub push_notification: Option<PushConfigV03>,
     #[serde(default, alias = "history_length", skip_serializing_if = "Option::is_none")]
     pub history_length: Option<i32>,
-    /// Whoever does not want to wait leaves it out: false is not written.
+    /// Omitted by callers that don't wait, since false is not written.
     #[serde(default, skip_serializing_if = "is_false")]
     pub blocking: Option<bool>,
 }
@@ -51,7 +51,7 @@ impl From<RestSendMessageV03> for new::SendMessage {
 
 impl From<new::SendMessage> for RestSendMessageV03 {
     fn from(new: new::SendMessage) -> Self {
-        // Always there: without it, old servers do not wait.
+        // Always set: without it, old servers don't wait.
         let configuration = Some(new.configuration.unwrap_or_default().into());
         Self { message: new.message.into(), configuration, metadata: new.metadata }
     }

@@ -1,4 +1,4 @@
-//! Messages, tasks and events, and how they become those of 1.0 and back.
+//! Messages, tasks and events, and their conversion to and from 1.0.
 
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +45,7 @@ pub struct RestArtifactV03 {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RestTaskStateV03 {
-    /// Of a peer that cannot say; 1.0 has no such word, and a task whose state is unknown is still at work.
+    /// A task of unknown state. 1.0 has no such state, so it counts as working.
     #[default]
     #[serde(rename = "TASK_STATE_UNSPECIFIED")]
     Unspecified,
@@ -100,7 +100,7 @@ pub struct RestStatusUpdateV03 {
     #[serde(default, alias = "context_id", skip_serializing_if = "String::is_empty")]
     pub context_id: String,
     pub status: RestTaskStatusV03,
-    /// Nothing follows on this stream.
+    /// The last event of this stream.
     #[serde(default, skip_serializing_if = "is_false")]
     pub r#final: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,7 +123,7 @@ pub struct RestArtifactUpdateV03 {
     pub metadata: Option<Json>,
 }
 
-/// What a stream brings.
+/// An item of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RestStreamResponseV03 {
@@ -136,7 +136,7 @@ pub enum RestStreamResponseV03 {
     ArtifactUpdate(RestArtifactUpdateV03),
 }
 
-/// What `message:send` answers.
+/// The response of `message:send`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RestSendMessageResponseV03 {

@@ -1,4 +1,4 @@
-//! What clients and servers of 0.3 exchange over HTTP+JSON (as the Python kit 0.3.26 writes it), in the model and back.
+//! 0.3 over HTTP+JSON as the Python SDK 0.3.26 writes it: conversion to the model and back.
 
 use super::{
     super::super::{self as new},
@@ -30,7 +30,7 @@ const CONFIG: &str = concat!(
 );
 
 #[test]
-fn a_request_reads_as_one_of_1_0_and_is_written_again_to_the_byte() {
+fn a_request_converts_to_1_0_and_back_byte_for_byte() {
     let request = new::SendMessage::from(serde_json::from_str::<RestSendMessageV03>(SEND).unwrap());
     assert_eq!(
         serde_json::to_string(&request).unwrap(),
@@ -48,7 +48,7 @@ fn a_request_reads_as_one_of_1_0_and_is_written_again_to_the_byte() {
 }
 
 #[test]
-fn whoever_does_not_say_that_it_waits_does_not_wait() {
+fn a_caller_that_does_not_ask_to_wait_does_not_wait() {
     let sent = |configuration: &str| {
         let text = format!(r#"{{"message":{{"messageId":"m","role":"ROLE_USER"}}{configuration}}}"#);
         new::SendMessage::from(serde_json::from_str::<RestSendMessageV03>(&text).unwrap()).configuration
@@ -69,7 +69,7 @@ fn whoever_does_not_say_that_it_waits_does_not_wait() {
 }
 
 #[test]
-fn answers_and_events_are_read_and_written_to_the_byte() {
+fn responses_and_events_round_trip_byte_for_byte() {
     let answer = new::SendMessageResponse::from(serde_json::from_str::<RestSendMessageResponseV03>(TASK).unwrap());
     assert_eq!(serde_json::to_string(&RestSendMessageResponseV03::from(answer)).unwrap(), TASK);
     for text in [
@@ -118,7 +118,7 @@ fn push_configs_have_their_ids_in_their_names() {
 }
 
 #[test]
-fn a_part_that_holds_nothing_or_too_much_is_refused() {
+fn an_empty_or_ambiguous_part_is_refused() {
     for text in [
         "{}",
         r#"{"text":"x","file":{"fileWithUri":"u"}}"#,
@@ -132,7 +132,7 @@ fn a_part_that_holds_nothing_or_too_much_is_refused() {
 }
 
 #[test]
-fn data_that_is_no_object_travels_wrapped_and_comes_back_as_it_was() {
+fn data_that_is_not_an_object_is_wrapped_and_restored() {
     for data in ["7", "null", r#"[1, 2.0]"#, r#"{"value":1}"#, r#"{"a":1}"#, "{}"] {
         let part = RestPartV03(new::Part::new(new::PartContent::Data(crate::Json::from_text(data).unwrap())));
         let text = serde_json::to_string(&part).unwrap();

@@ -1,0 +1,149 @@
+//! Our overhead on top of a host's own program: the bare program compared with the same task through hub, runtime and
+//! adapter, and the delay until a watcher sees its output.
+
+use std::{
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use attache_client::{CallUpdate, Client};
+use attache_protocol::{Json, env::Env};
+use serde::Serialize;
+
+use super::{
+    BenchResult, FiguresFormat,
+    machine::{self, BenchMachine, text},
+    report::{median, millis},
+    world::BenchFolder,
+};
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    /// Number of measurements per figure; the median counts
+    #[arg(long, default_value_t = 10)]
+    times: usize,
+    /// A host preset, such as claude_cli; default: a shell script
+    #[arg(long = "type", value_name = "PRESET", requires = "bare")]
+    kind: Option<String>,
+    /// The prompt for the host
+    #[arg(long, default_value = "SAY:hello")]
+    prompt: String,
+    /// The host's own command line, `{}` for the prompt
+    #[arg(last = true, value_name = "PROG")]
+    bare: Vec<String>,
+    /// Folder for the test data
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct HostFigures {
+    bare_ms: f64,
+    ours_ms: f64,
+    /// The median of the per-round differences.
+    added_ms: f64,
+    printed_to_watcher_ms: f64,
+    printed_to_watcher_worst_ms: f64,
+}
+
+/// A host that only starts and answers.
+const ANSWER: &str = "sh -c cat";
+
+/// Prints the time about as often as a person would see words appear.
+const CLOCK: &str = "for i in 1 2 3 4 5 6 7 8 9 10; do date +%s%N; sleep 0.12; done";
+
+#[allow(clippy::print_stdout, reason = "the report is the command's output")]
+pub(super) async fn run(args: Args, shape: FiguresFormat) -> BenchResult<()> {
+    let scratch = BenchFolder::make(args.dir.as_deref())?;
+    let (hub, key) = machine::hub(&scratch).await?;
+    let client = Client::connect(&hub.url, hub.key.expose())?;
+
+    let folder = scratch.folder("folder", 0)?;
+    let mut device = BenchMachine::new(scratch.folder("device", 0)?);
+    let host: &[&str] = match &args.kind {
+        Some(kind) => &["--local-executor-type", kind],
+        None => &["--local-executor-type", "command", "--local-executor-ref", ANSWER],
+    };
+    device.serve(&hub, &key, "host", &[host, &["--workspace", text(&folder)?]].concat())?;
+    let mut printer = BenchMachine::new(scratch.folder("printer", 0)?);
+    printer.serve(&hub, &key, "printer", &[])?;
+
+    let (mut bare, mut ours) = (Vec::new(), Vec::new());
+    // The first round warms up caches and connections.
+    for round in 0..=args.times {
+        let alone = program(&args, &folder)?;
+        let begun = Instant::now();
+        client.call(&args.prompt).agent_type("host").wait().await?;
+        let through = millis(begun.elapsed());
+        if round > 0 {
+            bare.push(alone);
+            ours.push(through);
+        }
+    }
+    let delays = delays(&client).await?;
+    let figures = HostFigures {
+        bare_ms: median(bare.iter().copied()),
+        ours_ms: median(ours.iter().copied()),
+        added_ms: median(ours.iter().zip(&bare).map(|(ours, bare)| ours - bare)),
+        printed_to_watcher_ms: median(delays.iter().copied()),
+        printed_to_watcher_worst_ms: delays.iter().copied().fold(0.0, f64::max),
+    };
+    match shape {
+        FiguresFormat::Json => println!("{}", Json::of(&figures).get()),
+        FiguresFormat::Table => figures.print(&args),
+    }
+    Ok(())
+}
+
+/// Runs the bare program from start to end.
+fn program(args: &Args, folder: &std::path::Path) -> BenchResult<f64> {
+    let words: Vec<String> = match args.bare.as_slice() {
+        [] => ["sh", "-c", "cat"].map(str::to_owned).into(),
+        words => words.iter().map(|word| word.replace("{}", &args.prompt)).collect(),
+    };
+    let begun = Instant::now();
+    let mut command = Command::new(&words[0]);
+    let output = command.args(&words[1..]).current_dir(folder).stdin(Stdio::null()).output()?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("`{}` failed: {stderr}", words.join(" ")).into());
+    }
+    Ok(millis(begun.elapsed()))
+}
+
+/// How old each line is when a watcher of the call reads it.
+async fn delays(client: &Client) -> BenchResult<Vec<f64>> {
+    let mut stream = client.call(CLOCK).agent_type("printer").stream().await?;
+    let (mut delays, mut rest) = (Vec::new(), String::new());
+    while let Some(update) = stream.next().await {
+        let CallUpdate::Message { kind, text: Some(text), .. } = update? else { continue };
+        if kind != "chunk" {
+            continue;
+        }
+        let now = Env::system().now().millis();
+        rest.push_str(&text);
+        while let Some(end) = rest.find('\n') {
+            let line: String = rest.drain(..=end).collect();
+            delays.push(now as f64 - line.trim().parse::<f64>()? / 1e6);
+        }
+    }
+    Ok(delays)
+}
+
+// === impl HostFigures ===
+
+impl HostFigures {
+    #[allow(clippy::print_stdout, reason = "the report is the command's output")]
+    fn print(&self, args: &Args) {
+        let host = args.kind.as_deref().unwrap_or("sh -c cat");
+        println!("{} rounds of {host}, medians; all on this machine", args.times);
+        println!("bare program                   {:>8.1} ms", self.bare_ms);
+        println!("hub, runtime, adapter and host {:>8.1} ms", self.ours_ms);
+        println!("overhead                       {:>8.1} ms", self.added_ms);
+        println!(
+            "delay from print to a watcher   {:>7.1} ms (worst {:.1})",
+            self.printed_to_watcher_ms, self.printed_to_watcher_worst_ms
+        );
+    }
+}

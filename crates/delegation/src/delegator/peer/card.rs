@@ -1,0 +1,95 @@
+//! Checks an agent's card: whether it accepts delegated folders on these terms.
+
+use attache_protocol::{
+    rules::delegation::LeaseTerms,
+    wire::{
+        a2a::AgentCard,
+        awcp::{AccessMode, AwcpErrorCode, EXTENSION, SSHFS},
+        delegation::DelegationFailure,
+    },
+};
+use serde::Deserialize;
+
+/// The parameters of the extension that can rule something out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CardOffer {
+    transports: Option<Vec<String>>,
+    access_modes: Option<Vec<String>>,
+    max_ttl_seconds: Option<u64>,
+}
+
+/// Checks that the agent accepts folders and rules out none of these terms. A shorter lease, or read-only instead of
+/// read-write, is left to negotiation.
+pub(super) fn check(card: &AgentCard, terms: LeaseTerms) -> Result<(), DelegationFailure> {
+    let name = &card.name;
+    let declined =
+        |message: String, hint: String| Err(DelegationFailure { code: AwcpErrorCode::Declined, message, hint });
+    let Some(extension) = card.capabilities.extensions.iter().find(|extension| extension.uri == EXTENSION) else {
+        return declined(
+            format!("the agent {name} doesn't accept folders: its card doesn't list {EXTENSION}"),
+            "Ask its owner to start its runtime with `attache runtime start --collaborator`, or to set `enabled = true` in [collaborator] of its policy.toml.".to_owned(),
+        );
+    };
+    let offered: CardOffer = match &extension.params {
+        None => CardOffer::default(),
+        Some(params) => match params.parse() {
+            Ok(offered) => offered,
+            Err(error) => {
+                let message = format!("the card of {name} has unreadable AWCP parameters: {error}");
+                return declined(message, "Ask its owner which version of AWCP it supports.".to_owned());
+            }
+        },
+    };
+    if offered.transports.is_some_and(|transports| !transports.iter().any(|transport| transport == SSHFS)) {
+        let message = format!("the agent {name} doesn't mount folders with {SSHFS}");
+        return declined(message, "Ask its owner to support it, or delegate to another agent.".to_owned());
+    }
+    let accepts = |modes: &[String], wanted: AccessMode| modes.iter().any(|mode| mode == wanted.as_str());
+    let fits = |modes: &Vec<String>| accepts(modes, terms.access_mode) || accepts(modes, AccessMode::Ro);
+    if offered.access_modes.is_some_and(|modes| !fits(&modes)) {
+        let mode = terms.access_mode;
+        let message = format!("the agent {name} doesn't accept folders with access mode `{mode}`");
+        return declined(message, "Delegate with another --access-mode, or ask its owner.".to_owned());
+    }
+    if offered.max_ttl_seconds == Some(0) {
+        let message = format!("the agent {name} accepts folders only for 0 seconds");
+        return declined(message, AwcpErrorCode::Declined.hint().to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use attache_protocol::Json;
+
+    use super::*;
+
+    fn checked(extensions: &str, access_mode: AccessMode) -> Result<(), String> {
+        let card = format!(r#"{{"name":"b","supportedInterfaces":[],"capabilities":{{"extensions":[{extensions}]}}}}"#);
+        let card: AgentCard = Json::from_text(card).unwrap().parse().unwrap();
+        check(&card, LeaseTerms { access_mode, ttl: Duration::from_secs(9) }).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn a_card_must_list_the_extension_and_can_rule_out_terms() {
+        let with = |params: &str| format!(r#"{{"uri":"{EXTENSION}","params":{params}}}"#);
+        let refused = "the agent b doesn't accept folders: its card doesn't list https://awcp-protocol.org/v1";
+        assert_eq!(checked(r#"{"uri":"https://other"}"#, AccessMode::Ro), Err(refused.to_owned()));
+        assert_eq!(checked(&format!(r#"{{"uri":"{EXTENSION}"}}"#), AccessMode::Rw), Ok(()));
+        let open = with(r#"{"transports":["sshfs"],"access_modes":["ro"],"max_ttl_seconds":3,"other":1}"#);
+        assert_eq!(checked(&open, AccessMode::Ro), Ok(()));
+        assert_eq!(checked(&open, AccessMode::Rw), Ok(()), "ACCEPT makes it `ro`");
+        let writers = with(r#"{"access_modes":["rw"]}"#);
+        assert_eq!(checked(&writers, AccessMode::Rw), Ok(()));
+        assert_eq!(
+            checked(&writers, AccessMode::Ro),
+            Err("the agent b doesn't accept folders with access mode `ro`".to_owned())
+        );
+        let other = checked(&with(r#"{"transports":["webdav"]}"#), AccessMode::Ro);
+        assert_eq!(other, Err("the agent b doesn't mount folders with sshfs".to_owned()));
+        assert!(checked(&with(r#"{"access_modes":7}"#), AccessMode::Ro).is_err());
+    }
+}

@@ -1,0 +1,208 @@
+//! The records of delegations below `$AWCP_HOME`: private files that are replaced atomically.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use attache_protocol::{
+    DelegationId, Timestamp,
+    env::Env,
+    wire::delegation::{DelegateRequest, Delegation, DelegationOutcome},
+};
+use serde::Serialize;
+
+use super::policy::OriginalsRetention;
+use crate::{
+    Error,
+    error::{private_folder, replace},
+};
+
+/// `$AWCP_HOME/delegations` and `$AWCP_HOME/exports`.
+#[derive(Debug, Clone)]
+pub(super) struct DelegationRecords {
+    home: PathBuf,
+    env: Env,
+}
+
+/// The description that is kept next to the link to the exported folder. It stays on this machine.
+#[derive(Serialize)]
+struct DelegationMeta<'a> {
+    delegation_id: DelegationId,
+    task: DelegationMetaTask<'a>,
+    peer_url: &'a str,
+    created_at: Timestamp,
+    started_at: Option<Timestamp>,
+    ended_at: Option<Timestamp>,
+}
+
+#[derive(Serialize)]
+struct DelegationMetaTask<'a> {
+    description: &'a str,
+    prompt: &'a str,
+}
+
+const DIFF: &str = "changes.diff";
+pub(super) const BEFORE: &str = "before";
+/// Exists once the originals were removed.
+const PRUNED: &str = "originals-removed";
+/// Exists until the hub knows how the delegation ended.
+const UNPUBLISHED: &str = "unpublished";
+
+// === impl DelegationRecords ===
+
+impl DelegationRecords {
+    pub(super) fn open(home: &Path, env: Env) -> Result<Self, Error> {
+        for name in ["delegations", "exports", "logs"] {
+            private_folder(&home.join(name))?;
+        }
+        Ok(Self { home: home.to_owned(), env })
+    }
+
+    /// `delegations/<id>`.
+    pub(super) fn folder(&self, delegation: DelegationId) -> PathBuf {
+        self.home.join("delegations").join(delegation.to_string())
+    }
+
+    fn export(&self, delegation: DelegationId) -> PathBuf {
+        self.home.join("exports").join(delegation.to_string())
+    }
+
+    pub(super) fn create(&self, delegation: &Delegation, request: &DelegateRequest) -> Result<(), Error> {
+        let folder = self.folder(delegation.delegation_id);
+        private_folder(&folder.join("logs"))?;
+        self.write(&folder.join("request.json"), request)?;
+        self.save(delegation)?;
+        self.describe(delegation, request)
+    }
+
+    pub(super) fn save(&self, delegation: &Delegation) -> Result<(), Error> {
+        self.write(&self.folder(delegation.delegation_id).join("status.json"), delegation)
+    }
+
+    pub(super) fn save_result(&self, delegation: DelegationId, result: &DelegationOutcome) -> Result<(), Error> {
+        self.write(&self.folder(delegation).join("result.json"), result)
+    }
+
+    /// The diff of the changes, taken when the lease ended.
+    pub(super) fn save_diff(&self, delegation: DelegationId, diff: &str) -> Result<(), Error> {
+        replace(&self.folder(delegation).join(DIFF), diff.as_bytes(), &self.env)
+    }
+
+    /// `None` if it could not be saved.
+    pub(super) fn diff(&self, delegation: DelegationId) -> Option<String> {
+        fs::read_to_string(self.folder(delegation).join(DIFF)).ok()
+    }
+
+    /// Removes originals that are too old, then the oldest until the rest fit. `ended` lists delegations and when they
+    /// ended, oldest first.
+    pub(super) fn prune(&self, ended: &[(DelegationId, Timestamp)], retention: OriginalsRetention, now: Timestamp) {
+        let mut sizes: Vec<(DelegationId, Timestamp, u64)> = Vec::new();
+        for (id, at) in ended {
+            let before = self.folder(*id).join(BEFORE);
+            let files = fs::read_dir(&before).into_iter().flatten().flatten();
+            let size = files.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum();
+            if before.exists() {
+                sizes.push((*id, *at, size));
+            }
+        }
+        let mut all: u64 = sizes.iter().map(|(_, _, size)| size).sum();
+        for (id, at, size) in sizes {
+            let is_old = now.since(at) > retention.age;
+            if !is_old && all <= retention.bytes {
+                continue;
+            }
+            all = all.saturating_sub(size);
+            // The mark comes first: without it, an interrupted removal would lead to a partial revert.
+            let marked = replace(&self.folder(id).join(PRUNED), b"", &self.env);
+            let removed = marked
+                .map_err(|error| error.to_string())
+                .and_then(|()| fs::remove_dir_all(self.folder(id).join(BEFORE)).map_err(|error| error.to_string()));
+            match removed {
+                Ok(()) => {
+                    tracing::info!(delegation.id = %id, bytes = size, "removed the originals of an old delegation");
+                }
+                Err(error) => tracing::warn!(delegation.id = %id, %error, "failed to remove old originals"),
+            }
+        }
+    }
+
+    /// Whether the originals were removed by retention.
+    pub(super) fn is_pruned(&self, delegation: DelegationId) -> bool {
+        self.folder(delegation).join(PRUNED).exists()
+    }
+
+    /// `exports/<id>/meta`.
+    pub(super) fn describe(&self, delegation: &Delegation, request: &DelegateRequest) -> Result<(), Error> {
+        let folder = self.export(delegation.delegation_id).join("meta");
+        private_folder(&folder)?;
+        let meta = DelegationMeta {
+            delegation_id: delegation.delegation_id,
+            task: DelegationMetaTask { description: &request.description, prompt: &request.prompt },
+            peer_url: &delegation.peer_url,
+            created_at: delegation.created_at,
+            started_at: delegation.started_at,
+            ended_at: delegation.ended_at,
+        };
+        self.write(&folder.join("delegation.json"), &meta)
+    }
+
+    /// Links to the exported folder, for people. The export itself doesn't use this link.
+    pub(super) fn link_folder(&self, delegation: DelegationId, folder: &Path) -> Result<(), Error> {
+        let link = self.export(delegation).join("workspace");
+        self.unlink_folder(delegation);
+        symlink(folder, &link).map_err(Error::io(&link))
+    }
+
+    pub(super) fn unlink_folder(&self, delegation: DelegationId) {
+        let _ = fs::remove_file(self.export(delegation).join("workspace"));
+    }
+
+    pub(super) fn request(&self, delegation: DelegationId) -> Option<DelegateRequest> {
+        let text = fs::read(self.folder(delegation).join("request.json")).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// Every recorded delegation, oldest first. Unreadable records are skipped and left in place.
+    pub(super) fn load(&self) -> Result<Vec<Delegation>, Error> {
+        let folder = self.home.join("delegations");
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&folder).map_err(Error::io(&folder))? {
+            let path = entry.map_err(Error::io(&folder))?.path().join("status.json");
+            let Ok(text) = fs::read(&path) else { continue };
+            match serde_json::from_slice::<Delegation>(&text) {
+                Ok(delegation) => found.push(delegation),
+                Err(error) => tracing::warn!(path = %path.display(), %error, "unreadable record"),
+            }
+        }
+        found.sort_by_key(|delegation| delegation.delegation_id);
+        Ok(found)
+    }
+
+    /// The hub knows of the delegation, but not yet how it ended.
+    pub(super) fn mark_unpublished(&self, delegation: DelegationId) {
+        let path = self.folder(delegation).join(UNPUBLISHED);
+        if let Err(error) = replace(&path, b"", &self.env) {
+            tracing::debug!(delegation.id = %delegation, %error, "failed to mark the delegation; a later daemon won't publish its end");
+        }
+    }
+
+    /// The hub knows how it ended, or never will.
+    pub(super) fn mark_published(&self, delegation: DelegationId) {
+        let _ = fs::remove_file(self.folder(delegation).join(UNPUBLISHED));
+    }
+
+    /// Delegations whose end the hub hasn't received, oldest first.
+    pub(super) fn unpublished(&self) -> Result<Vec<DelegationId>, Error> {
+        let ended = self.load()?.into_iter().filter(|delegation| delegation.status.has_ended());
+        let ids = ended.map(|delegation| delegation.delegation_id);
+        Ok(ids.filter(|id| self.folder(*id).join(UNPUBLISHED).exists()).collect())
+    }
+
+    fn write<T: Serialize>(&self, path: &Path, value: &T) -> Result<(), Error> {
+        let mut text = serde_json::to_vec_pretty(value).expect("our own types serialise to JSON");
+        text.push(b'\n');
+        replace(path, &text, &self.env)
+    }
+}

@@ -1,0 +1,122 @@
+//! Changes that fail on the host although the remote reports DONE, mount options of the policy, and retention of
+//! originals.
+
+use std::{fs, time::Duration};
+
+use attache_client::daemon;
+use attache_protocol::{
+    Code,
+    rules::delegation::DelegationStatus,
+    wire::{awcp::AwcpErrorCode, delegation::RevertRequest},
+};
+
+use super::{DaemonMachine, DelegatorFixture, RemoteScript, failure};
+
+/// Adds to the policy: first to `[delegator]`, then to `[delegator.export]`.
+fn allow(fixture: &DelegatorFixture, delegator: &str, export: &str) {
+    let path = fixture.machine.root().join("awcp/policy.toml");
+    let text = fs::read_to_string(&path).unwrap().replace("[delegator]\n", &format!("[delegator]\n{delegator}"));
+    fs::write(path, format!("{text}\n[delegator.export]\n{export}")).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_partly_refused_by_a_limit_is_not_complete() {
+    let fixture = DelegatorFixture::new(RemoteScript::Run("put made.txt\n-put made.txt two.txt")).await;
+    allow(&fixture, "", "max_bytes = 20\n");
+    let ended = fixture.machine.ended(&fixture.delegate().await).await;
+    assert_eq!(failure(&ended), (DelegationStatus::Error, AwcpErrorCode::TaskFailed), "{ended:?}");
+    let result = ended.result.clone().unwrap();
+    let error = result.error.clone().unwrap();
+    assert_eq!(error.message, "the remote reported DONE, but these changes failed: two.txt");
+    assert!(error.hint.contains(&format!("attache delegations diff {}", ended.delegation_id)), "{}", error.hint);
+    assert!(result.notes.as_ref().unwrap().contains("refused by a limit of the lease (bytes written)"), "{result:?}");
+    // The remote's summary and its other changes are kept.
+    assert_eq!(result.final_summary.as_deref(), Some("did: make a file"));
+    assert_eq!(fs::read_to_string(fixture.machine.project().join("made.txt")).unwrap(), "made there\n");
+    let changed = ended.changes.unwrap().changed_paths;
+    assert!(changed.iter().any(|it| it.path == "made.txt"), "{changed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_that_was_overcome_is_only_a_note() {
+    let fixture = DelegatorFixture::new(RemoteScript::Run("-put large.txt two.txt\nput made.txt two.txt")).await;
+    fs::write(fixture.remote.folder.path().join("large.txt"), "much more than that\n".repeat(5)).unwrap();
+    allow(&fixture, "", "max_bytes = 20\n");
+    let ended = fixture.machine.ended(&fixture.delegate().await).await;
+    assert_eq!(ended.status, DelegationStatus::Completed, "{ended:?}");
+    let notes = ended.result.unwrap().notes.unwrap();
+    assert!(notes.contains("refused by a limit of the lease (bytes written)"), "{notes}");
+    assert_eq!(fs::read_to_string(fixture.machine.project().join("two.txt")).unwrap(), "made there\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_remote_learns_of_a_repository_and_mount_options() {
+    let fixture = DelegatorFixture::new(RemoteScript::Work).await;
+    allow(&fixture, "", "mount_options = [\"dcache_timeout=60\"]\n");
+    fs::create_dir(fixture.machine.project().join(".git")).unwrap();
+    let ended = fixture.machine.ended(&fixture.delegate().await).await;
+    assert_eq!(ended.status, DelegationStatus::Completed, "{ended:?}");
+    let start = fixture.remote.started().await;
+    let options: Option<Vec<String>> = start.mount.mount_options.map(|options| options.parse().unwrap());
+    assert_eq!(options, Some(vec!["dcache_timeout=60".to_owned()]));
+    let invite = fixture.remote.invite.lock().unwrap().clone().unwrap();
+    assert_eq!(invite.requirements.needs_git.as_ref().map(|needs| needs.get()), Some("\"optional\""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_oldest_originals_are_removed_first_when_there_are_too_many() {
+    let fixture = DelegatorFixture::new(RemoteScript::Run("put made.txt here.txt")).await;
+    let machine = &fixture.machine;
+    // Room for the originals of one delegation.
+    allow(&fixture, "keep_originals_bytes = 2000\n", "");
+    let mut ended = Vec::new();
+    for _ in 0..2 {
+        fs::write(machine.project().join("here.txt"), "here\n".repeat(200)).unwrap();
+        ended.push(machine.ended(&fixture.delegate().await).await);
+    }
+    let before = |at: usize| {
+        let folder = machine.root().join("awcp/delegations").join(ended[at].delegation_id.to_string());
+        folder.join("before")
+    };
+    let pruned = async {
+        while before(0).exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(super::TEST_TIMEOUT, pruned).await.expect("the oldest originals are removed");
+    match machine.client.revert(ended[0].delegation_id, &RevertRequest::default()).await {
+        Err(daemon::Error::Refused(refusal)) => {
+            assert_eq!(refusal.code, Code::NotFound);
+            assert!(refusal.message.ends_with("were removed to save space"), "{refusal:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // The newest remain and can be reverted.
+    assert!(before(1).exists());
+    let reverted = machine.client.revert(ended[1].delegation_id, &RevertRequest::default()).await.unwrap();
+    assert_eq!(reverted.restored, ["here.txt"]);
+    assert_eq!(fs::read_to_string(machine.project().join("here.txt")).unwrap(), "here\n".repeat(200));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_originals_are_removed_when_the_daemon_starts() {
+    let fixture = DelegatorFixture::new(RemoteScript::Run("put made.txt here.txt")).await;
+    let ended = fixture.machine.ended(&fixture.delegate().await).await;
+    let root = fixture.machine.root();
+    let before = root.join("awcp/delegations").join(ended.delegation_id.to_string()).join("before");
+    assert!(before.exists());
+    allow(&fixture, "keep_originals_days = 0\n", "");
+    let DelegatorFixture { machine, remote: _remote, hub: _hub, .. } = fixture;
+    machine.stop.cancel();
+    machine.running.await.unwrap();
+    let (client, stop, running) = DaemonMachine::run(&root).await;
+    let pruned = async {
+        while before.exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(super::TEST_TIMEOUT, pruned).await.expect("old originals are removed");
+    assert!(client.revert(ended.delegation_id, &RevertRequest::default()).await.is_err());
+    stop.cancel();
+    running.await.unwrap();
+}

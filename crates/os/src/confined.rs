@@ -1,0 +1,158 @@
+//! Files below one folder: no path or link leads out of it.
+
+use std::{
+    fs::File,
+    io::{self, Read as _, Write as _},
+    os::fd::{AsFd, OwnedFd},
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2},
+    io::Errno,
+};
+
+/// A folder whose paths can't lead out of it.
+#[derive(Debug)]
+pub struct ConfinedFolder {
+    root: PathBuf,
+    folder: OwnedFd,
+}
+
+/// Opens a file beneath a folder for reading. Follows no symbolic link, not even one that stays inside.
+pub fn open_beneath(folder: impl AsFd, path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    Ok(openat2(folder, path, flags, Mode::empty(), resolve)?.into())
+}
+
+/// The largest file that a host can read at once.
+const MAX_FILE: u64 = 16 * 1024 * 1024;
+
+// === impl ConfinedFolder ===
+
+impl ConfinedFolder {
+    pub fn open(root: &Path) -> io::Result<Self> {
+        let root = root.canonicalize()?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self { folder: openat(CWD, &root, flags, Mode::empty())?, root })
+    }
+
+    pub fn read(&self, path: &Path) -> io::Result<String> {
+        let file = self.resolve(&self.relative(path)?, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
+        let mut file = File::from(file);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+        }
+        let mut text = String::new();
+        let count = (&mut file).take(MAX_FILE + 1).read_to_string(&mut text)?;
+        if count as u64 > MAX_FILE {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {MAX_FILE} bytes")));
+        }
+        Ok(text)
+    }
+
+    /// Replaces the file's content, and creates missing folders in its path.
+    pub fn write(&self, path: &Path, text: &str) -> io::Result<()> {
+        let path = self.relative(path)?;
+        self.make_folders(&path)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NONBLOCK;
+        let file = File::from(self.resolve(&path, flags, Mode::from_raw_mode(0o666))?);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+        }
+        (&file).write_all(text.as_bytes())
+    }
+
+    /// Checks that the path is below the folder, or would be once created.
+    pub fn admits(&self, path: &Path) -> io::Result<()> {
+        match self.resolve(&self.relative(path)?, OFlags::PATH, Mode::empty()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn make_folders(&self, path: &Path) -> io::Result<()> {
+        let mut above = PathBuf::new();
+        for part in path.parent().unwrap_or(Path::new("")).components() {
+            let within = self.resolve(&above, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+            match mkdirat(&within, part.as_os_str(), Mode::from_raw_mode(0o777)) {
+                Ok(()) | Err(Errno::EXIST) => above.push(part),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn resolve(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        openat2(&self.folder, path, flags | OFlags::CLOEXEC, mode, beneath).map_err(|errno| match errno {
+            // A symbolic link led out of the folder, or to one of the kernel's magic links.
+            Errno::XDEV | Errno::LOOP => outside(),
+            errno => errno.into(),
+        })
+    }
+
+    /// The path relative to the root. `..` is refused rather than resolved: hosts don't need it.
+    fn relative(&self, path: &Path) -> io::Result<PathBuf> {
+        let below = if path.is_absolute() { path.strip_prefix(&self.root).map_err(|_| outside())? } else { path };
+        if below.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
+            return Err(outside());
+        }
+        Ok(below.components().filter(|part| matches!(part, Component::Normal(_))).collect())
+    }
+}
+
+fn outside() -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, "it is outside the run's folder")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn no_path_leads_out() {
+        let home = tempfile::tempdir().unwrap();
+        let (inside, twin) = (home.path().join("ws"), home.path().join("ws-twin"));
+        std::fs::create_dir(&inside).unwrap();
+        std::fs::create_dir(&twin).unwrap();
+        std::fs::write(twin.join("secret"), "secret").unwrap();
+        symlink(&twin, inside.join("link")).unwrap();
+        symlink(twin.join("secret"), inside.join("file-link")).unwrap();
+        symlink("/proc/self/root", inside.join("magic")).unwrap();
+        let beneath = ConfinedFolder::open(&inside).unwrap();
+        let hostile = [
+            twin.join("secret"),
+            "../ws-twin/secret".into(),
+            inside.join("../ws-twin/secret"),
+            "link/secret".into(),
+            "file-link".into(),
+            "magic/etc/passwd".into(),
+            "/etc/passwd".into(),
+            "/".into(),
+        ];
+        for path in hostile {
+            assert!(beneath.admits(&path).is_err(), "{path:?} is admitted");
+            assert!(beneath.read(&path).is_err(), "{path:?} was read");
+            assert!(beneath.write(&path, "x").is_err(), "{path:?} was written");
+        }
+        assert_eq!(std::fs::read_to_string(twin.join("secret")).unwrap(), "secret");
+        assert_eq!(std::fs::read_dir(&twin).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn files_below_the_folder_are_read_and_written() {
+        let home = tempfile::tempdir().unwrap();
+        let beneath = ConfinedFolder::open(home.path()).unwrap();
+        let root = home.path().canonicalize().unwrap();
+        beneath.write(&root.join("a/b/c.txt"), "one").unwrap();
+        beneath.write(Path::new("a/b/c.txt"), "2").unwrap();
+        assert_eq!(beneath.read(Path::new("./a/b/c.txt")).unwrap(), "2");
+        assert!(beneath.admits(Path::new("a/b/new.txt")).is_ok());
+        assert!(beneath.read(Path::new("a")).is_err());
+    }
+}

@@ -1,0 +1,8 @@
+//! Operating system services that need care: private files, locks between processes, paths that must not lead out of a
+//! folder, and the processes that a run leaves behind. A port to another system starts here.
+
+pub mod confined;
+pub mod lock;
+pub mod private_file;
+pub mod process_group;
+pub mod process_tree;

@@ -1,0 +1,238 @@
+//! The processes of one run: the group of the started process, and processes that left the group, with or without the
+//! run's mark.
+
+use std::{path::PathBuf, process::Stdio, time::Duration};
+
+use attache_protocol::RunId;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+use tokio::{
+    io::AsyncWriteExt as _,
+    process::{Child, Command},
+    time::{Instant, timeout_at},
+};
+
+use crate::process_tree::{self, ProcessIdentity};
+
+/// From SIGTERM to SIGKILL. A cancelled run is gone within a second.
+const TERM_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How long all killed processes together get to disappear on a busy machine. Only one that hangs in the kernel takes
+/// longer.
+const REAP_TIMEOUT: Duration = Duration::from_secs(2);
+
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The environment variable that marks a process as part of a run, wherever it is.
+pub const RUN_ID_VARIABLE: &str = "ATTACHE_TASK_RUN_ID";
+
+/// Waits for a line. If none arrives, the adapter died before it could end the group and the processes that left it.
+const WATCHDOG_SCRIPT: &str = r#"read -r line && exit
+below() {
+    for child in $(cat /proc/"$1"/task/*/children); do
+        echo "$child"
+        below "$child"
+    done
+}
+family=$(below "$1")
+kill -KILL -"$1"
+kill -KILL $family
+for pass in 1 2 3; do
+    for file in $(grep -lszxF -e "$2" /proc/[0-9]*/environ); do
+        file=${file#/proc/}
+        kill -KILL "${file%/environ}"
+    done
+done"#;
+
+/// A child that leads its own process group. Dropping it kills the group.
+#[derive(Debug)]
+pub struct ProcessGroup {
+    leader: Option<Pid>,
+    /// `ATTACHE_TASK_RUN_ID=run_…`, as in the environment of everything that the run started.
+    mark: String,
+    watchdog: Option<Child>,
+}
+
+// === impl ProcessGroup ===
+
+impl ProcessGroup {
+    /// The group of a child that was started with `process_group(0)`.
+    pub fn of(child: &Child, run: RunId) -> Self {
+        let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let mark = format!("{RUN_ID_VARIABLE}={run}");
+        let watchdog = leader.and_then(|leader| watchdog(leader, &mark));
+        Self { leader, mark, watchdog }
+    }
+
+    /// Interrupts only the leader, as Ctrl-C would.
+    pub fn interrupt(&self) {
+        if let Some(leader) = self.leader {
+            let _ = kill_process(leader, Signal::INT);
+        }
+    }
+
+    /// The programs that the run currently executes, where the system reports them.
+    pub fn programs(&self) -> Vec<PathBuf> {
+        programs(&self.mark)
+    }
+
+    /// Ends the rest of the group, gracefully first, and returns when it is gone.
+    pub async fn end(mut self, child: &mut Child) {
+        let mut buried = Instant::now() + REAP_TIMEOUT;
+        // While the leader lives, everything it started is below it.
+        let mut family: Vec<ProcessIdentity> = self.descendants();
+        for (signal, patience) in [(Signal::TERM, TERM_TIMEOUT), (Signal::KILL, REAP_TIMEOUT)] {
+            if !self.alive() {
+                break;
+            }
+            let until = Instant::now() + patience;
+            if signal == Signal::KILL {
+                buried = until;
+                family.extend(self.descendants());
+            }
+            self.signal(signal);
+            let gone = async {
+                // A leader that isn't reaped still counts as a member.
+                let _ = child.wait().await;
+                while self.alive() {
+                    tokio::time::sleep(POLL_INTERVAL).await;
+                }
+            };
+            if timeout_at(until, gone).await.is_ok() {
+                break;
+            }
+        }
+        if let Some(leader) = self.leader.take() {
+            process_tree::forget(leader);
+        }
+        let gone = async {
+            while kill_marked(&self.mark) | process_tree::kill(&family) {
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+        };
+        if timeout_at(buried, gone).await.is_err() {
+            tracing::warn!("failed to end some processes of a run");
+        }
+        self.end_watchdog(buried).await;
+    }
+
+    /// Ends the watchdog, now that there is nothing left to watch.
+    async fn end_watchdog(&mut self, until: Instant) {
+        let Some(mut watchdog) = self.watchdog.take() else { return };
+        if let Some(mut stdin) = watchdog.stdin.take() {
+            let _ = stdin.write_all(b"\n").await;
+        }
+        let id = watchdog.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        // If it doesn't exit, it is killed when it is dropped here.
+        if timeout_at(until, watchdog.wait()).await.is_ok()
+            && let Some(id) = id
+        {
+            process_tree::forget(id);
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(leader) = self.leader {
+            // The group may already be gone, which is fine.
+            let _ = kill_process_group(leader, signal);
+        }
+    }
+
+    fn descendants(&self) -> Vec<ProcessIdentity> {
+        self.leader.map(process_tree::below).unwrap_or_default()
+    }
+
+    fn alive(&self) -> bool {
+        self.leader.is_some_and(|leader| test_kill_process_group(leader).is_ok() && !only_zombies(leader))
+    }
+}
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        if let Some(leader) = self.leader {
+            let family = self.descendants();
+            self.signal(Signal::KILL);
+            // Repeated, because one may start another meanwhile.
+            let _ = (0..5).all(|_| kill_marked(&self.mark) | process_tree::kill(&family));
+            // The end of the next run reaps it. A pid that stays recorded would hide an orphan that gets it later.
+            process_tree::forget(leader);
+        }
+    }
+}
+
+/// A small process that outlives the adapter by a moment: when the adapter is killed, its end of the pipe closes, and
+/// the watchdog kills the group.
+fn watchdog(leader: Pid, mark: &str) -> Option<Child> {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", WATCHDOG_SCRIPT, "sh"])
+        .arg(leader.as_raw_nonzero().to_string())
+        .arg(mark)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .kill_on_drop(true);
+    process_tree::start(&mut command)
+        .inspect_err(|error| tracing::warn!(%error, "failed to start `sh`; the run has no watchdog"))
+        .ok()
+}
+
+/// Kills processes that left the group: hosts start their tools in separate sessions. Returns whether there were any,
+/// dying ones included.
+#[cfg(target_os = "linux")]
+fn kill_marked(mark: &str) -> bool {
+    let found: Vec<Pid> = marked(mark).collect();
+    for process in &found {
+        let _ = kill_process(*process, Signal::KILL);
+    }
+    !found.is_empty()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn kill_marked(_mark: &str) -> bool {
+    false
+}
+
+#[cfg(target_os = "linux")]
+fn programs(mark: &str) -> Vec<PathBuf> {
+    let program = |process: Pid| std::fs::read_link(format!("/proc/{}/exe", process.as_raw_nonzero())).ok();
+    marked(mark).filter_map(program).collect()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn programs(_mark: &str) -> Vec<PathBuf> {
+    Vec::new()
+}
+
+/// Our processes that carry the mark. A dead process has no environment any more.
+#[cfg(target_os = "linux")]
+fn marked(mark: &str) -> impl Iterator<Item = Pid> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(move |process| {
+        let id = process.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
+        let environment = std::fs::read(process.path().join("environ")).ok()?;
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes()).then_some(id)
+    })
+}
+
+/// Whether nothing in a group runs any more. Where process 1 doesn't reap orphans, as in many containers, dead members
+/// stay visible forever and must not be waited for.
+#[cfg(target_os = "linux")]
+fn only_zombies(leader: Pid) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    let group = leader.as_raw_nonzero().to_string();
+    !processes.flatten().any(|process| {
+        let Ok(stat) = std::fs::read_to_string(process.path().join("stat")) else { return false };
+        // `pid (name) state parent group …`, where the name can contain spaces and parentheses.
+        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let (state, in_group) = (fields.next(), fields.nth(1) == Some(group.as_str()));
+        in_group && !matches!(state, Some("Z" | "X"))
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn only_zombies(_leader: Pid) -> bool {
+    false
+}

@@ -1,0 +1,233 @@
+//! Finds the processes of a run by their ancestry, wherever they moved and whatever they are called.
+//!
+//! The process that a run starts inherits every orphan below it, so everything the run started is below that process
+//! while it lives. A dedicated adapter process inherits what is left when that process ends: any child that it did not
+//! start itself belongs to an ended run.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd, RawFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rustix::process::{Pid, Signal, WaitOptions, getpid, waitpid};
+use tokio::process::{Child, Command};
+
+/// Children that this process started itself and hasn't waited for.
+static STARTED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+/// Whether this process inherits the orphans of runs and must end all of them.
+static ADOPTS: AtomicBool = AtomicBool::new(false);
+
+/// A process and its start time, because pids are reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessIdentity {
+    id: Pid,
+    began: u64,
+}
+
+/// One process as the system reports it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ProcessStat {
+    parent: i32,
+    began: u64,
+    is_dead: bool,
+}
+
+/// Makes every process that a run leaves behind a child of this one, to be ended with the run. Only for a process that
+/// is solely an adapter: anything else it started would be ended as well.
+pub fn adopt_orphans() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        rustix::process::set_child_subreaper(Some(getpid()))?;
+        ADOPTS.store(true, Ordering::Release);
+    }
+    Ok(())
+}
+
+/// Marks all inherited descriptors beyond the standard streams as close-on-exec, so that started programs don't get
+/// them. Call it at the start of the program, before anything is opened.
+#[allow(unsafe_code, reason = "the system has just listed these descriptors, and they are only marked")]
+pub fn keep_inherited_descriptors() {
+    let listed = std::fs::read_dir("/proc/self/fd").or_else(|_| std::fs::read_dir("/dev/fd"));
+    let numbers: Vec<RawFd> =
+        listed.into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for number in numbers.into_iter().filter(|number| *number > 2) {
+        // SAFETY: the number is not -1. If the descriptor was closed since, like that of the listing itself, the call
+        // just fails.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        let _ = rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC);
+    }
+}
+
+/// Starts a child that inherits the orphans below it. A descriptor that is passed on stays open in it, under the same
+/// number.
+#[allow(
+    unsafe_code,
+    reason = "two system calls between fork and exec; both are safe to make there, and nothing is allocated"
+)]
+pub fn spawn(command: &mut Command, handed: Option<Arc<OwnedFd>>) -> io::Result<Child> {
+    // SAFETY: between fork and exec, only async-signal-safe work is allowed, because another thread may have held any
+    // lock. The closure makes only the system calls getpid, prctl and fcntl: it takes no lock, allocates nothing (an
+    // error is a number), and drops nothing, because its captures stay with the command. The descriptor is open: the
+    // closure owns a share of it.
+    unsafe {
+        command.pre_exec(move || {
+            #[cfg(target_os = "linux")]
+            rustix::process::set_child_subreaper(Some(getpid()))?;
+            if let Some(handed) = &handed {
+                rustix::io::fcntl_setfd(handed.as_fd(), rustix::io::FdFlags::empty())?;
+            }
+            Ok(())
+        });
+    }
+    start(command)
+}
+
+/// Starts a child of this process, which must not be mistaken for an orphan.
+pub fn start(command: &mut Command) -> io::Result<Child> {
+    // Locked until it is recorded, so that an unrecorded child is never seen.
+    let mut started = started();
+    let child = command.spawn()?;
+    started.extend(child.id().and_then(|id| i32::try_from(id).ok()));
+    Ok(child)
+}
+
+/// Forgets a child that was waited for.
+pub fn forget(child: Pid) {
+    started().remove(&child.as_raw_nonzero().get());
+}
+
+/// All current descendants of a process.
+pub fn below(process: Pid) -> Vec<ProcessIdentity> {
+    descendants(&all(), [process.as_raw_nonzero().get()])
+}
+
+/// Kills these with all their descendants, and the leftovers of ended runs. Returns whether any was alive.
+pub fn kill(relatives: &[ProcessIdentity]) -> bool {
+    let started = started();
+    let all = all();
+    let own = getpid().as_raw_nonzero().get();
+    let mut found: Vec<ProcessIdentity> = relatives
+        .iter()
+        .copied()
+        .filter(|one| all.get(&raw(one.id)).is_some_and(|stat| stat.began == one.began))
+        .collect();
+    if ADOPTS.load(Ordering::Acquire) {
+        let orphans = all.iter().filter(|(id, stat)| stat.parent == own && !started.contains(id));
+        found.extend(
+            orphans.filter_map(|(id, stat)| Some(ProcessIdentity { id: Pid::from_raw(*id)?, began: stat.began })),
+        );
+    }
+    found.extend(descendants(&all, found.iter().map(|one| raw(one.id)).collect::<Vec<_>>()));
+    drop(started);
+    let mut any_alive = false;
+    for one in found {
+        let Some(stat) = all.get(&raw(one.id)) else { continue };
+        // Only this process reaps orphans. The pid of a reaped one may already be reused.
+        let is_gone = stat.parent == own && matches!(waitpid(Some(one.id), WaitOptions::NOHANG), Ok(Some(_)));
+        if !stat.is_dead && !is_gone {
+            any_alive = true;
+            one.kill();
+        }
+    }
+    any_alive
+}
+
+fn raw(id: Pid) -> i32 {
+    id.as_raw_nonzero().get()
+}
+
+fn started() -> MutexGuard<'static, BTreeSet<i32>> {
+    STARTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All processes. Empty where the system doesn't report them.
+fn all() -> BTreeMap<i32, ProcessStat> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let read = |process: std::fs::DirEntry| {
+        let id = process.file_name().to_str()?.parse().ok()?;
+        Some((id, ProcessStat::read(&std::fs::read_to_string(process.path().join("stat")).ok()?)?))
+    };
+    processes.filter_map(read).collect()
+}
+
+fn descendants(all: &BTreeMap<i32, ProcessStat>, of: impl IntoIterator<Item = i32>) -> Vec<ProcessIdentity> {
+    let mut found: Vec<ProcessIdentity> = Vec::new();
+    let mut parents: Vec<i32> = of.into_iter().collect();
+    let mut seen: BTreeSet<i32> = parents.iter().copied().collect();
+    while let Some(parent) = parents.pop() {
+        for (id, stat) in all.iter().filter(|(_, stat)| stat.parent == parent) {
+            if seen.insert(*id) {
+                parents.push(*id);
+                found.extend(Pid::from_raw(*id).map(|pid| ProcessIdentity { id: pid, began: stat.began }));
+            }
+        }
+    }
+    found
+}
+
+// === impl ProcessIdentity ===
+
+impl ProcessIdentity {
+    /// Kills this process, but not another one that got its pid since.
+    #[cfg(target_os = "linux")]
+    fn kill(self) {
+        use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+        // The handle stays with whichever process has the pid now. Its start time tells whether it is the right one.
+        let Ok(handle) = pidfd_open(self.id, PidfdFlags::empty()) else { return };
+        if ProcessStat::of(self.id).is_some_and(|stat| stat.began == self.began) {
+            let _ = pidfd_send_signal(handle, Signal::KILL);
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn kill(self) {
+        let _ = rustix::process::kill_process(self.id, Signal::KILL);
+    }
+}
+
+// === impl ProcessStat ===
+
+impl ProcessStat {
+    #[cfg(target_os = "linux")]
+    fn of(process: Pid) -> Option<Self> {
+        Self::read(&std::fs::read_to_string(format!("/proc/{}/stat", raw(process))).ok()?)
+    }
+
+    /// Parses `pid (name) state parent …`, where the name can contain spaces and parentheses.
+    fn read(text: &str) -> Option<Self> {
+        let mut fields = text.rsplit(')').next()?.split_whitespace();
+        let is_dead = matches!(fields.next()?, "Z" | "X");
+        let parent = fields.next()?.parse().ok()?;
+        // The twenty-second field overall.
+        Some(Self { parent, began: fields.nth(17)?.parse().ok()?, is_dead })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_with_any_name_is_parsed() {
+        let text = "42 (a ) b (c) S 7 42 42 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 1";
+        assert_eq!(ProcessStat::read(text), Some(ProcessStat { parent: 7, began: 98765, is_dead: false }));
+        assert_eq!(ProcessStat::read("1 (x) Z"), None);
+        let own = all()[&getpid().as_raw_nonzero().get()];
+        assert!(!own.is_dead && own.began > 0);
+    }
+
+    #[test]
+    fn descendants_are_found_at_any_depth() {
+        let stat = |parent| ProcessStat { parent, began: 1, is_dead: false };
+        let all = BTreeMap::from([(2, stat(1)), (3, stat(2)), (4, stat(3)), (5, stat(1))]);
+        let mut found: Vec<i32> = descendants(&all, [2]).iter().map(|one| raw(one.id)).collect();
+        found.sort_unstable();
+        assert_eq!(found, [3, 4]);
+    }
+}
