@@ -138,7 +138,9 @@ async fn a_changed_card_is_used_once_a_person_trusts_it(engine: Engine) {
     let with_pin = |pin: &str| json!({"name": "travel", "peer": {"url": elsewhere.url, "card_pin": pin}});
     let refused = world.owner.post(ACCOUNTS, with_pin(&wrong)).await;
     assert_eq!(refused.refusal(), (400, "invalid_request".to_owned()));
-    assert!(refused.json()["error"]["message"].as_str().unwrap().starts_with("`peer.card_pin` does not match the card"));
+    assert!(
+        refused.json()["error"]["message"].as_str().unwrap().starts_with("`peer.card_pin` does not match the card")
+    );
     assert_eq!(world.owner.get(ACCOUNTS).await.expect(200)["agent_accounts"], json!([]), "nothing was made");
     let made = world.owner.post(ACCOUNTS, json!({"name": "travel", "peer": {"url": elsewhere.url}})).await.expect(201);
     let first = made["peer"]["card_pin"].as_str().unwrap().to_owned();

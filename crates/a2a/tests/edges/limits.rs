@@ -91,7 +91,7 @@ async fn bytes_that_are_not_base64_are_refused_by_their_name() {
         let raw = |text: &str| Part::new(PartContent::Raw(text.to_owned()));
         let sent = message("m", vec![raw("aGk="), raw("-_8"), raw("no base64!")]);
         let refusal = client.refused(TestOperation::Send(request(sent))).await;
-        let wanted = [("message.parts[2].raw".to_owned(), "is not base64".to_owned())];
+        let wanted = [("message.parts[2].raw".to_owned(), "isn't base64".to_owned())];
         assert_eq!(refusal.violations, wanted, "{binding:?} {version:?}");
     }
     scene.world.stop().await;

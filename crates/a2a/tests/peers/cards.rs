@@ -59,7 +59,7 @@ async fn a_signature_that_cannot_be_verified_is_not_believed() {
     script.card(SIGNED);
     let refused = ours.try_add("outside", &script.url, None, None).await.unwrap_err();
     let (why, pin) = refused.message.split_once("--card-pin ").expect(&refused.message);
-    assert!(why.contains("its card's signature can't be verified: none of the known keys"), "{why}");
+    assert!(why.contains("its card's signature can't be verified: the key it names is unknown"), "{why}");
     // Somebody who has looked at this very card may say so.
     ours.try_add("outside", &script.url, None, Some(pin.to_owned())).await.unwrap();
     let run = ours.run("outside", json!({"text": "hello"})).await;

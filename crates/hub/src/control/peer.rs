@@ -112,8 +112,9 @@ impl Handle {
             (None, None) => PeerCredentials::none(),
         };
         let unusable = |why: &dyn std::fmt::Display| {
-            let why = why.to_string();
-            Error::invalid("peer.url", &format!("can't be added as an agent: {}", why.trim_end_matches('.')))
+            // No full stop: the reason may end with a pin to copy.
+            Error::invalid("peer.url", "can't be added as an agent")
+                .say(format!("`peer.url` can't be added as an agent: {why}"))
         };
         let found = a2a::discover(&self.options().egress, &url, &credentials, &[]).await;
         let found = found.map_err(|error| unusable(&error))?;

@@ -103,7 +103,11 @@ fn invalid_or_unsupported_yaml_is_refused_with_its_position() {
     let place = |text: &str| {
         let report = parse(text).unwrap_err();
         let [first] = report.mistakes.as_slice() else { panic!("{report}") };
-        (first.line, first.what.starts_with("this is not valid YAML"), first.hint.to_lowercase().contains("quote values"))
+        (
+            first.line,
+            first.what.starts_with("this is not valid YAML"),
+            first.hint.to_lowercase().contains("quote values"),
+        )
     };
     assert!(place("agents:\n  ann:\n\tcan_access: []\n").1);
     assert_eq!(place("agents:\n  ann:\n    can_access:\n      - *\n"), (4, true, true));
