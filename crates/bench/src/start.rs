@@ -37,7 +37,7 @@ pub(super) async fn run(args: StartArgs, shape: FiguresFormat) -> BenchResult<()
     let (ready, resident) = (median(ready.into_iter()), median(resident.into_iter()));
     match shape {
         FiguresFormat::Json => {
-            println!("{}", Json::of(&StartFigures { up_ready_ms: ready, idle_hub_mib: resident }).get())
+            println!("{}", Json::of(&StartFigures { up_ready_ms: ready, idle_hub_mib: resident }).get());
         }
         FiguresFormat::Table => {
             println!("`attache up` is ready after {ready:.0} ms (median of {})", args.times);

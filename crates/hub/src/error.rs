@@ -37,7 +37,7 @@ pub struct Error {
     /// The current permission request, for a decision that came too late.
     pub permission: Option<Box<PermissionRequest>>,
     /// The rate limit that was reached, for the response headers.
-    pub limited: Option<RateLimitStatus>,
+    pub limited: Option<Box<RateLimitStatus>>,
     /// How many seconds to wait before trying again.
     pub retry_after: Option<u64>,
 }
@@ -73,7 +73,7 @@ impl Error {
 
     #[must_use]
     pub(crate) fn limited(mut self, left: RateLimitStatus) -> Self {
-        self.limited = Some(left);
+        self.limited = Some(Box::new(left));
         self
     }
 

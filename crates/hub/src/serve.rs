@@ -130,13 +130,13 @@ async fn connect(hub: Handle, speakers: HttpServers, stream: TcpStream, edge: Ed
     let terms = ConnectionContext { hub: &hub, seat: &seat, until };
     match opened {
         Ok(AcceptedConnection::Plain(stream, version)) => {
-            serve_connection(terms, speakers.of(version), stream, edge).await
+            serve_connection(terms, speakers.of(version), stream, edge).await;
         }
         Ok(AcceptedConnection::Encrypted(stream, version, client)) => {
             serve_connection(terms, speakers.of(version), stream, edge.of_client(client)).await;
         }
         Ok(AcceptedConnection::Mistaken(stream)) => {
-            serve_connection(terms, &speakers.one, stream, service_fn(say_https)).await
+            serve_connection(terms, &speakers.one, stream, service_fn(say_https)).await;
         }
         Err(error) => tracing::debug!(%error, "a connection failed to start"),
     }

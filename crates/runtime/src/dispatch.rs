@@ -122,7 +122,7 @@ pub(crate) async fn execute(device: &Arc<DeviceRuntime>, job: RunDispatch, abort
     drop(watcher);
     match ended {
         Ok((outcome, untold)) => {
-            report::finish(device, OutcomeReport { run, epoch, outcome, pending_progress: untold }).await
+            report::finish(device, OutcomeReport { run, epoch, outcome, pending_progress: untold }).await;
         }
         Err(reason) => {
             // A delegation has already stopped its agent. The adapter still knows the outcome.

@@ -29,7 +29,7 @@ async fn bind_equiv_001_every_binding_has_every_operation() {
             match client.ask(ask).await {
                 Ok(TestAnswer::Once(_)) => {}
                 Ok(TestAnswer::Stream(mut incoming)) => {
-                    drop(incoming.next().await.expect("a stream begins with a task"))
+                    drop(incoming.next().await.expect("a stream begins with a task"));
                 }
                 Err(refusal) => assert!(
                     known.contains(&refusal.reason.as_str()),

@@ -82,7 +82,7 @@ async fn text_is_the_answer_and_usage_comes_from_a_file() {
     };
     let form = "[[usage_file]]\ninput_tokens = \"/in\"\noutput_tokens = \"/out\"\n";
     let world = AdapterWorld::start(ExecDriver::new(setup, shape(form)), |options| {
-        options.instructions = Some("be brief".to_owned())
+        options.instructions = Some("be brief".to_owned());
     })
     .await;
     let usage = json!({"tokens": 7, "input_tokens": 3, "output_tokens": 4, "cost_source": "unknown"});

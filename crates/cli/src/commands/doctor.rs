@@ -333,7 +333,7 @@ fn check_collaborator(context: &CommandContext, findings: &mut Vec<DoctorFinding
     const CHECK: &str = "collaborator";
     match collaborator_setup::readiness(context) {
         Ok(CollaboratorReadiness::Off) => {
-            findings.push(DoctorFinding::ok(CHECK, "borrowing folders from other machines is off"))
+            findings.push(DoctorFinding::ok(CHECK, "borrowing folders from other machines is off"));
         }
         Ok(CollaboratorReadiness::Ready(place)) => {
             findings.push(DoctorFinding::ok(CHECK, format!("borrowed folders can be mounted in {place}")));

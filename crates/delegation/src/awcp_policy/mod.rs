@@ -119,7 +119,7 @@ impl PolicyFile {
                         (peer.key_file, peer.pin) = (key_file, pin);
                     }
                     None => {
-                        wanted.delegator.peers.push(TrustedPeer { url, key_file, pin: *pin, ..TrustedPeer::default() })
+                        wanted.delegator.peers.push(TrustedPeer { url, key_file, pin: *pin, ..TrustedPeer::default() });
                     }
                 }
             }

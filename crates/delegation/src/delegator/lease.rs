@@ -161,7 +161,7 @@ impl LeaseTask {
                 service.set_waits_for(id, Some("the remote to pick it up (it may be offline)".to_owned()));
             }
             RemoteEvent::Unreachable(reason) => {
-                service.set_waits_for(id, Some(format!("a connection to the remote: {reason}")))
+                service.set_waits_for(id, Some(format!("a connection to the remote: {reason}")));
             }
             RemoteEvent::Question(question) => service.set_waits_for(id, Some(question)),
             RemoteEvent::Accept(accept) => self.accepted(*accept, route).await?,

@@ -34,7 +34,7 @@ impl IntoResponse for Error {
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             StatusCode::TOO_MANY_REQUESTS => {
-                let wait = self.retry_after.or(self.limited.map(|left| left.reset)).unwrap_or(60);
+                let wait = self.retry_after.or(self.limited.as_ref().map(|left| left.reset)).unwrap_or(60);
                 response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait));
             }
             StatusCode::SERVICE_UNAVAILABLE => {
@@ -44,7 +44,7 @@ impl IntoResponse for Error {
             _ => {}
         }
         if let Some(left) = self.limited {
-            show_limit(&mut response, left);
+            show_limit(&mut response, *left);
         }
         response
     }

@@ -92,7 +92,7 @@ async fn a_host_that_rebinds_after_registration_is_not_called(engine: Engine) {
     let receiver = WebhookReceiver::start(&[]).await;
     let resolver = Arc::new(Rebinding::default());
     let (world, device) = world(engine, |options| {
-        options.egress = EgressGuard::with(EgressPolicy::default(), EgressLimits::default(), resolver.clone())
+        options.egress = EgressGuard::with(EgressPolicy::default(), EgressLimits::default(), resolver.clone());
     })
     .await;
     let port = receiver.origin.rsplit(':').next().unwrap();

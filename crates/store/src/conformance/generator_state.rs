@@ -142,7 +142,7 @@ impl GeneratorState {
                 self.secrets.push(new.secret);
             }
             (StoreStep::Heartbeat { at, .. }, _) => {
-                self.borders.push((at.plus(SILENCE_TIMEOUT), TimeBoundary::Silence))
+                self.borders.push((at.plus(SILENCE_TIMEOUT), TimeBoundary::Silence));
             }
             (StoreStep::Claim { at, .. }, StepValue::Claimed(Some(_))) => {
                 self.borders.push((at.plus(GRACE), TimeBoundary::Grace));
@@ -218,7 +218,7 @@ impl GeneratorState {
                 }
             }
             (StoreStep::RecordAttempt { next: AttemptDecision::RetryAt(at), .. }, _) => {
-                self.borders.push((*at, TimeBoundary::Delivery))
+                self.borders.push((*at, TimeBoundary::Delivery));
             }
             _ => {}
         }

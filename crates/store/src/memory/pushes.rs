@@ -27,7 +27,7 @@ impl ModelState {
         if known.is_none() && configs.len() >= MAX_PUSH_CONFIGS {
             return Err(Error::TooManyPushConfigs);
         }
-        let config = config.from_new(known.map_or(context.at, |known| configs[known].created_at));
+        let config = config.into_record(known.map_or(context.at, |known| configs[known].created_at));
         match known {
             Some(known) => configs[known] = config.clone(),
             None => configs.push(config.clone()),

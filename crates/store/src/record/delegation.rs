@@ -34,7 +34,12 @@ pub struct DelegationFilter {
 // === impl NewDelegation ===
 
 impl NewDelegation {
-    pub(crate) fn from_new(self, tenant: TenantId, cancel_requested: bool, updated_at: Timestamp) -> DelegationRecord {
+    pub(crate) fn into_record(
+        self,
+        tenant: TenantId,
+        cancel_requested: bool,
+        updated_at: Timestamp,
+    ) -> DelegationRecord {
         let Self { id, owner, status, shown } = self;
         DelegationRecord { id, tenant, owner, status, shown, cancel_requested, updated_at }
     }

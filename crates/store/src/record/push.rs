@@ -32,7 +32,7 @@ pub enum PushVersion {
 // === impl NewPushConfig ===
 
 impl NewPushConfig {
-    pub(crate) fn from_new(self, created_at: Timestamp) -> PushConfigRecord {
+    pub(crate) fn into_record(self, created_at: Timestamp) -> PushConfigRecord {
         let Self { id, url, sealed, version } = self;
         PushConfigRecord { id, url, sealed, version, created_at }
     }

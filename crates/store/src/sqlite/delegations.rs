@@ -39,7 +39,7 @@ impl WriteTransaction<'_, '_> {
         }
         let is_changed = before.as_ref().is_none_or(|before| before.status != new.status);
         let cancel_requested = before.is_some_and(|before| before.cancel_requested);
-        let delegation = new.from_new(context.tenant, cancel_requested, context.at);
+        let delegation = new.into_record(context.tenant, cancel_requested, context.at);
         self.connection
             .prepare_cached(
                 "insert into delegations (uid, tenant, owner, status, shown, cancel_requested, updated)

@@ -30,7 +30,7 @@ impl WriteTransaction<'_, '_> {
         if known.is_none() && configs.len() >= MAX_PUSH_CONFIGS {
             return Err(Error::TooManyPushConfigs);
         }
-        let config = new.from_new(known.map_or(context.at, |known| known.created_at));
+        let config = new.into_record(known.map_or(context.at, |known| known.created_at));
         self.put_config(&hot, &config)?;
         self.log(context.tenant, context.stamp(), &entry::push_configured(run, &config.id), None)?;
         Ok(config)
@@ -38,7 +38,7 @@ impl WriteTransaction<'_, '_> {
 
     /// The config a new run comes with, after the run's first row.
     pub(super) fn push_from_start(&mut self, context: &WriteContext, hot: &RunState, new: NewPushConfig) -> Result<()> {
-        let config = new.from_new(context.at);
+        let config = new.into_record(context.at);
         self.put_config(hot, &config)?;
         self.log(context.tenant, context.stamp(), &entry::push_configured(hot.id, &config.id), None).map(drop)
     }

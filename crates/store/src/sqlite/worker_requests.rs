@@ -259,7 +259,7 @@ impl WriteTransaction<'_, '_> {
                     runs.push(hot.id);
                 }
                 WorkerRequestKind::Tool { .. } => {
-                    self.put(&hot, &RunState { calls: hot.calls - 1, ..hot.clone() }, None)?
+                    self.put(&hot, &RunState { calls: hot.calls - 1, ..hot.clone() }, None)?;
                 }
             }
         }

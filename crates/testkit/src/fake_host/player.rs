@@ -171,7 +171,7 @@ impl ScriptPlayer<'_> {
             }
             ScriptCommand::Run(command) => self.use_tool(ToolAction::Run(command.clone()))?,
             ScriptCommand::Call { tool, input } => {
-                self.use_tool(ToolAction::Call { tool: tool.clone(), input: input.clone() })?
+                self.use_tool(ToolAction::Call { tool: tool.clone(), input: input.clone() })?;
             }
             ScriptCommand::Ask(tool) => self.use_tool(ToolAction::Ask(tool.clone()))?,
             ScriptCommand::Denied => {
@@ -181,7 +181,7 @@ impl ScriptPlayer<'_> {
             }
             ScriptCommand::Sleep(time) => self.pause(*time)?,
             ScriptCommand::Retry { attempt, of } => {
-                self.dialect.retry(FakeRetry { attempt: *attempt, of: *of, status: 529 })
+                self.dialect.retry(FakeRetry { attempt: *attempt, of: *of, status: 529 });
             }
             ScriptCommand::Fail { status, times } => self.fail(*status, *times)?,
             ScriptCommand::Refuse => return Err(FakeTurnEnd::Refused),

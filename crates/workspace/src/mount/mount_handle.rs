@@ -189,7 +189,7 @@ async fn listen(mut lines: Lines<BufReader<ChildStdout>>, state: watch::Sender<M
     while let Some(report) = next(&mut lines).await {
         match report {
             GuardReport::Unmounted { why, outages } => {
-                _ = state.send(MountState::Unmounted(MountSummary { why, outages }))
+                _ = state.send(MountState::Unmounted(MountSummary { why, outages }));
             }
             GuardReport::Removed => state.send_modify(|state| *state = MountState::Removed(state.end())),
             GuardReport::Mounted { .. } | GuardReport::Failed { .. } => {}

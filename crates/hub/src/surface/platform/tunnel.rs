@@ -112,7 +112,7 @@ pub(super) async fn join(
 
 async fn owner(parts: &Parts, hub: &Handle) -> Result<Principal> {
     let by = extract::caller(parts, hub).await?;
-    by.ok_or_else(|| Error::no_credential())
+    by.ok_or_else(Error::no_credential)
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {

@@ -144,7 +144,7 @@ fn meaning(generator: &StepGenerator, step: &StoreStep, answer: &StepResult) -> 
             note("a decision repeated", generator.known.decisions.iter().any(|(_, decided, _)| decided == id));
         }
         (StoreStep::Ask { ask, .. }, StepValue::Ask(answered)) => {
-            note("something was asked before", answered.id != ask.id)
+            note("something was asked before", answered.id != ask.id);
         }
         (StoreStep::AddInput(_, new), StepValue::Input(input)) => {
             note("an input was given before", input.id != new.id);
