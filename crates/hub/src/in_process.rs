@@ -30,14 +30,14 @@ pub use run::{AgentFailure, AgentOutput, InProcessRun};
 /// An in-process agent.
 ///
 /// ```
-/// use attache_hub::in_process::{Failure, InProcessAgent, Output, Work};
+/// use attache_hub::in_process::{AgentFailure, AgentOutput, InProcessAgent, InProcessRun};
 ///
 /// struct Echo;
 ///
 /// impl InProcessAgent for Echo {
-///     async fn work(&self, work: Work) -> Result<Output, Failure> {
+///     async fn work(&self, work: InProcessRun) -> Result<AgentOutput, AgentFailure> {
 ///         work.progress("listening", 0.5).await?;
-///         Ok(Output::text(format!("you said: {}", work.text())))
+///         Ok(AgentOutput::text(format!("you said: {}", work.text())))
 ///     }
 /// }
 /// ```

@@ -4,14 +4,14 @@
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use attache_client::{a2a::{self, PeerClient, PeerCredentials}, egress::{EgressGuard, EgressPolicy}};
-//! use attache_protocol::wire::a2a::{Message, Part, Role, SendMessage};
+//! use attache_protocol::wire::a2a::{A2aRole, Message, Part, SendMessage};
 //!
 //! let guard = EgressGuard::new(EgressPolicy::default());
 //! let found = a2a::discover(&guard, "https://agents.example.org/travel", &PeerCredentials::none(), &[]).await?;
 //! let peer = PeerClient::new(&guard, &found.card, PeerCredentials::none())?;
 //! let message = Message {
 //!     message_id: "m-1".to_owned(),
-//!     role: Role::User,
+//!     role: A2aRole::User,
 //!     parts: vec![Part::text("Where to?")],
 //!     context_id: None,
 //!     task_id: None,
