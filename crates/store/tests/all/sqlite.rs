@@ -1,7 +1,7 @@
 //! SQLite under the conformance suite. A crash is a copy of the files at that moment, with a torn write at the end of the
 //! log, opened as a new database: exactly what a machine finds after `kill -9`.
 
-use std::{fs, path::PathBuf};
+use std::{fs, ops::Range, path::PathBuf};
 
 use async_trait::async_trait;
 use attache_protocol::{TenantId, Timestamp, env::Env};
@@ -70,16 +70,22 @@ impl EngineUnderTest for Database {
     }
 }
 
-// Ten thousand sequences in two halves, so that two cores share them.
+// Two halves, so that two cores share them.
 
 #[tokio::test]
 async fn sqlite_agrees_with_the_model_first_half() {
-    conform("sqlite_agrees_with_the_model_first_half", 0..5_000, &mut Database::new()).await;
+    conform("sqlite_agrees_with_the_model_first_half", half(0), &mut Database::new()).await;
 }
 
 #[tokio::test]
 async fn sqlite_agrees_with_the_model_second_half() {
-    conform("sqlite_agrees_with_the_model_second_half", 5_000..10_000, &mut Database::new()).await;
+    conform("sqlite_agrees_with_the_model_second_half", half(5_000), &mut Database::new()).await;
+}
+
+/// A thousand sequences, five thousand with `ATTACHE_LONG=1`.
+#[allow(clippy::disallowed_methods, reason = "`./test --long` asks for more through the environment")]
+fn half(start: u64) -> Range<u64> {
+    start..start + if std::env::var_os("ATTACHE_LONG").is_some() { 5_000 } else { 1_000 }
 }
 
 /// People copy one file, and miss the log beside it.
