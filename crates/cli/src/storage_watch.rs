@@ -26,7 +26,7 @@ pub(crate) async fn watch(context: &CommandContext, hub: &HubClient) {
                     ),
                 );
             }
-            (Some(_), None) => context.output.say_styled(TextStyle::Good, "The hub's storage works again."),
+            (Some(_), None) => context.output.say_styled(TextStyle::Good, "The hub's storage is working again."),
             _ => {}
         }
         before = problem;

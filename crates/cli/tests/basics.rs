@@ -10,7 +10,7 @@ Usage: attache [OPTIONS] <COMMAND>
 Start:
   up             Start everything on this machine: a hub, the console and a shell agent named `local`
   login          Create a link that signs a browser in to the console
-  context        Save hubs and keys under a name, and switch between them
+  context        Save hubs and their keys under names, and switch between them
   doctor         Check this machine for problems and suggest fixes
   completions    Print shell completions
 
@@ -36,7 +36,7 @@ Folders:
   daemon         Run the delegation daemon (starts automatically when needed)
 
 People and limits:
-  users          Manage the people of a hub
+  users          Manage a hub's users
   keys           Manage API keys
   tokens         Create a short-lived token (JWT) from your key
   sessions       List and end console sessions

@@ -80,7 +80,7 @@ pub struct Options {
     pub cards_every: Duration,
     /// How long an outside agent's card is considered fresh before its next task.
     pub card_fresh: Duration,
-    /// How many times work may be passed on from agent to agent.
+    /// How many times a task may be passed between agents.
     pub hops: i64,
     pub pairing_ttl: Duration,
     pub login_ttl: Duration,

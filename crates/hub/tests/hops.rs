@@ -1,4 +1,4 @@
-//! Work passed on from agent to agent has a hop limit, so that it can't circulate.
+//! A task passed between agents has a hop limit, so that it can't circulate.
 
 use serde_json::json;
 

@@ -335,7 +335,7 @@ async fn remove(context: &CommandContext, hub: &HubClient, agent: &str, yes: boo
         let device = account.runtime.as_ref().and_then(|runtime| runtime.device_name.as_deref());
         let device = device.map(|name| format!(" and disconnects {}", clean::line(name))).unwrap_or_default();
         let question =
-            format!("Archive {}? This can't be undone: it stops its runs{device}.", clean::line(&account.name));
+            format!("Archive {}? This stops its runs{device} and can't be undone.", clean::line(&account.name));
         if prompt::confirm(context, &question)? == Some(false) {
             return Err(CommandFailure::new("cancelled", exit::FAILED, "nothing was archived"));
         }

@@ -15,7 +15,7 @@ use crate::{
     secret_prompt,
 };
 
-/// Save hubs and keys under a name, and switch between them
+/// Save hubs and their keys under names, and switch between them
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:

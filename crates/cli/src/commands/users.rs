@@ -18,7 +18,7 @@ use crate::{
     secret_prompt,
 };
 
-/// Manage the people of a hub
+/// Manage a hub's users
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:

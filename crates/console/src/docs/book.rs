@@ -160,7 +160,7 @@ const PARTS: &[(&str, &[DocSource])] = &[
             source!(
                 "diagnosis",
                 "Diagnosis",
-                "symptoms, checks and commands, as a procedure that people and agents can follow"
+                "symptoms, checks and commands, step by step, for people and agents"
             ),
             source!("backup", "Backup and recovery", "back up and restore a hub, retention, full and damaged disks"),
         ],

@@ -568,7 +568,7 @@ pub(super) const TEXT: Text = Text {
     log_authorization_required: "Needs authorization where it runs: {prompt}",
     log_input_withdrawn: "Answer no longer needed",
     log_input_received: "Answer: {text}",
-    log_person_approval: "A person was asked to decide",
+    log_person_approval: "Approval requested from a person",
     log_person_input: "A person was asked to answer",
     log_expired: "Unanswered: denied",
     log_comment: "{verdict}: “{comment}”",

@@ -59,7 +59,7 @@ impl ChannelSession {
         }
         let ttl = match frame.ttl() {
             Some(..=0) => {
-                let message = "The work was passed on from agent to agent too many times.";
+                let message = "This task was passed between agents too many times.";
                 return Err(FrameRefusal::new(Code::LoopRefused, message).field("metadata.ttl"));
             }
             Some(ttl) => Some(ttl.min(self.hub.options().hops + 1) - 1),

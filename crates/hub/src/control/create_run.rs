@@ -248,7 +248,7 @@ fn check_within_run(by: &Principal, request: &CreateRunRequest, headers: &CallHe
 fn ttl(left: Option<i64>, given: i64) -> Result<i64> {
     let ttl = left.map_or(given, |left| given.min(left - 1));
     if ttl < 0 {
-        return Err(Error::new(Code::LoopRefused, "The work was passed on from agent to agent too many times."));
+        return Err(Error::new(Code::LoopRefused, "This task was passed between agents too many times."));
     }
     Ok(ttl)
 }

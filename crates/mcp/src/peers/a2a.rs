@@ -259,7 +259,7 @@ impl TaskSnapshot {
                 id: None,
                 what: self
                     .status_text()
-                    .unwrap_or_else(|| "an authorization that has to be given where the agent runs".to_owned()),
+                    .unwrap_or_else(|| "authorization that must be granted on the agent's side".to_owned()),
                 caller: CallerKind::User,
             }),
         })
