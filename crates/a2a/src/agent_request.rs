@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use attache_a2a_wire::Fault;
 use attache_hub::{
     Handle, Principal,
     control::{AgentEndpoint, CallHeaders},
     surface,
 };
-use attache_protocol::wire::a2a::Fault;
 use axum::http::{HeaderMap, request::Parts};
 
 use crate::{

@@ -1,11 +1,8 @@
 //! Errors in the form of each binding: protocol faults, invalid parameters, or refusals of the hub.
 
+use attache_a2a_wire::{DOMAIN, Fault, InvalidField as Refused, RpcError};
 use attache_hub::Error as HubError;
-use attache_protocol::{
-    Code, Json,
-    secret::mask,
-    wire::a2a::{DOMAIN, Fault, InvalidField as Refused, RpcError},
-};
+use attache_protocol::{Code, Json, secret::mask};
 use serde::Serialize;
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;

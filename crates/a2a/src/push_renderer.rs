@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
+use attache_a2a_wire::{StreamResponse, v03};
 use attache_hub::{
     Error, Result,
     control::PushVersion,
     deliveries::{PushNotification, PushRenderer, PushUpdate},
 };
-use attache_protocol::wire::a2a::{StreamResponse, v03};
 use axum::http::{HeaderMap, HeaderValue, header};
 use futures_util::future::BoxFuture;
 

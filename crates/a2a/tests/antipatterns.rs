@@ -1,7 +1,7 @@
 //! Two habits that this surface does not have: to take a caller's task id for its own, and to let a message be the only
 //! trace of work.
 
-use attache_protocol::wire::a2a::{Message, Part, TaskState};
+use attache_a2a_wire::{Message, Part, TaskState};
 use serde_json::json;
 
 use crate::{

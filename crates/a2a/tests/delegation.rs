@@ -5,11 +5,11 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use attache_a2a_wire::{Message, Part, PartContent, SendMessage, Task, TaskState};
 use attache_hub::{Principal, control::RunQuery};
 use attache_protocol::{
     Json, RunId, Secret, Timestamp,
     wire::{
-        a2a::{Message, Part, PartContent, SendMessage, Task, TaskState},
         awcp::{self, AccessMode, AwcpErrorCode, EXTENSION, REDACTED, TASK_TYPE},
         input_request::{CreateInputRequest, InputAnswer, WorkerRequestState},
         run::{ClaimedRun, CompleteRequest, FailRequest},

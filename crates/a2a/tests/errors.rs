@@ -1,6 +1,6 @@
 //! Every refusal in each binding's own form, and the edges of JSON-RPC.
 
-use attache_protocol::wire::a2a::{Fault, Message, Part, PushConfig, SendMessage};
+use attache_a2a_wire::{Fault, Message, Part, PushConfig, SendMessage};
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -95,7 +95,7 @@ async fn wrong_parameters_name_the_member() {
     let scene = A2aFixture::start(world()).await;
     for (binding, version) in every_way() {
         let client = scene.client(binding, version);
-        let nothing = Message { role: attache_protocol::wire::a2a::A2aRole::Agent, ..message("", Vec::new()) };
+        let nothing = Message { role: attache_a2a_wire::A2aRole::Agent, ..message("", Vec::new()) };
         let refusal = client.refused(TestOperation::Send(request(nothing))).await;
         let fields: Vec<&str> = refusal.violations.iter().map(|(field, _)| field.as_str()).collect();
         assert_eq!(fields, ["message.messageId", "message.parts", "message.role"], "{binding:?} {version:?}");

@@ -1,11 +1,9 @@
 //! What is somebody's own JSON comes out as it went in, to the byte, whichever way it took.
 
+use attache_a2a_wire::{ListTasks, Message, Part, PartContent, PushConfig, SendConfiguration, SendMessage};
 use attache_client::egress::{EgressGuard, EgressPolicy};
 use attache_hub::Options;
-use attache_protocol::{
-    Json,
-    wire::a2a::{ListTasks, Message, Part, PartContent, PushConfig, SendConfiguration, SendMessage},
-};
+use attache_protocol::Json;
 
 use crate::{
     obedient::{message, request},

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use attache_a2a_wire::{A2aRole, Message, Part, PartContent, SendConfiguration, SendMessage};
 use attache_hub::{
     Error,
     in_process::{AgentFailure, AgentOutput, InProcessAgent, InProcessRun},
@@ -10,7 +11,6 @@ use attache_protocol::{
     Json, PermissionId,
     rules::{permission::PermissionState, run::FailureCode},
     wire::{
-        a2a::{A2aRole, Message, Part, PartContent, SendConfiguration, SendMessage},
         input_request::{CreateInputRequest, WorkerRequestState},
         permission::CreatePermissionRequest,
         run::{CompleteRequest, ProgressRequest},

@@ -1,12 +1,7 @@
 //! What a message brings: every part reaches the run, or the message is refused by what the agent takes.
 
-use attache_protocol::{
-    Json,
-    wire::{
-        a2a::{Message, Part, PartContent},
-        account::AccountRequest,
-    },
-};
+use attache_a2a_wire::{Message, Part, PartContent};
+use attache_protocol::{Json, wire::account::AccountRequest};
 use serde_json::{Value, json};
 
 use crate::{

@@ -6,14 +6,12 @@ use std::{
     time::Duration,
 };
 
+use attache_a2a_wire::{
+    PushAuthenticationInfo, PushConfig, SendConfiguration, SendMessage, StreamResponse, Task, TaskState, v03,
+};
 use attache_client::egress::{EgressGuard, EgressPolicy};
 use attache_hub::Options;
-use attache_protocol::{
-    Json,
-    wire::a2a::{
-        PushAuthenticationInfo, PushConfig, SendConfiguration, SendMessage, StreamResponse, Task, TaskState, v03,
-    },
-};
+use attache_protocol::Json;
 use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
@@ -164,7 +162,7 @@ fn subscriber(receiver: &PushReceiver) -> PushConfig {
     }
 }
 
-fn subscribed(message: attache_protocol::wire::a2a::Message, push: PushConfig) -> SendMessage {
+fn subscribed(message: attache_a2a_wire::Message, push: PushConfig) -> SendMessage {
     let configuration = SendConfiguration { task_push_notification_config: Some(push), ..SendConfiguration::default() };
     SendMessage { configuration: Some(configuration), ..request(message) }
 }
@@ -180,8 +178,8 @@ async fn each_change_of_state_arrives_as_its_version_tells_it() {
             let told = subscribed(steps(&format!("{binding:?}{version:?}"), told), subscriber(&receiver));
             let asked = client.send(told).await;
             assert_eq!(asked.status.state, TaskState::TaskStateInputRequired);
-            let answer = crate::obedient::message("yes", vec![attache_protocol::wire::a2a::Part::text("yes")]);
-            let answer = attache_protocol::wire::a2a::Message { task_id: Some(asked.id.clone()), ..answer };
+            let answer = crate::obedient::message("yes", vec![attache_a2a_wire::Part::text("yes")]);
+            let answer = attache_a2a_wire::Message { task_id: Some(asked.id.clone()), ..answer };
             let done = client.send(request(answer)).await;
             let wanted = [
                 TaskState::TaskStateWorking,

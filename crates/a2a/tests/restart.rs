@@ -2,12 +2,12 @@
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
+use attache_a2a_wire::{Artifact, StreamResponse, Task, TaskState};
 use attache_hub::{Handle, Hub, Options, Principal, router, serve};
 use attache_protocol::{
     Json, Secret,
     env::Env,
     wire::{
-        a2a::{Artifact, StreamResponse, Task, TaskState},
         account::AccountRequest,
         pairing::AttachRequest,
         run::{CompleteRequest, ProgressRequest},
@@ -86,7 +86,7 @@ impl ClientView {
         let parts = self.artifacts.iter().flat_map(|artifact| &artifact.parts);
         parts
             .map(|part| match &part.content {
-                attache_protocol::wire::a2a::PartContent::Text(text) => text.as_str(),
+                attache_a2a_wire::PartContent::Text(text) => text.as_str(),
                 other => panic!("{other:?}"),
             })
             .collect()
@@ -135,7 +135,7 @@ async fn a_hub_restarted_in_the_middle_of_a_stream_loses_nothing() {
     for (binding, version) in every_way() {
         let who = format!("{binding:?} {version:?}");
         let client = life.client(&key, binding, version);
-        let told = request(message(&who, vec![attache_protocol::wire::a2a::Part::text("count")]));
+        let told = request(message(&who, vec![attache_a2a_wire::Part::text("count")]));
         let mut incoming = client.open(TestOperation::Stream(told)).await.unwrap();
         let mut known = ClientView::default();
         let first = incoming.next().await.unwrap();

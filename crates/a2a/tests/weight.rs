@@ -1,9 +1,7 @@
 //! However much an agent says, and however many tasks there are: an answer stays small, and so does what it costs.
 
-use attache_protocol::{
-    EventKind, Json,
-    wire::a2a::{ListTasks, Part, PushConfig, TaskList, TaskState},
-};
+use attache_a2a_wire::{ListTasks, Part, PushConfig, TaskList, TaskState};
+use attache_protocol::{EventKind, Json};
 use serde_json::json;
 
 use crate::{

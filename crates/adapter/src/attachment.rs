@@ -13,8 +13,9 @@ use std::{
 use attache_protocol::{
     Json,
     wire::{
-        a2a::{Part, PartContent, base64},
         adapter::{TaskFile, TaskReply},
+        base64,
+        part::{Part, PartContent},
     },
 };
 use serde::Deserialize;

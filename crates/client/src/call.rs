@@ -9,8 +9,8 @@ use std::{fmt, time::Duration};
 use attache_protocol::{
     ConversationId, Json, Secret,
     wire::{
-        a2a::Part,
         call::{CallId, CallRequest, CallResult, CallStarted, CallStatus},
+        part::Part,
         run::Sandbox,
         usage::Budget,
     },

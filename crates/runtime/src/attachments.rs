@@ -11,8 +11,8 @@ use attache_protocol::{
     ArtifactId, Json,
     env::Env,
     wire::{
-        a2a::{Part, PartContent},
         adapter::TaskFile,
+        part::{Part, PartContent},
     },
 };
 use serde::Deserialize;

@@ -7,10 +7,10 @@ use attache_protocol::{
     Json,
     json::Members,
     wire::{
-        a2a::Part,
         adapter::{AdapterInputRequest, FileRef, FullOutput, RunTask, TaskReply},
         awcp::{AwcpError, AwcpErrorCode, AwcpMessage, TASK_TYPE},
         output::OutputLocation,
+        part::Part,
         run::{ClaimedRun, OutputArtifact, OutputMessage},
     },
 };

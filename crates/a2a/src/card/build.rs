@@ -4,14 +4,15 @@
 
 use std::collections::BTreeMap;
 
+use attache_a2a_wire::{
+    AgentCard, AgentExtension, AgentInterface, AgentSkill, CardCapabilities, SecurityRequirement, SecurityScheme,
+    StringList,
+};
 use attache_hub::ClientCertificates;
 use attache_protocol::{
     Json,
     wire::{
-        a2a::{
-            A2aOptions, AgentCard, AgentExtension, AgentInterface, AgentSkill, CardCapabilities, SecurityRequirement,
-            SecurityScheme, StringList,
-        },
+        a2a_options::A2aOptions,
         account::{Account, Skill},
         key::KeyScope,
         runtime,

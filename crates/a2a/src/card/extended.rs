@@ -1,10 +1,11 @@
 //! The extended card: details about an agent for authenticated callers.
 
+use attache_a2a_wire::{AgentCard, AgentExtension};
 use attache_hub::{Error, Principal, Result};
 use attache_protocol::{
     Json,
     wire::{
-        a2a::{A2aOptions, AgentCard, AgentExtension},
+        a2a_options::A2aOptions,
         account::{Account, Presence},
     },
 };

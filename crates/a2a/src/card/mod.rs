@@ -9,13 +9,11 @@ mod sign;
 
 use std::sync::Arc;
 
+use attache_a2a_wire::{AgentCard, v03};
 use attache_hub::{Handle, Result, Tls};
 use attache_protocol::{
     Json,
-    wire::{
-        a2a::{A2aOptions, AgentCard, v03},
-        account::Account,
-    },
+    wire::{a2a_options::A2aOptions, account::Account},
 };
 use bytes::Bytes;
 

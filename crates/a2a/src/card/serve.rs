@@ -5,7 +5,7 @@ use std::sync::Arc;
 use attache_hub::{Error, Result, surface};
 use attache_protocol::{
     Code, Timestamp,
-    wire::{a2a::A2aOptions, account::Account},
+    wire::{a2a_options::A2aOptions, account::Account},
 };
 use axum::{
     Router,

@@ -1,14 +1,12 @@
 //! Signs cards: a JWS with a detached payload (RFC 7515) over the canonical form (RFC 8785) of the card.
 
+use attache_a2a_wire::{AgentCard, AgentCardSignature};
 use attache_client::a2a::{
     jcs::{EmptyMembers, canonical_without},
     verify::SIGNATURES,
 };
 use attache_hub::{CardKey, Result};
-use attache_protocol::{
-    Json,
-    wire::a2a::{AgentCard, AgentCardSignature},
-};
+use attache_protocol::Json;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use serde::Serialize;
 

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use attache_protocol::wire::{
-    a2a,
-    awcp::{AwcpInvite, AwcpMessage, AwcpParseError, EXTENSION},
-};
+use attache_a2a_wire::Message;
+use attache_protocol::wire::awcp::{AwcpInvite, AwcpMessage, AwcpParseError, EXTENSION};
 
 use crate::{
     agent_request::AgentRequest,
@@ -18,7 +16,7 @@ const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 impl AgentRequest {
     /// The invitation in a message about delegating a folder. `None` if the message is about anything else.
-    pub(super) fn invitation(&self, message: &a2a::Message) -> Result<Option<AwcpInvite>> {
+    pub(super) fn invitation(&self, message: &Message) -> Result<Option<AwcpInvite>> {
         let is_named = |uris: &[String]| uris.iter().any(|uri| uri == EXTENSION);
         if !is_named(&self.wanted) && !is_named(&message.extensions) {
             return Ok(None);

@@ -1,16 +1,11 @@
 //! Lists the caller's tasks at this agent, most recently changed first.
 
+use attache_a2a_wire::{ListTasks, Task, TaskList, TaskState};
 use attache_hub::{
     control::{OwnTask, PageRequest, RunTaskState as Doing, TaskQuery},
     stream::OutlineScope,
 };
-use attache_protocol::{
-    ConversationId, Json, Timestamp,
-    wire::{
-        a2a::{ListTasks, Task, TaskList, TaskState},
-        run::Run,
-    },
-};
+use attache_protocol::{ConversationId, Json, Timestamp, wire::run::Run};
 
 use super::history;
 use crate::{

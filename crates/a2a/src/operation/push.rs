@@ -1,12 +1,10 @@
 //! Push notification configs of a task.
 
-use attache_hub::control::{PushSubscription, PushVersion};
-use attache_protocol::{
-    Secret,
-    wire::a2a::{
-        DeletePushConfig, Fault, GetPushConfig, ListPushConfigs, PushAuthenticationInfo, PushConfig, PushConfigList,
-    },
+use attache_a2a_wire::{
+    DeletePushConfig, Fault, GetPushConfig, ListPushConfigs, PushAuthenticationInfo, PushConfig, PushConfigList,
 };
+use attache_hub::control::{PushSubscription, PushVersion};
+use attache_protocol::Secret;
 
 use crate::{
     agent_request::{A2aVersion, AgentRequest},

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use attache_a2a_wire::{
+    A2aRole, Fault, Message, Part, PartContent, SendConfiguration, SendMessage, SendMessageResponse,
+};
 use attache_hub::control::CreatedRun;
 use attache_protocol::{
     Code, ConversationId, Json, RunId,
     wire::{
-        a2a::{A2aRole, Fault, Message, Part, PartContent, SendConfiguration, SendMessage, SendMessageResponse},
         awcp,
         run::{CreateRunRequest, Run},
     },

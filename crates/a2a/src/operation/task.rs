@@ -1,12 +1,7 @@
 //! Task operations: get, cancel, subscribe; and the extended card.
 
-use attache_protocol::{
-    Json,
-    wire::{
-        a2a::{AgentCard, CancelTask, Fault, GetTask, SubscribeToTask, Task, v03},
-        run::CancelRequest,
-    },
-};
+use attache_a2a_wire::{AgentCard, CancelTask, Fault, GetTask, SubscribeToTask, Task, v03};
+use attache_protocol::{Json, wire::run::CancelRequest};
 
 use super::{TaskUpdates, history};
 use crate::{

@@ -5,11 +5,9 @@
 
 use std::collections::VecDeque;
 
+use attache_a2a_wire::{StreamResponse, TaskState};
 use attache_hub::stream::RunFollow;
-use attache_protocol::wire::{
-    a2a::{StreamResponse, TaskState},
-    run::Run,
-};
+use attache_protocol::wire::run::Run;
 
 use crate::{
     agent_request::{A2aVersion, AgentRequest},

@@ -3,14 +3,12 @@
 
 use std::{io, time::Duration};
 
+use attache_a2a_wire::{Artifact, Part, PartContent};
 use attache_client::{Backoff, a2a::PeerClient, egress::StreamedReply};
 use attache_hub::in_process::{AgentOutput, InProcessRun};
 use attache_protocol::{
     ArtifactId, Json,
-    wire::{
-        a2a::{Artifact, Part, PartContent, base64},
-        adapter::FullOutput,
-    },
+    wire::{adapter::FullOutput, base64},
 };
 use axum::body::{Body, BodyDataStream};
 use serde::Deserialize;

@@ -1,11 +1,8 @@
 //! Messages to an outside agent: the caller's own message if there is one, otherwise the run's task.
 
+use attache_a2a_wire::{A2aRole, Message, Part, PushConfig, SendConfiguration, SendMessage};
 use attache_hub::in_process::InProcessRun;
-use attache_protocol::{
-    Json,
-    json::Members,
-    wire::a2a::{A2aRole, Message, Part, PushConfig, SendConfiguration, SendMessage},
-};
+use attache_protocol::{Json, json::Members};
 
 /// The first message of a run. Its id is derived from the run, not the caller's message, whose id others may have used
 /// with the same agent.

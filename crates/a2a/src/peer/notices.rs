@@ -6,8 +6,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use attache_a2a_wire::PushConfig;
 use attache_hub::Handle;
-use attache_protocol::wire::a2a::PushConfig;
 use axum::{
     Router,
     extract::{Path, State},

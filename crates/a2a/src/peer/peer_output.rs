@@ -1,8 +1,8 @@
 //! The output of an outside agent for one task so far.
 
+use attache_a2a_wire::{Artifact, ArtifactUpdate, Message, Part, PartContent};
 use attache_hub::in_process::AgentOutput;
 use attache_protocol::wire::{
-    a2a::{Artifact, ArtifactUpdate, Message, Part, PartContent},
     event::ArtifactChange,
     run::{OutputArtifact, OutputMessage},
 };

@@ -9,15 +9,13 @@ use std::{
     time::Duration,
 };
 
+use attache_a2a_wire::{Fault, GetTask, ListTasks, SendMessage, SendMessageResponse, StreamResponse, Task, TaskStatus};
 use attache_client::{
     Backoff,
     a2a::{self, PeerEvent, PeerEventStream},
 };
 use attache_hub::in_process::{AgentFailure, AgentOutput, InProcessRun, NewPeerTask, PeerTask};
-use attache_protocol::{
-    rules::{recovery::Recovery, run::FailureCode},
-    wire::a2a::{Fault, GetTask, ListTasks, SendMessage, SendMessageResponse, StreamResponse, Task, TaskStatus},
-};
+use attache_protocol::rules::{recovery::Recovery, run::FailureCode};
 
 use super::{agent::PeerConnection, files, message, notices::NoticeWaiter, peer_output::PeerOutput};
 pub(super) use inputs::RelayInputs;

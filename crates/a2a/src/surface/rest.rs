@@ -1,13 +1,11 @@
 //! HTTP+JSON of version 1.0.
 
-use attache_hub::surface::accept_body;
-use attache_protocol::{
-    Json,
-    wire::a2a::{
-        CancelTask, DeletePushConfig, GetPushConfig, GetTask, ListPushConfigs, ListTasks, PushConfig, SendMessage,
-        StreamResponse, SubscribeToTask,
-    },
+use attache_a2a_wire::{
+    CancelTask, DeletePushConfig, GetPushConfig, GetTask, ListPushConfigs, ListTasks, PushConfig, SendMessage,
+    StreamResponse, SubscribeToTask,
 };
+use attache_hub::surface::accept_body;
+use attache_protocol::Json;
 use axum::{
     body::Body,
     extract::Path,

@@ -1,13 +1,11 @@
 //! HTTP+JSON of version 0.3: below `/v1`, in the JSON of its `.proto`.
 
-use attache_protocol::{
-    Json,
-    wire::a2a::{
-        CancelTask, DeletePushConfig, GetPushConfig, GetTask, ListPushConfigs, SendMessage, StreamResponse,
-        SubscribeToTask,
-        v03::{self, rest},
-    },
+use attache_a2a_wire::{
+    CancelTask, DeletePushConfig, GetPushConfig, GetTask, ListPushConfigs, SendMessage, StreamResponse,
+    SubscribeToTask,
+    v03::{self, rest},
 };
+use attache_protocol::Json;
 use axum::http::Method;
 
 use super::rest::{RestAnswer, RestRequest, json, no_such_path};

@@ -1,10 +1,8 @@
 //! JSON-RPC 2.0 of both versions at one URL, with different method names.
 
+use attache_a2a_wire::{Fault, Method, RpcId, RpcResponse as Answer, StreamResponse};
 use attache_hub::surface::accept_body;
-use attache_protocol::{
-    Json,
-    wire::a2a::{Fault, Method, RpcId, RpcResponse as Answer, StreamResponse},
-};
+use attache_protocol::Json;
 use axum::{
     body::Body,
     extract::{Path, State},

@@ -1,12 +1,10 @@
 //! The methods of version 0.3: converts their parameters to 1.0, and the results back.
 
-use attache_protocol::{
-    Json,
-    wire::a2a::{
-        self, CancelTask, GetTask, ListPushConfigs, Method, SendMessage, SendMessageResponse, StreamResponse,
-        SubscribeToTask, v03,
-    },
+use attache_a2a_wire::{
+    CancelTask, DeletePushConfig, GetTask, ListPushConfigs, Method, PushConfig, SendMessage, SendMessageResponse,
+    StreamResponse, SubscribeToTask, v03,
 };
+use attache_protocol::Json;
 
 use super::{
     read,
@@ -59,7 +57,7 @@ pub(super) async fn answer(asked: &AgentRequest, method: Method, params: &Json) 
         }
         Method::DeletePushConfig => {
             let v03::DeletePushConfigV03 { id, push_notification_config_id } = read::params(text)?;
-            let request = a2a::DeletePushConfig { tenant: None, task_id: id, id: push_notification_config_id };
+            let request = DeletePushConfig { tenant: None, task_id: id, id: push_notification_config_id };
             asked.delete_push(request).await?;
             RpcAnswer::Once(Json::of(&()))
         }
@@ -73,7 +71,7 @@ pub(super) fn update(update: StreamResponse) -> Json {
     Json::of(&v03::StreamResponseV03::from(update))
 }
 
-fn old_config(config: a2a::PushConfig) -> v03::TaskPushConfigV03 {
+fn old_config(config: PushConfig) -> v03::TaskPushConfigV03 {
     v03::TaskPushConfigV03 {
         task_id: config.task_id.clone().unwrap_or_default(),
         push_notification_config: config.into(),

@@ -2,7 +2,8 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use attache_protocol::{Json, wire::a2a::StreamResponse};
+use attache_a2a_wire::StreamResponse;
+use attache_protocol::Json;
 use axum::{
     body::Body,
     http::{Response, StatusCode},

@@ -1,9 +1,7 @@
 //! Artifacts of a task as they change, and the answer assembled from chunks.
 
-use attache_protocol::wire::{
-    a2a::{Artifact, ArtifactUpdate, Part, StreamResponse},
-    event::{ArtifactChange, Event},
-};
+use attache_a2a_wire::{Artifact, ArtifactUpdate, Part, StreamResponse};
+use attache_protocol::wire::event::{ArtifactChange, Event};
 
 use super::{ANSWER, TaskView, bounds, event_data, outcome};
 

@@ -2,7 +2,7 @@
 //!
 //! The newest content is kept. The rest is in the run's events, and the final result is always complete.
 
-use attache_protocol::wire::a2a::{Artifact, Message, Part, PartContent};
+use attache_a2a_wire::{Artifact, Message, Part, PartContent};
 
 use super::{ANSWER, event_data};
 

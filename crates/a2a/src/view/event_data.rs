@@ -1,12 +1,10 @@
 //! The data of run events, as far as a task shows it.
 
+use attache_a2a_wire::{A2aRole, Artifact, Message, Part, PartContent, TaskState};
 use attache_protocol::{
     EventKind, Json,
     rules::run::RunStatus,
-    wire::{
-        a2a::{A2aRole, Artifact, Message, Part, PartContent, TaskState},
-        run::{Run, WaitReason},
-    },
+    wire::run::{Run, WaitReason},
 };
 use serde::Deserialize;
 

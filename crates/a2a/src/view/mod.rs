@@ -12,11 +12,11 @@ mod tests;
 
 use std::{collections::HashSet, sync::Arc};
 
+use attache_a2a_wire::{A2aRole, Artifact, Message, Part, StatusUpdate, StreamResponse, Task, TaskState, TaskStatus};
 use attache_hub::stream::RunOutline;
 use attache_protocol::{
     EventKind, Json, Timestamp,
     wire::{
-        a2a::{A2aRole, Artifact, Message, Part, StatusUpdate, StreamResponse, Task, TaskState, TaskStatus},
         event::{Event, SnapshotRepair},
         run::Run,
     },
@@ -29,7 +29,7 @@ use event_data::{
 };
 use outcome::TaskOutcome;
 
-pub(crate) use attache_protocol::wire::a2a::EVENTS;
+pub(crate) use attache_a2a_wire::EVENTS;
 
 /// The artifact for an agent's plain answer.
 pub(crate) const ANSWER: &str = "answer";

@@ -1,13 +1,7 @@
 //! The outcome of a run as artifacts, a final message and a state.
 
-use attache_protocol::{
-    Json,
-    rules::run::FailureCode,
-    wire::{
-        a2a::{Artifact, Part, PartContent, TaskState},
-        output::OutputLocation,
-    },
-};
+use attache_a2a_wire::{Artifact, Part, PartContent, TaskState};
+use attache_protocol::{Json, rules::run::FailureCode, wire::output::OutputLocation};
 use serde::Deserialize;
 
 use super::{EVENTS, event_data};

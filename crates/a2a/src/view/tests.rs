@@ -5,7 +5,7 @@
 mod questions;
 mod whole;
 
-use attache_protocol::wire::a2a::PartContent;
+use attache_protocol::wire::part::PartContent;
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,7 +1,8 @@
 //! Signatures of cards, verified with the keys that the hub publishes.
 
+use attache_a2a_wire::AgentCardSignature;
 use attache_client::a2a::verify::{CardVerifyingKey, SignatureError, SignatureHeader, verify};
-use attache_protocol::{Json, wire::a2a::AgentCardSignature};
+use attache_protocol::Json;
 use serde_json::{Value, json};
 
 use super::{agent, get, world};

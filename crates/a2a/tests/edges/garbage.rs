@@ -1,6 +1,6 @@
 //! What is no request at all, and what is one of nothing: every refusal is one of A2A, with its reason.
 
-use attache_protocol::wire::a2a::{
+use attache_a2a_wire::{
     Part, PushConfig, SendConfiguration, SendMessage,
     grpc::{v1, v03},
 };

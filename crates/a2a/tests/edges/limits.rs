@@ -1,9 +1,7 @@
 //! How deep and how large things may be, and that one of them never hides the others.
 
-use attache_protocol::{
-    Json,
-    wire::a2a::{ListTasks, Message, Part, PartContent, TaskList},
-};
+use attache_a2a_wire::{ListTasks, Message, Part, PartContent, TaskList};
+use attache_protocol::Json;
 use serde_json::json;
 
 use crate::{

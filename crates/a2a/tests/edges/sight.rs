@@ -1,10 +1,8 @@
 //! Who sees what: secrets of push configs, hidden agents, hints for strangers, the order of lists, one message in two
 //! versions.
 
-use attache_protocol::wire::{
-    a2a::{ListTasks, Part, PushAuthenticationInfo, PushConfig, PushConfigList, TaskList, TaskState},
-    key::{CreateKeyRequest, KeyScope},
-};
+use attache_a2a_wire::{ListTasks, Part, PushAuthenticationInfo, PushConfig, PushConfigList, TaskList, TaskState};
+use attache_protocol::wire::key::{CreateKeyRequest, KeyScope};
 use serde_json::json;
 
 use crate::{
@@ -109,7 +107,7 @@ async fn the_list_begins_with_what_changed_last() {
             tokio::task::yield_now().await;
         }
         let answer = message("yes", vec![Part::text("yes")]);
-        let answer = attache_protocol::wire::a2a::Message { task_id: Some(old.clone()), ..answer };
+        let answer = attache_a2a_wire::Message { task_id: Some(old.clone()), ..answer };
         owner.send(immediate(answer)).await;
         owner.until(&old, TaskState::TaskStateWorking).await;
         assert_eq!(list().await, [old.clone(), new.clone()], "it works again since its answer");

@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
+use attache_a2a_wire::{ListTasks, Part, TaskList};
 use attache_hub::{Hub, Options, router, serve};
 use attache_protocol::{
     env::Env,
     secret::Kind,
-    wire::{
-        a2a::{ListTasks, Part, TaskList},
-        account::AccountRequest,
-        key::Role,
-    },
+    wire::{account::AccountRequest, key::Role},
 };
 use attache_store::{
     Store as _, UserStore as _, WriteContext,

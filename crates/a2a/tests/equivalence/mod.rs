@@ -6,10 +6,8 @@ mod scrub;
 
 use std::{collections::BTreeSet, panic::AssertUnwindSafe};
 
-use attache_protocol::{
-    Json, RunId,
-    wire::a2a::{Message, SendMessage, Task},
-};
+use attache_a2a_wire::{Message, SendMessage, Task};
+use attache_protocol::{Json, RunId};
 use futures_util::{FutureExt as _, future::BoxFuture};
 
 use crate::{

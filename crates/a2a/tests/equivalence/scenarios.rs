@@ -1,14 +1,12 @@
 //! The scenarios.
 
+use attache_a2a_wire::{
+    A2aRole, GetTask, ListTasks, Message, Part, PartContent, PushAuthenticationInfo, PushConfig, SendConfiguration,
+    SendMessage, TaskList, TaskState,
+};
 use attache_client::egress::{EgressGuard, EgressPolicy};
 use attache_hub::Options;
-use attache_protocol::{
-    Json,
-    wire::a2a::{
-        A2aRole, GetTask, ListTasks, Message, Part, PartContent, PushAuthenticationInfo, PushConfig, SendConfiguration,
-        SendMessage, TaskList, TaskState,
-    },
-};
+use attache_protocol::Json;
 use futures_util::FutureExt as _;
 use serde_json::json;
 

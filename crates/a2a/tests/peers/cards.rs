@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use attache_a2a_wire::TaskState;
 use attache_hub::Options;
 use attache_protocol::{
     rules::{recovery::Recovery, run::RunStatus},
-    wire::{a2a::TaskState, account::TrustRequest},
+    wire::account::TrustRequest,
 };
 use serde_json::json;
 

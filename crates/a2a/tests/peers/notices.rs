@@ -2,15 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use attache_a2a_wire::{Message, Part, TaskState};
 use attache_client::egress::{EgressGuard, EgressPolicy};
 use attache_hub::{Options, control::DeliveryQuery};
 use attache_protocol::{
     rules::{recovery::Recovery, run::RunStatus},
-    wire::{
-        a2a::{Message, Part, TaskState},
-        delivery::DeliveryState,
-        run::WaitReason,
-    },
+    wire::{delivery::DeliveryState, run::WaitReason},
 };
 use serde_json::json;
 

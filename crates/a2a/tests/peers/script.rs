@@ -5,14 +5,11 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use attache_protocol::{
-    Json,
-    json::Members,
-    wire::a2a::{
-        A2aRole, Fault, Message, Method, Part, PushConfig, RpcRequest, SendMessage, SendMessageResponse, Task,
-        TaskList, TaskState, TaskStatus, v03,
-    },
+use attache_a2a_wire::{
+    A2aRole, Fault, Message, Method, Part, PushConfig, RpcRequest, SendMessage, SendMessageResponse, Task, TaskList,
+    TaskState, TaskStatus, v03,
 };
+use attache_protocol::{Json, json::Members};
 use axum::{
     Router,
     body::{Body, Bytes},

@@ -1,11 +1,9 @@
 //! Agents that go away, forget, lose replies or change their cards; and agents that only know 0.3 and no streams.
 
+use attache_a2a_wire::{Part, TaskState};
 use attache_protocol::{
     rules::{recovery::Recovery, run::RunStatus},
-    wire::{
-        a2a::{Part, TaskState},
-        account::{AccountRequest, PeerRequest, TrustRequest},
-    },
+    wire::account::{AccountRequest, PeerRequest, TrustRequest},
 };
 use serde_json::json;
 

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
+use attache_a2a_wire::{Message, Part, PartContent, Task, TaskState};
 use attache_protocol::{
     Json,
     rules::{recovery::Recovery, run::RunStatus},
-    wire::{
-        a2a::{Message, Part, PartContent, Task, TaskState},
-        input_request::GiveInputRequest,
-        run::WaitReason,
-    },
+    wire::{input_request::GiveInputRequest, run::WaitReason},
 };
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! BIND-EQUIV: every binding does the same. What all of them answer and leave in the log is compared in `equivalence`;
 //! here is that nothing is missing, that errors are of one kind, and that credentials count everywhere.
 
+use attache_a2a_wire::TaskState;
 use attache_protocol::wire::{
-    a2a::TaskState,
     key::{CreateKeyRequest, KeyScope, Role},
     token::TokenRequest,
 };
@@ -51,13 +51,13 @@ async fn bind_equiv_002_one_task_is_the_same_on_every_binding() {
         let mut seen = scene.client(binding, version).get(&task.id).await;
         // 0.3 has no media type on data.
         for part in seen.artifacts.iter_mut().flatten().flat_map(|artifact| &mut artifact.parts) {
-            if matches!(part.content, attache_protocol::wire::a2a::PartContent::Data(_)) {
+            if matches!(part.content, attache_a2a_wire::PartContent::Data(_)) {
                 part.media_type = None;
             }
         }
         let mut wanted = task.clone();
         for part in wanted.artifacts.iter_mut().flatten().flat_map(|artifact| &mut artifact.parts) {
-            if matches!(part.content, attache_protocol::wire::a2a::PartContent::Data(_)) {
+            if matches!(part.content, attache_a2a_wire::PartContent::Data(_)) {
                 part.media_type = None;
             }
         }

@@ -1,9 +1,7 @@
 //! AUTH-INTASK: a person's permission in the middle of a task.
 
-use attache_protocol::{
-    Json,
-    wire::a2a::{A2aRole, Message, Part, PartContent, Task, TaskState},
-};
+use attache_a2a_wire::{A2aRole, Message, Part, PartContent, Task, TaskState};
+use attache_protocol::Json;
 use serde_json::{Value, json};
 
 use crate::{

@@ -8,7 +8,7 @@ mod signatures;
 mod tls;
 mod versions;
 
-use attache_protocol::wire::a2a::{ListTasks, Message, Part, PushConfig};
+use attache_a2a_wire::{ListTasks, Message, Part, PushConfig};
 
 use crate::{
     obedient::{message, request},

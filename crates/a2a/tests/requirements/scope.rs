@@ -1,9 +1,7 @@
 //! AUTH-SCOPE: every operation is about the caller's own tasks, and what is not theirs is not there.
 
-use attache_protocol::wire::{
-    a2a::{ListTasks, TaskList, TaskState},
-    key::Role,
-};
+use attache_a2a_wire::{ListTasks, TaskList, TaskState};
+use attache_protocol::wire::key::Role;
 use serde_json::json;
 
 use super::{every_operation, hello};
@@ -105,8 +103,7 @@ async fn auth_scope_002_results_are_the_callers_own() {
             // What an agent asks for, it asks for its owner.
             assert_eq!(found.tasks.iter().any(|found| found.id == own.id), name == "agent", "{name}");
             // The same name of a context is another context to another caller.
-            let named =
-                |id: &str| attache_protocol::wire::a2a::Message { context_id: Some("shared".to_owned()), ..hello(id) };
+            let named = |id: &str| attache_a2a_wire::Message { context_id: Some("shared".to_owned()), ..hello(id) };
             let one = client.send(request(named("c1"))).await;
             let other = of_owner.send(request(named("c1"))).await;
             assert_ne!(one.id, other.id, "a message's id is its sender's own");

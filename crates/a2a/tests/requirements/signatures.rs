@@ -1,10 +1,11 @@
 //! CARD-SIGN: what a card's signature covers, and with which keys it is believed.
 
+use attache_a2a_wire::AgentCardSignature;
 use attache_client::a2a::{
     jcs::canonical,
     verify::{CardVerifyingKey, SignatureError, SignatureHeader, verify},
 };
-use attache_protocol::{Json, wire::a2a::AgentCardSignature};
+use attache_protocol::Json;
 use serde_json::{Value, json};
 
 use crate::scene::{A2aFixture, AGENT, world};

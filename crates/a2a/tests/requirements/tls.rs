@@ -1,13 +1,11 @@
 //! AUTH-TLS and GRPC-SVC-003: the port speaks TLS and nothing else, of a modern kind, gRPC included.
 
-use attache_hub::{Certificate, Options, Tls};
-use attache_protocol::{
-    env::Env,
-    wire::a2a::{
-        SendMessage, SendMessageResponse,
-        grpc::v1::{SendMessageRequest, SendMessageResponse as Answer},
-    },
+use attache_a2a_wire::{
+    SendMessage, SendMessageResponse,
+    grpc::v1::{SendMessageRequest, SendMessageResponse as Answer},
 };
+use attache_hub::{Certificate, Options, Tls};
+use attache_protocol::env::Env;
 use prost::Message as _;
 use reqwest::{Client, ClientBuilder, tls};
 use serde_json::{Value, json};

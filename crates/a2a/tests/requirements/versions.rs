@@ -74,9 +74,9 @@ async fn ver_client_001_our_client_says_its_version_with_every_request() {
     let peer = PeerClient::new(&guard, &found.card, credentials).unwrap();
     // The hub takes silence for 0.3, so an answer in 1.0 was asked for.
     let sent = peer.send(request(hello("m1"))).await.unwrap();
-    let attache_protocol::wire::a2a::SendMessageResponse::Task(task) = sent.what else { panic!("a task") };
+    let attache_a2a_wire::SendMessageResponse::Task(task) = sent.what else { panic!("a task") };
     assert_eq!(peer.interface().version, attache_client::a2a::PeerVersion::V10);
-    let read = attache_protocol::wire::a2a::GetTask { id: task.id.clone(), ..Default::default() };
+    let read = attache_a2a_wire::GetTask { id: task.id.clone(), ..Default::default() };
     assert_eq!(peer.get(read).await.unwrap().what.id, task.id);
     scene.world.stop().await;
 }

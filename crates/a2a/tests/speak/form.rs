@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use attache_protocol::wire::a2a::RpcError;
+use attache_a2a_wire::RpcError;
 use serde::Deserialize;
 use tonic::Code;
 

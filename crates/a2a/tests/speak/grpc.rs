@@ -2,16 +2,14 @@
 
 use std::{collections::BTreeMap, fmt::Debug};
 
-use attache_protocol::{
-    Json,
-    wire::a2a::{
-        AgentCard, GetExtendedCard, PushConfig, PushConfigList, SendMessageResponse, StreamResponse, Task, TaskList,
-        grpc::{
-            v1::{self, a2a_service_client::A2aServiceClient},
-            v03::{self, a2a_service_client::A2aServiceClient as OldClient},
-        },
+use attache_a2a_wire::{
+    AgentCard, GetExtendedCard, PushConfig, PushConfigList, SendMessageResponse, StreamResponse, Task, TaskList,
+    grpc::{
+        v1::{self, a2a_service_client::A2aServiceClient},
+        v03::{self, a2a_service_client::A2aServiceClient as OldClient},
     },
 };
+use attache_protocol::Json;
 use futures_util::StreamExt as _;
 use hyper_util::{
     client::legacy::{Client as Http, connect::HttpConnector},

@@ -10,13 +10,11 @@ pub use form::{RefusalForm, SpokenRefusal};
 
 use std::{sync::LazyLock, time::Duration};
 
-use attache_protocol::{
-    Json,
-    wire::a2a::{
-        AgentCard, CancelTask, GetPushConfig, GetTask, ListPushConfigs, ListTasks, PushConfig, SendMessage,
-        SubscribeToTask, Task, TaskState,
-    },
+use attache_a2a_wire::{
+    AgentCard, CancelTask, GetPushConfig, GetTask, ListPushConfigs, ListTasks, PushConfig, SendMessage,
+    SubscribeToTask, Task, TaskState,
 };
+use attache_protocol::Json;
 use futures_util::{
     StreamExt as _,
     stream::{self, BoxStream},

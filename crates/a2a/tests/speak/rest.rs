@@ -1,12 +1,10 @@
 //! HTTP+JSON of both versions.
 
-use attache_protocol::{
-    Json,
-    wire::a2a::{
-        AgentCard, ListTasks, PushConfig, PushConfigList, SendMessageResponse, StreamResponse, Task, TaskList, v03,
-        v03::rest as old,
-    },
+use attache_a2a_wire::{
+    AgentCard, ListTasks, PushConfig, PushConfigList, SendMessageResponse, StreamResponse, Task, TaskList,
+    v03::{self, rest as old},
 };
+use attache_protocol::Json;
 use percent_encoding::NON_ALPHANUMERIC;
 use reqwest::Method;
 use serde_json::json;

@@ -1,12 +1,10 @@
 //! JSON-RPC of both versions.
 
-use attache_protocol::{
-    Json,
-    wire::a2a::{
-        AgentCard, Method, PushConfig, PushConfigList, RpcResponse as Answer, SendMessage, SendMessageResponse,
-        StreamResponse, Task, TaskList, v03,
-    },
+use attache_a2a_wire::{
+    AgentCard, Method, PushConfig, PushConfigList, RpcResponse as Answer, SendMessage, SendMessageResponse,
+    StreamResponse, Task, TaskList, v03,
 };
+use attache_protocol::Json;
 use serde::Serialize;
 
 use super::{SpokenRefusal, TestAnswer, TestClient, TestOperation, TestVersion, card, http, read_as, sse};

@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-use attache_protocol::{
-    Json,
-    wire::a2a::{RpcRequest, SendMessage},
-};
+use attache_a2a_wire::{RpcRequest, SendMessage};
+use attache_protocol::Json;
 use axum::{Json as Body, Router, routing::post};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;

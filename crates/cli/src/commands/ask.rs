@@ -8,7 +8,7 @@ use attache_client::{CallBuilder, Client, HubClient, PageQuery, RunFilter};
 use attache_protocol::{
     ConversationId, Json, RunId,
     error::exit,
-    wire::{a2a::Part, run::Sandbox, usage::Budget},
+    wire::{part::Part, run::Sandbox, usage::Budget},
 };
 use clap::ValueEnum;
 

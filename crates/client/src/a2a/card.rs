@@ -2,14 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use attache_protocol::{
-    Json,
-    json::Members,
-    wire::a2a::{
-        AgentCard, AgentCardSignature, AgentExtension, AgentInterface, AgentProvider, AgentSkill, CardCapabilities,
-        SecurityRequirement, SecurityScheme, StringList,
-    },
+use attache_a2a_wire::{
+    AgentCard, AgentCardSignature, AgentExtension, AgentInterface, AgentProvider, AgentSkill, CardCapabilities,
+    SecurityRequirement, SecurityScheme, StringList,
 };
+use attache_protocol::{Json, json::Members};
 use serde::Deserialize;
 
 /// The parts of a 0.3 card that a caller needs.

@@ -1,9 +1,7 @@
 //! The key for a remote agent, and how its card wants it sent.
 
-use attache_protocol::{
-    Secret,
-    wire::a2a::{AgentCard, SecurityScheme},
-};
+use attache_a2a_wire::{AgentCard, SecurityScheme};
+use attache_protocol::Secret;
 use base64ct::{Base64, Encoding as _};
 use reqwest::{
     Url,

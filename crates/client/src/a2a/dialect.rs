@@ -1,6 +1,6 @@
 //! Chooses which of a card's interfaces to use, and its version and binding.
 
-use attache_protocol::wire::a2a::{AgentCard, AgentInterface};
+use attache_a2a_wire::{AgentCard, AgentInterface};
 
 use super::{Error, Result};
 use crate::egress;

@@ -1,9 +1,9 @@
 //! Finds an agent's card and determines how far it can be trusted.
 
+use attache_a2a_wire::{AgentCard, AgentCardSignature};
 use attache_protocol::{
     Json, KeyPin,
     json::{MAX_DEPTH, depth},
-    wire::a2a::{AgentCard, AgentCardSignature},
 };
 use bytes::Bytes;
 use reqwest::{

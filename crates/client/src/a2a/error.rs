@@ -1,10 +1,7 @@
 //! Errors of calls to remote agents: what a person should do, and what a program may retry.
 
-use attache_protocol::{
-    Json,
-    secret::mask,
-    wire::a2a::{self as wire, RpcError},
-};
+use attache_a2a_wire::{Fault, RpcError};
+use attache_protocol::{Json, secret::mask};
 use serde::Deserialize;
 
 use super::grpc;
@@ -42,7 +39,7 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerFault {
     /// `None` if it isn't one of the standard's errors.
-    pub known: Option<wire::Fault>,
+    pub known: Option<Fault>,
     /// The JSON-RPC or HTTP code.
     pub code: i32,
     pub message: String,
@@ -110,7 +107,7 @@ impl Error {
     }
 
     /// The standard error that the remote agent returned.
-    pub const fn fault(&self) -> Option<wire::Fault> {
+    pub const fn fault(&self) -> Option<Fault> {
         match self {
             Self::Refused(fault) => fault.known,
             _ => None,
@@ -139,7 +136,7 @@ impl Error {
         match self {
             Self::Call(failure) => failure.is_undelivered(),
             Self::Status { status, .. } => matches!(status, 300..500),
-            Self::Refused(PeerFault { known: Some(wire::Fault::InvalidAgentResponse), .. }) => false,
+            Self::Refused(PeerFault { known: Some(Fault::InvalidAgentResponse), .. }) => false,
             Self::Refused(PeerFault { known: Some(_), .. }) => true,
             Self::Refused(PeerFault { known: None, code, .. }) => matches!(code, -32700 | -32602..=-32600 | 300..500),
             Self::Denied { .. } | Self::NoInterface { .. } | Self::Unsupported { .. } | Self::Credential => true,
@@ -172,12 +169,12 @@ fn reason(details: &Json) -> Option<String> {
     list.iter().find_map(|detail| detail.parse::<RestErrorDetail>().ok()?.reason)
 }
 
-fn by_reason(reason: &str) -> Option<wire::Fault> {
-    wire::Fault::ALL.iter().copied().find(|fault| fault.reason() == reason)
+fn by_reason(reason: &str) -> Option<Fault> {
+    Fault::ALL.iter().copied().find(|fault| fault.reason() == reason)
 }
 
-fn by_code(code: i32) -> Option<wire::Fault> {
-    wire::Fault::ALL.iter().copied().find(|fault| fault.rpc_code() == code)
+fn by_code(code: i32) -> Option<Fault> {
+    Fault::ALL.iter().copied().find(|fault| fault.rpc_code() == code)
 }
 
 /// Cleans a remote text for our pages and logs: limited length, one line, secrets masked.
@@ -201,7 +198,7 @@ mod tests {
             r#"{"error":{"code":404,"status":"NOT_FOUND","message":"no\nsuch task","details":[{"@type":"x"},
                {"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"TASK_NOT_FOUND","domain":"d"}]}}"#,
         );
-        assert_eq!(gone.fault(), Some(wire::Fault::TaskNotFound));
+        assert_eq!(gone.fault(), Some(Fault::TaskNotFound));
         assert_eq!(gone.to_string(), "the peer refused: no such task (TASK_NOT_FOUND, 404)");
         let denied = of(401, r#"{"error":{"message":"who are you"}}"#);
         assert_eq!(denied, Error::Denied { origin: "https://p".to_owned(), status: 401 });
@@ -212,7 +209,7 @@ mod tests {
             Error::of_rpc(&RpcError { code, message: "ak_0123456789abcdef0123 is wrong".to_owned(), data })
         };
         assert_eq!(rpc(-32000, None).to_string(), "the peer refused: *** is wrong (-32000)");
-        assert_eq!(rpc(-32004, Some(r#""free text""#)).fault(), Some(wire::Fault::UnsupportedOperation));
+        assert_eq!(rpc(-32004, Some(r#""free text""#)).fault(), Some(Fault::UnsupportedOperation));
         for (error, passing, unexecuted) in [
             (gone, false, true),
             (denied, false, true),

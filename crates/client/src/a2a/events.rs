@@ -1,9 +1,9 @@
 //! Answers and event streams of remote agents, with their original state names.
 
+use attache_a2a_wire::{RpcResponse, StreamResponse, v03};
 use attache_protocol::{
     Json,
     json::{MAX_DEPTH, depth},
-    wire::a2a::{RpcResponse, StreamResponse, v03},
 };
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use serde::Deserialize;

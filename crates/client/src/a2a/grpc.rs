@@ -2,14 +2,12 @@
 //! trailers. The messages come from the protocol crate, so little is left to do here and no second HTTP stack is
 //! needed.
 
-use attache_protocol::{
-    Json,
-    wire::a2a::{
-        CancelTask, GetPushConfig, GetTask, InvalidField, ListTasks, PushConfig, SendMessage, SendMessageResponse,
-        StreamResponse, SubscribeToTask, Task, TaskList, TaskState,
-        grpc::{v1, v03},
-    },
+use attache_a2a_wire::{
+    CancelTask, GetPushConfig, GetTask, InvalidField, ListTasks, PushConfig, SendMessage, SendMessageResponse,
+    StreamResponse, SubscribeToTask, Task, TaskList, TaskState,
+    grpc::{v1, v03},
 };
+use attache_protocol::Json;
 use base64ct::{Base64Unpadded, Encoding as _};
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use prost::Message;

@@ -194,7 +194,7 @@ impl ObjectShape {
 
 #[cfg(test)]
 mod tests {
-    use attache_protocol::wire::a2a::{SendMessageResponse, StreamResponse, Task, TaskState, v03};
+    use attache_a2a_wire::{SendMessageResponse, StreamResponse, Task, TaskState, v03};
 
     use super::*;
 

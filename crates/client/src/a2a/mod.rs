@@ -4,7 +4,7 @@
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use attache_client::{a2a::{self, PeerClient, PeerCredentials}, egress::{EgressGuard, EgressPolicy}};
-//! use attache_protocol::wire::a2a::{A2aRole, Message, Part, SendMessage};
+//! use attache_a2a_wire::{A2aRole, Message, Part, SendMessage};
 //!
 //! let guard = EgressGuard::new(EgressPolicy::default());
 //! let found = a2a::discover(&guard, "https://agents.example.org/travel", &PeerCredentials::none(), &[]).await?;

@@ -9,13 +9,11 @@ use std::{
     time::Duration,
 };
 
-use attache_protocol::{
-    Json,
-    wire::a2a::{
-        AgentCard, CardCapabilities, GetTask, ListTasks, Method, PushConfig, SendMessage, SendMessageResponse,
-        StreamResponse, Task, TaskList, v03,
-    },
+use attache_a2a_wire::{
+    AgentCard, CardCapabilities, GetTask, ListTasks, Method, PushConfig, SendMessage, SendMessageResponse,
+    StreamResponse, Task, TaskList, v03,
 };
+use attache_protocol::Json;
 use bytes::Bytes;
 use reqwest::{Method as Verb, Url, header::HeaderMap};
 use serde::{Serialize, de::DeserializeOwned};
@@ -270,9 +268,7 @@ impl PeerClient {
         let path = format!("/tasks/{}/pushNotificationConfigs/{}", segment(task)?, segment(config)?);
         let (id, task_id) = (config.to_owned(), task.to_owned());
         let params = match self.inner.dialect.version {
-            PeerVersion::V10 => {
-                self.params(&attache_protocol::wire::a2a::DeletePushConfig { tenant: self.tenant(), task_id, id })
-            }
+            PeerVersion::V10 => self.params(&attache_a2a_wire::DeletePushConfig { tenant: self.tenant(), task_id, id }),
             PeerVersion::V03 => self.params(&v03::DeletePushConfigV03 { id: task_id, push_notification_config_id: id }),
         };
         let (method, verb) = (Method::DeletePushConfig, Verb::DELETE);
@@ -315,7 +311,7 @@ impl PeerClient {
         let id = task.to_owned();
         match self.inner.dialect.version {
             PeerVersion::V10 => {
-                self.params(&attache_protocol::wire::a2a::CancelTask { tenant: self.tenant(), id, metadata: None })
+                self.params(&attache_a2a_wire::CancelTask { tenant: self.tenant(), id, metadata: None })
             }
             PeerVersion::V03 => self.params(&v03::TaskIdParamsV03 { id, metadata: None }),
         }

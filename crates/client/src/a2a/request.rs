@@ -2,10 +2,8 @@
 
 use std::fmt::Write as _;
 
-use attache_protocol::{
-    Json,
-    wire::a2a::{Method, RpcRequest},
-};
+use attache_a2a_wire::{Method, RpcRequest};
+use attache_protocol::Json;
 use bytes::Bytes;
 use reqwest::{
     Method as Verb, Url,

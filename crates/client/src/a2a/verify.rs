@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use attache_protocol::{Json, KeyPin, json::Members, wire::a2a::AgentCardSignature};
+use attache_a2a_wire::AgentCardSignature;
+use attache_protocol::{Json, KeyPin, json::Members};
 use aws_lc_rs::{
     digest,
     signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey},

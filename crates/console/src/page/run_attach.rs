@@ -5,7 +5,7 @@ use std::io;
 use attache_hub::control::ArtifactUpload;
 use attache_protocol::{
     ConversationId,
-    wire::{a2a::Part, conversation::CreateConversationRequest},
+    wire::{conversation::CreateConversationRequest, part::Part},
 };
 use axum::body::Body;
 use bytes::Bytes;

@@ -8,6 +8,9 @@ use std::{
     time::Duration,
 };
 
+use attache_a2a_wire::{
+    A2aRole, Artifact, Message, Part, RpcError, RpcRequest, RpcResponse, Task, TaskState, TaskStatus,
+};
 use attache_delegation::collaborator::{
     AdvertisedLimits, BorrowedFolder, Collaborator, CollaboratorAuditEntry, CollaboratorAuditSink, CollaboratorPolicy,
     DelegationConsent, HostMessageOutcome, WorkDone,
@@ -17,10 +20,7 @@ use attache_protocol::{
     env::Env,
     rules::assignment::CollaboratorLimits,
     secret::SecretHash,
-    wire::{
-        a2a::{A2aRole, Artifact, Message, Part, RpcError, RpcRequest, RpcResponse, Task, TaskState, TaskStatus},
-        awcp::{self, AccessMode, AwcpError, AwcpErrorCode, EXTENSION, SandboxProfile},
-    },
+    wire::awcp::{self, AccessMode, AwcpError, AwcpErrorCode, EXTENSION, SandboxProfile},
 };
 use axum::{
     Router,

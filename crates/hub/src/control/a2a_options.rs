@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use attache_protocol::{Json, json, secret::mask, wire::a2a::A2aOptions};
+use attache_protocol::{Json, json, secret::mask, wire::a2a_options::A2aOptions};
 
 use crate::{Error, Result, check};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use attache_protocol::{
     AgentId, TenantId,
-    wire::{a2a::A2aOptions, runtime::DeclaredExtension},
+    wire::{a2a_options::A2aOptions, runtime::DeclaredExtension},
 };
 
 use crate::{Error, Handle, Principal, Result, check, error::about, identity::RoleColumn};

@@ -1,9 +1,9 @@
 //! The call API: a task for an agent becomes a run, and the run is shown as a call.
 
+use attache_a2a_wire::{A2aRole, Message, Part};
 use attache_protocol::{
     Code, Json, RunId,
     wire::{
-        a2a::{A2aRole, Message, Part},
         call::{CallId, CallInput, CallRequest, CallResult, CallTask, CallTaskRequest},
         run::{CreateRunRequest, Run},
     },

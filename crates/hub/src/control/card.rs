@@ -1,6 +1,6 @@
 //! The accounts behind agent cards, and who may see which card.
 
-use attache_protocol::wire::{a2a::A2aOptions, account::Account};
+use attache_protocol::wire::{a2a_options::A2aOptions, account::Account};
 use attache_store::record::{self, Pagination, channel::ChannelFilter};
 
 use crate::{

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use attache_a2a_wire::AgentCard;
 use attache_client::{
     a2a::{self, CardSignatureTrust, DiscoveredPeer, PeerCredentials},
     egress,
@@ -10,7 +11,6 @@ use attache_protocol::{
     AgentId, Code, KeyPin, Secret, TenantId,
     secret::Kind,
     wire::{
-        a2a::AgentCard,
         account::{Account, AccountRequest, PeerRequest, Skill, TrustRequest},
         key::{KeyScope, Role},
     },
@@ -387,7 +387,7 @@ impl PeerLookup {
         let card = &self.found.card;
         let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();
         let line = |text: &str| -> String { cut(text, 200).chars().filter(|letter| !letter.is_control()).collect() };
-        let skill = |skill: &attache_protocol::wire::a2a::AgentSkill| Skill {
+        let skill = |skill: &attache_a2a_wire::AgentSkill| Skill {
             id: line(&skill.id),
             name: line(&skill.name),
             description: cut(&skill.description, 1000),

@@ -7,7 +7,7 @@ use attache_protocol::{
     json::{Members, explain},
     rules::run::{FailureCode, RunStatus, WorkerRef},
     wire::{
-        a2a::Part,
+        part::Part,
         run::{ProgressRequest, ProgressResponse, ReleaseRequest, Run},
         usage::ReportedUsage,
     },

@@ -7,7 +7,7 @@ use attache_protocol::{
     rules::run::RunPhase,
     secret::{Kind, SecretHash},
     wire::{
-        a2a::A2aOptions,
+        a2a_options::A2aOptions,
         account::Callers,
         key::{KeyScope, Role},
         runtime::RuntimeState,

@@ -5,15 +5,12 @@ use std::{
     time::Duration,
 };
 
-use attache_client::a2a::{Error, PeerClient};
-use attache_protocol::{
-    Code,
-    env::Env,
-    wire::a2a::{
-        A2aRole, Artifact, EVENTS, Fault, GetTask, Message, Part, PartContent, SendConfiguration, SendMessage,
-        SendMessageResponse, StreamResponse, Task as PeerTask, TaskState, TaskStatus,
-    },
+use attache_a2a_wire::{
+    A2aRole, Artifact, EVENTS, Fault, GetTask, Message, Part, PartContent, SendConfiguration, SendMessage,
+    SendMessageResponse, StreamResponse, Task as PeerTask, TaskState, TaskStatus,
 };
+use attache_client::a2a::{Error, PeerClient};
+use attache_protocol::{Code, env::Env};
 use serde_json::json;
 use tokio::{
     sync::watch,

@@ -9,7 +9,10 @@ use utoipa::ToSchema;
 
 use crate::{
     Json, Secret, Timestamp,
-    wire::{a2a, output::OutputLocation},
+    wire::{
+        output::OutputLocation,
+        part::{Part, PartContent},
+    },
 };
 
 /// Marks agent cards that accept delegated folders, and messages that belong to a delegation.
@@ -314,8 +317,8 @@ impl AwcpMessage {
         }
     }
 
-    pub fn part(&self) -> a2a::Part {
-        a2a::Part::data(self.data())
+    pub fn part(&self) -> Part {
+        Part::data(self.data())
     }
 
     /// Parses the data of one part.
@@ -343,10 +346,10 @@ impl AwcpMessage {
     }
 
     /// The AWCP message among the parts of a message, status or artifact.
-    pub fn among(parts: &[a2a::Part]) -> Result<Self, AwcpParseError> {
+    pub fn among(parts: &[Part]) -> Result<Self, AwcpParseError> {
         let mut found = None;
         for part in parts {
-            let a2a::PartContent::Data(data) = &part.content else { continue };
+            let PartContent::Data(data) = &part.content else { continue };
             match Self::read(data) {
                 Err(AwcpParseError::NoAwcp) => {}
                 read if found.is_none() => found = Some(read),

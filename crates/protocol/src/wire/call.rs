@@ -14,7 +14,7 @@ use crate::{
     ConversationId, Json, RunId,
     id::{IdParseError, parse_uuid},
     wire::{
-        a2a::Part,
+        part::Part,
         run::{CallbackEvent, Sandbox},
         usage::Budget,
     },

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use crate::{
     EventKind, Json, Timestamp,
     rules::run::RunStatus,
-    wire::a2a::{Part, PartContent},
+    wire::part::{Part, PartContent},
 };
 
 /// One event. `seq` starts at 1 and has no gaps within its stream.

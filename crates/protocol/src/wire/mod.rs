@@ -3,13 +3,14 @@
 //! Requests from people and programs reject unknown members. Requests from runtimes ignore them, so that older and
 //! newer runtimes keep working.
 
-pub mod a2a;
+pub mod a2a_options;
 pub mod access;
 pub mod account;
 pub mod adapter;
 pub mod artifact;
 pub mod audit;
 pub mod awcp;
+pub mod base64;
 pub mod call;
 pub mod channel;
 pub mod conversation;
@@ -22,6 +23,7 @@ pub mod key;
 pub mod names;
 pub mod output;
 pub mod pairing;
+pub mod part;
 pub mod permission;
 pub mod run;
 pub mod runtime;

@@ -14,8 +14,8 @@ use crate::{
         run::{FailureCode, RunStatus},
     },
     wire::{
-        a2a::Part,
         adapter::RunTools,
+        part::Part,
         usage::{Budget, CostSource},
     },
 };

@@ -21,13 +21,13 @@ use attache_protocol::{
     env::Env,
     rules::run::RunStatus,
     wire::{
-        a2a::Part,
         awcp::{
             AccessMode, AwcpAccept, AwcpError, AwcpErrorCode, AwcpInvite, AwcpLease, AwcpMessage, AwcpMount, AwcpStart,
             AwcpTask, LeaseOffer, LeaseRequirements, OfferedWorkspace, SSHFS, SandboxProfile, SshCredential,
             SshEndpoint, TASK_TYPE,
         },
         input_request::GiveInputRequest,
+        part::Part,
         run::{CreateRunRequest, Run},
     },
 };

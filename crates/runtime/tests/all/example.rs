@@ -5,13 +5,11 @@ mod server;
 
 use std::{fs, sync::Arc, time::Duration};
 
+use attache_a2a_wire::{Part, Task, TaskState};
 use attache_delegation::collaborator::{Collaborator, HubTunnelDialer, Options, SlotScheduler};
 use attache_protocol::{
     env::Env,
-    wire::{
-        a2a::{Part, Task, TaskState},
-        awcp::{AwcpMessage, EXTENSION},
-    },
+    wire::awcp::{AwcpMessage, EXTENSION},
 };
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use attache_protocol::{
     Timestamp,
     env::Env,
     wire::{
-        a2a::ExtensionOption,
+        a2a_options::ExtensionOption,
         account::{Callers, Presence},
     },
 };

@@ -1,13 +1,11 @@
 //! Handles events of an outside agent: relays them to watchers of the run, records them, and detects the end.
 
+use attache_a2a_wire::{StreamResponse, TaskState, TaskStatus};
 use attache_client::a2a::PeerEvent;
 use attache_hub::in_process::{AgentFailure, PeerTaskChange};
 use attache_protocol::{
     rules::{recovery::Recovery, run::FailureCode},
-    wire::{
-        a2a::{StreamResponse, TaskState, TaskStatus},
-        event::ArtifactChange,
-    },
+    wire::event::ArtifactChange,
 };
 
 use super::{PeerRunRelay, RelayOutcome};

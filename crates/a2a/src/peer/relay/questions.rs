@@ -2,15 +2,10 @@
 
 use std::time::Duration;
 
+use attache_a2a_wire::{GetTask, Message, PartContent, TaskState};
 use attache_client::a2a::PeerEvent;
 use attache_hub::in_process::AgentFailure;
-use attache_protocol::{
-    Json,
-    wire::{
-        a2a::{GetTask, Message, PartContent, TaskState},
-        input_request::WorkerRequestState,
-    },
-};
+use attache_protocol::{Json, wire::input_request::WorkerRequestState};
 
 use super::{PeerRunRelay, RelayStep};
 use crate::peer::{

@@ -5,11 +5,11 @@ mod status;
 mod v03;
 mod v1;
 
-use attache_hub::surface::accept_body;
-use attache_protocol::wire::a2a::{
+use attache_a2a_wire::{
     StreamResponse,
     grpc::{v1::a2a_service_server::A2aServiceServer, v03::a2a_service_server::A2aServiceServer as OldServer},
 };
+use attache_hub::surface::accept_body;
 use axum::{
     Router,
     body::Body,

@@ -1,6 +1,6 @@
 //! Errors as gRPC statuses, with the details in `google.rpc.Status`.
 
-use attache_protocol::wire::a2a::DOMAIN;
+use attache_a2a_wire::DOMAIN;
 use axum::{body::Body, http::Response};
 use prost::Message as _;
 use prost_types::Any;

@@ -1,13 +1,11 @@
 //! The service of version 0.3.
 
-use attache_protocol::{
-    Code,
-    wire::a2a::{
-        self, CancelTask, GetPushConfig, GetTask, ListPushConfigs, PushConfig, SendMessage, SubscribeToTask,
-        grpc::v03::{self, a2a_service_server::A2aService},
-        v03 as json,
-    },
+use attache_a2a_wire::{
+    CancelTask, DeletePushConfig, GetPushConfig, GetTask, ListPushConfigs, PushConfig, SendMessage, SubscribeToTask,
+    grpc::v03::{self, a2a_service_server::A2aService},
+    v03 as json,
 };
+use attache_protocol::Code;
 use tonic::Request;
 
 use super::{GrpcResult, GrpcStream, answered, asked, stream};
@@ -102,7 +100,7 @@ impl A2aService for GrpcServiceV03 {
         request: Request<v03::DeleteTaskPushNotificationConfigRequest>,
     ) -> GrpcResult<()> {
         let (asked, message) = asked(&self.0, request, A2aVersion::V03, "").await?;
-        asked.delete_push(a2a::DeletePushConfig::try_from(message).map_err(Error::from)?).await?;
+        asked.delete_push(DeletePushConfig::try_from(message).map_err(Error::from)?).await?;
         Ok(answered(&asked, ()))
     }
 }

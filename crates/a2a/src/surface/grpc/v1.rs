@@ -1,7 +1,8 @@
 //! The service of version 1.0.
 
-use attache_protocol::wire::a2a::{
-    self, CancelTask, GetPushConfig, GetTask, ListPushConfigs, ListTasks, PushConfig, SendMessage, SubscribeToTask,
+use attache_a2a_wire::{
+    CancelTask, DeletePushConfig, GetPushConfig, GetTask, ListPushConfigs, ListTasks, PushConfig, SendMessage,
+    SubscribeToTask,
     grpc::v1::{self, a2a_service_server::A2aService},
 };
 use tonic::Request;
@@ -110,7 +111,7 @@ impl A2aService for GrpcServiceV1 {
     ) -> GrpcResult<()> {
         let tenant = request.get_ref().tenant.clone();
         let (asked, message) = asked(&self.0, request, A2aVersion::V10, &tenant).await?;
-        asked.delete_push(a2a::DeletePushConfig::from(message)).await?;
+        asked.delete_push(DeletePushConfig::from(message)).await?;
         Ok(answered(&asked, ()))
     }
 }

@@ -2,7 +2,7 @@
 
 use attache_protocol::{
     Json,
-    wire::a2a::{Part, PartContent},
+    wire::part::{Part, PartContent},
 };
 
 /// What a task does.

@@ -5,10 +5,10 @@ mod behaviour;
 
 use std::time::Duration;
 
+use attache_a2a_wire::{Message, Part, PartContent};
 use attache_protocol::{
     Json,
     wire::{
-        a2a::{Message, Part, PartContent},
         adapter::{AdapterPermissionRequest, ArtifactChange, HostInfo, TaskOutput, TaskReply},
         run::{OutputArtifact, OutputMessage, OutputReply},
     },

@@ -9,7 +9,7 @@ use attache_client::{ArtifactSource, HubClient};
 use attache_protocol::{
     ConversationId,
     error::exit,
-    wire::{a2a::Part, conversation::CreateConversationRequest},
+    wire::{conversation::CreateConversationRequest, part::Part},
 };
 use tokio::fs::File;
 

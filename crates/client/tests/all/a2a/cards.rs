@@ -1,11 +1,12 @@
 //! Where cards are found, and how far they are believed.
 
+use attache_a2a_wire::GetTask;
 use attache_client::a2a::{
     CardSignatureTrust, Error, PeerClient, PeerCredentials, discover,
     jcs::canonical,
     verify::{CardVerifyingKey, SignatureError},
 };
-use attache_protocol::{Json, Secret, wire::a2a::GetTask};
+use attache_protocol::{Json, Secret};
 use aws_lc_rs::signature::Ed25519KeyPair;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 

@@ -1,14 +1,12 @@
 //! Every operation over every dialect, and what is told when it fails.
 
-use attache_client::a2a::{Error, PeerClient, PeerCredentials, PeerEvent, PeerFault};
-use attache_protocol::{
-    Json, Secret,
-    wire::a2a::{
-        self as wire, A2aRole, AgentCard, Artifact, ArtifactUpdate, GetTask, ListTasks, Message, Part,
-        PushAuthenticationInfo, PushConfig, SendMessage, SendMessageResponse, StatusUpdate, StreamResponse, Task,
-        TaskState, TaskStatus,
-    },
+use attache_a2a_wire::{
+    self as wire, A2aRole, AgentCard, Artifact, ArtifactUpdate, GetTask, ListTasks, Message, Part,
+    PushAuthenticationInfo, PushConfig, SendMessage, SendMessageResponse, StatusUpdate, StreamResponse, Task,
+    TaskState, TaskStatus,
 };
+use attache_client::a2a::{Error, PeerClient, PeerCredentials, PeerEvent, PeerFault};
+use attache_protocol::{Json, Secret};
 
 use super::server::PeerServer;
 

@@ -6,16 +6,12 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use attache_client::egress::{EgressGuard, EgressPolicy, EgressRule};
-use attache_protocol::{
-    Json,
-    json::Members,
-    wire::a2a::{
-        A2aRole, Artifact, ArtifactUpdate, ErrorInfo, Fault, Message, Method, Part, PartContent, PushConfig,
-        RpcRequest, SendMessage, SendMessageResponse, StatusUpdate, StreamResponse, Task, TaskList, TaskState,
-        TaskStatus, v03,
-    },
+use attache_a2a_wire::{
+    A2aRole, Artifact, ArtifactUpdate, ErrorInfo, Fault, Message, Method, Part, PartContent, PushConfig, RpcRequest,
+    SendMessage, SendMessageResponse, StatusUpdate, StreamResponse, Task, TaskList, TaskState, TaskStatus, v03,
 };
+use attache_client::egress::{EgressGuard, EgressPolicy, EgressRule};
+use attache_protocol::{Json, json::Members};
 use axum::{
     Router,
     body::{Body, Bytes},

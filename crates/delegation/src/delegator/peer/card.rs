@@ -1,9 +1,9 @@
 //! Checks an agent's card: whether it accepts delegated folders on these terms.
 
+use attache_a2a_wire::AgentCard;
 use attache_protocol::{
     rules::delegation::LeaseTerms,
     wire::{
-        a2a::AgentCard,
         awcp::{AccessMode, AwcpErrorCode, EXTENSION, SSHFS},
         delegation::DelegationFailure,
     },

@@ -1,10 +1,10 @@
 //! Interprets the events of the remote's task for a delegation. Pure: streamed and polled events give the same result.
 
+use attache_a2a_wire::{Artifact, Message, Part, PartContent, StreamResponse, Task, TaskState, TaskStatus};
 use attache_protocol::{
     DelegationId,
     secret::mask,
     wire::{
-        a2a::{Artifact, Message, Part, PartContent, StreamResponse, Task, TaskState, TaskStatus},
         awcp::{self, AwcpErrorCode, AwcpParseError},
         delegation::DelegationFailure,
     },

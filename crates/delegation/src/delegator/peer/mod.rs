@@ -6,6 +6,9 @@ mod interpreter;
 
 use std::{collections::VecDeque, time::Duration};
 
+use attache_a2a_wire::{
+    A2aRole, Fault, GetTask, Message, SendConfiguration, SendMessage, SendMessageResponse, StreamResponse,
+};
 use attache_client::{
     Backoff,
     a2a::{self, PeerClient, PeerCredentials, PeerEventStream, PeerInterface},
@@ -16,7 +19,6 @@ use attache_protocol::{
     env::Env,
     rules::delegation::LeaseTerms,
     wire::{
-        a2a::{A2aRole, Fault, GetTask, Message, SendConfiguration, SendMessage, SendMessageResponse, StreamResponse},
         awcp::{self, AwcpErrorCode, EXTENSION},
         delegation::DelegationFailure,
     },

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use attache_a2a_wire::{Message, Part};
 use attache_client::{
     egress::{EgressGuard, EgressPolicy},
     tunnel::{self, TunnelDialOptions},
@@ -17,7 +18,6 @@ use attache_hub::{Handle, Principal};
 use attache_protocol::{
     Json,
     wire::{
-        a2a::{Message, Part},
         awcp::{self, AccessMode, AwcpAccept, AwcpDone, AwcpErrorCode, AwcpStart, RemoteConstraints, RemoteMount},
         input_request::{CreateInputRequest, WorkerRequestState},
         run::{ClaimedRun, CompleteRequest, FailRequest, ProgressRequest},

@@ -49,7 +49,7 @@ fn one_message_is_found_among_the_parts() {
         message: "no sshfs".to_owned(),
         hint: "install it".to_owned(),
     });
-    let parts = [a2a::Part::text("hello"), error.part(), a2a::Part::data(json("{}"))];
+    let parts = [Part::text("hello"), error.part(), Part::data(json("{}"))];
     assert_eq!(AwcpMessage::among(&parts), Ok(error.clone()));
     assert_eq!(AwcpMessage::among(&parts[..1]), Err(AwcpParseError::NoAwcp));
     assert_eq!(AwcpMessage::among(&[error.part(), error.part()]), Err(AwcpParseError::SeveralAwcp));
