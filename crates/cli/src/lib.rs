@@ -1,43 +1,14 @@
 //! The command line: commands, configuration and output. Everything else is in the library crates.
 //!
+//! Four rooms, each using only those below it: `commands`, `server`, `env`, `ui`.
+//!
 //! `run` reads the environment once ([`Config`]), parses the arguments ([`Cli`]), and hands both to the command's own
 //! file in `commands/`.
 
-mod adapter_probe;
-mod amount;
-mod collaborator_setup;
 mod commands;
-mod config;
-mod context;
-mod contexts;
-mod daemon_access;
-mod device_silence;
-mod failure;
-mod follow;
-mod hint;
-mod home;
-mod hosts;
-mod hub_agents;
-mod ids;
-mod keep;
-mod local_server;
-mod log;
-mod names;
-mod output;
-mod port_conflict;
-mod process;
-mod prompt;
-mod queue_reason;
-mod run_questions;
-mod runtime_notices;
-mod secret_prompt;
-mod storage_watch;
-mod streamed_answer;
-mod supervised_adapter;
-mod tar;
-mod tls;
-mod tool_calls;
-mod tool_input;
+mod env;
+mod server;
+mod ui;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -45,9 +16,11 @@ use attache_protocol::error::exit;
 use clap::FromArgMatches as _;
 
 use commands::Cli;
-use config::Config;
-use context::CommandContext;
-use failure::CommandFailure;
+use env::{config::Config, context::CommandContext, executor, log};
+use ui::{
+    failure::CommandFailure,
+    output::{OutputFormat, TerminalOutput},
+};
 
 /// Memory of a hub call is allocated on one thread and freed on another, which the C library's allocator handles
 /// slowly.
@@ -65,7 +38,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         Ok(cli) => cli,
         // Arguments after `--` belong to another program.
         Err(error) if error.use_stderr() && args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json") => {
-            let output = output::TerminalOutput::new(&Config::from_environment(), output::OutputFormat::Json);
+            let output = TerminalOutput::new(OutputFormat::Json, Config::from_environment().color);
             let failure = CommandFailure::from(error);
             output.failure(&failure);
             return failure.exit_code();
@@ -78,11 +51,11 @@ pub fn run(args: &[OsString]) -> ExitCode {
         }
     };
     let config = Config::from_environment();
-    let format = if cli.json { output::OutputFormat::Json } else { output::OutputFormat::Text };
-    let output = output::TerminalOutput::new(&config, format);
+    let format = if cli.json { OutputFormat::Json } else { OutputFormat::Text };
+    let output = TerminalOutput::new(format, config.color);
     log::start(&config, &output, cli.command.process_kind());
     let context = CommandContext::new(config, output);
-    let runtime = match process::executor(cli.command.process_kind()) {
+    let runtime = match executor::start(cli.command.process_kind()) {
         Ok(runtime) => runtime,
         Err(error) => {
             output.failure(&CommandFailure::failed(format!("can't start: {error}")));

@@ -21,10 +21,14 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    CommandContext, CommandFailure, config, home,
-    hosts::{self, CUSTOM, ChosenHost},
-    output::TextStyle,
-    process::{self, TerminationSignals},
+    env::{
+        config,
+        context::CommandContext,
+        home,
+        hosts::{self, CUSTOM, ChosenHost},
+    },
+    server::process,
+    ui::{failure::CommandFailure, output::TextStyle, signals::TerminationSignals},
 };
 
 /// Serve an agent to this device's runtime: a coding agent, a shell or any program

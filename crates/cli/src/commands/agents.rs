@@ -1,5 +1,7 @@
 //! `attache agents`: manages the agent accounts of a hub.
 
+mod settings;
+
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -17,16 +19,19 @@ use attache_protocol::{
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::{
-    agent_settings::AgentSettingsArgs,
-    page::{self, PageArgs},
-};
+use settings::AgentSettingsArgs;
+
+use super::page::{self, PageArgs};
 use crate::{
-    CommandContext, CommandFailure,
-    context::HubArgs,
-    home,
-    output::{TextCell, TextStyle, TextTable, clean, time},
-    prompt,
+    env::{
+        context::{CommandContext, HubArgs},
+        home,
+    },
+    ui::{
+        failure::CommandFailure,
+        output::{TextCell, TextStyle, TextTable, clean, time},
+        prompt,
+    },
 };
 
 /// Manage agents and create pairing codes
@@ -336,7 +341,7 @@ async fn remove(context: &CommandContext, hub: &HubClient, agent: &str, yes: boo
         let device = device.map(|name| format!(" and disconnects {}", clean::line(name))).unwrap_or_default();
         let question =
             format!("Archive {}? This stops its runs{device} and can't be undone.", clean::line(&account.name));
-        if prompt::confirm(context, &question)? == Some(false) {
+        if prompt::confirm(&context.output, &question)? == Some(false) {
             return Err(CommandFailure::new("cancelled", exit::FAILED, "nothing was archived"));
         }
     }

@@ -12,12 +12,17 @@ use clap::Subcommand;
 
 use super::page::{self, PageArgs};
 use crate::{
-    CommandContext, CommandFailure, amount,
-    context::HubArgs,
-    ids::IdArg,
-    names::DisplayNames,
-    output::{TextCell, TextStyle, TextTable, clean, time},
-    tool_input,
+    env::{
+        amount,
+        context::{CommandContext, HubArgs},
+        ids::IdArg,
+    },
+    ui::{
+        failure::CommandFailure,
+        names::DisplayNames,
+        output::{TextCell, TextStyle, TextTable, clean, time},
+        tool_input,
+    },
 };
 
 /// Review and decide approval requests from agents
@@ -183,7 +188,7 @@ async fn list(context: &CommandContext, hub: &HubClient, filter: ApprovalListArg
     for request in &list.permission_requests {
         table.row([
             TextCell::plain(request.permission_request_id.to_string()),
-            state_cell(request.state),
+            tool_input::state_cell(request.state),
             TextCell::plain(&request.agent_name),
             TextCell::plain(time::relative(request.requested_at, now)),
             TextCell::plain(match request.state {
@@ -357,16 +362,6 @@ async fn allowed(hub: &HubClient, request: PermissionId) -> String {
         // Retention may have removed the request.
         Err(_) => format!("exactly {request}"),
     }
-}
-
-pub(crate) fn state_cell(state: PermissionState) -> TextCell {
-    let style = match state {
-        PermissionState::Pending => TextStyle::Busy,
-        PermissionState::Approved => TextStyle::Good,
-        PermissionState::Denied => TextStyle::Bad,
-        PermissionState::Expired | PermissionState::Cancelled => TextStyle::Dim,
-    };
-    TextCell::styled(state.as_str(), style)
 }
 
 fn parse_state(text: &str) -> Result<ApprovalStateArg, String> {

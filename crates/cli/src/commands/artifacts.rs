@@ -12,9 +12,11 @@ use tokio::fs::File;
 
 use super::page::{Listing, PageArgs};
 use crate::{
-    CommandContext, CommandFailure,
-    context::HubArgs,
-    output::{TextCell, time},
+    env::context::{CommandContext, HubArgs},
+    ui::{
+        failure::CommandFailure,
+        output::{TextCell, time},
+    },
 };
 
 /// List, download and upload artifacts

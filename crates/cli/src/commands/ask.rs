@@ -13,11 +13,16 @@ use attache_protocol::{
 use clap::ValueEnum;
 
 use crate::{
-    CommandContext, CommandFailure, amount,
-    context::HubArgs,
-    follow::{self, FollowEnd, FollowOutput, RunFollower},
-    ids::IdArg,
-    queue_reason,
+    env::{
+        amount,
+        context::{CommandContext, HubArgs},
+        ids::IdArg,
+    },
+    ui::{
+        failure::CommandFailure,
+        follow::{self, FollowEnd, FollowOutput, RunFollower},
+        queue_reason,
+    },
 };
 
 /// Give an agent a task and follow it to the end
@@ -139,11 +144,14 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         return Ok(());
     }
     if !context.output.is_json() {
-        queue_reason::explain_new(&context, &hub, run).await;
+        queue_reason::explain_new(&context.output, &context.env, &hub, run).await;
     }
     let show = if context.output.is_json() { FollowOutput::Nothing } else { FollowOutput::Answer };
     let limit = args.timeout.map(Duration::from_secs);
-    let mut follower = RunFollower::new(&context, show).with_hub(&args.hub).typing().streaming(args.stream);
+    let mut follower = RunFollower::new(context.output, &context.env, show)
+        .with_hub(args.hub.hub_options())
+        .typing()
+        .streaming(args.stream);
     let ended = follower.follow(&hub, run, 0, limit).await;
     drop(follower);
     match ended? {

@@ -16,10 +16,12 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use crate::{
-    CommandContext, CommandFailure,
-    context::HubArgs,
-    names::DisplayNames,
-    output::{TextCell, TextStyle, TextTable, time},
+    env::context::{CommandContext, HubArgs},
+    ui::{
+        failure::CommandFailure,
+        names::DisplayNames,
+        output::{TextCell, TextStyle, TextTable, time},
+    },
 };
 
 /// Read, verify and export the audit log

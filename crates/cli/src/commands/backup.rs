@@ -1,5 +1,7 @@
 //! `attache backup`: writes all data of a hub to one archive, even while the hub runs.
 
+mod tar;
+
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, BufWriter, Read as _, Write as _},
@@ -12,7 +14,10 @@ use attache_protocol::{env::Env, error::exit};
 use attache_store::sqlite::SqliteStore;
 use serde::Serialize;
 
-use crate::{CommandContext, CommandFailure, output::TextStyle, process::TerminationSignals, tar};
+use crate::{
+    env::context::CommandContext,
+    ui::{failure::CommandFailure, output::TextStyle, signals::TerminationSignals},
+};
 
 /// Back up a hub's data to one file, even while it runs
 #[derive(Debug, clap::Args)]

@@ -3,7 +3,10 @@
 pub(crate) use attache_bench::Args;
 use attache_bench::FiguresFormat;
 
-use crate::{CommandContext, CommandFailure, output::OutputFormat};
+use crate::{
+    env::context::CommandContext,
+    ui::{failure::CommandFailure, output::OutputFormat},
+};
 
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let shape = match context.output.format {

@@ -10,11 +10,15 @@ use clap::Subcommand;
 
 use super::page::{self, Listing, PageArgs};
 use crate::{
-    CommandContext, CommandFailure,
-    context::HubArgs,
-    ids::IdArg,
-    names::DisplayNames,
-    output::{TextCell, TextStyle, TextTable, clean, time},
+    env::{
+        context::{CommandContext, HubArgs},
+        ids::IdArg,
+    },
+    ui::{
+        failure::CommandFailure,
+        names::DisplayNames,
+        output::{TextCell, TextStyle, TextTable, clean, time},
+    },
 };
 
 /// List channels (live connections) and their events

@@ -4,10 +4,15 @@
 use std::{ffi::OsString, time::Duration};
 
 use attache_client::{HubClient, PageQuery};
-use clap::{Arg, ArgAction, CommandFactory as _};
+use clap::{Arg, ArgAction, Command};
 
-use super::Cli;
-use crate::{CommandContext, CommandFailure, context::HubArgs, contexts::Contexts, output::clean};
+use crate::{
+    env::{
+        context::{CommandContext, HubArgs},
+        contexts::Contexts,
+    },
+    ui::{failure::CommandFailure, output::clean},
+};
 
 /// Print candidates for the next word (for completion scripts)
 #[derive(Debug, clap::Args)]
@@ -41,10 +46,10 @@ enum Slot {
     Elsewhere,
 }
 
-pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
+pub(super) async fn run(context: CommandContext, args: Args, root: Command) -> Result<(), CommandFailure> {
     let words: Vec<String> = args.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let Some((last, before)) = words.split_last() else { return Ok(()) };
-    let found = match slot(before) {
+    let found = match slot(root, before) {
         Slot::Words(words) => words,
         Slot::Names(kind) => {
             let hub = hub_args(before);
@@ -60,8 +65,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
 }
 
 /// Walks the words as the parser would and returns the argument that comes next.
-fn slot(before: &[String]) -> Slot {
-    let mut root = Cli::command();
+fn slot(mut root: Command, before: &[String]) -> Slot {
     root.build();
     let (mut command, mut path, mut place) = (&root, String::new(), 0);
     let mut words = before.iter();
@@ -164,11 +168,13 @@ async fn names(context: &CommandContext, args: &HubArgs, kind: Kind) -> Result<V
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use clap::CommandFactory as _;
+
+    use super::{super::Cli, *};
 
     #[test]
     fn the_next_argument_is_found() {
-        let slot = |line: &str| slot(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        let slot = |line: &str| slot(Cli::command(), &line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
         for line in
             ["ask", "agents show", "agents remove", "runs --agent", "ask --timeout 5", "--json ask", "agents code"]
         {

@@ -1,10 +1,8 @@
 //! `attache completions`: prints completion scripts for shells.
 
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 
-use super::Cli;
-use crate::{CommandContext, CommandFailure};
+use crate::{env::context::CommandContext, ui::failure::CommandFailure};
 
 /// Print shell completions
 #[derive(Debug, clap::Args)]
@@ -16,9 +14,9 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-pub(super) fn run(context: &CommandContext, args: &Args) -> Result<(), CommandFailure> {
+pub(super) fn run(context: &CommandContext, args: &Args, mut command: clap::Command) -> Result<(), CommandFailure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "attache", &mut script);
+    clap_complete::generate(args.shell, &mut command, "attache", &mut script);
     context.output.line(String::from_utf8_lossy(&script).trim_end())?;
     match args.shell {
         Shell::Bash => context.output.line(BASH),

@@ -8,11 +8,16 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use crate::{
-    CommandContext, CommandFailure,
-    contexts::{self, Contexts, SavedHub},
-    home,
-    output::{TextCell, TextStyle, TextTable},
-    secret_prompt,
+    env::{
+        context::CommandContext,
+        contexts::{self, Contexts, SavedHub},
+        home,
+    },
+    ui::{
+        failure::CommandFailure,
+        output::{TextCell, TextStyle, TextTable},
+        secret_prompt,
+    },
 };
 
 /// Save hubs and their keys under names, and switch between them

@@ -11,12 +11,16 @@ use serde::Serialize;
 
 use super::page::{self, Listing, PageArgs};
 use crate::{
-    CommandContext, CommandFailure,
-    context::HubArgs,
-    ids::IdArg,
-    names::DisplayNames,
-    output::{TextCell, TextStyle, clean, time},
-    prompt,
+    env::{
+        context::{CommandContext, HubArgs},
+        ids::IdArg,
+    },
+    ui::{
+        failure::CommandFailure,
+        names::DisplayNames,
+        output::{TextCell, TextStyle, clean, time},
+        prompt,
+    },
 };
 
 /// List, start, read and delete conversations
@@ -101,7 +105,7 @@ async fn delete(
     if !yes {
         let question =
             format!("Delete {conversation}? This can't be undone: its runs, messages and artifacts are deleted too.");
-        if prompt::confirm(context, &question)? == Some(false) {
+        if prompt::confirm(&context.output, &question)? == Some(false) {
             return Err(CommandFailure::new("cancelled", exit::FAILED, "nothing was deleted"));
         }
     }

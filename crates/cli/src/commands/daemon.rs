@@ -8,9 +8,13 @@ use attache_protocol::Secret;
 use serde::Serialize;
 
 use crate::{
-    CommandContext, CommandFailure, Config, daemon_access,
-    home::{self, Home},
-    process,
+    env::{
+        config::Config,
+        context::CommandContext,
+        home::{self, Home},
+    },
+    server::{daemon_access, process},
+    ui::failure::CommandFailure,
 };
 
 /// Run the delegation daemon (starts automatically when needed)

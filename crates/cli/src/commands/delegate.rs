@@ -1,5 +1,7 @@
 //! `attache delegate`: delegate a folder to a remote agent and follow the delegation until it finishes.
 
+pub(super) mod outcome;
+
 use std::{path::PathBuf, time::Duration};
 
 use attache_client::daemon::{self, DaemonClient};
@@ -16,9 +18,14 @@ use attache_protocol::{
 
 use super::ask::read_all;
 use crate::{
-    CommandContext, CommandFailure, daemon_access,
-    output::{TextStyle, clean, time},
-    process::TerminationSignals,
+    env::context::CommandContext,
+    server::daemon_access,
+    ui::{
+        failure::CommandFailure,
+        output::{TextStyle, clean, time},
+        prompt,
+        signals::TerminationSignals,
+    },
 };
 
 /// Delegate a folder to an agent on another machine
@@ -165,7 +172,7 @@ async fn delegate(
             ),
             _ => return Err(daemon::Error::Refused(refusal).into()),
         };
-        if !daemon_access::ask_to_allow(context, &question, &change)? {
+        if !ask_to_allow(context, &question, &change)? {
             return Err(daemon::Error::Refused(refusal).into());
         }
     }
@@ -228,7 +235,7 @@ pub(super) fn show(context: &CommandContext, ended: &Delegation) -> Result<(), C
     let output = &context.output;
     if output.is_json() {
         output.json(ended)?;
-        return daemon_access::verdict(ended);
+        return outcome::verdict(ended);
     }
     if let Some(result) = &ended.result {
         if let Some(summary) = &result.final_summary {
@@ -241,8 +248,23 @@ pub(super) fn show(context: &CommandContext, ended: &Delegation) -> Result<(), C
             output.say(clean::lines(notes));
         }
     }
-    if let Some(changed) = daemon_access::changed(ended) {
+    if let Some(changed) = outcome::changed(ended) {
         output.say_styled(TextStyle::Dim, changed);
     }
-    daemon_access::verdict(ended)
+    outcome::verdict(ended)
+}
+
+/// Asks the person at the terminal whether to change the policy, and changes it. `false` if no one can be asked.
+fn ask_to_allow(context: &CommandContext, question: &str, change: &PolicyChange) -> Result<bool, CommandFailure> {
+    match prompt::confirm(&context.output, question)? {
+        None => return Ok(false),
+        Some(false) => {
+            return Err(CommandFailure::new("denied", exit::DENIED, "not allowed; nothing was delegated"));
+        }
+        Some(true) => {}
+    }
+    let policy = daemon_access::policy(context)?;
+    policy.change(change, &context.env)?;
+    context.output.say_styled(TextStyle::Dim, format_args!("Added to {}.", policy.path().display()));
+    Ok(true)
 }

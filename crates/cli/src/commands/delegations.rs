@@ -17,11 +17,14 @@ use attache_protocol::{
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::delegate;
+use super::delegate::{self, outcome};
 use crate::{
-    CommandContext, CommandFailure, daemon_access, home,
-    ids::IdArg,
-    output::{TextCell, TextStyle, TextTable, clean, time},
+    env::{context::CommandContext, home, ids::IdArg},
+    server::daemon_access,
+    ui::{
+        failure::CommandFailure,
+        output::{TextCell, TextStyle, TextTable, clean, time},
+    },
 };
 
 /// Manage delegated folders and the allow-list
@@ -268,7 +271,7 @@ async fn list(context: &CommandContext, live: bool) -> Result<(), CommandFailure
         };
         table.row([
             TextCell::plain(delegation.delegation_id.to_string()),
-            TextCell::styled(delegation.status.as_str(), daemon_access::style(delegation.status)),
+            TextCell::styled(delegation.status.as_str(), outcome::style(delegation.status)),
             TextCell::plain(delegation.access_mode.as_str()),
             TextCell::plain(time::relative(delegation.created_at, context.now())),
             TextCell::plain(ends),
@@ -288,7 +291,7 @@ fn show(context: &CommandContext, delegation: &Delegation) -> Result<(), Command
     let mut table = TextTable::new(&["", ""]);
     let mut row = |name: &str, value: TextCell| table.row([TextCell::dim(name), value]);
     row("delegation", TextCell::strong(delegation.delegation_id.to_string()));
-    row("status", TextCell::styled(delegation.status.as_str(), daemon_access::style(delegation.status)));
+    row("status", TextCell::styled(delegation.status.as_str(), outcome::style(delegation.status)));
     row("task", TextCell::plain(clean::line(&delegation.description)));
     row("peer", TextCell::plain(&delegation.peer_url));
     row("folder", TextCell::plain(&delegation.workspace_dir));
@@ -432,7 +435,7 @@ async fn wait(
             context.output.line(format_args!("{} {}", delegation.delegation_id, delegation.status))?;
         }
     }
-    ended.iter().try_for_each(daemon_access::verdict)
+    ended.iter().try_for_each(outcome::verdict)
 }
 
 async fn ended_of_session(daemon: &DaemonClient, session: &str) -> Result<Vec<Delegation>, CommandFailure> {

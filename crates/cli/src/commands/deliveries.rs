@@ -9,10 +9,14 @@ use clap::Subcommand;
 
 use super::page::{Listing, PageArgs};
 use crate::{
-    CommandContext, CommandFailure,
-    context::HubArgs,
-    ids::IdArg,
-    output::{TextCell, TextStyle, TextTable, clean, time},
+    env::{
+        context::{CommandContext, HubArgs},
+        ids::IdArg,
+    },
+    ui::{
+        failure::CommandFailure,
+        output::{TextCell, TextStyle, TextTable, clean, time},
+    },
 };
 
 /// List webhook deliveries and resend them

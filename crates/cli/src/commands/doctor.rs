@@ -1,5 +1,7 @@
 //! `attache doctor`: checks this machine and suggests fixes. Never prints secrets.
 
+mod adapter_probe;
+mod finding;
 mod hosts;
 
 use std::{
@@ -18,15 +20,22 @@ use serde::Serialize;
 
 use super::runtime::status;
 use crate::{
-    CommandContext, CommandFailure, adapter_probe,
-    collaborator_setup::{self, CollaboratorReadiness},
-    context::{ChosenHub, HubArgs, KeySource},
-    daemon_access,
-    home::Home,
-    local_server::LOST_KEY_HINT,
-    output::{TextStyle, clean, time},
-    runtime_notices,
+    env::{
+        context::{ChosenHub, CommandContext, HubArgs, KeySource},
+        home::Home,
+    },
+    server::{
+        collaborator_setup::{self, CollaboratorReadiness},
+        daemon_access,
+        local_server::LOST_KEY_HINT,
+    },
+    ui::{
+        failure::CommandFailure,
+        output::{TextStyle, clean, time},
+        runtime_notices,
+    },
 };
+use finding::{DoctorFinding, FindingState};
 
 /// Check this machine for problems and suggest fixes
 #[derive(Debug, clap::Args)]
@@ -48,25 +57,6 @@ struct DoctorReport {
     findings: Vec<DoctorFinding>,
     /// Installed agent hosts.
     hosts: Vec<hosts::DoctorHost>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct DoctorFinding {
-    /// A stable name: `home`, `hub`, `key`, `profiles`, …
-    check: &'static str,
-    state: FindingState,
-    message: String,
-    /// Suggested fix.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fix: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum FindingState {
-    Ok,
-    Warning,
-    Problem,
 }
 
 /// Megabytes.
@@ -393,29 +383,5 @@ impl DoctorReport {
         for text in findings.chain(troubles).flatten().filter(|_| person.len() > 1) {
             *text = text.replace(&person, "~");
         }
-    }
-}
-
-// === impl DoctorFinding ===
-
-impl DoctorFinding {
-    fn new(check: &'static str, state: FindingState, message: impl Into<String>) -> Self {
-        Self { check, state, message: message.into(), fix: None }
-    }
-
-    fn ok(check: &'static str, message: impl Into<String>) -> Self {
-        Self::new(check, FindingState::Ok, message)
-    }
-
-    fn warning(check: &'static str, message: impl Into<String>) -> Self {
-        Self::new(check, FindingState::Warning, message)
-    }
-
-    fn problem(check: &'static str, message: impl Into<String>) -> Self {
-        Self::new(check, FindingState::Problem, message)
-    }
-
-    fn fix(self, fix: impl Into<String>) -> Self {
-        Self { fix: Some(fix.into()).filter(|fix| !fix.is_empty()), ..self }
     }
 }

@@ -1,9 +1,5 @@
 //! The groups in which `attache --help` lists the commands.
 
-use clap::CommandFactory as _;
-
-use super::Cli;
-
 /// Every visible command is in exactly one group (checked by a test).
 const GROUPS: &[(&str, &[&str])] = &[
     ("Start", &["up", "login", "context", "doctor", "completions"]),
@@ -15,8 +11,7 @@ const GROUPS: &[(&str, &[&str])] = &[
 ];
 
 /// The command line with its grouped help.
-pub(crate) fn command() -> clap::Command {
-    let command = Cli::command();
+pub(super) fn grouped(command: clap::Command) -> clap::Command {
     let template = format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}Options:\n{{options}}{{after-help}}",
         listing(&command)
@@ -43,7 +38,7 @@ fn listing(command: &clap::Command) -> String {
 mod tests {
     use clap::CommandFactory as _;
 
-    use super::{Cli, GROUPS};
+    use super::{super::Cli, GROUPS};
 
     #[test]
     fn every_visible_command_is_in_one_group() {

@@ -7,13 +7,14 @@ use attache_hub::{OnTokenReuse, Options, OwnerKey, OwnerKeyState};
 use attache_protocol::wire::system::ReadyFile;
 
 use crate::{
-    CommandContext, CommandFailure, amount,
-    home::DEFAULT_LISTEN,
-    keep::Keep,
-    local_server::{LocalServer, LocalServerOptions},
-    output::TextStyle,
-    process::{self, ShutdownSignals},
-    tls::TlsArgs,
+    env::{amount, context::CommandContext, home::DEFAULT_LISTEN},
+    server::{
+        keep::Keep,
+        local_server::{LocalServer, LocalServerOptions},
+        process,
+        tls::TlsArgs,
+    },
+    ui::{failure::CommandFailure, output::TextStyle, signals::ShutdownSignals},
 };
 
 /// Run a hub: the API and the console on one port

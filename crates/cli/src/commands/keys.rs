@@ -11,11 +11,15 @@ use clap::Subcommand;
 
 use super::page::{self, Listing, PageArgs};
 use crate::{
-    CommandContext, CommandFailure,
-    context::HubArgs,
-    home,
-    ids::IdArg,
-    output::{TextCell, TextStyle, time},
+    env::{
+        context::{CommandContext, HubArgs},
+        home,
+        ids::IdArg,
+    },
+    ui::{
+        failure::CommandFailure,
+        output::{TextCell, TextStyle, time},
+    },
 };
 
 /// Manage API keys

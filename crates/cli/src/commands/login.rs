@@ -3,10 +3,11 @@
 use attache_protocol::wire::session::LoginLinkRequest;
 
 use crate::{
-    CommandContext, CommandFailure,
-    context::HubArgs,
-    hint,
-    output::{TextStyle, clean, time},
+    env::context::{CommandContext, HubArgs},
+    ui::{
+        failure::CommandFailure,
+        output::{TextStyle, clean, time},
+    },
 };
 
 /// Create a link that signs a browser in to the console
@@ -28,7 +29,7 @@ pub(crate) struct Args {
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
     let request = LoginLinkRequest { user: args.user };
-    let link = hub.create_login_link(&request).await.map_err(|error| hint::users(error.into()))?;
+    let link = hub.create_login_link(&request).await.map_err(|error| CommandFailure::from(error).with_user_hint())?;
     let output = &context.output;
     if output.is_json() {
         return output.json(&link);

@@ -1,7 +1,6 @@
 //! The command line: one file per command, with its arguments, examples and implementation.
 
 mod adapter;
-mod agent_settings;
 mod agents;
 mod approvals;
 mod artifacts;
@@ -38,12 +37,12 @@ mod usage;
 mod users;
 mod watch;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
-pub(crate) use approvals::state_cell as permission_state;
-pub(crate) use groups::command;
-
-use crate::{CommandContext, CommandFailure};
+use crate::{
+    env::{context::CommandContext, executor::ProcessKind},
+    ui::failure::CommandFailure,
+};
 
 /// Put agents on any machine to work, and see, approve, stop and account for what they do.
 #[derive(Debug, Parser)]
@@ -109,17 +108,9 @@ pub(crate) enum AttacheCommand {
     MountGuard(mount_guard::Args),
 }
 
-/// What a command needs from its process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ProcessKind {
-    /// Runs until it is stopped.
-    Server,
-    /// Serves its parent process, which prints the messages.
-    Child,
-    /// Measures: uses every core and doesn't log.
-    Bench,
-    /// Sends requests, prints the result and exits.
-    Client,
+/// The command line with its grouped help.
+pub(crate) fn command() -> clap::Command {
+    groups::grouped(Cli::command())
 }
 
 // === impl AttacheCommand ===
@@ -195,8 +186,8 @@ impl AttacheCommand {
             Self::Bench(args) => Box::pin(bench::run(context, args)).await,
             Self::Login(args) => Box::pin(login::run(context, args)).await,
             Self::Doctor(args) => Box::pin(doctor::run(context, args)).await,
-            Self::Completions(args) => completions::run(&context, &args),
-            Self::Complete(args) => Box::pin(complete::run(context, args)).await,
+            Self::Completions(args) => completions::run(&context, &args, Cli::command()),
+            Self::Complete(args) => Box::pin(complete::run(context, args, Cli::command())).await,
             Self::MountGuard(args) => mount_guard::run(&context, &args),
         }
     }

@@ -2,7 +2,7 @@
 
 use attache_delegation::collaborator::run_guard;
 
-use crate::{CommandContext, CommandFailure};
+use crate::{env::context::CommandContext, ui::failure::CommandFailure};
 
 /// Own the mount of a borrowed folder and unmount it when standard input closes
 #[derive(Debug, clap::Args)]

@@ -4,9 +4,12 @@ use attache_client::{HubClient, PageQuery};
 use serde::Serialize;
 
 use crate::{
-    CommandContext, CommandFailure,
-    names::DisplayNames,
-    output::{TextCell, TextTable},
+    env::context::CommandContext,
+    ui::{
+        failure::CommandFailure,
+        names::DisplayNames,
+        output::{TextCell, TextTable},
+    },
 };
 
 #[derive(Debug, Clone, clap::Args)]

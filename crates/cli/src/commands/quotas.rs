@@ -8,10 +8,14 @@ use attache_protocol::{
 use clap::Subcommand;
 
 use crate::{
-    CommandContext, CommandFailure, amount,
-    context::HubArgs,
-    hint,
-    output::{TextCell, TextTable, time},
+    env::{
+        amount,
+        context::{CommandContext, HubArgs},
+    },
+    ui::{
+        failure::CommandFailure,
+        output::{TextCell, TextTable, time},
+    },
 };
 
 /// Manage daily quotas
@@ -147,7 +151,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
 
 /// Picks the hint for "not found": if a user was named, the user name is the likely mistake.
 fn unknown(failure: CommandFailure, names_user: bool) -> CommandFailure {
-    if names_user { hint::users(failure) } else { failure }
+    if names_user { failure.with_user_hint() } else { failure }
 }
 
 // === impl QuotaTargetArgs ===

@@ -10,9 +10,11 @@ use attache_protocol::wire::access::{AccessReason, AccessRules, CheckAccess, Set
 use clap::Subcommand;
 
 use crate::{
-    CommandContext, CommandFailure,
-    context::HubArgs,
-    output::{TextStyle, time},
+    env::context::{CommandContext, HubArgs},
+    ui::{
+        failure::CommandFailure,
+        output::{TextStyle, time},
+    },
 };
 
 /// Show, edit and test access rules

@@ -22,13 +22,17 @@ use super::{
     page::{self, PageArgs},
 };
 use crate::{
-    CommandContext, CommandFailure,
-    amount::{self, PastTime},
-    context::HubArgs,
-    ids::IdArg,
-    names::DisplayNames,
-    output::{self, TextCell, TextStyle, TextTable, clean, time},
-    prompt, queue_reason, tool_input,
+    env::{
+        amount::{self, PastTime},
+        context::{CommandContext, HubArgs},
+        ids::IdArg,
+    },
+    ui::{
+        failure::CommandFailure,
+        names::DisplayNames,
+        output::{self, TextCell, TextStyle, TextTable, clean, time},
+        prompt, queue_reason, tool_input,
+    },
 };
 
 /// How long to wait for a device to report that its agent doesn't accept input.
@@ -172,7 +176,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
 async fn delete(context: &CommandContext, hub: &HubClient, run: RunId, yes: bool) -> Result<(), CommandFailure> {
     if !yes {
         let question = format!("Delete {run}? This can't be undone: its result and artifacts are deleted too.");
-        if prompt::confirm(context, &question)? == Some(false) {
+        if prompt::confirm(&context.output, &question)? == Some(false) {
             return Err(CommandFailure::new("cancelled", exit::FAILED, "nothing was deleted"));
         }
     }
@@ -348,7 +352,7 @@ async fn show(context: &CommandContext, hub: &HubClient, run: &Run) -> Result<()
         let text = result.text_member("text").or_else(|| result.text_member("error"));
         section(context, "result", text.as_deref().unwrap_or(result.get()))?;
     } else {
-        queue_reason::explain(context, hub, run).await;
+        queue_reason::explain(&context.output, &context.env, hub, run).await;
         print_questions(context, hub, run).await?;
         context.output.say(format_args!("\nFollow it: attache watch {}", run.task_run_id));
     }

@@ -16,11 +16,15 @@ use super::{
     page::{self, Listing, PageArgs},
 };
 use crate::{
-    CommandContext, CommandFailure,
-    context::HubArgs,
-    ids::IdArg,
-    output::{TextCell, TextStyle, clean, time},
-    prompt,
+    env::{
+        context::{CommandContext, HubArgs},
+        ids::IdArg,
+    },
+    ui::{
+        failure::CommandFailure,
+        output::{TextCell, TextStyle, clean, time},
+        prompt,
+    },
 };
 
 /// List and disconnect paired devices
@@ -93,7 +97,7 @@ async fn confirm(context: &CommandContext, hub: &HubClient, code: &str, agent: &
     let name = clean::line(device.device_name.as_deref().unwrap_or("An unnamed device")).into_owned();
     let question =
         format!("{name} at {} wants to pair with {}. Pair it?", clean::line(&device.address), clean::line(agent));
-    if prompt::confirm(context, &question)? == Some(false) {
+    if prompt::confirm(&context.output, &question)? == Some(false) {
         return Err(CommandFailure::new("cancelled", exit::FAILED, "the device was not paired")
             .hint(format!("It waits until the code expires. To reject it: attache runtimes reject {code}")));
     }

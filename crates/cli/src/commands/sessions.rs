@@ -6,10 +6,14 @@ use clap::Subcommand;
 
 use super::page::{self, Listing, PageArgs};
 use crate::{
-    CommandContext, CommandFailure,
-    context::HubArgs,
-    ids::IdArg,
-    output::{TextCell, TextStyle, time},
+    env::{
+        context::{CommandContext, HubArgs},
+        ids::IdArg,
+    },
+    ui::{
+        failure::CommandFailure,
+        output::{TextCell, TextStyle, time},
+    },
 };
 
 /// List and end console sessions

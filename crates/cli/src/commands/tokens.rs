@@ -4,9 +4,11 @@ use attache_protocol::wire::{key::KeyScope, token::TokenRequest};
 
 use super::keys::parse_scope;
 use crate::{
-    CommandContext, CommandFailure,
-    context::HubArgs,
-    output::{TextStyle, time},
+    env::context::{CommandContext, HubArgs},
+    ui::{
+        failure::CommandFailure,
+        output::{TextStyle, time},
+    },
 };
 
 /// Create a short-lived token (JWT) from your key

@@ -27,15 +27,19 @@ use serde::Serialize;
 use tokio::sync::Notify;
 
 use crate::{
-    CommandContext, CommandFailure, amount, config,
-    home::{self, DEFAULT_LISTEN, Home},
-    hosts,
-    keep::Keep,
-    local_server::{LocalServer, LocalServerOptions},
-    output::TextStyle,
-    process::{self, ShutdownSignals},
-    runtime_notices, supervised_adapter,
-    tls::TlsArgs,
+    env::{
+        amount, config,
+        context::CommandContext,
+        home::{self, DEFAULT_LISTEN, Home},
+        hosts,
+    },
+    server::{
+        keep::Keep,
+        local_server::{LocalServer, LocalServerOptions},
+        process, supervised_adapter,
+        tls::TlsArgs,
+    },
+    ui::{failure::CommandFailure, output::TextStyle, runtime_notices, signals::ShutdownSignals},
 };
 
 /// Start everything on this machine: a hub, the console and a shell agent named `local`

@@ -9,9 +9,11 @@ use attache_protocol::{
 use clap::ValueEnum;
 
 use crate::{
-    CommandContext, CommandFailure,
-    context::HubArgs,
-    output::{TextCell, TextTable},
+    env::context::{CommandContext, HubArgs},
+    ui::{
+        failure::CommandFailure,
+        output::{TextCell, TextTable},
+    },
 };
 
 /// Show usage: calls, tokens and cost

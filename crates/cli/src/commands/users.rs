@@ -12,10 +12,12 @@ use super::{
     page::{Listing, PageArgs},
 };
 use crate::{
-    CommandContext, CommandFailure,
-    context::HubArgs,
-    output::{TextCell, time},
-    secret_prompt,
+    env::context::{CommandContext, HubArgs},
+    ui::{
+        failure::CommandFailure,
+        output::{TextCell, time},
+        secret_prompt,
+    },
 };
 
 /// Manage a hub's users

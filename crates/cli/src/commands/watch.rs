@@ -3,10 +3,14 @@
 use attache_protocol::error::exit;
 
 use crate::{
-    CommandContext, CommandFailure,
-    context::HubArgs,
-    follow::{self, FollowEnd, FollowOutput, RunFollower},
-    ids::IdArg,
+    env::{
+        context::{CommandContext, HubArgs},
+        ids::IdArg,
+    },
+    ui::{
+        failure::CommandFailure,
+        follow::{self, FollowEnd, FollowOutput, RunFollower},
+    },
 };
 
 /// Follow a run until it finishes
@@ -34,7 +38,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     let hub = context.hub(&args.hub)?;
     let show = if context.output.is_json() { FollowOutput::Events } else { FollowOutput::Answer };
     let id = args.run.run(&hub).await?;
-    let mut follower = RunFollower::new(&context, show).with_hub(&args.hub).typing();
+    let mut follower = RunFollower::new(context.output, &context.env, show).with_hub(args.hub.hub_options()).typing();
     match follower.follow(&hub, id, args.after, None).await? {
         FollowEnd::Run(run) => follow::verdict(&run),
         FollowEnd::TimedOut | FollowEnd::Interrupted => {

@@ -13,7 +13,10 @@ use attache_protocol::{
 };
 use tokio::fs::File;
 
-use crate::{CommandContext, CommandFailure, output::time};
+use crate::{
+    env::context::CommandContext,
+    ui::{failure::CommandFailure, output::time},
+};
 
 /// Existing, readable files and their sizes.
 #[derive(Debug)]

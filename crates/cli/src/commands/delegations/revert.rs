@@ -8,9 +8,12 @@ use attache_protocol::{
 };
 
 use crate::{
-    CommandContext, CommandFailure, daemon_access,
-    ids::IdArg,
-    output::{TextStyle, clean},
+    env::{context::CommandContext, ids::IdArg},
+    server::daemon_access,
+    ui::{
+        failure::CommandFailure,
+        output::{TextStyle, clean},
+    },
 };
 
 pub(super) async fn run(

@@ -8,8 +8,11 @@ use attache_runtime::profile::Profile;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::DoctorFinding;
-use crate::{CommandContext, config, hosts, supervised_adapter};
+use super::finding::DoctorFinding;
+use crate::{
+    env::{config, context::CommandContext, hosts},
+    server::supervised_adapter,
+};
 
 /// Maximum time for a host to start.
 const HOST_START_TIMEOUT: Duration = Duration::from_secs(60);

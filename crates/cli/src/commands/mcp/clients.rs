@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::{jsonc, toml_text};
-use crate::Config;
+use super::{jsonc, server_entry::McpServerEntry, toml_text};
+use crate::env::config::Config;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum McpClient {
@@ -14,15 +14,6 @@ pub(super) enum McpClient {
     Gemini,
     Vscode,
     Cursor,
-}
-
-/// The command that starts the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct McpServerEntry {
-    pub(super) command: String,
-    pub(super) args: Vec<String>,
-    /// Set only if this machine uses non-default folders.
-    pub(super) env: Vec<(String, String)>,
 }
 
 /// The name of our entry in every client.

@@ -8,8 +8,17 @@ use std::{
 
 use serde::Serialize;
 
-use super::clients::{McpClient, McpServerEntry, backup};
-use crate::{CommandContext, CommandFailure, context::HubArgs, home, output::TextStyle};
+use super::{
+    clients::{McpClient, backup},
+    server_entry::McpServerEntry,
+};
+use crate::{
+    env::{
+        context::{CommandContext, HubArgs},
+        home,
+    },
+    ui::{failure::CommandFailure, output::TextStyle},
+};
 
 /// Add this server to the configuration of MCP clients
 #[derive(Debug, clap::Args)]

@@ -4,14 +4,15 @@ mod clients;
 mod install;
 mod jsonc;
 mod serve;
+mod server_entry;
 mod toml_text;
-
-use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Subcommand;
 
-use super::ProcessKind;
-use crate::{CommandContext, CommandFailure, context::HubArgs};
+use crate::{
+    env::{context::CommandContext, executor::ProcessKind},
+    ui::failure::CommandFailure,
+};
 
 /// Serve tools over MCP, or install them in a client such as Claude Code
 #[derive(Debug, clap::Args)]
@@ -27,31 +28,13 @@ pub(crate) struct Args {
     #[command(subcommand)]
     what: Option<McpCommand>,
     #[command(flatten)]
-    serve: McpServeArgs,
+    serve: serve::McpServeArgs,
 }
 
 #[derive(Debug, Subcommand)]
 enum McpCommand {
     Install(install::Args),
     Uninstall(install::UninstallArgs),
-}
-
-#[derive(Debug, clap::Args)]
-struct McpServeArgs {
-    /// Serve over HTTP on this address instead of standard input and output; port 0 picks a free port
-    #[arg(long, value_name = "ADDR")]
-    http: Option<SocketAddr>,
-    /// How long a tool call waits before it returns `running`; must be shorter than the client's tool timeout
-    #[arg(long, value_name = "SECONDS", default_value = "50", value_parser = clap::value_parser!(u64).range(1..=3600))]
-    wait: u64,
-    /// Key for agents at an origin, as https://agents.example.org=FILE; sent only there; repeatable
-    #[arg(long, value_name = "ORIGIN=FILE")]
-    peer_key: Vec<String>,
-    /// Write {"url":…,"secret_file":…} to this file when ready
-    #[arg(long, value_name = "FILE", requires = "http")]
-    ready_file: Option<PathBuf>,
-    #[command(flatten)]
-    hub: HubArgs,
 }
 
 // === impl Args ===

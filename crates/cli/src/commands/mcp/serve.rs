@@ -1,6 +1,12 @@
 //! Serves MCP over standard input and output, or over HTTP on a loopback port.
 
-use std::{fs, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use attache_mcp::{
@@ -10,15 +16,32 @@ use attache_protocol::{Secret, secret::Kind};
 use serde::Serialize;
 use tokio::net::TcpListener;
 
-use super::McpServeArgs;
 use crate::{
-    CommandContext, CommandFailure,
-    context::HubArgs,
-    daemon_access, home,
-    output::TextStyle,
-    port_conflict,
-    process::{self, ShutdownSignals},
+    env::{
+        context::{CommandContext, HubArgs},
+        home,
+    },
+    server::{daemon_access, port_conflict, process},
+    ui::{failure::CommandFailure, output::TextStyle, signals::ShutdownSignals},
 };
+
+#[derive(Debug, clap::Args)]
+pub(super) struct McpServeArgs {
+    /// Serve over HTTP on this address instead of standard input and output; port 0 picks a free port
+    #[arg(long, value_name = "ADDR")]
+    pub(super) http: Option<SocketAddr>,
+    /// How long a tool call waits before it returns `running`; must be shorter than the client's tool timeout
+    #[arg(long, value_name = "SECONDS", default_value = "50", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    wait: u64,
+    /// Key for agents at an origin, as https://agents.example.org=FILE; sent only there; repeatable
+    #[arg(long, value_name = "ORIGIN=FILE")]
+    peer_key: Vec<String>,
+    /// Write {"url":…,"secret_file":…} to this file when ready
+    #[arg(long, value_name = "FILE", requires = "http")]
+    ready_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) hub: HubArgs,
+}
 
 /// A peer's address and its key, if it needs one.
 type PeerKey = (String, Option<Secret<String>>);

@@ -3,7 +3,7 @@
 
 use toml::Table;
 
-use super::clients::McpServerEntry;
+use super::server_entry::McpServerEntry;
 
 const SECTION: &str = "mcp_servers";
 

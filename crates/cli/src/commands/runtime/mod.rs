@@ -9,8 +9,10 @@ mod unpair;
 
 use clap::Subcommand;
 
-use super::ProcessKind;
-use crate::{CommandContext, CommandFailure};
+use crate::{
+    env::{context::CommandContext, executor::ProcessKind},
+    ui::failure::CommandFailure,
+};
 
 /// Pair this device with an agent and run its tasks
 #[derive(Debug, clap::Args)]

@@ -12,13 +12,18 @@ use attache_runtime::{
 
 use super::{start, status};
 use crate::{
-    CommandContext, CommandFailure, config,
-    context::HubArgs,
-    home::{self, Home},
-    hosts::{self, CUSTOM},
-    output::{TextStyle, qr, time},
-    process::TerminationSignals,
-    supervised_adapter,
+    env::{
+        config,
+        context::{CommandContext, HubArgs},
+        home::{self, Home},
+        hosts::{self, CUSTOM},
+    },
+    server::supervised_adapter,
+    ui::{
+        failure::CommandFailure,
+        output::{TextStyle, qr, time},
+        signals::TerminationSignals,
+    },
 };
 
 /// Pair this device with an agent of a hub

@@ -5,8 +5,11 @@ use serde::Serialize;
 
 use super::status::{self, ActiveProfile, ProfileOutput};
 use crate::{
-    CommandContext, CommandFailure,
-    output::{TextCell, TextStyle, TextTable, time},
+    env::context::CommandContext,
+    ui::{
+        failure::CommandFailure,
+        output::{TextCell, TextStyle, TextTable, time},
+    },
 };
 
 /// List the pairings of this device, or choose the active one

@@ -5,7 +5,7 @@ use attache_protocol::KeyPin;
 use attache_runtime::profile::Profiles;
 
 use super::status;
-use crate::{CommandContext, CommandFailure};
+use crate::{env::context::CommandContext, ui::failure::CommandFailure};
 
 /// Change a pairing's hub address, certificate pin or device name
 #[derive(Debug, clap::Args)]

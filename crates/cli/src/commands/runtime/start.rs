@@ -12,9 +12,12 @@ use serde::Serialize;
 use tokio::sync::Notify;
 
 use crate::{
-    CommandContext, CommandFailure,
-    collaborator_setup::{self, CollaboratorOptIn},
-    config, process, runtime_notices, supervised_adapter,
+    env::{config, context::CommandContext},
+    server::{
+        collaborator_setup::{self, CollaboratorOptIn},
+        process, supervised_adapter,
+    },
+    ui::{failure::CommandFailure, runtime_notices},
 };
 
 /// Stay connected and run the agent's tasks in the foreground

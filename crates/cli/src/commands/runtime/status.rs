@@ -12,9 +12,12 @@ use attache_runtime::{
 use serde::Serialize;
 
 use crate::{
-    CommandContext, CommandFailure,
-    output::{TextCell, TextStyle, TextTable, clean, time},
-    runtime_notices,
+    env::context::CommandContext,
+    ui::{
+        failure::CommandFailure,
+        output::{TextCell, TextStyle, TextTable, clean, time},
+        runtime_notices,
+    },
 };
 
 /// Show this device's pairing and whether its hub is reachable

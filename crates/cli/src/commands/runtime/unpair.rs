@@ -3,7 +3,7 @@
 use attache_runtime::profile::Profiles;
 
 use super::status;
-use crate::{CommandContext, CommandFailure};
+use crate::{env::context::CommandContext, ui::failure::CommandFailure};
 
 /// Remove a pairing from this device
 #[derive(Debug, clap::Args)]

@@ -1,0 +1,152 @@
+//! Configuration from the environment, read once.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+use attache_adapter::{
+    Environment,
+    preset::{self, DetectionEnvironment},
+};
+use attache_protocol::Secret;
+
+use crate::ui::{failure::CommandFailure, output::ColorChoice};
+
+/// The environment variables that Attaché uses.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    /// `$A2A_HOME`, or `~/.a2a`.
+    pub(crate) home: Option<PathBuf>,
+    /// `$AWCP_HOME`, or `~/.AWCP`: data of delegations from and to this machine.
+    pub(crate) awcp_home: Option<PathBuf>,
+    /// `$HOME`.
+    pub(crate) user_home: Option<PathBuf>,
+    /// `$CODEX_HOME`, `$CLAUDE_CONFIG_DIR` and `$XDG_CONFIG_HOME`: where MCP clients keep their configuration, if not
+    /// in `~`.
+    pub(crate) codex_home: Option<PathBuf>,
+    pub(crate) claude_home: Option<PathBuf>,
+    pub(crate) config_home: Option<PathBuf>,
+    /// The program that shows desktop notifications, if it exists and there is a desktop.
+    pub(crate) desktop: Option<PathBuf>,
+    /// `$ATTACHE_URL`: the hub to use.
+    pub(crate) url: Option<String>,
+    /// `$ATTACHE_KEY`: the API key.
+    pub(crate) key: Option<Secret<String>>,
+    /// `$ATTACHE_PIN`: the pin of the hub's TLS key.
+    pub(crate) pin: Option<String>,
+    /// Never if `$NO_COLOR` is set and not empty, or `$TERM` is `dumb`: such a terminal supports no escape sequences.
+    pub(crate) color: ColorChoice,
+    /// `$RUST_LOG`: the log filter.
+    pub(crate) log: Option<String>,
+}
+
+// === impl Config ===
+
+impl Config {
+    pub(crate) fn from_environment() -> Self {
+        let path = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let home = variable("A2A_HOME")
+            .map(PathBuf::from)
+            .map(absolute)
+            .or_else(|| path("HOME").map(|home| home.join(".a2a")));
+        let dull = variable("NO_COLOR").is_some() || variable("TERM").is_some_and(|term| term == "dumb");
+        let awcp_home = variable("AWCP_HOME")
+            .map(PathBuf::from)
+            .map(absolute)
+            .or_else(|| path("HOME").map(|home| home.join(".AWCP")));
+        Self {
+            home,
+            awcp_home,
+            user_home: path("HOME"),
+            codex_home: path("CODEX_HOME"),
+            claude_home: path("CLAUDE_CONFIG_DIR"),
+            config_home: path("XDG_CONFIG_HOME"),
+            desktop: desktop(),
+            url: text("ATTACHE_URL"),
+            key: text("ATTACHE_KEY").map(Secret::new),
+            pin: text("ATTACHE_PIN"),
+            color: if dull { ColorChoice::Never } else { ColorChoice::Auto },
+            log: text("RUST_LOG"),
+        }
+    }
+
+    pub(crate) fn home(&self) -> Result<PathBuf, CommandFailure> {
+        self.home.clone().ok_or_else(|| {
+            CommandFailure::usage("no home folder found")
+                .hint("Set A2A_HOME to the absolute path of a folder that you own.")
+        })
+    }
+
+    /// Variables for non-default home folders, which other programs must set when they start us.
+    pub(crate) fn unusual_homes(&self) -> Vec<(String, String)> {
+        let usual = |name: &str| self.user_home.as_ref().map(|person| person.join(name));
+        let ours = [("A2A_HOME", &self.home, ".a2a"), ("AWCP_HOME", &self.awcp_home, ".AWCP")];
+        let unusual = ours.into_iter().filter(|(_, home, name)| home.is_some() && **home != usual(name));
+        let text = |home: &Option<PathBuf>| home.clone().unwrap_or_default().to_string_lossy().into_owned();
+        unusual.map(|(variable, home, _)| (variable.to_owned(), text(home))).collect()
+    }
+
+    pub(crate) fn awcp_home(&self) -> Result<PathBuf, CommandFailure> {
+        self.awcp_home.clone().ok_or_else(|| {
+            CommandFailure::usage("no home folder found for delegations")
+                .hint("Set AWCP_HOME to the absolute path of a folder that you own.")
+        })
+    }
+}
+
+/// `notify-send` in `$PATH`, if there is a display.
+fn desktop() -> Option<PathBuf> {
+    variable("WAYLAND_DISPLAY").or_else(|| variable("DISPLAY"))?;
+    let path = variable("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join("notify-send")).find(|program| program.is_file())
+}
+
+/// Variables with the paths of our own folders and the hub key. Tasks never see them.
+pub(crate) const OWN_VARIABLES: [&str; 3] = ["A2A_HOME", "AWCP_HOME", "ATTACHE_KEY"];
+
+/// The environment of an adapter's tasks: an allow-list plus the variables in `also`.
+pub(crate) fn task_environment(also: &[String]) -> Environment {
+    Environment::select(visible_variables(), also)
+}
+
+/// The environment of the adapter itself, which finds its secret in `$A2A_HOME`.
+pub(crate) fn adapter_environment(also: &[String]) -> Environment {
+    Environment::select(std::env::vars_os(), also)
+}
+
+/// Our environment without the variables that lead to our own folders.
+fn visible_variables() -> Vec<(OsString, OsString)> {
+    let config = Config::from_environment();
+    let ours = [config.home, config.awcp_home];
+    let leads_there = |value: &OsString| ours.iter().flatten().any(|home| Path::new(value).starts_with(home));
+    let is_own = |name: &OsString| OWN_VARIABLES.iter().any(|own| name == own);
+    std::env::vars_os().filter(|(name, value)| !is_own(name) && !leads_there(value)).collect()
+}
+
+/// Where the private folders of runs are created: `$TMPDIR`, or the system's temporary folder.
+pub(crate) fn temporary_folder() -> PathBuf {
+    std::env::temp_dir()
+}
+
+/// Where to look for agent hosts, and the environment for them.
+pub(crate) fn detection_environment() -> DetectionEnvironment {
+    DetectionEnvironment {
+        path: variable("PATH").unwrap_or_default(),
+        home: variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute()),
+        environment: visible_variables().into_iter().collect(),
+        probe_timeout: preset::PROBE_TIMEOUT,
+    }
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+fn text(name: &str) -> Option<String> {
+    variable(name).and_then(|value| value.into_string().ok())
+}
+
+fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
+}
