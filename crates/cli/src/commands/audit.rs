@@ -313,7 +313,10 @@ fn finish(context: &CommandContext, verdict: &AuditVerification) -> Result<(), C
     if verdict.withheld > 0 && !output.is_json() {
         output.say_styled(
             TextStyle::Busy,
-            format_args!("{} rows belong to other people's private agents; only their owners can verify the data.", verdict.withheld),
+            format_args!(
+                "{} rows belong to other people's private agents; only their owners can verify the data.",
+                verdict.withheld
+            ),
         );
     }
     if verdict.start_missing && !output.is_json() {

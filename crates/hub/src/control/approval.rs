@@ -10,9 +10,7 @@ use attache_protocol::{
     Code, Json, PermissionId, RunId,
     json::Members,
     rules::{
-        permission::{
-            ApprovalMode, ForwardingCheck, ForwardingReason, PermissionState, PermissionSubject, forwarding,
-        },
+        permission::{ApprovalMode, ForwardingCheck, ForwardingReason, PermissionState, PermissionSubject, forwarding},
         run::WorkerRef,
     },
     wire::{
@@ -161,7 +159,10 @@ impl Handle {
                     format!("`{}` does not ask for approval before it acts. It does what it is told.", step.agent)
                 }
                 ForwardingReason::PrivateAgent => {
-                    format!("`{}` is private and acts with its owner's rights. Its owner approves every call.", step.agent)
+                    format!(
+                        "`{}` is private and acts with its owner's rights. Its owner approves every call.",
+                        step.agent
+                    )
                 }
             }),
             risk: Some("high".to_owned()),
@@ -198,6 +199,7 @@ impl Handle {
 
     /// The run's own approval request once it is settled, or its state after `wait`.
     pub async fn await_approval(&self, by: &Principal, id: PermissionId, wait: Duration) -> Result<PermissionState> {
+        let _slot = self.wait_slot(by, wait)?;
         let deadline = Instant::now() + wait;
         let mut found = self.own_approval(by, id).await?;
         let mut asked = self.bus().watch(Topic::Asked(found.run));

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use attache_protocol::{
     AgentId, ChannelId, Code, GrantId, PermissionId, RunId, Timestamp,
-    rules::permission::{
-        ApprovalDecision, DecisionScope, OnTimeout, PermissionState, PermissionSubject, widest,
-    },
+    rules::permission::{ApprovalDecision, DecisionScope, OnTimeout, PermissionState, PermissionSubject, widest},
     wire::permission::{
         ApprovalPolicy, CreatePermissionRequest, DecisionRequest, GrantList, PermissionAnswer, PermissionGrant,
         PermissionList, PermissionRequest,
@@ -121,6 +119,7 @@ impl Handle {
         wait: Duration,
     ) -> Result<PermissionAnswer> {
         by.may(Action::Work)?;
+        let _slot = self.wait_slot(by, wait)?;
         let deadline = Instant::now() + wait.min(MAX_WAIT);
         let mut asked = self.bus().watch(Topic::Asked(run));
         let mut guard = CredentialGuard::new(self, by);

@@ -201,11 +201,7 @@ impl Handle {
     /// The run, if the caller started it or its agent is not hidden from them.
     pub(crate) async fn open_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
         let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
-        if self.caller_access(by).await?.is_open(&record).await? {
-            Ok(record)
-        } else {
-            Err(Error::not_found("run"))
-        }
+        if self.caller_access(by).await?.is_open(&record).await? { Ok(record) } else { Err(Error::not_found("run")) }
     }
 
     /// The run, if the caller created it.

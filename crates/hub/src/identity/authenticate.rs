@@ -108,7 +108,16 @@ impl Handle {
             return Err(Error::no_credential());
         }
         let (who, proof) = (PrincipalKind::Anonymous { agent }, PresentedCredential::Nothing { tenant, agent });
-        Ok(Principal { tenant, who, user: None, owner_role: None, scopes: None, ends_at: None, is_issued: false, proof })
+        Ok(Principal {
+            tenant,
+            who,
+            user: None,
+            owner_role: None,
+            scopes: None,
+            ends_at: None,
+            is_issued: false,
+            proof,
+        })
     }
 
     /// The current rights of the key or session that created a pairing code.
@@ -237,7 +246,16 @@ impl Handle {
         let account = account.map_err(about("agent"))?;
         let who = PrincipalKind::Runtime { runtime, agent: found.agent, kind: found.kind };
         let proof = PresentedCredential::Here { tenant, runtime };
-        Ok(Principal { tenant, who, user: account.owner, owner_role: None, scopes: None, ends_at: None, is_issued: false, proof })
+        Ok(Principal {
+            tenant,
+            who,
+            user: account.owner,
+            owner_role: None,
+            scopes: None,
+            ends_at: None,
+            is_issued: false,
+            proof,
+        })
     }
 
     /// The agent that works on the run, while the token's claim lasts.

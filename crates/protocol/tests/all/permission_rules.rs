@@ -6,8 +6,8 @@ use attache_protocol::{
     AgentId, ChannelId, ConversationId, GrantId, Json, RunId, Timestamp,
     rules::permission::{
         ApprovalDecision, ApprovalMode, DecisionScope, DecisionVerdict, ForwardingCheck, GrantPattern, GrantReach,
-        OnceReason, PermissionFacts, PermissionState, PermissionSubject, PriorDecision, StandingGrant, decide, forwarding,
-        hides_input, judge, matches, once, widest,
+        OnceReason, PermissionFacts, PermissionState, PermissionSubject, PriorDecision, StandingGrant, decide,
+        forwarding, hides_input, judge, matches, once, widest,
     },
     wire::account::Callers,
 };

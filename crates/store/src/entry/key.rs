@@ -1,6 +1,9 @@
 //! Log rows of keys and sessions, and of events that only the log keeps.
 
-use attache_protocol::{DelegationId, EventKind, Json, KeyId, Timestamp, TunnelId, UserId, wire::key::{KeyScope, Role}};
+use attache_protocol::{
+    DelegationId, EventKind, Json, KeyId, Timestamp, TunnelId, UserId,
+    wire::key::{KeyScope, Role},
+};
 use serde::Serialize;
 
 use super::LogEntry;

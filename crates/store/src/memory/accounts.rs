@@ -14,7 +14,10 @@ use super::{
 };
 use crate::{
     Error, Result, WakeHint, WriteContext, entry, outcome,
-    record::{AccountPatch, AccountRecord, AgentRef, ListPage, NewAccount, Pagination, RuntimeKind, worker_request::GrantRecord},
+    record::{
+        AccountPatch, AccountRecord, AgentRef, ListPage, NewAccount, Pagination, RuntimeKind,
+        worker_request::GrantRecord,
+    },
 };
 
 const ARCHIVED: &str = "agent archived";

@@ -79,7 +79,17 @@ impl ModelState {
         }
         let created_at = context.at;
         let key = KeyRecord {
-            id, opening, issuer, agent, name, role, user, scopes, created_at, expires_at, revoked_at: None,
+            id,
+            opening,
+            issuer,
+            agent,
+            name,
+            role,
+            user,
+            scopes,
+            created_at,
+            expires_at,
+            revoked_at: None,
         };
         self.append(context.tenant, context.at, &context.actor, entry::key::created(&key));
         self.keys.insert(id, ModelKey { tenant: context.tenant, secret, key: key.clone() });

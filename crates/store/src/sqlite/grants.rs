@@ -105,7 +105,8 @@ impl WriteTransaction<'_, '_> {
     }
 
     fn revoke_grants(&mut self, context: &WriteContext, which: &str, values: &[&dyn ToSql]) -> Result<()> {
-        let sql = format!("select id from permission_grants where {which} and approved and revoked is null order by no");
+        let sql =
+            format!("select id from permission_grants where {which} and approved and revoked is null order by no");
         let found = self
             .connection
             .prepare_cached(&sql)?

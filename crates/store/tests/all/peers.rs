@@ -194,7 +194,13 @@ impl World {
             this_channel_only: false,
             comment: None,
         };
-        NewDecision { decision, grant: self.env.grant_id(), maker: GrantMaker::default(), via: "rest".to_owned(), from: None }
+        NewDecision {
+            decision,
+            grant: self.env.grant_id(),
+            maker: GrantMaker::default(),
+            via: "rest".to_owned(),
+            from: None,
+        }
     }
 
     pub(crate) async fn frames(&self, channel: ChannelId) -> Vec<OutboxFrame> {

@@ -119,10 +119,10 @@ impl Handle {
     pub(crate) async fn check_caller(&self, by: &Principal, account: &AccountRecord) -> Result<()> {
         let Some(role) = by.role().filter(|_| account.callers == Callers::Owner) else { return Ok(()) };
         if by.is_issued && account.owner.is_some() && by.user == account.owner {
-            let message = format!("The agent `{}` is private, and this credential was created by someone else.", account.name);
-            return Err(Error::new(Code::Forbidden, message).hint(
-                "Sign in with your own password, or use a key that you created yourself.",
-            ));
+            let message =
+                format!("The agent `{}` is private, and this credential was created by someone else.", account.name);
+            return Err(Error::new(Code::Forbidden, message)
+                .hint("Sign in with your own password, or use a key that you created yourself."));
         }
         if !is_own(by, role, account) {
             return Err(Error::new(Code::Forbidden, format!("The agent `{}` is private to its owner.", account.name))

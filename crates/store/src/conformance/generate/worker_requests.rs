@@ -16,7 +16,9 @@ use crate::{
     memory::MemoryStore,
     record::{
         Pagination,
-        worker_request::{GrantMaker, NewDecision, NewInput, NewPermission, NewWorkerRequest, PermissionFilter, WorkerRequestKind},
+        worker_request::{
+            GrantMaker, NewDecision, NewInput, NewPermission, NewWorkerRequest, PermissionFilter, WorkerRequestKind,
+        },
     },
 };
 
