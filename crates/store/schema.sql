@@ -240,7 +240,7 @@ CREATE TABLE permission_requests (
     permission_grant blob,
     -- A person's decision, as JSON.
     decision text
-, diff text, undisclosed text);
+, diff text, undisclosed text, private_agent integer not null default 0);
 CREATE INDEX permission_requests_run on permission_requests (run, no);
 CREATE INDEX permission_requests_agent on permission_requests (agent, no);
 CREATE INDEX permission_requests_pending on permission_requests (tenant, no) where state = 'pending';
@@ -263,7 +263,7 @@ CREATE TABLE permission_grants (
     created_by text not null,
     created integer not null,
     revoked integer
-);
+, user blob, key blob);
 CREATE INDEX permission_grants_agent on permission_grants (agent, no) where revoked is null;
 CREATE TABLE asks (
     no integer primary key,
@@ -440,3 +440,5 @@ CREATE INDEX permission_grants_run on permission_grants (run) where run is not n
 CREATE INDEX permission_grants_conversation on permission_grants (conversation) where conversation is not null;
 CREATE INDEX permission_grants_permission on permission_grants (permission);
 CREATE INDEX api_keys_agent on api_keys (agent, no) where agent is not null;
+CREATE INDEX permission_grants_user on permission_grants (user, no) where revoked is null and user is not null;
+CREATE INDEX permission_grants_key on permission_grants (key, no) where revoked is null and key is not null;

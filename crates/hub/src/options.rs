@@ -105,7 +105,7 @@ pub struct Options {
     pub drain_limit: Duration,
     /// In total. One in eight is reserved for devices.
     pub max_connections: usize,
-    /// Open streams per caller.
+    /// Open streams, waiting requests and WebSockets per caller.
     pub max_streams: usize,
     /// Per address, before authentication.
     pub max_unauthenticated_per_address: usize,

@@ -70,6 +70,7 @@ pub(crate) async fn ensure_owner(
     let key = NewKey {
         id: env.key_id(),
         opening: None,
+        issuer: None,
         agent: None,
         name: OWNER_KEY.to_owned(),
         role: Role::Owner,

@@ -6,7 +6,7 @@ use attache_client::{a2a, egress};
 use attache_protocol::{
     Json, KeyId, log,
     rules::{
-        permission::{DecisionScope, GrantPattern, GrantReach},
+        permission::{self as permission_rules, DecisionScope, GrantPattern, GrantReach},
         quota,
         run::RunPhase,
     },
@@ -315,6 +315,7 @@ pub(crate) fn permission(record: record::worker_request::PermissionRecord) -> pe
         reason: record.reason,
         risk: record.risk,
         diff: record.diff,
+        once: permission_rules::once(record.private_agent, &record.undisclosed),
         undisclosed: record.undisclosed,
         subject: log::hex(&record.subject.0),
         state: record.state,

@@ -456,3 +456,17 @@ async fn a_taken_name_and_an_archived_agent_are_conflicts() {
     assert_eq!(owner.get("/api/v1/agent-accounts/builder").await.refusal(), (404, "not_found".to_owned()));
     scene.world.agent("builder").await;
 }
+
+/// JSON allows half of a surrogate pair, but no Unicode text can hold one: strict readers would reject every answer that
+/// contains it.
+#[tokio::test]
+async fn lone_surrogates_are_replaced() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let body = r#"{"agent_id":"builder","input":{"text":"a\ud800b","pair":"\ud83d\ude00"}}"#;
+    let created = world.owner.call(Method::POST, "/api/v1/task-runs", body).await.expect(201);
+    assert_eq!(created["input"], json!({"text": "a\u{fffd}b", "pair": "\u{1f600}"}));
+    // What A2A reads bodies with.
+    let read: serde_json::Value = attache_hub::surface::read_json(br#"{"parts":[{"text":"\ud800"}]}"#).unwrap();
+    assert_eq!(read, json!({"parts": [{"text": "\u{fffd}"}]}));
+}

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use attache_protocol::{secret::Kind, wire::key::Role};
+use attache_store::{WriteContext, record::NewKey};
 use serde_json::{Value, json};
 
 use crate::{
@@ -38,6 +40,11 @@ on_both! {
     a_delegation_to_a_private_agent_is_shown_to_no_one_else
     an_admin_cannot_trust_a_card_for_a_private_agent
     login_links_of_others_cannot_be_pushed_out
+    a_private_agents_calls_are_approved_for_what_they_are
+    no_one_elses_key_or_link_reaches_a_private_agent
+    the_log_withholds_the_work_of_private_agents
+    a_caller_keeps_seeing_their_runs_when_the_agent_becomes_private
+    a_token_cannot_end_its_key
 }
 
 fn forbidden() -> (u16, String) {
@@ -56,10 +63,26 @@ fn key(world: &World, reply: &Value) -> TestCaller {
     world.anonymous().key(reply["api_key"].as_str().unwrap())
 }
 
-/// A new person with a key of their role.
+/// A new person with a key of their own, with their role.
 async fn person(world: &World, name: &str, role: &str) -> TestCaller {
-    world.owner.post("/api/v1/users", json!({"name": name, "role": role})).await.expect(201);
-    key_of(world, name, role, json!({})).await
+    let user = world.owner.post("/api/v1/users", json!({"name": name, "role": role})).await.expect(201);
+    let by = world.hub.authenticate_key(world.owner.header("authorization").trim_start_matches("Bearer "));
+    let secret = Kind::ApiKey.generate(&world.env);
+    let key = NewKey {
+        id: world.env.key_id(),
+        opening: None,
+        issuer: None,
+        agent: None,
+        name: name.to_owned(),
+        role: Role::from_text(role).unwrap(),
+        user: Some(user["user_id"].as_str().unwrap().parse().unwrap()),
+        scopes: None,
+        secret: secret.hash(),
+        expires_at: None,
+    };
+    let context = WriteContext::new(by.await.unwrap().tenant, name, world.env.now());
+    world.store.create_key(context, key).await.unwrap();
+    world.anonymous().key(secret.expose())
 }
 
 async fn key_of(world: &World, name: &str, role: &str, more: Value) -> TestCaller {
@@ -405,7 +428,9 @@ async fn a_device_reads_nothing_of_a_private_agent(engine: Engine) {
     world.owner.post(RUNS, json!({"agent_id": "local", "conversation_id": id})).await.expect(201);
     assert_eq!(device.get(&messages).await.refusal(), not_found());
     let workspace = claim.json()["task_run"]["workspace_id"].as_str().unwrap().to_owned();
-    assert_eq!(device.get(&format!("/api/v1/workspaces/{workspace}/artifacts")).await.status, 404);
+    let artifacts = format!("/api/v1/workspaces/{workspace}/artifacts");
+    assert_eq!(device.get(&artifacts).await.refusal(), not_found());
+    world.owner.get(&artifacts).await.expect(200);
     world.owner.get(&messages).await.expect(200);
 }
 
@@ -464,12 +489,144 @@ async fn login_links_of_others_cannot_be_pushed_out(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let val = person(&world, "val", "viewer").await;
     let link = world.owner.post("/api/v1/login-links", json!({})).await.expect(201);
+    // More than the hub keeps: with one key, and with keys enough to fill it without passing a limit per key.
     for _ in 0..300 {
-        if val.post("/api/v1/login-links", json!({})).await.status == 429 {
-            break;
+        val.post("/api/v1/login-links", json!({})).await.expect(201);
+    }
+    let ada = person(&world, "ada", "operator").await;
+    for _ in 0..20 {
+        let more = key(&world, &ada.post("/api/v1/api-keys", json!({"name": "more"})).await.expect(201));
+        for _ in 0..16 {
+            world.advance(Duration::from_millis(1));
+            more.post("/api/v1/login-links", json!({})).await.expect(201);
         }
     }
     let token = link["url"].as_str().unwrap().split_once("token=").unwrap().1.to_owned();
     let page = world.hub.login_target(&token);
     assert!(page.is_some(), "the owner's link still works");
+}
+
+async fn a_private_agents_calls_are_approved_for_what_they_are(engine: Engine) {
+    let work = ClaimedRunFixture::tuned(engine, |options| options.tools = Some("/mcp".to_owned())).await;
+    let world = &work.world;
+    let me = world.owner.get("/api/v1/users").await.expect(200)["users"][0]["name"].clone();
+    work.complete().await.expect(200);
+    world.owner.post(RUNS, json!({"agent_id": "builder"})).await.expect(201);
+    let run = world.anonymous().key(work.device.claim().await["mcp"]["token"].as_str().unwrap());
+    for (name, callers, once, reason) in [
+        ("local", "owner", json!("private_agent"), "`local` is private and acts with its owner's rights."),
+        ("open", "everyone", Value::Null, "`open` does not ask for approval before it acts."),
+    ] {
+        world.owner.post(ACCOUNTS, json!({"name": name, "callers": callers, "owner": me})).await.expect(201);
+        let refused = run.post(RUNS, json!({"agent_id": name, "input": {"text": "ls"}})).await;
+        assert_eq!(refused.refusal(), (409, "approval_required".to_owned()));
+        let listed = world.owner.get("/api/v1/permission-requests?state=pending&limit=1").await.expect(200);
+        let request = &listed["permission_requests"][0];
+        assert_eq!((&request["once"], &request["undisclosed"]), (&once, &json!([])), "{request}");
+        assert!(request["reason"].as_str().unwrap().starts_with(reason), "{request}");
+    }
+}
+
+async fn no_one_elses_key_or_link_reaches_a_private_agent(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let (ada, eve) = (person(&world, "ada", "operator").await, person(&world, "eve", "admin").await);
+    ada.post(ACCOUNTS, json!({"name": "shell", "callers": "owner"})).await.expect(201);
+    let task = json!({"agent_id": "shell", "input": {"text": "cat secrets"}});
+    let run = ada.post(RUNS, task.clone()).await.expect(201);
+    let run = format!("{RUNS}/{}", run["task_run_id"].as_str().unwrap());
+    let made = json!({"name": "for ada", "user": "ada", "role": "operator"});
+    let made = eve.post("/api/v1/api-keys", made).await.expect(201);
+    let minted = key(&world, &made);
+    // Nor what is made with it in turn.
+    let second = key(&world, &minted.post("/api/v1/api-keys", json!({"name": "second"})).await.expect(201));
+    for by in [&minted, &second] {
+        assert_eq!(by.post(RUNS, task.clone()).await.refusal(), forbidden());
+        assert_eq!(by.patch(&format!("{ACCOUNTS}/shell"), json!({"callers": "everyone"})).await.refusal(), forbidden());
+        assert_eq!(by.get(&run).await.refusal(), not_found());
+        assert_eq!(by.get("/api/v1/users/me").await.expect(200)["name"], "ada");
+    }
+    let link = eve.post("/api/v1/login-links", json!({"user": "ada"})).await.expect(201);
+    let token = link["url"].as_str().unwrap().split_once("token=").unwrap().1.to_owned();
+    let session = world.hub.redeem_login(&token, [192, 0, 2, 7].into()).await.unwrap();
+    let id = run.rsplit_once('/').unwrap().1.parse().unwrap();
+    assert_eq!(world.hub.run(&session.principal, id).await.unwrap_err().code.as_str(), "not_found");
+    ada.get(&run).await.expect(200);
+    // They end with the key that made them.
+    let eves = world.hub.authenticate_key(eve.header("authorization").trim_start_matches("Bearer ")).await.unwrap();
+    let eves = eves.actor().trim_start_matches("key:").to_owned();
+    world.owner.delete(&format!("/api/v1/api-keys/{eves}")).await.expect(200);
+    for by in [&minted, &second] {
+        assert_eq!(by.get(ACCOUNTS).await.status, 401);
+    }
+    assert!(world.hub.authenticate_session(session.secret.expose()).await.is_err());
+    ada.post(RUNS, task).await.expect(201);
+}
+
+async fn the_log_withholds_the_work_of_private_agents(engine: Engine) {
+    let work = ClaimedRunFixture::begin(engine).await;
+    let world = &work.world;
+    let eve = person(world, "eve", "admin").await;
+    work.pending("shell", json!({"command": "cat payroll"})).await;
+    let says = |page: &Value| page.to_string().contains("cat payroll");
+    let before = eve.get("/api/v1/audit?limit=200").await.expect(200);
+    assert!(says(&before));
+    world.owner.patch(&format!("{ACCOUNTS}/builder"), json!({"callers": "owner"})).await.expect(200);
+    let after = eve.get("/api/v1/audit?limit=200").await.expect(200);
+    assert!(!says(&after), "{after}");
+    let (before, rows) = (before["events"].as_array().unwrap(), after["events"].as_array().unwrap());
+    let hidden: Vec<_> = rows.iter().filter(|row| row["withheld"] == true).collect();
+    assert!(hidden.iter().any(|row| row["type"] == "permission.requested"), "{hidden:?}");
+    // What happened, when and by whom is still there, and so is the chain.
+    for (was, is) in before.iter().zip(rows) {
+        for member in ["seq", "at", "actor", "type", "task_run_id", "hash"] {
+            assert_eq!(was[member], is[member]);
+        }
+    }
+    let mut feed = eve.follow("/api/v1/audit?after=0").await;
+    for row in rows {
+        assert_eq!(&feed.next().await.unwrap().data, row);
+    }
+    assert!(says(&world.owner.get("/api/v1/audit?limit=200").await.expect(200)), "its owner reads everything");
+}
+
+async fn a_caller_keeps_seeing_their_runs_when_the_agent_becomes_private(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    world.agent("builder").await;
+    let (ada, bob) = (person(&world, "ada", "operator").await, person(&world, "bob", "operator").await);
+    let task = json!({"agent_id": "builder", "input": {"text": "build"}});
+    let run = ada.post(RUNS, task.clone()).await.expect(201);
+    let path = format!("{RUNS}/{}", run["task_run_id"].as_str().unwrap());
+    let conversation = format!("/api/v1/conversations/{}", run["conversation_id"].as_str().unwrap());
+    world.owner.patch(&format!("{ACCOUNTS}/builder"), json!({"callers": "owner"})).await.expect(200);
+    for (by, status) in [(&ada, 200), (&bob, 404)] {
+        assert_eq!(by.get(&path).await.status, status);
+        assert_eq!(by.get(&format!("{path}/events")).await.status, status);
+        assert_eq!(by.get(&conversation).await.status, status);
+        let listed = by.get(RUNS).await.expect(200)["task_runs"].as_array().unwrap().len();
+        assert_eq!(listed, usize::from(status == 200));
+    }
+    // Nothing new.
+    assert_eq!(ada.post(RUNS, task.clone()).await.refusal(), forbidden());
+    assert_eq!(ada.post(&format!("{path}/input"), json!({"text": "more"})).await.refusal(), forbidden());
+    let owners = world.owner.post(RUNS, task).await.expect(201);
+    let owners = format!("{RUNS}/{}", owners["task_run_id"].as_str().unwrap());
+    assert_eq!(ada.get(&owners).await.refusal(), not_found());
+    ada.post(&format!("{path}/cancel"), json!({})).await.expect(200);
+}
+
+async fn a_token_cannot_end_its_key(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let made = world.owner.post("/api/v1/api-keys", json!({"name": "ci", "scopes": ["read"]})).await.expect(201);
+    let (ci, id) = (key(&world, &made), made["key"]["key_id"].as_str().unwrap());
+    let token = ci.post("/api/v1/tokens", json!({"audience": null, "ttl_seconds": 60})).await.expect(201);
+    let rows = world.audit("token.created").await;
+    assert_eq!(rows.len(), 1);
+    assert_eq!((&rows[0].1["key_id"], &rows[0].1["scopes"]), (&json!(id), &json!(["read"])));
+    assert!(!rows[0].1.to_string().contains(token["token"].as_str().unwrap()));
+    let token = world.anonymous().key(token["token"].as_str().unwrap());
+    assert_eq!(token.delete(&format!("/api/v1/api-keys/{id}")).await.refusal(), forbidden());
+    ci.get(ACCOUNTS).await.expect(200);
+    // A key may end itself, whatever its scopes.
+    ci.delete(&format!("/api/v1/api-keys/{id}")).await.expect(200);
+    assert_eq!(token.get(ACCOUNTS).await.status, 401);
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use attache_hub::control::DecisionOrigin;
 use attache_protocol::{
     Json, RunId,
     wire::{
@@ -13,8 +14,8 @@ use attache_store::{WriteContext, record::channel::NewChannel};
 use serde_json::{Value, json};
 
 use crate::{
-    work::{ClaimedRunFixture, id},
-    world::{Engine, on_both},
+    work::{ClaimedRunFixture, decide, id},
+    world::{Engine, TestCaller, on_both},
 };
 
 on_both! {
@@ -26,6 +27,8 @@ on_both! {
     a_grant_can_be_limited_to_one_channel
     an_approval_of_hidden_input_counts_once
     a_standing_denial_keeps_its_comment
+    a_grant_ends_with_the_person_and_the_key_that_made_it
+    a_grant_of_others_ends_when_the_agent_becomes_private
 }
 
 fn make() -> Value {
@@ -235,4 +238,76 @@ async fn a_standing_denial_keeps_its_comment(engine: Engine) {
     granted(&work, "shell", make(), decision).await;
     let asked = work.ask("shell", make()).await;
     assert_eq!((&asked["approved"], &asked["comment"]), (&json!(false), &json!("move it instead")), "{asked}");
+}
+
+/// A key for a new person, and its id.
+async fn person(work: &ClaimedRunFixture, name: &str, more: Value) -> (TestCaller, String) {
+    let owner = &work.world.owner;
+    owner.post("/api/v1/users", json!({"name": name, "role": "operator"})).await;
+    let mut body = json!({"name": name, "user": name, "role": "operator"});
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let made = owner.post("/api/v1/api-keys", body).await.expect(201);
+    let key = work.world.anonymous().key(made["api_key"].as_str().unwrap());
+    (key, made["key"]["key_id"].as_str().unwrap().to_owned())
+}
+
+async fn a_grant_ends_with_the_person_and_the_key_that_made_it(engine: Engine) {
+    let work = ClaimedRunFixture::patient(engine).await;
+    let owner = &work.world.owner;
+    let always = |approved: bool| json!({"approved": approved, "scope": "agent"});
+    let grant = async |by: &TestCaller, approved: bool| {
+        let prm = work.pending("shell", make()).await;
+        decide(by, &prm, always(approved)).await.expect(200);
+        assert_eq!(at_once(&work, "shell", make()).await, approved);
+    };
+    for end in ["revoke", "remove", "demote", "session"] {
+        let (ada, id) = person(&work, end, json!({})).await;
+        if end == "session" {
+            let link = ada.post("/api/v1/login-links", json!({})).await.expect(201);
+            let token = link["url"].as_str().unwrap().split_once("token=").unwrap().1.to_owned();
+            let session = work.world.hub.redeem_login(&token, [192, 0, 2, 7].into()).await.unwrap();
+            let prm = work.pending("shell", make()).await.parse().unwrap();
+            let request = serde_json::from_value(always(true)).unwrap();
+            let place = DecisionOrigin { via: "console", from: None };
+            work.world.hub.decide(&session.principal, prm, request, place).await.unwrap();
+            work.world.hub.logout(&session.principal).await.unwrap();
+            assert_eq!(at_once(&work, "shell", make()).await, true, "signing out takes nothing back");
+        } else {
+            grant(&ada, true).await;
+        }
+        match end {
+            "remove" => owner.delete("/api/v1/users/remove").await.expect(200),
+            "demote" => owner.patch("/api/v1/users/demote", json!({"role": "viewer"})).await.expect(200),
+            _ => owner.delete(&format!("/api/v1/api-keys/{id}")).await.expect(200),
+        };
+        assert_eq!(at_once(&work, "shell", make()).await, Value::Null, "{end}");
+    }
+    assert_eq!(work.world.audit("permission.grant_revoked").await.len(), 4);
+    let end = work.world.env.now().plus(Duration::from_secs(60)).to_string();
+    let (short, _) = person(&work, "short", json!({"expires_at": end})).await;
+    grant(&short, true).await;
+    let grants = owner.get("/api/v1/permission-grants?limit=1").await.expect(200);
+    assert_eq!(grants["permission_grants"][0]["until"], end);
+    work.world.advance(Duration::from_secs(61));
+    assert_eq!(at_once(&work, "shell", make()).await, Value::Null);
+    // A denial stands until someone revokes it.
+    let (bob, _) = person(&work, "bob", json!({})).await;
+    grant(&bob, false).await;
+    owner.delete("/api/v1/users/bob").await.expect(200);
+    assert_eq!(at_once(&work, "shell", make()).await, false);
+}
+
+async fn a_grant_of_others_ends_when_the_agent_becomes_private(engine: Engine) {
+    let work = ClaimedRunFixture::begin(engine).await;
+    let owner = &work.world.owner;
+    let me = owner.get("/api/v1/users/me").await.expect(200)["name"].clone();
+    owner.patch("/api/v1/agent-accounts/builder", json!({"owner": me})).await.expect(200);
+    let (bob, _) = person(&work, "bob", json!({})).await;
+    for (by, tool) in [(&bob, "bobs"), (owner, "own")] {
+        let prm = work.pending(tool, make()).await;
+        decide(by, &prm, json!({"approved": true, "scope": "agent"})).await.expect(200);
+    }
+    owner.patch("/api/v1/agent-accounts/builder", json!({"callers": "owner"})).await.expect(200);
+    assert_eq!(at_once(&work, "bobs", make()).await, Value::Null);
+    assert_eq!(at_once(&work, "own", make()).await, true);
 }

@@ -118,3 +118,47 @@ async fn the_tenants_log_is_a_feed_whose_chain_can_be_checked() {
     let rest = world.owner.get(&format!("/api/v1/audit?after={}", page.next)).await.expect(200);
     assert_eq!((&rest["events"], &rest["next"]), (&json!([]), &json!(page.next)));
 }
+
+/// One person's streams, waits and WebSockets share one limit, and take nothing from others.
+#[tokio::test]
+async fn a_caller_who_holds_too_much_open_keeps_no_one_else_out() {
+    let world = World::tuned(|options| options.max_streams = 4).await;
+    world.agent("builder").await;
+    let device = world.device("builder").await;
+    let run = world.run("builder").await;
+    let path = format!("/api/v1/task-runs/{}", run["task_run_id"].as_str().unwrap());
+    let person = async |name: &str| {
+        world.owner.post("/api/v1/users", json!({"name": name, "role": "viewer"})).await.expect(201);
+        let key = json!({"name": name, "user": name, "role": "viewer"});
+        world.anonymous().key(world.owner.post("/api/v1/api-keys", key).await.expect(201)["api_key"].as_str().unwrap())
+    };
+    let (viewer, other) = (person("val").await, person("vic").await);
+    let by = world.hub.authenticate_key(viewer.header("authorization").trim_start_matches("Bearer ")).await.unwrap();
+    let events = format!("{path}/events");
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        open.push(viewer.follow(&events).await);
+    }
+    let call = run["task_run_id"].as_str().unwrap().parse().unwrap();
+    let hub = world.hub.clone();
+    let waiter = by.clone();
+    let wait = tokio::spawn(async move { hub.await_call(&waiter, call, Duration::from_secs(60)).await });
+    while viewer.with("accept", "text/event-stream").get(&events).await.status != 429 {
+        tokio::task::yield_now().await;
+    }
+    let refused = viewer.with("accept", "text/event-stream").get(&events).await;
+    assert_eq!(refused.refusal(), (429, "too_many_requests".to_owned()));
+    assert!(refused.json()["error"]["hint"].as_str().unwrap().contains("--max-streams"));
+    let waited = world.hub.await_call(&by, call, Duration::from_secs(60)).await.unwrap_err();
+    assert_eq!(waited.code.http_status(), 429);
+    world.hub.await_call(&by, call, Duration::ZERO).await.unwrap();
+    let metrics = world.owner.get("/metrics").await;
+    assert!(String::from_utf8_lossy(&metrics.body).contains("attache_streams_refused_total"));
+    // Others, and the device, are not affected.
+    let mut live = other.follow(&events).await;
+    assert_eq!(live.next().await.unwrap().event, "task.created");
+    assert!(device.claim().await["task_run_id"].is_string());
+    wait.abort();
+    drop(open);
+    viewer.follow(&events).await;
+}

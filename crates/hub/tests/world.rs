@@ -168,6 +168,7 @@ impl World {
         let key = NewKey {
             id: world.env.key_id(),
             opening: None,
+            issuer: None,
             agent: None,
             name: "other".to_owned(),
             role: Role::Owner,

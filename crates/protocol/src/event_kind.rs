@@ -111,6 +111,7 @@ event_kinds! {
         SessionOpened = "session.opened",
         SessionEnded = "session.ended",
         LoginLinkCreated = "login_link.created",
+        TokenCreated = "token.created",
         UserCreated = "user.created",
         UserUpdated = "user.updated",
         UserRemoved = "user.removed",
@@ -142,6 +143,19 @@ impl EventKind {
     /// Whether it is the last event of its run. Only these contain the run's result.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::TaskCompleted | Self::TaskFailed | Self::TaskCancelled)
+    }
+
+    /// Whether its data quotes what was asked of an agent or by it.
+    pub const fn quotes_work(self) -> bool {
+        matches!(
+            self,
+            Self::PermissionRequested
+                | Self::PermissionDecided
+                | Self::TaskInputRequired
+                | Self::TaskAuthorizationRequired
+                | Self::TaskInputReceived
+                | Self::ArtifactChanged
+        )
     }
 
     /// Whether it triggers push notifications.

@@ -3,7 +3,7 @@
 mod explain;
 mod members;
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
 use serde_json::value::RawValue;
@@ -34,6 +34,32 @@ pub fn depth(text: &[u8]) -> usize {
         }
     }
     deepest
+}
+
+/// The text with every lone surrogate escape (`\ud800` without its other half) replaced by `\ufffd`. JSON allows them,
+/// but no Unicode text can hold one, so strict readers reject the whole document.
+pub fn replace_lone_surrogates(json: &[u8]) -> Cow<'_, [u8]> {
+    let unit = |at: usize| {
+        let digits = json.get(at..at + 6).filter(|escape| escape.starts_with(b"\\u"))?;
+        u16::from_str_radix(std::str::from_utf8(&digits[2..]).ok()?, 16).ok()
+    };
+    let (mut replaced, mut at) = (Cow::Borrowed(json), 0);
+    while let Some(found) = json[at..].iter().position(|byte| *byte == b'\\') {
+        at += found;
+        at += match (unit(at), unit(at + 6)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(0xd800..=0xdfff), _) => {
+                replaced.to_mut()[at..at + 6].copy_from_slice(br"\ufffd");
+                6
+            }
+            (Some(_), _) => 6,
+            (None, _) => 2,
+        };
+        if at >= json.len() {
+            break;
+        }
+    }
+    replaced
 }
 
 /// The same tokens, indented. Numbers, escapes and duplicate names are unchanged.
@@ -171,6 +197,20 @@ mod tests {
         assert_eq!(depth(br#"{"a":[1,{"b":[]}],"c":{}}"#), 4);
         assert_eq!(depth(br#"["[[[\"[[","\\",["]"]]"#), 2);
         assert_eq!(depth("[".repeat(10_000).as_bytes()), 10_000);
+    }
+
+    #[test]
+    fn only_lone_surrogates_are_replaced() {
+        for (text, expected) in [
+            (r#""\ud83d\ude00 \u00e9 \\ud800 \n""#, r#""\ud83d\ude00 \u00e9 \\ud800 \n""#),
+            (r#""\ud800""#, r#""\ufffd""#),
+            (r#"{"\uDC00":"a\uD83Db"}"#, r#"{"\ufffd":"a\ufffdb"}"#),
+            (r#""\ud83d\ud83d\ude00""#, r#""\ufffd\ud83d\ude00""#),
+            (r#""\\\ud800\""#, r#""\\\ufffd\""#),
+            (r#""\ud8"#, r#""\ud8"#),
+        ] {
+            assert_eq!(std::str::from_utf8(&replace_lone_surrogates(text.as_bytes())).unwrap(), expected);
+        }
     }
 
     #[test]

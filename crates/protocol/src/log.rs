@@ -32,6 +32,9 @@ pub struct LogRow {
     #[serde(rename = "run_seq")]
     pub run_seq: Option<i64>,
     pub data: Json,
+    /// The data is withheld from this reader: it belongs to someone else's private agent. The hash covers the real data.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub withheld: bool,
     /// The chain's hash up to and including this row, in hex.
     pub hash: String,
 }
@@ -102,9 +105,15 @@ impl LogRow {
         }
     }
 
-    /// Whether this row follows a row with the hash `previous`.
+    /// Whether this row follows a row with the hash `previous`. Only a reader of the data can tell, so a withheld row
+    /// counts as following.
     pub fn follows(&self, previous: &[u8; 32]) -> bool {
-        hex(&self.entry().chain(previous)) == self.hash
+        self.withheld || hex(&self.entry().chain(previous)) == self.hash
+    }
+
+    /// Removes the data for a reader who may not see it.
+    pub fn withhold(&mut self) {
+        (self.data, self.withheld) = (Json::empty_object(), true);
     }
 }
 

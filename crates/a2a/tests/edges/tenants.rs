@@ -47,6 +47,7 @@ async fn another_tenants_agents_and_tasks_are_not_there() {
     let key = NewKey {
         id: env.key_id(),
         opening: None,
+        issuer: None,
         agent: None,
         name: "other".to_owned(),
         role: Role::Owner,

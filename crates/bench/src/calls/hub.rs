@@ -164,6 +164,7 @@ impl CallChecks {
         let key = NewKey {
             id: env.key_id(),
             opening: None,
+            issuer: None,
             agent: None,
             name: "bench".to_owned(),
             role: Role::Operator,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use attache_client::{HubClient, PermissionFilter};
 use attache_protocol::{
     PermissionId, Timestamp,
-    rules::permission::{DecisionScope, PermissionState},
+    rules::permission::{DecisionScope, OnceReason, PermissionState},
     wire::{call::CallId, permission::DecisionRequest},
 };
 use clap::Subcommand;
@@ -232,11 +232,18 @@ async fn show(context: &CommandContext, hub: &HubClient, request: PermissionId) 
     if request.state == PermissionState::Pending {
         let id = request.permission_request_id;
         output.say(format_args!("\nAllow it: attache approvals approve {id}\nDeny it:  attache approvals deny {id}"));
-        if request.hides_input() {
-            output.say("Only scope `once` is possible: the agent doesn't disclose the tool's input.");
+        if let Some(reason) = request.once {
+            output.say(format_args!("Only scope `once` is possible: {}.", once_reason(reason)));
         }
     }
     Ok(())
+}
+
+const fn once_reason(reason: OnceReason) -> &'static str {
+    match reason {
+        OnceReason::HiddenInput => "the agent doesn't disclose the tool's input",
+        OnceReason::PrivateAgent => "a private agent acts with its owner's rights",
+    }
 }
 
 async fn decide(

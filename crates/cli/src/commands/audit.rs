@@ -83,6 +83,8 @@ struct AuditVerification {
     ok: bool,
     /// Number of rows checked.
     rows: u64,
+    /// How many of them could not be checked, because their data belongs to someone else's private agent.
+    withheld: u64,
     /// The first row checked.
     first: i64,
     /// The last valid row.
@@ -126,6 +128,8 @@ struct ChainVerifier {
     first: i64,
     head: i64,
     rows: u64,
+    /// Rows whose data the hub withholds from this reader.
+    withheld: u64,
     broken_at: Option<(i64, AuditProblem)>,
     /// The rows that retention recorded as removed.
     removed: Option<i64>,
@@ -308,6 +312,15 @@ fn finish(context: &CommandContext, verdict: &AuditVerification) -> Result<(), C
             output.line(format_args!("{good}: {rows} rows from {first} to {head}, hash {hash}"))?;
         }
     }
+    if verdict.withheld > 0 && !output.is_json() {
+        output.say_styled(
+            TextStyle::Busy,
+            format_args!(
+                "{} rows belong to other people's private agents; only their owners can verify the data.",
+                verdict.withheld
+            ),
+        );
+    }
     if verdict.start_missing && !output.is_json() {
         let believed = verdict.first - 1;
         output.say_styled(
@@ -348,7 +361,7 @@ async fn export(hub: &HubClient) -> Result<(), CommandFailure> {
 
 impl ChainVerifier {
     const fn after(head: i64, hash: [u8; 32]) -> Self {
-        Self { hash, first: head + 1, head, rows: 0, broken_at: None, removed: None }
+        Self { hash, first: head + 1, head, rows: 0, withheld: 0, broken_at: None, removed: None }
     }
 
     fn take(&mut self, row: &log::LogRow) {
@@ -363,9 +376,12 @@ impl ChainVerifier {
         {
             self.removed = Some(removal.through);
         }
-        self.hash = row.entry().chain(&self.hash);
+        // A withheld row can't be verified by this reader, but the next row is bound to its hash.
+        let Some(hash) = log::unhex(&row.hash) else { return self.fail(row.seq, AuditProblem::Changed) };
+        self.hash = hash;
         self.head = row.seq;
         self.rows += 1;
+        self.withheld += u64::from(row.withheld);
     }
 
     fn fail(&mut self, seq: i64, problem: AuditProblem) {
@@ -402,10 +418,20 @@ impl ChainVerifier {
     }
 
     fn verdict(self) -> AuditVerification {
-        let Self { hash, first, head, rows, broken_at, .. } = self;
+        let Self { hash, first, head, rows, withheld, broken_at, .. } = self;
         let (broken_at, problem) = broken_at.unzip();
         let ok = broken_at.is_none();
-        AuditVerification { ok, rows, first, head, hash: log::hex(&hash), broken_at, problem, start_missing: false }
+        AuditVerification {
+            ok,
+            rows,
+            withheld,
+            first,
+            head,
+            hash: log::hex(&hash),
+            broken_at,
+            problem,
+            start_missing: false,
+        }
     }
 }
 
@@ -425,6 +451,7 @@ mod tests {
                     run: None,
                     run_seq: None,
                     data: Json::empty_object(),
+                    withheld: false,
                     hash: String::new(),
                 };
                 hash = row.entry().chain(&hash);

@@ -100,7 +100,7 @@ struct HubTuningArgs {
     /// Interval between checks for expired deadlines [default: 1000]
     #[arg(long, value_name = "MS", hide_short_help = true, value_parser = clap::value_parser!(u64).range(10..))]
     sweep_ms: Option<u64>,
-    /// Maximum open streams for each person, program or agent [default: 256]
+    /// Maximum open streams, waiting requests and WebSockets for each person, program or agent [default: 256]
     #[arg(long, value_name = "N", hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..))]
     max_streams: Option<u32>,
     /// Maximum artifact size [default: 1073741824]

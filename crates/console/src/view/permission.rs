@@ -87,7 +87,7 @@ impl ApprovalCard {
             expires: request.expires_at.map(TimeElement::countdown),
             otherwise: unanswered_outcome(request, t),
             has_channel: request.channel_id.is_some(),
-            may_stand: !request.hides_input(),
+            may_stand: request.once.is_none(),
             bound: Markup::sentence(t.bound_to, &[("hash", PlaceholderValue::Code(&subject(&request.subject)))]),
             settled: DecidedApprovalRow::new(request, scene),
         }

@@ -132,6 +132,7 @@ impl ConsoleWorld {
             scopes: None,
             id: self.hub.env().key_id(),
             opening: Some(SessionOpening::default()),
+            issuer: None,
             agent: None,
             name: "console".to_owned(),
             role,

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, net::IpAddr, time::Duration};
 
 use attache_protocol::{
-    AgentId, ChannelId, Code, Json, RunId, RuntimeId, TenantId,
+    AgentId, ChannelId, Code, Json, RunId, RuntimeId, TenantId, json,
     secret::SecretHash,
     wire::{
         channel::Transport,
@@ -228,6 +228,8 @@ impl ChannelSession {
     /// Handles one frame from the peer. Returns the immediate reply.
     pub(crate) async fn receive(&mut self, text: &str) -> Option<String> {
         self.mark_seen();
+        let replaced = json::replace_lone_surrogates(text.as_bytes());
+        let text = std::str::from_utf8(&replaced).unwrap_or(text);
         match self.origin.dialect {
             ChannelDialect::Envelope => self.receive_envelope(text).await,
             ChannelDialect::Plain => self.receive_plain(text).await,

@@ -1,5 +1,5 @@
-//! Approval before a run passes work to an agent that does not ask for approval itself: a permission request of the
-//! calling run, with the exact text the agent would get.
+//! Approval before a run passes work to an agent that is private or does not ask for approval itself: a permission
+//! request of the calling run, with the exact text the agent would get.
 //!
 //! An agent that needs approval for each risky step must not get around it by calling another agent. Whether the other
 //! agent asks for approval is declared by its runtime; without a declaration, it counts as not asking.
@@ -10,11 +10,10 @@ use attache_protocol::{
     Code, Json, PermissionId, RunId,
     json::Members,
     rules::{
-        permission::{ApprovalMode, ForwardingCheck, PermissionState, PermissionSubject, forwarding},
+        permission::{ApprovalMode, ForwardingCheck, ForwardingReason, PermissionState, PermissionSubject, forwarding},
         run::WorkerRef,
     },
     wire::{
-        account::Callers,
         run::CreateRunRequest,
         runtime::{ASKS, DeclaredExtension},
     },
@@ -47,13 +46,16 @@ pub(super) struct CallApproval {
     /// Shared by all repetitions of the same call.
     name: String,
     agent: String,
-    callers: Callers,
+    reason: ForwardingReason,
 }
 
 /// The request for a new run, so that exactly what was approved is executed.
 #[derive(Serialize)]
 struct TaskApprovalInput<'a> {
     agent: &'a str,
+    /// An approval given before the agent became private doesn't cover it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    private: bool,
     task: Json,
     /// The other members of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,6 +65,8 @@ struct TaskApprovalInput<'a> {
 #[derive(Serialize)]
 struct AnswerApprovalInput<'a> {
     agent: &'a str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    private: bool,
     task_run_id: RunId,
     answer: &'a Json,
 }
@@ -78,7 +82,7 @@ impl Handle {
         key: Option<&str>,
     ) -> Result<Option<CallApproval>> {
         let agent = check::agent_ref("agent_id", &request.agent_id)?;
-        let Some(account) = self.account_needing_approval(by, agent).await? else { return Ok(None) };
+        let Some((account, reason)) = self.account_needing_approval(by, agent).await? else { return Ok(None) };
         let input = request.input.clone().unwrap_or_else(Json::empty_object);
         let (task, input) = match text_alone(&input) {
             Some(text) => (Json::of(&text), None),
@@ -91,8 +95,9 @@ impl Handle {
             parent_task_run_id: None,
             ..request.clone()
         };
-        let task = TaskApprovalInput { agent: &account.name, task, request: Some(Json::of(&rest)) };
-        Ok(Some(CallApproval::new(&account, Json::of(&task), "call", key)))
+        let private = reason.is_private();
+        let task = TaskApprovalInput { agent: &account.name, private, task, request: Some(Json::of(&rest)) };
+        Ok(Some(CallApproval::new(&account, reason, Json::of(&task), "call", key)))
     }
 
     /// The same for input that this caller would send to a run it created.
@@ -107,25 +112,26 @@ impl Handle {
             return Ok(None);
         }
         let told = self.own_run(by, run).await?;
-        let Some(account) = self.account_needing_approval(by, AgentRef::Id(told.agent)).await? else { return Ok(None) };
-        let words = AnswerApprovalInput { agent: &account.name, task_run_id: run, answer: words };
-        Ok(Some(CallApproval::new(&account, Json::of(&words), "input", key)))
+        let needed = self.account_needing_approval(by, AgentRef::Id(told.agent)).await?;
+        let Some((account, reason)) = needed else { return Ok(None) };
+        let private = reason.is_private();
+        let words = AnswerApprovalInput { agent: &account.name, private, task_run_id: run, answer: words };
+        Ok(Some(CallApproval::new(&account, reason, Json::of(&words), "input", key)))
     }
 
-    /// The agent, if this caller needs approval to put it to work.
-    async fn account_needing_approval(&self, by: &Principal, agent: AgentRef) -> Result<Option<AccountRecord>> {
+    /// The agent, and why this caller needs approval to put it to work. `None` if it doesn't.
+    async fn account_needing_approval(
+        &self,
+        by: &Principal,
+        agent: AgentRef,
+    ) -> Result<Option<(AccountRecord, ForwardingReason)>> {
         if !matches!(by.who, PrincipalKind::Run { .. }) {
             return Ok(None);
         }
         let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
-        // A private agent acts with its owner's rights, so its owner sees every call, even if the agent asks for itself.
-        let check = match account.callers {
-            Callers::Owner => ForwardingCheck::NeedsApproval,
-            Callers::Everyone => forwarding(approval_mode(&account)),
-        };
-        Ok(match check {
+        Ok(match forwarding(approval_mode(&account), account.callers) {
             ForwardingCheck::Free => None,
-            ForwardingCheck::NeedsApproval => Some(account),
+            ForwardingCheck::NeedsApproval(reason) => Some((account, reason)),
         })
     }
 
@@ -148,13 +154,21 @@ impl Handle {
             input: step.input.clone(),
             cwd: None,
             paths: Vec::new(),
-            reason: Some(format!(
-                "`{}` does not ask for approval before it acts. It does what it is told.",
-                step.agent
-            )),
+            reason: Some(match step.reason {
+                ForwardingReason::NoApprovals => {
+                    format!("`{}` does not ask for approval before it acts. It does what it is told.", step.agent)
+                }
+                ForwardingReason::PrivateAgent => {
+                    format!(
+                        "`{}` is private and acts with its owner's rights. Its owner approves every call.",
+                        step.agent
+                    )
+                }
+            }),
             risk: Some("high".to_owned()),
             diff: None,
-            undisclosed: step.undisclosed(),
+            undisclosed: Vec::new(),
+            private_agent: step.reason.is_private(),
             request: Some(format!("{}-{time}", step.name)),
             channel: None,
             expires_at,
@@ -185,6 +199,7 @@ impl Handle {
 
     /// The run's own approval request once it is settled, or its state after `wait`.
     pub async fn await_approval(&self, by: &Principal, id: PermissionId, wait: Duration) -> Result<PermissionState> {
+        let _slot = self.wait_slot(by, wait)?;
         let deadline = Instant::now() + wait;
         let mut found = self.own_approval(by, id).await?;
         let mut asked = self.bus().watch(Topic::Asked(found.run));
@@ -268,24 +283,15 @@ fn text(task: &Json) -> Json {
 // === impl CallApproval ===
 
 impl CallApproval {
-    fn new(account: &AccountRecord, input: Json, kind: &str, key: Option<&str>) -> Self {
+    fn new(account: &AccountRecord, reason: ForwardingReason, input: Json, kind: &str, key: Option<&str>) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(input.get().as_bytes()).update(b"\0").update(key.unwrap_or_default().as_bytes());
         let name = format!("{kind}-{}", &hasher.finalize().to_hex()[..32]);
-        let (agent, callers) = (account.name.clone(), account.callers);
-        Self { tool: format!("{REMOTE_AGENT}{agent}"), input, name, agent, callers }
-    }
-
-    /// What the person can't see in the request. With a private agent, that is everything it can do with its owner's
-    /// rights, so each call is decided by itself: no standing grant answers.
-    fn undisclosed(&self) -> Vec<String> {
-        match self.callers {
-            Callers::Everyone => Vec::new(),
-            Callers::Owner => vec!["what a private agent can do for its owner".to_owned()],
-        }
+        let agent = account.name.clone();
+        Self { tool: format!("{REMOTE_AGENT}{agent}"), input, name, agent, reason }
     }
 
     fn subject(&self) -> PermissionSubject {
-        PermissionSubject::of(&self.tool, &self.input, None, &[]).showing(None, &self.undisclosed())
+        PermissionSubject::of(&self.tool, &self.input, None, &[])
     }
 }

@@ -16,6 +16,7 @@ use crate::{Handle, Principal, Result, bus::Topic, control::pull::MAX_WAIT, iden
 impl Handle {
     /// The result as soon as there is one, or the call's state after `wait` (at most a minute).
     pub async fn await_call(&self, by: &Principal, call: CallId, wait: Duration) -> Result<CallResult> {
+        let _slot = self.wait_slot(by, wait)?;
         let deadline = Instant::now() + wait.min(MAX_WAIT);
         let mut run = self.bus().watch(Topic::Run(call.run()));
         let mut guard = CredentialGuard::new(self, by);

@@ -13,7 +13,7 @@ use crate::{
     Error, Handle, Principal, Result, check,
     control::PageRequest,
     error::{about, about_list},
-    identity::{AccessVerdict, Action, PrincipalKind},
+    identity::{AccessVerdict, Action, PrincipalKind, access::CallerAccess},
     render,
 };
 
@@ -37,7 +37,12 @@ impl Handle {
         let filter = ChannelFilter { connected: query.connected, agent };
         let failed = about_list("channel", &page);
         let listed = self.store().channels(by.tenant, filter, page).await.map_err(failed)?;
-        let channels = listed.items.into_iter().filter(|channel| sees(by, channel)).map(render::channel).collect();
+        let (mut reach, mut channels) = (self.caller_access(by).await?, Vec::new());
+        for channel in listed.items {
+            if sees(by, &channel) && shows(&mut reach, &channel).await? {
+                channels.push(render::channel(channel));
+            }
+        }
         Ok(ChannelList { channels, next_cursor: listed.next })
     }
 
@@ -77,7 +82,8 @@ impl Handle {
     pub(crate) async fn visible_channel(&self, by: &Principal, channel: ChannelId) -> Result<channel::ChannelRecord> {
         by.may(Action::SeeChannels)?;
         let found = self.store().channel(by.tenant, channel).await.map_err(about("channel"))?;
-        if sees(by, &found) { Ok(found) } else { Err(Error::not_found("channel")) }
+        let is_shown = sees(by, &found) && shows(&mut self.caller_access(by).await?, &found).await?;
+        if is_shown { Ok(found) } else { Err(Error::not_found("channel")) }
     }
 
     /// Events after a seq, preceded by `snapshot.repaired` if some of them were removed.
@@ -103,6 +109,14 @@ impl Handle {
             events.insert(0, repaired);
         }
         Ok(events)
+    }
+}
+
+/// Whether the channel's agent is not hidden from the caller.
+async fn shows(reach: &mut CallerAccess<'_>, channel: &channel::ChannelRecord) -> Result<bool> {
+    match channel.agent {
+        Some(agent) => reach.belongings(agent).await,
+        None => Ok(true),
     }
 }
 

@@ -89,6 +89,7 @@ impl Handle {
         wait: Duration,
     ) -> Result<DelegationCancellation> {
         by.may(Action::PublishDelegation)?;
+        let _slot = self.wait_slot(by, wait)?;
         let deadline = Instant::now() + wait.min(MAX_WAIT);
         let mut moved = self.bus().watch(Topic::Tenant(by.tenant));
         let mut guard = CredentialGuard::new(self, by);

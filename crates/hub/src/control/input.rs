@@ -169,6 +169,7 @@ impl Handle {
         wait: Duration,
     ) -> Result<InputAnswer> {
         by.may(Action::Work)?;
+        let _slot = self.wait_slot(by, wait)?;
         let deadline = Instant::now() + wait.min(MAX_WAIT);
         let mut asked = self.bus().watch(Topic::Asked(run));
         let mut guard = CredentialGuard::new(self, by);

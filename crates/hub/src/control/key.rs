@@ -59,6 +59,8 @@ impl Handle {
         let key = NewKey {
             id: self.env().key_id(),
             opening: None,
+            // What a person makes for themselves is theirs. What is made for another ends with its maker.
+            issuer: by.key().filter(|_| user != by.user || by.is_issued),
             agent: None,
             name: request.name,
             role,
@@ -129,7 +131,8 @@ impl Handle {
 
     /// The key is rejected from the next request on. A key may revoke itself. Only an owner may revoke an owner's key.
     pub async fn revoke_key(&self, by: &Principal, key: KeyId) -> Result<Key> {
-        let itself = matches!(by.who, PrincipalKind::Key { key: caller, .. } if caller == key);
+        // A token is not the key: a read-only copy for minutes must not end what it was made with.
+        let itself = by.key() == Some(key) && by.lasting().is_ok();
         let allowed = if itself { AccessVerdict::Own } else { by.may(Action::RevokeKey)? };
         if !itself {
             let found = self.find_key(by, key).await?;

@@ -187,6 +187,7 @@ impl Handle {
         let key = NewKey {
             id: self.env().key_id(),
             opening: None,
+            issuer: None,
             agent: Some(agent),
             name: format!("outside agent {agent}"),
             role: by.role().map_or(Role::Viewer, |role| role.min(Role::Operator)),

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use attache_protocol::{
     AgentId, ChannelId, Code, GrantId, PermissionId, RunId, Timestamp,
-    rules::permission::{
-        ApprovalDecision, DecisionScope, OnTimeout, PermissionState, PermissionSubject, hides_input, widest,
-    },
+    rules::permission::{ApprovalDecision, DecisionScope, OnTimeout, PermissionState, PermissionSubject, widest},
     wire::permission::{
         ApprovalPolicy, CreatePermissionRequest, DecisionRequest, GrantList, PermissionAnswer, PermissionGrant,
         PermissionList, PermissionRequest,
@@ -15,7 +13,7 @@ use attache_protocol::{
 };
 use attache_store::record::{
     AgentRef, Pagination,
-    worker_request::{NewDecision, NewPermission, PermissionFilter, PermissionRecord},
+    worker_request::{GrantMaker, NewDecision, NewPermission, PermissionFilter, PermissionRecord},
 };
 use tokio::time::Instant;
 
@@ -37,8 +35,17 @@ const MAX_PATH_BYTES: usize = 64 * 1024;
 const MAX_UNDISCLOSED: usize = 20;
 
 /// Why an approval can't cover more than its own request.
-const UNSEEN: &str = "must be `once`: the agent does not disclose the tool's input, and a broader approval would \
-                      cover steps no one has reviewed";
+const fn once_only(reason: OnceReason) -> &'static str {
+    match reason {
+        OnceReason::HiddenInput => {
+            "must be `once`: the agent does not disclose the tool's input, and a broader approval would cover steps no \
+             one has reviewed"
+        }
+        OnceReason::PrivateAgent => {
+            "must be `once`: a private agent acts with its owner's rights, so each call is decided by itself"
+        }
+    }
+}
 
 /// Filters for permission requests. All given members must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -89,6 +96,7 @@ impl Handle {
             risk: request.risk,
             diff: request.diff,
             undisclosed: request.undisclosed,
+            private_agent: false,
             request: request.request_id,
             channel: via,
             expires_at,
@@ -111,6 +119,7 @@ impl Handle {
         wait: Duration,
     ) -> Result<PermissionAnswer> {
         by.may(Action::Work)?;
+        let _slot = self.wait_slot(by, wait)?;
         let deadline = Instant::now() + wait.min(MAX_WAIT);
         let mut asked = self.bus().watch(Topic::Asked(run));
         let mut guard = CredentialGuard::new(self, by);
@@ -208,21 +217,34 @@ impl Handle {
                 return Err(Error::invalid("this_channel_only", "requires a request that came over a channel"));
             }
             // Rejected rather than narrowed: the person must know how far the decision reaches.
-            if request.scope != DecisionScope::Once
-                && widest(request.approved, hides_input(&asked.undisclosed)) == DecisionScope::Once
+            if let Some(reason) = asked.once().filter(|_| request.scope != DecisionScope::Once)
+                && widest(request.approved, Some(reason)) == DecisionScope::Once
             {
-                return Err(Error::invalid("scope", UNSEEN));
+                return Err(Error::invalid("scope", once_only(reason)));
             }
         }
+        let backing = self.backing_key(by).await?;
+        let (key, key_ends) = backing.map_or((None, None), |(key, ends_at)| (Some(key), ends_at));
+        // An approval doesn't outlive the key it was given with.
+        let until = match request.approved && request.scope != DecisionScope::Once {
+            true => request.until.into_iter().chain(key_ends).min(),
+            false => request.until,
+        };
         let decision = ApprovalDecision {
             approved: request.approved,
             scope: request.scope,
             tool_pattern: request.tool_pattern,
-            until: request.until,
+            until,
             this_channel_only: request.this_channel_only,
             comment: request.comment,
         };
-        let new = NewDecision { decision, grant: self.env().grant_id(), via: place.via.to_owned(), from: place.from };
+        let new = NewDecision {
+            decision,
+            grant: self.env().grant_id(),
+            maker: GrantMaker { user: by.user, key },
+            via: place.via.to_owned(),
+            from: place.from,
+        };
         let decided = self.store().decide_permission(self.context(by), permission, new).await;
         decided.map(render::permission).map_err(about("permission request"))
     }

@@ -77,6 +77,7 @@ impl Handle {
         if wait.is_zero() {
             return self.claim(runtime, here, &enforces).await;
         }
+        let _slot = self.wait_slot(by, wait)?;
         let deadline = Instant::now() + wait.min(MAX_WAIT);
         let mut queue = self.bus().watch(Topic::Queue(own));
         let mut guard = CredentialGuard::new(self, by);

@@ -198,14 +198,10 @@ impl Handle {
         if self.caller_access(by).await?.run(by, &record).await? { Ok(record) } else { Err(Error::not_found("run")) }
     }
 
-    /// The run, if its agent is not hidden from the caller.
+    /// The run, if the caller started it or its agent is not hidden from them.
     pub(crate) async fn open_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
         let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
-        if self.caller_access(by).await?.belongings(record.agent).await? {
-            Ok(record)
-        } else {
-            Err(Error::not_found("run"))
-        }
+        if self.caller_access(by).await?.is_open(&record).await? { Ok(record) } else { Err(Error::not_found("run")) }
     }
 
     /// The run, if the caller created it.
@@ -252,7 +248,7 @@ impl Handle {
             let page = Pagination { limit: check::MAX_PAGE, cursor };
             let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about(what))?;
             for run in listed.items {
-                if !reach.sees(run.agent).await? {
+                if !reach.sees_run(&run).await? {
                     return Err(Error::not_found(what));
                 }
             }

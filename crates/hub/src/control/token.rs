@@ -7,8 +7,11 @@ use attache_protocol::wire::{
     token::{IssuedToken, KeySet, TokenRequest},
 };
 
+use attache_store::record::AuditEvent;
+
 use crate::{
     Error, Handle, Principal, PrincipalKind, Result, check,
+    error::about,
     identity::{AccessVerdict, Action, token::TokenGrant, verdict},
 };
 
@@ -19,7 +22,7 @@ const MAX_AUDIENCE: usize = 512;
 impl Handle {
     /// The only response that contains the token. It has the key's rights or fewer, and ends with the key. Any scope
     /// may do this, because a token never adds rights.
-    pub fn create_token(&self, by: &Principal, request: TokenRequest) -> Result<IssuedToken> {
+    pub async fn create_token(&self, by: &Principal, request: TokenRequest) -> Result<IssuedToken> {
         let PrincipalKind::Key { key, role } = by.who else {
             return Err(Error::forbidden("Only a person's key can create tokens."));
         };
@@ -46,7 +49,10 @@ impl Handle {
             role,
             scopes: narrowed(by, request.scopes)?,
         };
+        let (id, audience, scopes) = (grant.jti.clone(), grant.audience.clone(), grant.scopes.clone());
         let (token, expires_at) = self.signer().sign(grant)?;
+        let event = AuditEvent::TokenCreated { key, id, audience, role, scopes, expires_at };
+        self.store().record_event(self.context(by), event).await.map_err(about("key"))?;
         Ok(IssuedToken { token: token.expose().clone(), token_type: "Bearer".to_owned(), expires_at })
     }
 

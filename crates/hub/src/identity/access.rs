@@ -21,7 +21,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::{Error, Handle, Result, error::about, hub::StartError};
 
-pub(crate) use caller_access::{Visibility, has_part, holds};
+pub(crate) use caller_access::{CallerAccess, Visibility, has_part, holds};
 use file::RulesFile;
 use name_cache::NameCache;
 

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, time::Duration};
 
 use attache_protocol::{
-    AgentId, Code, KeyId, RunId, RuntimeId, TenantId, Timestamp,
+    AgentId, Code, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
     rules::run::RunPhase,
     secret::{Kind, SecretHash},
     wire::{
@@ -108,7 +108,16 @@ impl Handle {
             return Err(Error::no_credential());
         }
         let (who, proof) = (PrincipalKind::Anonymous { agent }, PresentedCredential::Nothing { tenant, agent });
-        Ok(Principal { tenant, who, user: None, owner_role: None, scopes: None, ends_at: None, proof })
+        Ok(Principal {
+            tenant,
+            who,
+            user: None,
+            owner_role: None,
+            scopes: None,
+            ends_at: None,
+            is_issued: false,
+            proof,
+        })
     }
 
     /// The current rights of the key or session that created a pairing code.
@@ -143,7 +152,7 @@ impl Handle {
     }
 
     /// The current rights of the credential.
-    async fn check_proof(&self, proof: &PresentedCredential) -> Result<Principal> {
+    pub(super) async fn check_proof(&self, proof: &PresentedCredential) -> Result<Principal> {
         let by = match proof {
             PresentedCredential::Secret(secret) => CredentialLookup::Secret(*secret),
             PresentedCredential::Token { expires_at, .. } if *expires_at <= self.now() => {
@@ -170,7 +179,7 @@ impl Handle {
                 self.check_token(proof, (runtime, agent), token).await?;
                 let (who, proof) = (PrincipalKind::Runtime { runtime, agent, kind }, proof.clone());
                 let owner_role = role.filter(|_| kind == RuntimeKind::AgentKey);
-                Ok(Principal { tenant, who, user, owner_role, scopes: None, ends_at: None, proof })
+                Ok(Principal { tenant, who, user, owner_role, scopes: None, ends_at: None, is_issued: false, proof })
             }
             StoredCredential::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, state, .. } => {
                 Err(Error::runtime_ended(state))
@@ -180,7 +189,8 @@ impl Handle {
             StoredCredential::Key { expires_at: Some(at), .. } if at <= self.now() => {
                 Err(Error::unauthenticated("This key has expired."))
             }
-            StoredCredential::Key { tenant, key, user, role, scopes, expires_at, agent, .. } => {
+            StoredCredential::Key { tenant, key, user, role, scopes, expires_at, agent, opener, .. } => {
+                let ((role, scopes), is_issued) = self.limit_by_openers(user, (role, scopes), opener).await?;
                 let (role, scopes) = match proof {
                     PresentedCredential::Secret(_)
                     | PresentedCredential::Maker(_)
@@ -193,9 +203,34 @@ impl Handle {
                 };
                 let who = agent.map_or(PrincipalKind::Key { key, role }, |agent| PrincipalKind::Outside { key, agent });
                 let (owner_role, proof) = (agent.and(user).map(|_| role), proof.clone());
-                Ok(Principal { tenant, who, user, owner_role, scopes, ends_at: expires_at, proof })
+                Ok(Principal { tenant, who, user, owner_role, scopes, ends_at: expires_at, is_issued, proof })
             }
         }
+    }
+
+    /// Limits a credential to what those it was opened or issued with may still do. Also whether someone else's is among
+    /// them.
+    async fn limit_by_openers(
+        &self,
+        user: Option<UserId>,
+        mut rights: (Role, Option<Vec<KeyScope>>),
+        mut opener: Option<KeyId>,
+    ) -> Result<((Role, Option<Vec<KeyScope>>), bool)> {
+        let mut is_issued = false;
+        while let Some(key) = opener {
+            let StoredCredential::Key { user: above, role, scopes, revoked, opener: next, .. } =
+                self.credential(CredentialLookup::Key(key)).await?
+            else {
+                break;
+            };
+            if revoked {
+                return Err(Error::unauthenticated("This key was revoked."));
+            }
+            is_issued |= above != user;
+            rights = lesser(rights, (role, scopes.as_deref()));
+            opener = next;
+        }
+        Ok((rights, is_issued))
     }
 
     /// The hub's own worker as this runtime, while it is the agent's active one.
@@ -211,7 +246,16 @@ impl Handle {
         let account = account.map_err(about("agent"))?;
         let who = PrincipalKind::Runtime { runtime, agent: found.agent, kind: found.kind };
         let proof = PresentedCredential::Here { tenant, runtime };
-        Ok(Principal { tenant, who, user: account.owner, owner_role: None, scopes: None, ends_at: None, proof })
+        Ok(Principal {
+            tenant,
+            who,
+            user: account.owner,
+            owner_role: None,
+            scopes: None,
+            ends_at: None,
+            is_issued: false,
+            proof,
+        })
     }
 
     /// The agent that works on the run, while the token's claim lasts.
@@ -235,27 +279,32 @@ impl Handle {
             PresentedCredential::Run { tenant, run, epoch, expires_at },
         );
         let ends_at = Some(expires_at);
-        Ok(Principal { tenant, who, user: account.owner, owner_role, scopes: None, ends_at, proof })
+        Ok(Principal { tenant, who, user: account.owner, owner_role, scopes: None, ends_at, is_issued: false, proof })
     }
 
     /// A credential that never expires (a password, an agent's key, a device's token, a code for either) can't be
     /// created with a token or key that does, nor in a session opened with such a key.
     pub(crate) async fn check_endless(&self, by: &Principal) -> Result<()> {
         by.lasting()?;
-        let PrincipalKind::Key { key, .. } = by.who else { return Ok(()) };
-        let mut next = Some(key);
+        match self.backing_key(by).await? {
+            Some((_, Some(_))) => Err(Error::forbidden("A key that expires can't create a credential that doesn't.")
+                .hint("Use a key without an expiry, or sign in to the console with a password.")),
+            Some((_, None)) | None => Ok(()),
+        }
+    }
+
+    /// The API key behind a person's credential, and when it expires: the key itself, or the one that opened the session.
+    /// `None` for a session opened with a password.
+    pub(crate) async fn backing_key(&self, by: &Principal) -> Result<Option<(KeyId, Option<Timestamp>)>> {
+        let mut next = by.key();
         while let Some(key) = next {
             next = match self.credential(CredentialLookup::Key(key)).await? {
                 StoredCredential::Key { kind: KeyKind::Session, opener, .. } => opener,
-                StoredCredential::Key { kind: KeyKind::Api, expires_at: None, .. }
-                | StoredCredential::Runtime { .. } => None,
-                StoredCredential::Key { kind: KeyKind::Api, expires_at: Some(_), .. } => {
-                    return Err(Error::forbidden("A key that expires can't create a credential that doesn't.")
-                        .hint("Use a key without an expiry, or sign in to the console with a password."));
-                }
+                StoredCredential::Key { kind: KeyKind::Api, expires_at, .. } => return Ok(Some((key, expires_at))),
+                StoredCredential::Runtime { .. } => None,
             };
         }
-        Ok(())
+        Ok(None)
     }
 
     pub(super) async fn credential(&self, by: CredentialLookup) -> Result<StoredCredential> {

@@ -24,6 +24,9 @@ pub struct Principal {
     pub scopes: Option<Vec<KeyScope>>,
     /// When the credential expires. Nothing created with it lasts longer.
     pub(crate) ends_at: Option<Timestamp>,
+    /// Someone else created this credential for its user, so that person may hold a copy. It never reaches private
+    /// agents.
+    pub(crate) is_issued: bool,
     /// Used to look up the credential again while a stream is open.
     pub(crate) proof: PresentedCredential,
 }

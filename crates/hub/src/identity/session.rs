@@ -31,7 +31,7 @@ use crate::{
 
 /// Pending links. The oldest are dropped.
 const CAPACITY: usize = 256;
-const CAPACITY_PER_MAKER: usize = 16;
+const CAPACITY_PER_PERSON: usize = 16;
 
 /// A signed-in browser. The secret belongs in a cookie and nowhere else.
 #[derive(Debug, Clone)]
@@ -190,20 +190,19 @@ impl Handle {
         let key = NewKey {
             id: self.env().key_id(),
             opening: Some(SessionOpening { opener, address: Some(from.to_string()) }),
+            issuer: None,
             agent: None,
             name: "console".to_owned(),
             role,
             user,
-            scopes: scopes.clone(),
+            scopes,
             secret: secret.hash(),
             expires_at: Some(self.now().plus(self.options().session_lifetime())),
         };
         let context = WriteContext::new(tenant, format!("key:{}", key.id), self.now()).for_user(user);
         let key = self.store().create_key(context, key).await.map_err(about("user"))?;
-        let (proof, ends_at) = (PresentedCredential::Secret(secret.hash()), key.expires_at);
-        let who = PrincipalKind::Key { key: key.id, role };
-        let principal = Principal { tenant, who, user, owner_role: None, scopes, ends_at, proof };
-        Ok(SignedInSession { secret, principal, expires_at: ends_at.unwrap_or_else(|| self.now()) })
+        let principal = self.check_proof(&PresentedCredential::Secret(secret.hash())).await?;
+        Ok(SignedInSession { secret, principal, expires_at: key.expires_at.unwrap_or_else(|| self.now()) })
     }
 
     /// Ends the session behind the principal.
@@ -226,17 +225,22 @@ impl LoginLinks {
     fn add(&self, token: SecretHash, pending: PendingLogin, now: Timestamp) {
         let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         links.retain(|_, link| link.expires_at > now);
-        // The oldest of the same maker goes first, so that no one can push out the links of others.
-        let own = |link: &PendingLogin| link.maker.actor() == pending.maker.actor();
-        let is_full = links.len() >= CAPACITY;
-        if is_full || links.values().filter(|link| own(link)).count() >= CAPACITY_PER_MAKER {
-            let oldest = |own_only: bool| {
-                let mine = links.iter().filter(|(_, link)| !own_only || own(link));
-                mine.min_by_key(|(_, link)| link.expires_at).map(|(token, _)| *token)
-            };
-            if let Some(token) = oldest(true).or_else(|| oldest(false)) {
-                links.remove(&token);
-            }
+        // The oldest of the person with the most links goes first, so that no one can push out the links of others,
+        // however many keys they have.
+        let mut of_person: HashMap<String, usize> = HashMap::new();
+        links.values().for_each(|link| *of_person.entry(link.maker.holder()).or_default() += 1);
+        let own = pending.maker.holder();
+        let crowded = match of_person.get(&own) {
+            Some(count) if *count >= CAPACITY_PER_PERSON => Some(own),
+            _ if links.len() >= CAPACITY => of_person.into_iter().max_by_key(|(_, count)| *count).map(|(who, _)| who),
+            _ => None,
+        };
+        let oldest = crowded.and_then(|who| {
+            let theirs = links.iter().filter(|(_, link)| link.maker.holder() == who);
+            theirs.min_by_key(|(_, link)| link.expires_at).map(|(token, _)| *token)
+        });
+        if let Some(oldest) = oldest {
+            links.remove(&oldest);
         }
         links.insert(token, pending);
     }

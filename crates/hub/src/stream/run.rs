@@ -1,6 +1,6 @@
 //! The stream of one run: every event once and in order, or a report of what is missing.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use attache_protocol::{
     EventKind, Json, RunId, TenantId,
@@ -84,9 +84,15 @@ impl Handle {
         self.store().run_outline(tenant, run, upto, shown).await.map_err(about("run"))
     }
 
-    /// A slot for one more stream of this caller.
+    /// A slot for one more stream or WebSocket of this caller.
     pub(crate) fn stream_slot(&self, by: &Principal) -> Result<StreamSlot> {
-        self.stream_slots().take(by, self.options().max_streams)
+        let slot = self.stream_slots().take(by, self.options().max_streams);
+        slot.inspect_err(|_| self.metrics().streams_refused.add(1))
+    }
+
+    /// A slot for a request that waits. `None` if it is answered at once.
+    pub(crate) fn wait_slot(&self, by: &Principal, wait: Duration) -> Result<Option<StreamSlot>> {
+        if wait.is_zero() { Ok(None) } else { self.stream_slot(by).map(Some) }
     }
 
     /// Everything after `after` and all new events, until the run ends.

@@ -1,4 +1,5 @@
-//! Limits open streams per caller: each costs memory and a reader for as long as it lasts.
+//! Limits what a caller holds open: streams, waiting requests and WebSockets. Each costs a connection, memory and a
+//! reader for as long as it lasts.
 
 use std::{
     collections::HashMap,
@@ -13,11 +14,11 @@ use crate::{Error, Principal, PrincipalKind, Result};
 /// The limit for all anonymous callers of an agent together.
 const MAX_ANONYMOUS: usize = 64;
 
-/// The open streams of each caller.
+/// How much each caller holds open.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StreamSlots(Arc<Mutex<HashMap<String, usize>>>);
 
-/// One open stream. Dropping it frees the slot.
+/// One open stream, wait or WebSocket. Dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct StreamSlot {
     slots: StreamSlots,
@@ -45,8 +46,8 @@ impl StreamSlots {
         let mut open = self.lock();
         let count = open.entry(holder.clone()).or_default();
         if *count >= most {
-            let message = format!("You have {most} open streams, which is the limit.");
-            let hint = "Close a stream, or read pages instead. The hub's --max-streams option sets the limit.";
+            let message = format!("You have {most} open streams, waiting requests and WebSockets, which is the limit.");
+            let hint = "Close one, or read pages instead. The hub's --max-streams option sets the limit.";
             return Err(Error::new(Code::TooManyRequests, message).hint(hint));
         }
         *count += 1;

@@ -94,7 +94,11 @@ impl TenantFollow {
                 return None;
             }
             match self.hub.store().log(self.principal.tenant, self.after, check::MAX_PAGE).await {
-                Ok(page) => {
+                Ok(mut page) => {
+                    if let Err(error) = self.hub.withhold_private(&self.principal, &mut page.rows).await {
+                        tracing::debug!(%error, "the log could not be read");
+                        page.rows.clear();
+                    }
                     if page.floor > self.after {
                         self.gap = Some(SeqRange { from: self.after + 1, to: page.floor });
                         self.after = page.floor;

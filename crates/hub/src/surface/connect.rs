@@ -36,7 +36,7 @@ pub(super) async fn connect(
     let upgrade = upgrade.protocols([SUBPROTOCOL]);
     if upgrade.selected_protocol().is_some() {
         let session = ChannelSession::new(hub.clone(), origin(ChannelDialect::Envelope), by);
-        return Ok(socket::upgrade(upgrade, hub, session, seat));
+        return socket::upgrade(upgrade, hub, session, seat);
     }
     if asks {
         return Err(Error::invalid("Sec-WebSocket-Protocol", "must be `attache.envelope.v1` or absent"));
@@ -47,5 +47,5 @@ pub(super) async fn connect(
     by.may(Action::Work)?;
     by.device()?;
     let session = ChannelSession::new(hub.clone(), origin(ChannelDialect::Plain), Some(by));
-    Ok(socket::upgrade(upgrade, hub, session, seat))
+    socket::upgrade(upgrade, hub, session, seat)
 }

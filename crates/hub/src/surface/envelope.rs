@@ -41,7 +41,7 @@ async fn open(
     let origin =
         ConnectionOrigin { transport: Transport::Websocket, dialect: ChannelDialect::Envelope, address: Some(address) };
     let session = ChannelSession::new(hub.clone(), origin, by);
-    Ok(socket::upgrade(upgrade, hub, session, seat.map(|Extension(seat)| seat)))
+    socket::upgrade(upgrade, hub, session, seat.map(|Extension(seat)| seat))
 }
 
 pub(super) fn not_upgraded(_: WebSocketUpgradeRejection) -> Error {

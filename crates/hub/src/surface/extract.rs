@@ -92,6 +92,7 @@ pub async fn body(body: Body, limit: usize) -> Result<Bytes> {
 
 /// Parses JSON within the hub's depth limit.
 pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> std::result::Result<T, JsonBodyError> {
+    let bytes = &*json::replace_lone_surrogates(bytes);
     if json_scan::too_deep(bytes) {
         return Err(JsonBodyError::TooDeep(format!("The JSON nests deeper than {} levels", json_scan::MAX_DEPTH)));
     }
@@ -340,6 +341,7 @@ async fn discard(mut body: Body) {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    let bytes = &*json::replace_lone_surrogates(bytes);
     if json_scan::too_deep(bytes) {
         return Err(Error::new(Code::TooDeep, format!("The JSON nests deeper than {} levels.", json_scan::MAX_DEPTH)));
     }

@@ -9,9 +9,10 @@ use futures_util::FutureExt as _;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::{
-    Handle,
+    Handle, Result,
     channel::{ChannelDialect, ChannelSession, SessionEnd, refusal_text},
     connection_slot::ConnectionSlot,
+    stream::StreamSlot,
     surface::metered::FIRST_FRAME_TOO_LONG,
 };
 
@@ -28,7 +29,8 @@ pub(super) fn upgrade(
     hub: Handle,
     session: ChannelSession,
     seat: Option<ConnectionSlot>,
-) -> Response<Body> {
+) -> Result<Response<Body>> {
+    let slot = session.principal().map(|by| hub.stream_slot(by)).transpose()?;
     // Ten thousand idle sockets must not hold ten thousand large buffers.
     let upgrade =
         upgrade.read_buffer_size(4096).write_buffer_size(0).max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
@@ -39,10 +41,10 @@ pub(super) fn upgrade(
     let response = upgrade.on_upgrade(move |socket| {
         let tracker = hub.tasks().clone();
         // Boxed once: a future that owns it would hold several copies for every idle socket.
-        let conversation = Box::new(SocketSession { hub, socket, session, leaves_at: None, seat });
+        let conversation = Box::new(SocketSession { hub, socket, session, leaves_at: None, seat, slot });
         tracker.track_future(hold(conversation))
     });
-    response.into_response()
+    Ok(response.into_response())
 }
 
 struct SocketSession {
@@ -52,6 +54,8 @@ struct SocketSession {
     /// Set once the hub stops.
     leaves_at: Option<Instant>,
     seat: Option<ConnectionSlot>,
+    /// Its part of the caller's limit, from the moment the caller is known.
+    slot: Option<StreamSlot>,
 }
 
 async fn hold(mut conversation: Box<SocketSession>) {
@@ -136,7 +140,7 @@ impl SocketSession {
     }
 
     /// Handles this message and those that arrived with it.
-    async fn hear(&mut self, first: Option<Result<Message, axum::Error>>) -> Option<SessionEnd> {
+    async fn hear(&mut self, first: Option<std::result::Result<Message, axum::Error>>) -> Option<SessionEnd> {
         let mut next = Some(first);
         for left in (0..MAX_READ_BATCH).rev() {
             let reply = match next? {
@@ -161,6 +165,12 @@ impl SocketSession {
                 && seat.identify(by).is_err()
             {
                 return Some(SessionEnd::Crowded);
+            }
+            if let (None, Some(by)) = (&self.slot, self.session.principal()) {
+                match self.hub.stream_slot(by) {
+                    Ok(slot) => self.slot = Some(slot),
+                    Err(_) => return Some(SessionEnd::Crowded),
+                }
             }
             if self.session.ending().is_some() {
                 return self.session.ending();

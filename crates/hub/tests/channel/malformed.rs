@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::peer::{run, worker};
+use super::peer::{at_work, run, worker};
 use crate::world::World;
 
 const HEADER: &str = r#""header":{"msg_id":"x1","type":"request","timestamp":1}"#;
@@ -213,4 +213,15 @@ async fn unknown_members_are_ignored_everywhere() {
     .await;
     let answer = peer.next().await;
     assert_eq!((&answer["header"]["parent_id"], &answer["payload"]["ok"]), (&json!("x"), &json!(true)));
+}
+
+#[tokio::test]
+async fn a_lone_surrogate_in_a_frame_is_replaced() {
+    let world = World::start().await;
+    let (mut peer, _, id) = at_work(&world).await;
+    let payload = json!({"action": "require_approval", "task_run_id": id, "epoch": 1, "tool": "shell", "input": {"x": "HALF"}});
+    let frame = peer.frame("request", payload).to_string().replace("HALF", r"a\udc00b");
+    peer.send_text(frame).await;
+    let asked = world.until("/api/v1/permission-requests", |listed| listed["permission_requests"][0].is_object()).await;
+    assert_eq!(asked["permission_requests"][0]["input"], json!({"x": "a\u{fffd}b"}));
 }

@@ -8,6 +8,7 @@ use crate::{
     Json,
     id::{AgentId, ChannelId, ConversationId, GrantId, RunId},
     time::Timestamp,
+    wire::account::Callers,
 };
 
 text_enum! {
@@ -63,6 +64,17 @@ text_enum! {
     }
 }
 
+text_enum! {
+    /// Why an approval counts only for its own request, and no standing grant answers it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+    pub enum OnceReason {
+        /// The worker doesn't disclose the complete input, so different requests look the same.
+        HiddenInput = "hidden_input",
+        /// It is a call to a private agent, which acts with its owner's rights.
+        PrivateAgent = "private_agent",
+    }
+}
+
 /// Whether an agent asks a person before it takes a risky step, as its runtime declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ApprovalMode {
@@ -77,7 +89,16 @@ pub enum ForwardingCheck {
     /// Nothing: the other agent asks for approval itself.
     Free,
     /// A person approves this exact task, as a step of the calling run.
-    NeedsApproval,
+    NeedsApproval(ForwardingReason),
+}
+
+/// Why a person approves a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ForwardingReason {
+    /// The agent does what it is told without asking.
+    NoApprovals,
+    /// The agent is private: it acts with its owner's rights, so its owner sees every call, even if it asks for itself.
+    PrivateAgent,
 }
 
 /// A hash of the exact request: tool, input, working folder, paths, and what was shown.
@@ -133,8 +154,8 @@ pub struct PermissionFacts<'a> {
     pub channel: Option<ChannelId>,
     pub tool: &'a str,
     pub subject: PermissionSubject,
-    /// The worker doesn't disclose the complete input ([`hides_input`]).
-    pub hides_input: bool,
+    /// Why an approval of it can't stand. `None` if it can.
+    pub once: Option<OnceReason>,
 }
 
 /// What a request may leave undisclosed while still showing its complete input.
@@ -160,12 +181,13 @@ pub enum DecisionVerdict {
     TooLate,
 }
 
-/// An agent's approvals can't be bypassed through another agent: an agent that doesn't ask does only what a person has
-/// reviewed.
-pub const fn forwarding(callee: ApprovalMode) -> ForwardingCheck {
-    match callee {
-        ApprovalMode::Yes => ForwardingCheck::Free,
-        ApprovalMode::No => ForwardingCheck::NeedsApproval,
+/// An agent's approvals can't be bypassed through another agent: an agent that doesn't ask, or is private to its owner,
+/// does only what a person has reviewed.
+pub const fn forwarding(callee: ApprovalMode, callers: Callers) -> ForwardingCheck {
+    match (callers, callee) {
+        (Callers::Owner, _) => ForwardingCheck::NeedsApproval(ForwardingReason::PrivateAgent),
+        (Callers::Everyone, ApprovalMode::No) => ForwardingCheck::NeedsApproval(ForwardingReason::NoApprovals),
+        (Callers::Everyone, ApprovalMode::Yes) => ForwardingCheck::Free,
     }
 }
 
@@ -183,10 +205,17 @@ pub fn hides_input(undisclosed: &[String]) -> bool {
     undisclosed.iter().any(|what| !NON_INPUT_UNDISCLOSED.contains(&what.as_str()))
 }
 
-/// The widest scope for an approval. With hidden input it is `once`, because different requests look the same. A denial
-/// may always stand.
-pub const fn widest(approved: bool, hides_input: bool) -> DecisionScope {
-    if approved && hides_input { DecisionScope::Once } else { DecisionScope::Agent }
+/// Why an approval of a request counts only once. `None` if it may stand.
+pub fn once(private_agent: bool, undisclosed: &[String]) -> Option<OnceReason> {
+    match private_agent {
+        true => Some(OnceReason::PrivateAgent),
+        false => hides_input(undisclosed).then_some(OnceReason::HiddenInput),
+    }
+}
+
+/// The widest scope for a decision. A denial may always stand.
+pub const fn widest(approved: bool, once: Option<OnceReason>) -> DecisionScope {
+    if approved && once.is_some() { DecisionScope::Once } else { DecisionScope::Agent }
 }
 
 /// The standing answer to a request, if any. A denial beats every grant.
@@ -208,13 +237,21 @@ pub fn judge<'a>(
     allowing
 }
 
+// === impl ForwardingReason ===
+
+impl ForwardingReason {
+    pub const fn is_private(self) -> bool {
+        matches!(self, Self::PrivateAgent)
+    }
+}
+
 // === impl StandingGrant ===
 
 impl StandingGrant {
     /// The grant that a decision creates. `None` if it was for once, only for a channel the request doesn't have, or
     /// can't reach further.
     pub fn of(id: GrantId, decision: &ApprovalDecision, request: PermissionFacts<'_>) -> Option<Self> {
-        if widest(decision.approved, request.hides_input) == DecisionScope::Once {
+        if widest(decision.approved, request.once) == DecisionScope::Once {
             return None;
         }
         let reach = match decision.scope {
@@ -251,7 +288,7 @@ impl StandingGrant {
         };
         let is_here = self.channel.is_none_or(|channel| request.channel == Some(channel));
         let is_alive = !self.revoked && self.until.is_none_or(|until| now < until);
-        let may_answer = widest(self.approved, request.hides_input) != DecisionScope::Once;
+        let may_answer = widest(self.approved, request.once) != DecisionScope::Once;
         reaches && is_meant && is_here && is_alive && may_answer
     }
 }

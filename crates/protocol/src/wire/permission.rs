@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use crate::{
     AgentId, ChannelId, ConversationId, GrantId, Json, PermissionId, RunId, RuntimeId, Timestamp,
-    rules::permission::{DecisionScope, DecisionSource, OnTimeout, PermissionState, hides_input},
+    rules::permission::{DecisionScope, DecisionSource, OnTimeout, OnceReason, PermissionState},
 };
 
 /// A worker asks for permission for a risky step. Unknown members are ignored.
@@ -73,6 +73,9 @@ pub struct PermissionRequest {
     /// What the agent doesn't disclose: `input`, `paths`.
     #[serde(default)]
     pub undisclosed: Vec<String>,
+    /// Why an approval must have the scope `once`. Null if it may stand.
+    #[serde(default)]
+    pub once: Option<OnceReason>,
     /// Hex hash of tool, input, cwd, paths, diff and undisclosed members. The decision is bound to it.
     pub subject: String,
     pub state: PermissionState,
@@ -196,11 +199,6 @@ impl From<&PermissionRequest> for PermissionAnswer {
 // === impl PermissionRequest ===
 
 impl PermissionRequest {
-    /// Whether part of the tool's input is hidden from the person who decides.
-    pub fn hides_input(&self) -> bool {
-        hides_input(&self.undisclosed)
-    }
-
     /// A description of a step whose input is not disclosed. `None` if it is.
     pub fn without_input(&self) -> Option<String> {
         without_input(&self.input, &self.undisclosed, self.reason.as_deref(), &self.paths)

@@ -5,9 +5,11 @@ use std::time::Duration;
 use attache_protocol::{
     AgentId, ChannelId, ConversationId, GrantId, Json, RunId, Timestamp,
     rules::permission::{
-        ApprovalDecision, DecisionScope, DecisionVerdict, GrantPattern, GrantReach, PermissionFacts, PermissionState,
-        PermissionSubject, PriorDecision, StandingGrant, decide, hides_input, judge, matches,
+        ApprovalDecision, ApprovalMode, DecisionScope, DecisionVerdict, ForwardingCheck, GrantPattern, GrantReach,
+        OnceReason, PermissionFacts, PermissionState, PermissionSubject, PriorDecision, StandingGrant, decide,
+        forwarding, hides_input, judge, matches, once, widest,
     },
+    wire::account::Callers,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -23,14 +25,14 @@ struct OwnedRequest {
     channel: Option<ChannelId>,
     tool: String,
     subject: PermissionSubject,
-    hides_input: bool,
+    once: Option<OnceReason>,
 }
 
 // === impl OwnedRequest ===
 
 impl OwnedRequest {
     fn request(&self) -> PermissionFacts<'_> {
-        let Self { run, conversation, agent, channel, tool, subject, hides_input } = self;
+        let Self { run, conversation, agent, channel, tool, subject, once } = self;
         PermissionFacts {
             run: *run,
             conversation: *conversation,
@@ -38,7 +40,7 @@ impl OwnedRequest {
             channel: *channel,
             tool,
             subject: *subject,
-            hides_input: *hides_input,
+            once: *once,
         }
     }
 }
@@ -55,16 +57,20 @@ fn channel() -> impl Strategy<Value = Option<ChannelId>> {
     proptest::option::of(uuid().prop_map(ChannelId::from_uuid))
 }
 
+fn once_reason() -> impl Strategy<Value = Option<OnceReason>> {
+    proptest::option::of(proptest::sample::select(OnceReason::ALL.to_vec()))
+}
+
 fn asked() -> impl Strategy<Value = OwnedRequest> {
-    (uuid(), uuid(), uuid(), channel(), "[ab]{0,4}", subject(), any::<bool>()).prop_map(
-        |(run, conversation, agent, channel, tool, subject, hides_input)| OwnedRequest {
+    (uuid(), uuid(), uuid(), channel(), "[ab]{0,4}", subject(), once_reason()).prop_map(
+        |(run, conversation, agent, channel, tool, subject, once)| OwnedRequest {
             run: RunId::from_uuid(run),
             conversation: ConversationId::from_uuid(conversation),
             agent: AgentId::from_uuid(agent),
             channel,
             tool,
             subject,
-            hides_input,
+            once,
         },
     )
 }
@@ -180,7 +186,7 @@ proptest! {
         let id = GrantId::from_uuid(Uuid::from_u128(1));
         let Some(grant) = StandingGrant::of(id, &decision, asked.request()) else {
             let is_homeless = decision.this_channel_only && asked.channel.is_none();
-            let is_blind = decision.approved && asked.hides_input;
+            let is_blind = decision.approved && asked.once.is_some();
             prop_assert!(decision.scope == DecisionScope::Once || is_homeless || is_blind, "{decision:?}");
             return Ok(());
         };
@@ -196,10 +202,10 @@ proptest! {
     }
 
     #[test]
-    fn hidden_input_is_never_allowed_by_a_standing_grant(
-        decision in decision(), grants in proptest::collection::vec(grant(), 0..8), asked in asked()
+    fn a_standing_grant_never_allows_what_counts_once(
+        decision in decision(), reason in proptest::sample::select(OnceReason::ALL.to_vec()), grants in proptest::collection::vec(grant(), 0..8), asked in asked()
     ) {
-        let unseen = OwnedRequest { hides_input: true, ..asked };
+        let unseen = OwnedRequest { once: Some(reason), ..asked };
         prop_assert!(judge(&grants, unseen.request(), NOW).is_none_or(|grant| !grant.approved));
         let grant = StandingGrant::of(GrantId::from_uuid(Uuid::nil()), &decision, unseen.request());
         prop_assert!(grant.is_none_or(|grant| !grant.approved));
@@ -218,6 +224,25 @@ proptest! {
     #[test]
     fn a_star_stands_for_any_characters(pattern in "[ab*]{0,6}", tool in "[ab]{0,6}") {
         prop_assert_eq!(matches(&pattern, &tool), means(pattern.as_bytes(), tool.as_bytes()));
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_private_agent_is_called_only_with_approval_that_counts_once(
+        mode in proptest::sample::select(vec![ApprovalMode::Yes, ApprovalMode::No]),
+        callers in proptest::sample::select(Callers::ALL.to_vec()),
+        undisclosed in proptest::collection::vec("[a-z]{0,4}", 0..3),
+    ) {
+        let check = forwarding(mode, callers);
+        prop_assert_eq!(check == ForwardingCheck::Free, callers == Callers::Everyone && mode == ApprovalMode::Yes);
+        let ForwardingCheck::NeedsApproval(reason) = check else { return Ok(()) };
+        prop_assert_eq!(reason.is_private(), callers == Callers::Owner);
+        let reason = once(reason.is_private(), &undisclosed);
+        prop_assert_eq!(reason == Some(OnceReason::PrivateAgent), callers == Callers::Owner);
+        prop_assert_eq!(reason.is_some(), callers == Callers::Owner || hides_input(&undisclosed));
+        prop_assert_eq!(widest(true, reason) == DecisionScope::Once, reason.is_some());
+        prop_assert_eq!(widest(false, reason), DecisionScope::Agent);
     }
 }
 

@@ -1,6 +1,9 @@
 //! Log rows of keys and sessions, and of events that only the log keeps.
 
-use attache_protocol::{DelegationId, EventKind, Json, KeyId, Timestamp, TunnelId, UserId, wire::key::Role};
+use attache_protocol::{
+    DelegationId, EventKind, Json, KeyId, Timestamp, TunnelId, UserId,
+    wire::key::{KeyScope, Role},
+};
 use serde::Serialize;
 
 use super::LogEntry;
@@ -37,6 +40,16 @@ struct SessionEndedData {
 struct LoginLinkData {
     user_id: Option<UserId>,
     role: Role,
+    expires_at: Timestamp,
+}
+
+#[derive(Serialize)]
+struct TokenCreatedData<'a> {
+    key_id: KeyId,
+    jti: &'a str,
+    audience: Option<&'a str>,
+    role: Role,
+    scopes: Option<&'a [KeyScope]>,
     expires_at: Timestamp,
 }
 
@@ -80,6 +93,11 @@ pub(crate) fn revoked(key: &KeyRecord) -> LogEntry {
 
 pub(crate) fn event(event: &AuditEvent) -> LogEntry {
     match *event {
+        AuditEvent::TokenCreated { key, ref id, ref audience, role, ref scopes, expires_at } => {
+            let (audience, scopes) = (audience.as_deref(), scopes.as_deref());
+            let row = TokenCreatedData { key_id: key, jti: id, audience, role, scopes, expires_at };
+            (EventKind::TokenCreated, Json::of(&row))
+        }
         AuditEvent::LoginLinkCreated { user, role, expires_at } => {
             (EventKind::LoginLinkCreated, Json::of(&LoginLinkData { user_id: user, role, expires_at }))
         }

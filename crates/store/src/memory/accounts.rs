@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use attache_protocol::{AgentId, TenantId, rules::run::RunCommand, wire::runtime::RuntimeState};
+use attache_protocol::{
+    AgentId, TenantId,
+    rules::run::RunCommand,
+    wire::{account::Callers, runtime::RuntimeState},
+};
 
 use super::{
     page::{self, NameCursor, PageOrder},
@@ -10,7 +14,10 @@ use super::{
 };
 use crate::{
     Error, Result, WakeHint, WriteContext, entry, outcome,
-    record::{AccountPatch, AccountRecord, AgentRef, ListPage, NewAccount, Pagination, RuntimeKind},
+    record::{
+        AccountPatch, AccountRecord, AgentRef, ListPage, NewAccount, Pagination, RuntimeKind,
+        worker_request::GrantRecord,
+    },
 };
 
 const ARCHIVED: &str = "agent archived";
@@ -58,6 +65,12 @@ impl ModelState {
         }
         if patch.owner.is_some_and(|owner| owner != self.accounts[&id].owner) {
             self.end_agent_keys(context, id);
+        }
+        let before = &self.accounts[&id];
+        let (owner, callers) = (patch.owner.unwrap_or(before.owner), patch.callers.unwrap_or(before.callers));
+        if callers == Callers::Owner && (before.callers != callers || before.owner != owner) {
+            let is_owners = |record: &GrantRecord| owner.is_some() && record.maker.user == owner;
+            self.revoke_grants(context, |record| record.agent == id && !is_owners(record));
         }
         let AccountPatch { name, description, instructions, skills, a2a, approvals, owner, callers, run_timeout } =
             patch;

@@ -68,8 +68,9 @@ impl ModelState {
         if let Some(agent) = new.agent {
             self.living_agent(context.tenant, &AgentRef::Id(agent))?;
         }
-        let NewKey { id, opening, agent, name, role, user, scopes, secret, mut expires_at } = new;
-        if let Some(opener) = opening.as_ref().and_then(|opening| opening.opener) {
+        let opener = new.opener();
+        let NewKey { id, opening, issuer, agent, name, role, user, scopes, secret, mut expires_at } = new;
+        if let Some(opener) = opener {
             let opener = &self.key(context.tenant, opener)?.key;
             if !opener.is_valid(context.at) {
                 return Err(Error::NotFound);
@@ -77,7 +78,19 @@ impl ModelState {
             expires_at = expires_at.into_iter().chain(opener.expires_at).min();
         }
         let created_at = context.at;
-        let key = KeyRecord { id, opening, agent, name, role, user, scopes, created_at, expires_at, revoked_at: None };
+        let key = KeyRecord {
+            id,
+            opening,
+            issuer,
+            agent,
+            name,
+            role,
+            user,
+            scopes,
+            created_at,
+            expires_at,
+            revoked_at: None,
+        };
         self.append(context.tenant, context.at, &context.actor, entry::key::created(&key));
         self.keys.insert(id, ModelKey { tenant: context.tenant, secret, key: key.clone() });
         Ok(key)
@@ -95,6 +108,7 @@ impl ModelState {
         let revoked = KeyRecord { revoked_at: Some(context.at), ..key };
         self.keys.get_mut(&id).expect("it was just found").key = revoked.clone();
         self.append(context.tenant, context.at, &context.actor, entry::key::revoked(&revoked));
+        self.revoke_grants(context, |record| record.maker.key == Some(id));
         self.revoke_keys(context, |stored| stored.key.opener() == Some(id));
         Ok(revoked)
     }

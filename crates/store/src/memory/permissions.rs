@@ -85,6 +85,7 @@ impl ModelState {
             risk: new.risk,
             diff: new.diff,
             undisclosed: new.undisclosed,
+            private_agent: new.private_agent,
             subject: new.subject,
             request: new.request,
             requested_at: at,
@@ -152,7 +153,7 @@ impl ModelState {
             by: &settled.by,
             decision: settled.decision.as_ref(),
         });
-        let NewDecision { decision, grant, via, from } = new;
+        let NewDecision { decision, grant, maker, via, from } = new;
         match decide(before, &context.actor, &decision) {
             DecisionVerdict::Settles => {}
             DecisionVerdict::Repeats => return Ok(permission),
@@ -178,6 +179,7 @@ impl ModelState {
                 agent: permission.agent,
                 permission: id,
                 created_by: context.actor.clone(),
+                maker,
                 created_at: context.at,
                 ended_at: None,
                 revoked_at: None,
@@ -307,6 +309,16 @@ impl ModelState {
             self.append(context.tenant, context.at, &context.actor, entry::worker_request::grant_revoked(id));
         }
         Ok(self.shown_grant(&record))
+    }
+
+    /// Revokes the selected approvals of the tenant, in order of creation.
+    pub(super) fn revoke_grants(&mut self, context: &WriteContext, wanted: impl Fn(&GrantRecord) -> bool) {
+        let standing = |record: &GrantRecord| record.grant.approved && record.revoked_at.is_none();
+        let found = self.grants.values().filter(|(owner, _)| *owner == context.tenant).map(|(_, record)| record);
+        let found = found.filter(|record| standing(record) && wanted(record)).map(|record| record.grant.id);
+        for grant in found.collect::<Vec<_>>() {
+            self.revoke_grant(context, grant).expect("it was just found");
+        }
     }
 
     /// The grant with the end of its run.

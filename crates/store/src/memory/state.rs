@@ -310,6 +310,7 @@ impl ModelState {
             run: run.map(|(run, _)| run),
             run_seq: run.map(|(_, run_seq)| run_seq),
             data,
+            withheld: false,
             hash: String::new(),
         };
         tenant.head_hash = row.entry().chain(&tenant.head_hash);

@@ -58,6 +58,10 @@ impl ModelState {
                 stored.key.user == Some(before.id) && ends
             });
         }
+        // A viewer decides nothing.
+        if patch.role == Some(Role::Viewer) {
+            self.revoke_grants(context, |record| record.maker.user == Some(before.id));
+        }
         let row = entry::user::user_updated(before.id, &patch);
         self.append(context.tenant, context.at, &context.actor, row);
         let UserPatch { name, role, password } = patch;
@@ -79,6 +83,7 @@ impl ModelState {
         self.not_the_last_owner(&user)?;
         self.revoke_agent_keys(context, user.id);
         self.revoke_keys(context, |stored| stored.key.user == Some(user.id));
+        self.revoke_grants(context, |record| record.maker.user == Some(user.id));
         self.append(context.tenant, context.at, &context.actor, entry::user::user_removed(&user));
         let removed = UserRecord { removed_at: Some(context.at), ..user };
         self.users.insert(removed.id, removed.clone());

@@ -27,6 +27,9 @@ pub struct NewKey {
     pub id: KeyId,
     /// `Some` for a session.
     pub opening: Option<SessionOpening>,
+    /// The credential of someone else that created this API key for its user. The key ends with it. `None` for keys that
+    /// people create for themselves.
+    pub issuer: Option<KeyId>,
     /// The outside agent that the key is for. Its user is the agent's owner.
     pub agent: Option<AgentId>,
     pub name: String,
@@ -43,6 +46,7 @@ pub struct KeyRecord {
     pub id: KeyId,
     /// `Some` for a session.
     pub opening: Option<SessionOpening>,
+    pub issuer: Option<KeyId>,
     pub agent: Option<AgentId>,
     pub name: String,
     pub role: Role,
@@ -60,6 +64,16 @@ pub enum AuditEvent {
     LoginLinkCreated {
         user: Option<UserId>,
         role: Role,
+        expires_at: Timestamp,
+    },
+    /// A token was issued for a key.
+    TokenCreated {
+        key: KeyId,
+        /// The `jti` of the token.
+        id: String,
+        audience: Option<String>,
+        role: Role,
+        scopes: Option<Vec<KeyScope>>,
         expires_at: Timestamp,
     },
     TunnelOpened {
@@ -82,6 +96,11 @@ impl NewKey {
     pub const fn kind(&self) -> KeyKind {
         KeyKind::of(self.opening.as_ref())
     }
+
+    /// The credential it ends with.
+    pub fn opener(&self) -> Option<KeyId> {
+        opener(self.opening.as_ref(), self.issuer)
+    }
 }
 
 // === impl KeyRecord ===
@@ -96,10 +115,14 @@ impl KeyRecord {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|end| end > at)
     }
 
-    /// The key or session that opened this session.
+    /// The credential it ends with: the one that opened this session, or the issuer of this key.
     pub fn opener(&self) -> Option<KeyId> {
-        self.opening.as_ref().and_then(|opening| opening.opener)
+        opener(self.opening.as_ref(), self.issuer)
     }
+}
+
+fn opener(opening: Option<&SessionOpening>, issuer: Option<KeyId>) -> Option<KeyId> {
+    opening.map_or(issuer, |opening| opening.opener)
 }
 
 // === impl KeyKind ===

@@ -1,12 +1,12 @@
 //! Permission requests, grants, and other worker requests.
 
 use attache_protocol::{
-    AgentId, ChannelId, ConversationId, GrantId, InputId, Json, PermissionId, RunId, RuntimeId, Timestamp,
-    WorkerRequestId,
+    AgentId, ChannelId, ConversationId, GrantId, InputId, Json, KeyId, PermissionId, RunId, RuntimeId, Timestamp,
+    UserId, WorkerRequestId,
     rules::{
         permission::{
-            ApprovalDecision, DecisionSource, OnTimeout, PermissionFacts, PermissionState, PermissionSubject,
-            hides_input,
+            self, ApprovalDecision, DecisionSource, OnTimeout, OnceReason, PermissionFacts, PermissionState,
+            PermissionSubject,
         },
         run::{RunStatus, WaitReason},
     },
@@ -27,6 +27,8 @@ pub struct NewPermission {
     pub diff: Option<String>,
     /// Details the agent doesn't disclose.
     pub undisclosed: Vec<String>,
+    /// It is a call to a private agent.
+    pub private_agent: bool,
     pub subject: PermissionSubject,
     /// The asker's own id for the question.
     pub request: Option<String>,
@@ -59,6 +61,8 @@ pub struct PermissionRecord {
     pub diff: Option<String>,
     /// Details the agent doesn't disclose.
     pub undisclosed: Vec<String>,
+    /// It is a call to a private agent.
+    pub private_agent: bool,
     pub subject: PermissionSubject,
     /// The asker's own id for the question; on a channel, the request's `msg_id`.
     pub request: Option<String>,
@@ -91,6 +95,8 @@ pub struct NewDecision {
     pub decision: ApprovalDecision,
     /// The id of the grant, if the decision creates one.
     pub grant: GrantId,
+    /// Who answers for that grant.
+    pub maker: GrantMaker,
     pub via: String,
     pub from: Option<String>,
 }
@@ -102,6 +108,15 @@ pub struct PermissionFilter {
     pub agent: Option<AgentId>,
 }
 
+/// Who answers for a grant. An approval ends when the user is removed or may no longer decide, or when the key is
+/// revoked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GrantMaker {
+    pub user: Option<UserId>,
+    /// The API key that decided, or that opened the session it was decided in.
+    pub key: Option<KeyId>,
+}
+
 /// A grant with its history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantRecord {
@@ -109,6 +124,7 @@ pub struct GrantRecord {
     pub agent: AgentId,
     pub permission: PermissionId,
     pub created_by: String,
+    pub maker: GrantMaker,
     pub created_at: Timestamp,
     /// When the run it applied to ended.
     pub ended_at: Option<Timestamp>,
@@ -190,8 +206,13 @@ impl PermissionRecord {
             channel: self.channel,
             tool: &self.tool,
             subject: self.subject,
-            hides_input: hides_input(&self.undisclosed),
+            once: self.once(),
         }
+    }
+
+    /// Why an approval of it counts only once.
+    pub fn once(&self) -> Option<OnceReason> {
+        permission::once(self.private_agent, &self.undisclosed)
     }
 }
 

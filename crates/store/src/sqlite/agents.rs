@@ -1,6 +1,6 @@
 //! Writes on tenants and agent accounts.
 
-use attache_protocol::{Json, TenantId, Timestamp, log::GENESIS};
+use attache_protocol::{Json, TenantId, Timestamp, log::GENESIS, wire::account::Callers};
 use rusqlite::{OptionalExtension as _, params};
 
 use super::{
@@ -87,6 +87,11 @@ impl WriteTransaction<'_, '_> {
         }
         if patch.owner.is_some_and(|owner| owner != account.owner) {
             self.end_agent_keys(context, &account)?;
+        }
+        // Only its owner decides for a private agent.
+        let (owner, callers) = (patch.owner.unwrap_or(account.owner), patch.callers.unwrap_or(account.callers));
+        if callers == Callers::Owner && (account.callers != callers || account.owner != owner) {
+            self.revoke_grants_of_others(context, account.id, owner)?;
         }
         self.connection
             .prepare_cached(

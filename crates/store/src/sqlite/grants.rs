@@ -1,10 +1,10 @@
 //! Standing grants, which result from decisions.
 
 use attache_protocol::{
-    AgentId, GrantId, RunId, TenantId, Timestamp,
+    AgentId, GrantId, KeyId, RunId, TenantId, Timestamp, UserId,
     rules::permission::{DecisionScope, GrantPattern, GrantReach, PermissionSubject, StandingGrant},
 };
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
 use super::{
     lists,
@@ -15,13 +15,13 @@ use crate::{
     Error, Result, WriteContext, entry,
     record::{
         ListPage, Pagination,
-        worker_request::{GrantRecord, PermissionRecord},
+        worker_request::{GrantMaker, GrantRecord, PermissionRecord},
     },
 };
 
 /// The columns that [`grant`] reads, with their table.
 const GRANT: &str = "id, agent, approved, scope, run, conversation, tool_pattern, subject, channel, until, permission, \
-     created_by, created, revoked, (select ended from task_runs where uid = run) from permission_grants";
+     created_by, created, revoked, (select ended from task_runs where uid = run), user, key from permission_grants";
 
 // === impl WriteTransaction ===
 
@@ -43,6 +43,7 @@ impl WriteTransaction<'_, '_> {
         context: &WriteContext,
         permission: &PermissionRecord,
         grant: &StandingGrant,
+        maker: GrantMaker,
     ) -> Result<()> {
         let (scope, run, conversation) = match grant.reach {
             GrantReach::Run(run) => (DecisionScope::Run, Some(IdBytes(run.uuid())), None),
@@ -58,8 +59,8 @@ impl WriteTransaction<'_, '_> {
         self.connection
             .prepare_cached(
                 "insert into permission_grants (id, tenant, agent, approved, scope, run, conversation, tool_pattern,
-                    subject, channel, until, permission, created_by, created)
-                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                    subject, channel, until, permission, created_by, created, user, key)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
             )?
             .execute(params![
                 IdBytes(grant.id.uuid()),
@@ -76,7 +77,44 @@ impl WriteTransaction<'_, '_> {
                 IdBytes(permission.id.uuid()),
                 context.actor,
                 context.at.millis(),
+                maker.user.map(|user| IdBytes(user.uuid())),
+                maker.key.map(|key| IdBytes(key.uuid())),
             ])?;
+        Ok(())
+    }
+
+    /// Revokes the approvals that this user answers for, in order of creation.
+    pub(super) fn revoke_grants_of_user(&mut self, context: &WriteContext, user: UserId) -> Result<()> {
+        self.revoke_grants(context, "user = ?1", &[&IdBytes(user.uuid())])
+    }
+
+    /// The same for a key.
+    pub(super) fn revoke_grants_of_key(&mut self, context: &WriteContext, key: KeyId) -> Result<()> {
+        self.revoke_grants(context, "key = ?1", &[&IdBytes(key.uuid())])
+    }
+
+    /// Revokes the approvals for an agent that anyone but `owner` answers for.
+    pub(super) fn revoke_grants_of_others(
+        &mut self,
+        context: &WriteContext,
+        agent: AgentId,
+        owner: Option<UserId>,
+    ) -> Result<()> {
+        let owner = owner.map(|owner| IdBytes(owner.uuid()));
+        self.revoke_grants(context, "agent = ?1 and (?2 is null or user is not ?2)", &[&IdBytes(agent.uuid()), &owner])
+    }
+
+    fn revoke_grants(&mut self, context: &WriteContext, which: &str, values: &[&dyn ToSql]) -> Result<()> {
+        let sql =
+            format!("select id from permission_grants where {which} and approved and revoked is null order by no");
+        let found = self
+            .connection
+            .prepare_cached(&sql)?
+            .query_map(values, |row| Ok(rows::grant_id(row.get(0)?)))?
+            .collect::<rusqlite::Result<Vec<_>>>()?;
+        for grant in found {
+            self.revoke_grant(context, grant)?;
+        }
         Ok(())
     }
 
@@ -142,6 +180,7 @@ fn grant(row: &Row<'_>) -> rusqlite::Result<GrantRecord> {
         permission: rows::permission_id(row.get(10)?),
         created_by: row.get(11)?,
         created_at: rows::time(row, 12)?,
+        maker: GrantMaker { user: rows::maybe_user(row, 15)?, key: rows::maybe_key(row, 16)? },
         ended_at: rows::maybe_time(row, 14)?,
         revoked_at,
     })

@@ -43,7 +43,7 @@ impl WriteTransaction<'_, '_> {
         }
         let opening = new.opening.clone().unwrap_or_default();
         let mut expires_at = new.expires_at;
-        if let Some(opener) = opening.opener {
+        if let Some(opener) = new.opener() {
             let opener = self.key(context.tenant, opener)?;
             if !opener.is_valid(context.at) {
                 return Err(Error::NotFound);
@@ -65,7 +65,7 @@ impl WriteTransaction<'_, '_> {
                 expires_at.map(Timestamp::millis),
                 new.user.map(|user| IdBytes(user.uuid())),
                 new.scopes.as_deref().map(rows::scopes_text),
-                opening.opener.map(|opener| IdBytes(opener.uuid())),
+                new.opener().map(|opener| IdBytes(opener.uuid())),
                 opening.address,
                 new.agent.map(|agent| IdBytes(agent.uuid())),
             ],
@@ -85,13 +85,14 @@ impl WriteTransaction<'_, '_> {
             params![IdBytes(id.uuid()), context.at.millis()],
         )?;
         self.log(context.tenant, context.stamp(), &entry::key::revoked(&key), None)?;
-        for session in self.opened_by(id)? {
-            self.revoke_key(context, session)?;
+        self.revoke_grants_of_key(context, id)?;
+        for opened in self.opened_by(id)? {
+            self.revoke_key(context, opened)?;
         }
         Ok(KeyRecord { revoked_at: Some(context.at), ..key })
     }
 
-    /// The unrevoked sessions opened by the key or session, in order of creation.
+    /// The unrevoked sessions and keys that end with the key or session, in order of creation.
     fn opened_by(&self, opener: KeyId) -> Result<Vec<KeyId>> {
         Ok(self
             .connection

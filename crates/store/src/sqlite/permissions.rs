@@ -35,7 +35,7 @@ use crate::{
 /// The columns that [`permission`] reads, with their tables.
 const PERMISSION: &str = "p.id, p.run, p.agent, a.name, p.conversation, p.runtime, p.epoch, p.channel, p.tool, p.input, \
      p.cwd, p.paths, p.reason, p.risk, p.subject, p.request, p.requested, p.expires, p.on_timeout, p.state, p.decided, \
-     p.decided_by, p.source, p.decided_via, p.decided_from, p.permission_grant, p.decision, p.diff, p.undisclosed \
+     p.decided_by, p.source, p.decided_via, p.decided_from, p.permission_grant, p.decision, p.diff, p.undisclosed, p.private_agent \
      from permission_requests p cross join agent_accounts a on a.id = p.agent";
 
 /// The effect of a settled permission on its run.
@@ -142,9 +142,9 @@ impl WriteTransaction<'_, '_> {
             .prepare_cached(
                 "insert into permission_requests (id, tenant, agent, run, epoch, state, expires, on_timeout, subject,
                     request, conversation, runtime, channel, requested, tool, input, cwd, paths, reason, risk, diff,
-                    undisclosed)
+                    undisclosed, private_agent)
                  select ?1, r.tenant, r.agent, r.uid, ?2, ?3, ?4, ?5, ?6, ?7, coalesce(r.conversation, r.uid), ?8, ?9,
-                    ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?18, ?19
+                    ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?18, ?19, ?20
                  from task_runs r where r.id = ?17",
             )?
             .execute(params![
@@ -167,6 +167,7 @@ impl WriteTransaction<'_, '_> {
                 hot.row,
                 new.diff,
                 (!new.undisclosed.is_empty()).then(|| Json::of(&new.undisclosed).get().to_owned()),
+                new.private_agent,
             ])?;
         Ok(())
     }
@@ -197,7 +198,7 @@ impl WriteTransaction<'_, '_> {
             by: &settled.by,
             decision: settled.decision.as_ref(),
         });
-        let NewDecision { decision, grant, via, from } = new;
+        let NewDecision { decision, grant, maker, via, from } = new;
         match decide(before, &context.actor, &decision) {
             DecisionVerdict::Settles => {}
             DecisionVerdict::Repeats => return Ok(Ok(permission)),
@@ -209,7 +210,7 @@ impl WriteTransaction<'_, '_> {
         }
         let grant = StandingGrant::of(grant, &decision, permission.as_asked());
         if let Some(grant) = &grant {
-            self.insert_grant(context, &permission, grant)?;
+            self.insert_grant(context, &permission, grant, maker)?;
         }
         let settled = PermissionSettlement {
             at: context.at,
@@ -411,6 +412,7 @@ fn permission(row: &Row<'_>) -> rusqlite::Result<PermissionRecord> {
             Some(list) => list.parse().map_err(|_| rows::corrupt(28, "what is undisclosed is no list of texts"))?,
             None => Vec::new(),
         },
+        private_agent: row.get(29)?,
         subject: PermissionSubject(row.get(14)?),
         request: row.get(15)?,
         requested_at: rows::time(row, 16)?,

@@ -442,15 +442,16 @@ pub(super) fn maybe_key(row: &Row<'_>, column: usize) -> rusqlite::Result<Option
 
 /// Reads [`super::keys::KEY`].
 pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<KeyRecord> {
-    let opening = match key_kind(row, 8)? {
-        KeyKind::Api => None,
-        KeyKind::Session => Some(SessionOpening { opener: maybe_key(row, 9)?, address: row.get(10)? }),
+    let (opening, issuer) = match key_kind(row, 8)? {
+        KeyKind::Api => (None, maybe_key(row, 9)?),
+        KeyKind::Session => (Some(SessionOpening { opener: maybe_key(row, 9)?, address: row.get(10)? }), None),
     };
     Ok(KeyRecord {
         user: maybe_user(row, 6)?,
         scopes: maybe_scopes(row, 7)?,
         id: key_id(row.get(0)?),
         opening,
+        issuer,
         agent: row.get::<_, Option<_>>(11)?.map(agent_id),
         name: row.get(1)?,
         role: role(row, 2)?,

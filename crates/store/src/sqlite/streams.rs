@@ -164,6 +164,7 @@ pub(super) fn log(connection: &Connection, tenant: TenantId, after: i64, limit: 
                 run: row.get::<_, Option<_>>(4)?.map(rows::run_id),
                 run_seq: row.get(5)?,
                 data: rows::json(row, 6)?,
+                withheld: false,
                 hash: log::hex(&row.get::<_, [u8; 32]>(7)?),
             })
         })?

@@ -63,6 +63,9 @@ impl WriteTransaction<'_, '_> {
         if patch.password.is_some() {
             self.revoke_keys(context, before.id, KeyRevocation::Sessions { keep })?;
         }
+        if patch.role == Some(Role::Viewer) {
+            self.revoke_grants_of_user(context, before.id)?;
+        }
         self.log(context.tenant, context.stamp(), &entry::user::user_updated(before.id, patch), None)?;
         let UserPatch { name, role, password } = patch.clone();
         let after = UserRecord {
@@ -90,6 +93,7 @@ impl WriteTransaction<'_, '_> {
         self.refuse_last_owner(&user)?;
         self.revoke_agent_keys(context, user.id)?;
         self.revoke_keys(context, user.id, KeyRevocation::All)?;
+        self.revoke_grants_of_user(context, user.id)?;
         self.log(context.tenant, context.stamp(), &entry::user::user_removed(&user), None)?;
         self.connection
             .prepare_cached("update users set removed = ?2 where id = ?1")?

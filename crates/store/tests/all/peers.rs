@@ -26,7 +26,7 @@ use attache_store::{
     record::{
         AgentRef, NewAccount, NewEvent, NewProgress, NewRun, NewRuntime, PairingProof, RunResult, RuntimeKind,
         channel::{ChannelResume, NewChannel, NewFollow, OutboxFrame, ReportKey},
-        worker_request::{NewDecision, NewInput, NewPermission, NewWorkerRequest, WorkerRequestKind},
+        worker_request::{GrantMaker, NewDecision, NewInput, NewPermission, NewWorkerRequest, WorkerRequestKind},
     },
     sqlite::SqliteStore,
 };
@@ -177,6 +177,7 @@ impl World {
             risk: None,
             diff: None,
             undisclosed: Vec::new(),
+            private_agent: false,
             request: None,
             channel: Some(self.worker),
             expires_at: Some(self.env.now().plus(Duration::from_secs(20))),
@@ -193,7 +194,13 @@ impl World {
             this_channel_only: false,
             comment: None,
         };
-        NewDecision { decision, grant: self.env.grant_id(), via: "rest".to_owned(), from: None }
+        NewDecision {
+            decision,
+            grant: self.env.grant_id(),
+            maker: GrantMaker::default(),
+            via: "rest".to_owned(),
+            from: None,
+        }
     }
 
     pub(crate) async fn frames(&self, channel: ChannelId) -> Vec<OutboxFrame> {

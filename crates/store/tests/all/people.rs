@@ -40,6 +40,7 @@ impl World {
         let new = NewKey {
             id: self.env.key_id(),
             opening: (kind == KeyKind::Session).then(SessionOpening::default),
+            issuer: None,
             agent: None,
             name: format!("key {secret}"),
             role: Role::Admin,
@@ -430,6 +431,7 @@ async fn a_session_ends_with_its_opener_and_never_outlives_it() {
             id: world.env.key_id(),
             opening: opener
                 .map(|opener| SessionOpening { opener: Some(opener), address: Some("192.0.2.1".to_owned()) }),
+            issuer: None,
             agent: None,
             name: "console".to_owned(),
             role: Role::Admin,

@@ -283,7 +283,7 @@ pub(crate) fn approval_text(request: &PermissionRequest) -> String {
     if !request.undisclosed.is_empty() {
         lines.push(format!("  not disclosed: {}", clean::exact_line(&request.undisclosed.join(", "))));
     }
-    let wider = if request.undisclosed.is_empty() { ", r to allow for this run" } else { "" };
+    let wider = if request.once.is_none() { ", r to allow for this run" } else { "" };
     lines.push(format!("  Type a to allow once{wider}, d to deny (d REASON tells the agent why):"));
     lines.join("\n")
 }

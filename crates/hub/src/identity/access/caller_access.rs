@@ -12,14 +12,14 @@ use attache_protocol::{
     wire::{account::Callers, key::Role},
 };
 use attache_store::record::{
-    AccountRecord, AgentRef, ConversationRecord, RunRecord, RuntimeKind,
+    AccountRecord, AgentRef, ConversationRecord, Pagination, RunRecord, RuntimeKind,
     user::{UserRecord, UserRef},
 };
 use tokio::time::Instant;
 
 use super::ActiveRules;
 use crate::{
-    Error, Handle, Principal, Result,
+    Error, Handle, Principal, Result, check,
     error::about,
     identity::{PrincipalKind, RoleColumn},
 };
@@ -118,6 +118,12 @@ impl Handle {
     /// rejected earlier: such an agent does not exist for them.
     pub(crate) async fn check_caller(&self, by: &Principal, account: &AccountRecord) -> Result<()> {
         let Some(role) = by.role().filter(|_| account.callers == Callers::Owner) else { return Ok(()) };
+        if by.is_issued && account.owner.is_some() && by.user == account.owner {
+            let message =
+                format!("The agent `{}` is private, and this credential was created by someone else.", account.name);
+            return Err(Error::new(Code::Forbidden, message)
+                .hint("Sign in with your own password, or use a key that you created yourself."));
+        }
         if !is_own(by, role, account) {
             return Err(Error::new(Code::Forbidden, format!("The agent `{}` is private to its owner.", account.name))
                 .hint("Its owner can share it: `attache agents set NAME --callers everyone`."));
@@ -171,7 +177,7 @@ impl<'a> CallerAccess<'a> {
     /// A device sees what it holds, and what it held last once that has ended.
     pub(crate) async fn run(&mut self, by: &Principal, run: &RunRecord) -> Result<bool> {
         match self {
-            Self::Person(person) => person.sees(run.agent).await,
+            Self::Person(person) => person.sees_run(run).await,
             _ if has_part(by, run) => Ok(true),
             Self::Table => Ok(false),
             // The rules grant rights to the agent, not to the caller it works for in this run.
@@ -184,6 +190,14 @@ impl<'a> CallerAccess<'a> {
     pub(crate) async fn belongings(&mut self, agent: AgentId) -> Result<bool> {
         match self {
             Self::Person(person) => person.sees(agent).await,
+            Self::Table | Self::Rules(_) => Ok(true),
+        }
+    }
+
+    /// Whether a run is open to the caller: its agent is not hidden from them, or they started it.
+    pub(crate) async fn is_open(&mut self, run: &RunRecord) -> Result<bool> {
+        match self {
+            Self::Person(person) => person.sees_run(run).await,
             Self::Table | Self::Rules(_) => Ok(true),
         }
     }
@@ -251,9 +265,11 @@ pub(crate) fn has_part(by: &Principal, run: &RunRecord) -> bool {
     }
 }
 
-/// Whether the agent belongs to the credential's user. Agents without an owner belong to the hub's owners.
+/// Whether the agent belongs to the credential's user, who created the credential themselves. Agents without an owner
+/// belong to the hub's owners.
 fn is_own(by: &Principal, role: Role, account: &AccountRecord) -> bool {
     match account.owner {
+        _ if by.is_issued => false,
         Some(owner) => by.user == Some(owner),
         None => role == Role::Owner,
     }
@@ -271,6 +287,28 @@ impl Person<'_> {
         let kept = self.is_kept(&account);
         self.kept.insert(agent, kept);
         Ok(!kept)
+    }
+
+    /// People keep seeing what they started, also after the agent became private.
+    pub(crate) async fn sees_run(&mut self, run: &RunRecord) -> Result<bool> {
+        let started = run.caller == self.by.actor() || (!self.by.is_issued && self.by.own_runs().matches(run));
+        Ok(started || self.sees(run.agent).await?)
+    }
+
+    /// Whether some agent is private to someone else.
+    pub(crate) async fn has_hidden_agents(&self) -> Result<bool> {
+        let mut cursor = None;
+        loop {
+            let page = Pagination { limit: check::MAX_PAGE, cursor };
+            let listed = self.hub.store().accounts(self.by.tenant, page).await.map_err(about("agent"))?;
+            if listed.items.iter().any(|account| self.is_kept(account)) {
+                return Ok(true);
+            }
+            cursor = listed.next;
+            if cursor.is_none() {
+                return Ok(false);
+            }
+        }
     }
 
     /// Whether the agent is private to someone else.

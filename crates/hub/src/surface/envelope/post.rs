@@ -2,7 +2,7 @@
 //! resumed: repeat the request with `Last-Event-ID`.
 
 use attache_protocol::{
-    ChannelId, Code, Json, RunId, Secret,
+    ChannelId, Code, Json, RunId, Secret, json,
     secret::{Kind, SecretHash},
     wire::{
         channel::{PeerRole, Transport},
@@ -50,7 +50,9 @@ pub(super) async fn take(
     // The credential may be in the frame.
     accept_body(&extensions, MAX_FRAME + 1);
     let text = read(body).await?;
-    let envelope = match Envelope::parse(&text) {
+    let replaced = json::replace_lone_surrogates(text.as_bytes());
+    let text = std::str::from_utf8(&replaced).unwrap_or(&text);
+    let envelope = match Envelope::parse(text) {
         Ok(envelope) => envelope,
         Err(error) => {
             let parent = error.msg_id.clone();
@@ -69,7 +71,7 @@ pub(super) async fn take(
     };
     let done = match Action::read(&envelope) {
         Ok(Action::Execute(execute)) => begin(&hub, session, &by, &envelope, execute, last).await,
-        Ok(_) => settle(&hub, session, &by, &text).await,
+        Ok(_) => settle(&hub, session, &by, text).await,
         Err(error) => Err(error.into()),
     };
     Ok(match done {

@@ -24,7 +24,7 @@ pub(super) async fn create(
     AuthenticatedCaller(by): AuthenticatedCaller,
     JsonBody(request): JsonBody<TokenRequest>,
 ) -> HandlerResult {
-    Ok(reply::json(StatusCode::CREATED, &hub.create_token(&by, request)?))
+    Ok(reply::json(StatusCode::CREATED, &hub.create_token(&by, request).await?))
 }
 
 /// Read the public keys that verify the hub's tokens and agent cards

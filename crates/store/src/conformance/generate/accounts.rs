@@ -97,7 +97,7 @@ impl StepGenerator {
         if self.draw.below(2) == 0 {
             return StoreStep::PairingRequest(self.shown_code(), self.at());
         }
-        let proof = match self.draw.below(3) {
+        let proof = match self.draw.below(4) {
             0 => PairingProof::Poll(
                 self.draw.recent(&self.known.requests).map_or_else(|| self.draw.secret(), |(_, poll)| poll),
             ),
@@ -161,14 +161,17 @@ impl StepGenerator {
     }
 
     pub(super) fn create_key(&self) -> StoreStep {
+        let opening = self.draw.percent(40).then(|| SessionOpening {
+            opener: self.draw.percent(60).then(|| self.draw.recent(&self.known.keys)).flatten(),
+            address: self.draw.maybe_text(),
+        });
+        let is_issued = opening.is_none() && self.draw.percent(30);
         let new = NewKey {
             user: self.draw.percent(if self.known.users.is_empty() { 3 } else { 75 }).then(|| self.user()),
             scopes: self.scopes(),
             id: self.draw.env.key_id(),
-            opening: self.draw.percent(40).then(|| SessionOpening {
-                opener: self.draw.percent(60).then(|| self.draw.recent(&self.known.keys)).flatten(),
-                address: self.draw.maybe_text(),
-            }),
+            opening,
+            issuer: is_issued.then(|| self.draw.recent(&self.known.keys)).flatten(),
             agent: self.draw.percent(10).then(|| self.agent()),
             name: self.draw.text(),
             role: self.draw.one_of(&Role::ALL).unwrap_or(Role::Viewer),
@@ -187,7 +190,15 @@ impl StepGenerator {
                 role: self.draw.one_of(&Role::ALL).unwrap_or(Role::Viewer),
                 expires_at,
             },
-            1 => AuditEvent::TunnelOpened { tunnel, delegation, expires_at, max_bytes: self.draw.below(u64::MAX) },
+            1 => AuditEvent::TokenCreated {
+                key: self.draw.env.key_id(),
+                id: self.draw.text(),
+                audience: self.draw.maybe_text(),
+                role: self.draw.one_of(&Role::ALL).unwrap_or(Role::Viewer),
+                scopes: self.scopes(),
+                expires_at,
+            },
+            2 => AuditEvent::TunnelOpened { tunnel, delegation, expires_at, max_bytes: self.draw.below(u64::MAX) },
             _ => AuditEvent::TunnelClosed { tunnel, delegation, bytes: self.draw.below(1_000) },
         };
         StoreStep::RecordEvent(self.context(), event)

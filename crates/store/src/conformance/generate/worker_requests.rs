@@ -16,7 +16,9 @@ use crate::{
     memory::MemoryStore,
     record::{
         Pagination,
-        worker_request::{NewDecision, NewInput, NewPermission, NewWorkerRequest, PermissionFilter, WorkerRequestKind},
+        worker_request::{
+            GrantMaker, NewDecision, NewInput, NewPermission, NewWorkerRequest, PermissionFilter, WorkerRequestKind,
+        },
     },
 };
 
@@ -51,6 +53,7 @@ impl StepGenerator {
             risk: self.draw.maybe_text(),
             diff,
             undisclosed,
+            private_agent: self.draw.percent(10),
             request: self.question_name(),
             channel: if self.draw.percent(85) { channel } else { None },
             expires_at: self.question_expiry(),
@@ -85,7 +88,11 @@ impl StepGenerator {
             comment: self.draw.maybe_text(),
         };
         let (grant, via, from) = (self.draw.env.grant_id(), self.draw.text(), self.draw.maybe_text());
-        StoreStep::DecidePermission(self.context(), permission, NewDecision { decision, grant, via, from })
+        let maker = GrantMaker {
+            user: self.draw.percent(60).then(|| self.user()),
+            key: self.draw.percent(60).then(|| self.draw.recent(&self.known.keys)).flatten(),
+        };
+        StoreStep::DecidePermission(self.context(), permission, NewDecision { decision, grant, maker, via, from })
     }
 
     async fn waiting(&self, model: &MemoryStore) -> Vec<PermissionId> {
