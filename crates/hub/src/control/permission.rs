@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use attache_protocol::{
     AgentId, ChannelId, Code, GrantId, PermissionId, RunId, Timestamp,
-    rules::permission::{ApprovalDecision, DecisionScope, OnTimeout, PermissionState, PermissionSubject, widest},
+    rules::permission::{
+        ApprovalDecision, DecisionScope, OnTimeout, OnceReason, PermissionState, PermissionSubject, widest,
+    },
     wire::permission::{
         ApprovalPolicy, CreatePermissionRequest, DecisionRequest, GrantList, PermissionAnswer, PermissionGrant,
         PermissionList, PermissionRequest,

@@ -219,7 +219,8 @@ async fn unknown_members_are_ignored_everywhere() {
 async fn a_lone_surrogate_in_a_frame_is_replaced() {
     let world = World::start().await;
     let (mut peer, _, id) = at_work(&world).await;
-    let payload = json!({"action": "require_approval", "task_run_id": id, "epoch": 1, "tool": "shell", "input": {"x": "HALF"}});
+    let payload =
+        json!({"action": "require_approval", "task_run_id": id, "epoch": 1, "tool": "shell", "input": {"x": "HALF"}});
     let frame = peer.frame("request", payload).to_string().replace("HALF", r"a\udc00b");
     peer.send_text(frame).await;
     let asked = world.until("/api/v1/permission-requests", |listed| listed["permission_requests"][0].is_object()).await;
