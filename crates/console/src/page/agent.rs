@@ -21,17 +21,17 @@ use serde::Deserialize;
 use crate::{
     ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{PageViewer, html, manages, pair, people, person_name, redirect_after_form, run_new, runs},
-    problem::{PageError, PageResult},
+    problem::{PageError, PageResult, message},
     session::BrowserSession,
-    text::{Text, fill},
+    text::Text,
     view::{
         agent::{AgentDevice, AgentTile},
         channel,
         exact::exact_line,
         host,
-        html::{Markup, PlaceholderValue},
+        html::Markup,
         person,
         run::{RunListRow, device_name},
         time::TimeElement,
@@ -67,8 +67,8 @@ struct PairingDialog {
     code_left: String,
     code_right: String,
     command: String,
-    expires_at: String,
-    expires: Markup,
+    /// The expiry of the code. A script counts down.
+    expiry: Markup,
     /// Only a device paired after this time completes the dialog.
     since: i64,
 }
@@ -128,7 +128,7 @@ pub(crate) async fn update(
         Ok(account) => Ok(redirect_after_form(&format!("/agents/{}?said=saved", account.agent_id))),
         Err(error) if matches!(error.code.http_status(), 400 | 409) => {
             let typed = Account { description: Some(description), instructions: Some(instructions), ..known };
-            page(&console, &session, &uri, typed, Some(error.message.into_owned()), None).await
+            page(&console, &session, &uri, typed, Some(message(&error, session.t).into_owned()), None).await
         }
         Err(error) => Err(error.into()),
     }
@@ -161,20 +161,23 @@ pub(crate) async fn make_code(
     posted: SubmittedForm,
 ) -> PageResult {
     let session = posted.session;
+    let t = session.t;
     let account = console.hub.account(&session.principal, &agent).await?;
     let since = console.hub.now();
     let made = console.hub.create_pairing_code(&session.principal, &account.agent_id.to_string()).await?;
     let (left, right) = made.pairing_code.split_once('-').unwrap_or((&made.pairing_code, ""));
     let dialog = PairingDialog {
-        title: fill(session.t.pair_title, &[("agent", &account.name)]),
+        title: t.pair_title(&account.name),
         code_left: left.to_owned(),
         code_right: right.to_owned(),
         command: format!("attache runtime pair {} {}", made.pairing_code, pair::address(&console)),
-        expires_at: made.expires_at.to_string(),
-        expires: Markup::sentence(
-            session.t.pair_until,
-            &[("at", PlaceholderValue::When(TimeElement::clock(made.expires_at)))],
-        ),
+        expiry: t.pair_waiting(Markup::trusted(format!(
+            "<b class=\"nowrap\" data-until=\"{}\" data-left=\"{}\" data-over=\"{}\">{}</b>",
+            made.expires_at,
+            t.pair_left,
+            t.pair_over,
+            t.pair_until(TimeElement::clock(made.expires_at)),
+        ))),
         since: since.millis(),
     };
     page(&console, &session, &uri, account, None, Some(dialog)).await
@@ -197,19 +200,17 @@ pub(crate) async fn paired(
     let devices = console.hub.runtimes(&session.principal, Some(&account.agent_id.to_string()), page).await?;
     let replaced = devices.agent_runtimes.iter().any(|other| other.ended_at.is_some_and(|ended| ended >= since));
     let device = device_name(runtime, t);
-    let host = host::name(&runtime.labels).unwrap_or_else(|| t.no_host.to_owned());
-    let blanks = [
-        ("device", PlaceholderValue::Text(&device)),
-        ("agent", PlaceholderValue::Text(&account.name)),
-        ("host", PlaceholderValue::Text(&host)),
-    ];
+    let host = host::name(&runtime.labels, t).unwrap_or_else(|| t.no_host.to_owned());
     html(&PairedFragment {
         t,
         csrf: session.csrf.clone(),
         nonce: format!("console-{}", console.hub.env().uuid().simple()),
-        heading: fill(t.paired_title, &[("agent", &account.name)]),
+        heading: t.paired_title(&account.name),
         agent_id: account.agent_id.to_string(),
-        joined: Markup::sentence(if replaced { t.joined_replaced } else { t.joined }, &blanks),
+        joined: match replaced {
+            true => t.joined_replaced(&device, &account.name, &host),
+            false => t.joined(&device, &account.name, &host),
+        },
         suggestion: if host::runs_scripts(&runtime.labels) { t.first_run_shell } else { t.first_run_text },
     })
 }
@@ -223,7 +224,7 @@ async fn page(
     dialog: Option<PairingDialog>,
 ) -> PageResult {
     let (hub, by, t) = (&console.hub, &session.principal, session.t);
-    let mut shell = PageLayout::new(console, session, NavSection::Agents, uri).await?;
+    let mut shell = PageLayout::new(console, session, uri).await?;
     let id = account.agent_id.to_string();
     shell.here = format!("/agents/{id}");
     let devices = hub.runtimes(by, Some(&id), PageRequest { limit: Some(10), cursor: None }).await?.agent_runtimes;
@@ -236,11 +237,11 @@ async fn page(
     let viewer = PageViewer::new(console, session);
     let owner = match account.owner_id {
         Some(owner) => person_name(console, session, owner).await?,
-        None => t.admin.owner_of_all.to_owned(),
+        None => t.owner_of_all.to_owned(),
     };
     let owners = if by.verdict(Action::GiveAgent) == AccessVerdict::Yes {
         let chosen = account.owner_id.map(|id| id.to_string()).unwrap_or_default();
-        people::people(console, session).await?.choices(t.admin.owner_of_all, &chosen)
+        people::people(console, session).await?.choices(t.owner_of_all, &chosen)
     } else {
         Vec::new()
     };

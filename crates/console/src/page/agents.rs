@@ -21,11 +21,11 @@ use serde::Deserialize;
 use crate::{
     ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{PageViewer, address, html, manages, redirect_after_form},
-    problem::PageResult,
+    problem::{PageResult, message},
     session::BrowserSession,
-    text::{Text, fill},
+    text::Text,
     view::agent::AgentTile,
 };
 
@@ -69,7 +69,7 @@ pub(crate) async fn create(State(console): State<ConsoleState>, uri: Uri, posted
     match console.hub.create_account(&session.principal, request).await {
         Ok(account) => Ok(redirect_after_form(&format!("/agents/{}", account.agent_id))),
         Err(error) if matches!(error.code.http_status(), 400 | 409) => {
-            page(&console, &session, &uri, String::new(), Some(error.message.into_owned()), name).await
+            page(&console, &session, &uri, String::new(), Some(message(&error, session.t).into_owned()), name).await
         }
         Err(error) => Err(error.into()),
     }
@@ -84,14 +84,13 @@ async fn page(
     new_name: String,
 ) -> PageResult {
     let t = session.t;
-    let shell = PageLayout::new(console, session, NavSection::Agents, uri).await?;
+    let shell = PageLayout::new(console, session, uri).await?;
     let request = PageRequest { limit: Some(PAGE_SIZE), cursor: Some(cursor).filter(|cursor| !cursor.is_empty()) };
     let list = console.hub.accounts(&session.principal, request).await?;
     let running = running(console, session).await?;
     let viewer = PageViewer::new(console, session);
     let online = list.agent_accounts.iter().filter(|account| account.status == Presence::Online).count();
     let total = list.agent_accounts.len();
-    let sentence = if list.next_cursor.is_some() { t.summary_agents_more } else { t.summary_agents };
     let cards = list
         .agent_accounts
         .iter()
@@ -103,7 +102,10 @@ async fn page(
     html(&AgentsPage {
         t,
         shell,
-        summary: fill(sentence, &[("online", &online.to_string()), ("total", &total.to_string())]),
+        summary: match list.next_cursor {
+            Some(_) => t.summary_agents_more(online, total),
+            None => t.summary_agents(online, total),
+        },
         cards,
         more: list.next_cursor.map(|cursor| address("/agents", &[("cursor", &cursor)])),
         problem,

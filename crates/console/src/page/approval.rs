@@ -18,16 +18,15 @@ use axum::{
 use crate::{
     ConsoleState,
     form::{FormFields, SubmittedForm},
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{PageViewer, approvals, html, redirect_after_form},
-    problem::{PageError, PageResult},
+    problem::{PageError, PageResult, message},
     session::BrowserSession,
     text::Text,
     view::{
         actor,
-        html::{Markup, PlaceholderValue},
+        html::Markup,
         permission::{ApprovalCard, verdict},
-        time::TimeElement,
         tool_input::ToolInputBlock,
     },
 };
@@ -94,7 +93,7 @@ pub(crate) async fn decide(
         }
         Err(error) if error.code == Code::InvalidRequest => {
             let request = console.hub.permission(&session.principal, id).await?;
-            let outcome = ApprovalFormOutcome { late: None, problem: Some(error.message.into_owned()) };
+            let outcome = ApprovalFormOutcome { late: None, problem: Some(message(&error, session.t).into_owned()) };
             page(&console, &session, &uri, &request, outcome).await
         }
         Err(error) => Err(error.into()),
@@ -136,9 +135,7 @@ async fn already_decided(
 ) -> PageResult<Markup> {
     let viewer = PageViewer::naming(console, session, request.decided_by.clone()).await?;
     let verdict = verdict(request, viewer.scene());
-    let at = TimeElement::relative(request.decided_at.unwrap_or(request.requested_at));
-    let blanks = [("verdict", PlaceholderValue::Markup(&verdict)), ("at", PlaceholderValue::When(at))];
-    Ok(Markup::sentence(session.t.lost_race, &blanks))
+    Ok(session.t.lost_race(verdict, request.decided_at.unwrap_or(request.requested_at)))
 }
 
 async fn page(
@@ -148,7 +145,7 @@ async fn page(
     request: &PermissionRequest,
     outcome: ApprovalFormOutcome,
 ) -> PageResult {
-    let shell = PageLayout::new(console, session, NavSection::Approvals, uri).await?;
+    let shell = PageLayout::new(console, session, uri).await?;
     let mut cards = approvals::cards(console, session, std::slice::from_ref(request)).await?;
     let card = cards.pop().ok_or(PageError::NoSuchPath)?;
     html(&ApprovalPage {

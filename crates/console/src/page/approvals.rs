@@ -12,11 +12,11 @@ use serde::Deserialize;
 use crate::{
     ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{PageViewer, address, agent_names, html, redirect_after_form},
     problem::{PageError, PageResult},
     session::BrowserSession,
-    text::{Text, fill},
+    text::Text,
     view::{
         grant,
         permission::{ApprovalCard, ApprovalContext, DecidedApprovalRow},
@@ -65,7 +65,7 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> PageResult {
     let (hub, by, t) = (&console.hub, &session.principal, session.t);
-    let shell = PageLayout::new(&console, &session, NavSection::Approvals, &uri).await?;
+    let shell = PageLayout::new(&console, &session, &uri).await?;
     let query = PermissionQuery { state: Some(Pending::Pending), ..PermissionQuery::default() };
     let pending = hub.permissions(by, query, PageRequest { limit: Some(MAX_CARDS), cursor: None }).await?;
     let cards = cards(&console, &session, &pending.permission_requests).await?;
@@ -84,11 +84,9 @@ pub(crate) async fn list(
         t,
         summary: match count {
             0 => t.approvals_none.to_owned(),
-            1 => t.approvals_one.to_owned(),
-            count => fill(t.approvals_many, &[("n", &count.to_string())]),
+            count => t.approvals_pending(count as u64),
         },
-        more: (is_cut || pending.next_cursor.is_some())
-            .then(|| fill(t.approvals_more, &[("n", &cards.len().to_string())])),
+        more: (is_cut || pending.next_cursor.is_some()).then(|| t.approvals_more(cards.len())),
         decided: all
             .permission_requests
             .iter()

@@ -14,11 +14,11 @@ use serde::Deserialize;
 
 use crate::{
     ConsoleState,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{PageViewer, address, html},
     problem::PageResult,
     session::BrowserSession,
-    text::{Text, fill},
+    text::Text,
     view::{
         actor::{ActorLabel, mentioned, short},
         escape_stripper::plain,
@@ -91,7 +91,7 @@ pub(crate) async fn list(
     let t = session.t;
     // The hub checks permission before anything is rendered.
     let head = console.hub.audit(&session.principal, Some(i64::MAX), Some(1)).await?.head;
-    let shell = PageLayout::new(&console, &session, NavSection::Audit, &uri).await?;
+    let shell = PageLayout::new(&console, &session, &uri).await?;
     let kind: String = asked.kind.trim().chars().take(64).collect();
     let before = asked.before.unwrap_or(head.saturating_add(1)).clamp(1, head.saturating_add(1));
     let found = find(&console, &session, &kind, before).await?;
@@ -104,11 +104,11 @@ pub(crate) async fn list(
     html(&AuditLogPage {
         t,
         shell,
-        summary: fill(t.audit_summary, &[("head", &head.to_string())]),
+        summary: t.audit_summary(head.unsigned_abs()),
         rows: found.rows.iter().map(|row| AuditLogRow::new(row, viewer.scene())).collect(),
         chain,
         chain_ok,
-        scanned: (!kind.is_empty()).then(|| fill(t.scanned, &[("n", &found.scanned.to_string())])),
+        scanned: (!kind.is_empty()).then(|| t.scanned(found.scanned.unsigned_abs())),
         newest: (before <= head).then(|| address("/audit", &[("type", &kind)])),
         older: found.rest.map(|seq| address("/audit", &[("type", &kind), ("before", &seq.to_string())])),
         kinds: EventKind::logged().map(EventKind::as_str).collect(),
@@ -161,17 +161,10 @@ async fn find(console: &ConsoleState, session: &BrowserSession, kind: &str, befo
 }
 
 fn chain(found: &AuditWindow, t: &Text) -> (Markup, bool) {
-    use crate::view::html::PlaceholderValue;
-    if let Some(at) = found.broken_at {
-        return (Markup::sentence(t.chain_broken, &[("at", PlaceholderValue::Text(&at.to_string()))]), false);
-    }
-    match found.checked {
-        Some((from, to)) => {
-            let (from, to) = (from.to_string(), to.to_string());
-            let blanks = [("from", PlaceholderValue::Text(&from)), ("to", PlaceholderValue::Text(&to))];
-            (Markup::sentence(t.chain_ok, &blanks), true)
-        }
-        None => (Markup::text(t.chain_empty), true),
+    match (found.broken_at, found.checked) {
+        (Some(at), _) => (t.chain_broken(at), false),
+        (None, Some((from, to))) => (t.chain_ok(from, to), true),
+        (None, None) => (Markup::text(t.chain_empty), true),
     }
 }
 

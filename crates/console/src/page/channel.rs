@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::{
     ConsoleState,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{address, agent_names, html},
     problem::{PageError, PageResult},
     session::BrowserSession,
@@ -59,7 +59,7 @@ pub(crate) async fn show(
 ) -> PageResult {
     let t = session.t;
     let id: ChannelId = channel.parse().map_err(|_| PageError::NoSuchPath)?;
-    let shell = PageLayout::new(&console, &session, NavSection::Channels, &uri).await?;
+    let shell = PageLayout::new(&console, &session, &uri).await?;
     let channel = console.hub.channel(&session.principal, id).await?;
     let names = agent_names(&console, &session).await?;
     let before = (asked.before > 1).then_some(asked.before);

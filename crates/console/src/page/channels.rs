@@ -14,11 +14,11 @@ use serde::Deserialize;
 
 use crate::{
     ConsoleState,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{ViewTab, address, agent_names, html},
     problem::PageResult,
     session::BrowserSession,
-    text::{Text, fill},
+    text::Text,
     view::channel::ChannelListRow,
 };
 
@@ -54,7 +54,7 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> PageResult {
     let t = session.t;
-    let shell = PageLayout::new(&console, &session, NavSection::Channels, &uri).await?;
+    let shell = PageLayout::new(&console, &session, &uri).await?;
     let status = ConnectionState::from_text(&asked.status);
     let list = find(&console, &session, &asked, status).await?;
     let names = agent_names(&console, &session).await?;
@@ -72,7 +72,7 @@ pub(crate) async fn list(
         if filtered { (t.channels_none, t.channels_none_text) } else { (t.channels_empty, t.channels_empty_text) };
     html(&ChannelsPage {
         t,
-        summary: fill(t.channels_summary, &[("n", &connected.to_string())]),
+        summary: t.channels_summary(connected),
         tabs: vec![
             tab(None, t.tab_all),
             tab(Some(ConnectionState::Connected), t.connected),

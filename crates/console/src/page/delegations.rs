@@ -15,11 +15,11 @@ use serde::Deserialize;
 use crate::{
     ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{address, html, redirect_after_form},
     problem::{PageError, PageResult},
     session::BrowserSession,
-    text::{AdminText, Text, fill},
+    text::Text,
     view::{
         delegation::{self, ChangedFileRow, DelegationListRow},
         exact::exact_line,
@@ -40,7 +40,6 @@ pub(crate) struct DelegationsPageQuery {
 #[template(path = "delegations.html")]
 struct DelegationsPage {
     t: &'static Text,
-    o: &'static AdminText,
     shell: PageLayout,
     summary: String,
     rows: Vec<DelegationListRow>,
@@ -52,7 +51,6 @@ struct DelegationsPage {
 #[template(path = "delegation.html")]
 struct DelegationPage {
     t: &'static Text,
-    o: &'static AdminText,
     shell: PageLayout,
     row: DelegationListRow,
     may_cancel: bool,
@@ -72,16 +70,15 @@ pub(crate) async fn list(
     Query(asked): Query<DelegationsPageQuery>,
     uri: Uri,
 ) -> PageResult {
-    let (t, o) = (session.t, &session.t.admin);
-    let shell = PageLayout::new(&console, &session, NavSection::Delegations, &uri).await?;
+    let t = session.t;
+    let shell = PageLayout::new(&console, &session, &uri).await?;
     let page = PageRequest { limit: Some(PAGE_SIZE), cursor: (!asked.cursor.is_empty()).then(|| asked.cursor.clone()) };
     let list = console.hub.delegations(&session.principal, page).await?;
     let live = list.delegations.iter().filter(|published| !published.delegation.status.has_ended()).count();
     let now = console.hub.now();
     html(&DelegationsPage {
         t,
-        o,
-        summary: fill(o.delegations_summary, &[("n", &live.to_string())]),
+        summary: t.delegations_summary(live),
         rows: list.delegations.iter().map(|published| DelegationListRow::new(published, now, t)).collect(),
         newest: !asked.cursor.is_empty(),
         older: list.next_cursor.map(|cursor| address("/delegations", &[("cursor", &cursor)])),
@@ -96,18 +93,17 @@ pub(crate) async fn show(
     uri: Uri,
 ) -> PageResult {
     let id: DelegationId = delegation.parse().map_err(|_| PageError::NoSuchPath)?;
-    let (t, o) = (session.t, &session.t.admin);
-    let shell = PageLayout::new(&console, &session, NavSection::Delegations, &uri).await?;
+    let t = session.t;
+    let shell = PageLayout::new(&console, &session, &uri).await?;
     let published = console.hub.delegation(&session.principal, id).await?;
     let changes = published.delegation.changes.as_ref();
     let result = published.delegation.result.as_ref();
     let row = DelegationListRow::new(&published, console.hub.now(), t);
     html(&DelegationPage {
         t,
-        o,
         may_cancel: row.can_cancel && session.principal.verdict(Action::CancelDelegation) == AccessVerdict::Yes,
         files: changes
-            .map(|changes| changes.changed_paths.iter().map(|changed| ChangedFileRow::new(changed, o)).collect())
+            .map(|changes| changes.changed_paths.iter().map(|changed| ChangedFileRow::new(changed, t)).collect())
             .unwrap_or_default(),
         truncated: changes.is_some_and(|changes| changes.truncated),
         summary: result.and_then(|result| result.final_summary.as_deref()).map(exact_line),

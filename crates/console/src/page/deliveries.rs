@@ -12,11 +12,11 @@ use serde::Deserialize;
 use crate::{
     ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{ViewTab, address, html, redirect_after_form},
     problem::{PageError, PageResult},
     session::BrowserSession,
-    text::{AdminText, Text},
+    text::Text,
     view::{
         actor::short,
         delivery::{self, DeliveryListRow, STATES},
@@ -38,7 +38,6 @@ pub(crate) struct DeliveriesPageQuery {
 #[template(path = "deliveries.html")]
 struct DeliveriesPage {
     t: &'static Text,
-    o: &'static AdminText,
     shell: PageLayout,
     tabs: Vec<ViewTab>,
     run: Option<String>,
@@ -54,7 +53,6 @@ struct DeliveriesPage {
 #[template(path = "delivery.html")]
 struct DeliveryPage {
     t: &'static Text,
-    o: &'static AdminText,
     shell: PageLayout,
     row: DeliveryListRow,
     facts: Vec<Fact>,
@@ -66,8 +64,8 @@ pub(crate) async fn list(
     Query(asked): Query<DeliveriesPageQuery>,
     uri: Uri,
 ) -> PageResult {
-    let (t, o) = (session.t, &session.t.admin);
-    let shell = PageLayout::new(&console, &session, NavSection::Settings, &uri).await?;
+    let t = session.t;
+    let shell = PageLayout::new(&console, &session, &uri).await?;
     let state = STATES.into_iter().find(|state| state.as_str() == asked.state);
     let run: Option<RunId> = match asked.run.trim() {
         "" => None,
@@ -86,13 +84,12 @@ pub(crate) async fn list(
         .chain(STATES.into_iter().map(|state| tab(Some(state), delivery::state(state, t).word)));
     let filtered = state.is_some() || run.is_some() || !asked.cursor.is_empty();
     let (empty_title, empty_text) = if filtered {
-        (o.deliveries_none, o.deliveries_none_text)
+        (t.deliveries_none, t.deliveries_none_text)
     } else {
-        (o.deliveries_empty, o.deliveries_empty_text)
+        (t.deliveries_empty, t.deliveries_empty_text)
     };
     html(&DeliveriesPage {
         t,
-        o,
         tabs: tabs.collect(),
         run: run.map(|run| short(&run.to_string())),
         without_run: href(state, "", ""),
@@ -112,10 +109,10 @@ pub(crate) async fn show(
     uri: Uri,
 ) -> PageResult {
     let id: DeliveryId = delivery.parse().map_err(|_| PageError::NoSuchPath)?;
-    let (t, o) = (session.t, &session.t.admin);
-    let shell = PageLayout::new(&console, &session, NavSection::Settings, &uri).await?;
+    let t = session.t;
+    let shell = PageLayout::new(&console, &session, &uri).await?;
     let found = console.hub.delivery(&session.principal, id).await?;
-    html(&DeliveryPage { t, o, row: DeliveryListRow::new(&found, t), facts: delivery::facts(&found, t), shell })
+    html(&DeliveryPage { t, row: DeliveryListRow::new(&found, t), facts: delivery::facts(&found, t), shell })
 }
 
 pub(crate) async fn resend(

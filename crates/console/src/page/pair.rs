@@ -19,12 +19,12 @@ use serde::Deserialize;
 use crate::{
     ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{agents, html, manages, redirect_after_form},
-    problem::PageResult,
+    problem::{PageResult, message},
     session::BrowserSession,
-    text::{Text, fill},
-    view::{agent::AgentChoice, host, time::TimeElement},
+    text::Text,
+    view::{agent::AgentChoice, host, html::Markup, time::TimeElement},
 };
 
 #[derive(Debug, Default, Deserialize)]
@@ -45,6 +45,7 @@ struct PairingDevice {
     host: String,
     expires: TimeElement,
     code: String,
+    only_if: Markup,
 }
 
 #[derive(Template)]
@@ -153,7 +154,9 @@ async fn failed(
     error: attache_hub::Error,
 ) -> PageResult {
     match error.code.http_status() {
-        400 | 404 | 409 | 429 => page(console, session, from, uri, draft, Some(error.message.into_owned())).await,
+        400 | 404 | 409 | 429 => {
+            page(console, session, from, uri, draft, Some(message(&error, session.t).into_owned())).await
+        }
         _ => Err(error.into()),
     }
 }
@@ -167,7 +170,7 @@ async fn page(
     problem: Option<String>,
 ) -> PageResult {
     let t = session.t;
-    let mut shell = PageLayout::new(console, session, NavSection::Agents, uri).await?;
+    let mut shell = PageLayout::new(console, session, uri).await?;
     "/pair".clone_into(&mut shell.here);
     let mut problem = problem;
     let mut status = if problem.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
@@ -176,13 +179,15 @@ async fn page(
         match console.hub.pairing_request(&session.principal, from.0, &draft.code).await {
             Ok(found) => {
                 let name = found.device_name.unwrap_or_else(|| t.unknown_device.to_owned());
+                let code = PairingCode::parse(&draft.code).map(|code| code.shown()).unwrap_or_default();
                 device = Some(PairingDevice {
-                    title: fill(t.device_wants, &[("device", &name)]),
+                    title: t.device_wants(&name),
                     name,
                     address: found.address,
-                    host: host::name(&found.labels).unwrap_or_else(|| t.no_host.to_owned()),
+                    host: host::name(&found.labels, t).unwrap_or_else(|| t.no_host.to_owned()),
                     expires: TimeElement::clock(found.expires_at),
-                    code: PairingCode::parse(&draft.code).map(|code| code.shown()).unwrap_or_default(),
+                    only_if: t.confirm_only_if(Markup::trusted(format!("<b class=\"mono nowrap\">{code}</b>"))),
+                    code,
                 });
             }
             Err(error) if error.code == Code::PairingFailed => {
@@ -191,7 +196,7 @@ async fn page(
             }
             Err(error) if error.code == Code::TooManyRequests => {
                 status = StatusCode::TOO_MANY_REQUESTS;
-                problem = Some(format!("{} {}", error.message, error.code.hint()));
+                problem = Some(t.login_too_often.to_owned());
             }
             Err(error) => return Err(error.into()),
         }

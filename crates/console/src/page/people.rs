@@ -22,15 +22,14 @@ use axum::{
 use crate::{
     ConsoleState,
     form::{FormFields, SubmittedForm},
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{html_as, redirect_after_form},
     problem::{FormRefusal, PageError, PageResult},
     session::BrowserSession,
-    text::{AdminText, Text, fill},
+    text::Text,
     view::{
-        html::{Markup, PlaceholderValue},
+        html::Markup,
         person::{FormChoice, KeyListRow, PersonListRow, VisiblePeople, roles, scope},
-        time::TimeElement,
     },
 };
 
@@ -45,7 +44,6 @@ const VALID: [(&str, Option<u64>); 3] = [("", None), ("day", Some(1)), ("week", 
 #[template(path = "people.html")]
 struct PeoplePage {
     t: &'static Text,
-    o: &'static AdminText,
     shell: PageLayout,
     lead: &'static str,
     problem: Option<String>,
@@ -98,8 +96,11 @@ pub(crate) async fn add(State(console): State<ConsoleState>, uri: Uri, posted: S
     match console.hub.create_user(&session.principal, request).await {
         Ok(_) => Ok(redirect_after_form("/people?said=added")),
         Err(error) => {
-            let outcome =
-                PeopleFormOutcome { refusal: Some(error.try_into()?), person: fields, ..PeopleFormOutcome::default() };
+            let outcome = PeopleFormOutcome {
+                refusal: Some(FormRefusal::new(error, session.t)?),
+                person: fields,
+                ..PeopleFormOutcome::default()
+            };
             page(&console, &session, &uri, outcome).await
         }
     }
@@ -116,7 +117,10 @@ pub(crate) async fn own_password(State(console): State<ConsoleState>, uri: Uri, 
     match console.hub.update_user(&session.principal, "me", request).await {
         Ok(_) => Ok(redirect_after_form("/people?said=password")),
         Err(error) => {
-            let outcome = PeopleFormOutcome { refusal: Some(error.try_into()?), ..PeopleFormOutcome::default() };
+            let outcome = PeopleFormOutcome {
+                refusal: Some(FormRefusal::new(error, session.t)?),
+                ..PeopleFormOutcome::default()
+            };
             page(&console, &session, &uri, outcome).await
         }
     }
@@ -142,9 +146,11 @@ pub(crate) async fn create_key(State(console): State<ConsoleState>, uri: Uri, po
             created: made.api_key.map(|secret| (made.key.name, secret)),
             ..PeopleFormOutcome::default()
         },
-        Err(error) => {
-            PeopleFormOutcome { refusal: Some(error.try_into()?), key: fields, ..PeopleFormOutcome::default() }
-        }
+        Err(error) => PeopleFormOutcome {
+            refusal: Some(FormRefusal::new(error, session.t)?),
+            key: fields,
+            ..PeopleFormOutcome::default()
+        },
     };
     page(&console, &session, &uri, outcome).await
 }
@@ -234,15 +240,15 @@ pub(crate) fn lines<'a>(
 }
 
 async fn page(console: &ConsoleState, session: &BrowserSession, uri: &Uri, outcome: PeopleFormOutcome) -> PageResult {
-    let (by, t, o, now) = (&session.principal, session.t, &session.t.admin, console.hub.now());
-    let mut shell = PageLayout::new(console, session, NavSection::Settings, uri).await?;
+    let (by, t, now) = (&session.principal, session.t, console.hub.now());
+    let mut shell = PageLayout::new(console, session, uri).await?;
     "/people".clone_into(&mut shell.here);
     let people = people(console, session).await?;
     let (keys, more_keys) = keys(console, session).await?;
     let own = by.role().unwrap_or(Role::Viewer);
     let mine = people.users.iter().find(|user| Some(user.user_id) == by.user);
     let (secret_title, secret) = match outcome.created {
-        Some((name, secret)) => (fill(t.key_created, &[("name", &name)]), Some(secret)),
+        Some((name, secret)) => (t.key_created(&name), Some(secret)),
         None => (String::new(), None),
     };
     let chosen = |fields: &FormFields| Role::from_text(fields.get("role")).unwrap_or_else(|| own.min(Role::Operator));
@@ -251,22 +257,19 @@ async fn page(console: &ConsoleState, session: &BrowserSession, uri: &Uri, outco
         status,
         &PeoplePage {
             t,
-            o,
-            lead: if shell.may.users { o.people_lead } else { o.people_own_lead },
+            lead: if shell.may.users { t.people_lead } else { t.people_own_lead },
             problem: outcome.refusal.map(|refusal| refusal.message),
             secret,
             secret_title,
-            people: people.users.iter().map(|user| PersonListRow::new(user, &keys, now, o)).collect(),
-            more_people: people.more.then(|| Markup::sentence(o.people_more, &[])),
+            people: people.users.iter().map(|user| PersonListRow::new(user, &keys, now, t)).collect(),
+            more_people: people.more.then(|| Markup::marked(t.people_more)),
             new_name: outcome.person.get("name").to_owned(),
             new_roles: roles(own, chosen(&outcome.person), t),
             keys: lines(console, session, &people, keys.iter()),
-            more_keys: more_keys.then(|| Markup::sentence(o.keys_more, &[])),
+            more_keys: more_keys.then(|| Markup::marked(t.keys_more)),
             key: NewKeyForm::new(&people, own, chosen(&outcome.key), &outcome.key, t),
-            key_note: by.ends_at().map(|until| {
-                Markup::sentence(o.key_session_note, &[("until", PlaceholderValue::When(TimeElement::relative(until)))])
-            }),
-            me: mine.map(|user| PersonListRow::new(user, &keys, now, o)),
+            key_note: by.ends_at().map(|until| t.key_session_note(until)),
+            me: mine.map(|user| PersonListRow::new(user, &keys, now, t)),
             has_password: mine.is_some_and(|user| user.has_password),
             shell,
         },
@@ -277,13 +280,12 @@ async fn page(console: &ConsoleState, session: &BrowserSession, uri: &Uri, outco
 
 impl NewKeyForm {
     fn new(people: &VisiblePeople, own: Role, role: Role, sent: &FormFields, t: &'static Text) -> Self {
-        let o = &t.admin;
         let valid = |name| match name {
-            "day" => o.expires_day,
-            "week" => o.expires_week,
-            _ => o.expires_never,
+            "day" => t.expires_day,
+            "week" => t.expires_week,
+            _ => t.expires_never,
         };
-        let mine = if people.me.is_some() { o.key_user_self } else { o.key_user_nobody };
+        let mine = if people.me.is_some() { t.you } else { t.nobody };
         Self {
             name: sent.get("name").to_owned(),
             roles: roles(own, role, t),
@@ -292,7 +294,7 @@ impl NewKeyForm {
                 .into_iter()
                 .map(|one| FormChoice {
                     value: one.as_str().to_owned(),
-                    label: scope(one, o).to_owned(),
+                    label: scope(one, t).to_owned(),
                     chosen: !sent.get(&format!("scope_{}", one.as_str())).is_empty(),
                 })
                 .collect(),

@@ -15,7 +15,7 @@ use axum::{
 use crate::{
     ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{
         html_as,
         people::{keys, lines, password, people},
@@ -23,11 +23,10 @@ use crate::{
     },
     problem::{FormRefusal, PageError, PageResult},
     session::BrowserSession,
-    text::{AdminText, Text},
+    text::Text,
     view::{
-        html::{Markup, PlaceholderValue},
+        html::Markup,
         person::{FormChoice, KeyListRow, PersonListRow, roles},
-        time::TimeElement,
     },
 };
 
@@ -42,7 +41,6 @@ struct PersonFormOutcome {
 #[template(path = "person.html")]
 struct PersonPage {
     t: &'static Text,
-    o: &'static AdminText,
     shell: PageLayout,
     person: PersonListRow,
     problem: Option<String>,
@@ -135,7 +133,7 @@ async fn refused(
         session,
         uri,
         user,
-        PersonFormOutcome { refusal: Some(error.try_into()?), ..PersonFormOutcome::default() },
+        PersonFormOutcome { refusal: Some(FormRefusal::new(error, session.t)?), ..PersonFormOutcome::default() },
     )
     .await
 }
@@ -148,8 +146,8 @@ async fn page(
     outcome: PersonFormOutcome,
 ) -> PageResult {
     let PersonFormOutcome { refusal, link } = outcome;
-    let (by, t, o) = (&session.principal, session.t, &session.t.admin);
-    let mut shell = PageLayout::new(console, session, NavSection::Settings, uri).await?;
+    let (by, t) = (&session.principal, session.t);
+    let mut shell = PageLayout::new(console, session, uri).await?;
     shell.here = format!("/people/{}", user.user_id);
     let people = people(console, session).await?;
     let (keys, _) = keys(console, session).await?;
@@ -159,23 +157,15 @@ async fn page(
         status,
         &PersonPage {
             t,
-            o,
-            person: PersonListRow::new(&user, &keys, console.hub.now(), o),
+            person: PersonListRow::new(&user, &keys, console.hub.now(), t),
             problem: refusal.map(|refusal| refusal.message),
             roles: roles(role, user.role, t),
             keys: lines(console, session, &people, keys.iter().filter(|key| key.user_id == Some(user.user_id))),
             editable: shell.may.users && user.role <= role && user.removed_at.is_none(),
             own: by.user == Some(user.user_id),
-            link_note: link.as_ref().map_or_else(
-                || Markup::text(o.login_link_note),
-                |link| {
-                    let until = PlaceholderValue::When(TimeElement::relative(link.expires_at));
-                    Markup::sentence(
-                        o.login_link_once,
-                        &[("name", PlaceholderValue::Text(&user.name)), ("until", until)],
-                    )
-                },
-            ),
+            link_note: link
+                .as_ref()
+                .map_or_else(|| Markup::text(t.login_link_note), |link| t.login_link_once(&user.name, link.expires_at)),
             link: link.map(|link| link.url),
             shell,
         },

@@ -26,7 +26,7 @@ use serde::Deserialize;
 use crate::{
     ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{
         PageViewer, html, redirect_after_form, run_facts,
         run_wait::{self, InputQuestion, RunWaitView},
@@ -39,7 +39,7 @@ use crate::{
         escape_stripper::{excerpt, plain},
         fact::Fact,
         failure,
-        html::{Markup, PlaceholderValue},
+        html::Markup,
         log::{LogItem, LogItemBody, LogItemReader, join, requeue_reason},
         log_questions,
         permission::ApprovalCard,
@@ -133,7 +133,7 @@ pub(crate) async fn show(
 ) -> PageResult {
     let t = session.t;
     let after = asked.after.max(0);
-    let shell = PageLayout::new(&console, &session, NavSection::Runs, &uri).await?;
+    let shell = PageLayout::new(&console, &session, &uri).await?;
     let loaded = load(&console, &session, &run).await?;
     let events = log_page(&console, &session, &loaded.run, after).await?;
     let viewer = viewer(&console, &session, &loaded.run, &events).await?;
@@ -165,7 +165,7 @@ pub(crate) async fn part(
     uri: Uri,
 ) -> PageResult {
     let t = session.t;
-    let shell = PageLayout::new(&console, &session, NavSection::Runs, &uri).await?;
+    let shell = PageLayout::new(&console, &session, &uri).await?;
     let loaded = load(&console, &session, &run).await?;
     let viewer = viewer(&console, &session, &loaded.run, &[]).await?;
     html(&RunPartFragment {
@@ -311,8 +311,8 @@ fn timeline(loaded: &RunPageData, viewer: &PageViewer, t: &'static Text) -> Vec<
     let mut steps = vec![TimelineStep {
         class: "",
         icon: "s-dot",
-        word: t.step_created,
-        note: Some(Markup::sentence(t.step_by, &[("who", PlaceholderValue::Text(&caller))])),
+        word: t.created,
+        note: Some(t.step_by(&caller)),
         at: TimeElement::clock(run.created_at),
     }];
     for event in &loaded.life {
@@ -321,10 +321,7 @@ fn timeline(loaded: &RunPageData, viewer: &PageViewer, t: &'static Text) -> Vec<
         let step = match event.event_kind() {
             Some(EventKind::TaskClaimed) => {
                 let device = data.runtime_id.and_then(|id| names.get(&id)).map_or(t.unknown_device, String::as_str);
-                let attempt = data.attempt.unwrap_or(1).to_string();
-                let blanks =
-                    [("device", PlaceholderValue::Text(device)), ("attempt", PlaceholderValue::Text(&attempt))];
-                let note = Some(Markup::sentence(t.step_claimed_note, &blanks));
+                let note = Some(t.step_claimed_note(device, data.attempt.unwrap_or(1)));
                 TimelineStep { class: "", icon: "s-dot", word: t.step_claimed, note, at }
             }
             Some(EventKind::TaskRequeued) => {
@@ -340,13 +337,13 @@ fn timeline(loaded: &RunPageData, viewer: &PageViewer, t: &'static Text) -> Vec<
         let shown = status::of(run.status, t);
         let result = |name| run.task_result.as_ref().and_then(|result| result.text_member(name)).unwrap_or_default();
         let (word, note) = match run.status {
-            RunStatus::Failed => (t.step_failed, Some(Markup::text(failure::explain(&result("code"), t).0))),
+            RunStatus::Failed => (t.status_failed, Some(Markup::text(failure::explain(&result("code"), t).0))),
             RunStatus::Cancelled => {
                 let reason = result("error");
                 let said = !reason.is_empty() && reason != "cancelled";
-                (t.step_cancelled, said.then(|| Markup::text(&plain(&reason))))
+                (t.status_cancelled, said.then(|| Markup::text(&plain(&reason))))
             }
-            RunStatus::Completed | RunStatus::Pending | RunStatus::Running => (t.step_completed, None),
+            RunStatus::Completed | RunStatus::Pending | RunStatus::Running => (t.status_completed, None),
         };
         steps.push(TimelineStep { class: shown.class, icon: shown.icon, word, note, at: TimeElement::clock(ended) });
     }

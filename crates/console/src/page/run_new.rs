@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 use crate::{
     ConsoleState,
     form::{FormFields, PostedFiles, SubmittedForm},
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{
         agents, html, redirect_after_form,
         run_attach::{self, Attached},
     },
-    problem::{PageError, PageResult},
+    problem::{PageError, PageResult, message},
     session::BrowserSession,
     text::Text,
     view::{
@@ -71,7 +71,7 @@ pub(crate) async fn create(State(console): State<ConsoleState>, uri: Uri, mut po
     match started {
         Ok(run) => Ok(redirect_after_form(&format!("/runs/{run}"))),
         Err(PageError::Hub(error)) if error.code.http_status() < 500 && error.code.http_status() != 403 => {
-            form(&console, &session, &uri, &agent, text, Some(error.message.into_owned())).await
+            form(&console, &session, &uri, &agent, text, Some(message(&error, session.t).into_owned())).await
         }
         Err(fault) => Err(fault),
     }
@@ -154,7 +154,7 @@ async fn form(
     problem: Option<String>,
 ) -> PageResult {
     let t = session.t;
-    let shell = PageLayout::new(console, session, NavSection::Runs, uri).await?;
+    let shell = PageLayout::new(console, session, uri).await?;
     let agents = agents(console, session).await?.iter().map(|account| AgentChoice::worker(account, agent, t)).collect();
     html(&NewRunPage { t, shell, agents, limits: limits(None, t), text, problem })
 }

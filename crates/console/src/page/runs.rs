@@ -20,11 +20,11 @@ use serde::Deserialize;
 
 use crate::{
     ConsoleState,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{PageViewer, address, html},
     problem::PageResult,
     session::BrowserSession,
-    text::{Text, fill},
+    text::Text,
     view::{
         run::{RunListRow, task},
         status,
@@ -115,7 +115,7 @@ pub(crate) async fn list(
 ) -> PageResult {
     let t = session.t;
     let filter = RunsPageFilter::new(asked);
-    let shell = PageLayout::new(&console, &session, NavSection::Runs, &uri).await?;
+    let shell = PageLayout::new(&console, &session, &uri).await?;
     let live = console.hub.live(&session.principal).await?;
     let found = find(&console, &session, &filter).await?;
     let rows = views(&console, &session, &found.runs).await?;
@@ -137,7 +137,7 @@ pub(crate) async fn list(
         tabs: tabs(&filter, live.pending, live.running, t),
         chips: chips(&filter, t),
         rows,
-        scanned: found.scanned.map(|count| fill(t.scanned, &[("n", &count.to_string())])),
+        scanned: found.scanned.map(|count| t.scanned(count as u64)),
         older: found.next.map(|cursor| RunsPageFilter { cursor, ..filter.clone() }.href()),
         newest: RunsPageFilter { cursor: String::new(), ..filter.clone() }.href(),
         here: filter.href(),
@@ -162,7 +162,7 @@ pub(crate) async fn rows(
     Query(wanted): Query<RunRowsQuery>,
     uri: Uri,
 ) -> PageResult {
-    let shell = PageLayout::new(&console, &session, NavSection::Runs, &uri).await?;
+    let shell = PageLayout::new(&console, &session, &uri).await?;
     let live = console.hub.live(&session.principal).await?;
     let mut runs = Vec::new();
     for id in wanted.ids.split(',').filter_map(|id| id.parse::<RunId>().ok()).take(MAX_ROWS) {
@@ -252,7 +252,7 @@ fn summary(pending: u64, running: u64, t: &Text) -> String {
     if pending + running == 0 {
         return t.summary_idle.to_owned();
     }
-    fill(t.summary_live, &[("running", &running.to_string()), ("pending", &pending.to_string())])
+    t.summary_live(running, pending)
 }
 
 fn tabs(filter: &RunsPageFilter, pending: u64, running: u64, t: &'static Text) -> Vec<RunTab> {

@@ -11,7 +11,7 @@ use axum::{
 use crate::{
     ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{
         html,
         people::{keys, people},
@@ -19,7 +19,7 @@ use crate::{
     },
     problem::{PageError, PageResult},
     session::BrowserSession,
-    text::{AdminText, Text},
+    text::Text,
     view::{html::Markup, session::SessionListRow},
 };
 
@@ -29,15 +29,14 @@ const LIST_SIZE: usize = 200;
 #[template(path = "sessions.html")]
 struct SessionsPage {
     t: &'static Text,
-    o: &'static AdminText,
     shell: PageLayout,
     sessions: Vec<SessionListRow>,
     more: Option<Markup>,
 }
 
 pub(crate) async fn list(State(console): State<ConsoleState>, session: BrowserSession, uri: Uri) -> PageResult {
-    let (by, t, o, now) = (&session.principal, session.t, &session.t.admin, console.hub.now());
-    let shell = PageLayout::new(&console, &session, NavSection::Settings, &uri).await?;
+    let (by, t, now) = (&session.principal, session.t, console.hub.now());
+    let shell = PageLayout::new(&console, &session, &uri).await?;
     let people = people(&console, &session).await?;
     let (keys, _) = keys(&console, &session).await?;
     let list = console.hub.sessions(by, PageRequest { limit: Some(LIST_SIZE), cursor: None }).await?;
@@ -46,9 +45,8 @@ pub(crate) async fn list(State(console): State<ConsoleState>, session: BrowserSe
         |session: &&session::ConsoleSession| session.ended_at.is_none() && session.expires_at.is_none_or(|at| at > now);
     html(&SessionsPage {
         t,
-        o,
-        sessions: list.sessions.iter().filter(alive).map(|one| SessionListRow::new(one, &people, &keys, o)).collect(),
-        more: list.next_cursor.map(|_| Markup::sentence(o.sessions_more, &[])),
+        sessions: list.sessions.iter().filter(alive).map(|one| SessionListRow::new(one, &people, &keys, t)).collect(),
+        more: list.next_cursor.map(|_| Markup::marked(t.sessions_more)),
         shell,
     })
 }
