@@ -4,7 +4,7 @@ use attache_hub::identity::{AccessVerdict, Action};
 use axum::http::{HeaderMap, Uri};
 
 use crate::{
-    ConsoleState, assets,
+    assets,
     page::NAV,
     problem::PageResult,
     session::{BrowserSession, cookie},
@@ -84,8 +84,8 @@ pub(crate) struct ViewerRights {
 // === impl PageLayout ===
 
 impl PageLayout {
-    pub(crate) async fn new(console: &ConsoleState, session: &BrowserSession, uri: &Uri) -> PageResult<Self> {
-        let (hub, by, t) = (&console.hub, &session.principal, session.t);
+    pub(crate) async fn new(session: &BrowserSession) -> PageResult<Self> {
+        let (hub, by, t) = (&session.hub, &session.principal, session.t);
         let may = |action| by.verdict(action) == AccessVerdict::Yes;
         let may = ViewerRights {
             operate: may(Action::CreateRun),
@@ -126,9 +126,9 @@ impl PageLayout {
                 "nothing" => durability,
                 _ => t.store_line(&health.store, &durability),
             },
-            notice: notice(uri, t),
+            notice: notice(&session.uri, t),
             after,
-            here: uri.path_and_query().map_or_else(|| uri.path().to_owned(), ToString::to_string),
+            here: session.uri.path_and_query().map_or_else(|| session.uri.path().to_owned(), ToString::to_string),
         })
     }
 

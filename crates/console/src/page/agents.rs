@@ -12,14 +12,10 @@ use attache_protocol::{
         run::Run,
     },
 };
-use axum::{
-    extract::{Query, State},
-    http::Uri,
-};
+use axum::extract::Query;
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
     form::SubmittedForm,
     layout::PageLayout,
     page::{PageViewer, address, html, manages, redirect_after_form},
@@ -49,16 +45,11 @@ struct AgentsPage {
     new_name: String,
 }
 
-pub(crate) async fn list(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(asked): Query<AgentsPageQuery>,
-    uri: Uri,
-) -> PageResult {
-    page(&console, &session, &uri, asked.cursor, None, String::new()).await
+pub(crate) async fn list(session: BrowserSession, Query(asked): Query<AgentsPageQuery>) -> PageResult {
+    page(&session, asked.cursor, None, String::new()).await
 }
 
-pub(crate) async fn create(State(console): State<ConsoleState>, uri: Uri, posted: SubmittedForm) -> PageResult {
+pub(crate) async fn create(posted: SubmittedForm) -> PageResult {
     let SubmittedForm { session, fields } = posted;
     let name = fields.get("name").trim().to_owned();
     let request = AccountRequest {
@@ -66,29 +57,22 @@ pub(crate) async fn create(State(console): State<ConsoleState>, uri: Uri, posted
         description: fields.non_empty("description"),
         ..AccountRequest::default()
     };
-    match console.hub.create_account(&session.principal, request).await {
+    match session.hub.create_account(&session.principal, request).await {
         Ok(account) => Ok(redirect_after_form(&format!("/agents/{}", account.agent_id))),
         Err(error) if matches!(error.code.http_status(), 400 | 409) => {
-            page(&console, &session, &uri, String::new(), Some(message(&error, session.t).into_owned()), name).await
+            page(&session, String::new(), Some(message(&error, session.t).into_owned()), name).await
         }
         Err(error) => Err(error.into()),
     }
 }
 
-async fn page(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    uri: &Uri,
-    cursor: String,
-    problem: Option<String>,
-    new_name: String,
-) -> PageResult {
+async fn page(session: &BrowserSession, cursor: String, problem: Option<String>, new_name: String) -> PageResult {
     let t = session.t;
-    let shell = PageLayout::new(console, session, uri).await?;
+    let shell = PageLayout::new(session).await?;
     let request = PageRequest { limit: Some(PAGE_SIZE), cursor: Some(cursor).filter(|cursor| !cursor.is_empty()) };
-    let list = console.hub.accounts(&session.principal, request).await?;
-    let running = running(console, session).await?;
-    let viewer = PageViewer::new(console, session);
+    let list = session.hub.accounts(&session.principal, request).await?;
+    let running = running(session).await?;
+    let viewer = PageViewer::new(session);
     let online = list.agent_accounts.iter().filter(|account| account.status == Presence::Online).count();
     let total = list.agent_accounts.len();
     let cards = list
@@ -114,13 +98,13 @@ async fn page(
 }
 
 /// The current run of each agent.
-async fn running(console: &ConsoleState, session: &BrowserSession) -> PageResult<HashMap<AgentId, Run>> {
+async fn running(session: &BrowserSession) -> PageResult<HashMap<AgentId, Run>> {
     let query = RunQuery {
         status: Some(RunStatus::Running),
         page: PageRequest { limit: Some(200), cursor: None },
         ..RunQuery::default()
     };
-    let runs = console.hub.runs(&session.principal, query).await?.task_runs;
+    let runs = session.hub.runs(&session.principal, query).await?.task_runs;
     // The list is newest first. The run that started last is the current one.
     Ok(runs.into_iter().rev().map(|run| (run.agent_id, run)).collect())
 }

@@ -6,14 +6,10 @@ use attache_protocol::{
     log::{LogRow, unhex},
     wire::audit::AuditPage,
 };
-use axum::{
-    extract::{Query, State},
-    http::Uri,
-};
+use axum::extract::Query;
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
     layout::PageLayout,
     page::{PageViewer, address, html},
     problem::PageResult,
@@ -82,24 +78,19 @@ struct AuditWindow {
     rest: Option<i64>,
 }
 
-pub(crate) async fn list(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(asked): Query<AuditPageQuery>,
-    uri: Uri,
-) -> PageResult {
+pub(crate) async fn list(session: BrowserSession, Query(asked): Query<AuditPageQuery>) -> PageResult {
     let t = session.t;
     // The hub checks permission before anything is rendered.
-    let head = console.hub.audit(&session.principal, Some(i64::MAX), Some(1)).await?.head;
-    let shell = PageLayout::new(&console, &session, &uri).await?;
+    let head = session.hub.audit(&session.principal, Some(i64::MAX), Some(1)).await?.head;
+    let shell = PageLayout::new(&session).await?;
     let kind: String = asked.kind.trim().chars().take(64).collect();
     let before = asked.before.unwrap_or(head.saturating_add(1)).clamp(1, head.saturating_add(1));
-    let found = find(&console, &session, &kind, before).await?;
+    let found = find(&session, &kind, before).await?;
     let mentioned = found.rows.iter().flat_map(|row| {
         let run = row.run.map(|run| run.to_string());
         mentioned(head_of(row.data.get())).chain([row.actor.clone()]).chain(run)
     });
-    let viewer = PageViewer::naming(&console, &session, mentioned).await?;
+    let viewer = PageViewer::naming(&session, mentioned).await?;
     let (chain, chain_ok) = chain(&found, t);
     html(&AuditLogPage {
         t,
@@ -116,7 +107,7 @@ pub(crate) async fn list(
     })
 }
 
-async fn find(console: &ConsoleState, session: &BrowserSession, kind: &str, before: i64) -> PageResult<AuditWindow> {
+async fn find(session: &BrowserSession, kind: &str, before: i64) -> PageResult<AuditWindow> {
     let mut found = AuditWindow::default();
     let size = if kind.is_empty() { PAGE_SIZE } else { WINDOW_SIZE };
     let mut before = before;
@@ -125,7 +116,7 @@ async fn find(console: &ConsoleState, session: &BrowserSession, kind: &str, befo
         let after = (before - 1 - size).max(0);
         // Read one row more than shown, to check the link of the oldest one.
         let limit = usize::try_from(before - 1 - (after - 1).max(0)).unwrap_or(1).clamp(1, 200);
-        let mut page = console.hub.audit(&session.principal, Some((after - 1).max(0)), Some(limit)).await?;
+        let mut page = session.hub.audit(&session.principal, Some((after - 1).max(0)), Some(limit)).await?;
         // If the page is too heavy to include the newest row, retry with a smaller window.
         if page.next < page.head.min(before - 1) && size > 1 {
             size = (size / 4).max(1);

@@ -6,14 +6,10 @@ use attache_hub::{
     identity::{AccessVerdict, Action},
 };
 use attache_protocol::DelegationId;
-use axum::{
-    extract::{Path, Query, State},
-    http::Uri,
-};
+use axum::extract::{Path, Query};
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
     form::SubmittedForm,
     layout::PageLayout,
     page::{address, html, redirect_after_form},
@@ -64,18 +60,13 @@ struct DelegationPage {
     facts: Vec<Fact>,
 }
 
-pub(crate) async fn list(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(asked): Query<DelegationsPageQuery>,
-    uri: Uri,
-) -> PageResult {
+pub(crate) async fn list(session: BrowserSession, Query(asked): Query<DelegationsPageQuery>) -> PageResult {
     let t = session.t;
-    let shell = PageLayout::new(&console, &session, &uri).await?;
+    let shell = PageLayout::new(&session).await?;
     let page = PageRequest { limit: Some(PAGE_SIZE), cursor: (!asked.cursor.is_empty()).then(|| asked.cursor.clone()) };
-    let list = console.hub.delegations(&session.principal, page).await?;
+    let list = session.hub.delegations(&session.principal, page).await?;
     let live = list.delegations.iter().filter(|published| !published.delegation.status.has_ended()).count();
-    let now = console.hub.now();
+    let now = session.hub.now();
     html(&DelegationsPage {
         t,
         summary: t.delegations_summary(live),
@@ -86,19 +77,14 @@ pub(crate) async fn list(
     })
 }
 
-pub(crate) async fn show(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Path(delegation): Path<String>,
-    uri: Uri,
-) -> PageResult {
+pub(crate) async fn show(session: BrowserSession, Path(delegation): Path<String>) -> PageResult {
     let id: DelegationId = delegation.parse().map_err(|_| PageError::NoSuchPath)?;
     let t = session.t;
-    let shell = PageLayout::new(&console, &session, &uri).await?;
-    let published = console.hub.delegation(&session.principal, id).await?;
+    let shell = PageLayout::new(&session).await?;
+    let published = session.hub.delegation(&session.principal, id).await?;
     let changes = published.delegation.changes.as_ref();
     let result = published.delegation.result.as_ref();
-    let row = DelegationListRow::new(&published, console.hub.now(), t);
+    let row = DelegationListRow::new(&published, session.hub.now(), t);
     html(&DelegationPage {
         t,
         may_cancel: row.can_cancel && session.principal.verdict(Action::CancelDelegation) == AccessVerdict::Yes,
@@ -120,12 +106,8 @@ pub(crate) async fn show(
     })
 }
 
-pub(crate) async fn cancel(
-    State(console): State<ConsoleState>,
-    Path(delegation): Path<String>,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn cancel(Path(delegation): Path<String>, posted: SubmittedForm) -> PageResult {
     let id: DelegationId = delegation.parse().map_err(|_| PageError::NoSuchPath)?;
-    console.hub.cancel_delegation(&posted.session.principal, id).await?;
+    posted.session.hub.cancel_delegation(&posted.session.principal, id).await?;
     Ok(redirect_after_form(&format!("/delegations/{id}?said=ending")))
 }

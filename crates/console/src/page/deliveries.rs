@@ -3,14 +3,10 @@
 use askama::Template;
 use attache_hub::control::{DeliveryQuery, PageRequest};
 use attache_protocol::{DeliveryId, RunId, wire::delivery::DeliveryState};
-use axum::{
-    extract::{Path, Query, State},
-    http::Uri,
-};
+use axum::extract::{Path, Query};
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
     form::SubmittedForm,
     layout::PageLayout,
     page::{ViewTab, address, html, redirect_after_form},
@@ -58,21 +54,16 @@ struct DeliveryPage {
     facts: Vec<Fact>,
 }
 
-pub(crate) async fn list(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(asked): Query<DeliveriesPageQuery>,
-    uri: Uri,
-) -> PageResult {
+pub(crate) async fn list(session: BrowserSession, Query(asked): Query<DeliveriesPageQuery>) -> PageResult {
     let t = session.t;
-    let shell = PageLayout::new(&console, &session, &uri).await?;
+    let shell = PageLayout::new(&session).await?;
     let state = STATES.into_iter().find(|state| state.as_str() == asked.state);
     let run: Option<RunId> = match asked.run.trim() {
         "" => None,
         run => Some(run.parse().map_err(|_| PageError::NoSuchPath)?),
     };
     let page = PageRequest { limit: Some(PAGE_SIZE), cursor: (!asked.cursor.is_empty()).then(|| asked.cursor.clone()) };
-    let list = console.hub.deliveries(&session.principal, DeliveryQuery { state, run, page }).await?;
+    let list = session.hub.deliveries(&session.principal, DeliveryQuery { state, run, page }).await?;
     let href = |state: Option<DeliveryState>, run: &str, cursor: &str| {
         let state = state.map(DeliveryState::as_str).unwrap_or_default();
         address("/deliveries", &[("state", state), ("run", run), ("cursor", cursor)])
@@ -102,25 +93,16 @@ pub(crate) async fn list(
     })
 }
 
-pub(crate) async fn show(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Path(delivery): Path<String>,
-    uri: Uri,
-) -> PageResult {
+pub(crate) async fn show(session: BrowserSession, Path(delivery): Path<String>) -> PageResult {
     let id: DeliveryId = delivery.parse().map_err(|_| PageError::NoSuchPath)?;
     let t = session.t;
-    let shell = PageLayout::new(&console, &session, &uri).await?;
-    let found = console.hub.delivery(&session.principal, id).await?;
+    let shell = PageLayout::new(&session).await?;
+    let found = session.hub.delivery(&session.principal, id).await?;
     html(&DeliveryPage { t, row: DeliveryListRow::new(&found, t), facts: delivery::facts(&found, t), shell })
 }
 
-pub(crate) async fn resend(
-    State(console): State<ConsoleState>,
-    Path(delivery): Path<String>,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn resend(Path(delivery): Path<String>, posted: SubmittedForm) -> PageResult {
     let id: DeliveryId = delivery.parse().map_err(|_| PageError::NoSuchPath)?;
-    console.hub.resend_delivery(&posted.session.principal, id).await?;
+    posted.session.hub.resend_delivery(&posted.session.principal, id).await?;
     Ok(redirect_after_form(&format!("/deliveries/{id}?said=resent")))
 }

@@ -93,7 +93,7 @@ pub(crate) async fn redeem(State(console): State<ConsoleState>, headers: HeaderM
 }
 
 pub(crate) async fn sign_out(State(console): State<ConsoleState>, posted: SubmittedForm) -> PageResult {
-    console.hub.logout(&posted.session.principal).await?;
+    posted.session.hub.logout(&posted.session.principal).await?;
     let mut response = redirect_after_form("/login");
     if let Some(cookie) = session::clear(console.options.cookies) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);

@@ -34,8 +34,8 @@ use attache_protocol::{AgentId, Timestamp, UserId, wire::account::Account};
 use axum::{
     Router,
     body::Body,
-    extract::{Query, State},
-    http::{Response, StatusCode, Uri},
+    extract::Query,
+    http::{Response, StatusCode},
     response::{Html, IntoResponse as _, Redirect},
     routing::{get, post},
 };
@@ -152,13 +152,8 @@ pub(crate) struct ViewTab {
     pub(crate) current: bool,
 }
 
-pub(crate) async fn nav(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(asked): Query<NavQuery>,
-    uri: Uri,
-) -> PageResult {
-    let mut shell = PageLayout::new(&console, &session, &uri).await?;
+pub(crate) async fn nav(session: BrowserSession, Query(asked): Query<NavQuery>) -> PageResult {
+    let mut shell = PageLayout::new(&session).await?;
     shell.here = asked.at;
     html(&NavFragment { t: session.t, shell })
 }
@@ -197,17 +192,14 @@ pub(crate) fn address(path: &str, members: &[(&str, &str)]) -> String {
 }
 
 /// Up to two hundred agents, for forms.
-pub(crate) async fn agents(console: &ConsoleState, session: &BrowserSession) -> PageResult<Vec<Account>> {
+pub(crate) async fn agents(session: &BrowserSession) -> PageResult<Vec<Account>> {
     let page = attache_hub::control::PageRequest { limit: Some(200), cursor: None };
-    Ok(console.hub.accounts(&session.principal, page).await?.agent_accounts)
+    Ok(session.hub.accounts(&session.principal, page).await?.agent_accounts)
 }
 
 /// The names of agents by id.
-pub(crate) async fn agent_names(
-    console: &ConsoleState,
-    session: &BrowserSession,
-) -> PageResult<HashMap<AgentId, String>> {
-    let agents = agents(console, session).await?;
+pub(crate) async fn agent_names(session: &BrowserSession) -> PageResult<HashMap<AgentId, String>> {
+    let agents = agents(session).await?;
     Ok(agents.into_iter().map(|account| (account.agent_id, account.name)).collect())
 }
 
@@ -221,22 +213,18 @@ pub(crate) fn manages(session: &BrowserSession, account: &Account) -> bool {
 }
 
 /// The name of a person, or a placeholder if the viewer may not know it.
-pub(crate) async fn person_name(console: &ConsoleState, session: &BrowserSession, user: UserId) -> PageResult<String> {
+pub(crate) async fn person_name(session: &BrowserSession, user: UserId) -> PageResult<String> {
     let (by, t) = (&session.principal, session.t);
     if by.user == Some(user) {
         return Ok(t.you.to_owned());
     }
     let id = user.to_string();
-    let found = names(console, session, [id.clone()]).await?;
+    let found = names(session, [id.clone()]).await?;
     Ok(found.get(&id).unwrap_or(t.somebody).to_owned())
 }
 
 /// The names of ids and actors. Empty for those that the viewer may not know.
-pub(crate) async fn names(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    ids: impl IntoIterator<Item = String>,
-) -> PageResult<Names> {
+pub(crate) async fn names(session: &BrowserSession, ids: impl IntoIterator<Item = String>) -> PageResult<Names> {
     let mut ids: Vec<String> = ids.into_iter().collect();
     ids.sort_unstable();
     ids.dedup();
@@ -245,7 +233,7 @@ pub(crate) async fn names(
         return Ok(names);
     }
     for ids in ids.chunks(NAMES) {
-        names.0.extend(console.hub.names(&session.principal, ids).await?.names);
+        names.0.extend(session.hub.names(&session.principal, ids).await?.names);
     }
     Ok(names)
 }
@@ -262,18 +250,14 @@ pub(crate) struct PageViewer {
 // === impl PageViewer ===
 
 impl PageViewer {
-    pub(crate) fn new(console: &ConsoleState, session: &BrowserSession) -> Self {
-        Self { me: session.principal.actor(), t: session.t, now: console.hub.now(), names: Names::default() }
+    pub(crate) fn new(session: &BrowserSession) -> Self {
+        Self { me: session.principal.actor(), t: session.t, now: session.hub.now(), names: Names::default() }
     }
 
     /// Adds the names of the ids and actors that the page mentions.
-    pub(crate) async fn naming(
-        console: &ConsoleState,
-        session: &BrowserSession,
-        ids: impl IntoIterator<Item = String>,
-    ) -> PageResult<Self> {
-        let names = names(console, session, ids).await?;
-        Ok(Self { names, ..Self::new(console, session) })
+    pub(crate) async fn naming(session: &BrowserSession, ids: impl IntoIterator<Item = String>) -> PageResult<Self> {
+        let names = names(session, ids).await?;
+        Ok(Self { names, ..Self::new(session) })
     }
 
     pub(crate) fn scene(&self) -> ViewContext<'_> {

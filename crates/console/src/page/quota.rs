@@ -5,13 +5,9 @@ use attache_protocol::{
     rules::quota::{micro_usd, usd},
     wire::usage::{Quota, SetQuotaRequest},
 };
-use axum::{
-    extract::State,
-    http::{StatusCode, Uri},
-};
+use axum::http::StatusCode;
 
 use crate::{
-    ConsoleState,
     form::{FormFields, SubmittedForm},
     page::{
         redirect_after_form,
@@ -42,27 +38,26 @@ pub(crate) struct QuotaFormInput {
     pub(crate) cost: String,
 }
 
-pub(crate) async fn set(State(console): State<ConsoleState>, uri: Uri, posted: SubmittedForm) -> PageResult {
+pub(crate) async fn set(posted: SubmittedForm) -> PageResult {
     let SubmittedForm { session, fields } = posted;
     let refused = match request(&fields, session.t) {
-        Ok(request) => match console.hub.set_quota(&session.principal, request).await {
+        Ok(request) => match session.hub.set_quota(&session.principal, request).await {
             Ok(_) => return Ok(redirect_after_form("/usage?said=quota#quotas")),
             Err(error) => FormRefusal::new(error, session.t)?,
         },
         Err(message) => FormRefusal { status: StatusCode::BAD_REQUEST, message },
     };
-    usage::page(&console, &session, &uri, &UsagePageQuery::default(), Some((refused, QuotaFormInput::from(&fields))))
-        .await
+    usage::page(&session, &UsagePageQuery::default(), Some((refused, QuotaFormInput::from(&fields)))).await
 }
 
-pub(crate) async fn remove(State(console): State<ConsoleState>, posted: SubmittedForm) -> PageResult {
+pub(crate) async fn remove(posted: SubmittedForm) -> PageResult {
     let SubmittedForm { session, fields } = posted;
     let request = SetQuotaRequest {
         user: fields.non_empty("user"),
         agent: fields.non_empty("agent"),
         ..SetQuotaRequest::default()
     };
-    console.hub.set_quota(&session.principal, request).await?;
+    session.hub.set_quota(&session.principal, request).await?;
     Ok(redirect_after_form("/usage?said=removed#quotas"))
 }
 

@@ -9,13 +9,9 @@ use attache_protocol::{
     access_file::{self, RulesFileMistake},
     wire::access::{AccessDecision, AccessReason, AccessRules, CheckAccess, SetAccessRules},
 };
-use axum::{
-    extract::State,
-    http::{StatusCode, Uri},
-};
+use axum::http::StatusCode;
 
 use crate::{
-    ConsoleState,
     form::{FormFields, SubmittedForm},
     layout::PageLayout,
     page::{html_as, redirect_after_form},
@@ -87,32 +83,28 @@ struct RulesFormOutcome {
 /// Someone else saved first.
 struct RulesConflict;
 
-pub(crate) async fn show(State(console): State<ConsoleState>, session: BrowserSession, uri: Uri) -> PageResult {
-    page(&console, &session, &uri, None, RulesFormOutcome::default()).await
+pub(crate) async fn show(session: BrowserSession) -> PageResult {
+    page(&session, None, RulesFormOutcome::default()).await
 }
 
 /// Testing and saving share one form, so that neither loses the user's text.
-pub(crate) async fn submit(State(console): State<ConsoleState>, uri: Uri, posted: SubmittedForm) -> PageResult {
+pub(crate) async fn submit(posted: SubmittedForm) -> PageResult {
     let SubmittedForm { session, fields } = posted;
     let outcome = match fields.get("do") {
-        "check" => check(&console, &session, &fields).await?,
-        _ => match save(&console, &session, &fields).await? {
+        "check" => check(&session, &fields).await?,
+        _ => match save(&session, &fields).await? {
             Some(outcome) => outcome,
             None => return Ok(redirect_after_form("/rules?said=rules")),
         },
     };
-    page(&console, &session, &uri, Some(&fields), outcome).await
+    page(&session, Some(&fields), outcome).await
 }
 
 /// Saves the rules. Returns `None` on success.
-async fn save(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    fields: &FormFields,
-) -> PageResult<Option<RulesFormOutcome>> {
+async fn save(session: &BrowserSession, fields: &FormFields) -> PageResult<Option<RulesFormOutcome>> {
     let text = text(fields);
     let request = SetAccessRules { text: text.clone(), version: fields.get("version").parse().ok() };
-    let Err(error) = console.hub.set_access_rules(&session.principal, request).await else { return Ok(None) };
+    let Err(error) = session.hub.set_access_rules(&session.principal, request).await else { return Ok(None) };
     let conflict = (error.code == Code::VersionChanged).then_some(RulesConflict);
     let mistakes = match access_file::parse(&text) {
         Err(report) if conflict.is_none() => report.mistakes,
@@ -129,10 +121,10 @@ async fn save(
     }))
 }
 
-async fn check(console: &ConsoleState, session: &BrowserSession, fields: &FormFields) -> PageResult<RulesFormOutcome> {
+async fn check(session: &BrowserSession, fields: &FormFields) -> PageResult<RulesFormOutcome> {
     let trimmed = |name| fields.get(name).trim().to_owned();
     let request = CheckAccess { agent: trimmed("agent"), object: trimmed("object") };
-    Ok(match console.hub.check_access(&session.principal, request).await {
+    Ok(match session.hub.check_access(&session.principal, request).await {
         Ok(decision) => RulesFormOutcome { decision: Some(decision), ..RulesFormOutcome::default() },
         Err(error) => {
             let FormRefusal { status, message } = FormRefusal::new(error, session.t)?;
@@ -146,17 +138,11 @@ fn text(fields: &FormFields) -> String {
     fields.get("text").replace("\r\n", "\n")
 }
 
-async fn page(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    uri: &Uri,
-    sent: Option<&FormFields>,
-    outcome: RulesFormOutcome,
-) -> PageResult {
+async fn page(session: &BrowserSession, sent: Option<&FormFields>, outcome: RulesFormOutcome) -> PageResult {
     let t = session.t;
-    let mut shell = PageLayout::new(console, session, uri).await?;
+    let mut shell = PageLayout::new(session).await?;
     "/rules".clone_into(&mut shell.here);
-    let rules = console.hub.access_rules(&session.principal).await?;
+    let rules = session.hub.access_rules(&session.principal).await?;
     let version = rules.version.to_string();
     let problem = match (&outcome.conflict, outcome.mistakes.len()) {
         (Some(RulesConflict), _) => Some(t.rules_conflict(&version)),

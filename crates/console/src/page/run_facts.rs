@@ -15,7 +15,6 @@ use attache_protocol::{
 };
 
 use crate::{
-    ConsoleState,
     page::person_name,
     problem::PageResult,
     session::BrowserSession,
@@ -36,7 +35,7 @@ use crate::{
 const MAX_DELIVERIES: usize = 5;
 
 /// The details that the page doesn't show elsewhere.
-pub(crate) async fn facts(console: &ConsoleState, session: &BrowserSession, run: &Run) -> PageResult<Vec<Fact>> {
+pub(crate) async fn facts(session: &BrowserSession, run: &Run) -> PageResult<Vec<Fact>> {
     let t = session.t;
     let mut facts = vec![Fact::code(t.run, &run.task_run_id.to_string())];
     if let Some(remote) = recovery::sign(run, t) {
@@ -49,7 +48,7 @@ pub(crate) async fn facts(console: &ConsoleState, session: &BrowserSession, run:
         facts.push(Fact::markup(t.fact_recovery, Markup::trusted(sign)));
     }
     if let Some(user) = run.user_id {
-        facts.push(Fact::text(t.fact_user, &person_name(console, session, user).await?));
+        facts.push(Fact::text(t.fact_user, &person_name(session, user).await?));
     }
     if run.conversation_id != run.task_run_id.own_conversation() {
         facts.push(Fact::code(t.fact_conversation, &short(&run.conversation_id.to_string())));
@@ -80,7 +79,6 @@ pub(crate) async fn facts(console: &ConsoleState, session: &BrowserSession, run:
 
 /// The newest deliveries about this run.
 pub(crate) async fn recent_deliveries(
-    console: &ConsoleState,
     session: &BrowserSession,
     run: &Run,
 ) -> PageResult<Vec<delivery::DeliveryListRow>> {
@@ -89,7 +87,7 @@ pub(crate) async fn recent_deliveries(
     }
     let page = PageRequest { limit: Some(MAX_DELIVERIES), cursor: None };
     let query = DeliveryQuery { state: None, run: Some(run.task_run_id), page };
-    let list = console.hub.deliveries(&session.principal, query).await?;
+    let list = session.hub.deliveries(&session.principal, query).await?;
     Ok(list.deliveries.iter().map(|one| delivery::DeliveryListRow::new(one, session.t)).collect())
 }
 

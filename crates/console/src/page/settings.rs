@@ -4,7 +4,7 @@ use askama::Template;
 use attache_protocol::wire::key::Role;
 use axum::{
     extract::State,
-    http::{HeaderValue, Uri, header},
+    http::{HeaderValue, header},
 };
 
 use crate::{
@@ -28,9 +28,9 @@ struct SettingsPage {
     facts: Vec<Fact>,
 }
 
-pub(crate) async fn show(State(console): State<ConsoleState>, session: BrowserSession, uri: Uri) -> PageResult {
-    let (hub, t) = (&console.hub, session.t);
-    let shell = PageLayout::new(&console, &session, &uri).await?;
+pub(crate) async fn show(session: BrowserSession) -> PageResult {
+    let (hub, t) = (&session.hub, session.t);
+    let shell = PageLayout::new(&session).await?;
     let own = session.principal.role().unwrap_or(Role::Viewer);
     let health = hub.health();
     let facts = vec![

@@ -8,14 +8,10 @@ use attache_hub::{
     identity::{AccessVerdict, Action},
 };
 use attache_protocol::{rules::quota::QuotaMeasure, wire::usage::Quota};
-use axum::{
-    extract::{Query, State},
-    http::{StatusCode, Uri},
-};
+use axum::{extract::Query, http::StatusCode};
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
     layout::PageLayout,
     page::{
         ViewTab, address, agents, html_as, people,
@@ -105,24 +101,17 @@ struct UsagePage {
     editing: bool,
 }
 
-pub(crate) async fn show(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(asked): Query<UsagePageQuery>,
-    uri: Uri,
-) -> PageResult {
-    page(&console, &session, &uri, &asked, None).await
+pub(crate) async fn show(session: BrowserSession, Query(asked): Query<UsagePageQuery>) -> PageResult {
+    page(&session, &asked, None).await
 }
 
 pub(crate) async fn page(
-    console: &ConsoleState,
     session: &BrowserSession,
-    uri: &Uri,
     asked: &UsagePageQuery,
     refused: Option<(FormRefusal, QuotaFormInput)>,
 ) -> PageResult {
-    let (by, t, now) = (&session.principal, session.t, console.hub.now());
-    let mut shell = PageLayout::new(console, session, uri).await?;
+    let (by, t, now) = (&session.principal, session.t, session.hub.now());
+    let mut shell = PageLayout::new(session).await?;
     if refused.is_some() {
         "/usage".clone_into(&mut shell.here);
     }
@@ -132,10 +121,10 @@ pub(crate) async fn page(
     let from = now.minus(Duration::from_secs(86_400 * (days.unsigned_abs() - 1)));
     let day = |at| written(attache_protocol::rules::quota::UtcDay::of(at));
     let query = UsageQuery { from: Some(day(from)), to: Some(day(now)) };
-    let report = console.hub.usage(by, query).await?;
+    let report = session.hub.usage(by, query).await?;
     let ledger = UsageBreakdown::new(&report.rows, (now, days), group, measure, t);
     let sees_quotas = by.verdict(Action::SeeQuotas) == AccessVerdict::Yes;
-    let quotas = if sees_quotas { console.hub.quotas(by).await?.quotas } else { Vec::new() };
+    let quotas = if sees_quotas { session.hub.quotas(by).await?.quotas } else { Vec::new() };
     let status = refused.as_ref().map_or(StatusCode::OK, |(refusal, _)| refusal.status);
     let (problem, sent) = match refused {
         Some((refusal, sent)) => (Some(refusal.message), Some(sent)),
@@ -143,8 +132,8 @@ pub(crate) async fn page(
     };
     let editing = sent.is_some();
     let form = if by.verdict(Action::SetQuota) == AccessVerdict::Yes {
-        let people = people::people(console, session).await?;
-        let agents = agents(console, session).await?;
+        let people = people::people(session).await?;
+        let agents = agents(session).await?;
         let agents = agents.into_iter().map(|agent| (agent.agent_id.to_string(), agent.name)).collect();
         Some(QuotaForm::new(&people, agents, sent.unwrap_or_default(), t))
     } else {
