@@ -4,17 +4,17 @@ use attache_hub::identity::{AccessVerdict, Action};
 use axum::http::{HeaderMap, Uri};
 
 use crate::{
-    ConsoleState, assets,
+    assets,
+    page::NAV,
     problem::PageResult,
     session::{BrowserSession, cookie},
-    text::{Text, fill},
+    text::Text,
 };
 
 #[derive(Debug, Clone)]
 pub(crate) struct PageLayout {
     pub(crate) assets: &'static str,
     pub(crate) theme: Theme,
-    pub(crate) place: NavSection,
     pub(crate) csrf: String,
     /// Idempotency key: a form that is submitted twice is one request.
     pub(crate) nonce: String,
@@ -38,16 +38,17 @@ pub(crate) struct BareLayout {
     pub(crate) theme: Theme,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NavSection {
-    Approvals,
-    Runs,
-    Agents,
-    Delegations,
-    Channels,
-    Usage,
-    Audit,
-    Settings,
+/// A link of the navigation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NavLink {
+    pub(crate) path: &'static str,
+    /// The link that stands for this one in the main navigation. Empty if this one does.
+    parent: &'static str,
+    pub(crate) icon: &'static str,
+    /// Not in the main navigation of a phone, but among the settings.
+    pub(crate) wide: bool,
+    text: fn(&'static Text) -> &'static str,
+    condition: fn(ViewerRights) -> bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,13 +84,8 @@ pub(crate) struct ViewerRights {
 // === impl PageLayout ===
 
 impl PageLayout {
-    pub(crate) async fn new(
-        console: &ConsoleState,
-        session: &BrowserSession,
-        place: NavSection,
-        uri: &Uri,
-    ) -> PageResult<Self> {
-        let (hub, by, t) = (&console.hub, &session.principal, session.t);
+    pub(crate) async fn new(session: &BrowserSession) -> PageResult<Self> {
+        let (hub, by, t) = (&session.hub, &session.principal, session.t);
         let may = |action| by.verdict(action) == AccessVerdict::Yes;
         let may = ViewerRights {
             operate: may(Action::CreateRun),
@@ -120,20 +116,19 @@ impl PageLayout {
         Ok(Self {
             assets: assets::base(),
             theme: session.theme,
-            place,
             csrf: session.csrf.clone(),
             nonce: format!("console-{}", hub.env().uuid().simple()),
             may,
             asked,
-            live_runs: (count > 0).then(|| fill(t.live_count, &[("n", &count.to_string())])),
+            live_runs: (count > 0).then(|| t.live_count(count)),
             origin_host: origin.split_once("://").map_or(origin.as_str(), |(_, host)| host).to_owned(),
             store_line: match health.durability.as_str() {
                 "nothing" => durability,
-                _ => fill(t.store_line, &[("store", &health.store), ("durability", &durability)]),
+                _ => t.store_line(&health.store, &durability),
             },
-            notice: notice(uri, t),
+            notice: notice(&session.uri, t),
             after,
-            here: uri.path_and_query().map_or_else(|| uri.path().to_owned(), ToString::to_string),
+            here: session.uri.path_and_query().map_or_else(|| session.uri.path().to_owned(), ToString::to_string),
         })
     }
 
@@ -143,8 +138,29 @@ impl PageLayout {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
     }
 
-    pub(crate) fn is_at(&self, place: &str) -> bool {
-        self.place.as_str() == place
+    /// The main navigation, as far as the viewer may use it.
+    pub(crate) fn main_links(&self) -> impl Iterator<Item = NavLink> {
+        self.links().filter(|link| link.parent.is_empty())
+    }
+
+    /// The tabs of the settings, and what a phone's main navigation has no room for.
+    pub(crate) fn settings_links(&self) -> impl Iterator<Item = NavLink> {
+        self.links().filter(|link| link.parent == "/settings").chain(self.links().filter(|link| link.wide))
+    }
+
+    fn links(&self) -> impl Iterator<Item = NavLink> {
+        NAV.into_iter().filter(|link| (link.condition)(self.may))
+    }
+
+    /// Whether a link of the main navigation leads to this page or stands for it.
+    pub(crate) fn is_below(&self, link: &NavLink) -> bool {
+        self.is_in(link.path) || NAV.iter().any(|other| other.parent == link.path && self.is_in(other.path))
+    }
+
+    /// The first segment of the page's path.
+    pub(crate) fn section(&self) -> &str {
+        let end = self.here.get(1..).and_then(|rest| rest.find(['/', '?']));
+        end.map_or(self.here.as_str(), |end| &self.here[..=end])
     }
 }
 
@@ -153,7 +169,7 @@ pub(crate) fn durability(class: &str, t: &Text) -> String {
     match class {
         "power_loss" => t.durability_power_loss.to_owned(),
         "nothing" => t.durability_nothing.to_owned(),
-        other => fill(t.durability_other, &[("durability", other)]),
+        other => t.durability_other(other),
     }
 }
 
@@ -169,14 +185,14 @@ fn notice(uri: &Uri, t: &'static Text) -> Option<&'static str> {
         "allowed" => Some(t.said_allowed),
         "denied" => Some(t.said_denied),
         "sent" => Some(t.said_sent),
-        "added" => Some(t.admin.said_added),
-        "removed" => Some(t.admin.said_removed),
-        "password" => Some(t.admin.said_password),
-        "resent" => Some(t.admin.said_resent),
-        "rules" => Some(t.admin.said_rules),
-        "quota" => Some(t.admin.said_quota),
-        "ending" => Some(t.admin.said_ending),
-        "session" => Some(t.admin.said_session),
+        "added" => Some(t.said_added),
+        "removed" => Some(t.said_removed),
+        "password" => Some(t.said_password),
+        "resent" => Some(t.said_resent),
+        "rules" => Some(t.said_rules),
+        "quota" => Some(t.said_quota),
+        "ending" => Some(t.said_ending),
+        "session" => Some(t.said_session),
         _ => None,
     }
 }
@@ -189,35 +205,31 @@ impl BareLayout {
     }
 }
 
-// === impl NavSection ===
+// === impl NavLink ===
 
-impl NavSection {
-    const ALL: [Self; 8] = [
-        Self::Approvals,
-        Self::Runs,
-        Self::Agents,
-        Self::Delegations,
-        Self::Channels,
-        Self::Usage,
-        Self::Audit,
-        Self::Settings,
-    ];
-
-    pub(crate) fn from_text(text: &str) -> Self {
-        Self::ALL.into_iter().find(|place| place.as_str() == text).unwrap_or(Self::Runs)
+impl NavLink {
+    pub(crate) const fn main(path: &'static str, icon: &'static str, text: fn(&'static Text) -> &'static str) -> Self {
+        Self { path, parent: "", icon, wide: false, text, condition: |_| true }
     }
 
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Approvals => "approvals",
-            Self::Runs => "runs",
-            Self::Agents => "agents",
-            Self::Delegations => "delegations",
-            Self::Channels => "channels",
-            Self::Usage => "usage",
-            Self::Audit => "audit",
-            Self::Settings => "settings",
-        }
+    pub(crate) const fn below(
+        parent: &'static str,
+        path: &'static str,
+        text: fn(&'static Text) -> &'static str,
+    ) -> Self {
+        Self { parent, ..Self::main(path, "", text) }
+    }
+
+    pub(crate) const fn wide(self) -> Self {
+        Self { wide: true, ..self }
+    }
+
+    pub(crate) const fn only_if(self, condition: fn(ViewerRights) -> bool) -> Self {
+        Self { condition, ..self }
+    }
+
+    pub(crate) fn label(&self, t: &'static Text) -> &'static str {
+        (self.text)(t)
     }
 }
 

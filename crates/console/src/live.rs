@@ -9,7 +9,7 @@ use attache_hub::{
 };
 use attache_protocol::{AgentId, EventKind, RunId, log::LogRow};
 use axum::{
-    extract::{Path, Query, State},
+    extract::{Path, Query},
     http::HeaderMap,
     response::{
         IntoResponse as _,
@@ -21,7 +21,6 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::{
-    ConsoleState,
     page::{names, run},
     problem::{PageError, PageResult},
     session::BrowserSession,
@@ -70,7 +69,6 @@ struct LogItemFragment<'a> {
 }
 
 struct RunLogStream {
-    console: ConsoleState,
     session: BrowserSession,
     run: RunId,
     follow: RunFollow,
@@ -80,17 +78,12 @@ struct RunLogStream {
 }
 
 /// The tenant feed, from the position where the page was rendered.
-pub(crate) async fn feed(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(asked): Query<FeedQuery>,
-    headers: HeaderMap,
-) -> PageResult {
+pub(crate) async fn feed(session: BrowserSession, Query(asked): Query<FeedQuery>, headers: HeaderMap) -> PageResult {
     let by = &session.principal;
     let feed = if by.verdict(Action::SeeAudit) == AccessVerdict::Yes {
-        TenantFeed::Rows(Box::new(console.hub.follow_audit(by, last_id(&headers).or(asked.after)).await?))
+        TenantFeed::Rows(Box::new(session.hub.follow_audit(by, last_id(&headers).or(asked.after)).await?))
     } else {
-        TenantFeed::Hints(Box::new(console.hub.changes(by)?))
+        TenantFeed::Hints(Box::new(session.hub.changes(by)?))
     };
     let events = stream::unfold(feed, async |mut feed| {
         let event = feed.next().await?;
@@ -101,20 +94,19 @@ pub(crate) async fn feed(
 
 /// The log of one run: every event after a seq as a rendered item, then `end`.
 pub(crate) async fn run(
-    State(console): State<ConsoleState>,
     session: BrowserSession,
     Path(run): Path<String>,
     Query(asked): Query<FeedQuery>,
     headers: HeaderMap,
 ) -> PageResult {
     let id: RunId = run.parse().map_err(|_| PageError::NoSuchPath)?;
-    let run = console.hub.run(&session.principal, id).await?;
+    let run = session.hub.run(&session.principal, id).await?;
     let after = last_id(&headers).or(asked.after);
-    let follow = console.hub.follow_run(&session.principal, id, after).await?;
-    let runtimes = run::runtimes(&console, &session, &run).await?;
-    let viewer = run::viewer(&console, &session, &run, &[]).await?;
+    let follow = session.hub.follow_run(&session.principal, id, after).await?;
+    let runtimes = run::runtimes(&session, &run).await?;
+    let viewer = run::viewer(&session, &run, &[]).await?;
     let reader = run::reader(&run, &runtimes, &viewer, session.t);
-    let log = RunLogStream { console, session, run: id, follow, reader, ready: VecDeque::new(), over: false };
+    let log = RunLogStream { session, run: id, follow, reader, ready: VecDeque::new(), over: false };
     let events = stream::unfold(log, async |mut log| {
         let event = log.next().await?;
         Some((Ok::<_, Infallible>(event), log))
@@ -195,7 +187,7 @@ impl RunLogStream {
             match self.follow.next().await {
                 Some(event) => {
                     if let Some(actor) = self.reader.unknown(&event)
-                        && let Ok(names) = names(&self.console, &self.session, [actor]).await
+                        && let Ok(names) = names(&self.session, [actor]).await
                     {
                         self.reader.learn(names);
                     }
@@ -209,7 +201,7 @@ impl RunLogStream {
                 }
                 None => {
                     self.over = true;
-                    let ended = self.console.hub.run(&self.session.principal, self.run).await;
+                    let ended = self.session.hub.run(&self.session.principal, self.run).await;
                     // If the stream stops for another reason, the browser reconnects.
                     if ended.is_ok_and(|run| status::has_ended(run.status)) {
                         self.ready.push_back(Event::default().event("end").data("end"));

@@ -132,37 +132,62 @@ impl PageError {
             Self::Foreign => (t.error_csrf, t.login_foreign.into(), none),
             Self::Form => (t.error_other, t.error_form_text.into(), t.error_csrf_hint.into()),
             Self::SignedOut(_) => (t.sign_in, t.session_over.into(), none),
-            Self::Template => (t.error_other, none.clone(), Cow::Borrowed(Code::Internal.hint())),
-            Self::Hub(error) => {
-                let hint = error.hint.clone().unwrap_or(Cow::Borrowed(error.code.hint()));
-                let heading = match error.code {
-                    Code::NotFound => return (t.error_not_found, t.error_not_found_text.into(), none),
-                    Code::Forbidden => return (t.error_forbidden, error.message.clone(), t.not_allowed_text.into()),
-                    _ => t.error_other,
-                };
-                (heading, error.message.clone(), hint)
-            }
+            Self::Template => (t.error_other, none, t.refused_internal_do.into()),
+            Self::Hub(error) => match error.code {
+                Code::NotFound => (t.error_not_found, t.error_not_found_text.into(), none),
+                Code::Forbidden => (t.not_allowed, message(error, t), t.not_allowed_text.into()),
+                code => {
+                    let hint = by_code(code, t).map(|(_, hint)| Cow::Borrowed(hint)).or(error.hint.clone());
+                    (t.error_other, message(error, t), hint.unwrap_or(code.hint().into()))
+                }
+            },
         }
     }
 }
 
 // === impl FormRefusal ===
 
-impl TryFrom<attache_hub::Error> for FormRefusal {
-    type Error = PageError;
-
+impl FormRefusal {
     /// Other errors have their own page.
-    fn try_from(error: attache_hub::Error) -> PageResult<Self> {
+    pub(crate) fn new(error: attache_hub::Error, t: &'static Text) -> PageResult<Self> {
         let status = StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         if !status.is_client_error() || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND) {
             return Err(error.into());
         }
-        let message = match &error.hint {
-            Some(hint) => format!("{} {hint}", error.message),
-            None => error.message.into_owned(),
-        };
-        Ok(Self { status, message })
+        let message = message(&error, t);
+        let hint = error.hint.map(|hint| by_code(error.code, t).map_or(hint, |(_, hint)| hint.into()));
+        Ok(Self { status, message: hint.map_or_else(|| message.to_string(), |hint| format!("{message} {hint}")) })
     }
+}
+
+/// Why the hub refused, in the page's language. Only a code without a text of its own is told in the hub's words.
+pub(crate) fn message(error: &attache_hub::Error, t: &'static Text) -> Cow<'static, str> {
+    by_code(error.code, t).map_or_else(|| error.message.clone(), |(message, _)| message.into())
+}
+
+/// The message and the hint for an error code. `None` if only the hub's message says what is wrong.
+fn by_code(code: Code, t: &'static Text) -> Option<(&'static str, &'static str)> {
+    Some(match code {
+        Code::NotFound | Code::NoSuchPath | Code::MethodNotAllowed => (t.error_not_found_text, ""),
+        Code::Unauthenticated => (t.session_over, ""),
+        Code::ForeignOrigin => (t.login_foreign, ""),
+        Code::PairingFailed => (t.pair_bad_code, ""),
+        Code::TooManyRequests => (t.login_too_often, ""),
+        Code::NameTaken => (t.refused_name_taken, t.refused_name_taken_do),
+        Code::AgentArchived => (t.refused_agent_archived, t.refused_agent_archived_do),
+        Code::RunEnded | Code::NotWaiting => (t.refused_run_ended, t.refused_run_ended_do),
+        Code::KeyReused => (t.refused_key_reused, t.refused_key_reused_do),
+        Code::VersionChanged => (t.refused_version_changed, t.refused_version_changed_do),
+        Code::LastOwner => (t.refused_last_owner, t.refused_last_owner_do),
+        Code::IsPeer => (t.refused_is_peer, t.refused_is_peer_do),
+        Code::Internal => (t.refused_internal, t.refused_internal_do),
+        Code::DiskFull => (t.refused_disk_full, t.refused_disk_full_do),
+        Code::ReadOnly => (t.refused_read_only, t.refused_read_only_do),
+        Code::Unknown => (t.refused_unknown, t.refused_unknown_do),
+        Code::Overloaded => (t.refused_overloaded, t.refused_overloaded_do),
+        Code::Draining => (t.refused_draining, t.refused_draining_do),
+        _ => return None,
+    })
 }
 
 /// Renders errors as pages, in the language of the request.
@@ -202,4 +227,38 @@ pub(crate) async fn no_such_path() -> PageError {
 
 pub(crate) async fn wrong_method() -> PageError {
     PageError::WrongMethod
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::Language;
+
+    /// The hub's message is English. A code leaves this list when the catalogue gets a text for it.
+    #[test]
+    fn only_these_codes_are_told_in_the_hubs_words() {
+        let t = Language::En.text();
+        let without = Code::ALL.iter().filter(|code| by_code(**code, t).is_none()).map(|code| code.as_str());
+        assert_eq!(
+            without.collect::<Vec<_>>().join(" "),
+            "invalid_request invalid_json json_too_deep runtime_revoked runtime_superseded token_replaced \
+             forbidden wrong_host stale_epoch not_running in_use already_begun already_decided approval_required \
+             approval_denied loop_refused resume_refused not_registered tool_refused invalid_frame busy \
+             pairing_pending pairing_rejected request_timeout too_large log_full headers_too_large \
+             unsupported_media_type range_not_satisfiable access_denied egress_refused rules_invalid is_paired \
+             nothing_to_trust peer_not_allowed folder_not_allowed policy_invalid still_lent quota_exceeded \
+             storage_failed unreachable"
+        );
+    }
+
+    #[test]
+    fn a_refusal_is_told_in_the_pages_language() {
+        let t = Language::En.text();
+        let told = |code| {
+            let error = attache_hub::Error::new(code, "The hub’s words.").hint("The hub’s hint.");
+            FormRefusal::new(error, t).map(|refusal| (refusal.status.as_u16(), refusal.message)).unwrap()
+        };
+        assert_eq!(told(Code::NameTaken), (409, "This name is already taken. Choose another name.".to_owned()));
+        assert_eq!(told(Code::InvalidRequest), (400, "The hub’s words. The hub’s hint.".to_owned()));
+    }
 }

@@ -3,13 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use attache_hub::{
-    Principal,
+    Handle, Principal,
     surface::{PeerAddress, note_principal},
 };
 use attache_protocol::{log::hex, secret::SecretHash};
 use axum::{
     extract::FromRequestParts,
-    http::{HeaderMap, HeaderValue, header, request::Parts},
+    http::{HeaderMap, HeaderValue, Uri, header, request::Parts},
 };
 
 use crate::{
@@ -22,14 +22,17 @@ use crate::{
 
 const CSRF: &str = "attache console 2026 form token";
 
-/// A signed-in person, with their language and theme.
+/// A signed-in person, what they asked for, and their language and theme.
 #[derive(Debug, Clone)]
 pub(crate) struct BrowserSession {
+    pub(crate) hub: Handle,
     pub(crate) principal: Principal,
     /// The CSRF token of every form. Derived from the session, so it isn't stored.
     pub(crate) csrf: String,
     pub(crate) t: &'static Text,
     pub(crate) theme: Theme,
+    /// The address of the page.
+    pub(crate) uri: Uri,
 }
 
 // === impl BrowserSession ===
@@ -53,10 +56,12 @@ impl FromRequestParts<ConsoleState> for BrowserSession {
             Ok(principal) => {
                 note_principal(&parts.extensions, &principal);
                 Ok(Self {
+                    hub: console.hub.clone(),
                     principal,
                     csrf: hex(&blake3::derive_key(CSRF, secret.as_bytes())),
                     t: text::for_request(&parts.headers),
                     theme: Theme::of(&parts.headers),
+                    uri: parts.uri.clone(),
                 })
             }
             Err(error) if error.code.http_status() >= 500 => Err(PageError::Hub(error)),

@@ -21,7 +21,7 @@ use crate::{
     layout::BareLayout,
     problem::{PageError, PageResult},
     text::{self, Text},
-    view::html::Markup,
+    view::html::{CodeSpan, Markup},
 };
 use book::{DocBook, DocEntry};
 
@@ -89,7 +89,7 @@ pub(crate) async fn llms(State(console): State<ConsoleState>, request_headers: H
 fn missing(name: &str, request_headers: &HeaderMap) -> PageResult {
     if weight(request_headers, "text/html") > 0 {
         let t = text::for_request(request_headers);
-        let message = Markup::sentence(t.docs_missing, &[("name", crate::view::html::PlaceholderValue::Code(name))]);
+        let message = t.docs_missing(CodeSpan(name));
         let html = render_page(request_headers, None, Some(message), t.error_not_found)?;
         return Ok((StatusCode::NOT_FOUND, [(header::CONTENT_TYPE, HTML)], html).into_response());
     }

@@ -12,26 +12,25 @@ use attache_protocol::{
     wire::account::{Account, AccountRequest, Callers},
 };
 use axum::{
-    extract::{Path, Query, State},
-    http::{StatusCode, Uri},
+    extract::{Path, Query},
+    http::StatusCode,
     response::IntoResponse as _,
 };
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{PageViewer, html, manages, pair, people, person_name, redirect_after_form, run_new, runs},
-    problem::{PageError, PageResult},
+    problem::{PageError, PageResult, message},
     session::BrowserSession,
-    text::{Text, fill},
+    text::Text,
     view::{
         agent::{AgentDevice, AgentTile},
         channel,
         exact::exact_line,
         host,
-        html::{Markup, PlaceholderValue},
+        html::Markup,
         person,
         run::{RunListRow, device_name},
         time::TimeElement,
@@ -67,8 +66,8 @@ struct PairingDialog {
     code_left: String,
     code_right: String,
     command: String,
-    expires_at: String,
-    expires: Markup,
+    /// The expiry of the code. A script counts down.
+    expiry: Markup,
     /// Only a device paired after this time completes the dialog.
     since: i64,
 }
@@ -91,24 +90,14 @@ pub(crate) struct PairedQuery {
     since: i64,
 }
 
-pub(crate) async fn show(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Path(agent): Path<String>,
-    uri: Uri,
-) -> PageResult {
-    let account = console.hub.account(&session.principal, &agent).await?;
-    page(&console, &session, &uri, account, None, None).await
+pub(crate) async fn show(session: BrowserSession, Path(agent): Path<String>) -> PageResult {
+    let account = session.hub.account(&session.principal, &agent).await?;
+    page(&session, account, None, None).await
 }
 
-pub(crate) async fn update(
-    State(console): State<ConsoleState>,
-    Path(agent): Path<String>,
-    uri: Uri,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn update(Path(agent): Path<String>, posted: SubmittedForm) -> PageResult {
     let SubmittedForm { session, fields } = posted;
-    let known = console.hub.account(&session.principal, &agent).await?;
+    let known = session.hub.account(&session.principal, &agent).await?;
     // Don't send an unchanged owner.
     let owner = known.owner_id.map(|id| id.to_string()).unwrap_or_default();
     let (description, instructions) =
@@ -124,123 +113,108 @@ pub(crate) async fn update(
         },
         ..AccountRequest::default()
     };
-    match console.hub.update_account(&session.principal, &agent, request).await {
+    match session.hub.update_account(&session.principal, &agent, request).await {
         Ok(account) => Ok(redirect_after_form(&format!("/agents/{}?said=saved", account.agent_id))),
         Err(error) if matches!(error.code.http_status(), 400 | 409) => {
             let typed = Account { description: Some(description), instructions: Some(instructions), ..known };
-            page(&console, &session, &uri, typed, Some(error.message.into_owned()), None).await
+            page(&session, typed, Some(message(&error, session.t).into_owned()), None).await
         }
         Err(error) => Err(error.into()),
     }
 }
 
-pub(crate) async fn archive(
-    State(console): State<ConsoleState>,
-    Path(agent): Path<String>,
-    posted: SubmittedForm,
-) -> PageResult {
-    let account = console.hub.archive_account(&posted.session.principal, &agent).await?;
+pub(crate) async fn archive(Path(agent): Path<String>, posted: SubmittedForm) -> PageResult {
+    let account = posted.session.hub.archive_account(&posted.session.principal, &agent).await?;
     Ok(redirect_after_form(&format!("/agents/{}?said=archived", account.agent_id)))
 }
 
-pub(crate) async fn revoke_runtime(
-    State(console): State<ConsoleState>,
-    Path(runtime): Path<String>,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn revoke_runtime(Path(runtime): Path<String>, posted: SubmittedForm) -> PageResult {
     let runtime: RuntimeId = runtime.parse().map_err(|_| PageError::NoSuchPath)?;
-    let runtime = console.hub.revoke_runtime(&posted.session.principal, runtime).await?;
+    let runtime = posted.session.hub.revoke_runtime(&posted.session.principal, runtime).await?;
     Ok(redirect_after_form(&format!("/agents/{}?said=revoked", runtime.agent_id)))
 }
 
 /// Creates a pairing code and shows it in this response only. No URL shows it again.
-pub(crate) async fn make_code(
-    State(console): State<ConsoleState>,
-    Path(agent): Path<String>,
-    uri: Uri,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn make_code(Path(agent): Path<String>, posted: SubmittedForm) -> PageResult {
     let session = posted.session;
-    let account = console.hub.account(&session.principal, &agent).await?;
-    let since = console.hub.now();
-    let made = console.hub.create_pairing_code(&session.principal, &account.agent_id.to_string()).await?;
+    let t = session.t;
+    let account = session.hub.account(&session.principal, &agent).await?;
+    let since = session.hub.now();
+    let made = session.hub.create_pairing_code(&session.principal, &account.agent_id.to_string()).await?;
     let (left, right) = made.pairing_code.split_once('-').unwrap_or((&made.pairing_code, ""));
     let dialog = PairingDialog {
-        title: fill(session.t.pair_title, &[("agent", &account.name)]),
+        title: t.pair_title(&account.name),
         code_left: left.to_owned(),
         code_right: right.to_owned(),
-        command: format!("attache runtime pair {} {}", made.pairing_code, pair::address(&console)),
-        expires_at: made.expires_at.to_string(),
-        expires: Markup::sentence(
-            session.t.pair_until,
-            &[("at", PlaceholderValue::When(TimeElement::clock(made.expires_at)))],
-        ),
+        command: format!("attache runtime pair {} {}", made.pairing_code, pair::address(&session.hub)),
+        expiry: t.pair_waiting(Markup::trusted(format!(
+            "<b class=\"nowrap\" data-until=\"{}\" data-left=\"{}\" data-over=\"{}\">{}</b>",
+            made.expires_at,
+            t.pair_left,
+            t.pair_over,
+            t.pair_until(TimeElement::clock(made.expires_at)),
+        ))),
         since: since.millis(),
     };
-    page(&console, &session, &uri, account, None, Some(dialog)).await
+    page(&session, account, None, Some(dialog)).await
 }
 
 /// The last step of the dialog once a device has been paired. Empty before that.
 pub(crate) async fn paired(
-    State(console): State<ConsoleState>,
     session: BrowserSession,
     Path(agent): Path<String>,
     Query(asked): Query<PairedQuery>,
 ) -> PageResult {
     let t = session.t;
-    let account = console.hub.account(&session.principal, &agent).await?;
+    let account = session.hub.account(&session.principal, &agent).await?;
     let since = Timestamp::from_millis(asked.since);
     let Some(runtime) = account.runtime.as_ref().filter(|runtime| runtime.attached_at >= since) else {
         return Ok(StatusCode::NO_CONTENT.into_response());
     };
     let page = PageRequest { limit: Some(2), cursor: None };
-    let devices = console.hub.runtimes(&session.principal, Some(&account.agent_id.to_string()), page).await?;
+    let devices = session.hub.runtimes(&session.principal, Some(&account.agent_id.to_string()), page).await?;
     let replaced = devices.agent_runtimes.iter().any(|other| other.ended_at.is_some_and(|ended| ended >= since));
     let device = device_name(runtime, t);
-    let host = host::name(&runtime.labels).unwrap_or_else(|| t.no_host.to_owned());
-    let blanks = [
-        ("device", PlaceholderValue::Text(&device)),
-        ("agent", PlaceholderValue::Text(&account.name)),
-        ("host", PlaceholderValue::Text(&host)),
-    ];
+    let host = host::name(&runtime.labels, t).unwrap_or_else(|| t.no_host.to_owned());
     html(&PairedFragment {
         t,
         csrf: session.csrf.clone(),
-        nonce: format!("console-{}", console.hub.env().uuid().simple()),
-        heading: fill(t.paired_title, &[("agent", &account.name)]),
+        nonce: format!("console-{}", session.hub.env().uuid().simple()),
+        heading: t.paired_title(&account.name),
         agent_id: account.agent_id.to_string(),
-        joined: Markup::sentence(if replaced { t.joined_replaced } else { t.joined }, &blanks),
+        joined: match replaced {
+            true => t.joined_replaced(&device, &account.name, &host),
+            false => t.joined(&device, &account.name, &host),
+        },
         suggestion: if host::runs_scripts(&runtime.labels) { t.first_run_shell } else { t.first_run_text },
     })
 }
 
 async fn page(
-    console: &ConsoleState,
     session: &BrowserSession,
-    uri: &Uri,
     account: Account,
     problem: Option<String>,
     dialog: Option<PairingDialog>,
 ) -> PageResult {
-    let (hub, by, t) = (&console.hub, &session.principal, session.t);
-    let mut shell = PageLayout::new(console, session, NavSection::Agents, uri).await?;
+    let (hub, by, t) = (&session.hub, &session.principal, session.t);
+    let mut shell = PageLayout::new(session).await?;
     let id = account.agent_id.to_string();
     shell.here = format!("/agents/{id}");
     let devices = hub.runtimes(by, Some(&id), PageRequest { limit: Some(10), cursor: None }).await?.agent_runtimes;
     let query = RunQuery { agent: Some(id), page: PageRequest { limit: Some(8), cursor: None }, ..RunQuery::default() };
     let recent = hub.runs(by, query).await?.task_runs;
-    let rows = runs::views(console, session, &recent).await?;
+    let rows = runs::views(session, &recent).await?;
     let query = ChannelQuery { connected: None, agent: Some(account.agent_id.to_string()) };
     let newest = hub.channels(by, query, PageRequest { limit: Some(1), cursor: None }).await?;
     let names = HashMap::from([(account.agent_id, account.name.clone())]);
-    let viewer = PageViewer::new(console, session);
+    let viewer = PageViewer::new(session);
     let owner = match account.owner_id {
-        Some(owner) => person_name(console, session, owner).await?,
-        None => t.admin.owner_of_all.to_owned(),
+        Some(owner) => person_name(session, owner).await?,
+        None => t.owner_of_all.to_owned(),
     };
     let owners = if by.verdict(Action::GiveAgent) == AccessVerdict::Yes {
         let chosen = account.owner_id.map(|id| id.to_string()).unwrap_or_default();
-        people::people(console, session).await?.choices(t.admin.owner_of_all, &chosen)
+        people::people(session).await?.choices(t.owner_of_all, &chosen)
     } else {
         Vec::new()
     };

@@ -12,20 +12,16 @@ use attache_protocol::{
         run::Run,
     },
 };
-use axum::{
-    extract::{Query, State},
-    http::Uri,
-};
+use axum::extract::Query;
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{PageViewer, address, html, manages, redirect_after_form},
-    problem::PageResult,
+    problem::{PageResult, message},
     session::BrowserSession,
-    text::{Text, fill},
+    text::Text,
     view::agent::AgentTile,
 };
 
@@ -49,16 +45,11 @@ struct AgentsPage {
     new_name: String,
 }
 
-pub(crate) async fn list(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(asked): Query<AgentsPageQuery>,
-    uri: Uri,
-) -> PageResult {
-    page(&console, &session, &uri, asked.cursor, None, String::new()).await
+pub(crate) async fn list(session: BrowserSession, Query(asked): Query<AgentsPageQuery>) -> PageResult {
+    page(&session, asked.cursor, None, String::new()).await
 }
 
-pub(crate) async fn create(State(console): State<ConsoleState>, uri: Uri, posted: SubmittedForm) -> PageResult {
+pub(crate) async fn create(posted: SubmittedForm) -> PageResult {
     let SubmittedForm { session, fields } = posted;
     let name = fields.get("name").trim().to_owned();
     let request = AccountRequest {
@@ -66,32 +57,24 @@ pub(crate) async fn create(State(console): State<ConsoleState>, uri: Uri, posted
         description: fields.non_empty("description"),
         ..AccountRequest::default()
     };
-    match console.hub.create_account(&session.principal, request).await {
+    match session.hub.create_account(&session.principal, request).await {
         Ok(account) => Ok(redirect_after_form(&format!("/agents/{}", account.agent_id))),
         Err(error) if matches!(error.code.http_status(), 400 | 409) => {
-            page(&console, &session, &uri, String::new(), Some(error.message.into_owned()), name).await
+            page(&session, String::new(), Some(message(&error, session.t).into_owned()), name).await
         }
         Err(error) => Err(error.into()),
     }
 }
 
-async fn page(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    uri: &Uri,
-    cursor: String,
-    problem: Option<String>,
-    new_name: String,
-) -> PageResult {
+async fn page(session: &BrowserSession, cursor: String, problem: Option<String>, new_name: String) -> PageResult {
     let t = session.t;
-    let shell = PageLayout::new(console, session, NavSection::Agents, uri).await?;
+    let shell = PageLayout::new(session).await?;
     let request = PageRequest { limit: Some(PAGE_SIZE), cursor: Some(cursor).filter(|cursor| !cursor.is_empty()) };
-    let list = console.hub.accounts(&session.principal, request).await?;
-    let running = running(console, session).await?;
-    let viewer = PageViewer::new(console, session);
+    let list = session.hub.accounts(&session.principal, request).await?;
+    let running = running(session).await?;
+    let viewer = PageViewer::new(session);
     let online = list.agent_accounts.iter().filter(|account| account.status == Presence::Online).count();
     let total = list.agent_accounts.len();
-    let sentence = if list.next_cursor.is_some() { t.summary_agents_more } else { t.summary_agents };
     let cards = list
         .agent_accounts
         .iter()
@@ -103,7 +86,10 @@ async fn page(
     html(&AgentsPage {
         t,
         shell,
-        summary: fill(sentence, &[("online", &online.to_string()), ("total", &total.to_string())]),
+        summary: match list.next_cursor {
+            Some(_) => t.summary_agents_more(online, total),
+            None => t.summary_agents(online, total),
+        },
         cards,
         more: list.next_cursor.map(|cursor| address("/agents", &[("cursor", &cursor)])),
         problem,
@@ -112,13 +98,13 @@ async fn page(
 }
 
 /// The current run of each agent.
-async fn running(console: &ConsoleState, session: &BrowserSession) -> PageResult<HashMap<AgentId, Run>> {
+async fn running(session: &BrowserSession) -> PageResult<HashMap<AgentId, Run>> {
     let query = RunQuery {
         status: Some(RunStatus::Running),
         page: PageRequest { limit: Some(200), cursor: None },
         ..RunQuery::default()
     };
-    let runs = console.hub.runs(&session.principal, query).await?.task_runs;
+    let runs = session.hub.runs(&session.principal, query).await?.task_runs;
     // The list is newest first. The run that started last is the current one.
     Ok(runs.into_iter().rev().map(|run| (run.agent_id, run)).collect())
 }

@@ -5,29 +5,23 @@ use std::time::Duration;
 use askama::Template;
 use attache_hub::{control, surface::PeerAddress};
 use attache_protocol::{
-    Code, PermissionId,
+    Code, PermissionId, Timestamp,
     rules::permission::DecisionScope,
     wire::permission::{DecisionRequest, PermissionRequest},
 };
-use axum::{
-    Extension,
-    extract::{Path, State},
-    http::Uri,
-};
+use axum::{Extension, extract::Path};
 
 use crate::{
-    ConsoleState,
     form::{FormFields, SubmittedForm},
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{PageViewer, approvals, html, redirect_after_form},
-    problem::{PageError, PageResult},
+    problem::{PageError, PageResult, message},
     session::BrowserSession,
     text::Text,
     view::{
         actor,
-        html::{Markup, PlaceholderValue},
+        html::Markup,
         permission::{ApprovalCard, verdict},
-        time::TimeElement,
         tool_input::ToolInputBlock,
     },
 };
@@ -53,31 +47,24 @@ struct ApprovalFormOutcome {
     problem: Option<String>,
 }
 
-pub(crate) async fn show(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Path(permission): Path<String>,
-    uri: Uri,
-) -> PageResult {
+pub(crate) async fn show(session: BrowserSession, Path(permission): Path<String>) -> PageResult {
     let id: PermissionId = permission.parse().map_err(|_| PageError::NoSuchPath)?;
-    let request = console.hub.permission(&session.principal, id).await?;
-    page(&console, &session, &uri, &request, ApprovalFormOutcome::default()).await
+    let request = session.hub.permission(&session.principal, id).await?;
+    page(&session, &request, ApprovalFormOutcome::default()).await
 }
 
 pub(crate) async fn decide(
-    State(console): State<ConsoleState>,
     Path(permission): Path<String>,
     peer: Option<Extension<PeerAddress>>,
-    uri: Uri,
     posted: SubmittedForm,
 ) -> PageResult {
     let id: PermissionId = permission.parse().map_err(|_| PageError::NoSuchPath)?;
     let SubmittedForm { session, fields } = posted;
-    let decision = decision(&fields, &console)?;
+    let decision = decision(&fields, session.hub.now())?;
     let said = if decision.approved { "allowed" } else { "denied" };
     let from = peer.map(|Extension(PeerAddress(address))| address.ip().to_string());
     let place = control::DecisionOrigin { via: "console", from };
-    match console.hub.decide(&session.principal, id, decision, place).await {
+    match session.hub.decide(&session.principal, id, decision, place).await {
         Ok(decided) => Ok(match fields.get("back") {
             "run" => redirect_after_form(&format!("/runs/{}", decided.task_run_id)),
             "approval" => redirect_after_form(&format!("/approvals/{id}?said={said}")),
@@ -86,23 +73,22 @@ pub(crate) async fn decide(
         Err(error) if error.code == Code::AlreadyDecided => {
             let request = match error.permission.clone() {
                 Some(request) => *request,
-                None => console.hub.permission(&session.principal, id).await?,
+                None => session.hub.permission(&session.principal, id).await?,
             };
-            let outcome =
-                ApprovalFormOutcome { late: Some(already_decided(&request, &console, &session).await?), problem: None };
-            page(&console, &session, &uri, &request, outcome).await
+            let outcome = ApprovalFormOutcome { late: Some(already_decided(&request, &session).await?), problem: None };
+            page(&session, &request, outcome).await
         }
         Err(error) if error.code == Code::InvalidRequest => {
-            let request = console.hub.permission(&session.principal, id).await?;
-            let outcome = ApprovalFormOutcome { late: None, problem: Some(error.message.into_owned()) };
-            page(&console, &session, &uri, &request, outcome).await
+            let request = session.hub.permission(&session.principal, id).await?;
+            let outcome = ApprovalFormOutcome { late: None, problem: Some(message(&error, session.t).into_owned()) };
+            page(&session, &request, outcome).await
         }
         Err(error) => Err(error.into()),
     }
 }
 
 /// Reads the decision from the form. The main buttons use the comment and ignore the other options.
-fn decision(fields: &FormFields, console: &ConsoleState) -> PageResult<DecisionRequest> {
+fn decision(fields: &FormFields, now: Timestamp) -> PageResult<DecisionRequest> {
     let (approved, scope, chosen) = match fields.get("answer") {
         "allow_once" => (true, DecisionScope::Once, false),
         "allow_run" => (true, DecisionScope::Run, false),
@@ -114,7 +100,7 @@ fn decision(fields: &FormFields, console: &ConsoleState) -> PageResult<DecisionR
     let until = match fields.non_empty("until").filter(|_| chosen) {
         Some(seconds) => {
             let seconds: u32 = seconds.parse().map_err(|_| PageError::Form)?;
-            Some(console.hub.now().plus(Duration::from_secs(seconds.into())))
+            Some(now.plus(Duration::from_secs(seconds.into())))
         }
         None => None,
     };
@@ -129,27 +115,15 @@ fn decision(fields: &FormFields, console: &ConsoleState) -> PageResult<DecisionR
 }
 
 /// Who decided first, and when.
-async fn already_decided(
-    request: &PermissionRequest,
-    console: &ConsoleState,
-    session: &BrowserSession,
-) -> PageResult<Markup> {
-    let viewer = PageViewer::naming(console, session, request.decided_by.clone()).await?;
+async fn already_decided(request: &PermissionRequest, session: &BrowserSession) -> PageResult<Markup> {
+    let viewer = PageViewer::naming(session, request.decided_by.clone()).await?;
     let verdict = verdict(request, viewer.scene());
-    let at = TimeElement::relative(request.decided_at.unwrap_or(request.requested_at));
-    let blanks = [("verdict", PlaceholderValue::Markup(&verdict)), ("at", PlaceholderValue::When(at))];
-    Ok(Markup::sentence(session.t.lost_race, &blanks))
+    Ok(session.t.lost_race(verdict, request.decided_at.unwrap_or(request.requested_at)))
 }
 
-async fn page(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    uri: &Uri,
-    request: &PermissionRequest,
-    outcome: ApprovalFormOutcome,
-) -> PageResult {
-    let shell = PageLayout::new(console, session, NavSection::Approvals, uri).await?;
-    let mut cards = approvals::cards(console, session, std::slice::from_ref(request)).await?;
+async fn page(session: &BrowserSession, request: &PermissionRequest, outcome: ApprovalFormOutcome) -> PageResult {
+    let shell = PageLayout::new(session).await?;
+    let mut cards = approvals::cards(session, std::slice::from_ref(request)).await?;
     let card = cards.pop().ok_or(PageError::NoSuchPath)?;
     html(&ApprovalPage {
         t: session.t,

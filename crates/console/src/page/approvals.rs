@@ -3,20 +3,16 @@
 use askama::Template;
 use attache_hub::control::{PageRequest, PermissionQuery};
 use attache_protocol::{GrantId, rules::permission::PermissionState as Pending, wire::permission::PermissionRequest};
-use axum::{
-    extract::{Path, Query, State},
-    http::Uri,
-};
+use axum::extract::{Path, Query};
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{PageViewer, address, agent_names, html, redirect_after_form},
     problem::{PageError, PageResult},
     session::BrowserSession,
-    text::{Text, fill},
+    text::Text,
     view::{
         grant,
         permission::{ApprovalCard, ApprovalContext, DecidedApprovalRow},
@@ -58,37 +54,30 @@ struct ApprovalsPage {
     back: &'static str,
 }
 
-pub(crate) async fn list(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(asked): Query<ApprovalsPageQuery>,
-    uri: Uri,
-) -> PageResult {
-    let (hub, by, t) = (&console.hub, &session.principal, session.t);
-    let shell = PageLayout::new(&console, &session, NavSection::Approvals, &uri).await?;
+pub(crate) async fn list(session: BrowserSession, Query(asked): Query<ApprovalsPageQuery>) -> PageResult {
+    let (hub, by, t) = (&session.hub, &session.principal, session.t);
+    let shell = PageLayout::new(&session).await?;
     let query = PermissionQuery { state: Some(Pending::Pending), ..PermissionQuery::default() };
     let pending = hub.permissions(by, query, PageRequest { limit: Some(MAX_CARDS), cursor: None }).await?;
-    let cards = cards(&console, &session, &pending.permission_requests).await?;
+    let cards = cards(&session, &pending.permission_requests).await?;
     let is_cut = cards.len() < pending.permission_requests.len();
     let cursor = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let page = PageRequest { limit: Some(MAX_DECIDED), cursor: cursor(&asked.decided) };
     let all = hub.permissions(by, PermissionQuery::default(), page).await?;
     let page = PageRequest { limit: Some(MAX_GRANTS), cursor: cursor(&asked.grants) };
     let grants = hub.grants(by, page).await?;
-    let names = agent_names(&console, &session).await?;
+    let names = agent_names(&session).await?;
     let deciders = all.permission_requests.iter().filter_map(|request| request.decided_by.clone());
     let grantors = grants.permission_grants.iter().map(|grant| grant.created_by.clone());
-    let viewer = PageViewer::naming(&console, &session, deciders.chain(grantors)).await?;
+    let viewer = PageViewer::naming(&session, deciders.chain(grantors)).await?;
     let count = usize::try_from(shell.asked).unwrap_or(usize::MAX).max(cards.len());
     html(&ApprovalsPage {
         t,
         summary: match count {
             0 => t.approvals_none.to_owned(),
-            1 => t.approvals_one.to_owned(),
-            count => fill(t.approvals_many, &[("n", &count.to_string())]),
+            count => t.approvals_pending(count as u64),
         },
-        more: (is_cut || pending.next_cursor.is_some())
-            .then(|| fill(t.approvals_more, &[("n", &cards.len().to_string())])),
+        more: (is_cut || pending.next_cursor.is_some()).then(|| t.approvals_more(cards.len())),
         decided: all
             .permission_requests
             .iter()
@@ -108,23 +97,15 @@ pub(crate) async fn list(
     })
 }
 
-pub(crate) async fn revoke_grant(
-    State(console): State<ConsoleState>,
-    Path(grant): Path<String>,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn revoke_grant(Path(grant): Path<String>, posted: SubmittedForm) -> PageResult {
     let grant: GrantId = grant.parse().map_err(|_| PageError::NoSuchPath)?;
-    console.hub.revoke_grant(&posted.session.principal, grant).await?;
+    posted.session.hub.revoke_grant(&posted.session.principal, grant).await?;
     Ok(redirect_after_form("/approvals?said=revoked"))
 }
 
 /// The requests with their runs and devices, as many as fit on a page.
-pub(crate) async fn cards(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    requests: &[PermissionRequest],
-) -> PageResult<Vec<ApprovalCard>> {
-    let (hub, by) = (&console.hub, &session.principal);
+pub(crate) async fn cards(session: &BrowserSession, requests: &[PermissionRequest]) -> PageResult<Vec<ApprovalCard>> {
+    let (hub, by) = (&session.hub, &session.principal);
     let mut known = Vec::with_capacity(requests.len());
     for request in requests {
         // A card works without these.
@@ -134,7 +115,7 @@ pub(crate) async fn cards(
     }
     let callers = known.iter().filter_map(|about| about.run.as_ref()).map(|run| run.caller.clone());
     let deciders = requests.iter().filter_map(|request| request.decided_by.clone());
-    let viewer = PageViewer::naming(console, session, callers.chain(deciders)).await?;
+    let viewer = PageViewer::naming(session, callers.chain(deciders)).await?;
     let (mut cards, mut weight) = (Vec::with_capacity(requests.len()), 0);
     for (request, about) in requests.iter().zip(&known) {
         let card = ApprovalCard::new(request, about, viewer.scene());

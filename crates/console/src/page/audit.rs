@@ -6,19 +6,15 @@ use attache_protocol::{
     log::{LogRow, unhex},
     wire::audit::AuditPage,
 };
-use axum::{
-    extract::{Query, State},
-    http::Uri,
-};
+use axum::extract::Query;
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{PageViewer, address, html},
     problem::PageResult,
     session::BrowserSession,
-    text::{Text, fill},
+    text::Text,
     view::{
         actor::{ActorLabel, mentioned, short},
         escape_stripper::plain,
@@ -82,33 +78,28 @@ struct AuditWindow {
     rest: Option<i64>,
 }
 
-pub(crate) async fn list(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(asked): Query<AuditPageQuery>,
-    uri: Uri,
-) -> PageResult {
+pub(crate) async fn list(session: BrowserSession, Query(asked): Query<AuditPageQuery>) -> PageResult {
     let t = session.t;
     // The hub checks permission before anything is rendered.
-    let head = console.hub.audit(&session.principal, Some(i64::MAX), Some(1)).await?.head;
-    let shell = PageLayout::new(&console, &session, NavSection::Audit, &uri).await?;
+    let head = session.hub.audit(&session.principal, Some(i64::MAX), Some(1)).await?.head;
+    let shell = PageLayout::new(&session).await?;
     let kind: String = asked.kind.trim().chars().take(64).collect();
     let before = asked.before.unwrap_or(head.saturating_add(1)).clamp(1, head.saturating_add(1));
-    let found = find(&console, &session, &kind, before).await?;
+    let found = find(&session, &kind, before).await?;
     let mentioned = found.rows.iter().flat_map(|row| {
         let run = row.run.map(|run| run.to_string());
         mentioned(head_of(row.data.get())).chain([row.actor.clone()]).chain(run)
     });
-    let viewer = PageViewer::naming(&console, &session, mentioned).await?;
+    let viewer = PageViewer::naming(&session, mentioned).await?;
     let (chain, chain_ok) = chain(&found, t);
     html(&AuditLogPage {
         t,
         shell,
-        summary: fill(t.audit_summary, &[("head", &head.to_string())]),
+        summary: t.audit_summary(head.unsigned_abs()),
         rows: found.rows.iter().map(|row| AuditLogRow::new(row, viewer.scene())).collect(),
         chain,
         chain_ok,
-        scanned: (!kind.is_empty()).then(|| fill(t.scanned, &[("n", &found.scanned.to_string())])),
+        scanned: (!kind.is_empty()).then(|| t.scanned(found.scanned.unsigned_abs())),
         newest: (before <= head).then(|| address("/audit", &[("type", &kind)])),
         older: found.rest.map(|seq| address("/audit", &[("type", &kind), ("before", &seq.to_string())])),
         kinds: EventKind::logged().map(EventKind::as_str).collect(),
@@ -116,7 +107,7 @@ pub(crate) async fn list(
     })
 }
 
-async fn find(console: &ConsoleState, session: &BrowserSession, kind: &str, before: i64) -> PageResult<AuditWindow> {
+async fn find(session: &BrowserSession, kind: &str, before: i64) -> PageResult<AuditWindow> {
     let mut found = AuditWindow::default();
     let size = if kind.is_empty() { PAGE_SIZE } else { WINDOW_SIZE };
     let mut before = before;
@@ -125,7 +116,7 @@ async fn find(console: &ConsoleState, session: &BrowserSession, kind: &str, befo
         let after = (before - 1 - size).max(0);
         // Read one row more than shown, to check the link of the oldest one.
         let limit = usize::try_from(before - 1 - (after - 1).max(0)).unwrap_or(1).clamp(1, 200);
-        let mut page = console.hub.audit(&session.principal, Some((after - 1).max(0)), Some(limit)).await?;
+        let mut page = session.hub.audit(&session.principal, Some((after - 1).max(0)), Some(limit)).await?;
         // If the page is too heavy to include the newest row, retry with a smaller window.
         if page.next < page.head.min(before - 1) && size > 1 {
             size = (size / 4).max(1);
@@ -161,17 +152,10 @@ async fn find(console: &ConsoleState, session: &BrowserSession, kind: &str, befo
 }
 
 fn chain(found: &AuditWindow, t: &Text) -> (Markup, bool) {
-    use crate::view::html::PlaceholderValue;
-    if let Some(at) = found.broken_at {
-        return (Markup::sentence(t.chain_broken, &[("at", PlaceholderValue::Text(&at.to_string()))]), false);
-    }
-    match found.checked {
-        Some((from, to)) => {
-            let (from, to) = (from.to_string(), to.to_string());
-            let blanks = [("from", PlaceholderValue::Text(&from)), ("to", PlaceholderValue::Text(&to))];
-            (Markup::sentence(t.chain_ok, &blanks), true)
-        }
-        None => (Markup::text(t.chain_empty), true),
+    match (found.broken_at, found.checked) {
+        (Some(at), _) => (t.chain_broken(at), false),
+        (None, Some((from, to))) => (t.chain_ok(from, to), true),
+        (None, None) => (Markup::text(t.chain_empty), true),
     }
 }
 

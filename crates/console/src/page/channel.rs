@@ -2,15 +2,11 @@
 
 use askama::Template;
 use attache_protocol::{ChannelId, json::pretty, wire::event::Event};
-use axum::{
-    extract::{Path, Query, State},
-    http::Uri,
-};
+use axum::extract::{Path, Query};
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{address, agent_names, html},
     problem::{PageError, PageResult},
     session::BrowserSession,
@@ -51,19 +47,17 @@ struct ChannelPage {
 }
 
 pub(crate) async fn show(
-    State(console): State<ConsoleState>,
     session: BrowserSession,
     Path(channel): Path<String>,
     Query(asked): Query<ChannelPageQuery>,
-    uri: Uri,
 ) -> PageResult {
     let t = session.t;
     let id: ChannelId = channel.parse().map_err(|_| PageError::NoSuchPath)?;
-    let shell = PageLayout::new(&console, &session, NavSection::Channels, &uri).await?;
-    let channel = console.hub.channel(&session.principal, id).await?;
-    let names = agent_names(&console, &session).await?;
+    let shell = PageLayout::new(&session).await?;
+    let channel = session.hub.channel(&session.principal, id).await?;
+    let names = agent_names(&session).await?;
     let before = (asked.before > 1).then_some(asked.before);
-    let events = events(&console, &session, id, before).await?;
+    let events = events(&session, id, before).await?;
     let older = events.last().map(|event| event.seq).filter(|seq| *seq > 1);
     html(&ChannelPage {
         t,
@@ -80,13 +74,8 @@ pub(crate) async fn show(
 }
 
 /// The newest events before a seq, newest first. The hub only reads forwards, so the end is found by binary search.
-async fn events(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    id: ChannelId,
-    before: Option<i64>,
-) -> PageResult<Vec<Event>> {
-    let (hub, by) = (&console.hub, &session.principal);
+async fn events(session: &BrowserSession, id: ChannelId, before: Option<i64>) -> PageResult<Vec<Event>> {
+    let (hub, by) = (&session.hub, &session.principal);
     let end = match before {
         Some(before) => before - 1,
         None => {

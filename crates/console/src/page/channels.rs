@@ -6,19 +6,15 @@ use attache_protocol::{
     Code,
     wire::channel::{ChannelList, ConnectionState},
 };
-use axum::{
-    extract::{Query, State},
-    http::Uri,
-};
+use axum::extract::Query;
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{ViewTab, address, agent_names, html},
     problem::PageResult,
     session::BrowserSession,
-    text::{Text, fill},
+    text::Text,
     view::channel::ChannelListRow,
 };
 
@@ -47,17 +43,12 @@ struct ChannelsPage {
     empty_text: &'static str,
 }
 
-pub(crate) async fn list(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(asked): Query<ChannelsPageQuery>,
-    uri: Uri,
-) -> PageResult {
+pub(crate) async fn list(session: BrowserSession, Query(asked): Query<ChannelsPageQuery>) -> PageResult {
     let t = session.t;
-    let shell = PageLayout::new(&console, &session, NavSection::Channels, &uri).await?;
+    let shell = PageLayout::new(&session).await?;
     let status = ConnectionState::from_text(&asked.status);
-    let list = find(&console, &session, &asked, status).await?;
-    let names = agent_names(&console, &session).await?;
+    let list = find(&session, &asked, status).await?;
+    let names = agent_names(&session).await?;
     let connected = list.channels.iter().filter(|channel| channel.status == ConnectionState::Connected).count();
     let href = |status: &str, cursor: &str| {
         address("/channels", &[("status", status), ("agent", &asked.agent), ("cursor", cursor)])
@@ -72,7 +63,7 @@ pub(crate) async fn list(
         if filtered { (t.channels_none, t.channels_none_text) } else { (t.channels_empty, t.channels_empty_text) };
     html(&ChannelsPage {
         t,
-        summary: fill(t.channels_summary, &[("n", &connected.to_string())]),
+        summary: t.channels_summary(connected),
         tabs: vec![
             tab(None, t.tab_all),
             tab(Some(ConnectionState::Connected), t.connected),
@@ -89,7 +80,6 @@ pub(crate) async fn list(
 }
 
 async fn find(
-    console: &ConsoleState,
     session: &BrowserSession,
     asked: &ChannelsPageQuery,
     status: Option<ConnectionState>,
@@ -100,7 +90,7 @@ async fn find(
         agent: given(asked.agent.trim()),
     };
     let page = PageRequest { limit: Some(PAGE_SIZE), cursor: given(&asked.cursor) };
-    match console.hub.channels(&session.principal, query, page).await {
+    match session.hub.channels(&session.principal, query, page).await {
         Ok(list) => Ok(list),
         // An unknown agent has no channels. The user can remove the filter on the page.
         Err(error) if !asked.agent.is_empty() && matches!(error.code, Code::NotFound | Code::InvalidRequest) => {

@@ -6,20 +6,16 @@ use attache_hub::{
     identity::{AccessVerdict, Action},
 };
 use attache_protocol::DelegationId;
-use axum::{
-    extract::{Path, Query, State},
-    http::Uri,
-};
+use axum::extract::{Path, Query};
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{address, html, redirect_after_form},
     problem::{PageError, PageResult},
     session::BrowserSession,
-    text::{AdminText, Text, fill},
+    text::Text,
     view::{
         delegation::{self, ChangedFileRow, DelegationListRow},
         exact::exact_line,
@@ -40,7 +36,6 @@ pub(crate) struct DelegationsPageQuery {
 #[template(path = "delegations.html")]
 struct DelegationsPage {
     t: &'static Text,
-    o: &'static AdminText,
     shell: PageLayout,
     summary: String,
     rows: Vec<DelegationListRow>,
@@ -52,7 +47,6 @@ struct DelegationsPage {
 #[template(path = "delegation.html")]
 struct DelegationPage {
     t: &'static Text,
-    o: &'static AdminText,
     shell: PageLayout,
     row: DelegationListRow,
     may_cancel: bool,
@@ -66,22 +60,16 @@ struct DelegationPage {
     facts: Vec<Fact>,
 }
 
-pub(crate) async fn list(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(asked): Query<DelegationsPageQuery>,
-    uri: Uri,
-) -> PageResult {
-    let (t, o) = (session.t, &session.t.admin);
-    let shell = PageLayout::new(&console, &session, NavSection::Delegations, &uri).await?;
+pub(crate) async fn list(session: BrowserSession, Query(asked): Query<DelegationsPageQuery>) -> PageResult {
+    let t = session.t;
+    let shell = PageLayout::new(&session).await?;
     let page = PageRequest { limit: Some(PAGE_SIZE), cursor: (!asked.cursor.is_empty()).then(|| asked.cursor.clone()) };
-    let list = console.hub.delegations(&session.principal, page).await?;
+    let list = session.hub.delegations(&session.principal, page).await?;
     let live = list.delegations.iter().filter(|published| !published.delegation.status.has_ended()).count();
-    let now = console.hub.now();
+    let now = session.hub.now();
     html(&DelegationsPage {
         t,
-        o,
-        summary: fill(o.delegations_summary, &[("n", &live.to_string())]),
+        summary: t.delegations_summary(live),
         rows: list.delegations.iter().map(|published| DelegationListRow::new(published, now, t)).collect(),
         newest: !asked.cursor.is_empty(),
         older: list.next_cursor.map(|cursor| address("/delegations", &[("cursor", &cursor)])),
@@ -89,25 +77,19 @@ pub(crate) async fn list(
     })
 }
 
-pub(crate) async fn show(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Path(delegation): Path<String>,
-    uri: Uri,
-) -> PageResult {
+pub(crate) async fn show(session: BrowserSession, Path(delegation): Path<String>) -> PageResult {
     let id: DelegationId = delegation.parse().map_err(|_| PageError::NoSuchPath)?;
-    let (t, o) = (session.t, &session.t.admin);
-    let shell = PageLayout::new(&console, &session, NavSection::Delegations, &uri).await?;
-    let published = console.hub.delegation(&session.principal, id).await?;
+    let t = session.t;
+    let shell = PageLayout::new(&session).await?;
+    let published = session.hub.delegation(&session.principal, id).await?;
     let changes = published.delegation.changes.as_ref();
     let result = published.delegation.result.as_ref();
-    let row = DelegationListRow::new(&published, console.hub.now(), t);
+    let row = DelegationListRow::new(&published, session.hub.now(), t);
     html(&DelegationPage {
         t,
-        o,
         may_cancel: row.can_cancel && session.principal.verdict(Action::CancelDelegation) == AccessVerdict::Yes,
         files: changes
-            .map(|changes| changes.changed_paths.iter().map(|changed| ChangedFileRow::new(changed, o)).collect())
+            .map(|changes| changes.changed_paths.iter().map(|changed| ChangedFileRow::new(changed, t)).collect())
             .unwrap_or_default(),
         truncated: changes.is_some_and(|changes| changes.truncated),
         summary: result.and_then(|result| result.final_summary.as_deref()).map(exact_line),
@@ -124,12 +106,8 @@ pub(crate) async fn show(
     })
 }
 
-pub(crate) async fn cancel(
-    State(console): State<ConsoleState>,
-    Path(delegation): Path<String>,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn cancel(Path(delegation): Path<String>, posted: SubmittedForm) -> PageResult {
     let id: DelegationId = delegation.parse().map_err(|_| PageError::NoSuchPath)?;
-    console.hub.cancel_delegation(&posted.session.principal, id).await?;
+    posted.session.hub.cancel_delegation(&posted.session.principal, id).await?;
     Ok(redirect_after_form(&format!("/delegations/{id}?said=ending")))
 }

@@ -3,20 +3,16 @@
 use askama::Template;
 use attache_hub::control::{DeliveryQuery, PageRequest};
 use attache_protocol::{DeliveryId, RunId, wire::delivery::DeliveryState};
-use axum::{
-    extract::{Path, Query, State},
-    http::Uri,
-};
+use axum::extract::{Path, Query};
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{ViewTab, address, html, redirect_after_form},
     problem::{PageError, PageResult},
     session::BrowserSession,
-    text::{AdminText, Text},
+    text::Text,
     view::{
         actor::short,
         delivery::{self, DeliveryListRow, STATES},
@@ -38,7 +34,6 @@ pub(crate) struct DeliveriesPageQuery {
 #[template(path = "deliveries.html")]
 struct DeliveriesPage {
     t: &'static Text,
-    o: &'static AdminText,
     shell: PageLayout,
     tabs: Vec<ViewTab>,
     run: Option<String>,
@@ -54,27 +49,21 @@ struct DeliveriesPage {
 #[template(path = "delivery.html")]
 struct DeliveryPage {
     t: &'static Text,
-    o: &'static AdminText,
     shell: PageLayout,
     row: DeliveryListRow,
     facts: Vec<Fact>,
 }
 
-pub(crate) async fn list(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(asked): Query<DeliveriesPageQuery>,
-    uri: Uri,
-) -> PageResult {
-    let (t, o) = (session.t, &session.t.admin);
-    let shell = PageLayout::new(&console, &session, NavSection::Settings, &uri).await?;
+pub(crate) async fn list(session: BrowserSession, Query(asked): Query<DeliveriesPageQuery>) -> PageResult {
+    let t = session.t;
+    let shell = PageLayout::new(&session).await?;
     let state = STATES.into_iter().find(|state| state.as_str() == asked.state);
     let run: Option<RunId> = match asked.run.trim() {
         "" => None,
         run => Some(run.parse().map_err(|_| PageError::NoSuchPath)?),
     };
     let page = PageRequest { limit: Some(PAGE_SIZE), cursor: (!asked.cursor.is_empty()).then(|| asked.cursor.clone()) };
-    let list = console.hub.deliveries(&session.principal, DeliveryQuery { state, run, page }).await?;
+    let list = session.hub.deliveries(&session.principal, DeliveryQuery { state, run, page }).await?;
     let href = |state: Option<DeliveryState>, run: &str, cursor: &str| {
         let state = state.map(DeliveryState::as_str).unwrap_or_default();
         address("/deliveries", &[("state", state), ("run", run), ("cursor", cursor)])
@@ -86,13 +75,12 @@ pub(crate) async fn list(
         .chain(STATES.into_iter().map(|state| tab(Some(state), delivery::state(state, t).word)));
     let filtered = state.is_some() || run.is_some() || !asked.cursor.is_empty();
     let (empty_title, empty_text) = if filtered {
-        (o.deliveries_none, o.deliveries_none_text)
+        (t.deliveries_none, t.deliveries_none_text)
     } else {
-        (o.deliveries_empty, o.deliveries_empty_text)
+        (t.deliveries_empty, t.deliveries_empty_text)
     };
     html(&DeliveriesPage {
         t,
-        o,
         tabs: tabs.collect(),
         run: run.map(|run| short(&run.to_string())),
         without_run: href(state, "", ""),
@@ -105,25 +93,16 @@ pub(crate) async fn list(
     })
 }
 
-pub(crate) async fn show(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Path(delivery): Path<String>,
-    uri: Uri,
-) -> PageResult {
+pub(crate) async fn show(session: BrowserSession, Path(delivery): Path<String>) -> PageResult {
     let id: DeliveryId = delivery.parse().map_err(|_| PageError::NoSuchPath)?;
-    let (t, o) = (session.t, &session.t.admin);
-    let shell = PageLayout::new(&console, &session, NavSection::Settings, &uri).await?;
-    let found = console.hub.delivery(&session.principal, id).await?;
-    html(&DeliveryPage { t, o, row: DeliveryListRow::new(&found, t), facts: delivery::facts(&found, t), shell })
+    let t = session.t;
+    let shell = PageLayout::new(&session).await?;
+    let found = session.hub.delivery(&session.principal, id).await?;
+    html(&DeliveryPage { t, row: DeliveryListRow::new(&found, t), facts: delivery::facts(&found, t), shell })
 }
 
-pub(crate) async fn resend(
-    State(console): State<ConsoleState>,
-    Path(delivery): Path<String>,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn resend(Path(delivery): Path<String>, posted: SubmittedForm) -> PageResult {
     let id: DeliveryId = delivery.parse().map_err(|_| PageError::NoSuchPath)?;
-    console.hub.resend_delivery(&posted.session.principal, id).await?;
+    posted.session.hub.resend_delivery(&posted.session.principal, id).await?;
     Ok(redirect_after_form(&format!("/deliveries/{id}?said=resent")))
 }

@@ -20,7 +20,7 @@ use crate::{
     page::{html, redirect_after_form},
     problem::PageResult,
     session,
-    text::{self, Text, fill},
+    text::{self, Text},
     view::{html::Markup, person},
 };
 
@@ -93,7 +93,7 @@ pub(crate) async fn redeem(State(console): State<ConsoleState>, headers: HeaderM
 }
 
 pub(crate) async fn sign_out(State(console): State<ConsoleState>, posted: SubmittedForm) -> PageResult {
-    console.hub.logout(&posted.session.principal).await?;
+    posted.session.hub.logout(&posted.session.principal).await?;
     let mut response = redirect_after_form("/login");
     if let Some(cookie) = session::clear(console.options.cookies) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
@@ -112,9 +112,7 @@ fn page(
     let host = origin.split_once("://").map_or(origin.as_str(), |(_, host)| host);
     let target = token.as_deref().and_then(|token| console.hub.login_target(token));
     let lead = match target {
-        Some(LinkTarget { user: Some(user), role }) => {
-            fill(t.login_as, &[("user", &user), ("role", person::role(role, &t.admin))])
-        }
+        Some(LinkTarget { user: Some(user), role }) => t.login_as(&user, person::role(role, t)),
         Some(_) => t.login_ready.to_owned(),
         None if token.is_some() => t.login_ready.to_owned(),
         None => t.login_lead.to_owned(),
@@ -122,11 +120,11 @@ fn page(
     html(&LoginPage {
         t,
         layout: BareLayout::new(headers),
-        heading: fill(t.sign_in_to, &[("host", host)]),
+        heading: t.sign_in_to(host),
         lead,
         token,
-        problem: problem.map(|problem| Markup::sentence(problem, &[])),
-        up: Markup::sentence(t.login_up, &[]),
+        problem: problem.map(|problem| Markup::marked(problem)),
+        up: Markup::marked(t.login_up),
     })
 }
 

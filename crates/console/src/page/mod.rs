@@ -32,22 +32,98 @@ use askama::Template;
 use attache_hub::identity::{AccessVerdict, Action};
 use attache_protocol::{AgentId, Timestamp, UserId, wire::account::Account};
 use axum::{
+    Router,
     body::Body,
-    extract::{Query, State},
-    http::{Response, StatusCode, Uri},
+    extract::Query,
+    http::{Response, StatusCode},
     response::{Html, IntoResponse as _, Redirect},
+    routing::{get, post},
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
 use crate::{
     ConsoleState,
-    layout::{NavSection, PageLayout},
+    layout::{NavLink, PageLayout},
+    live,
     problem::PageResult,
     session::BrowserSession,
     text::Text,
     view::{actor::Names, run::ViewContext},
 };
+
+/// The navigation. A new page that people reach from everywhere has its link here and its address in [`routes`].
+pub(crate) const NAV: [NavLink; 14] = [
+    NavLink::main("/approvals", "approve", |t| t.approvals),
+    NavLink::main("/runs", "runs", |t| t.runs),
+    NavLink::main("/agents", "agents", |t| t.agents),
+    NavLink::main("/delegations", "folder", |t| t.delegations).wide(),
+    NavLink::main("/channels", "channels", |t| t.channels).wide(),
+    NavLink::main("/usage", "usage", |t| t.usage).wide().only_if(|may| may.usage),
+    NavLink::main("/audit", "chain", |t| t.audit).only_if(|may| may.audit),
+    NavLink::main("/settings", "settings", |t| t.settings),
+    NavLink::below("/agents", "/pair", |t| t.confirm_device),
+    NavLink::below("/settings", "/settings", |t| t.general),
+    NavLink::below("/settings", "/people", |t| t.people_keys),
+    NavLink::below("/settings", "/sessions", |t| t.sessions).only_if(|may| may.sessions),
+    NavLink::below("/settings", "/rules", |t| t.rules).only_if(|may| may.rules),
+    NavLink::below("/settings", "/deliveries", |t| t.deliveries),
+];
+
+/// Every page, its forms and its fragments.
+pub(crate) fn routes() -> Router<ConsoleState> {
+    Router::new()
+        .route("/", get(home))
+        .route("/nav", get(nav))
+        .route("/approvals", get(approvals::list))
+        .route("/approvals/{permission}", get(approval::show).post(approval::decide))
+        .route("/grants/{grant}/revoke", post(approvals::revoke_grant))
+        .route("/channels", get(channels::list))
+        .route("/channels/{channel}", get(channel::show))
+        .route("/delegations", get(delegations::list))
+        .route("/delegations/{delegation}", get(delegations::show))
+        .route("/delegations/{delegation}/cancel", post(delegations::cancel))
+        .route("/login", get(login::show).post(login::redeem))
+        .route("/logout", post(login::sign_out))
+        .route("/runs", get(runs::list).post(run_new::create))
+        .route("/runs/new", get(run_new::show))
+        .route("/runs/rows", get(runs::rows))
+        .route("/runs/{run}", get(run::show))
+        .route("/runs/{run}/part", get(run::part))
+        .route("/runs/{run}/live", get(live::run))
+        .route("/runs/{run}/log.jsonl", get(run_files::raw_log))
+        .route("/runs/{run}/cancel", post(run::cancel))
+        .route("/runs/{run}/input", post(run_wait::give_input))
+        .route("/runs/{run}/again", post(run_new::rerun))
+        .route("/artifacts/{artifact}", get(run_files::artifact))
+        .route("/agents", get(agents::list).post(agents::create))
+        .route("/agents/{agent}", get(agent::show).post(agent::update))
+        .route("/agents/{agent}/archive", post(agent::archive))
+        .route("/agents/{agent}/pairing-codes", post(agent::make_code))
+        .route("/agents/{agent}/paired", get(agent::paired))
+        .route("/runtimes/{runtime}/revoke", post(agent::revoke_runtime))
+        .route("/pair", get(pair::show).post(pair::look_up))
+        .route("/pair/decision", post(pair::decide))
+        .route("/audit", get(audit::list))
+        .route("/settings", get(settings::show))
+        .route("/settings/keys", post(people::create_key))
+        .route("/settings/keys/{key}/revoke", post(people::revoke_key))
+        .route("/settings/theme", post(settings::choose_theme))
+        .route("/people", get(people::list).post(people::add))
+        .route("/people/password", post(people::own_password))
+        .route("/people/{user}", get(person::show).post(person::update))
+        .route("/people/{user}/remove", post(person::remove))
+        .route("/people/{user}/login-link", post(person::login_link))
+        .route("/sessions", get(sessions::list))
+        .route("/sessions/{session}/end", post(sessions::end))
+        .route("/rules", get(rules::show).post(rules::submit))
+        .route("/usage", get(usage::show))
+        .route("/usage/quotas", post(quota::set))
+        .route("/usage/quotas/remove", post(quota::remove))
+        .route("/deliveries", get(deliveries::list))
+        .route("/deliveries/{delivery}", get(deliveries::show))
+        .route("/deliveries/{delivery}/resend", post(deliveries::resend))
+}
 
 /// Maximum number of names per lookup.
 const NAMES: usize = 200;
@@ -76,13 +152,9 @@ pub(crate) struct ViewTab {
     pub(crate) current: bool,
 }
 
-pub(crate) async fn nav(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(asked): Query<NavQuery>,
-    uri: Uri,
-) -> PageResult {
-    let shell = PageLayout::new(&console, &session, NavSection::from_text(&asked.at), &uri).await?;
+pub(crate) async fn nav(session: BrowserSession, Query(asked): Query<NavQuery>) -> PageResult {
+    let mut shell = PageLayout::new(&session).await?;
+    shell.here = asked.at;
     html(&NavFragment { t: session.t, shell })
 }
 
@@ -120,17 +192,14 @@ pub(crate) fn address(path: &str, members: &[(&str, &str)]) -> String {
 }
 
 /// Up to two hundred agents, for forms.
-pub(crate) async fn agents(console: &ConsoleState, session: &BrowserSession) -> PageResult<Vec<Account>> {
+pub(crate) async fn agents(session: &BrowserSession) -> PageResult<Vec<Account>> {
     let page = attache_hub::control::PageRequest { limit: Some(200), cursor: None };
-    Ok(console.hub.accounts(&session.principal, page).await?.agent_accounts)
+    Ok(session.hub.accounts(&session.principal, page).await?.agent_accounts)
 }
 
 /// The names of agents by id.
-pub(crate) async fn agent_names(
-    console: &ConsoleState,
-    session: &BrowserSession,
-) -> PageResult<HashMap<AgentId, String>> {
-    let agents = agents(console, session).await?;
+pub(crate) async fn agent_names(session: &BrowserSession) -> PageResult<HashMap<AgentId, String>> {
+    let agents = agents(session).await?;
     Ok(agents.into_iter().map(|account| (account.agent_id, account.name)).collect())
 }
 
@@ -144,22 +213,18 @@ pub(crate) fn manages(session: &BrowserSession, account: &Account) -> bool {
 }
 
 /// The name of a person, or a placeholder if the viewer may not know it.
-pub(crate) async fn person_name(console: &ConsoleState, session: &BrowserSession, user: UserId) -> PageResult<String> {
-    let (by, o) = (&session.principal, &session.t.admin);
+pub(crate) async fn person_name(session: &BrowserSession, user: UserId) -> PageResult<String> {
+    let (by, t) = (&session.principal, session.t);
     if by.user == Some(user) {
-        return Ok(o.you.to_owned());
+        return Ok(t.you.to_owned());
     }
     let id = user.to_string();
-    let found = names(console, session, [id.clone()]).await?;
-    Ok(found.get(&id).unwrap_or(o.somebody).to_owned())
+    let found = names(session, [id.clone()]).await?;
+    Ok(found.get(&id).unwrap_or(t.somebody).to_owned())
 }
 
 /// The names of ids and actors. Empty for those that the viewer may not know.
-pub(crate) async fn names(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    ids: impl IntoIterator<Item = String>,
-) -> PageResult<Names> {
+pub(crate) async fn names(session: &BrowserSession, ids: impl IntoIterator<Item = String>) -> PageResult<Names> {
     let mut ids: Vec<String> = ids.into_iter().collect();
     ids.sort_unstable();
     ids.dedup();
@@ -168,7 +233,7 @@ pub(crate) async fn names(
         return Ok(names);
     }
     for ids in ids.chunks(NAMES) {
-        names.0.extend(console.hub.names(&session.principal, ids).await?.names);
+        names.0.extend(session.hub.names(&session.principal, ids).await?.names);
     }
     Ok(names)
 }
@@ -185,18 +250,14 @@ pub(crate) struct PageViewer {
 // === impl PageViewer ===
 
 impl PageViewer {
-    pub(crate) fn new(console: &ConsoleState, session: &BrowserSession) -> Self {
-        Self { me: session.principal.actor(), t: session.t, now: console.hub.now(), names: Names::default() }
+    pub(crate) fn new(session: &BrowserSession) -> Self {
+        Self { me: session.principal.actor(), t: session.t, now: session.hub.now(), names: Names::default() }
     }
 
     /// Adds the names of the ids and actors that the page mentions.
-    pub(crate) async fn naming(
-        console: &ConsoleState,
-        session: &BrowserSession,
-        ids: impl IntoIterator<Item = String>,
-    ) -> PageResult<Self> {
-        let names = names(console, session, ids).await?;
-        Ok(Self { names, ..Self::new(console, session) })
+    pub(crate) async fn naming(session: &BrowserSession, ids: impl IntoIterator<Item = String>) -> PageResult<Self> {
+        let names = names(session, ids).await?;
+        Ok(Self { names, ..Self::new(session) })
     }
 
     pub(crate) fn scene(&self) -> ViewContext<'_> {

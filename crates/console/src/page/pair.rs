@@ -3,28 +3,27 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use askama::Template;
-use attache_hub::surface::PeerAddress;
+use attache_hub::{Handle, surface::PeerAddress};
 use attache_protocol::{
     Code,
     pairing::PairingCode,
     wire::{account::AccountRequest, pairing::PairingDecision},
 };
 use axum::{
-    extract::{FromRequestParts, Query, State},
-    http::{StatusCode, Uri, request::Parts},
+    extract::{FromRequestParts, Query},
+    http::{StatusCode, request::Parts},
     response::IntoResponse as _,
 };
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{agents, html, manages, redirect_after_form},
-    problem::PageResult,
+    problem::{PageResult, message},
     session::BrowserSession,
-    text::{Text, fill},
-    view::{agent::AgentChoice, host, time::TimeElement},
+    text::Text,
+    view::{agent::AgentChoice, host, html::Markup, time::TimeElement},
 };
 
 #[derive(Debug, Default, Deserialize)]
@@ -45,6 +44,7 @@ struct PairingDevice {
     host: String,
     expires: TimeElement,
     code: String,
+    only_if: Markup,
 }
 
 #[derive(Template)]
@@ -80,40 +80,28 @@ impl<S: Sync> FromRequestParts<S> for BrowserAddress {
 
 /// A device's own link carries the code in the URL. Otherwise, the page shows a form for it.
 pub(crate) async fn show(
-    State(console): State<ConsoleState>,
     session: BrowserSession,
     from: BrowserAddress,
     Query(asked): Query<PairPageQuery>,
-    uri: Uri,
 ) -> PageResult {
     let draft = PairFormDraft { code: asked.code, ..PairFormDraft::default() };
-    page(&console, &session, from, &uri, draft, None).await
+    page(&session, from, draft, None).await
 }
 
 /// The form posts the code, so that it never appears in a URL of ours.
-pub(crate) async fn look_up(
-    State(console): State<ConsoleState>,
-    from: BrowserAddress,
-    uri: Uri,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn look_up(from: BrowserAddress, posted: SubmittedForm) -> PageResult {
     let draft = PairFormDraft { code: posted.fields.get("code").trim().to_owned(), ..PairFormDraft::default() };
-    page(&console, &posted.session, from, &uri, draft, None).await
+    page(&posted.session, from, draft, None).await
 }
 
-pub(crate) async fn decide(
-    State(console): State<ConsoleState>,
-    from: BrowserAddress,
-    uri: Uri,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn decide(from: BrowserAddress, posted: SubmittedForm) -> PageResult {
     let SubmittedForm { session, fields } = posted;
     let by = &session.principal;
     let code = fields.get("code").to_owned();
     if fields.get("decision") != "confirm" {
-        return match console.hub.decide_pairing(by, from.0, &code, PairingDecision { agent_id: None }).await {
+        return match session.hub.decide_pairing(by, from.0, &code, PairingDecision { agent_id: None }).await {
             Ok(()) => Ok(redirect_after_form("/agents?said=rejected")),
-            Err(error) => failed(&console, &session, from, &uri, PairFormDraft::default(), error).await,
+            Err(error) => failed(&session, from, PairFormDraft::default(), error).await,
         };
     }
     let draft = PairFormDraft {
@@ -125,64 +113,62 @@ pub(crate) async fn decide(
         (false, true) => draft.agent.clone(),
         (true, false) => {
             // An invalid code must not leave a new agent behind.
-            console.hub.pairing_request(by, from.0, &draft.code).await?;
+            session.hub.pairing_request(by, from.0, &draft.code).await?;
             let request = AccountRequest { name: Some(draft.new_name.clone()), ..AccountRequest::default() };
-            match console.hub.create_account(by, request).await {
+            match session.hub.create_account(by, request).await {
                 Ok(account) => account.agent_id.to_string(),
-                Err(error) => return failed(&console, &session, from, &uri, draft, error).await,
+                Err(error) => return failed(&session, from, draft, error).await,
             }
         }
         _ => {
             let problem = Some(session.t.pair_choose.to_owned());
-            return page(&console, &session, from, &uri, draft, problem).await;
+            return page(&session, from, draft, problem).await;
         }
     };
     let decision = PairingDecision { agent_id: Some(agent.clone()) };
-    match console.hub.decide_pairing(by, from.0, &draft.code, decision).await {
+    match session.hub.decide_pairing(by, from.0, &draft.code, decision).await {
         Ok(()) => Ok(redirect_after_form(&format!("/agents/{agent}?said=confirmed"))),
-        Err(error) => failed(&console, &session, from, &uri, draft, error).await,
+        Err(error) => failed(&session, from, draft, error).await,
     }
 }
 
 async fn failed(
-    console: &ConsoleState,
     session: &BrowserSession,
     from: BrowserAddress,
-    uri: &Uri,
     draft: PairFormDraft,
     error: attache_hub::Error,
 ) -> PageResult {
     match error.code.http_status() {
-        400 | 404 | 409 | 429 => page(console, session, from, uri, draft, Some(error.message.into_owned())).await,
+        400 | 404 | 409 | 429 => page(session, from, draft, Some(message(&error, session.t).into_owned())).await,
         _ => Err(error.into()),
     }
 }
 
 async fn page(
-    console: &ConsoleState,
     session: &BrowserSession,
     from: BrowserAddress,
-    uri: &Uri,
     draft: PairFormDraft,
     problem: Option<String>,
 ) -> PageResult {
     let t = session.t;
-    let mut shell = PageLayout::new(console, session, NavSection::Agents, uri).await?;
+    let mut shell = PageLayout::new(session).await?;
     "/pair".clone_into(&mut shell.here);
     let mut problem = problem;
     let mut status = if problem.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     let mut device = None;
     if !draft.code.is_empty() && shell.may.manage {
-        match console.hub.pairing_request(&session.principal, from.0, &draft.code).await {
+        match session.hub.pairing_request(&session.principal, from.0, &draft.code).await {
             Ok(found) => {
                 let name = found.device_name.unwrap_or_else(|| t.unknown_device.to_owned());
+                let code = PairingCode::parse(&draft.code).map(|code| code.shown()).unwrap_or_default();
                 device = Some(PairingDevice {
-                    title: fill(t.device_wants, &[("device", &name)]),
+                    title: t.device_wants(&name),
                     name,
                     address: found.address,
-                    host: host::name(&found.labels).unwrap_or_else(|| t.no_host.to_owned()),
+                    host: host::name(&found.labels, t).unwrap_or_else(|| t.no_host.to_owned()),
                     expires: TimeElement::clock(found.expires_at),
-                    code: PairingCode::parse(&draft.code).map(|code| code.shown()).unwrap_or_default(),
+                    only_if: t.confirm_only_if(Markup::trusted(format!("<b class=\"mono nowrap\">{code}</b>"))),
+                    code,
                 });
             }
             Err(error) if error.code == Code::PairingFailed => {
@@ -191,12 +177,12 @@ async fn page(
             }
             Err(error) if error.code == Code::TooManyRequests => {
                 status = StatusCode::TOO_MANY_REQUESTS;
-                problem = Some(format!("{} {}", error.message, error.code.hint()));
+                problem = Some(t.login_too_often.to_owned());
             }
             Err(error) => return Err(error.into()),
         }
     }
-    let accounts = agents(console, session).await?;
+    let accounts = agents(session).await?;
     let page = PairPage {
         t,
         device,
@@ -207,16 +193,16 @@ async fn page(
             .collect(),
         new_name: draft.new_name,
         problem,
-        command: format!("attache runtime pair {}", address(console)),
+        command: format!("attache runtime pair {}", address(&session.hub)),
         shell,
     };
     Ok((status, html(&page)?).into_response())
 }
 
 /// The options that tell a device how to reach this hub: its address and, if needed, its pin.
-pub(crate) fn address(console: &ConsoleState) -> String {
-    let options = console.hub.options();
-    let origin = options.reachable_origin().unwrap_or_else(|| console.hub.origin());
+pub(crate) fn address(hub: &Handle) -> String {
+    let options = hub.options();
+    let origin = options.reachable_origin().unwrap_or_else(|| hub.origin());
     let pin = options.needed_pin().map(|pin| format!(" --pin {pin}")).unwrap_or_default();
     format!("--api-base {origin}{pin}")
 }

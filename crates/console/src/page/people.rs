@@ -14,23 +14,18 @@ use attache_protocol::{
         user::{CreateUserRequest, UpdateUserRequest},
     },
 };
-use axum::{
-    extract::{Path, State},
-    http::{StatusCode, Uri},
-};
+use axum::{extract::Path, http::StatusCode};
 
 use crate::{
-    ConsoleState,
     form::{FormFields, SubmittedForm},
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{html_as, redirect_after_form},
     problem::{FormRefusal, PageError, PageResult},
     session::BrowserSession,
-    text::{AdminText, Text, fill},
+    text::Text,
     view::{
-        html::{Markup, PlaceholderValue},
+        html::Markup,
         person::{FormChoice, KeyListRow, PersonListRow, VisiblePeople, roles, scope},
-        time::TimeElement,
     },
 };
 
@@ -45,7 +40,6 @@ const VALID: [(&str, Option<u64>); 3] = [("", None), ("day", Some(1)), ("week", 
 #[template(path = "people.html")]
 struct PeoplePage {
     t: &'static Text,
-    o: &'static AdminText,
     shell: PageLayout,
     lead: &'static str,
     problem: Option<String>,
@@ -84,45 +78,51 @@ pub(crate) struct PeopleFormOutcome {
     key: FormFields,
 }
 
-pub(crate) async fn list(State(console): State<ConsoleState>, session: BrowserSession, uri: Uri) -> PageResult {
-    page(&console, &session, &uri, PeopleFormOutcome::default()).await
+pub(crate) async fn list(session: BrowserSession) -> PageResult {
+    page(&session, PeopleFormOutcome::default()).await
 }
 
-pub(crate) async fn add(State(console): State<ConsoleState>, uri: Uri, posted: SubmittedForm) -> PageResult {
+pub(crate) async fn add(posted: SubmittedForm) -> PageResult {
     let SubmittedForm { session, fields } = posted;
     let request = CreateUserRequest {
         name: fields.get("name").trim().to_owned(),
         role: Role::from_text(fields.get("role")),
         password: password(&fields, "password"),
     };
-    match console.hub.create_user(&session.principal, request).await {
+    match session.hub.create_user(&session.principal, request).await {
         Ok(_) => Ok(redirect_after_form("/people?said=added")),
         Err(error) => {
-            let outcome =
-                PeopleFormOutcome { refusal: Some(error.try_into()?), person: fields, ..PeopleFormOutcome::default() };
-            page(&console, &session, &uri, outcome).await
+            let outcome = PeopleFormOutcome {
+                refusal: Some(FormRefusal::new(error, session.t)?),
+                person: fields,
+                ..PeopleFormOutcome::default()
+            };
+            page(&session, outcome).await
         }
     }
 }
 
 /// Changes the viewer's own password. Requires the current one.
-pub(crate) async fn own_password(State(console): State<ConsoleState>, uri: Uri, posted: SubmittedForm) -> PageResult {
+pub(crate) async fn own_password(posted: SubmittedForm) -> PageResult {
     let SubmittedForm { session, fields } = posted;
     let request = UpdateUserRequest {
         password: Some(Secret::new(fields.get("password").to_owned())),
         current_password: password(&fields, "current_password"),
         ..UpdateUserRequest::default()
     };
-    match console.hub.update_user(&session.principal, "me", request).await {
+    match session.hub.update_user(&session.principal, "me", request).await {
         Ok(_) => Ok(redirect_after_form("/people?said=password")),
         Err(error) => {
-            let outcome = PeopleFormOutcome { refusal: Some(error.try_into()?), ..PeopleFormOutcome::default() };
-            page(&console, &session, &uri, outcome).await
+            let outcome = PeopleFormOutcome {
+                refusal: Some(FormRefusal::new(error, session.t)?),
+                ..PeopleFormOutcome::default()
+            };
+            page(&session, outcome).await
         }
     }
 }
 
-pub(crate) async fn create_key(State(console): State<ConsoleState>, uri: Uri, posted: SubmittedForm) -> PageResult {
+pub(crate) async fn create_key(posted: SubmittedForm) -> PageResult {
     let SubmittedForm { session, fields } = posted;
     let scopes: Vec<_> = KeyScope::ALL
         .into_iter()
@@ -135,27 +135,25 @@ pub(crate) async fn create_key(State(console): State<ConsoleState>, uri: Uri, po
         user: fields.non_empty("user"),
         scopes: (!scopes.is_empty()).then_some(scopes),
         certificate: None,
-        expires_at: valid.map(|days| console.hub.now().plus(Duration::from_secs(days * 86_400))),
+        expires_at: valid.map(|days| session.hub.now().plus(Duration::from_secs(days * 86_400))),
     };
-    let outcome = match console.hub.create_key(&session.principal, request).await {
+    let outcome = match session.hub.create_key(&session.principal, request).await {
         Ok(made) => PeopleFormOutcome {
             created: made.api_key.map(|secret| (made.key.name, secret)),
             ..PeopleFormOutcome::default()
         },
-        Err(error) => {
-            PeopleFormOutcome { refusal: Some(error.try_into()?), key: fields, ..PeopleFormOutcome::default() }
-        }
+        Err(error) => PeopleFormOutcome {
+            refusal: Some(FormRefusal::new(error, session.t)?),
+            key: fields,
+            ..PeopleFormOutcome::default()
+        },
     };
-    page(&console, &session, &uri, outcome).await
+    page(&session, outcome).await
 }
 
-pub(crate) async fn revoke_key(
-    State(console): State<ConsoleState>,
-    Path(key): Path<String>,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn revoke_key(Path(key): Path<String>, posted: SubmittedForm) -> PageResult {
     let key: KeyId = key.parse().map_err(|_| PageError::NoSuchPath)?;
-    console.hub.revoke_key(&posted.session.principal, key).await?;
+    posted.session.hub.revoke_key(&posted.session.principal, key).await?;
     Ok(redirect_after_form("/people?said=revoked"))
 }
 
@@ -166,7 +164,7 @@ pub(crate) fn password(fields: &FormFields, name: &str) -> Option<Secret<String>
 }
 
 /// The people that the viewer may see.
-pub(crate) async fn people(console: &ConsoleState, session: &BrowserSession) -> PageResult<VisiblePeople> {
+pub(crate) async fn people(session: &BrowserSession) -> PageResult<VisiblePeople> {
     let by = &session.principal;
     let mut people = VisiblePeople { me: by.user, ..VisiblePeople::default() };
     if by.verdict(Action::SeeUsers) == AccessVerdict::No {
@@ -174,7 +172,7 @@ pub(crate) async fn people(console: &ConsoleState, session: &BrowserSession) -> 
     }
     let mut cursor = None;
     for _ in 0..MAX_LISTS {
-        let list = console.hub.users(by, PageRequest { limit: Some(LIST_SIZE), cursor }).await?;
+        let list = session.hub.users(by, PageRequest { limit: Some(LIST_SIZE), cursor }).await?;
         people.users.extend(list.users);
         cursor = list.next_cursor;
         if cursor.is_none() {
@@ -186,14 +184,14 @@ pub(crate) async fn people(console: &ConsoleState, session: &BrowserSession) -> 
 }
 
 /// The keys that the viewer may see, and whether there are more of them.
-pub(crate) async fn keys(console: &ConsoleState, session: &BrowserSession) -> PageResult<(Vec<Key>, bool)> {
+pub(crate) async fn keys(session: &BrowserSession) -> PageResult<(Vec<Key>, bool)> {
     let by = &session.principal;
     let (mut keys, mut cursor) = (Vec::new(), None);
     if by.verdict(Action::SeeKeys) == AccessVerdict::No {
         return Ok((keys, false));
     }
     for _ in 0..MAX_LISTS {
-        let list = match console.hub.keys(by, PageRequest { limit: Some(LIST_SIZE), cursor }).await {
+        let list = match session.hub.keys(by, PageRequest { limit: Some(LIST_SIZE), cursor }).await {
             Ok(list) => list,
             // A session without a user has no keys.
             Err(error) if error.code == Code::NotFound => return Ok((keys, false)),
@@ -210,12 +208,11 @@ pub(crate) async fn keys(console: &ConsoleState, session: &BrowserSession) -> Pa
 
 /// The rows of keys, revocable if the hub would allow it.
 pub(crate) fn lines<'a>(
-    console: &ConsoleState,
     session: &BrowserSession,
     people: &VisiblePeople,
     keys: impl Iterator<Item = &'a Key>,
 ) -> Vec<KeyListRow> {
-    let (by, now) = (&session.principal, console.hub.now());
+    let (by, now) = (&session.principal, session.hub.now());
     let role = by.role().unwrap_or(Role::Viewer);
     let verdict = by.verdict(Action::RevokeKey);
     let revocable = |key: &Key| {
@@ -233,16 +230,16 @@ pub(crate) fn lines<'a>(
     .collect()
 }
 
-async fn page(console: &ConsoleState, session: &BrowserSession, uri: &Uri, outcome: PeopleFormOutcome) -> PageResult {
-    let (by, t, o, now) = (&session.principal, session.t, &session.t.admin, console.hub.now());
-    let mut shell = PageLayout::new(console, session, NavSection::Settings, uri).await?;
+async fn page(session: &BrowserSession, outcome: PeopleFormOutcome) -> PageResult {
+    let (by, t, now) = (&session.principal, session.t, session.hub.now());
+    let mut shell = PageLayout::new(session).await?;
     "/people".clone_into(&mut shell.here);
-    let people = people(console, session).await?;
-    let (keys, more_keys) = keys(console, session).await?;
+    let people = people(session).await?;
+    let (keys, more_keys) = keys(session).await?;
     let own = by.role().unwrap_or(Role::Viewer);
     let mine = people.users.iter().find(|user| Some(user.user_id) == by.user);
     let (secret_title, secret) = match outcome.created {
-        Some((name, secret)) => (fill(t.key_created, &[("name", &name)]), Some(secret)),
+        Some((name, secret)) => (t.key_created(&name), Some(secret)),
         None => (String::new(), None),
     };
     let chosen = |fields: &FormFields| Role::from_text(fields.get("role")).unwrap_or_else(|| own.min(Role::Operator));
@@ -251,22 +248,19 @@ async fn page(console: &ConsoleState, session: &BrowserSession, uri: &Uri, outco
         status,
         &PeoplePage {
             t,
-            o,
-            lead: if shell.may.users { o.people_lead } else { o.people_own_lead },
+            lead: if shell.may.users { t.people_lead } else { t.people_own_lead },
             problem: outcome.refusal.map(|refusal| refusal.message),
             secret,
             secret_title,
-            people: people.users.iter().map(|user| PersonListRow::new(user, &keys, now, o)).collect(),
-            more_people: people.more.then(|| Markup::sentence(o.people_more, &[])),
+            people: people.users.iter().map(|user| PersonListRow::new(user, &keys, now, t)).collect(),
+            more_people: people.more.then(|| Markup::marked(t.people_more)),
             new_name: outcome.person.get("name").to_owned(),
             new_roles: roles(own, chosen(&outcome.person), t),
-            keys: lines(console, session, &people, keys.iter()),
-            more_keys: more_keys.then(|| Markup::sentence(o.keys_more, &[])),
+            keys: lines(session, &people, keys.iter()),
+            more_keys: more_keys.then(|| Markup::marked(t.keys_more)),
             key: NewKeyForm::new(&people, own, chosen(&outcome.key), &outcome.key, t),
-            key_note: by.ends_at().map(|until| {
-                Markup::sentence(o.key_session_note, &[("until", PlaceholderValue::When(TimeElement::relative(until)))])
-            }),
-            me: mine.map(|user| PersonListRow::new(user, &keys, now, o)),
+            key_note: by.ends_at().map(|until| t.key_session_note(until)),
+            me: mine.map(|user| PersonListRow::new(user, &keys, now, t)),
             has_password: mine.is_some_and(|user| user.has_password),
             shell,
         },
@@ -277,13 +271,12 @@ async fn page(console: &ConsoleState, session: &BrowserSession, uri: &Uri, outco
 
 impl NewKeyForm {
     fn new(people: &VisiblePeople, own: Role, role: Role, sent: &FormFields, t: &'static Text) -> Self {
-        let o = &t.admin;
         let valid = |name| match name {
-            "day" => o.expires_day,
-            "week" => o.expires_week,
-            _ => o.expires_never,
+            "day" => t.expires_day,
+            "week" => t.expires_week,
+            _ => t.expires_never,
         };
-        let mine = if people.me.is_some() { o.key_user_self } else { o.key_user_nobody };
+        let mine = if people.me.is_some() { t.you } else { t.nobody };
         Self {
             name: sent.get("name").to_owned(),
             roles: roles(own, role, t),
@@ -292,7 +285,7 @@ impl NewKeyForm {
                 .into_iter()
                 .map(|one| FormChoice {
                     value: one.as_str().to_owned(),
-                    label: scope(one, o).to_owned(),
+                    label: scope(one, t).to_owned(),
                     chosen: !sent.get(&format!("scope_{}", one.as_str())).is_empty(),
                 })
                 .collect(),

@@ -7,15 +7,11 @@ use attache_protocol::wire::{
     system::LoginLink,
     user::{UpdateUserRequest, User},
 };
-use axum::{
-    extract::{Path, State},
-    http::{StatusCode, Uri},
-};
+use axum::{extract::Path, http::StatusCode};
 
 use crate::{
-    ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{
         html_as,
         people::{keys, lines, password, people},
@@ -23,11 +19,10 @@ use crate::{
     },
     problem::{FormRefusal, PageError, PageResult},
     session::BrowserSession,
-    text::{AdminText, Text},
+    text::Text,
     view::{
-        html::{Markup, PlaceholderValue},
+        html::Markup,
         person::{FormChoice, KeyListRow, PersonListRow, roles},
-        time::TimeElement,
     },
 };
 
@@ -42,7 +37,6 @@ struct PersonFormOutcome {
 #[template(path = "person.html")]
 struct PersonPage {
     t: &'static Text,
-    o: &'static AdminText,
     shell: PageLayout,
     person: PersonListRow,
     problem: Option<String>,
@@ -56,23 +50,13 @@ struct PersonPage {
     link_note: Markup,
 }
 
-pub(crate) async fn show(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Path(user): Path<String>,
-    uri: Uri,
-) -> PageResult {
-    let user = console.hub.user(&session.principal, &user).await?;
-    page(&console, &session, &uri, user, PersonFormOutcome::default()).await
+pub(crate) async fn show(session: BrowserSession, Path(user): Path<String>) -> PageResult {
+    let user = session.hub.user(&session.principal, &user).await?;
+    page(&session, user, PersonFormOutcome::default()).await
 }
 
 /// Changes the role or the password, depending on the form.
-pub(crate) async fn update(
-    State(console): State<ConsoleState>,
-    Path(user): Path<String>,
-    uri: Uri,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn update(Path(user): Path<String>, posted: SubmittedForm) -> PageResult {
     let SubmittedForm { session, fields } = posted;
     let request = UpdateUserRequest {
         role: Role::from_text(fields.get("role")),
@@ -83,99 +67,66 @@ pub(crate) async fn update(
         return Err(PageError::Form);
     }
     let said = if request.password.is_some() { "password" } else { "saved" };
-    match console.hub.update_user(&session.principal, &user, request).await {
+    match session.hub.update_user(&session.principal, &user, request).await {
         Ok(user) => Ok(redirect_after_form(&format!("/people/{}?said={said}", user.user_id))),
-        Err(error) => refused(&console, &session, &uri, &user, error).await,
+        Err(error) => refused(&session, &user, error).await,
     }
 }
 
-pub(crate) async fn remove(
-    State(console): State<ConsoleState>,
-    Path(user): Path<String>,
-    uri: Uri,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn remove(Path(user): Path<String>, posted: SubmittedForm) -> PageResult {
     let session = posted.session;
-    match console.hub.remove_user(&session.principal, &user).await {
+    match session.hub.remove_user(&session.principal, &user).await {
         Ok(_) => Ok(redirect_after_form("/people?said=removed")),
-        Err(error) => refused(&console, &session, &uri, &user, error).await,
+        Err(error) => refused(&session, &user, error).await,
     }
 }
 
 /// Creates a link that signs one browser in as this person.
-pub(crate) async fn login_link(
-    State(console): State<ConsoleState>,
-    Path(user): Path<String>,
-    uri: Uri,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn login_link(Path(user): Path<String>, posted: SubmittedForm) -> PageResult {
     let session = posted.session;
     let request = LoginLinkRequest { user: Some(user.clone()) };
-    match console.hub.login_link(&session.principal, request).await {
+    match session.hub.login_link(&session.principal, request).await {
         Ok(link) => {
-            let user = console.hub.user(&session.principal, &user).await?;
-            page(&console, &session, &uri, user, PersonFormOutcome { link: Some(link), ..PersonFormOutcome::default() })
-                .await
+            let user = session.hub.user(&session.principal, &user).await?;
+            page(&session, user, PersonFormOutcome { link: Some(link), ..PersonFormOutcome::default() }).await
         }
-        Err(error) => refused(&console, &session, &uri, &user, error).await,
+        Err(error) => refused(&session, &user, error).await,
     }
 }
 
 /// Shows the person's page with the error, if the viewer may see the person.
-async fn refused(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    uri: &Uri,
-    user: &str,
-    error: attache_hub::Error,
-) -> PageResult {
-    let Ok(user) = console.hub.user(&session.principal, user).await else { return Err(error.into()) };
+async fn refused(session: &BrowserSession, user: &str, error: attache_hub::Error) -> PageResult {
+    let Ok(user) = session.hub.user(&session.principal, user).await else { return Err(error.into()) };
     page(
-        console,
         session,
-        uri,
         user,
-        PersonFormOutcome { refusal: Some(error.try_into()?), ..PersonFormOutcome::default() },
+        PersonFormOutcome { refusal: Some(FormRefusal::new(error, session.t)?), ..PersonFormOutcome::default() },
     )
     .await
 }
 
-async fn page(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    uri: &Uri,
-    user: User,
-    outcome: PersonFormOutcome,
-) -> PageResult {
+async fn page(session: &BrowserSession, user: User, outcome: PersonFormOutcome) -> PageResult {
     let PersonFormOutcome { refusal, link } = outcome;
-    let (by, t, o) = (&session.principal, session.t, &session.t.admin);
-    let mut shell = PageLayout::new(console, session, NavSection::Settings, uri).await?;
+    let (by, t) = (&session.principal, session.t);
+    let mut shell = PageLayout::new(session).await?;
     shell.here = format!("/people/{}", user.user_id);
-    let people = people(console, session).await?;
-    let (keys, _) = keys(console, session).await?;
+    let people = people(session).await?;
+    let (keys, _) = keys(session).await?;
     let role = by.role().unwrap_or(Role::Viewer);
     let status = refusal.as_ref().map_or(StatusCode::OK, |refusal| refusal.status);
     html_as(
         status,
         &PersonPage {
             t,
-            o,
-            person: PersonListRow::new(&user, &keys, console.hub.now(), o),
+            person: PersonListRow::new(&user, &keys, session.hub.now(), t),
             problem: refusal.map(|refusal| refusal.message),
             roles: roles(role, user.role, t),
-            keys: lines(console, session, &people, keys.iter().filter(|key| key.user_id == Some(user.user_id))),
+            keys: lines(session, &people, keys.iter().filter(|key| key.user_id == Some(user.user_id))),
             editable: shell.may.users && user.role <= role && user.removed_at.is_none(),
             own: by.user == Some(user.user_id),
-            link_note: link.as_ref().map_or_else(
-                || Markup::text(o.login_link_note),
-                |link| {
-                    let until = PlaceholderValue::When(TimeElement::relative(link.expires_at));
-                    Markup::sentence(
-                        o.login_link_once,
-                        &[("name", PlaceholderValue::Text(&user.name)), ("until", until)],
-                    )
-                },
-            ),
+            link_note: link
+                .as_ref()
+                .map_or_else(|| Markup::text(t.login_link_note), |link| t.login_link_once(&user.name, link.expires_at)),
             link: link.map(|link| link.url),
             shell,
         },

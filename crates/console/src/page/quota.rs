@@ -5,20 +5,16 @@ use attache_protocol::{
     rules::quota::{micro_usd, usd},
     wire::usage::{Quota, SetQuotaRequest},
 };
-use axum::{
-    extract::State,
-    http::{StatusCode, Uri},
-};
+use axum::http::StatusCode;
 
 use crate::{
-    ConsoleState,
     form::{FormFields, SubmittedForm},
     page::{
         redirect_after_form,
         usage::{self, UsagePageQuery},
     },
     problem::{FormRefusal, PageResult},
-    text::{AdminText, fill},
+    text::Text,
     view::person::{FormChoice, VisiblePeople},
 };
 
@@ -42,33 +38,32 @@ pub(crate) struct QuotaFormInput {
     pub(crate) cost: String,
 }
 
-pub(crate) async fn set(State(console): State<ConsoleState>, uri: Uri, posted: SubmittedForm) -> PageResult {
+pub(crate) async fn set(posted: SubmittedForm) -> PageResult {
     let SubmittedForm { session, fields } = posted;
-    let refused = match request(&fields, &session.t.admin) {
-        Ok(request) => match console.hub.set_quota(&session.principal, request).await {
+    let refused = match request(&fields, session.t) {
+        Ok(request) => match session.hub.set_quota(&session.principal, request).await {
             Ok(_) => return Ok(redirect_after_form("/usage?said=quota#quotas")),
-            Err(error) => error.try_into()?,
+            Err(error) => FormRefusal::new(error, session.t)?,
         },
         Err(message) => FormRefusal { status: StatusCode::BAD_REQUEST, message },
     };
-    usage::page(&console, &session, &uri, &UsagePageQuery::default(), Some((refused, QuotaFormInput::from(&fields))))
-        .await
+    usage::page(&session, &UsagePageQuery::default(), Some((refused, QuotaFormInput::from(&fields)))).await
 }
 
-pub(crate) async fn remove(State(console): State<ConsoleState>, posted: SubmittedForm) -> PageResult {
+pub(crate) async fn remove(posted: SubmittedForm) -> PageResult {
     let SubmittedForm { session, fields } = posted;
     let request = SetQuotaRequest {
         user: fields.non_empty("user"),
         agent: fields.non_empty("agent"),
         ..SetQuotaRequest::default()
     };
-    console.hub.set_quota(&session.principal, request).await?;
+    session.hub.set_quota(&session.principal, request).await?;
     Ok(redirect_after_form("/usage?said=removed#quotas"))
 }
 
 /// Parses the limits. At least one is required: without any, this would remove the quota, which has its own button.
-fn request(fields: &FormFields, o: &'static AdminText) -> std::result::Result<SetQuotaRequest, String> {
-    let wrong = |text: &str| fill(o.quota_number, &[("value", text)]);
+fn request(fields: &FormFields, t: &'static Text) -> std::result::Result<SetQuotaRequest, String> {
+    let wrong = |text: &str| t.quota_number(text);
     let number = |name| match fields.non_empty(name) {
         None => Ok(None),
         Some(text) => text.replace(['\u{202f}', ' ', ','], "").parse().map(Some).map_err(|_| wrong(&text)),
@@ -82,7 +77,7 @@ fn request(fields: &FormFields, o: &'static AdminText) -> std::result::Result<Se
         }
     };
     if calls.is_none() && tokens.is_none() && cost_usd.is_none() {
-        return Err(o.quota_needs.to_owned());
+        return Err(t.quota_needs.to_owned());
     }
     Ok(SetQuotaRequest { user: fields.non_empty("user"), agent: fields.non_empty("agent"), calls, tokens, cost_usd })
 }
@@ -94,13 +89,13 @@ impl QuotaForm {
         people: &VisiblePeople,
         agents: Vec<(String, String)>,
         sent: QuotaFormInput,
-        o: &'static AdminText,
+        t: &'static Text,
     ) -> Self {
         let none =
-            FormChoice { value: String::new(), label: o.quota_any_agent.to_owned(), chosen: sent.agent.is_empty() };
+            FormChoice { value: String::new(), label: t.quota_any_agent.to_owned(), chosen: sent.agent.is_empty() };
         let agents = agents.into_iter().map(|(value, label)| FormChoice { chosen: value == sent.agent, value, label });
         Self {
-            users: people.choices(o.quota_anybody, &sent.user),
+            users: people.choices(t.quota_anybody, &sent.user),
             agents: std::iter::once(none).chain(agents).collect(),
             calls: sent.calls,
             tokens: sent.tokens,

@@ -9,23 +9,18 @@ use attache_protocol::{
     access_file::{self, RulesFileMistake},
     wire::access::{AccessDecision, AccessReason, AccessRules, CheckAccess, SetAccessRules},
 };
-use axum::{
-    extract::State,
-    http::{StatusCode, Uri},
-};
+use axum::http::StatusCode;
 
 use crate::{
-    ConsoleState,
     form::{FormFields, SubmittedForm},
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{html_as, redirect_after_form},
     problem::{FormRefusal, PageResult},
     session::BrowserSession,
-    text::{AdminText, Text, fill},
+    text::Text,
     view::{
         exact::exact_line,
-        html::{Markup, PlaceholderValue},
-        time::TimeElement,
+        html::{CodeSpan, Markup},
     },
 };
 
@@ -56,13 +51,11 @@ struct AccessAnswer {
 #[template(path = "rules.html")]
 struct RulesPage {
     t: &'static Text,
-    o: &'static AdminText,
     shell: PageLayout,
     /// The text in the editor. After a failed save, it is what the user typed.
     text: String,
     version: i64,
     state: Markup,
-    place: Markup,
     /// Why the rules file is not in effect.
     file_problem: Option<Markup>,
     problem: Option<String>,
@@ -90,38 +83,34 @@ struct RulesFormOutcome {
 /// Someone else saved first.
 struct RulesConflict;
 
-pub(crate) async fn show(State(console): State<ConsoleState>, session: BrowserSession, uri: Uri) -> PageResult {
-    page(&console, &session, &uri, None, RulesFormOutcome::default()).await
+pub(crate) async fn show(session: BrowserSession) -> PageResult {
+    page(&session, None, RulesFormOutcome::default()).await
 }
 
 /// Testing and saving share one form, so that neither loses the user's text.
-pub(crate) async fn submit(State(console): State<ConsoleState>, uri: Uri, posted: SubmittedForm) -> PageResult {
+pub(crate) async fn submit(posted: SubmittedForm) -> PageResult {
     let SubmittedForm { session, fields } = posted;
     let outcome = match fields.get("do") {
-        "check" => check(&console, &session, &fields).await?,
-        _ => match save(&console, &session, &fields).await? {
+        "check" => check(&session, &fields).await?,
+        _ => match save(&session, &fields).await? {
             Some(outcome) => outcome,
             None => return Ok(redirect_after_form("/rules?said=rules")),
         },
     };
-    page(&console, &session, &uri, Some(&fields), outcome).await
+    page(&session, Some(&fields), outcome).await
 }
 
 /// Saves the rules. Returns `None` on success.
-async fn save(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    fields: &FormFields,
-) -> PageResult<Option<RulesFormOutcome>> {
+async fn save(session: &BrowserSession, fields: &FormFields) -> PageResult<Option<RulesFormOutcome>> {
     let text = text(fields);
     let request = SetAccessRules { text: text.clone(), version: fields.get("version").parse().ok() };
-    let Err(error) = console.hub.set_access_rules(&session.principal, request).await else { return Ok(None) };
+    let Err(error) = session.hub.set_access_rules(&session.principal, request).await else { return Ok(None) };
     let conflict = (error.code == Code::VersionChanged).then_some(RulesConflict);
     let mistakes = match access_file::parse(&text) {
         Err(report) if conflict.is_none() => report.mistakes,
         _ => Vec::new(),
     };
-    let FormRefusal { status, message } = error.try_into()?;
+    let FormRefusal { status, message } = FormRefusal::new(error, session.t)?;
     let told = conflict.is_some() || !mistakes.is_empty();
     Ok(Some(RulesFormOutcome {
         status: Some(status),
@@ -132,13 +121,13 @@ async fn save(
     }))
 }
 
-async fn check(console: &ConsoleState, session: &BrowserSession, fields: &FormFields) -> PageResult<RulesFormOutcome> {
+async fn check(session: &BrowserSession, fields: &FormFields) -> PageResult<RulesFormOutcome> {
     let trimmed = |name| fields.get(name).trim().to_owned();
     let request = CheckAccess { agent: trimmed("agent"), object: trimmed("object") };
-    Ok(match console.hub.check_access(&session.principal, request).await {
+    Ok(match session.hub.check_access(&session.principal, request).await {
         Ok(decision) => RulesFormOutcome { decision: Some(decision), ..RulesFormOutcome::default() },
         Err(error) => {
-            let FormRefusal { status, message } = error.try_into()?;
+            let FormRefusal { status, message } = FormRefusal::new(error, session.t)?;
             RulesFormOutcome { status: Some(status), problem: Some(message), ..RulesFormOutcome::default() }
         }
     })
@@ -149,23 +138,16 @@ fn text(fields: &FormFields) -> String {
     fields.get("text").replace("\r\n", "\n")
 }
 
-async fn page(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    uri: &Uri,
-    sent: Option<&FormFields>,
-    outcome: RulesFormOutcome,
-) -> PageResult {
-    let (t, o) = (session.t, &session.t.admin);
-    let mut shell = PageLayout::new(console, session, NavSection::Settings, uri).await?;
+async fn page(session: &BrowserSession, sent: Option<&FormFields>, outcome: RulesFormOutcome) -> PageResult {
+    let t = session.t;
+    let mut shell = PageLayout::new(session).await?;
     "/rules".clone_into(&mut shell.here);
-    let rules = console.hub.access_rules(&session.principal).await?;
+    let rules = session.hub.access_rules(&session.principal).await?;
     let version = rules.version.to_string();
     let problem = match (&outcome.conflict, outcome.mistakes.len()) {
-        (Some(RulesConflict), _) => Some(fill(o.rules_conflict, &[("n", &version)])),
+        (Some(RulesConflict), _) => Some(t.rules_conflict(&version)),
         (None, 0) => outcome.problem,
-        (None, 1) => Some(o.rules_wrong_one.to_owned()),
-        (None, many) => Some(fill(o.rules_wrong_many, &[("n", &many.to_string())])),
+        (None, many) => Some(t.rules_wrong(many as u64)),
     };
     let text = sent.map_or_else(|| rules.text.clone(), text);
     // The version that the user has seen. After a conflict, that is the one shown below the editor.
@@ -176,45 +158,33 @@ async fn page(
         outcome.status.unwrap_or(StatusCode::OK),
         &RulesPage {
             t,
-            o,
             version: seen.unwrap_or(rules.version),
-            state: state(&rules, o),
-            place: match &rules.file {
-                Some(file) => Markup::sentence(o.rules_file, &[("file", PlaceholderValue::Code(file))]),
-                None => Markup::text(o.rules_store),
+            state: match &rules.file {
+                Some(file) => t.rules_file(state(&rules, t), CodeSpan(file)),
+                None => t.rules_store(state(&rules, t)),
             },
-            file_problem: rules
-                .problem
-                .as_ref()
-                .map(|problem| Markup::sentence(o.rules_problem, &[("problem", PlaceholderValue::Code(problem))])),
+            file_problem: rules.problem.as_ref().map(|problem| t.rules_problem(CodeSpan(problem))),
             problem,
-            wrong: outcome.mistakes.iter().map(|mistake| RulesMistake::new(mistake, &text, o)).collect(),
-            theirs: outcome.conflict.map(|_| (fill(o.rules_theirs, &[("n", &version)]), rules.text.clone())),
+            wrong: outcome.mistakes.iter().map(|mistake| RulesMistake::new(mistake, &text, t)).collect(),
+            theirs: outcome.conflict.map(|_| (t.rules_theirs(&version), rules.text.clone())),
             rows: lines.max(MIN_EDITOR_LINES) + 1,
             numbers: numbers(lines.max(MIN_EDITOR_LINES) + EXTRA_LINE_NUMBERS, &outcome.mistakes),
             may_set: session.principal.verdict(Action::SetRules) == AccessVerdict::Yes,
             agent: given("agent"),
             object: given("object"),
-            answered: outcome.decision.map(|decision| AccessAnswer::new(&decision, o)),
+            answered: outcome.decision.map(|decision| AccessAnswer::new(&decision, t)),
             text,
             shell,
         },
     )
 }
 
-fn state(rules: &AccessRules, o: &'static AdminText) -> Markup {
-    let version = Markup::text(&fill(o.rules_version, &[("n", &rules.version.to_string())]));
-    let changed = match (rules.changed_at, &rules.changed_by) {
-        (Some(at), Some(by)) => Markup::sentence(
-            o.rules_changed,
-            &[("at", PlaceholderValue::When(TimeElement::relative(at))), ("who", PlaceholderValue::Code(by))],
-        ),
-        _ => Markup::text(o.rules_never),
-    };
-    Markup::sentence(
-        "{version}, {changed}",
-        &[("version", PlaceholderValue::Markup(&version)), ("changed", PlaceholderValue::Markup(&changed))],
-    )
+/// The version, and who changed it when.
+fn state(rules: &AccessRules, t: &'static Text) -> Markup {
+    match (rules.changed_at, &rules.changed_by) {
+        (Some(at), Some(by)) => t.rules_changed(rules.version, at, CodeSpan(by)),
+        _ => t.rules_never(rules.version),
+    }
 }
 
 /// The line numbers of the editor, with erroneous lines marked.
@@ -232,11 +202,10 @@ fn numbers(count: usize, mistakes: &[RulesFileMistake]) -> Markup {
 // === impl RulesMistake ===
 
 impl RulesMistake {
-    fn new(mistake: &RulesFileMistake, text: &str, o: &'static AdminText) -> Self {
+    fn new(mistake: &RulesFileMistake, text: &str, t: &'static Text) -> Self {
         let line = text.lines().nth(mistake.line.saturating_sub(1)).unwrap_or_default();
-        let place = [("line", &*mistake.line.to_string()), ("column", &*mistake.column.to_string())];
         Self {
-            place: fill(o.rules_at, &place),
+            place: t.rules_at(mistake.line, mistake.column),
             number: mistake.line,
             line: exact_line(line),
             mark: format!("{}^", " ".repeat(mistake.column.saturating_sub(1).min(400))),
@@ -249,19 +218,16 @@ impl RulesMistake {
 // === impl AccessAnswer ===
 
 impl AccessAnswer {
-    fn new(decision: &AccessDecision, o: &'static AdminText) -> Self {
-        let blanks =
-            [("agent", PlaceholderValue::Text(&decision.agent)), ("object", PlaceholderValue::Code(&decision.object))];
+    fn new(decision: &AccessDecision, t: &'static Text) -> Self {
+        let (agent, object) = (&decision.agent, CodeSpan(&decision.object));
         let because = match (decision.because, &decision.rule) {
-            (AccessReason::Rule, Some(rule)) => {
-                Markup::sentence(o.because_rule, &[("rule", PlaceholderValue::Code(rule))])
-            }
-            (AccessReason::Rule, None) => Markup::text(o.because_rule_unknown),
-            (AccessReason::Own, _) => Markup::text(o.because_own),
-            (AccessReason::Default, _) => Markup::text(o.because_default),
-            (AccessReason::NoSuchName, _) => Markup::text(o.because_no_such),
+            (AccessReason::Rule, Some(rule)) => t.because_rule(CodeSpan(rule)),
+            (AccessReason::Rule, None) => Markup::text(t.because_rule_unknown),
+            (AccessReason::Own, _) => Markup::text(t.because_own),
+            (AccessReason::Default, _) => Markup::text(t.because_default),
+            (AccessReason::NoSuchName, _) => Markup::text(t.because_no_such),
         };
-        let sentence = if decision.allowed { o.decision_yes } else { o.decision_no };
-        Self { allowed: decision.allowed, verdict: Markup::sentence(sentence, &blanks), because }
+        let verdict = if decision.allowed { t.decision_yes(agent, object) } else { t.decision_no(agent, object) };
+        Self { allowed: decision.allowed, verdict, because }
     }
 }

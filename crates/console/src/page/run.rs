@@ -17,16 +17,12 @@ use attache_protocol::{
         runtime::Runtime,
     },
 };
-use axum::{
-    extract::{Path, Query, State},
-    http::Uri,
-};
+use axum::extract::{Path, Query};
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{
         PageViewer, html, redirect_after_form, run_facts,
         run_wait::{self, InputQuestion, RunWaitView},
@@ -39,7 +35,7 @@ use crate::{
         escape_stripper::{excerpt, plain},
         fact::Fact,
         failure,
-        html::{Markup, PlaceholderValue},
+        html::Markup,
         log::{LogItem, LogItemBody, LogItemReader, join, requeue_reason},
         log_questions,
         permission::ApprovalCard,
@@ -125,18 +121,16 @@ struct RunPageData {
 }
 
 pub(crate) async fn show(
-    State(console): State<ConsoleState>,
     session: BrowserSession,
     Path(run): Path<String>,
     Query(asked): Query<RunPageQuery>,
-    uri: Uri,
 ) -> PageResult {
     let t = session.t;
     let after = asked.after.max(0);
-    let shell = PageLayout::new(&console, &session, NavSection::Runs, &uri).await?;
-    let loaded = load(&console, &session, &run).await?;
-    let events = log_page(&console, &session, &loaded.run, after).await?;
-    let viewer = viewer(&console, &session, &loaded.run, &events).await?;
+    let shell = PageLayout::new(&session).await?;
+    let loaded = load(&session, &run).await?;
+    let events = log_page(&session, &loaded.run, after).await?;
+    let viewer = viewer(&session, &loaded.run, &events).await?;
     let mut reader = reader(&loaded.run, &loaded.runtimes, &viewer, t);
     let last = events.last().map_or(after, |event| event.seq);
     let log = join(events.iter().map(|event| reader.item(event)));
@@ -147,9 +141,9 @@ pub(crate) async fn show(
         after: last,
         more: last < loaded.run.last_seq,
         timeline: timeline(&loaded, &viewer, t),
-        artifacts: files(&console, &session, &loaded.run).await?,
-        facts: run_facts::facts(&console, &session, &loaded.run).await?,
-        told: run_facts::recent_deliveries(&console, &session, &loaded.run).await?,
+        artifacts: files(&session, &loaded.run).await?,
+        facts: run_facts::facts(&session, &loaded.run).await?,
+        told: run_facts::recent_deliveries(&session, &loaded.run).await?,
         cards: loaded.wait.cards,
         question: loaded.wait.question,
         back: "run",
@@ -158,23 +152,18 @@ pub(crate) async fn show(
 }
 
 /// The page without its log, to refresh it after a change.
-pub(crate) async fn part(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Path(run): Path<String>,
-    uri: Uri,
-) -> PageResult {
+pub(crate) async fn part(session: BrowserSession, Path(run): Path<String>) -> PageResult {
     let t = session.t;
-    let shell = PageLayout::new(&console, &session, NavSection::Runs, &uri).await?;
-    let loaded = load(&console, &session, &run).await?;
-    let viewer = viewer(&console, &session, &loaded.run, &[]).await?;
+    let shell = PageLayout::new(&session).await?;
+    let loaded = load(&session, &run).await?;
+    let viewer = viewer(&session, &loaded.run, &[]).await?;
     html(&RunPartFragment {
         t,
         run: RunDetail::new(&loaded.run, loaded.around(), viewer.scene()),
         timeline: timeline(&loaded, &viewer, t),
-        artifacts: files(&console, &session, &loaded.run).await?,
-        facts: run_facts::facts(&console, &session, &loaded.run).await?,
-        told: run_facts::recent_deliveries(&console, &session, &loaded.run).await?,
+        artifacts: files(&session, &loaded.run).await?,
+        facts: run_facts::facts(&session, &loaded.run).await?,
+        told: run_facts::recent_deliveries(&session, &loaded.run).await?,
         cards: loaded.wait.cards,
         question: loaded.wait.question,
         back: "run",
@@ -182,14 +171,10 @@ pub(crate) async fn part(
     })
 }
 
-pub(crate) async fn cancel(
-    State(console): State<ConsoleState>,
-    Path(run): Path<String>,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn cancel(Path(run): Path<String>, posted: SubmittedForm) -> PageResult {
     let id: RunId = run.parse().map_err(|_| PageError::NoSuchPath)?;
     let request = CancelRequest { reason: posted.fields.non_empty("reason") };
-    match console.hub.cancel_run(&posted.session.principal, id, request).await {
+    match posted.session.hub.cancel_run(&posted.session.principal, id, request).await {
         Ok(_) => {}
         // The run has just ended. Its page shows how.
         Err(error) if error.code == Code::RunEnded => {}
@@ -199,14 +184,8 @@ pub(crate) async fn cancel(
 }
 
 /// The view context of a run, with the names that it and these events mention.
-pub(crate) async fn viewer(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    run: &Run,
-    events: &[Event],
-) -> PageResult<PageViewer> {
-    PageViewer::naming(console, session, events.iter().filter_map(log_questions::actor).chain([run.caller.clone()]))
-        .await
+pub(crate) async fn viewer(session: &BrowserSession, run: &Run, events: &[Event]) -> PageResult<PageViewer> {
+    PageViewer::naming(session, events.iter().filter_map(log_questions::actor).chain([run.caller.clone()])).await
 }
 
 /// Creates the log reader of a run, for its page and its stream.
@@ -217,29 +196,29 @@ pub(crate) fn reader(run: &Run, runtimes: &[Runtime], viewer: &PageViewer, t: &'
 }
 
 /// The devices of the run's agent, newest first.
-pub(crate) async fn runtimes(console: &ConsoleState, session: &BrowserSession, run: &Run) -> PageResult<Vec<Runtime>> {
+pub(crate) async fn runtimes(session: &BrowserSession, run: &Run) -> PageResult<Vec<Runtime>> {
     let page = PageRequest { limit: Some(20), cursor: None };
     let agent = run.agent_id.to_string();
-    let mut runtimes = match console.hub.runtimes(&session.principal, Some(&agent), page).await {
+    let mut runtimes = match session.hub.runtimes(&session.principal, Some(&agent), page).await {
         Ok(list) => list.agent_runtimes,
         Err(error) if error.code == Code::NotFound => Vec::new(),
         Err(error) => return Err(error.into()),
     };
     if let Some(id) = run.runtime_id
         && !runtimes.iter().any(|runtime| runtime.runtime_id == id)
-        && let Ok(runtime) = console.hub.runtime(&session.principal, id).await
+        && let Ok(runtime) = session.hub.runtime(&session.principal, id).await
     {
         runtimes.push(runtime);
     }
     Ok(runtimes)
 }
 
-async fn load(console: &ConsoleState, session: &BrowserSession, run: &str) -> PageResult<RunPageData> {
+async fn load(session: &BrowserSession, run: &str) -> PageResult<RunPageData> {
     let id: RunId = run.parse().map_err(|_| PageError::NoSuchPath)?;
-    let (hub, by) = (&console.hub, &session.principal);
+    let (hub, by) = (&session.hub, &session.principal);
     let run = hub.run(by, id).await?;
     let account = hub.account(by, &run.agent_id.to_string()).await.ok();
-    let runtimes = runtimes(console, session, &run).await?;
+    let runtimes = runtimes(session, &run).await?;
     let busy_with = match run.status {
         RunStatus::Pending => {
             let query = RunQuery {
@@ -253,15 +232,15 @@ async fn load(console: &ConsoleState, session: &BrowserSession, run: &str) -> Pa
         RunStatus::Running | RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled => None,
     };
     let life = hub.run_outline(by, id, i64::MAX, OutlineScope::Artifacts).await?.events;
-    let wait = run_wait::load(console, session, &run).await?;
+    let wait = run_wait::load(session, &run).await?;
     Ok(RunPageData { run, account, runtimes, busy_with, life, wait })
 }
 
 /// The events of one page: at least one, if there are any.
-async fn log_page(console: &ConsoleState, session: &BrowserSession, run: &Run, after: i64) -> PageResult<Vec<Event>> {
+async fn log_page(session: &BrowserSession, run: &Run, after: i64) -> PageResult<Vec<Event>> {
     let (mut events, mut cursor, mut weight) = (Vec::new(), after, 0);
     while events.len() < MAX_EVENTS {
-        let page = console.hub.run_events(&session.principal, run.task_run_id, Some(cursor), Some(READ_BATCH)).await?;
+        let page = session.hub.run_events(&session.principal, run.task_run_id, Some(cursor), Some(READ_BATCH)).await?;
         if page.events.is_empty() {
             break;
         }
@@ -287,9 +266,9 @@ fn shown_weight(event: &Event) -> usize {
     }
 }
 
-async fn files(console: &ConsoleState, session: &BrowserSession, run: &Run) -> PageResult<Vec<ArtifactLink>> {
+async fn files(session: &BrowserSession, run: &Run) -> PageResult<Vec<ArtifactLink>> {
     let page = PageRequest { limit: Some(200), cursor: None };
-    let list = console.hub.artifacts(&session.principal, run.workspace_id, page).await?;
+    let list = session.hub.artifacts(&session.principal, run.workspace_id, page).await?;
     let own = list.artifacts.into_iter().filter(|file| file.produced_by == Some(run.task_run_id));
     Ok(own
         .map(|file| ArtifactLink { id: file.artifact_id.to_string(), name: file.name, size: size(file.size) })
@@ -311,8 +290,8 @@ fn timeline(loaded: &RunPageData, viewer: &PageViewer, t: &'static Text) -> Vec<
     let mut steps = vec![TimelineStep {
         class: "",
         icon: "s-dot",
-        word: t.step_created,
-        note: Some(Markup::sentence(t.step_by, &[("who", PlaceholderValue::Text(&caller))])),
+        word: t.created,
+        note: Some(t.step_by(&caller)),
         at: TimeElement::clock(run.created_at),
     }];
     for event in &loaded.life {
@@ -321,10 +300,7 @@ fn timeline(loaded: &RunPageData, viewer: &PageViewer, t: &'static Text) -> Vec<
         let step = match event.event_kind() {
             Some(EventKind::TaskClaimed) => {
                 let device = data.runtime_id.and_then(|id| names.get(&id)).map_or(t.unknown_device, String::as_str);
-                let attempt = data.attempt.unwrap_or(1).to_string();
-                let blanks =
-                    [("device", PlaceholderValue::Text(device)), ("attempt", PlaceholderValue::Text(&attempt))];
-                let note = Some(Markup::sentence(t.step_claimed_note, &blanks));
+                let note = Some(t.step_claimed_note(device, data.attempt.unwrap_or(1)));
                 TimelineStep { class: "", icon: "s-dot", word: t.step_claimed, note, at }
             }
             Some(EventKind::TaskRequeued) => {
@@ -340,13 +316,13 @@ fn timeline(loaded: &RunPageData, viewer: &PageViewer, t: &'static Text) -> Vec<
         let shown = status::of(run.status, t);
         let result = |name| run.task_result.as_ref().and_then(|result| result.text_member(name)).unwrap_or_default();
         let (word, note) = match run.status {
-            RunStatus::Failed => (t.step_failed, Some(Markup::text(failure::explain(&result("code"), t).0))),
+            RunStatus::Failed => (t.status_failed, Some(Markup::text(failure::explain(&result("code"), t).0))),
             RunStatus::Cancelled => {
                 let reason = result("error");
                 let said = !reason.is_empty() && reason != "cancelled";
-                (t.step_cancelled, said.then(|| Markup::text(&plain(&reason))))
+                (t.status_cancelled, said.then(|| Markup::text(&plain(&reason))))
             }
-            RunStatus::Completed | RunStatus::Pending | RunStatus::Running => (t.step_completed, None),
+            RunStatus::Completed | RunStatus::Pending | RunStatus::Running => (t.status_completed, None),
         };
         steps.push(TimelineStep { class: shown.class, icon: shown.icon, word, note, at: TimeElement::clock(ended) });
     }

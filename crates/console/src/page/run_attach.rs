@@ -13,7 +13,6 @@ use futures_util::stream;
 use tokio::sync::mpsc;
 
 use crate::{
-    ConsoleState,
     form::PostedFiles,
     multipart::PartHead,
     problem::{PageError, PageResult},
@@ -34,7 +33,7 @@ const MAX_INLINE: usize = 700 * 1024;
 const QUEUE: usize = 8;
 
 /// Reads the files of the form.
-pub(crate) async fn take(console: &ConsoleState, posted: &mut PostedFiles, title: &str) -> PageResult<Attached> {
+pub(crate) async fn take(posted: &mut PostedFiles, title: &str) -> PageResult<Attached> {
     let (mut attached, mut inline) = (Attached::default(), 0);
     while let Some(head) = posted.next_file().await? {
         let name = plain(head.filename.as_deref().unwrap_or_default()).replace(['/', '\\'], "_");
@@ -58,25 +57,24 @@ pub(crate) async fn take(console: &ConsoleState, posted: &mut PostedFiles, title
             None => {
                 let title = Some(title.chars().take(80).collect());
                 let request = CreateConversationRequest { title, metadata: None };
-                console.hub.create_conversation(&posted.session.principal, request).await?.conversation_id
+                posted.session.hub.create_conversation(&posted.session.principal, request).await?.conversation_id
             }
         };
         attached.conversation = Some(conversation);
         let head = PartHead { filename: Some(name), media_type: Some(kind), ..head };
-        attached.parts.push(upload(console, posted, conversation, head, bytes.into()).await?);
+        attached.parts.push(upload(posted, conversation, head, bytes.into()).await?);
     }
     Ok(attached)
 }
 
 /// Streams a file into the conversation's workspace: first the bytes already read, then the rest.
 async fn upload(
-    console: &ConsoleState,
     posted: &mut PostedFiles,
     conversation: ConversationId,
     head: PartHead,
     begun: Bytes,
 ) -> PageResult<Part> {
-    let by = posted.session.principal.clone();
+    let (hub, by) = (posted.session.hub.clone(), posted.session.principal.clone());
     let (name, kind) = (head.filename.unwrap_or_default(), head.media_type.unwrap_or_default());
     let (sender, receiver) = mpsc::channel::<io::Result<Bytes>>(QUEUE);
     let pieces = stream::unfold(receiver, |mut receiver| async move {
@@ -85,7 +83,7 @@ async fn upload(
     });
     let bytes = Body::from_stream(pieces).into_data_stream();
     let about = ArtifactUpload { name: name.clone(), media_type: Some(kind.clone()) };
-    let stored = console.hub.upload_artifact(&by, conversation.workspace(), about, bytes);
+    let stored = hub.upload_artifact(&by, conversation.workspace(), about, bytes);
     let read = async move {
         let mut next = Some(begun);
         while let Some(piece) = next {

@@ -15,20 +15,19 @@ use attache_protocol::{
 };
 
 use crate::{
-    ConsoleState,
     page::person_name,
     problem::PageResult,
     session::BrowserSession,
-    text::{Text, fill},
+    text::Text,
     view::{
         actor::short,
         amount::{count, money},
         delivery,
         escape_stripper::plain,
         fact::Fact,
-        html::{Markup, PlaceholderValue},
+        html::Markup,
         recovery,
-        time::{TimeElement, duration},
+        time::duration,
     },
 };
 
@@ -36,9 +35,9 @@ use crate::{
 const MAX_DELIVERIES: usize = 5;
 
 /// The details that the page doesn't show elsewhere.
-pub(crate) async fn facts(console: &ConsoleState, session: &BrowserSession, run: &Run) -> PageResult<Vec<Fact>> {
+pub(crate) async fn facts(session: &BrowserSession, run: &Run) -> PageResult<Vec<Fact>> {
     let t = session.t;
-    let mut facts = vec![Fact::code(t.fact_run, &run.task_run_id.to_string())];
+    let mut facts = vec![Fact::code(t.run, &run.task_run_id.to_string())];
     if let Some(remote) = recovery::sign(run, t) {
         let sign = format!(
             "<span class=\"st {0}\"><svg class=\"m {0}\" aria-hidden=\"true\"><use href=\"#{1}\"/></svg><span>{2}</span></span>",
@@ -49,31 +48,25 @@ pub(crate) async fn facts(console: &ConsoleState, session: &BrowserSession, run:
         facts.push(Fact::markup(t.fact_recovery, Markup::trusted(sign)));
     }
     if let Some(user) = run.user_id {
-        facts.push(Fact::text(t.admin.fact_user, &person_name(console, session, user).await?));
+        facts.push(Fact::text(t.fact_user, &person_name(session, user).await?));
     }
     if run.conversation_id != run.task_run_id.own_conversation() {
         facts.push(Fact::code(t.fact_conversation, &short(&run.conversation_id.to_string())));
     }
     if let Some(parent) = run.parent_task_run_id {
-        let (href, text) = (format!("/runs/{parent}"), short(&parent.to_string()));
-        facts.push(Fact::markup(
-            t.fact_parent,
-            Markup::sentence("{run}", &[("run", PlaceholderValue::Link(&href, &text))]),
-        ));
+        facts.push(Fact::markup(t.fact_parent, Markup::id_link("runs", &parent.to_string())));
     }
-    let attempts = [("n", &*run.attempt.to_string()), ("max", &*run.max_attempts.to_string())];
-    facts.push(Fact::text(t.fact_attempt, &fill(t.fact_attempt_of, &attempts)));
+    facts.push(Fact::text(t.fact_attempt, &t.fact_attempt_of(run.attempt, run.max_attempts)));
     if run.priority != 0 {
         facts.push(Fact::text(t.fact_priority, &run.priority.to_string()));
     }
     let limit = Duration::from_millis(run.timeout_ms);
     facts.push(Fact::text(t.fact_timeout, &duration(limit, t)));
-    let when = |at| Markup::sentence("{at}", &[("at", PlaceholderValue::When(TimeElement::relative(at)))]);
     if let Some(at) = run.expires_at {
-        facts.push(Fact::markup(t.fact_expires, when(at)));
+        facts.push(Fact::when(t.fact_expires, at));
     }
     if let Some(at) = run.lease_expires_at {
-        facts.push(Fact::markup(t.fact_lease, when(at)));
+        facts.push(Fact::when(t.fact_lease, at));
     }
     if let Some(usage) = &run.usage {
         facts.extend(used(usage, t));
@@ -86,7 +79,6 @@ pub(crate) async fn facts(console: &ConsoleState, session: &BrowserSession, run:
 
 /// The newest deliveries about this run.
 pub(crate) async fn recent_deliveries(
-    console: &ConsoleState,
     session: &BrowserSession,
     run: &Run,
 ) -> PageResult<Vec<delivery::DeliveryListRow>> {
@@ -95,7 +87,7 @@ pub(crate) async fn recent_deliveries(
     }
     let page = PageRequest { limit: Some(MAX_DELIVERIES), cursor: None };
     let query = DeliveryQuery { state: None, run: Some(run.task_run_id), page };
-    let list = console.hub.deliveries(&session.principal, query).await?;
+    let list = session.hub.deliveries(&session.principal, query).await?;
     Ok(list.deliveries.iter().map(|one| delivery::DeliveryListRow::new(one, session.t)).collect())
 }
 
@@ -104,15 +96,15 @@ fn used(usage: &Json, t: &'static Text) -> Vec<Fact> {
     let counted = ReportedUsage::read(usage).unwrap_or(ReportedUsage::NOTHING);
     let mut facts = Vec::new();
     let source = match counted.source {
-        CostSource::Reported => t.admin.cost_reported,
-        CostSource::Estimated => t.admin.cost_estimated,
-        CostSource::Unknown => t.admin.cost_unknown,
+        CostSource::Reported => t.cost_reported,
+        CostSource::Estimated => t.cost_estimated,
+        CostSource::Unknown => t.cost_unknown,
     };
     if let Some(tokens) = counted.tokens {
-        facts.push(Fact::text(t.admin.fact_tokens, &format!("{}, {source}", count(tokens))));
+        facts.push(Fact::text(t.tokens, &t.amount_source(count(tokens), source)));
     }
     if let Some(cost) = counted.micro_usd {
-        facts.push(Fact::text(t.admin.fact_cost, &format!("{}, {source}", money(cost))));
+        facts.push(Fact::text(t.cost, &t.amount_source(money(cost), source)));
     }
     let known = ["tokens", "cost_usd", "source", "cost_source"];
     let says_more = match usage.parse::<serde_json::Value>() {
@@ -120,7 +112,7 @@ fn used(usage: &Json, t: &'static Text) -> Vec<Fact> {
         Ok(_) | Err(_) => true,
     };
     if says_more || facts.is_empty() {
-        facts.push(Fact::code(t.fact_usage, &plain(usage.get())));
+        facts.push(Fact::code(t.usage, &plain(usage.get())));
     }
     facts
 }

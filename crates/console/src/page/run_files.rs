@@ -3,7 +3,7 @@
 use attache_protocol::{ArtifactId, RunId, wire::event::Event};
 use axum::{
     body::Body,
-    extract::{Path, State},
+    extract::Path,
     http::{HeaderValue, header},
     response::IntoResponse as _,
 };
@@ -12,22 +12,17 @@ use futures_util::stream;
 use tokio_util::io::ReaderStream;
 
 use crate::{
-    ConsoleState,
     page::encode,
     problem::{PageError, PageResult},
     session::BrowserSession,
 };
 
 /// Every event as raw JSON, one object per line.
-pub(crate) async fn raw_log(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Path(run): Path<String>,
-) -> PageResult {
+pub(crate) async fn raw_log(session: BrowserSession, Path(run): Path<String>) -> PageResult {
     let run: RunId = run.parse().map_err(|_| PageError::NoSuchPath)?;
-    let first = console.hub.run_events(&session.principal, run, None, Some(200)).await?;
+    let first = session.hub.run_events(&session.principal, run, None, Some(200)).await?;
     let pages = stream::unfold(Some(first), move |page| {
-        let (console, session) = (console.clone(), session.clone());
+        let session = session.clone();
         async move {
             let page = page?;
             let lines = lines(&page.events);
@@ -35,7 +30,7 @@ pub(crate) async fn raw_log(
                 return None;
             }
             // If a page can't be read, the file ends early. The reader can tell from the missing last event.
-            let next = console.hub.run_events(&session.principal, run, Some(page.next), Some(200)).await.ok();
+            let next = session.hub.run_events(&session.principal, run, Some(page.next), Some(200)).await.ok();
             Some((Ok::<_, std::convert::Infallible>(lines), next))
         }
     });
@@ -45,13 +40,9 @@ pub(crate) async fn raw_log(
 }
 
 /// Serves an artifact as a download, never as a page of our origin.
-pub(crate) async fn artifact(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Path(id): Path<String>,
-) -> PageResult {
+pub(crate) async fn artifact(session: BrowserSession, Path(id): Path<String>) -> PageResult {
     let id: ArtifactId = id.parse().map_err(|_| PageError::NoSuchPath)?;
-    let (artifact, file) = console.hub.open_artifact(&session.principal, id).await?;
+    let (artifact, file) = session.hub.open_artifact(&session.principal, id).await?;
     let mut response = Body::from_stream(ReaderStream::new(file)).into_response();
     attach(&mut response, "application/octet-stream", &artifact.name);
     response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(artifact.size));

@@ -6,21 +6,17 @@ use attache_protocol::{
     Json, RunId,
     wire::{call::CallRequest, run::CreateRunRequest},
 };
-use axum::{
-    extract::{Path, Query, State},
-    http::Uri,
-};
+use axum::extract::{Path, Query};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ConsoleState,
     form::{FormFields, PostedFiles, SubmittedForm},
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{
         agents, html, redirect_after_form,
         run_attach::{self, Attached},
     },
-    problem::{PageError, PageResult},
+    problem::{PageError, PageResult, message},
     session::BrowserSession,
     text::Text,
     view::{
@@ -51,37 +47,32 @@ struct NewRunInput<'a> {
     text: &'a str,
 }
 
-pub(crate) async fn show(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(asked): Query<NewRunPageQuery>,
-    uri: Uri,
-) -> PageResult {
-    form(&console, &session, &uri, &asked.agent, String::new(), None).await
+pub(crate) async fn show(session: BrowserSession, Query(asked): Query<NewRunPageQuery>) -> PageResult {
+    form(&session, &asked.agent, String::new(), None).await
 }
 
-pub(crate) async fn create(State(console): State<ConsoleState>, uri: Uri, mut posted: PostedFiles) -> PageResult {
+pub(crate) async fn create(mut posted: PostedFiles) -> PageResult {
     let text = posted.fields.get("text").replace("\r\n", "\n");
     let agent = posted.fields.non_empty("agent").ok_or(PageError::Form)?;
     if text.trim().is_empty() {
         return Err(PageError::Form);
     }
-    let started = begin(&console, &mut posted, &agent, &text).await;
+    let started = begin(&mut posted, &agent, &text).await;
     let session = posted.session;
     match started {
         Ok(run) => Ok(redirect_after_form(&format!("/runs/{run}"))),
         Err(PageError::Hub(error)) if error.code.http_status() < 500 && error.code.http_status() != 403 => {
-            form(&console, &session, &uri, &agent, text, Some(error.message.into_owned())).await
+            form(&session, &agent, text, Some(message(&error, session.t).into_owned())).await
         }
         Err(fault) => Err(fault),
     }
 }
 
 /// Files are sent the same way as with `ask --file`.
-async fn begin(console: &ConsoleState, posted: &mut PostedFiles, agent: &str, text: &str) -> PageResult<RunId> {
+async fn begin(posted: &mut PostedFiles, agent: &str, text: &str) -> PageResult<RunId> {
     let timeout_ms = timeout(&posted.fields)?;
     let idempotency_key = posted.fields.non_empty("key");
-    let Attached { parts, conversation } = run_attach::take(console, posted, first_line(text)).await?;
+    let Attached { parts, conversation } = run_attach::take(posted, first_line(text)).await?;
     if parts.is_empty() {
         let request = CreateRunRequest {
             agent_id: agent.to_owned(),
@@ -90,7 +81,7 @@ async fn begin(console: &ConsoleState, posted: &mut PostedFiles, agent: &str, te
             timeout_ms,
             ..CreateRunRequest::default()
         };
-        return start(console, &posted.session, request).await;
+        return start(&posted.session, request).await;
     }
     let call = CallRequest {
         task: text.to_owned(),
@@ -101,7 +92,7 @@ async fn begin(console: &ConsoleState, posted: &mut PostedFiles, agent: &str, te
         ..CallRequest::default()
     };
     let headers = CallHeaders { idempotency_key, ..CallHeaders::default() };
-    Ok(console.hub.call(&posted.session.principal, call, headers).await?.run())
+    Ok(posted.session.hub.call(&posted.session.principal, call, headers).await?.run())
 }
 
 fn first_line(text: &str) -> &str {
@@ -115,14 +106,10 @@ pub(crate) fn timeout(fields: &FormFields) -> PageResult<Option<u64>> {
 }
 
 /// Runs the same task with the same agent again.
-pub(crate) async fn rerun(
-    State(console): State<ConsoleState>,
-    Path(run): Path<String>,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn rerun(Path(run): Path<String>, posted: SubmittedForm) -> PageResult {
     let run: RunId = run.parse().map_err(|_| PageError::NoSuchPath)?;
     let SubmittedForm { session, fields } = posted;
-    let old = console.hub.run(&session.principal, run).await?;
+    let old = session.hub.run(&session.principal, run).await?;
     let request = CreateRunRequest {
         agent_id: old.agent_id.to_string(),
         task_type: Some(old.task_type),
@@ -135,26 +122,19 @@ pub(crate) async fn rerun(
         priority: Some(old.priority),
         ..CreateRunRequest::default()
     };
-    let run = start(&console, &session, request).await?;
+    let run = start(&session, request).await?;
     Ok(redirect_after_form(&format!("/runs/{run}")))
 }
 
-async fn start(console: &ConsoleState, session: &BrowserSession, request: CreateRunRequest) -> PageResult<RunId> {
-    match console.hub.create_run(&session.principal, request, CallHeaders::default()).await? {
+async fn start(session: &BrowserSession, request: CreateRunRequest) -> PageResult<RunId> {
+    match session.hub.create_run(&session.principal, request, CallHeaders::default()).await? {
         CreatedRun::New(run) | CreatedRun::Existing(run) => Ok(run.task_run_id),
     }
 }
 
-async fn form(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    uri: &Uri,
-    agent: &str,
-    text: String,
-    problem: Option<String>,
-) -> PageResult {
+async fn form(session: &BrowserSession, agent: &str, text: String, problem: Option<String>) -> PageResult {
     let t = session.t;
-    let shell = PageLayout::new(console, session, NavSection::Runs, uri).await?;
-    let agents = agents(console, session).await?.iter().map(|account| AgentChoice::worker(account, agent, t)).collect();
+    let shell = PageLayout::new(session).await?;
+    let agents = agents(session).await?.iter().map(|account| AgentChoice::worker(account, agent, t)).collect();
     html(&NewRunPage { t, shell, agents, limits: limits(None, t), text, problem })
 }

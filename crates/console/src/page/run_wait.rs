@@ -13,11 +13,10 @@ use attache_protocol::{
     },
     wire::{event::Event, input_request::GiveInputRequest, run::Run},
 };
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
     form::SubmittedForm,
     page::{approvals, redirect_after_form},
     problem::{PageError, PageResult},
@@ -43,18 +42,18 @@ pub(crate) struct InputQuestion {
     pub(crate) parts: Option<FoldedText>,
 }
 
-pub(crate) async fn load(console: &ConsoleState, session: &BrowserSession, run: &Run) -> PageResult<RunWaitView> {
+pub(crate) async fn load(session: &BrowserSession, run: &Run) -> PageResult<RunWaitView> {
     if run.status != RunStatus::Running {
         return Ok(RunWaitView::default());
     }
-    let (hub, by) = (&console.hub, &session.principal);
+    let (hub, by) = (&session.hub, &session.principal);
     let newest = hub.run_events(by, run.task_run_id, Some((run.last_seq - 1).max(0)), Some(1)).await?.events;
     let moved = newest.last().map(|event| event.at);
     let Some(waiting) = run.waiting else { return Ok(RunWaitView { moved, ..RunWaitView::default() }) };
     let query = PermissionQuery { state: Some(Asked::Pending), run: Some(run.task_run_id), agent: None };
     let pending = hub.permissions(by, query, PageRequest { limit: Some(20), cursor: None }).await?;
     let life = hub.run_outline(by, run.task_run_id, i64::MAX, OutlineScope::Artifacts).await?.events;
-    let cards = approvals::cards(console, session, &pending.permission_requests).await?;
+    let cards = approvals::cards(session, &pending.permission_requests).await?;
     // An approval takes precedence over input, so there may be an open question as well.
     let asked = question(&life, session);
     let question = match (waiting, asked) {
@@ -65,11 +64,7 @@ pub(crate) async fn load(console: &ConsoleState, session: &BrowserSession, run: 
     Ok(RunWaitView { cards, question, moved })
 }
 
-pub(crate) async fn give_input(
-    State(console): State<ConsoleState>,
-    Path(run): Path<String>,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn give_input(Path(run): Path<String>, posted: SubmittedForm) -> PageResult {
     let id: RunId = run.parse().map_err(|_| PageError::NoSuchPath)?;
     let SubmittedForm { session, fields } = posted;
     let text = fields.get("text").replace("\r\n", "\n");
@@ -80,7 +75,7 @@ pub(crate) async fn give_input(
     let input_request_id = fields.non_empty("question").and_then(|question| question.parse().ok());
     let request =
         GiveInputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: fields.non_empty("key") };
-    match console.hub.give_input(&session.principal, id, request).await {
+    match session.hub.give_input(&session.principal, id, request).await {
         Ok(_) => Ok(redirect_after_form(&format!("/runs/{id}?said=sent"))),
         // The run has just ended. Its page shows how.
         Err(error) if matches!(error.code, Code::RunEnded | Code::NotWaiting) => {

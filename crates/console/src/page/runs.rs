@@ -12,19 +12,15 @@ use attache_protocol::{
         run::{Run, RunList},
     },
 };
-use axum::{
-    extract::{Query, State},
-    http::Uri,
-};
+use axum::extract::Query;
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{PageViewer, address, html},
     problem::PageResult,
     session::BrowserSession,
-    text::{Text, fill},
+    text::Text,
     view::{
         run::{RunListRow, task},
         status,
@@ -107,21 +103,16 @@ struct RunSearchResult {
     scanned: Option<usize>,
 }
 
-pub(crate) async fn list(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(asked): Query<RunsPageQuery>,
-    uri: Uri,
-) -> PageResult {
+pub(crate) async fn list(session: BrowserSession, Query(asked): Query<RunsPageQuery>) -> PageResult {
     let t = session.t;
     let filter = RunsPageFilter::new(asked);
-    let shell = PageLayout::new(&console, &session, NavSection::Runs, &uri).await?;
-    let live = console.hub.live(&session.principal).await?;
-    let found = find(&console, &session, &filter).await?;
-    let rows = views(&console, &session, &found.runs).await?;
+    let shell = PageLayout::new(&session).await?;
+    let live = session.hub.live(&session.principal).await?;
+    let found = find(&session, &filter).await?;
+    let rows = views(&session, &found.runs).await?;
     let unfiltered = filter.status.is_none() && filter.agent.is_empty() && filter.text.is_empty();
     let (empty_title, empty_text, empty_command) = if unfiltered && rows.is_empty() {
-        let agents = crate::page::agents(&console, &session).await?;
+        let agents = crate::page::agents(&session).await?;
         match agents.first() {
             Some(agent) => {
                 (t.empty_first, t.empty_first_text, Some(format!("attache ask {} \"uname -a\"", agent.name)))
@@ -137,7 +128,7 @@ pub(crate) async fn list(
         tabs: tabs(&filter, live.pending, live.running, t),
         chips: chips(&filter, t),
         rows,
-        scanned: found.scanned.map(|count| fill(t.scanned, &[("n", &count.to_string())])),
+        scanned: found.scanned.map(|count| t.scanned(count as u64)),
         older: found.next.map(|cursor| RunsPageFilter { cursor, ..filter.clone() }.href()),
         newest: RunsPageFilter { cursor: String::new(), ..filter.clone() }.href(),
         here: filter.href(),
@@ -156,39 +147,30 @@ pub(crate) struct RunRowsQuery {
 }
 
 /// The current rows of the given runs.
-pub(crate) async fn rows(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(wanted): Query<RunRowsQuery>,
-    uri: Uri,
-) -> PageResult {
-    let shell = PageLayout::new(&console, &session, NavSection::Runs, &uri).await?;
-    let live = console.hub.live(&session.principal).await?;
+pub(crate) async fn rows(session: BrowserSession, Query(wanted): Query<RunRowsQuery>) -> PageResult {
+    let shell = PageLayout::new(&session).await?;
+    let live = session.hub.live(&session.principal).await?;
     let mut runs = Vec::new();
     for id in wanted.ids.split(',').filter_map(|id| id.parse::<RunId>().ok()).take(MAX_ROWS) {
-        match console.hub.run(&session.principal, id).await {
+        match session.hub.run(&session.principal, id).await {
             Ok(run) => runs.push(run),
             Err(error) if error.code == Code::NotFound => {}
             Err(error) => return Err(error.into()),
         }
     }
-    let rows = views(&console, &session, &runs).await?;
+    let rows = views(&session, &runs).await?;
     html(&RunRowsFragment { t: session.t, shell, summary: summary(live.pending, live.running, session.t), rows })
 }
 
 /// Converts runs to rows, with one lookup per agent.
-pub(crate) async fn views(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    runs: &[Run],
-) -> PageResult<Vec<RunListRow>> {
-    let viewer = PageViewer::naming(console, session, runs.iter().map(|run| run.caller.clone())).await?;
+pub(crate) async fn views(session: &BrowserSession, runs: &[Run]) -> PageResult<Vec<RunListRow>> {
+    let viewer = PageViewer::naming(session, runs.iter().map(|run| run.caller.clone())).await?;
     let mut accounts: HashMap<AgentId, Account> = HashMap::new();
     for run in runs {
         if accounts.contains_key(&run.agent_id) {
             continue;
         }
-        match console.hub.account(&session.principal, &run.agent_id.to_string()).await {
+        match session.hub.account(&session.principal, &run.agent_id.to_string()).await {
             Ok(account) => {
                 accounts.insert(run.agent_id, account);
             }
@@ -199,20 +181,16 @@ pub(crate) async fn views(
     Ok(runs.iter().map(|run| RunListRow::new(run, accounts.get(&run.agent_id), viewer.scene())).collect())
 }
 
-async fn find(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    filter: &RunsPageFilter,
-) -> PageResult<RunSearchResult> {
+async fn find(session: &BrowserSession, filter: &RunsPageFilter) -> PageResult<RunSearchResult> {
     if filter.text.is_empty() {
-        let list = page(console, session, filter, &filter.cursor).await?;
+        let list = page(session, filter, &filter.cursor).await?;
         return Ok(RunSearchResult { runs: list.task_runs, next: list.next_cursor, scanned: None });
     }
     let wanted = filter.text.to_lowercase();
     let mut found = RunSearchResult { runs: Vec::new(), next: None, scanned: Some(0) };
     let mut cursor = filter.cursor.clone();
     for _ in 0..MAX_SEARCH_PAGES {
-        let list = page(console, session, filter, &cursor).await?;
+        let list = page(session, filter, &cursor).await?;
         found.scanned = found.scanned.map(|count| count + list.task_runs.len());
         let matches = |run: &Run| run.task_run_id.to_string() == wanted || task(run).to_lowercase().contains(&wanted);
         found.runs.extend(list.task_runs.into_iter().filter(matches));
@@ -225,12 +203,7 @@ async fn find(
     Ok(found)
 }
 
-async fn page(
-    console: &ConsoleState,
-    session: &BrowserSession,
-    filter: &RunsPageFilter,
-    cursor: &str,
-) -> PageResult<RunList> {
+async fn page(session: &BrowserSession, filter: &RunsPageFilter, cursor: &str) -> PageResult<RunList> {
     let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let query = RunQuery {
         status: filter.status,
@@ -238,7 +211,7 @@ async fn page(
         page: PageRequest { limit: Some(PAGE_SIZE), cursor: given(cursor) },
         ..RunQuery::default()
     };
-    match console.hub.runs(&session.principal, query).await {
+    match session.hub.runs(&session.principal, query).await {
         Ok(list) => Ok(list),
         // An unknown agent has no runs. The user can remove the filter on the page.
         Err(error) if !filter.agent.is_empty() && matches!(error.code, Code::NotFound | Code::InvalidRequest) => {
@@ -252,7 +225,7 @@ fn summary(pending: u64, running: u64, t: &Text) -> String {
     if pending + running == 0 {
         return t.summary_idle.to_owned();
     }
-    fill(t.summary_live, &[("running", &running.to_string()), ("pending", &pending.to_string())])
+    t.summary_live(running, pending)
 }
 
 fn tabs(filter: &RunsPageFilter, pending: u64, running: u64, t: &'static Text) -> Vec<RunTab> {

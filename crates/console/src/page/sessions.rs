@@ -3,15 +3,11 @@
 use askama::Template;
 use attache_hub::control::PageRequest;
 use attache_protocol::{KeyId, wire::session};
-use axum::{
-    extract::{Path, State},
-    http::Uri,
-};
+use axum::extract::Path;
 
 use crate::{
-    ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{
         html,
         people::{keys, people},
@@ -19,7 +15,7 @@ use crate::{
     },
     problem::{PageError, PageResult},
     session::BrowserSession,
-    text::{AdminText, Text},
+    text::Text,
     view::{html::Markup, session::SessionListRow},
 };
 
@@ -29,36 +25,30 @@ const LIST_SIZE: usize = 200;
 #[template(path = "sessions.html")]
 struct SessionsPage {
     t: &'static Text,
-    o: &'static AdminText,
     shell: PageLayout,
     sessions: Vec<SessionListRow>,
     more: Option<Markup>,
 }
 
-pub(crate) async fn list(State(console): State<ConsoleState>, session: BrowserSession, uri: Uri) -> PageResult {
-    let (by, t, o, now) = (&session.principal, session.t, &session.t.admin, console.hub.now());
-    let shell = PageLayout::new(&console, &session, NavSection::Settings, &uri).await?;
-    let people = people(&console, &session).await?;
-    let (keys, _) = keys(&console, &session).await?;
-    let list = console.hub.sessions(by, PageRequest { limit: Some(LIST_SIZE), cursor: None }).await?;
+pub(crate) async fn list(session: BrowserSession) -> PageResult {
+    let (by, t, now) = (&session.principal, session.t, session.hub.now());
+    let shell = PageLayout::new(&session).await?;
+    let people = people(&session).await?;
+    let (keys, _) = keys(&session).await?;
+    let list = session.hub.sessions(by, PageRequest { limit: Some(LIST_SIZE), cursor: None }).await?;
     // Ended sessions are left out: the audit log has them.
     let alive =
         |session: &&session::ConsoleSession| session.ended_at.is_none() && session.expires_at.is_none_or(|at| at > now);
     html(&SessionsPage {
         t,
-        o,
-        sessions: list.sessions.iter().filter(alive).map(|one| SessionListRow::new(one, &people, &keys, o)).collect(),
-        more: list.next_cursor.map(|_| Markup::sentence(o.sessions_more, &[])),
+        sessions: list.sessions.iter().filter(alive).map(|one| SessionListRow::new(one, &people, &keys, t)).collect(),
+        more: list.next_cursor.map(|_| Markup::marked(t.sessions_more)),
         shell,
     })
 }
 
-pub(crate) async fn end(
-    State(console): State<ConsoleState>,
-    Path(id): Path<String>,
-    posted: SubmittedForm,
-) -> PageResult {
+pub(crate) async fn end(Path(id): Path<String>, posted: SubmittedForm) -> PageResult {
     let id: KeyId = id.parse().map_err(|_| PageError::NoSuchPath)?;
-    console.hub.end_session(&posted.session.principal, id).await?;
+    posted.session.hub.end_session(&posted.session.principal, id).await?;
     Ok(redirect_after_form("/sessions?said=session"))
 }

@@ -4,18 +4,18 @@ use askama::Template;
 use attache_protocol::wire::key::Role;
 use axum::{
     extract::State,
-    http::{HeaderValue, Uri, header},
+    http::{HeaderValue, header},
 };
 
 use crate::{
     ConsoleState,
     form::SubmittedForm,
-    layout::{NavSection, PageLayout, Theme, durability},
+    layout::{PageLayout, Theme, durability},
     options::CookiePolicy,
     page::{html, redirect_after_form},
     problem::PageResult,
     session::BrowserSession,
-    text::{Text, fill},
+    text::Text,
     view::fact::Fact,
 };
 
@@ -28,18 +28,18 @@ struct SettingsPage {
     facts: Vec<Fact>,
 }
 
-pub(crate) async fn show(State(console): State<ConsoleState>, session: BrowserSession, uri: Uri) -> PageResult {
-    let (hub, t) = (&console.hub, session.t);
-    let shell = PageLayout::new(&console, &session, NavSection::Settings, &uri).await?;
+pub(crate) async fn show(session: BrowserSession) -> PageResult {
+    let (hub, t) = (&session.hub, session.t);
+    let shell = PageLayout::new(&session).await?;
     let own = session.principal.role().unwrap_or(Role::Viewer);
     let health = hub.health();
     let facts = vec![
         Fact::text(t.fact_version, &health.version),
         Fact::text(t.fact_store, &health.store),
         Fact::text(t.fact_durability, &durability(&health.durability, t)),
-        Fact::code(t.fact_address, &hub.origin()),
+        Fact::code(t.address, &hub.origin()),
     ];
-    html(&SettingsPage { t, signed_in: fill(t.signed_in, &[("role", own.as_str())]), facts, shell })
+    html(&SettingsPage { t, signed_in: t.signed_in(own.as_str()), facts, shell })
 }
 
 pub(crate) async fn choose_theme(State(console): State<ConsoleState>, posted: SubmittedForm) -> PageResult {

@@ -8,22 +8,18 @@ use attache_hub::{
     identity::{AccessVerdict, Action},
 };
 use attache_protocol::{rules::quota::QuotaMeasure, wire::usage::Quota};
-use axum::{
-    extract::{Query, State},
-    http::{StatusCode, Uri},
-};
+use axum::{extract::Query, http::StatusCode};
 use serde::Deserialize;
 
 use crate::{
-    ConsoleState,
-    layout::{NavSection, PageLayout},
+    layout::PageLayout,
     page::{
         ViewTab, address, agents, html_as, people,
         quota::{QuotaForm, QuotaFormInput},
     },
     problem::{FormRefusal, PageResult},
     session::BrowserSession,
-    text::{AdminText, Text, fill},
+    text::Text,
     view::{
         amount::{MEASURES, count, full, measure_label},
         chart,
@@ -84,7 +80,6 @@ struct UsageDayRow {
 #[template(path = "usage.html")]
 struct UsagePage {
     t: &'static Text,
-    o: &'static AdminText,
     shell: PageLayout,
     problem: Option<String>,
     measures: Vec<ViewTab>,
@@ -106,24 +101,17 @@ struct UsagePage {
     editing: bool,
 }
 
-pub(crate) async fn show(
-    State(console): State<ConsoleState>,
-    session: BrowserSession,
-    Query(asked): Query<UsagePageQuery>,
-    uri: Uri,
-) -> PageResult {
-    page(&console, &session, &uri, &asked, None).await
+pub(crate) async fn show(session: BrowserSession, Query(asked): Query<UsagePageQuery>) -> PageResult {
+    page(&session, &asked, None).await
 }
 
 pub(crate) async fn page(
-    console: &ConsoleState,
     session: &BrowserSession,
-    uri: &Uri,
     asked: &UsagePageQuery,
     refused: Option<(FormRefusal, QuotaFormInput)>,
 ) -> PageResult {
-    let (by, t, o, now) = (&session.principal, session.t, &session.t.admin, console.hub.now());
-    let mut shell = PageLayout::new(console, session, NavSection::Usage, uri).await?;
+    let (by, t, now) = (&session.principal, session.t, session.hub.now());
+    let mut shell = PageLayout::new(session).await?;
     if refused.is_some() {
         "/usage".clone_into(&mut shell.here);
     }
@@ -133,10 +121,10 @@ pub(crate) async fn page(
     let from = now.minus(Duration::from_secs(86_400 * (days.unsigned_abs() - 1)));
     let day = |at| written(attache_protocol::rules::quota::UtcDay::of(at));
     let query = UsageQuery { from: Some(day(from)), to: Some(day(now)) };
-    let report = console.hub.usage(by, query).await?;
-    let ledger = UsageBreakdown::new(&report.rows, (now, days), group, measure, o);
+    let report = session.hub.usage(by, query).await?;
+    let ledger = UsageBreakdown::new(&report.rows, (now, days), group, measure, t);
     let sees_quotas = by.verdict(Action::SeeQuotas) == AccessVerdict::Yes;
-    let quotas = if sees_quotas { console.hub.quotas(by).await?.quotas } else { Vec::new() };
+    let quotas = if sees_quotas { session.hub.quotas(by).await?.quotas } else { Vec::new() };
     let status = refused.as_ref().map_or(StatusCode::OK, |(refusal, _)| refusal.status);
     let (problem, sent) = match refused {
         Some((refusal, sent)) => (Some(refusal.message), Some(sent)),
@@ -144,10 +132,10 @@ pub(crate) async fn page(
     };
     let editing = sent.is_some();
     let form = if by.verdict(Action::SetQuota) == AccessVerdict::Yes {
-        let people = people::people(console, session).await?;
-        let agents = agents(console, session).await?;
+        let people = people::people(session).await?;
+        let agents = agents(session).await?;
         let agents = agents.into_iter().map(|agent| (agent.agent_id.to_string(), agent.name)).collect();
-        Some(QuotaForm::new(&people, agents, sent.unwrap_or_default(), o))
+        Some(QuotaForm::new(&people, agents, sent.unwrap_or_default(), t))
     } else {
         None
     };
@@ -155,42 +143,40 @@ pub(crate) async fn page(
         address("/usage", &[("show", show.as_str()), ("days", &days.to_string()), ("by", by.key())])
     };
     let (first, last) = (ledger.days.first().copied(), ledger.days.last().copied());
-    let named = |day: Option<_>| day.map(|day| short_date(day, o)).unwrap_or_default();
+    let named = |day: Option<_>| day.map(|day| short_date(day, t)).unwrap_or_default();
     let (from, to) = (named(first), named(last));
-    let by_whom = |group| if group == UsageGroup::Agent { o.by_agent } else { o.by_user };
-    let title = [("measure", measure_label(measure, o)), ("group", by_whom(group)), ("from", &*from), ("to", &*to)];
+    let by_whom = |group| if group == UsageGroup::Agent { t.by_agent } else { t.by_user };
     let page = UsagePage {
         t,
-        o,
         problem,
         measures: MEASURES
             .into_iter()
-            .map(|one| ViewTab { href: href(one, days, group), label: measure_label(one, o), current: one == measure })
+            .map(|one| ViewTab { href: href(one, days, group), label: measure_label(one, t), current: one == measure })
             .collect(),
         spans: SPANS
             .into_iter()
-            .map(|one| (href(measure, one, group), fill(o.days, &[("n", &one.to_string())]), one == days))
+            .map(|one| (href(measure, one, group), t.days(one.unsigned_abs()), one == days))
             .collect(),
         groups: [UsageGroup::Agent, UsageGroup::User]
             .into_iter()
             .map(|one| ViewTab { href: href(measure, days, one), label: by_whom(one), current: one == group })
             .collect(),
         figures: figures(&ledger, measure, days, t),
-        chart_title: fill(o.chart_title, &title),
-        chart: chart::draw(&ledger, measure, o),
+        chart_title: t.chart_title(measure_label(measure, t), by_whom(group), from, to),
+        chart: chart::draw(&ledger, measure, t),
         empty: ledger.total == UsageTotals::default(),
-        group: if group == UsageGroup::Agent { t.agent } else { o.quota_who },
-        measure: measure_label(measure, o),
-        totals: ledger.series.iter().map(|series| UsageTotalRow::of(series, o)).collect(),
-        total: UsageTotalRow::new(o.total, "", &ledger.total, o),
-        rows: rows(&ledger, measure, o),
+        group: if group == UsageGroup::Agent { t.agent } else { t.quota_who },
+        measure: measure_label(measure, t),
+        totals: ledger.series.iter().map(|series| UsageTotalRow::of(series, t)).collect(),
+        total: UsageTotalRow::new(t.total, "", &ledger.total, t),
+        rows: rows(&ledger, measure, t),
         sum: UsageDayRow {
-            day: o.total.to_owned(),
+            day: t.total.to_owned(),
             cells: ledger.series.iter().map(|series| full(measure, series.total.of(measure))).collect(),
             all: full(measure, ledger.total.of(measure)),
         },
         sees_quotas,
-        quotas: quotas.iter().map(|quota| QuotaListRow::new(quota, o)).collect(),
+        quotas: quotas.iter().map(|quota| QuotaListRow::new(quota, t)).collect(),
         form,
         editing,
         shell,
@@ -214,50 +200,43 @@ fn amount(measure: QuotaMeasure, sums: &UsageTotals) -> String {
 }
 
 fn figures(ledger: &UsageBreakdown, measure: QuotaMeasure, days: i64, t: &'static Text) -> Vec<UsageFigure> {
-    let (o, total) = (&t.admin, &ledger.total);
-    let calls = fill(o.figure_calls_note, &[("calls", &count(total.calls))]);
+    let total = &ledger.total;
     let worked = duration(Duration::from_millis(total.duration_ms), t);
-    let each = |amount: u64| full(measure, amount.checked_div(total.calls).unwrap_or(0));
     let note = match measure {
-        QuotaMeasure::Calls => fill(o.figure_time, &[("time", &worked)]),
+        QuotaMeasure::Calls => t.figure_time(worked),
         QuotaMeasure::Tokens | QuotaMeasure::Cost => {
-            let each = fill(o.figure_each, &[("each", &each(total.of(measure)))]);
-            format!("{calls}, {each}")
+            let each = full(measure, total.of(measure).checked_div(total.calls).unwrap_or(0));
+            t.figure_calls_each(total.calls, count(total.calls), each)
         }
     };
     let today = ledger.today();
     let share = (total.reported * 100).checked_div(total.calls).unwrap_or(0);
-    let sure = [
-        ("reported", &*count(total.reported)),
-        ("estimated", &*count(total.estimated)),
-        ("unknown", &*count(total.unknown)),
-    ];
     vec![
-        UsageFigure { name: fill(o.figure_total, &[("n", &days.to_string())]), value: amount(measure, total), note },
+        UsageFigure { name: t.figure_total(days.unsigned_abs()), value: amount(measure, total), note },
         UsageFigure {
-            name: o.figure_today.to_owned(),
+            name: t.figure_today.to_owned(),
             value: amount(measure, &today),
-            note: fill(o.figure_calls_note, &[("calls", &count(today.calls))]),
+            note: t.figure_calls(today.calls, count(today.calls)),
         },
         UsageFigure {
-            name: o.figure_failed.to_owned(),
+            name: t.figure_failed.to_owned(),
             value: count(total.failed),
-            note: fill(o.figure_of_calls, &[("calls", &count(total.calls))]),
+            note: t.figure_of_calls(total.calls, count(total.calls)),
         },
         UsageFigure {
-            name: o.figure_sure.to_owned(),
+            name: t.figure_sure.to_owned(),
             value: format!("{share}\u{202f}%"),
-            note: fill(o.figure_sure_note, &sure),
+            note: t.figure_sure_note(count(total.reported), count(total.estimated), count(total.unknown)),
         },
     ]
 }
 
 /// The days with usage, newest first.
-fn rows(ledger: &UsageBreakdown, measure: QuotaMeasure, o: &'static AdminText) -> Vec<UsageDayRow> {
+fn rows(ledger: &UsageBreakdown, measure: QuotaMeasure, t: &'static Text) -> Vec<UsageDayRow> {
     let used = ledger.days.iter().zip(&ledger.by_day).enumerate().filter(|(_, (_, sums))| sums.of(measure) > 0);
     let mut rows: Vec<_> = used
         .map(|(place, (day, sums))| UsageDayRow {
-            day: short_date(*day, o),
+            day: short_date(*day, t),
             cells: ledger.series.iter().map(|series| full(measure, series.days[place].of(measure))).collect(),
             all: amount(measure, sums),
         })
@@ -269,11 +248,11 @@ fn rows(ledger: &UsageBreakdown, measure: QuotaMeasure, o: &'static AdminText) -
 // === impl UsageTotalRow ===
 
 impl UsageTotalRow {
-    fn of(series: &UsageSeries, o: &'static AdminText) -> Self {
-        Self::new(&series.name, series.class, &series.total, o)
+    fn of(series: &UsageSeries, t: &'static Text) -> Self {
+        Self::new(&series.name, series.class, &series.total, t)
     }
 
-    fn new(name: &str, class: &'static str, sums: &UsageTotals, o: &'static AdminText) -> Self {
+    fn new(name: &str, class: &'static str, sums: &UsageTotals, t: &'static Text) -> Self {
         Self {
             name: name.to_owned(),
             class,
@@ -281,7 +260,7 @@ impl UsageTotalRow {
             failed: count(sums.failed),
             tokens: count(sums.tokens),
             cost: amount(QuotaMeasure::Cost, sums),
-            certainty: CostCertaintyLabel::of(sums, o),
+            certainty: CostCertaintyLabel::of(sums, t),
         }
     }
 }
@@ -290,15 +269,15 @@ impl UsageTotalRow {
 
 impl CostCertaintyLabel {
     /// The certainty of the least certain part.
-    fn of(sums: &UsageTotals, o: &'static AdminText) -> Self {
+    fn of(sums: &UsageTotals, t: &'static Text) -> Self {
         let (class, word) = if sums.unknown == sums.calls {
-            ("", o.certain_unknown.to_owned())
+            ("", t.cost_unknown.to_owned())
         } else if sums.unknown > 0 {
-            ("", fill(o.certain_mixed, &[("n", &count(sums.unknown))]))
+            ("", t.certain_mixed(&count(sums.unknown)))
         } else if sums.estimated > 0 {
-            ("wait", o.certain_estimated.to_owned())
+            ("wait", t.cost_estimated.to_owned())
         } else {
-            ("done", o.certain_reported.to_owned())
+            ("done", t.cost_reported.to_owned())
         };
         Self { class, word }
     }

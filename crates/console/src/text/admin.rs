@@ -1,303 +1,273 @@
-//! The names of the texts about people, keys, rules, usage, deliveries and delegations.
+//! The texts about people, keys, rules, usage, deliveries and delegations.
 
-use super::fields::text;
-
-text! {
-    /// Texts of the administration pages.
+texts! {
+    /// The texts of administration pages.
     AdminText:
     // page frame
-    general
-    people
-    people_keys
-    rules
-    deliveries
-    usage
-    sections
-    remove
-    remove_confirm
-    change
-    nobody
-    somebody
-    you
-    said_removed
-    said_added
-    said_password
-    said_resent
-    said_rules
-    said_quota
+    general: "General";
+    people: "People";
+    people_keys: "People and keys";
+    rules: "Access rules";
+    deliveries: "Deliveries";
+    usage: "Usage";
+    sections: "Settings sections";
+    remove: "Remove";
+    change: "Change";
+    nobody: "no specific user";
+    somebody: "another user";
+    you: "you";
+    said_removed: "Removed.";
+    said_added: "Added.";
+    said_password: "Password changed. All other sessions of this person have ended.";
+    said_resent: "Sending again.";
+    said_rules: "Rules saved and applied.";
+    said_quota: "Quota saved.";
 
     // people
-    people_lead
-    people_own_lead
-    people_caption
-    people_none
-    people_none_text
-    people_more
-    person_role
-    person_password
-    person_keys
-    person_since
-    has_password
-    no_password
-    add_person
-    add
-    new_password
-    new_password_hint
-    person_name
-    person_name_note
-    change_role
-    change_role_note
-    set_password
-    set_password_note
-    set_password_do
-    remove_person
-    remove_person_note
-    person_removed
-    your_entry
-    your_password
-    current_password
-    new_own_password
-    change_password
-    change_password_note
-    no_user
-    role_name_viewer
-    role_name_operator
-    role_name_admin
-    role_name_owner
+    people_lead: "People who can use this hub, and the keys that act for them.";
+    people_own_lead: "Your account and your keys.";
+    people_caption: "People, by name";
+    people_none: "No people yet";
+    people_none_text: "Only keys use this hub so far. Add a person so that they can sign in by name.";
+    people_more: "Not all people are shown. Run `attache users` to list them all.";
+    person_keys: "Keys";
+    person_since: "Added";
+    has_password: "set";
+    no_password: "none (signs in with a link)";
+    add_person: "Add a person";
+    add: "Add";
+    new_password_hint: "empty: signs in with a link";
+    person_name_note: "Names use lowercase letters, digits, “.”, “_” and “-”. Passwords need at least 12 characters.";
+    change_role_note: "Keys can’t exceed this person’s permissions.";
+    set_password: "Set a password";
+    set_password_note: "At least 12 characters. Ends all sessions of this person.";
+    set_password_do: "Set password";
+    remove_person: "Remove this person";
+    remove_person_note: "Their keys and sessions stop working immediately. Their agents and runs are kept.";
+    person_removed{at}: "This person was removed {at}.";
+    your_entry: "Your account";
+    your_password: "Your password";
+    current_password: "Current password";
+    new_own_password: "New password";
+    change_password: "Change password";
+    change_password_note: "At least 12 characters. Ends your other sessions.";
+    no_user: "This session isn’t tied to a person, so there’s no password to change.";
+    role_name_viewer: "viewer";
+    role_name_operator: "operator";
+    role_name_admin: "admin";
+    role_name_owner: "owner";
 
     // keys
-    keys_of
-    key_user
-    key_user_self
-    key_user_nobody
-    key_for
-    key_all_scopes
-    key_scopes
-    key_scopes_note
-    key_expires
-    expires_never
-    expires_day
-    expires_week
-    key_over
-    scope_read
-    scope_call
-    scope_decide
-    scope_manage
-    scope_admin
-    keys_more
-    key_session_note
-    sessions
-    sessions_lead
-    sessions_caption
-    sessions_none
-    sessions_more
-    session_this
-    session_by_password
-    session_by_link
-    session_from
-    session_until
-    session_end
-    session_end_note
-    session_end_confirm
-    said_session
-    login_link
-    login_link_note
-    login_link_do
-    login_link_once
+    key_user: "Acts for";
+    key_for(role, user): "{role}, acts for {user}";
+    key_all_scopes: "everything the role allows";
+    key_scopes: "Scopes";
+    key_scopes_note: "Select none to allow everything the role allows.";
+    key_expires: "Valid";
+    expires_never: "until this session ends";
+    expires_day: "for a day";
+    expires_week: "for a week";
+    key_over{at}: "expired {at}";
+    scope_read: "view";
+    scope_call: "call agents";
+    scope_decide: "decide requests";
+    scope_manage: "manage agents and devices";
+    scope_admin: "manage people, keys, rules and audit";
+    keys_more: "Not all keys are shown. Run `attache keys list` to list them all.";
+    key_session_note{until}: "Keys created in the console expire with this session at the latest, {until}. For a longer-lived key, run `attache keys add`.";
+    sessions: "Sessions";
+    sessions_lead: "Browsers signed in to this console. A session ends with the key that opened it.";
+    sessions_caption: "Sessions, newest first";
+    sessions_none: "No sessions";
+    sessions_more: "Not all sessions are shown. Run `attache sessions` to list them all.";
+    session_this: "this session";
+    session_by_password: "signed in with a password";
+    session_by_link(key): "signed in with a link from {key}";
+    session_from(address): "from {address}";
+    session_until{at, until}: "started {at}, expires {until}";
+    session_end_note: "That browser has to sign in again.";
+    said_session: "Signed out.";
+    login_link: "Login link";
+    login_link_note: "Creates a link that signs one browser in as this person. It works once, for ten minutes. The session ends when yours does.";
+    login_link_do: "Create link";
+    login_link_once{name, until}: "Send it to {name}. It works once and expires {until}.";
 
     // deliveries
-    deliveries_lead
-    deliveries_caption
-    deliveries_empty
-    deliveries_empty_text
-    deliveries_none
-    deliveries_none_text
-    delivery_what
-    delivery_where
-    delivery_tries
-    delivery_filter_run
-    kind_run_ended
-    kind_permission_requested
-    kind_task_updated
-    state_pending
-    state_delivered
-    state_failed
-    delivery_next
-    delivery_now
-    delivery_done
-    delivery_last
-    delivery_answered
-    resend
-    resend_note
-    resend_note_done
-    resend_confirm
-    fact_delivery
-    fact_url
-    fact_state
-    fact_attempts
-    fact_next
-    fact_last
-    fact_status
-    fact_error
-    fact_delivered
-    fact_request
-    fact_user
-    fact_owner
-    fact_webhook
-    fact_cost
-    fact_tokens
-    owner_of_all
-    cost_reported
-    cost_estimated
-    cost_unknown
-    run_deliveries
-    all_deliveries
+    deliveries_lead: "Webhooks and push notifications that this hub sends, with their status.";
+    deliveries_caption: "Deliveries, newest first";
+    deliveries_empty: "No deliveries yet";
+    deliveries_empty_text: "A call with a callback_url creates one when it ends. So does an approval request of an agent with an approval webhook.";
+    deliveries_none: "No matching deliveries";
+    deliveries_none_text: "Remove the filter or look at older deliveries.";
+    delivery_filter_run: "run";
+    kind_run_ended: "run ended";
+    kind_permission_requested: "approval requested";
+    kind_task_updated: "A2A task updated";
+    state_pending: "Pending";
+    state_delivered: "Delivered";
+    state_failed: "Failed";
+    delivery_next{at}: "next attempt {at}";
+    delivery_now: "sending now";
+    delivery_done{at}: "acknowledged {at}";
+    delivery_last{at}: "last attempt {at}";
+    delivery_line{state, note}: "{state}, {note}";
+    delivery_trouble{note, trouble}: "{note}; {trouble}";
+    delivery_answered{status}: "HTTP {status}";
+    resend: "Send again";
+    resend_note: "It keeps its ID, so the receiver can detect duplicates.";
+    resend_note_done: "The receiver has already acknowledged it. It keeps its ID, so the receiver can detect the duplicate.";
+    fact_delivery: "Delivery";
+    fact_url: "URL";
+    fact_state: "State";
+    fact_attempts: "Attempts";
+    fact_next: "Next attempt";
+    fact_last: "Last attempt";
+    fact_status: "Last response";
+    fact_error: "Last error";
+    fact_delivered: "Acknowledged";
+    fact_request: "Request";
+    fact_user: "On behalf of";
+    fact_owner: "Owner";
+    fact_webhook: "Approval webhook";
+    owner_of_all: "the organisation";
+    cost_reported: "reported";
+    cost_estimated: "estimated";
+    cost_unknown: "unknown";
+    amount_source(amount, source): "{amount}, {source}";
+    run_deliveries: "Webhooks";
+    all_deliveries: "All deliveries";
 
     // usage
-    usage_lead
-    usage_measure
-    usage_span
-    usage_group
-    by_agent
-    by_user
-    days
-    calls
-    tokens
-    cost
-    failed
-    total
-    others
-    chart_title
-    chart_bar
-    today
-    months
-    day_month
-    figure_total
-    figure_today
-    figure_failed
-    figure_sure
-    figure_calls_note
-    figure_each
-    figure_of_calls
-    figure_time
-    figure_sure_note
-    usage_empty
-    usage_empty_text
-    usage_numbers
-    usage_numbers_note
-    usage_by
-    day
-    certainty
-    certain_reported
-    certain_estimated
-    certain_unknown
-    certain_mixed
-    no_user_row
-    quotas
-    quotas_none
-    quota_resets
-    quota_everything
-    quota_agent
-    quota_user
-    quota_both
-    quota_spent
-    quota_held
-    quota_full
-    quota_bar
-    quota_set
-    quota_who
-    quota_which
-    quota_anybody
-    quota_any_agent
-    quota_calls
-    quota_tokens
-    quota_cost
-    quota_unlimited
-    quota_note
-    quota_needs
-    quota_number
-    quota_remove_note
+    usage_lead: "Agent activity and cost per day (UTC).";
+    usage_measure: "Measure";
+    usage_span: "Period";
+    usage_group: "Group by";
+    by_agent: "by agent";
+    by_user: "by person";
+    days(n): "{n} day" | "{n} days";
+    calls: "Calls";
+    tokens: "Tokens";
+    cost: "Cost";
+    failed: "Failed";
+    total: "Total";
+    others: "Other";
+    chart_title(measure, group, from, to): "{measure} per day {group}, {from} to {to}";
+    chart_bar(day, name, value): "{day}, {name}: {value}";
+    today: "today";
+    months: "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec";
+    day_month(day, month): "{day} {month}";
+    figure_total(n): "Last day" | "Last {n} days";
+    figure_today: "Today";
+    figure_failed: "Failed or cancelled";
+    figure_sure: "Cost accuracy";
+    figure_calls(n, calls): "{calls} call" | "{calls} calls";
+    figure_calls_each(n, calls, each): "{calls} call, {each} each" | "{calls} calls, {each} each";
+    figure_of_calls(n, calls): "of {calls} call" | "of {calls} calls";
+    figure_time(time): "{time} of work";
+    figure_sure_note(reported, estimated, unknown): "{reported} reported, {estimated} estimated, {unknown} unknown";
+    usage_empty: "No usage in this period";
+    usage_empty_text: "Every finished call is recorded here: caller, agent, tokens and cost.";
+    usage_numbers: "Chart data";
+    usage_numbers_note: "Days without usage are left out.";
+    usage_by: "Totals";
+    day: "Day";
+    certainty: "Cost source";
+    certain_mixed(n): "{n} unknown";
+    quotas: "Daily quotas";
+    quotas_none: "No quotas. Usage is unlimited.";
+    quota_resets: "Quotas reset at midnight UTC.";
+    quota_everything: "Whole hub";
+    quota_agent{agent}: "Agent {agent}";
+    quota_user{user}: "{user}";
+    quota_both{user, agent}: "{user} with {agent}";
+    quota_spent(spent, limit): "{spent} of {limit}";
+    quota_held(held): "{held} reserved by active runs";
+    quota_full{at}: "Used up: new runs are refused until {at}.";
+    quota_bar(measure, spent, held, limit): "{measure}: {spent} used and {held} reserved of {limit}";
+    quota_set: "Set a quota";
+    quota_who: "Person";
+    quota_anybody: "everyone together";
+    quota_any_agent: "all agents together";
+    quota_calls: "Calls per day";
+    quota_tokens: "Tokens per day";
+    quota_cost: "Dollars per day";
+    quota_note: "Leave a field empty for no limit. Saving replaces the quota of the same person and agent.";
+    quota_needs: "Enter at least one limit.";
+    quota_number(value): "“{value}” isn’t a valid limit.";
+    quota_remove_note: "The quota stops applying immediately.";
 
     // rules
-    rules_lead
-    rules_text
-    rules_version
-    rules_changed
-    rules_never
-    rules_file
-    rules_store
-    rules_problem
-    rules_save
-    rules_save_note
-    rules_conflict
-    rules_theirs
-    rules_wrong_one
-    rules_wrong_many
-    rules_at
-    rules_view_only
-    rules_how
-    rules_check
-    rules_check_agent
-    rules_check_object
-    rules_check_do
-    rules_check_note
-    decision_yes
-    decision_no
-    because_rule
-    because_rule_unknown
-    because_own
-    because_default
-    because_no_such
+    rules_lead: "Which agents can access which agents, conversations and resources. Denials take precedence.";
+    rules_text: "Rules";
+    rules_changed{n, at, who}: "version {n}, changed {at} by {who}";
+    rules_never{n}: "version {n}, never changed";
+    rules_file{state, file}: "{state}; stored in {file}";
+    rules_store{state}: "{state}; stored in the hub’s database";
+    rules_problem{problem}: "The rules file is invalid, so the version below stays in effect: {problem}";
+    rules_save: "Save and apply";
+    rules_save_note: "The complete text is checked first. If anything is wrong, nothing changes.";
+    rules_conflict(n): "Someone changed the rules while you were editing (now version {n}). Your text is still here, and theirs is below it. Merge the two, then save.";
+    rules_theirs(n): "Rules in effect, version {n}";
+    rules_wrong(n): "1 error. Nothing was changed." | "{n} errors. Nothing was changed.";
+    rules_at(line, column): "Line {line}, column {column}";
+    rules_view_only: "Your role can view the rules but can’t change them.";
+    rules_how: "Example";
+    rules_check: "Test access";
+    rules_check_object: "can access";
+    rules_check_do: "Check";
+    rules_check_note: "Tests the rules in effect, not your unsaved text.";
+    decision_yes{agent, object}: "Allowed: {agent} can access {object}.";
+    decision_no{agent, object}: "Denied: {agent} can’t access {object}.";
+    because_rule{rule}: "Matching rule: {rule}.";
+    because_rule_unknown: "A rule matches.";
+    because_own: "It belongs to the agent’s own user, or it’s an agent without an owner.";
+    because_default: "No rule matches, so the default applies.";
+    because_no_such: "Invalid name. Use agents/NAME, agents/NAME/memory/PATH, conversations/USER/ID or resources/SPACE/ARTIFACT.";
 
     // delegations
-    delegations
-    delegations_caption
-    delegations_summary
-    delegations_empty
-    delegations_empty_text
-    lent_folder
-    lent_to
-    lent_changes
-    lent_result
-    lease
-    lease_left
-    lease_used
-    lease_ends
-    route_from
-    route_to
-    mode_ro
-    mode_rw
-    lent_created
-    lent_invited
-    lent_accepted
-    lent_started
-    lent_running
-    lent_ending
-    lent_completed
-    lent_error
-    lent_cancelled
-    lent_expired
-    changed_files
-    changes_none
-    changes_truncated
-    file_added
-    file_modified
-    file_removed
-    file_attributes
-    also_here
-    end_lease
-    end_lease_note
-    end_lease_confirm
-    end_requested
-    fact_delegation
-    fact_lender
-    fact_lent_from
-    fact_lent_to
-    fact_mode
-    fact_lease_ends
-    fact_ended
-    fact_waits_for
-    fact_progress
-    fact_heard
-    said_ending
+    delegations: "Delegations";
+    delegations_caption: "Delegations, newest first";
+    delegations_summary(n): "{n} live on this page.";
+    delegations_empty: "No delegations yet";
+    delegations_empty_text: "A delegation shares a folder on one machine with an agent on another. Start one with attache delegate DIR --to URL.";
+    lent_to: "Delegated to";
+    lent_changes: "Changed files";
+    lease: "Lease";
+    lease_left: "Lease left";
+    lease_used(percent): "Used: {percent} %";
+    lease_ends{at}: "expires {at}";
+    route{device, peer}: "from {device} to {peer}";
+    mode_ro: "read-only";
+    mode_rw: "read and write";
+    lent_created: "Waiting";
+    lent_invited: "Invited";
+    lent_accepted: "Accepted";
+    lent_started: "Started";
+    lent_running: "Running";
+    lent_ending: "Ending";
+    lent_completed: "Completed";
+    lent_error: "Failed";
+    lent_cancelled: "Cancelled";
+    lent_expired: "Expired";
+    changed_files(n, plus, minus): "{n} file, +{plus} −{minus}" | "{n} files, +{plus} −{minus}";
+    changes_none: "No changes.";
+    changes_truncated: "Not all changes are shown. Run attache delegations diff on the delegating machine to see them all.";
+    file_added: "added";
+    file_modified: "modified";
+    file_removed: "removed";
+    file_attributes: "mode or times only";
+    also_here: "also changed locally";
+    end_lease: "End access";
+    end_lease_note: "The delegating machine closes the folder and notifies the agent. Changes made until then are kept.";
+    end_requested: "Someone asked to end this delegation. The delegating machine ends it as soon as it receives the request.";
+    fact_delegation: "Delegation";
+    fact_lender: "Delegated by";
+    fact_lent_from: "From";
+    fact_lent_to: "To";
+    fact_mode: "Access";
+    fact_ended: "Ended";
+    fact_waits_for: "Waiting for";
+    fact_progress: "Last message";
+    fact_heard: "Last update";
+    said_ending: "Asked the delegating machine to end access.";
 }

@@ -1,103 +1,276 @@
-//! The text catalogue: every text of the console, one table per language.
+//! The text catalogue: every text of the console, its name beside its sentence in every language.
 //!
-//! To add a language, add a file like `en.rs` and a line in [`ALL`]. A missing text is a compile error.
-//! Placeholders are written `{name}` and are the same in every language.
+//! A page gets the [`Text`] of the request's language once and passes it on as `t`.
 
-mod admin;
-mod en;
-mod en_admin;
-mod fields;
+use std::fmt::Display;
 
 use axum::http::{HeaderMap, header};
 
-pub(crate) use admin::AdminText;
-pub(crate) use fields::Text;
+use crate::view::html::{Markup, ToMarkup};
 
-/// All languages. The first one is the default.
-pub(crate) const ALL: &[&Text] = &[&en::TEXT];
+/// Declares a table of texts:
+///
+/// - `name: "…"` is a field.
+/// - `name(a, b): "… {a} … {b}"` is a method that returns plain text.
+/// - `name(n): "{n} run" | "{n} runs"` takes the form that fits the first argument.
+/// - `name{a, b}: "…"` is a method that returns markup. Text in backticks is shown as code.
+/// - `name[a]: "…"` is a field whose placeholders a script fills.
+///
+/// The English text may be followed by `zh "…"`. A placeholder that isn't listed, or a listed one that is missing from a
+/// text, fails the build.
+macro_rules! texts {
+    ($(#[$doc:meta])* $table:ident $(+ $more:ident)?: $($name:ident $(($($plain:ident),+))? $({$($markup:ident),+})?
+        $([$($script:ident),+])?: $en:literal $(| $many:literal)? $(zh $zh:literal)?;)*) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(crate) struct $table {
+            language: $crate::text::Language,
+            $(pub(crate) $name: texts!(@type $(($($plain)+))? $({$($markup)+})?),)*
+            $(more: $more,)?
+        }
 
-/// The supported language that the browser prefers.
-pub(crate) fn for_request(headers: &HeaderMap) -> &'static Text {
-    let wanted = headers.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    wanted
-        .split(',')
-        .filter_map(|part| part.split(';').next())
-        .find_map(|tag| {
-            let primary = tag.trim().split('-').next().unwrap_or_default();
-            ALL.iter().copied().find(|text| text.lang.split('-').next() == Some(primary))
-        })
-        .unwrap_or(ALL[0])
+        impl $table {
+            pub(crate) const fn of(language: $crate::text::Language) -> Self {
+                Self {
+                    language,
+                    $($name: texts!(@value [$(($($plain)+))? $({$($markup)+})?]
+                        language.pick($en, &[$($zh)?]), language.pick($crate::text::last(&[$en $(, $many)?]), &[$($zh)?])),)*
+                    $(more: $more::of(language),)?
+                }
+            }
+
+            $(texts!(@method $name $(($($plain),+))? $({$($markup),+})? $($many)?);)*
+        }
+
+        $(impl std::ops::Deref for $table {
+            type Target = $more;
+
+            fn deref(&self) -> &$more {
+                &self.more
+            }
+        })?
+
+        const _: () = {
+            $($crate::text::check(
+                concat!("the placeholders of `", stringify!($name), "` aren't the listed ones"),
+                &[$($(stringify!($plain),)+)? $($(stringify!($markup),)+)? $($(stringify!($script),)+)?],
+                &[$($many)?],
+                &[$en $(, $many)? $(, $zh)?],
+            );)*
+        };
+    };
+
+    (@type) => { &'static str };
+    (@type $arguments:tt) => { $crate::text::Sentence };
+
+    (@value [] $one:expr, $many:expr) => { $one };
+    (@value [$arguments:tt] $one:expr, $many:expr) => { $crate::text::Sentence { one: $one, many: $many } };
+
+    (@method $name:ident) => {};
+    (@method $name:ident ($($plain:ident),+)) => {
+        pub(crate) fn $name(&self, $($plain: impl std::fmt::Display),+) -> String {
+            $crate::text::fill(self.$name.one, &[$((stringify!($plain), &$plain)),+])
+        }
+    };
+    (@method $name:ident ($n:ident $(, $plain:ident)*) $many:literal) => {
+        pub(crate) fn $name(&self, $n: u64 $(, $plain: impl std::fmt::Display)*) -> String {
+            let form = self.language.plural(self.$name, $n);
+            $crate::text::fill(form, &[(stringify!($n), &$n) $(, (stringify!($plain), &$plain))*])
+        }
+    };
+    (@method $name:ident {$($markup:ident),+}) => {
+        pub(crate) fn $name(&self, $($markup: impl $crate::view::html::ToMarkup),+) -> $crate::view::html::Markup {
+            $crate::text::markup(self.$name.one, &[$((stringify!($markup), &$markup)),+])
+        }
+    };
 }
 
-/// Fills the placeholders with plain text. The name of a placeholder without a value stays visible.
-pub(crate) fn fill(template: &str, blanks: &[(&str, &str)]) -> String {
-    let mut filled = String::with_capacity(template.len() + 32);
-    for piece in parts(template) {
-        match piece {
-            SentencePart::Text(words) => filled.push_str(words),
-            SentencePart::Placeholder(name) => match blanks.iter().find(|(blank, _)| *blank == name) {
-                Some((_, value)) => filled.push_str(value),
-                None => filled.push_str(name),
-            },
+mod admin;
+mod pages;
+
+pub(crate) use pages::Text;
+
+/// A language that texts can be written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Language {
+    En,
+    Zh,
+}
+
+/// A sentence with placeholders. Only the methods of its table can read it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sentence {
+    one: &'static str,
+    many: &'static str,
+}
+
+// === impl Language ===
+
+impl Language {
+    /// The languages that every text exists in. The first one is the default.
+    const OFFERED: [Self; 1] = [Self::En];
+
+    /// The offered language that the browser prefers.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let wanted = headers.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let tags = wanted.split(',').filter_map(|part| part.split(';').next());
+        tags.filter_map(Self::from_tag).find(|language| Self::OFFERED.contains(language)).unwrap_or(Self::OFFERED[0])
+    }
+
+    fn from_tag(tag: &str) -> Option<Self> {
+        match tag.trim().split('-').next()?.to_ascii_lowercase().as_str() {
+            "en" => Some(Self::En),
+            "zh" => Some(Self::Zh),
+            _ => None,
         }
     }
+
+    pub(crate) fn text(self) -> &'static Text {
+        static EN: Text = Text::of(Language::En);
+        static ZH: Text = Text::of(Language::Zh);
+        match self {
+            Self::En => &EN,
+            Self::Zh => &ZH,
+        }
+    }
+
+    /// The text in this language, or else the English one.
+    const fn pick(self, en: &'static str, zh: &[&'static str]) -> &'static str {
+        match (self, zh) {
+            (Self::Zh, &[zh]) => zh,
+            _ => en,
+        }
+    }
+
+    /// The form of a sentence for a count.
+    const fn plural(self, sentence: Sentence, count: u64) -> &'static str {
+        match (self, count) {
+            (Self::En, 1) => sentence.one,
+            (Self::En | Self::Zh, _) => sentence.many,
+        }
+    }
+}
+
+/// The texts in the language that the browser prefers.
+pub(crate) fn for_request(headers: &HeaderMap) -> &'static Text {
+    Language::of(headers).text()
+}
+
+/// Fills the placeholders with plain text.
+fn fill(template: &str, values: &[(&str, &dyn Display)]) -> String {
+    let mut filled = String::with_capacity(template.len() + 32);
+    walk(template, |words, placeholder| {
+        filled.push_str(words);
+        if let Some((_, value)) = values.iter().find(|(name, _)| *name == placeholder) {
+            filled.push_str(&value.to_string());
+        }
+    });
     filled
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SentencePart<'a> {
-    Text(&'a str),
-    Placeholder(&'a str),
+/// Fills the placeholders with markup.
+fn markup(template: &str, values: &[(&str, &dyn ToMarkup)]) -> Markup {
+    let mut html = String::with_capacity(template.len() + 64);
+    walk(template, |words, placeholder| {
+        html.push_str(&Markup::marked(words).to_string());
+        if let Some((_, value)) = values.iter().find(|(name, _)| *name == placeholder) {
+            value.write(&mut html);
+        }
+    });
+    Markup::trusted(html)
 }
 
-/// Splits a template into text and placeholders.
-pub(crate) fn parts(template: &str) -> Vec<SentencePart<'_>> {
-    let mut pieces = Vec::new();
+/// Calls `each` with every stretch of text and the name of the placeholder after it, which is empty at the end.
+fn walk<'a>(template: &'a str, mut each: impl FnMut(&'a str, &'a str)) {
     let mut rest = template;
-    while let Some(start) = rest.find('{') {
-        let Some(length) = rest[start..].find('}') else { break };
-        if start > 0 {
-            pieces.push(SentencePart::Text(&rest[..start]));
+    while let Some((words, (name, after))) =
+        rest.split_once('{').and_then(|(words, after)| Some((words, after.split_once('}')?)))
+    {
+        each(words, name);
+        rest = after;
+    }
+    each(rest, "");
+}
+
+const fn last(forms: &[&'static str]) -> &'static str {
+    forms[forms.len() - 1]
+}
+
+/// Fails the build with `problem` unless every text has exactly these placeholders. A plural form may leave out the
+/// first one, the count.
+const fn check(problem: &str, names: &[&str], plural: &[&str], texts: &[&str]) {
+    let optional = !plural.is_empty() as u32;
+    let (mut index, all) = (0, (1_u32 << names.len()) - 1);
+    while index < texts.len() {
+        let (text, mut at, mut found) = (texts[index].as_bytes(), 0, 0_u32);
+        while at < text.len() {
+            if text[at] == b'{' {
+                let mut name = 0;
+                while name < names.len() && !stands_at(text, at + 1, names[name].as_bytes()) {
+                    name += 1;
+                }
+                assert!(name < names.len(), "{}", problem);
+                found |= 1 << name;
+            }
+            at += 1;
         }
-        pieces.push(SentencePart::Placeholder(&rest[start + 1..start + length]));
-        rest = &rest[start + length + 1..];
+        assert!(found >> optional == all >> optional, "{}", problem);
+        index += 1;
     }
-    if !rest.is_empty() {
-        pieces.push(SentencePart::Text(rest));
+}
+
+/// Whether `text` has `name` and a closing brace at this position.
+const fn stands_at(text: &[u8], at: usize, name: &[u8]) -> bool {
+    let mut index = 0;
+    while index < name.len() {
+        if at + index >= text.len() || text[at + index] != name[index] {
+            return false;
+        }
+        index += 1;
     }
-    pieces
+    at + index < text.len() && text[at + index] == b'}'
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn blanks(template: &str) -> Vec<&str> {
-        let mut names: Vec<_> = parts(template)
-            .into_iter()
-            .filter_map(|piece| match piece {
-                SentencePart::Placeholder(name) => Some(name),
-                SentencePart::Text(_) => None,
-            })
-            .collect();
-        names.sort_unstable();
-        names
+    texts! {
+        /// Texts in both languages, and one without a Chinese text.
+        BilingualText:
+        greeting(name, place): "{name} from {place}" zh "来自{place}的{name}";
+        runs(n, agent): "{agent} has 1 run" | "{agent} has {n} runs" zh "{agent}有{n}个运行";
+        command{who}: "Run `a < b` on {who}";
+        script[left]: "{left} left";
+    }
+
+    const EN: BilingualText = BilingualText::of(Language::En);
+    const ZH: BilingualText = BilingualText::of(Language::Zh);
+
+    #[test]
+    fn a_language_orders_the_placeholders_and_lacks_no_text() {
+        assert_eq!(EN.greeting("{place}", 2), "{place} from 2");
+        assert_eq!(ZH.greeting("Ada", "{name}"), "来自{name}的Ada");
+        assert_eq!([EN.script, ZH.script], ["{left} left"; 2]);
+        let html = "Run <code>a &lt; b</code> on <bdi>&lt;b&gt;{who}</bdi>";
+        assert_eq!(ZH.command("<b>{who}").to_string(), html);
     }
 
     #[test]
-    fn every_language_has_every_text_with_the_same_placeholders() {
-        for text in ALL {
-            for ((name, sentence), (_, first)) in text.entries().into_iter().zip(ALL[0].entries()) {
-                assert!(!sentence.trim().is_empty(), "{}: {name} is empty", text.lang);
-                assert_eq!(blanks(sentence), blanks(first), "{}: {name}", text.lang);
-            }
+    fn the_language_decides_the_plural_form() {
+        assert_eq!([0, 1, 2].map(|n| EN.runs(n, "a")), ["a has 0 runs", "a has 1 run", "a has 2 runs"]);
+        assert_eq!([1, 2].map(|n| ZH.runs(n, "a")), ["a有1个运行", "a有2个运行"]);
+    }
+
+    #[test]
+    fn a_text_needs_exactly_its_placeholders() {
+        let accepted = |names: &[&str], plural: &[&str], text: &str| {
+            std::panic::catch_unwind(|| check("", names, plural, &[text])).is_ok()
+        };
+        assert!(accepted(&["a", "b"], &[], "{b} {a}") && accepted(&["n"], &["2"], "1 run") && accepted(&[], &[], ""));
+        for (names, text) in [(&["a"][..], "x"), (&[], "{a}"), (&["a"], "{a} {b}"), (&["ab"], "{a}"), (&["a"], "{a")] {
+            assert!(!accepted(names, &[], text), "{text}");
         }
-    }
-
-    #[test]
-    fn a_value_is_never_parsed_as_a_placeholder() {
-        assert_eq!(fill("{a} and {b}", &[("a", "{b}"), ("b", "2")]), "{b} and 2");
-        assert_eq!(fill("{missing}, open {", &[]), "missing, open {");
     }
 
     #[test]

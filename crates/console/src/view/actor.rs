@@ -97,11 +97,11 @@ pub(crate) fn short(id: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::ALL;
+    use crate::text::Language;
 
     #[test]
     fn a_name_takes_precedence_over_an_id() {
-        let t = ALL[0];
+        let t = Language::En.text();
         let names = Names([("key:key_1".to_owned(), "ada".to_owned())].into());
         let shown = |actor: &str| {
             let caller = ActorLabel::of(actor, "session:key_9", &names, t);

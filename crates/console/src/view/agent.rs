@@ -9,12 +9,12 @@ use attache_protocol::wire::{
 use super::{
     actor::short,
     callsign, host,
-    html::{Markup, PlaceholderValue},
+    html::{CodeSpan, Markup},
     run::{self, RibbonScale, ViewContext, device_name},
     status::{self, StatusBadge},
     time::{DurationElement, TimeElement},
 };
-use crate::text::{Text, fill};
+use crate::text::Text;
 
 #[derive(Debug, Clone)]
 pub(crate) struct AgentTile {
@@ -86,10 +86,10 @@ impl AgentTile {
             paired: runtime.is_some(),
             archived: account.archived_at.is_some(),
             managed: false,
-            device: runtime.map_or_else(|| t.no_device.to_owned(), |runtime| device_name(runtime, t)),
-            host: runtime.and_then(|runtime| host::name(&runtime.labels)).unwrap_or_else(|| t.no_host.to_owned()),
+            device: runtime.map_or_else(|| t.none.to_owned(), |runtime| device_name(runtime, t)),
+            host: runtime.and_then(|runtime| host::name(&runtime.labels, t)).unwrap_or_else(|| t.no_host.to_owned()),
             seen: match last_seen {
-                Some(at) => Markup::sentence(t.seen, &[("at", PlaceholderValue::When(TimeElement::relative(at)))]),
+                Some(at) => t.seen(at),
                 None => Markup::text(if runtime.is_some() { t.never_seen } else { "" }),
             },
             created: TimeElement::full(account.created_at),
@@ -104,10 +104,9 @@ fn idle(account: &Account, t: &Text) -> (Markup, Option<Markup>) {
     match (account.status, &account.runtime) {
         (Presence::Online, _) => (Markup::text(t.idle_online), None),
         (Presence::Offline, Some(runtime)) => {
-            let since = TimeElement::relative(runtime.last_heartbeat_at.unwrap_or(runtime.attached_at));
-            let next =
-                Markup::sentence(t.idle_offline_next, &[("command", PlaceholderValue::Code("attache runtime start"))]);
-            (Markup::sentence(t.idle_offline, &[("since", PlaceholderValue::When(since))]), Some(next))
+            let since = runtime.last_heartbeat_at.unwrap_or(runtime.attached_at);
+            let next = t.idle_offline_next(CodeSpan("attache runtime start"));
+            (t.idle_offline(since), Some(next))
         }
         (Presence::Offline, None) => (Markup::text(t.idle_unpaired), None),
     }
@@ -134,8 +133,8 @@ impl AgentChoice {
     pub(crate) fn worker(account: &Account, chosen: &str, t: &Text) -> Self {
         let label = match (account.status, &account.runtime) {
             (Presence::Online, _) => account.name.clone(),
-            (Presence::Offline, Some(_)) => fill(t.agent_option_offline, &[("agent", &account.name)]),
-            (Presence::Offline, None) => fill(t.agent_option_unpaired, &[("agent", &account.name)]),
+            (Presence::Offline, Some(_)) => t.agent_option_offline(&account.name),
+            (Presence::Offline, None) => t.agent_option_unpaired(&account.name),
         };
         Self::new(account, label, chosen)
     }
@@ -143,10 +142,7 @@ impl AgentChoice {
     /// A choice for pairing. Names the device that would be replaced.
     pub(crate) fn home(account: &Account, chosen: &str, t: &Text) -> Self {
         let label = match &account.runtime {
-            Some(runtime) => {
-                let device = device_name(runtime, t);
-                fill(t.agent_option_paired, &[("agent", &account.name), ("device", &device)])
-            }
+            Some(runtime) => t.agent_option_paired(&account.name, device_name(runtime, t)),
             None => account.name.clone(),
         };
         Self::new(account, label, chosen)
@@ -163,12 +159,11 @@ impl AgentChoice {
 
 impl AgentDevice {
     pub(crate) fn new(runtime: &Runtime, t: &Text) -> Self {
-        let at = |at| [("at", PlaceholderValue::When(TimeElement::relative(at)))];
         let ended = runtime.ended_at.unwrap_or(runtime.attached_at);
         let note = match runtime.state {
-            RuntimeState::Active => Markup::sentence(t.device_active, &at(runtime.attached_at)),
-            RuntimeState::Superseded => Markup::sentence(t.device_superseded, &at(ended)),
-            RuntimeState::Revoked => Markup::sentence(t.device_revoked, &at(ended)),
+            RuntimeState::Active => t.device_active(runtime.attached_at),
+            RuntimeState::Superseded => t.device_superseded(ended),
+            RuntimeState::Revoked => t.revoked_at(ended),
         };
         let (class, icon) = match (runtime.state, runtime.status) {
             (RuntimeState::Active, Presence::Online) => ("done", "s-on"),
@@ -178,12 +173,12 @@ impl AgentDevice {
         Self {
             id: runtime.runtime_id.to_string(),
             name: device_name(runtime, t),
-            host: host::name(&runtime.labels).unwrap_or_else(|| t.no_host.to_owned()),
+            host: host::name(&runtime.labels, t).unwrap_or_else(|| t.no_host.to_owned()),
             note,
             alarm: runtime
                 .token_reused_at
                 .filter(|_| runtime.state == RuntimeState::Active)
-                .map(|reused| Markup::sentence(t.device_token_reused, &at(reused))),
+                .map(|reused| t.device_token_reused(reused)),
             class,
             icon,
             active: runtime.state == RuntimeState::Active,

@@ -5,15 +5,15 @@ use attache_protocol::{
     rules::quota::{QuotaMeasure, micro_usd, usd},
 };
 
-use crate::text::AdminText;
+use crate::text::Text;
 
 pub(crate) const MEASURES: [QuotaMeasure; 3] = [QuotaMeasure::Calls, QuotaMeasure::Tokens, QuotaMeasure::Cost];
 
-pub(crate) const fn measure_label(measure: QuotaMeasure, o: &AdminText) -> &'static str {
+pub(crate) fn measure_label(measure: QuotaMeasure, t: &Text) -> &'static str {
     match measure {
-        QuotaMeasure::Calls => o.calls,
-        QuotaMeasure::Tokens => o.tokens,
-        QuotaMeasure::Cost => o.cost,
+        QuotaMeasure::Calls => t.calls,
+        QuotaMeasure::Tokens => t.tokens,
+        QuotaMeasure::Cost => t.cost,
     }
 }
 

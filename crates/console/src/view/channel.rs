@@ -13,16 +13,10 @@ use attache_protocol::{
 use serde::Deserialize;
 
 use super::{
-    actor::short,
-    callsign,
-    exact::exact_line,
-    fact::Fact,
-    html::{Markup, PlaceholderValue},
-    status::StatusBadge,
-    time::TimeElement,
+    actor::short, callsign, exact::exact_line, fact::Fact, html::Markup, status::StatusBadge, time::TimeElement,
     tool_input::FoldedText,
 };
-use crate::text::{Text, fill};
+use crate::text::Text;
 
 #[derive(Debug, Clone)]
 pub(crate) struct ChannelListRow {
@@ -30,6 +24,8 @@ pub(crate) struct ChannelListRow {
     pub(crate) short: String,
     pub(crate) status: StatusBadge,
     pub(crate) note: Markup,
+    /// Status and note as one sentence.
+    pub(crate) sentence: Markup,
     /// The agent, or the account if there is no agent.
     pub(crate) sign: Option<Markup>,
     pub(crate) who: Markup,
@@ -64,15 +60,14 @@ pub(crate) struct ChannelEventItem {
 impl ChannelListRow {
     pub(crate) fn new(channel: &Channel, agents: &HashMap<AgentId, String>, t: &'static Text) -> Self {
         let agent = channel.agent_id;
-        let who = agent.and_then(|id| agents.get(&id)).map_or_else(
-            || exact_line(&channel.account_ref),
-            |name| Markup::sentence("{agent}", &[("agent", PlaceholderValue::Text(name))]),
-        );
+        let who = agent.and_then(|id| agents.get(&id)).map_or_else(|| exact_line(&channel.account_ref), Markup::of);
+        let (note, sentence) = note(channel, t);
         Self {
             id: channel.channel_id.to_string(),
             short: short(&channel.channel_id.to_string()),
             status: status(channel, t),
-            note: note(channel, t),
+            note,
+            sentence,
             sign: agent.map(callsign::small),
             who,
             agent: agent.map(|id| id.to_string()),
@@ -94,21 +89,14 @@ pub(crate) fn status(channel: &Channel, t: &'static Text) -> StatusBadge {
     }
 }
 
-/// When it connected, or when and why it disconnected.
-fn note(channel: &Channel, t: &Text) -> Markup {
+/// When it connected, or when and why it disconnected: below its status, and as a whole sentence.
+fn note(channel: &Channel, t: &Text) -> (Markup, Markup) {
     match channel.status {
-        ConnectionState::Connected => Markup::sentence(
-            t.connected_since,
-            &[("at", PlaceholderValue::When(TimeElement::relative(channel.connected_at)))],
-        ),
+        ConnectionState::Connected => (t.connected_since(channel.connected_at), t.connected_now(channel.connected_at)),
         ConnectionState::Disconnected => {
             let at = channel.disconnected_at.unwrap_or(channel.last_seen_at);
             let reason = reason(channel.reason.as_deref().unwrap_or_default(), t);
-            let blanks = [
-                ("at", PlaceholderValue::When(TimeElement::relative(at))),
-                ("reason", PlaceholderValue::Markup(&reason)),
-            ];
-            Markup::sentence(t.disconnected_since, &blanks)
+            (t.disconnected_since(at, &reason), t.disconnected_now(at, &reason))
         }
     }
 }
@@ -130,7 +118,7 @@ fn reason(reason: &str, t: &Text) -> Markup {
     })
 }
 
-const fn role(role: PeerRole, t: &Text) -> &'static str {
+fn role(role: PeerRole, t: &Text) -> &'static str {
     match role {
         PeerRole::Client => t.peer_client,
         PeerRole::Host => t.peer_host,
@@ -144,7 +132,6 @@ const fn role(role: PeerRole, t: &Text) -> &'static str {
 /// The details of a channel.
 pub(crate) fn facts(channel: &Channel, t: &'static Text) -> Vec<Fact> {
     let none = |text: Option<&str>| text.map_or_else(|| Markup::text(t.none), exact_line);
-    let when = |at| Markup::sentence("{at}", &[("at", PlaceholderValue::When(TimeElement::relative(at)))]);
     let mut facts = vec![
         Fact::code(t.fact_channel, &channel.channel_id.to_string()),
         Fact::code(t.fact_transport, channel.transport.as_str()),
@@ -157,12 +144,12 @@ pub(crate) fn facts(channel: &Channel, t: &'static Text) -> Vec<Fact> {
     if let Some(runtime) = channel.runtime_id {
         facts.push(Fact::code(t.fact_runtime, &runtime.to_string()));
     }
-    facts.push(Fact::exact(t.fact_address, none(channel.address.as_deref())));
-    facts.push(Fact::markup(t.created, when(channel.created_at)));
-    facts.push(Fact::markup(t.fact_connected, when(channel.connected_at)));
-    facts.push(Fact::markup(t.fact_seen, when(channel.last_seen_at)));
+    facts.push(Fact::exact(t.address, none(channel.address.as_deref())));
+    facts.push(Fact::when(t.created, channel.created_at));
+    facts.push(Fact::when(t.fact_connected, channel.connected_at));
+    facts.push(Fact::when(t.fact_seen, channel.last_seen_at));
     if let Some(at) = channel.disconnected_at {
-        facts.push(Fact::markup(t.fact_disconnected, when(at)));
+        facts.push(Fact::when(t.fact_disconnected, at));
     }
     facts.push(Fact::text(t.fact_frames, &channel.unacknowledged.to_string()));
     facts
@@ -207,42 +194,34 @@ impl ChannelEventItem {
         let data: ChannelEventData = event.data.parse().unwrap_or_default();
         let link = |path: &str, id: &Option<String>| {
             let id = id.clone().unwrap_or_default();
-            let href = format!("/{path}/{id}");
             // Only valid ids become links.
             if id.chars().all(|character| character.is_ascii_alphanumeric() || character == '_') {
-                Markup::sentence("{id}", &[("id", PlaceholderValue::Link(&href, &short(&id)))])
+                Markup::id_link(path, &id)
             } else {
                 exact_line(&id)
             }
         };
         let (class, icon, words) = match event.event_kind() {
-            Some(EventKind::ChannelConnected) => ("done", "s-on", Markup::text(t.moment_connected)),
-            Some(EventKind::ChannelResumed) => {
-                let seq = data.last_seq.unwrap_or_default().to_string();
-                ("done", "s-on", Markup::sentence(t.moment_resumed, &[("seq", PlaceholderValue::Text(&seq))]))
-            }
+            Some(EventKind::ChannelConnected) => ("done", "s-on", Markup::text(t.connected)),
+            Some(EventKind::ChannelResumed) => ("done", "s-on", t.moment_resumed(data.last_seq.unwrap_or_default())),
             Some(EventKind::ChannelDisconnected) => {
                 let reason = reason(data.reason.as_deref().unwrap_or_default(), t);
-                ("off", "s-off", Markup::sentence(t.moment_gone, &[("reason", PlaceholderValue::Markup(&reason))]))
+                ("off", "s-off", t.moment_gone(&reason))
             }
             Some(EventKind::ChannelPermissionForwarded | EventKind::ChannelPermissionReturned) => {
                 let (run, request) = (link("runs", &data.task_run_id), link("approvals", &data.permission_request_id));
-                let blanks = [("request", PlaceholderValue::Markup(&request)), ("run", PlaceholderValue::Markup(&run))];
                 match data.approved {
-                    None => ("wait", "s-wait", Markup::sentence(t.moment_asked, &blanks)),
-                    Some(true) => ("done", "s-done", Markup::sentence(t.moment_allowed, &blanks)),
-                    Some(false) => ("fail", "s-fail", Markup::sentence(t.moment_denied, &blanks)),
+                    None => ("wait", "s-wait", t.moment_asked(request, run)),
+                    Some(true) => ("done", "s-done", t.moment_allowed(request, run)),
+                    Some(false) => ("fail", "s-fail", t.moment_denied(request, run)),
                 }
             }
             Some(EventKind::ChannelMessage) => {
                 let message = data.message.as_ref().map_or_else(|| event.data.get().to_owned(), |m| m.get().to_owned());
                 let message = exact_line(&cut(&message));
-                ("", "s-dot", Markup::sentence(t.moment_message, &[("message", PlaceholderValue::Markup(&message))]))
+                ("", "s-dot", t.moment_message(&message))
             }
-            _ => {
-                let about = fill("{kind} {data}", &[("kind", &event.kind), ("data", &cut(event.data.get()))]);
-                ("", "s-dot", exact_line(&about))
-            }
+            _ => ("", "s-dot", exact_line(&format!("{} {}", event.kind, cut(event.data.get())))),
         };
         Self { seq: event.seq, class, icon, words, at: TimeElement::clock(event.at) }
     }

@@ -9,7 +9,7 @@ use super::{
     html::{Markup, escape},
     usage_breakdown::{UsageBreakdown, short_date},
 };
-use crate::text::{AdminText, fill};
+use crate::text::Text;
 
 /// The positions of the baseline and of the highest line, in tenths of a pixel.
 const BASELINE: u64 = 2_100;
@@ -27,7 +27,7 @@ struct ChartAxis {
 }
 
 /// The axis labels and bars of the chart, without its frame.
-pub(crate) fn draw(ledger: &UsageBreakdown, measure: QuotaMeasure, o: &'static AdminText) -> Markup {
+pub(crate) fn draw(ledger: &UsageBreakdown, measure: QuotaMeasure, t: &'static Text) -> Markup {
     let most = ledger.by_day.iter().map(|day| day.of(measure)).max().unwrap_or(0);
     let axis = ChartAxis::for_max(most);
     let mut html = String::with_capacity(4_096);
@@ -44,19 +44,19 @@ pub(crate) fn draw(ledger: &UsageBreakdown, measure: QuotaMeasure, o: &'static A
         let y = tenths(axis.height(line * axis.step));
         let _ = write!(html, "<line class=\"grid\" x1=\"0\" x2=\"100%\" y1=\"{y}\" y2=\"{y}\"/>");
     }
-    bars(&mut html, ledger, measure, axis, o);
+    bars(&mut html, ledger, measure, axis, t);
     html.push_str("</svg>");
     Markup::trusted(html)
 }
 
-fn bars(html: &mut String, ledger: &UsageBreakdown, measure: QuotaMeasure, axis: ChartAxis, o: &'static AdminText) {
+fn bars(html: &mut String, ledger: &UsageBreakdown, measure: QuotaMeasure, axis: ChartAxis, t: &'static Text) {
     let count = ledger.days.len() as u64;
     let slot = WIDTH / count.max(1);
     // A label takes about a seventh of the width of the narrowest chart.
     let every = count.div_ceil(7).max(1);
     for (place, (day, number)) in ledger.days.iter().zip(0_u64..).enumerate() {
         let (x, width) = (number * WIDTH / count + slot / 5, slot * 3 / 5);
-        let spoken = short_date(*day, o);
+        let spoken = short_date(*day, t);
         let mut below = 0;
         for series in &ledger.series {
             let value = series.days[place].of(measure);
@@ -65,7 +65,6 @@ fn bars(html: &mut String, ledger: &UsageBreakdown, measure: QuotaMeasure, axis:
             }
             let (bottom, top) = (axis.height(below), axis.height(below + value));
             below += value;
-            let title = [("day", &*spoken), ("name", &series.name), ("value", &amount::full(measure, value))];
             let _ = write!(
                 html,
                 "<rect class=\"{}\" x=\"{}%\" y=\"{}\" width=\"{}%\" height=\"{}\"><title>",
@@ -76,7 +75,7 @@ fn bars(html: &mut String, ledger: &UsageBreakdown, measure: QuotaMeasure, axis:
                 // Every nonzero bar is visible, with a thin gap between bars.
                 tenths(bottom.saturating_sub(top + 10).max(10)),
             );
-            escape(html, &fill(o.chart_bar, &title));
+            escape(html, &t.chart_bar(&spoken, &series.name, amount::full(measure, value)));
             html.push_str("</title></rect>");
         }
         let back = count - 1 - number;
@@ -84,7 +83,7 @@ fn bars(html: &mut String, ledger: &UsageBreakdown, measure: QuotaMeasure, axis:
             // At the edges, there is no room to centre the label.
             let (at, anchor) = if every == 1 { (x + width / 2, "middle") } else { (WIDTH, "end") };
             let _ = write!(html, "<text class=\"now\" x=\"{}%\" y=\"230\" text-anchor=\"{anchor}\">", hundredths(at));
-            escape(html, o.today);
+            escape(html, t.today);
             html.push_str("</text>");
         } else if back.is_multiple_of(every) {
             let _ = write!(html, "<text x=\"{}%\" y=\"230\" text-anchor=\"middle\">", hundredths(x + width / 2));

@@ -9,15 +9,8 @@ use attache_protocol::{
     },
 };
 
-use super::{
-    actor::short,
-    exact::exact_line,
-    fact::Fact,
-    html::{Markup, PlaceholderValue},
-    status::StatusBadge,
-    time::TimeElement,
-};
-use crate::text::{AdminText, Text, fill};
+use super::{actor::short, exact::exact_line, fact::Fact, html::Markup, status::StatusBadge, time::TimeElement};
+use crate::text::Text;
 
 #[derive(Debug, Clone)]
 pub(crate) struct DelegationListRow {
@@ -28,6 +21,7 @@ pub(crate) struct DelegationListRow {
     pub(crate) description: Markup,
     pub(crate) device: Markup,
     pub(crate) peer: Markup,
+    pub(crate) route: Markup,
     pub(crate) mode: &'static str,
     /// The lease, while the delegation is active.
     pub(crate) lease: Option<LeaseGauge>,
@@ -64,30 +58,31 @@ pub(crate) struct ChangedFileRow {
 
 impl DelegationListRow {
     pub(crate) fn new(published: &PublishedDelegation, now: Timestamp, t: &'static Text) -> Self {
-        let (o, delegation) = (&t.admin, &published.delegation);
+        let delegation = &published.delegation;
         let ended = delegation.status.has_ended();
         let stat = delegation.changes.as_ref().map(|changes| changes.diff_stat);
+        let (device, peer) = (exact_line(&delegation.device_name), exact_line(&delegation.peer_url));
         Self {
             id: published.delegation_id.to_string(),
             short: short(&published.delegation_id.to_string()),
-            status: status(delegation.status, published.cancel_requested, o),
+            status: status(delegation.status, published.cancel_requested, t),
             folder: exact_line(&delegation.folder),
             description: exact_line(&delegation.description),
-            device: exact_line(&delegation.device_name),
-            peer: exact_line(&delegation.peer_url),
+            route: t.route(
+                Markup::trusted(format!("<span>{device}</span>")),
+                Markup::trusted(format!("<span class=\"wrap\">{peer}</span>")),
+            ),
+            device,
+            peer,
             mode: match delegation.access_mode {
-                AccessMode::Ro => o.mode_ro,
-                AccessMode::Rw => o.mode_rw,
+                AccessMode::Ro => t.mode_ro,
+                AccessMode::Rw => t.mode_rw,
             },
             lease: delegation
                 .expires_at
                 .filter(|_| !ended)
                 .map(|ends| LeaseGauge::new(delegation.created_at, ends, now)),
-            changed: stat.map(|stat| {
-                let (files, plus, minus) =
-                    (stat.files_changed.to_string(), stat.insertions.to_string(), stat.deletions.to_string());
-                fill(o.changed_files, &[("n", &files), ("plus", &plus), ("minus", &minus)])
-            }),
+            changed: stat.map(|stat| t.changed_files(stat.files_changed, stat.insertions, stat.deletions)),
             at: TimeElement::relative(delegation.ended_at.unwrap_or(delegation.created_at)),
             can_cancel: !ended && !published.cancel_requested,
             cancel_requested: !ended && published.cancel_requested,
@@ -95,18 +90,18 @@ impl DelegationListRow {
     }
 }
 
-pub(crate) fn status(status: DelegationStatus, cancel_requested: bool, o: &'static AdminText) -> StatusBadge {
+pub(crate) fn status(status: DelegationStatus, cancel_requested: bool, t: &'static Text) -> StatusBadge {
     let (class, icon, word) = match status {
-        _ if cancel_requested && !status.has_ended() => ("wait", "s-wait", o.lent_ending),
-        DelegationStatus::Created => ("queued", "s-queued", o.lent_created),
-        DelegationStatus::Invited => ("queued", "s-queued", o.lent_invited),
-        DelegationStatus::Accepted => ("live", "s-live", o.lent_accepted),
-        DelegationStatus::Started => ("live", "s-live", o.lent_started),
-        DelegationStatus::Running => ("live", "s-live", o.lent_running),
-        DelegationStatus::Completed => ("done", "s-done", o.lent_completed),
-        DelegationStatus::Error => ("fail", "s-fail", o.lent_error),
-        DelegationStatus::Cancelled => ("stop", "s-stop", o.lent_cancelled),
-        DelegationStatus::Expired => ("stop", "s-stop", o.lent_expired),
+        _ if cancel_requested && !status.has_ended() => ("wait", "s-wait", t.lent_ending),
+        DelegationStatus::Created => ("queued", "s-queued", t.lent_created),
+        DelegationStatus::Invited => ("queued", "s-queued", t.lent_invited),
+        DelegationStatus::Accepted => ("live", "s-live", t.lent_accepted),
+        DelegationStatus::Started => ("live", "s-live", t.lent_started),
+        DelegationStatus::Running => ("live", "s-live", t.lent_running),
+        DelegationStatus::Completed => ("done", "s-done", t.lent_completed),
+        DelegationStatus::Error => ("fail", "s-fail", t.lent_error),
+        DelegationStatus::Cancelled => ("stop", "s-stop", t.lent_cancelled),
+        DelegationStatus::Expired => ("stop", "s-stop", t.lent_expired),
     };
     StatusBadge { key: status.as_str(), class, icon, word }
 }
@@ -125,12 +120,12 @@ impl LeaseGauge {
 // === impl ChangedFileRow ===
 
 impl ChangedFileRow {
-    pub(crate) fn new(changed: &ChangedPath, o: &'static AdminText) -> Self {
+    pub(crate) fn new(changed: &ChangedPath, t: &'static Text) -> Self {
         let (class, icon, word) = match changed.change {
-            FileChangeKind::Added => ("done", "plus", o.file_added),
-            FileChangeKind::Modified => ("live", "pen", o.file_modified),
-            FileChangeKind::Removed => ("fail", "x", o.file_removed),
-            FileChangeKind::Attributes => ("off", "file", o.file_attributes),
+            FileChangeKind::Added => ("done", "plus", t.file_added),
+            FileChangeKind::Modified => ("live", "pen", t.file_modified),
+            FileChangeKind::Removed => ("fail", "x", t.file_removed),
+            FileChangeKind::Attributes => ("off", "file", t.file_attributes),
         };
         Self {
             path: exact_line(&changed.path),
@@ -146,20 +141,19 @@ impl ChangedFileRow {
 
 /// The details of a delegation.
 pub(crate) fn facts(published: &PublishedDelegation, t: &'static Text) -> Vec<Fact> {
-    let (o, delegation) = (&t.admin, &published.delegation);
-    let when = |at| Markup::sentence("{at}", &[("at", PlaceholderValue::When(TimeElement::relative(at)))]);
+    let delegation = &published.delegation;
     let mut facts = vec![
-        Fact::code(o.fact_delegation, &published.delegation_id.to_string()),
-        Fact::exact(o.fact_lender, exact_line(&published.owner)),
-        Fact::exact(o.fact_lent_from, exact_line(&delegation.device_name)),
-        Fact::exact(o.fact_lent_to, exact_line(&delegation.peer_url)),
-        Fact::code(o.fact_mode, delegation.access_mode.as_str()),
-        Fact::markup(t.created, when(delegation.created_at)),
+        Fact::code(t.fact_delegation, &published.delegation_id.to_string()),
+        Fact::exact(t.fact_lender, exact_line(&published.owner)),
+        Fact::exact(t.fact_lent_from, exact_line(&delegation.device_name)),
+        Fact::exact(t.fact_lent_to, exact_line(&delegation.peer_url)),
+        Fact::code(t.fact_mode, delegation.access_mode.as_str()),
+        Fact::when(t.created, delegation.created_at),
     ];
-    let moments = [(o.fact_lease_ends, delegation.expires_at), (o.fact_ended, delegation.ended_at)];
-    facts.extend(moments.into_iter().filter_map(|(name, at)| Some(Fact::markup(name, when(at?)))));
-    let words = [(o.fact_waits_for, &delegation.waits_for), (o.fact_progress, &delegation.progress)];
+    let moments = [(t.fact_lease, delegation.expires_at), (t.fact_ended, delegation.ended_at)];
+    facts.extend(moments.into_iter().filter_map(|(name, at)| Some(Fact::when(name, at?))));
+    let words = [(t.fact_waits_for, &delegation.waits_for), (t.fact_progress, &delegation.progress)];
     facts.extend(words.into_iter().filter_map(|(name, text)| Some(Fact::markup(name, exact_line(text.as_ref()?)))));
-    facts.push(Fact::markup(o.fact_heard, when(published.updated_at)));
+    facts.push(Fact::when(t.fact_heard, published.updated_at));
     facts
 }

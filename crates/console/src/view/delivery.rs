@@ -2,14 +2,7 @@
 
 use attache_protocol::wire::delivery::{Delivery, DeliveryKind, DeliveryState};
 
-use super::{
-    actor::short,
-    exact::exact_line,
-    fact::Fact,
-    html::{Markup, PlaceholderValue},
-    status::StatusBadge,
-    time::TimeElement,
-};
+use super::{actor::short, exact::exact_line, fact::Fact, html::Markup, status::StatusBadge, time::TimeElement};
 use crate::text::Text;
 
 pub(crate) const STATES: [DeliveryState; 3] = [DeliveryState::Pending, DeliveryState::Delivered, DeliveryState::Failed];
@@ -24,9 +17,11 @@ pub(crate) struct DeliveryListRow {
     /// Chosen by the caller, so it is shown as inert text.
     pub(crate) url: Markup,
     pub(crate) attempts: i64,
+    /// State and note as one sentence.
+    pub(crate) sentence: Markup,
+    /// What comes next, and the last error.
     pub(crate) note: Markup,
-    /// The last error.
-    pub(crate) trouble: Option<Markup>,
+    pub(crate) troubled: bool,
     pub(crate) at: TimeElement,
     pub(crate) acknowledged: bool,
 }
@@ -36,16 +31,22 @@ pub(crate) struct DeliveryListRow {
 impl DeliveryListRow {
     pub(crate) fn new(delivery: &Delivery, t: &'static Text) -> Self {
         let acknowledged = delivery.state == DeliveryState::Delivered;
+        let (state, note) = (state(delivery.state, t), note(delivery, t));
+        let trouble = last_error(delivery, t).filter(|_| !acknowledged);
         Self {
             id: delivery.delivery_id.to_string(),
             short: short(&delivery.delivery_id.to_string()),
-            state: state(delivery.state, t),
+            state,
             what: kind_label(delivery.kind, t),
             run_short: short(&delivery.task_run_id.to_string()),
             url: exact_line(&delivery.url),
             attempts: delivery.attempts,
-            note: note(delivery, t),
-            trouble: last_error(delivery, t).filter(|_| !acknowledged),
+            sentence: t.delivery_line(Markup::text(state.word), &note),
+            note: match &trouble {
+                Some(trouble) => t.delivery_trouble(note, trouble),
+                None => note,
+            },
+            troubled: trouble.is_some(),
             at: TimeElement::relative(delivery.created_at),
             acknowledged,
         }
@@ -54,33 +55,28 @@ impl DeliveryListRow {
 
 pub(crate) fn state(state: DeliveryState, t: &'static Text) -> StatusBadge {
     let (class, icon, word) = match state {
-        DeliveryState::Pending => ("live", "s-live", t.admin.state_pending),
-        DeliveryState::Delivered => ("done", "s-done", t.admin.state_delivered),
-        DeliveryState::Failed => ("fail", "s-fail", t.admin.state_failed),
+        DeliveryState::Pending => ("live", "s-live", t.state_pending),
+        DeliveryState::Delivered => ("done", "s-done", t.state_delivered),
+        DeliveryState::Failed => ("fail", "s-fail", t.state_failed),
     };
     StatusBadge { key: state.as_str(), class, icon, word }
 }
 
-const fn kind_label(kind: DeliveryKind, t: &Text) -> &'static str {
+fn kind_label(kind: DeliveryKind, t: &Text) -> &'static str {
     match kind {
-        DeliveryKind::RunEnded => t.admin.kind_run_ended,
-        DeliveryKind::PermissionRequested => t.admin.kind_permission_requested,
-        DeliveryKind::TaskUpdated => t.admin.kind_task_updated,
+        DeliveryKind::RunEnded => t.kind_run_ended,
+        DeliveryKind::PermissionRequested => t.kind_permission_requested,
+        DeliveryKind::TaskUpdated => t.kind_task_updated,
     }
 }
 
 /// The current state as a sentence.
 fn note(delivery: &Delivery, t: &Text) -> Markup {
-    let at = |sentence, at| Markup::sentence(sentence, &[("at", PlaceholderValue::When(TimeElement::relative(at)))]);
     match (delivery.state, delivery.next_attempt_at) {
-        (DeliveryState::Pending, Some(next)) => at(t.admin.delivery_next, next),
-        (DeliveryState::Pending, None) => Markup::text(t.admin.delivery_now),
-        (DeliveryState::Delivered, _) => {
-            at(t.admin.delivery_done, delivery.delivered_at.unwrap_or(delivery.created_at))
-        }
-        (DeliveryState::Failed, _) => {
-            at(t.admin.delivery_last, delivery.last_attempt_at.unwrap_or(delivery.created_at))
-        }
+        (DeliveryState::Pending, Some(next)) => t.delivery_next(next),
+        (DeliveryState::Pending, None) => Markup::text(t.delivery_now),
+        (DeliveryState::Delivered, _) => t.delivery_done(delivery.delivered_at.unwrap_or(delivery.created_at)),
+        (DeliveryState::Failed, _) => t.delivery_last(delivery.last_attempt_at.unwrap_or(delivery.created_at)),
     }
 }
 
@@ -88,43 +84,33 @@ fn note(delivery: &Delivery, t: &Text) -> Markup {
 fn last_error(delivery: &Delivery, t: &Text) -> Option<Markup> {
     match (&delivery.last_error, delivery.last_status) {
         (Some(error), _) => Some(exact_line(error)),
-        (None, Some(status)) => Some(answered(status, t)),
+        (None, Some(status)) => Some(t.delivery_answered(status)),
         (None, None) => None,
     }
 }
 
-fn answered(status: u16, t: &Text) -> Markup {
-    Markup::sentence(t.admin.delivery_answered, &[("status", PlaceholderValue::Text(&status.to_string()))])
-}
-
 pub(crate) fn facts(delivery: &Delivery, t: &'static Text) -> Vec<Fact> {
-    let o = &t.admin;
-    let when = |at| Markup::sentence("{at}", &[("at", PlaceholderValue::When(TimeElement::relative(at)))]);
-    let link = |path: &str, id: &str| {
-        let href = format!("/{path}/{id}");
-        Markup::sentence("{id}", &[("id", PlaceholderValue::Link(&href, &short(id)))])
-    };
     let mut facts = vec![
-        Fact::code(o.fact_delivery, &delivery.delivery_id.to_string()),
-        Fact::exact(o.fact_url, exact_line(&delivery.url)),
-        Fact::markup(t.fact_run, link("runs", &delivery.task_run_id.to_string())),
+        Fact::code(t.fact_delivery, &delivery.delivery_id.to_string()),
+        Fact::exact(t.fact_url, exact_line(&delivery.url)),
+        Fact::markup(t.run, Markup::id_link("runs", &delivery.task_run_id.to_string())),
     ];
     if let Some(request) = delivery.permission_request_id {
-        facts.push(Fact::markup(o.fact_request, link("approvals", &request.to_string())));
+        facts.push(Fact::markup(t.fact_request, Markup::id_link("approvals", &request.to_string())));
     }
-    facts.push(Fact::text(o.fact_attempts, &delivery.attempts.to_string()));
-    facts.push(Fact::markup(t.created, when(delivery.created_at)));
+    facts.push(Fact::text(t.fact_attempts, &delivery.attempts.to_string()));
+    facts.push(Fact::when(t.created, delivery.created_at));
     let moments = [
-        (o.fact_last, delivery.last_attempt_at),
-        (o.fact_next, delivery.next_attempt_at),
-        (o.fact_delivered, delivery.delivered_at),
+        (t.fact_last, delivery.last_attempt_at),
+        (t.fact_next, delivery.next_attempt_at),
+        (t.fact_delivered, delivery.delivered_at),
     ];
-    facts.extend(moments.into_iter().filter_map(|(name, at)| Some(Fact::markup(name, when(at?)))));
+    facts.extend(moments.into_iter().filter_map(|(name, at)| Some(Fact::when(name, at?))));
     if let Some(status) = delivery.last_status {
-        facts.push(Fact::markup(o.fact_status, answered(status, t)));
+        facts.push(Fact::markup(t.fact_status, t.delivery_answered(status)));
     }
     if let Some(error) = &delivery.last_error {
-        facts.push(Fact::markup(o.fact_error, exact_line(error)));
+        facts.push(Fact::markup(t.fact_error, exact_line(error)));
     }
     facts
 }

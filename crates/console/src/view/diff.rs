@@ -1,15 +1,18 @@
 //! A proposed change as diff lines, from an old and a new text or from a unified diff. Every line is shown exactly.
 
+use std::time::{Duration, Instant};
+
+use similar::{Algorithm, DiffTag, capture_diff_slices_deadline, group_diff_ops};
+
 use super::{exact::exact_line, html::Markup};
-use crate::text::{Text, fill};
+use crate::text::Text;
 
 /// Lines shown at first. The rest is folded.
 const MAX_SHOWN: usize = 60;
 /// Unchanged context lines around a change.
 const CONTEXT_LINES: usize = 3;
-/// Comparing takes time proportional to the product of the line counts. Beyond this limit, the diff removes the whole
-/// old text and adds the new one.
-const MAX_CELLS: usize = 1_000_000;
+/// How long comparing may take. After that, the diff is correct but coarser.
+const MAX_TIME: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DiffView {
@@ -29,13 +32,6 @@ pub(crate) struct DiffLine {
     pub(crate) old: String,
     pub(crate) new: String,
     pub(crate) text: Markup,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DiffOp<'a> {
-    Same(&'a str),
-    Cut(&'a str),
-    Add(&'a str),
 }
 
 // === impl DiffView ===
@@ -70,8 +66,7 @@ impl DiffView {
         let count = |class| lines.iter().filter(|line: &&DiffLine| line.class == class).count();
         let (added, removed) = (count("add"), count("cut"));
         let rest = lines.split_off(lines.len().min(MAX_SHOWN));
-        let rest_label =
-            if rest.is_empty() { String::new() } else { fill(t.more_lines, &[("n", &rest.len().to_string())]) };
+        let rest_label = if rest.is_empty() { String::new() } else { t.more_lines(rest.len() as u64) };
         Self { path: path.map(exact_line), added, removed, lines, rest, rest_label }
     }
 }
@@ -139,54 +134,37 @@ impl DiffHunk {
 }
 
 fn lines_between(old: &str, new: &str, t: &Text) -> Vec<DiffLine> {
-    let (old, new): (Vec<_>, Vec<_>) = (lines_of(old), lines_of(new));
-    let ops = compare(&old, &new);
-    let changed = |at: usize| !matches!(ops[at], DiffOp::Same(_));
-    let near = |at: usize| (at.saturating_sub(CONTEXT_LINES)..ops.len().min(at + CONTEXT_LINES + 1)).any(changed);
-    let mut lines = Vec::new();
-    let mut left_out = 0_usize;
-    let told =
-        |left_out: usize| DiffLine::new("hunk", Markup::text(&fill(t.same_lines, &[("n", &left_out.to_string())])));
-    for (at, op) in ops.iter().enumerate() {
-        // Long unchanged stretches are replaced by a count. The full input is shown below.
-        if !near(at) {
-            left_out += 1;
-            continue;
+    let (old, new) = (lines_of(old), lines_of(new));
+    let ops = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, Some(Instant::now() + MAX_TIME));
+    let (mut lines, mut shown) = (Vec::new(), 0);
+    // Long unchanged stretches are replaced by a count. The full input is shown below.
+    let skip = |lines: &mut Vec<DiffLine>, count: usize| {
+        if count > 0 {
+            lines.push(DiffLine::new("hunk", Markup::text(&t.same_lines(count as u64))));
         }
-        if left_out > 0 {
-            lines.push(told(std::mem::take(&mut left_out)));
+    };
+    for op in group_diff_ops(ops, CONTEXT_LINES).into_iter().flatten() {
+        skip(&mut lines, op.old_range().start.saturating_sub(shown));
+        shown = op.old_range().end;
+        let (from, to) = (&old[op.old_range()], &new[op.new_range()]);
+        match (op.tag(), from, to) {
+            (DiffTag::Equal, from, _) => lines.extend(from.iter().map(|text| DiffLine::new("same", exact_line(text)))),
+            (_, [from], [to]) => {
+                lines.push(DiffLine::new("cut", marked(from, to, "del")));
+                lines.push(DiffLine::new("add", marked(to, from, "ins")));
+            }
+            (_, from, to) => {
+                lines.extend(from.iter().map(|text| DiffLine::new("cut", exact_line(text))));
+                lines.extend(to.iter().map(|text| DiffLine::new("add", exact_line(text))));
+            }
         }
-        lines.push(match op {
-            DiffOp::Same(text) => DiffLine::new("same", exact_line(text)),
-            DiffOp::Cut(text) => match lone_pair(&ops, at) {
-                Some((_, other)) => DiffLine::new("cut", marked(text, other, "del")),
-                None => DiffLine::new("cut", exact_line(text)),
-            },
-            DiffOp::Add(text) => match at.checked_sub(1).and_then(|before| lone_pair(&ops, before)) {
-                Some((other, _)) => DiffLine::new("add", marked(text, other, "ins")),
-                None => DiffLine::new("add", exact_line(text)),
-            },
-        });
     }
-    if left_out > 0 {
-        lines.push(told(left_out));
-    }
+    skip(&mut lines, old.len().saturating_sub(shown));
     lines
 }
 
 fn lines_of(text: &str) -> Vec<&str> {
     if text.is_empty() { Vec::new() } else { text.split('\n').collect() }
-}
-
-/// A single changed line.
-fn lone_pair<'a>(ops: &[DiffOp<'a>], at: usize) -> Option<(&'a str, &'a str)> {
-    let changed = |at: Option<usize>| at.and_then(|at| ops.get(at)).is_some_and(|op| !matches!(op, DiffOp::Same(_)));
-    match (ops.get(at), ops.get(at + 1)) {
-        (Some(DiffOp::Cut(old)), Some(DiffOp::Add(new))) if !changed(at.checked_sub(1)) && !changed(Some(at + 2)) => {
-            Some((old, new))
-        }
-        _ => None,
-    }
 }
 
 /// The text with the parts that differ from the other one marked.
@@ -208,53 +186,10 @@ fn marked(text: &str, other: &str, tag: &str) -> Markup {
     Markup::trusted(format!("{before}<{tag}>{middle}</{tag}>{after}"))
 }
 
-fn compare<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<DiffOp<'a>> {
-    let ahead = old.iter().zip(new).take_while(|(a, b)| a == b).count();
-    let behind = old[ahead..].iter().rev().zip(new[ahead..].iter().rev()).take_while(|(a, b)| a == b).count();
-    let (from, to) = (&old[ahead..old.len() - behind], &new[ahead..new.len() - behind]);
-    let mut ops: Vec<_> = old[..ahead].iter().map(|line| DiffOp::Same(line)).collect();
-    if from.len().saturating_mul(to.len()) > MAX_CELLS {
-        ops.extend(from.iter().map(|line| DiffOp::Cut(line)));
-        ops.extend(to.iter().map(|line| DiffOp::Add(line)));
-    } else {
-        middle(from, to, &mut ops);
-    }
-    ops.extend(old[old.len() - behind..].iter().map(|line| DiffOp::Same(line)));
-    ops
-}
-
-/// Longest common subsequence of lines, by dynamic programming.
-fn middle<'a>(from: &[&'a str], to: &[&'a str], ops: &mut Vec<DiffOp<'a>>) {
-    let width = to.len() + 1;
-    let mut common = vec![0_u32; (from.len() + 1) * width];
-    for i in (0..from.len()).rev() {
-        for j in (0..to.len()).rev() {
-            common[i * width + j] = if from[i] == to[j] {
-                common[(i + 1) * width + j + 1] + 1
-            } else {
-                common[(i + 1) * width + j].max(common[i * width + j + 1])
-            };
-        }
-    }
-    let (mut i, mut j) = (0, 0);
-    while i < from.len() || j < to.len() {
-        if i < from.len() && j < to.len() && from[i] == to[j] {
-            ops.push(DiffOp::Same(from[i]));
-            (i, j) = (i + 1, j + 1);
-        } else if j == to.len() || (i < from.len() && common[(i + 1) * width + j] >= common[i * width + j + 1]) {
-            ops.push(DiffOp::Cut(from[i]));
-            i += 1;
-        } else {
-            ops.push(DiffOp::Add(to[j]));
-            j += 1;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::ALL;
+    use crate::text::Language;
 
     fn shown(diff: &DiffView) -> Vec<String> {
         let number = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
@@ -268,7 +203,7 @@ mod tests {
     fn two_texts_become_a_diff() {
         let old = "one\ntwo\nimage: x:15.8\nfour\nfive\nsix\nseven\neight\nnine\n";
         let new = old.replace("15.8", "16.4").replace("nine", "nine\nten");
-        let diff = DiffView::between(Some("a<b.yaml"), old, &new, ALL[0]);
+        let diff = DiffView::between(Some("a<b.yaml"), old, &new, Language::En.text());
         assert_eq!(diff.path.as_ref().unwrap().to_string(), "a&lt;b.yaml");
         assert_eq!((diff.added, diff.removed), (2, 1));
         assert_eq!(
@@ -293,13 +228,13 @@ mod tests {
     #[test]
     fn distant_lines_are_counted_and_a_huge_change_is_not_compared() {
         let old: String = (0..40).map(|number| format!("line {number}\n")).collect();
-        let diff = DiffView::between(None, &old, &old.replace("line 20\n", ""), ALL[0]);
+        let diff = DiffView::between(None, &old, &old.replace("line 20\n", ""), Language::En.text());
         let lines = shown(&diff);
         assert_eq!(lines.first().unwrap(), "hunk -/- 17 unchanged lines");
         assert_eq!(lines[4], "cut -/- line 20");
         assert_eq!(lines.len(), 9);
         let (many, other) = ("a\n".repeat(3_000), "b\n".repeat(3_000));
-        let diff = DiffView::between(None, &many, &other, ALL[0]);
+        let diff = DiffView::between(None, &many, &other, Language::En.text());
         assert_eq!((diff.added, diff.removed, diff.lines.len()), (3_000, 3_000, MAX_SHOWN));
         assert_eq!(diff.rest.len(), 6_001 - MAX_SHOWN);
     }
@@ -307,7 +242,7 @@ mod tests {
     #[test]
     fn a_unified_diff_is_parsed_and_a_wrong_length_hides_nothing() {
         let text = "--- a/x\n+++ b/x\n@@ -3,3 +3,3 @@ fn\n keep\n-old \u{202e}\n+new <b>\n keep\n+beyond the hunk\n";
-        let diff = DiffView::unified(None, text, ALL[0]).unwrap();
+        let diff = DiffView::unified(None, text, Language::En.text()).unwrap();
         assert_eq!(
             shown(&diff),
             [
@@ -321,6 +256,6 @@ mod tests {
                 "hunk -/- +beyond the hunk",
             ]
         );
-        assert_eq!(DiffView::unified(None, "- a list\n- of things\n", ALL[0]), None);
+        assert_eq!(DiffView::unified(None, "- a list\n- of things\n", Language::En.text()), None);
     }
 }

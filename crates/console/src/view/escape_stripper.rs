@@ -1,7 +1,7 @@
 //! Removes terminal escapes and control characters from a program's output.
 
 use super::time::size;
-use crate::text::{Text, fill};
+use crate::text::Text;
 
 /// Processes output in chunks. An escape may span chunks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(crate) fn excerpt(text: String, t: &Text) -> String {
     }
     let end = text.floor_char_boundary(MAX_EXCERPT);
     let rest = size(u64::try_from(text.len() - end).unwrap_or(u64::MAX));
-    format!("{}\n{}", &text[..end], fill(t.text_cut, &[("size", &rest)]))
+    format!("{}\n{}", &text[..end], t.text_cut(&rest))
 }
 
 // === impl EscapeStripper ===

@@ -1,5 +1,7 @@
 //! A name and a value in a list of details.
 
+use attache_protocol::Timestamp;
+
 use super::html::Markup;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +24,11 @@ impl Fact {
 
     pub(crate) fn markup(name: &'static str, value: Markup) -> Self {
         Self { name, value, mono: false }
+    }
+
+    /// A time relative to now.
+    pub(crate) fn when(name: &'static str, at: Timestamp) -> Self {
+        Self::markup(name, Markup::of(at))
     }
 
     /// Markup shown as code.

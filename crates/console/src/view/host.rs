@@ -2,6 +2,8 @@
 
 use attache_protocol::Json;
 
+use crate::text::Text;
+
 /// `host_type` labels and their display names.
 const KNOWN: &[(&str, &str)] = &[
     ("claude_cli", "Claude Code CLI"),
@@ -10,27 +12,28 @@ const KNOWN: &[(&str, &str)] = &[
     ("openclaw", "OpenClaw"),
     ("cursor", "Cursor Agent"),
     ("cursor_acp", "Cursor Agent (ACP)"),
-    ("custom", "Custom Agent"),
-    ("shell", "Built-in shell"),
-    ("command", "Command"),
     ("codex", "Codex CLI"),
     ("gemini", "Gemini CLI"),
     ("qwen", "Qwen Code"),
     ("opencode", "OpenCode"),
     ("goose", "Goose"),
     ("aider", "Aider"),
-    ("acp", "ACP agent"),
 ];
 
 /// The display name of a runtime's host, or the raw label if it is unknown.
-pub(crate) fn name(labels: &Json) -> Option<String> {
+pub(crate) fn name(labels: &Json, t: &Text) -> Option<String> {
     let label = labels.text_member("host_type").filter(|label| !label.trim().is_empty())?;
-    let known = KNOWN.iter().find(|(key, _)| *key == label).map(|(_, name)| (*name).to_owned());
-    let name = known.unwrap_or(label);
+    let name = match label.as_str() {
+        "custom" => t.host_custom,
+        "shell" => t.host_shell,
+        "command" => t.host_command,
+        "acp" => t.host_acp,
+        label => KNOWN.iter().find(|(key, _)| *key == label).map_or(label, |(_, name)| name),
+    };
     Some(match labels.text_member("asks").as_deref() {
-        Some("no") => format!("{name} (asks nobody)"),
-        Some("partly") => format!("{name} (runs commands unasked)"),
-        _ => name,
+        Some("no") => t.host_asks_nobody(name),
+        Some("partly") => t.host_asks_partly(name),
+        _ => name.to_owned(),
     })
 }
 
@@ -42,10 +45,11 @@ pub(crate) fn runs_scripts(labels: &Json) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::Language;
 
     #[test]
     fn known_labels_have_names_and_others_are_unchanged() {
-        let of = |text: &str| name(&Json::from_text(text).unwrap());
+        let of = |text: &str| name(&Json::from_text(text).unwrap(), Language::En.text());
         assert_eq!(of(r#"{"host_type":"claude_cli"}"#).as_deref(), Some("Claude Code CLI"));
         assert_eq!(of(r#"{"host_type":"<b>mine</b>"}"#).as_deref(), Some("<b>mine</b>"));
         assert_eq!(of(r#"{"host_type":7}"#), None);

@@ -1,26 +1,31 @@
-//! Escaped markup, and templates whose placeholders can hold markup.
+//! Escaped markup, and the values that become markup in a sentence.
 
 use std::fmt::{self, Write as _};
 
 use askama::filters::HtmlSafe;
+use attache_protocol::Timestamp;
 
-use super::time::TimeElement;
-use crate::text::{SentencePart, parts};
+use super::{
+    actor::short,
+    time::{DurationElement, TimeElement},
+};
 
 /// Markup that is already escaped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Markup(String);
 
-/// The value of a placeholder.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum PlaceholderValue<'a> {
-    Text(&'a str),
-    Code(&'a str),
-    When(TimeElement),
-    Markup(&'a Markup),
-    /// A link within the console: path and text.
-    Link(&'a str, &'a str),
+/// A value that a sentence can contain. Plain text is escaped and isolated from the direction of the text around it.
+pub(crate) trait ToMarkup {
+    fn write(&self, html: &mut String);
 }
+
+/// Text shown as code.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CodeSpan<'a>(pub(crate) &'a str);
+
+/// A link within the console: path and text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PageLink<'a>(pub(crate) &'a str, pub(crate) &'a str);
 
 // === impl Markup ===
 
@@ -35,31 +40,16 @@ impl Markup {
         Self(html)
     }
 
-    /// Fills a catalogue text. Text in backticks is shown as code.
-    pub(crate) fn sentence(template: &str, blanks: &[(&str, PlaceholderValue<'_>)]) -> Self {
-        let mut html = String::with_capacity(template.len() + 64);
-        let mut in_code = false;
-        for piece in parts(template) {
-            match piece {
-                SentencePart::Text(words) => {
-                    for (index, part) in words.split('`').enumerate() {
-                        if index > 0 {
-                            html.push_str(if in_code { "</code>" } else { "<code>" });
-                            in_code = !in_code;
-                        }
-                        escape(&mut html, part);
-                    }
-                }
-                SentencePart::Placeholder(name) => match blanks.iter().find(|(blank, _)| *blank == name) {
-                    Some((_, blank)) => blank.write(&mut html),
-                    None => escape(&mut html, name),
-                },
-            }
-        }
-        if in_code {
-            html.push_str("</code>");
-        }
+    /// One value on its own.
+    pub(crate) fn of(value: impl ToMarkup) -> Self {
+        let mut html = String::new();
+        value.write(&mut html);
         Self(html)
+    }
+
+    /// A link to the page of an object, with its short id as text.
+    pub(crate) fn id_link(path: &str, id: &str) -> Self {
+        Self::of(PageLink(&format!("/{path}/{id}"), &short(id)))
     }
 
     /// Our own text with untrusted parts. Text in backticks is shown as code.
@@ -92,35 +82,65 @@ impl fmt::Display for Markup {
 
 impl HtmlSafe for Markup {}
 
-// === impl PlaceholderValue ===
+// === impl ToMarkup ===
 
-impl PlaceholderValue<'_> {
+impl ToMarkup for str {
     fn write(&self, html: &mut String) {
-        match self {
-            Self::Text(text) => {
-                html.push_str("<bdi>");
-                escape(html, text);
-                html.push_str("</bdi>");
-            }
-            Self::Code(code) => {
-                html.push_str("<code>");
-                escape(html, code);
-                html.push_str("</code>");
-            }
-            Self::When(when) => {
-                let _ = write!(html, "{when}");
-            }
-            Self::Markup(markup) => html.push_str(&markup.0),
-            Self::Link(href, text) => {
-                html.push_str("<a href=\"");
-                escape(html, href);
-                html.push_str("\">");
-                escape(html, text);
-                html.push_str("</a>");
-            }
-        }
+        html.push_str("<bdi>");
+        escape(html, self);
+        html.push_str("</bdi>");
     }
 }
+
+impl ToMarkup for String {
+    fn write(&self, html: &mut String) {
+        self.as_str().write(html);
+    }
+}
+
+impl ToMarkup for CodeSpan<'_> {
+    fn write(&self, html: &mut String) {
+        html.push_str("<code>");
+        escape(html, self.0);
+        html.push_str("</code>");
+    }
+}
+
+impl ToMarkup for PageLink<'_> {
+    fn write(&self, html: &mut String) {
+        html.push_str("<a href=\"");
+        escape(html, self.0);
+        html.push_str("\">");
+        escape(html, self.1);
+        html.push_str("</a>");
+    }
+}
+
+/// A time relative to now.
+impl ToMarkup for Timestamp {
+    fn write(&self, html: &mut String) {
+        TimeElement::relative(*self).write(html);
+    }
+}
+
+impl<T: ToMarkup + ?Sized> ToMarkup for &T {
+    fn write(&self, html: &mut String) {
+        (**self).write(html);
+    }
+}
+
+/// Values that need no escaping.
+macro_rules! safe {
+    ($($kind:ty)+) => {
+        $(impl ToMarkup for $kind {
+            fn write(&self, html: &mut String) {
+                let _ = write!(html, "{self}");
+            }
+        })+
+    };
+}
+
+safe! { Markup TimeElement DurationElement i64 u64 u16 }
 
 pub(crate) fn escape(html: &mut String, text: &str) {
     for character in text.chars() {
@@ -142,17 +162,5 @@ mod tests {
     #[test]
     fn marked_text_keeps_braces_and_closes_code() {
         assert_eq!(Markup::marked("`{a}` <b> `open").to_string(), "<code>{a}</code> &lt;b&gt; <code>open</code>");
-    }
-
-    #[test]
-    fn a_sentence_escapes_its_placeholder_values() {
-        let html = Markup::sentence(
-            "Run `a < b` on {who}, {code}",
-            &[("who", PlaceholderValue::Text("<script>{code}")), ("code", PlaceholderValue::Code("\"x\""))],
-        );
-        assert_eq!(
-            html.to_string(),
-            "Run <code>a &lt; b</code> on <bdi>&lt;script&gt;{code}</bdi>, <code>&quot;x&quot;</code>"
-        );
     }
 }

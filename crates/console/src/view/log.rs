@@ -13,12 +13,12 @@ use super::{
     actor::{ActorLabel, Names},
     escape_stripper::{EscapeStripper, plain},
     failure,
-    html::{Markup, PlaceholderValue},
+    html::{CodeSpan, Markup},
     log_questions,
     run::ViewContext,
     time::{TimeElement, size},
 };
-use crate::text::{Text, fill};
+use crate::text::Text;
 
 /// Longer texts are folded.
 pub(crate) const MAX_SHOWN: usize = 16 * 1024;
@@ -169,36 +169,30 @@ impl LogItemReader {
         let (class, icon, text) = match event.event_kind() {
             Some(EventKind::TaskClaimed) => {
                 let device = data.runtime_id.and_then(|id| self.devices.get(&id));
-                let attempt = data.attempt.unwrap_or(1).to_string();
-                let blanks = [
-                    ("device", PlaceholderValue::Text(device.map_or(t.unknown_device, String::as_str))),
-                    ("attempt", PlaceholderValue::Text(&attempt)),
-                ];
-                ("live", "s-dot", Markup::sentence(t.log_claimed, &blanks))
+                let device = device.map_or(t.unknown_device, String::as_str);
+                ("live", "s-dot", t.log_claimed(device, data.attempt.unwrap_or(1)))
             }
             Some(EventKind::TaskRequeued) => {
                 let reason = requeue_reason(data.reason.as_deref().unwrap_or_default(), t);
-                ("queued", "s-queued", Markup::sentence(t.log_requeued, &[("reason", PlaceholderValue::Text(&reason))]))
+                ("queued", "s-queued", t.log_requeued(&reason))
             }
-            Some(EventKind::TaskCompleted) => ("done", "s-done", Markup::text(t.log_completed)),
+            Some(EventKind::TaskCompleted) => ("done", "s-done", Markup::text(t.status_completed)),
             Some(EventKind::TaskFailed) => {
                 let (title, _) = failure::explain(data.code.as_deref().unwrap_or_default(), t);
-                ("fail", "s-fail", Markup::sentence(t.log_failed, &[("title", PlaceholderValue::Text(title))]))
+                ("fail", "s-fail", t.log_failed(title))
             }
             Some(EventKind::TaskCancelled) => {
                 match data.reason.as_deref().map(plain).filter(|reason| !reason.is_empty()) {
                     Some(reason) => {
-                        let text =
-                            Markup::sentence(t.log_cancelled_reason, &[("reason", PlaceholderValue::Text(&reason))]);
+                        let text = t.log_cancelled_reason(&reason);
                         ("stop", "s-stop", text)
                     }
-                    None => ("stop", "s-stop", Markup::text(t.log_cancelled)),
+                    None => ("stop", "s-stop", Markup::text(t.status_cancelled)),
                 }
             }
             Some(EventKind::ArtifactChanged) if let Ok(change) = event.data.parse::<event::ArtifactChange>() => {
                 let (name, about) = (plain(change.title()), plain(&change.about()));
-                let blanks = [("name", PlaceholderValue::Code(&name)), ("about", PlaceholderValue::Text(&about))];
-                ("", "s-dot", Markup::sentence(t.log_artifact, &blanks))
+                ("", "s-dot", t.log_artifact(CodeSpan(&name), about))
             }
             _ if let Some(step) =
                 log_questions::step(event, |actor| ActorLabel::of(actor, &self.me, &self.names, t), t) =>
@@ -251,7 +245,7 @@ fn call(event: &Event, t: &Text) -> LogItemBody {
 fn gap(event: &Event, t: &Text) -> LogItemBody {
     let missing = event.data.parse::<event::SnapshotRepair>().map(|repaired| repaired.missing);
     let (from, to) = missing.map_or((0, 0), |range| (range.from, range.to));
-    LogItemBody::Gap(fill(t.log_gap, &[("from", &from.to_string()), ("to", &to.to_string())]))
+    LogItemBody::Gap(t.log_gap(from, to))
 }
 
 /// Splits after at most `limit` bytes, at a character boundary.
@@ -272,7 +266,7 @@ impl CappedText {
         }
         let (shown, rest) = cut(&text, MAX_SHOWN);
         let length = size(u64::try_from(rest.len()).unwrap_or(u64::MAX));
-        let rest_label = fill(t.log_rest, &[("size", &length)]);
+        let rest_label = t.log_rest(&length);
         Self { shown, rest, rest_label }
     }
 
@@ -355,7 +349,7 @@ mod tests {
     use attache_protocol::{Json, Timestamp};
 
     use super::*;
-    use crate::text::ALL;
+    use crate::text::Language;
 
     fn event(seq: i64, kind: &str, data: &str) -> Event {
         Event { seq, kind: kind.to_owned(), at: Timestamp::from_millis(0), data: Json::from_text(data).unwrap() }
@@ -363,7 +357,7 @@ mod tests {
 
     fn reader() -> LogItemReader {
         let names = Names::default();
-        let scene = ViewContext { t: ALL[0], now: Timestamp::from_millis(0), me: "", names: &names };
+        let scene = ViewContext { t: Language::En.text(), now: Timestamp::from_millis(0), me: "", names: &names };
         LogItemReader::new(scene, "planner".to_owned(), "do it".to_owned(), HashMap::new())
     }
 
@@ -390,7 +384,7 @@ mod tests {
     #[test]
     fn a_long_text_is_folded_at_a_character_boundary() {
         let text = "é".repeat(MAX_SHOWN);
-        let capped = CappedText::new(text.clone(), ALL[0]);
+        let capped = CappedText::new(text.clone(), Language::En.text());
         assert_eq!(capped.shown.len(), MAX_SHOWN);
         assert_eq!(format!("{}{}", capped.shown, capped.rest), text);
         assert_eq!(capped.rest_label, "Show 16 KiB more");

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::{
     actor::ActorLabel,
     exact::{exact, exact_line},
-    html::{Markup, PlaceholderValue},
+    html::Markup,
     permission::scope,
     tool_input::{ToolInputView, head},
 };
@@ -54,8 +54,7 @@ pub(crate) fn step(
                     None => ToolInputView::new(&input, t).brief,
                 },
             );
-            let blanks = [("tool", PlaceholderValue::Markup(&tool)), ("input", PlaceholderValue::Markup(&input))];
-            ("wait", "s-wait", Markup::sentence(t.log_asked, &blanks))
+            ("wait", "s-wait", t.log_asked(tool, input))
         }
         Some(EventKind::PermissionDecided) => decided(&data(), who, t),
         Some(EventKind::ActionRequired) => match data().kind.as_deref() {
@@ -69,20 +68,16 @@ pub(crate) fn step(
         },
         Some(EventKind::TaskInputRequired) => {
             let prompt = exact(&data().prompt.unwrap_or_default());
-            ("wait", "s-wait", Markup::sentence(t.log_input_required, &[("prompt", PlaceholderValue::Markup(&prompt))]))
+            ("wait", "s-wait", t.log_input_required(&prompt))
         }
         Some(EventKind::TaskAuthorizationRequired) => {
             let prompt = exact(&data().prompt.unwrap_or_default());
-            (
-                "wait",
-                "s-wait",
-                Markup::sentence(t.log_authorization_required, &[("prompt", PlaceholderValue::Markup(&prompt))]),
-            )
+            ("wait", "s-wait", t.log_authorization_required(&prompt))
         }
         Some(EventKind::TaskInputWithdrawn) => ("live", "s-dot", Markup::text(t.log_input_withdrawn)),
         Some(EventKind::TaskInputReceived) => {
             let text = exact(&parts_text(data().parts.as_ref()));
-            ("live", "s-dot", Markup::sentence(t.log_input_received, &[("text", PlaceholderValue::Markup(&text))]))
+            ("live", "s-dot", t.log_input_received(&text))
         }
         _ => return None,
     })
@@ -102,29 +97,21 @@ fn decided(
     t: &'static Text,
 ) -> (&'static str, &'static str, Markup) {
     let who = who(data.by.as_deref().unwrap_or("system")).in_words();
-    let blanks = [
-        ("who", PlaceholderValue::Text(&who)),
-        ("scope", PlaceholderValue::Text(scope(data.scope.unwrap_or_default(), t))),
-    ];
+    let scope = scope(data.scope.unwrap_or_default(), t);
     let (class, icon, words) = match (data.state.unwrap_or(PermissionState::Cancelled), data.source) {
         (PermissionState::Approved, Some(DecisionSource::Policy)) => {
             ("done", "s-done", Markup::text(t.verdict_granted))
         }
         (PermissionState::Denied, Some(DecisionSource::Policy)) => ("fail", "s-fail", Markup::text(t.verdict_barred)),
-        (PermissionState::Approved, _) => ("done", "s-done", Markup::sentence(t.verdict_allowed, &blanks)),
-        (PermissionState::Denied, _) => ("fail", "s-fail", Markup::sentence(t.verdict_denied, &blanks)),
+        (PermissionState::Approved, _) => ("done", "s-done", t.verdict_allowed(scope, who)),
+        (PermissionState::Denied, _) => ("fail", "s-fail", t.verdict_denied(scope, who)),
         (PermissionState::Expired, _) => ("stop", "s-stop", Markup::text(t.log_expired)),
         (PermissionState::Cancelled | PermissionState::Pending, _) => {
             ("stop", "s-stop", Markup::text(t.verdict_cancelled))
         }
     };
     match data.comment.as_deref().filter(|comment| !comment.trim().is_empty()) {
-        Some(comment) => {
-            let comment = exact(comment);
-            let blanks =
-                [("verdict", PlaceholderValue::Markup(&words)), ("comment", PlaceholderValue::Markup(&comment))];
-            (class, icon, Markup::sentence(t.log_comment, &blanks))
-        }
+        Some(comment) => (class, icon, t.log_comment(words, exact(comment))),
         None => (class, icon, words),
     }
 }

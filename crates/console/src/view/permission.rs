@@ -1,17 +1,15 @@
 //! A permission request as an approval card and as a row of the decision history.
 
 use attache_protocol::{
-    Timestamp,
     rules::permission::{DecisionScope, DecisionSource, OnTimeout, PermissionState},
     wire::{permission::PermissionRequest, run::Run},
 };
 
 use super::{
-    actor::short,
     callsign,
     exact::{exact, exact_line},
     fact::Fact,
-    html::{Markup, PlaceholderValue},
+    html::{CodeSpan, Markup, PageLink},
     run::{ViewContext, title},
     time::{DurationElement, TimeElement},
     tool_input::ToolInputView,
@@ -62,6 +60,8 @@ pub(crate) struct DecidedApprovalRow {
     pub(crate) class: &'static str,
     pub(crate) icon: &'static str,
     pub(crate) what: Markup,
+    /// Verdict, place and time as one sentence.
+    pub(crate) sentence: Markup,
     pub(crate) about: Markup,
     pub(crate) comment: Option<Markup>,
     pub(crate) place: Option<Markup>,
@@ -74,13 +74,11 @@ impl ApprovalCard {
     pub(crate) fn new(request: &PermissionRequest, about: &ApprovalContext, scene: ViewContext<'_>) -> Self {
         let (t, diff) = (scene.t, request.diff.as_deref());
         let tool = exact_line(&request.tool);
-        let blanks =
-            [("agent", PlaceholderValue::Text(&request.agent_name)), ("tool", PlaceholderValue::Markup(&tool))];
         Self {
             id: request.permission_request_id.to_string(),
             risk: RiskLabel::new(request.risk.as_deref(), t),
             sign: callsign::big(request.agent_id),
-            heading: Markup::sentence(t.wants, &blanks),
+            heading: t.wants(&request.agent_name, tool),
             place: place(&request.task_run_id.to_string(), about, scene),
             input: input(request, t).with_diff(diff, t).or_plain(&request.input, diff, t),
             facts: facts(request, about, scene),
@@ -88,7 +86,7 @@ impl ApprovalCard {
             otherwise: unanswered_outcome(request, t),
             has_channel: request.channel_id.is_some(),
             may_stand: request.once.is_none(),
-            bound: Markup::sentence(t.bound_to, &[("hash", PlaceholderValue::Code(&subject(&request.subject)))]),
+            bound: t.bound_to(CodeSpan(&subject(&request.subject))),
             settled: DecidedApprovalRow::new(request, scene),
         }
     }
@@ -110,15 +108,12 @@ pub(crate) fn input(request: &PermissionRequest, t: &Text) -> ToolInputView {
 }
 
 fn place(run: &str, about: &ApprovalContext, scene: ViewContext<'_>) -> Markup {
-    let href = format!("/runs/{run}");
     match &about.run {
         Some(known) => {
-            let title = title(known, scene.t);
-            let by = scene.caller(&known.caller);
-            let blanks = [("run", PlaceholderValue::Link(&href, &title)), ("who", PlaceholderValue::Text(&by.who))];
-            Markup::sentence(scene.t.wants_in, &blanks)
+            let link = Markup::of(PageLink(&format!("/runs/{run}"), &title(known, scene.t)));
+            scene.t.wants_in(link, scene.caller(&known.caller).who)
         }
-        None => Markup::sentence("{run}", &[("run", PlaceholderValue::Link(&href, &short(run)))]),
+        None => Markup::id_link("runs", run),
     }
 }
 
@@ -145,41 +140,27 @@ fn facts(request: &PermissionRequest, about: &ApprovalContext, scene: ViewContex
         facts.push(Fact::markup(t.fact_undisclosed, Markup::trusted(parts.join("<br>"))));
     }
     let href = format!("/agents/{}", request.agent_id);
-    let agent = Markup::sentence("{agent}", &[("agent", PlaceholderValue::Link(&href, &request.agent_name))]);
+    let agent = Markup::of(PageLink(&href, &request.agent_name));
     let agent = match &about.device {
-        Some(device) => {
-            let device = exact_line(device);
-            Markup::sentence(
-                t.agent_on,
-                &[("agent", PlaceholderValue::Markup(&agent)), ("device", PlaceholderValue::Markup(&device))],
-            )
-        }
+        Some(device) => t.agent_on(agent, exact_line(device)),
         None => agent,
     };
     facts.push(Fact::markup(t.agent, agent));
     let channel = match request.channel_id {
-        Some(channel) => {
-            let href = format!("/channels/{channel}");
-            Markup::sentence("{id}", &[("id", PlaceholderValue::Link(&href, &short(&channel.to_string())))])
-        }
+        Some(channel) => Markup::id_link("channels", &channel.to_string()),
         None => Markup::text(t.over_http),
     };
     facts.push(Fact::markup(t.fact_channel, channel));
-    let waits = Markup::trusted(DurationElement::so_far(request.requested_at, scene.now, t).to_string());
-    let since = [
-        ("waited", PlaceholderValue::Markup(&waits)),
-        ("at", PlaceholderValue::When(TimeElement::clock(request.requested_at))),
-    ];
-    facts.push(Fact::markup(t.fact_waits, Markup::sentence(t.waits_since, &since)));
+    let waited = DurationElement::so_far(request.requested_at, scene.now, t);
+    facts.push(Fact::markup(t.fact_waits, t.waits_since(waited, TimeElement::clock(request.requested_at))));
     facts
 }
 
 /// What happens if the request is not answered.
 fn unanswered_outcome(request: &PermissionRequest, t: &Text) -> Markup {
-    let at = |at: Timestamp| [("at", PlaceholderValue::When(TimeElement::full(at)))];
     match (request.on_timeout, request.expires_at) {
-        (OnTimeout::DenyAndHalt, Some(expires)) => Markup::sentence(t.else_halts, &at(expires)),
-        (OnTimeout::DenyAndContinue, Some(expires)) => Markup::sentence(t.else_continues, &at(expires)),
+        (OnTimeout::DenyAndHalt, Some(expires)) => t.else_halts(TimeElement::full(expires)),
+        (OnTimeout::DenyAndContinue, Some(expires)) => t.else_continues(TimeElement::full(expires)),
         (OnTimeout::KeepWaiting, _) | (_, None) => Markup::text(t.else_waits),
     }
 }
@@ -240,20 +221,22 @@ impl DecidedApprovalRow {
         };
         let tool = exact_line(&request.tool);
         let input = input(request, t).brief;
-        let blanks = [
-            ("agent", PlaceholderValue::Text(&request.agent_name)),
-            ("tool", PlaceholderValue::Markup(&tool)),
-            ("input", PlaceholderValue::Markup(&input)),
-        ];
+        let (what, at) =
+            (verdict(request, scene), TimeElement::clock(request.decided_at.unwrap_or(request.requested_at)));
+        let place = via(request, t);
         Some(Self {
             id: request.permission_request_id.to_string(),
             class,
             icon,
-            what: verdict(request, scene),
-            about: Markup::sentence(t.decided_about, &blanks),
+            about: t.decided_about(&request.agent_name, tool, input),
             comment: request.comment.as_deref().filter(|comment| !comment.trim().is_empty()).map(exact),
-            place: via(request, t),
-            at: TimeElement::clock(request.decided_at.unwrap_or(request.requested_at)),
+            sentence: match &place {
+                Some(place) => t.decided_at_via(&what, place, at),
+                None => t.decided_at(&what, at),
+            },
+            what,
+            place,
+            at,
         })
     }
 }
@@ -262,16 +245,13 @@ impl DecidedApprovalRow {
 pub(crate) fn verdict(request: &PermissionRequest, scene: ViewContext<'_>) -> Markup {
     let t = scene.t;
     let who = scene.caller(request.decided_by.as_deref().unwrap_or("system")).in_words();
-    let blanks = [
-        ("who", PlaceholderValue::Text(&who)),
-        ("scope", PlaceholderValue::Text(scope(request.scope.unwrap_or_default(), t))),
-    ];
+    let scope = scope(request.scope.unwrap_or_default(), t);
     let verdict = match (request.state, request.source) {
         (PermissionState::Pending, _) => Markup::text(t.verdict_pending),
         (PermissionState::Approved, Some(DecisionSource::Policy)) => Markup::text(t.verdict_granted),
         (PermissionState::Denied, Some(DecisionSource::Policy)) => Markup::text(t.verdict_barred),
-        (PermissionState::Approved, _) => Markup::sentence(t.verdict_allowed, &blanks),
-        (PermissionState::Denied, _) => Markup::sentence(t.verdict_denied, &blanks),
+        (PermissionState::Approved, _) => t.verdict_allowed(scope, who),
+        (PermissionState::Denied, _) => t.verdict_denied(scope, who),
         (PermissionState::Expired, _) => match request.on_timeout {
             OnTimeout::DenyAndContinue => Markup::text(t.verdict_expired_on),
             OnTimeout::DenyAndHalt | OnTimeout::KeepWaiting => Markup::text(t.verdict_expired),
@@ -279,13 +259,7 @@ pub(crate) fn verdict(request: &PermissionRequest, scene: ViewContext<'_>) -> Ma
         (PermissionState::Cancelled, _) => Markup::text(t.verdict_cancelled),
     };
     match request.until {
-        Some(at) => {
-            let blanks = [
-                ("verdict", PlaceholderValue::Markup(&verdict)),
-                ("at", PlaceholderValue::When(TimeElement::relative(at))),
-            ];
-            Markup::sentence(t.verdict_until, &blanks)
-        }
+        Some(at) => t.verdict_until(verdict, at),
         None => verdict,
     }
 }
@@ -293,10 +267,9 @@ pub(crate) fn verdict(request: &PermissionRequest, scene: ViewContext<'_>) -> Ma
 /// The surface and address of the decision, if a person decided.
 fn via(request: &PermissionRequest, t: &Text) -> Option<Markup> {
     let surface = exact_line(request.decided_via.as_deref()?);
-    let via = ("via", PlaceholderValue::Markup(&surface));
     Some(match request.decided_from.as_deref() {
-        Some(from) => Markup::sentence(t.decided_from, &[via, ("from", PlaceholderValue::Text(from))]),
-        None => Markup::sentence(t.decided_via, &[via]),
+        Some(from) => t.decided_from(surface, from),
+        None => t.decided_via(surface),
     })
 }
 

@@ -8,12 +8,8 @@ use attache_protocol::{
     },
 };
 
-use super::{
-    actor::short,
-    html::{Markup, PlaceholderValue},
-    time::TimeElement,
-};
-use crate::text::{AdminText, Text, fill};
+use super::{actor::short, html::Markup, time::TimeElement};
+use crate::text::Text;
 
 /// The people that the viewer may see.
 #[derive(Debug, Clone, Default)]
@@ -59,10 +55,10 @@ pub(crate) struct FormChoice {
 
 impl VisiblePeople {
     /// The name of a person, or a placeholder if it isn't known.
-    pub(crate) fn name(&self, user: Option<UserId>, o: &'static AdminText) -> String {
-        let Some(id) = user else { return o.nobody.to_owned() };
+    pub(crate) fn name(&self, user: Option<UserId>, t: &'static Text) -> String {
+        let Some(id) = user else { return t.nobody.to_owned() };
         let known = self.users.iter().find(|user| user.user_id == id).map(|user| user.name.as_str());
-        known.unwrap_or(if self.me == Some(id) { o.you } else { o.somebody }).to_owned()
+        known.unwrap_or(if self.me == Some(id) { t.you } else { t.somebody }).to_owned()
     }
 
     /// All people, after an entry for no user.
@@ -79,18 +75,16 @@ impl VisiblePeople {
 // === impl PersonListRow ===
 
 impl PersonListRow {
-    pub(crate) fn new(user: &User, keys: &[Key], now: Timestamp, o: &'static AdminText) -> Self {
+    pub(crate) fn new(user: &User, keys: &[Key], now: Timestamp, t: &'static Text) -> Self {
         let alive = |key: &&Key| key.user_id == Some(user.user_id) && !is_over(key, now);
         Self {
             id: user.user_id.to_string(),
             name: user.name.clone(),
-            role: role(user.role, o),
-            password: if user.has_password { o.has_password } else { o.no_password },
+            role: role(user.role, t),
+            password: if user.has_password { t.has_password } else { t.no_password },
             keys: keys.iter().filter(alive).count(),
             since: TimeElement::relative(user.created_at),
-            removed: user.removed_at.map(|at| {
-                Markup::sentence(o.person_removed, &[("at", PlaceholderValue::When(TimeElement::relative(at)))])
-            }),
+            removed: user.removed_at.map(|at| t.person_removed(at)),
         }
     }
 }
@@ -99,24 +93,22 @@ impl PersonListRow {
 
 impl KeyListRow {
     pub(crate) fn new(key: &Key, people: &VisiblePeople, now: Timestamp, t: &'static Text) -> Self {
-        let o = &t.admin;
-        let at = |at| PlaceholderValue::When(TimeElement::relative(at));
         let note = match (key.revoked_at, key.expires_at) {
-            (Some(revoked), _) => Markup::sentence(t.key_revoked, &[("at", at(revoked))]),
-            (None, Some(until)) if until <= now => Markup::sentence(o.key_over, &[("at", at(until))]),
-            (None, Some(until)) => Markup::sentence(t.key_until, &[("at", at(key.created_at)), ("until", at(until))]),
-            (None, None) => Markup::sentence(t.key_since, &[("at", at(key.created_at))]),
+            (Some(revoked), _) => t.revoked_at(revoked),
+            (None, Some(until)) if until <= now => t.key_over(until),
+            (None, Some(until)) => t.key_until(key.created_at, until),
+            (None, None) => t.key_since(key.created_at),
         };
-        let user = people.name(key.user_id, o);
+        let user = people.name(key.user_id, t);
         let scopes = match &key.scopes {
-            None => o.key_all_scopes.to_owned(),
-            Some(scopes) => scopes.iter().map(|one| scope(*one, o)).collect::<Vec<_>>().join(", "),
+            None => t.key_all_scopes.to_owned(),
+            Some(scopes) => scopes.iter().map(|one| scope(*one, t)).collect::<Vec<_>>().join(t.list_comma),
         };
         Self {
             id: key.key_id.to_string(),
             short: short(&key.key_id.to_string()),
             name: key.name.clone(),
-            who: fill(o.key_for, &[("role", role(key.role, o)), ("user", &user)]),
+            who: t.key_for(role(key.role, t), &user),
             scopes,
             note,
             gone: is_over(key, now),
@@ -129,22 +121,22 @@ fn is_over(key: &Key, now: Timestamp) -> bool {
     key.revoked_at.is_some() || key.expires_at.is_some_and(|at| at <= now)
 }
 
-pub(crate) const fn role(role: Role, o: &AdminText) -> &'static str {
+pub(crate) fn role(role: Role, t: &Text) -> &'static str {
     match role {
-        Role::Viewer => o.role_name_viewer,
-        Role::Operator => o.role_name_operator,
-        Role::Admin => o.role_name_admin,
-        Role::Owner => o.role_name_owner,
+        Role::Viewer => t.role_name_viewer,
+        Role::Operator => t.role_name_operator,
+        Role::Admin => t.role_name_admin,
+        Role::Owner => t.role_name_owner,
     }
 }
 
-pub(crate) const fn scope(scope: KeyScope, o: &AdminText) -> &'static str {
+pub(crate) fn scope(scope: KeyScope, t: &Text) -> &'static str {
     match scope {
-        KeyScope::Read => o.scope_read,
-        KeyScope::Call => o.scope_call,
-        KeyScope::Decide => o.scope_decide,
-        KeyScope::Manage => o.scope_manage,
-        KeyScope::Admin => o.scope_admin,
+        KeyScope::Read => t.scope_read,
+        KeyScope::Call => t.scope_call,
+        KeyScope::Decide => t.scope_decide,
+        KeyScope::Manage => t.scope_manage,
+        KeyScope::Admin => t.scope_admin,
     }
 }
 

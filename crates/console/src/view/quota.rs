@@ -5,10 +5,10 @@ use attache_protocol::{rules::quota::QuotaMeasure, wire::usage::Quota};
 use super::{
     amount::{self, MEASURES, full, measure_label},
     chart::gauge,
-    html::{Markup, PlaceholderValue},
+    html::Markup,
     time::TimeElement,
 };
-use crate::text::{AdminText, fill};
+use crate::text::Text;
 
 #[derive(Debug, Clone)]
 pub(crate) struct QuotaListRow {
@@ -30,14 +30,12 @@ pub(crate) struct QuotaBar {
 // === impl QuotaListRow ===
 
 impl QuotaListRow {
-    pub(crate) fn new(quota: &Quota, o: &'static AdminText) -> Self {
-        let user = quota.user_name.as_deref().map(|name| ("user", PlaceholderValue::Text(name)));
-        let agent = quota.agent_name.as_deref().map(|name| ("agent", PlaceholderValue::Text(name)));
-        let title = match (user, agent) {
-            (None, None) => Markup::text(o.quota_everything),
-            (Some(user), None) => Markup::sentence(o.quota_user, &[user]),
-            (None, Some(agent)) => Markup::sentence(o.quota_agent, &[agent]),
-            (Some(user), Some(agent)) => Markup::sentence(o.quota_both, &[user, agent]),
+    pub(crate) fn new(quota: &Quota, t: &'static Text) -> Self {
+        let title = match (quota.user_name.as_deref(), quota.agent_name.as_deref()) {
+            (None, None) => Markup::text(t.quota_everything),
+            (Some(user), None) => t.quota_user(user),
+            (None, Some(agent)) => t.quota_agent(agent),
+            (Some(user), Some(agent)) => t.quota_both(user, agent),
         };
         let limits = MEASURES.into_iter().filter_map(|measure| Some((measure, limit(quota, measure)?)));
         let mut is_full = false;
@@ -45,16 +43,15 @@ impl QuotaListRow {
             .map(|(measure, limit)| {
                 let (spent, held) = used(quota, measure);
                 is_full |= spent.saturating_add(held) >= limit;
-                QuotaBar::new(measure, (spent, held, limit), o)
+                QuotaBar::new(measure, (spent, held, limit), t)
             })
             .collect();
-        let at = [("at", PlaceholderValue::When(TimeElement::full(quota.resets_at)))];
         Self {
             title,
             user: quota.user_id.map(|id| id.to_string()).unwrap_or_default(),
             agent: quota.agent_id.map(|id| id.to_string()).unwrap_or_default(),
             bars,
-            full: is_full.then(|| Markup::sentence(o.quota_full, &at)),
+            full: is_full.then(|| t.quota_full(TimeElement::full(quota.resets_at))),
         }
     }
 }
@@ -62,16 +59,14 @@ impl QuotaListRow {
 // === impl QuotaBar ===
 
 impl QuotaBar {
-    fn new(measure: QuotaMeasure, (spent, held, limit): (u64, u64, u64), o: &'static AdminText) -> Self {
-        let (spent_text, held_text) = (full(measure, spent), full(measure, held));
-        let limit_text = full(measure, limit);
-        let measure = measure_label(measure, o);
-        let blanks = [("measure", measure), ("spent", &*spent_text), ("held", &*held_text), ("limit", &*limit_text)];
+    fn new(measure: QuotaMeasure, (spent, held, limit): (u64, u64, u64), t: &'static Text) -> Self {
+        let (spent_text, held_text, limit_text) = (full(measure, spent), full(measure, held), full(measure, limit));
+        let measure = measure_label(measure, t);
         Self {
             measure,
-            spent: fill(o.quota_spent, &blanks),
-            held: (held > 0).then(|| fill(o.quota_held, &blanks)),
-            gauge: gauge(spent, held, limit, &fill(o.quota_bar, &blanks)),
+            spent: t.quota_spent(&spent_text, &limit_text),
+            held: (held > 0).then(|| t.quota_held(&held_text)),
+            gauge: gauge(spent, held, limit, &t.quota_bar(measure, &spent_text, &held_text, &limit_text)),
         }
     }
 }

@@ -9,11 +9,7 @@ use attache_protocol::{
     wire::run::Run,
 };
 
-use super::{
-    html::{Markup, PlaceholderValue},
-    status::StatusBadge,
-    time::{DurationElement, TimeElement},
-};
+use super::{html::Markup, status::StatusBadge, time::DurationElement};
 use crate::text::Text;
 
 /// The times that a sentence about a running run may mention.
@@ -56,39 +52,28 @@ pub(crate) fn status(run: &Run, t: &'static Text) -> StatusBadge {
 
 /// The status sentence of a running run.
 pub(crate) fn sentence(run: &Run, device: &str, moments: RunTimes, t: &'static Text) -> Markup {
-    let device = ("device", PlaceholderValue::Text(device));
-    let since = ("since", PlaceholderValue::When(TimeElement::relative(moments.claimed)));
-    let heard = moments.heard.map(TimeElement::relative);
-    let silent = DurationElement::so_far(moments.moved.unwrap_or(moments.claimed), moments.now, t);
-    let silent = Markup::trusted(silent.to_string());
-    let silent = ("silent", PlaceholderValue::Markup(&silent));
+    let since = moments.claimed;
     let waiting = run.waiting.map(|waiting| match waiting {
-        WaitReason::Approval => t.why_approval,
-        WaitReason::Input => t.why_input,
+        WaitReason::Approval => t.why_approval(device),
+        WaitReason::Input => t.why_input(device),
     });
-    let state = match (run.recovery, waiting) {
-        (Some(Recovery::RemoteWaiting), Some(words)) => return Markup::sentence(words, &[device]),
-        (None | Some(Recovery::RemoteRunning | Recovery::RemoteWaiting), _) => match heard {
-            Some(heard) => Markup::sentence(t.why_running, &[device, since, ("heard", PlaceholderValue::When(heard))]),
-            None => Markup::sentence(t.why_running_quiet, &[device, since]),
-        },
-        (Some(Recovery::RemoteIdle), _) => Markup::sentence(t.why_idle, &[device, silent]),
-        (Some(Recovery::DoneUnreconciled), _) => Markup::sentence(t.why_done, &[device]),
-        (Some(Recovery::RemoteMissing), _) => Markup::sentence(t.why_missing, &[device]),
-        (Some(Recovery::Unreachable), _) => match heard {
-            Some(heard) => Markup::sentence(t.why_unreachable, &[device, ("heard", PlaceholderValue::When(heard))]),
-            None => Markup::sentence(t.why_unreachable_never, &[device]),
-        },
-    };
-    // The device state must not hide a pending request.
-    match waiting {
-        Some(words) => {
-            let words = Markup::sentence(words, &[device]);
-            Markup::sentence(
-                "{wait} {state}",
-                &[("wait", PlaceholderValue::Markup(&words)), ("state", PlaceholderValue::Markup(&state))],
-            )
+    let state = match (run.recovery, moments.heard) {
+        (Some(Recovery::RemoteWaiting), _) if let Some(waiting) = waiting => return waiting,
+        (None | Some(Recovery::RemoteRunning | Recovery::RemoteWaiting), Some(heard)) => {
+            t.why_running(device, since, heard)
         }
+        (None | Some(Recovery::RemoteRunning | Recovery::RemoteWaiting), None) => t.why_running_quiet(device, since),
+        (Some(Recovery::RemoteIdle), _) => {
+            t.why_idle(device, DurationElement::so_far(moments.moved.unwrap_or(since), moments.now, t))
+        }
+        (Some(Recovery::DoneUnreconciled), _) => t.why_done(device),
+        (Some(Recovery::RemoteMissing), _) => t.why_missing(device),
+        (Some(Recovery::Unreachable), Some(heard)) => t.why_unreachable(device, heard),
+        (Some(Recovery::Unreachable), None) => t.why_unreachable_never(device),
+    };
+    // The device state must not hide a pending request. Both are whole sentences.
+    match waiting {
+        Some(waiting) => Markup::trusted(format!("{waiting} {state}")),
         None => state,
     }
 }
@@ -98,7 +83,7 @@ mod tests {
     use attache_protocol::Json;
 
     use super::*;
-    use crate::text::ALL;
+    use crate::text::Language;
 
     fn run(recovery: Recovery, waiting: Option<WaitReason>) -> Run {
         let run = Json::from_text(
@@ -118,7 +103,10 @@ mod tests {
         let now = Timestamp::from_millis(125_000);
         let moments = RunTimes { now, claimed: at, moved: Some(Timestamp::from_millis(5_000)), heard: None };
         let run = run(recovery, waiting);
-        (sign(&run, ALL[0]).unwrap().word, sentence(&run, "laptop", moments, ALL[0]).to_string())
+        (
+            sign(&run, Language::En.text()).unwrap().word,
+            sentence(&run, "laptop", moments, Language::En.text()).to_string(),
+        )
     }
 
     #[test]

@@ -17,12 +17,12 @@ use super::{
     callsign,
     escape_stripper::{excerpt, plain},
     failure, host,
-    html::{Markup, PlaceholderValue},
+    html::{Markup, PageLink},
     recovery::{self, RunTimes},
     status::{self, StatusBadge},
     time::{DurationElement, TimeElement, duration},
 };
-use crate::text::{Text, fill};
+use crate::text::Text;
 
 /// What every view needs besides its data.
 #[derive(Debug, Clone, Copy)]
@@ -145,16 +145,10 @@ impl RunListRow {
 fn row_why(run: &Run, account: Option<&Account>, t: &'static Text) -> (Option<Markup>, &'static str) {
     match run.status {
         RunStatus::Pending => match account {
-            Some(Account { runtime: None, name, .. }) => {
-                (Some(Markup::sentence(t.row_unpaired, &[("agent", PlaceholderValue::Text(name))])), "wait")
-            }
+            Some(Account { runtime: None, name, .. }) => (Some(t.row_unpaired(name)), "wait"),
             Some(Account { status: Presence::Offline, runtime: Some(runtime), name, .. }) => {
                 let since = runtime.last_heartbeat_at.unwrap_or(runtime.attached_at);
-                let blanks = [
-                    ("agent", PlaceholderValue::Text(name)),
-                    ("since", PlaceholderValue::When(TimeElement::relative(since))),
-                ];
-                (Some(Markup::sentence(t.row_offline, &blanks)), "wait")
+                (Some(t.row_offline(name, since)), "wait")
             }
             _ => (None, ""),
         },
@@ -181,19 +175,18 @@ impl RunDetail {
         let task = excerpt(task(run), t);
         let title = title(run, t);
         let device = around.device.map(|runtime| device_name(runtime, t));
-        let host = around.device.and_then(|runtime| host::name(&runtime.labels));
+        let host = around.device.and_then(|runtime| host::name(&runtime.labels, t));
         let host_on = match (&host, &device) {
-            (Some(host), Some(device)) => Some(fill(t.host_on, &[("host", host), ("device", device)])),
+            (Some(host), Some(device)) => Some(t.host_on(host, device)),
             (_, device) => device.clone(),
         };
         let (queued, worked) = spans(run, now);
         // An unfinished duration ticks in the browser.
-        let live = Markup::trusted(run_duration(run, now, t).to_string());
-        let queued = Markup::text(&duration(queued, t));
-        let nothing = Markup::text(&duration(Duration::ZERO, t));
-        let (queued, worked) = if worked.is_some() { (&queued, &live) } else { (&live, &nothing) };
-        let blanks = [("queued", PlaceholderValue::Markup(queued)), ("worked", PlaceholderValue::Markup(worked))];
-        let caption = Markup::sentence(t.ribbon_caption, &blanks);
+        let live = Markup::of(run_duration(run, now, t));
+        let (queued, worked) = match worked {
+            Some(_) => (Markup::text(&duration(queued, t)), live),
+            None => (live, Markup::text(&duration(Duration::ZERO, t))),
+        };
         Self {
             id: run.task_run_id.to_string(),
             short: short(&run.task_run_id.to_string()),
@@ -209,7 +202,7 @@ impl RunDetail {
             host_on,
             caller: scene.caller(&run.caller),
             ribbon: ribbon(run, now, t, RibbonScale::Whole),
-            ribbon_caption: caption,
+            ribbon_caption: t.ribbon_caption(queued, worked),
             failure: failure_of(run, t),
             result: answer(run, t),
         }
@@ -217,24 +210,18 @@ impl RunDetail {
 }
 
 fn why_line(run: &Run, around: RunAgentContext<'_>, now: Timestamp, t: &'static Text) -> Markup {
-    let agent = ("agent", PlaceholderValue::Text(&run.agent_name));
-    let device_name = around.device.map_or_else(|| t.unknown_device.to_owned(), |runtime| device_name(runtime, t));
-    let device = ("device", PlaceholderValue::Text(&device_name));
-    let took = Markup::trusted(run_duration(run, now, t).to_string());
-    let took = ("took", PlaceholderValue::Markup(&took));
+    let agent = &run.agent_name;
+    let device = around.device.map_or_else(|| t.unknown_device.to_owned(), |runtime| device_name(runtime, t));
+    let took = run_duration(run, now, t);
     match run.status {
         RunStatus::Pending => match around.account {
-            Some(Account { runtime: None, .. }) => Markup::sentence(t.why_unpaired, &[agent]),
+            Some(Account { runtime: None, .. }) => t.why_unpaired(agent),
             Some(Account { status: Presence::Offline, runtime: Some(runtime), .. }) => {
-                let since = TimeElement::relative(runtime.last_heartbeat_at.unwrap_or(runtime.attached_at));
-                Markup::sentence(t.why_offline, &[agent, ("since", PlaceholderValue::When(since))])
+                t.why_offline(agent, runtime.last_heartbeat_at.unwrap_or(runtime.attached_at))
             }
             _ => match around.busy_with {
-                Some(other) => {
-                    let href = format!("/runs/{}", other.task_run_id);
-                    Markup::sentence(t.why_busy, &[agent, ("run", PlaceholderValue::Link(&href, t.why_other_run))])
-                }
-                None => Markup::sentence(t.why_next, &[agent]),
+                Some(other) => t.why_busy(agent, PageLink(&format!("/runs/{}", other.task_run_id), t.why_other_run)),
+                None => t.why_next(agent),
             },
         },
         RunStatus::Running => {
@@ -244,18 +231,14 @@ fn why_line(run: &Run, around: RunAgentContext<'_>, now: Timestamp, t: &'static 
                 moved: around.moved,
                 heard: around.device.and_then(|runtime| runtime.last_heartbeat_at),
             };
-            recovery::sentence(run, &device_name, moments, t)
+            recovery::sentence(run, &device, moments, t)
         }
-        RunStatus::Completed => Markup::sentence(t.why_completed, &[took, device]),
+        RunStatus::Completed => t.why_completed(took, device),
         RunStatus::Failed => {
             let (title, _) = failure::explain(&member(run.task_result.as_ref(), "code"), t);
-            let sentence = if run.claimed_at.is_some() { t.why_failed } else { t.why_failed_queued };
-            Markup::sentence(sentence, &[took, ("title", PlaceholderValue::Text(title))])
+            if run.claimed_at.is_some() { t.why_failed(took, title) } else { t.why_failed_queued(took, title) }
         }
-        RunStatus::Cancelled => {
-            let at = TimeElement::relative(run.ended_at.unwrap_or(now));
-            Markup::sentence(t.why_cancelled, &[("at", PlaceholderValue::When(at))])
-        }
+        RunStatus::Cancelled => t.why_cancelled(run.ended_at.unwrap_or(now)),
     }
 }
 
@@ -268,7 +251,7 @@ fn failure_of(run: &Run, t: &'static Text) -> Option<RunFailureView> {
             let (title, advice) = failure::explain(&code, t);
             let native = member(result, "native_code");
             let code = if native.is_empty() { code } else { format!("{code} · {native}") };
-            Some(RunFailureView { cancelled: false, title, code, message, advice: Markup::sentence(advice, &[]) })
+            Some(RunFailureView { cancelled: false, title, code, message, advice: Markup::marked(advice) })
         }
         RunStatus::Cancelled => {
             let message = if message == "cancelled" { String::new() } else { message };
@@ -394,8 +377,7 @@ pub(crate) fn ribbon(run: &Run, now: Timestamp, t: &Text, scale: RibbonScale) ->
         RunStatus::Failed => "bad",
         RunStatus::Pending | RunStatus::Cancelled => "",
     };
-    let label =
-        fill(t.ribbon_label, &[("queued", &duration(queued, t)), ("worked", &duration(worked.unwrap_or_default(), t))]);
+    let label = t.ribbon_label(&duration(queued, t), &duration(worked.unwrap_or_default(), t));
     let (top, height) = if scale == RibbonScale::Whole { (0, 12) } else { (2, 8) };
     let mut svg = format!("<svg class=\"ribbon {class}\" role=\"img\" aria-label=\"{label}\">");
     if line > 0.0 {

@@ -4,11 +4,10 @@ use attache_protocol::wire::{key::Key, session::ConsoleSession};
 
 use super::{
     actor::short,
-    html::{Markup, PlaceholderValue},
+    html::Markup,
     person::{VisiblePeople, role},
-    time::TimeElement,
 };
-use crate::text::{AdminText, fill};
+use crate::text::Text;
 
 #[derive(Debug, Clone)]
 pub(crate) struct SessionListRow {
@@ -23,26 +22,25 @@ pub(crate) struct SessionListRow {
 // === impl SessionListRow ===
 
 impl SessionListRow {
-    pub(crate) fn new(session: &ConsoleSession, people: &VisiblePeople, keys: &[Key], o: &'static AdminText) -> Self {
+    pub(crate) fn new(session: &ConsoleSession, people: &VisiblePeople, keys: &[Key], t: &'static Text) -> Self {
         let opened = match session.opened_by {
-            None => o.session_by_password.to_owned(),
+            None => t.session_by_password.to_owned(),
             Some(opener) => {
                 let known = keys.iter().find(|key| key.key_id == opener).map(|key| key.name.clone());
                 let key = known.unwrap_or_else(|| short(&opener.to_string()));
-                fill(o.session_by_link, &[("key", &key)])
+                t.session_by_link(&key)
             }
         };
-        let from = session.address.as_deref().map(|address| fill(o.session_from, &[("address", address)]));
+        let from = session.address.as_deref().map(|address| t.session_from(address));
         let how: Vec<&str> =
-            [Some(role(session.role, o)), Some(opened.as_str()), from.as_deref()].into_iter().flatten().collect();
-        let at = |at| PlaceholderValue::When(TimeElement::relative(at));
+            [Some(role(session.role, t)), Some(opened.as_str()), from.as_deref()].into_iter().flatten().collect();
         let until = session.expires_at.unwrap_or(session.created_at);
         Self {
             id: session.session_id.to_string(),
-            name: people.name(session.user_id, o),
+            name: people.name(session.user_id, t),
             current: session.current,
             how: how.join(" · "),
-            note: Markup::sentence(o.session_until, &[("at", at(session.created_at)), ("until", at(until))]),
+            note: t.session_until(session.created_at, until),
         }
     }
 }

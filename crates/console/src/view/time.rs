@@ -138,13 +138,13 @@ pub(crate) fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::ALL;
+    use crate::text::Language;
 
     #[test]
     fn durations_are_human_readable() {
         let shown: Vec<_> = [0, 440, 12_000, 584_000, 6_240_000, 273_600_000]
             .into_iter()
-            .map(|millis| duration(Duration::from_millis(millis), ALL[0]))
+            .map(|millis| duration(Duration::from_millis(millis), Language::En.text()))
             .collect();
         assert_eq!(shown, ["0.0 s", "0.4 s", "12 s", "9 m 44 s", "1 h 44 m", "3 d 04 h"]);
     }

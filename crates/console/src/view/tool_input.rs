@@ -13,7 +13,7 @@ use super::{
     html::Markup,
     time::size,
 };
-use crate::text::{Text, fill};
+use crate::text::Text;
 
 /// Longer texts are folded.
 const MAX_SHOWN: usize = 4 * 1024;
@@ -276,17 +276,17 @@ impl FoldedText {
         }
         let (shown, rest) = text.split_at(end);
         let length = size(u64::try_from(rest.len()).unwrap_or(u64::MAX));
-        Self { shown: exact(shown), rest: Some(exact(rest)), rest_label: fill(t.not_all, &[("size", &length)]) }
+        Self { shown: exact(shown), rest: Some(exact(rest)), rest_label: t.not_all(&length) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::ALL;
+    use crate::text::Language;
 
     fn input(json: &str) -> ToolInputView {
-        ToolInputView::new(&Json::from_text(json).unwrap(), ALL[0])
+        ToolInputView::new(&Json::from_text(json).unwrap(), Language::En.text())
     }
 
     fn blocks(json: &str) -> Vec<String> {
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn the_proposed_change_comes_first_and_is_inert() {
-        let t = ALL[0];
+        let t = Language::En.text();
         let shown = |diff: &str| {
             let input = input(r#"{"path":"a"}"#).with_diff(Some(diff), t);
             let ToolInputBlock::Diff(diff) = &input.blocks[0] else { panic!("{input:?}") };

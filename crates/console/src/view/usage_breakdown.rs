@@ -9,7 +9,7 @@ use attache_protocol::{
 };
 
 use super::{amount, callsign};
-use crate::text::{AdminText, fill};
+use crate::text::Text;
 
 /// How usage is grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl UsageBreakdown {
         (now, length): (Timestamp, i64),
         group: UsageGroup,
         measure: QuotaMeasure,
-        o: &'static AdminText,
+        t: &'static Text,
     ) -> Self {
         let today = UtcDay::of(now);
         let days: Vec<UtcDay> = (0..length).rev().map(|back| UtcDay(today.0 - back)).collect();
@@ -139,8 +139,8 @@ impl UsageBreakdown {
                 UsageGroup::User => {
                     let key = row.user_id.map(|id| id.to_string()).unwrap_or_default();
                     let name = row.user_name.clone().unwrap_or_else(|| match row.user_id {
-                        Some(_) => o.somebody.to_owned(),
-                        None => o.no_user_row.to_owned(),
+                        Some(_) => t.somebody.to_owned(),
+                        None => t.nobody.to_owned(),
                     });
                     (key, name, None)
                 }
@@ -158,12 +158,12 @@ impl UsageBreakdown {
             ledger.by_day[place].add(&used);
             ledger.total.add(&used);
         }
-        ledger.arrange(&wishes, measure, o);
+        ledger.arrange(&wishes, measure, t);
         ledger
     }
 
     /// The largest first, each with its agent's usual colour if it is free.
-    fn arrange(&mut self, wishes: &[Option<u8>], measure: QuotaMeasure, o: &'static AdminText) {
+    fn arrange(&mut self, wishes: &[Option<u8>], measure: QuotaMeasure, t: &'static Text) {
         let mut ordered: Vec<_> = std::mem::take(&mut self.series).into_iter().zip(wishes.iter().copied()).collect();
         ordered.sort_by(|(left, _), (right, _)| {
             let size = |series: &UsageSeries| (series.total.of(measure), series.total.calls);
@@ -179,7 +179,7 @@ impl UsageBreakdown {
         self.series = ordered.into_iter().map(|(series, _)| series).collect();
         if !rest.is_empty() {
             let mut others = UsageSeries {
-                name: o.others.to_owned(),
+                name: t.others.to_owned(),
                 class: REST,
                 total: UsageTotals::default(),
                 days: vec![UsageTotals::default(); self.days.len()],
@@ -207,9 +207,9 @@ pub(crate) fn written(day: UtcDay) -> String {
 }
 
 /// `15 Nov`, in the order of the language.
-pub(crate) fn short_date(day: UtcDay, o: &AdminText) -> String {
+pub(crate) fn short_date(day: UtcDay, t: &Text) -> String {
     let text = written(day);
     let part = |range| text.get(range).and_then(|part: &str| part.parse::<usize>().ok()).unwrap_or(1);
-    let month = o.months.split(' ').nth(part(5..7) - 1).unwrap_or_default();
-    fill(o.day_month, &[("day", &part(8..10).to_string()), ("month", month)])
+    let month = t.months.split(' ').nth(part(5..7) - 1).unwrap_or_default();
+    t.day_month(part(8..10), month)
 }

@@ -150,7 +150,7 @@ async fn a_hub_with_tls_sets_secure_cookies_only() {
 
 /// Every POST path of the console, with placeholder parameters.
 fn forms() -> Vec<String> {
-    let routes = include_str!("../../src/lib.rs");
+    let routes = include_str!("../../src/page/mod.rs");
     let taking = routes.lines().map(str::trim).filter(|line| line.starts_with(".route(") && line.contains("post("));
     taking
         .map(|line| {
