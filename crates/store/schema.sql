@@ -440,3 +440,8 @@ CREATE INDEX permission_grants_run on permission_grants (run) where run is not n
 CREATE INDEX permission_grants_conversation on permission_grants (conversation) where conversation is not null;
 CREATE INDEX permission_grants_permission on permission_grants (permission);
 CREATE INDEX api_keys_agent on api_keys (agent, no) where agent is not null;
+CREATE TABLE conversation_agents (
+    conversation blob not null,
+    agent blob not null,
+    primary key (conversation, agent)
+) without rowid;

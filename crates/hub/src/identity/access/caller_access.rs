@@ -273,6 +273,16 @@ impl Person<'_> {
         Ok(!kept)
     }
 
+    /// Whether none of the agents is private to someone else.
+    pub(crate) async fn sees_all(&mut self, agents: &[AgentId]) -> Result<bool> {
+        for agent in agents {
+            if !self.sees(*agent).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Whether the agent is private to someone else.
     pub(crate) fn is_kept(&self, account: &AccountRecord) -> bool {
         let by = self.by;
