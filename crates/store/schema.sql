@@ -442,3 +442,8 @@ CREATE INDEX permission_grants_permission on permission_grants (permission);
 CREATE INDEX api_keys_agent on api_keys (agent, no) where agent is not null;
 CREATE INDEX permission_grants_user on permission_grants (user, no) where revoked is null and user is not null;
 CREATE INDEX permission_grants_key on permission_grants (key, no) where revoked is null and key is not null;
+CREATE TABLE conversation_agents (
+    conversation blob not null,
+    agent blob not null,
+    primary key (conversation, agent)
+) without rowid;

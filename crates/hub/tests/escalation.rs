@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use attache_protocol::{secret::Kind, wire::key::Role};
 use attache_store::{WriteContext, record::NewKey};
+use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::{
@@ -37,6 +38,7 @@ on_both! {
     an_admin_cannot_delete_what_they_cannot_see
     a_device_reads_nothing_of_a_private_agent
     a_private_agent_stays_out_of_other_peoples_conversations
+    what_a_private_agent_left_stays_private_without_its_run
     a_delegation_to_a_private_agent_is_shown_to_no_one_else
     an_admin_cannot_trust_a_card_for_a_private_agent
     login_links_of_others_cannot_be_pushed_out
@@ -453,6 +455,42 @@ async fn a_private_agent_stays_out_of_other_peoples_conversations(engine: Engine
     };
     assert!(listed(bob.get("/api/v1/conversations").await.expect(200)));
     assert!(!listed(ada.get("/api/v1/conversations").await.expect(200)));
+}
+
+async fn what_a_private_agent_left_stays_private_without_its_run(engine: Engine) {
+    let world = with_local(engine).await;
+    let ada = person(&world, "ada", "admin").await;
+    let device = world.device("local").await;
+    // A conversation of its own, and one that began with a shared agent's run.
+    let plans = world.owner.post("/api/v1/conversations", json!({"title": "plans"})).await.expect(201);
+    let shared = world.owner.post(RUNS, json!({"agent_id": "builder"})).await.expect(201);
+    for place in [plans, shared] {
+        let id = place["conversation_id"].as_str().unwrap();
+        let run = world.owner.post(RUNS, json!({"agent_id": "local", "conversation_id": id})).await.expect(201);
+        let path = format!("{RUNS}/{}", run["task_run_id"].as_str().unwrap());
+        let claim = device.claim().await;
+        let workspace = claim["workspace_id"].as_str().unwrap();
+        let files = format!("/api/v1/workspaces/{workspace}/artifacts");
+        let notes = device.client.call(Method::PUT, &format!("{files}/notes.txt"), "secret").await.expect(201);
+        let artifact = format!("/api/v1/artifacts/{}?meta=1", notes["artifact_id"].as_str().unwrap());
+        device.client.post(&format!("{path}/complete"), json!({"output": {"text": "done"}})).await.expect(200);
+        let conversation = format!("/api/v1/conversations/{id}");
+        let messages = format!("{conversation}/messages");
+        world.owner.post(&messages, json!({"text": "The key is under the mat."})).await.expect(201);
+        assert_eq!(world.owner.delete(&path).await.status, 204);
+        for path in [&conversation, &messages, &files, &artifact] {
+            assert_eq!(ada.get(path).await.refusal(), not_found(), "{path}");
+            world.owner.get(path).await.expect(200);
+        }
+        let joined = ada.post(RUNS, json!({"agent_id": "builder", "conversation_id": id})).await;
+        assert_eq!(joined.refusal(), not_found());
+    }
+    let listed = ada.get("/api/v1/conversations").await.expect(200);
+    assert_eq!(listed["conversations"], json!([]));
+    // The owner shares the agent, and with it what it did.
+    world.owner.patch(&format!("{ACCOUNTS}/local"), json!({"callers": "everyone"})).await.expect(200);
+    let listed = ada.get("/api/v1/conversations").await.expect(200);
+    assert_eq!(listed["conversations"][0]["title"], "plans");
 }
 
 async fn a_delegation_to_a_private_agent_is_shown_to_no_one_else(engine: Engine) {

@@ -505,6 +505,9 @@ pub struct ConversationRecord {
     pub metadata: Option<Json>,
     /// Its owner: the context's user, or the run's.
     pub user: Option<UserId>,
+    /// Every agent that ever had a run in it, sorted by id. It stays when the run is deleted: what a private agent
+    /// left in the conversation stays as private as the agent.
+    pub agents: Vec<AgentId>,
     pub created_at: Timestamp,
 }
 

@@ -70,7 +70,9 @@ impl Handle {
         let page = page.page()?;
         let conversation = workspace.conversation();
         let conversation = self.store().conversation(by.tenant, conversation).await.map_err(about("workspace"))?;
-        self.check_kept(by, conversation.id, "workspace").await?;
+        if !self.private_work(by).sees_conversation(&conversation).await? {
+            return Err(Error::not_found("workspace"));
+        }
         let is_open = verdict == AccessVerdict::Yes || self.has_part_by_run(by, conversation.id).await?;
         let failed = about_list("workspace", &page);
         let listed = self.store().artifacts(by.tenant, workspace, page).await.map_err(failed)?;
@@ -90,12 +92,14 @@ impl Handle {
     async fn visible_artifact(&self, by: &Principal, artifact: ArtifactId) -> Result<record::ArtifactRecord> {
         let verdict = by.may(Action::SeeArtifacts)?;
         let record = self.store().artifact(by.tenant, artifact).await.map_err(about("artifact"))?;
-        self.check_kept(by, record.workspace.conversation(), "artifact").await?;
+        let conversation = record.workspace.conversation();
+        let conversation = self.store().conversation(by.tenant, conversation).await.map_err(about("artifact"))?;
+        if !self.private_work(by).sees_conversation(&conversation).await? {
+            return Err(Error::not_found("artifact"));
+        }
         if verdict == AccessVerdict::Yes {
             return Ok(record);
         }
-        let conversation = record.workspace.conversation();
-        let conversation = self.store().conversation(by.tenant, conversation).await.map_err(about("artifact"))?;
         let seen = self.caller_access(by).await?.artifact(&conversation, &record.name).await?;
         let is_open = seen == Visibility::No && self.has_part_by_run(by, conversation.id).await?;
         if shows(seen, is_open) { Ok(record) } else { Err(Error::not_found("artifact")) }

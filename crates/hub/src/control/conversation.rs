@@ -1,7 +1,7 @@
 //! Conversations: the boundary of context.
 
 use attache_protocol::{
-    Code, ConversationId,
+    ConversationId,
     wire::conversation::{Conversation, ConversationList, CreateConversationRequest},
 };
 use attache_store::record::NewConversation;
@@ -48,12 +48,10 @@ impl Handle {
         let page = page.page()?;
         let failed = about_list("conversation", &page);
         let listed = self.store().conversations(by.tenant, page).await.map_err(failed)?;
-        let mut conversations = Vec::new();
+        let (mut reach, mut conversations) = (self.private_work(by), Vec::new());
         for conversation in listed.items {
-            match self.check_kept(by, conversation.id, "conversation").await {
-                Ok(()) => conversations.push(render::conversation(conversation)),
-                Err(error) if error.code == Code::NotFound => {}
-                Err(error) => return Err(error),
+            if reach.sees_conversation(&conversation).await? {
+                conversations.push(render::conversation(conversation));
             }
         }
         Ok(ConversationList { conversations, next_cursor: listed.next })

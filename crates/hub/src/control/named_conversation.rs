@@ -25,7 +25,8 @@ impl Handle {
         match self.store().conversation(by.tenant, id).await {
             Ok(_) => Ok(None),
             Err(attache_store::Error::NotFound) => {
-                Ok(Some(ConversationRecord { id, title: None, metadata: None, user: by.user, created_at: self.now() }))
+                let (user, created_at, agents) = (by.user, self.now(), Vec::new());
+                Ok(Some(ConversationRecord { id, title: None, metadata: None, user, agents, created_at }))
             }
             Err(error) => Err(Error::from_store("conversation", error)),
         }

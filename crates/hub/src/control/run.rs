@@ -235,27 +235,19 @@ impl Handle {
         if self.has_part_in(by, action, conversation, what).await? { Ok(()) } else { Err(Error::not_found(what)) }
     }
 
-    /// A conversation with someone else's private agent does not exist for other people.
+    /// A conversation with someone else's private agent does not exist for other people. What does not exist has nothing
+    /// to hide.
     pub(crate) async fn check_kept(
         &self,
         by: &Principal,
         conversation: ConversationId,
         what: &'static str,
     ) -> Result<()> {
-        let filter = RunFilter { conversation: Some(conversation), detail: RunDetail::Excerpt, ..RunFilter::default() };
-        let (mut reach, mut cursor) = (self.private_work(by), None);
-        loop {
-            let page = Pagination { limit: check::MAX_PAGE, cursor };
-            let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about(what))?;
-            for run in listed.items {
-                if !reach.sees_run(&run).await? {
-                    return Err(Error::not_found(what));
-                }
-            }
-            cursor = listed.next;
-            if cursor.is_none() {
-                return Ok(());
-            }
+        match self.store().conversation(by.tenant, conversation).await {
+            Ok(found) if self.private_work(by).sees_conversation(&found).await? => Ok(()),
+            Ok(_) => Err(Error::not_found(what)),
+            Err(attache_store::Error::NotFound) => Ok(()),
+            Err(error) => Err(Error::from_store(what, error)),
         }
     }
 

@@ -24,7 +24,8 @@ impl ModelState {
     ) -> Result<ConversationRecord> {
         self.known_tenant(context.tenant)?;
         let NewConversation { id, title, metadata } = new;
-        let conversation = ConversationRecord { id, title, metadata, user: context.user, created_at: context.at };
+        let (user, created_at, agents) = (context.user, context.at, Vec::new());
+        let conversation = ConversationRecord { id, title, metadata, user, agents, created_at };
         self.conversations.insert(id, (context.tenant, conversation.clone()));
         self.append(context.tenant, context.at, &context.actor, entry::conversation_created(id));
         Ok(conversation)
@@ -32,18 +33,26 @@ impl ModelState {
 
     pub(super) fn conversation(&self, tenant: TenantId, id: ConversationId) -> Result<ConversationRecord> {
         if let Some((owner, conversation)) = self.conversations.get(&id) {
-            return if *owner == tenant { Ok(conversation.clone()) } else { Err(Error::NotFound) };
+            return if *owner == tenant { Ok(self.with_agents(conversation)) } else { Err(Error::NotFound) };
         }
         let record = &self.runs[self.place(tenant, RunId::from_uuid(id.uuid()))?].record;
         if record.conversation != id {
             return Err(Error::NotFound);
         }
-        Ok(ConversationRecord { id, title: None, metadata: None, user: record.user, created_at: record.created_at })
+        let (user, created_at, agents) = (record.user, record.created_at, Vec::new());
+        Ok(self.with_agents(&ConversationRecord { id, title: None, metadata: None, user, agents, created_at }))
+    }
+
+    fn with_agents(&self, conversation: &ConversationRecord) -> ConversationRecord {
+        let agents = self.conversation_agents.get(&conversation.id);
+        let agents = agents.map(|agents| agents.iter().copied().collect()).unwrap_or_default();
+        ConversationRecord { agents, ..conversation.clone() }
     }
 
     pub(super) fn conversations(&self, tenant: TenantId, page: &Pagination) -> Result<ListPage<ConversationRecord>> {
         let items = self.conversations.iter().rev().filter(|(_, (owner, _))| *owner == tenant);
-        page::cut(items.map(|(place, (_, conversation))| (place, conversation.clone())), PageOrder::Descending, page)
+        let items = items.map(|(place, (_, conversation))| (place, self.with_agents(conversation)));
+        page::cut(items, PageOrder::Descending, page)
     }
 
     pub(super) fn add_message(&mut self, context: &WriteContext, new: NewMessage) -> Result<MessageRecord> {

@@ -219,7 +219,9 @@ impl ModelState {
         if run.record.conversation == own {
             if self.runs.iter().any(|other| other.record.conversation == own) {
                 let (user, created_at) = (run.record.user, run.record.created_at);
-                let conversation = ConversationRecord { id: own, title: None, metadata: None, user, created_at };
+                let agents = Vec::new();
+                let conversation =
+                    ConversationRecord { id: own, title: None, metadata: None, user, agents, created_at };
                 self.conversations.insert(own, (run.record.tenant, conversation));
             } else {
                 self.remove_conversation(own, blobs);
@@ -247,6 +249,7 @@ impl ModelState {
         let is_of =
             |reach: GrantReach| matches!(reach, GrantReach::Conversation { conversation, .. } if conversation == id);
         self.grants.retain(|(_, record)| !is_of(record.grant.reach));
+        self.conversation_agents.remove(&id);
         self.conversations.remove(&id);
     }
 

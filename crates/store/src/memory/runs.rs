@@ -70,13 +70,15 @@ impl ModelState {
             self.idempotency.insert(key, place);
         }
         self.places.insert(new.id, place);
+        let conversation = new.conversation.unwrap_or(new.id.own_conversation());
+        self.conversation_agents.entry(conversation).or_default().insert(agent);
         let entry = entry::task_created(agent, &new.task_type);
         let record = RunRecord {
             id: new.id,
             tenant: context.tenant,
             agent,
             agent_name: String::new(),
-            conversation: new.conversation.unwrap_or(new.id.own_conversation()),
+            conversation,
             parent: new.parent,
             task_type: new.task_type,
             input: new.input,

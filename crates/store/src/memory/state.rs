@@ -1,7 +1,7 @@
 //! The complete state of the model, and appending rows to a tenant's log.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ops::{Index, IndexMut},
 };
 
@@ -58,6 +58,8 @@ pub(super) struct ModelState {
     /// Keys of deleted runs, with the creation times of those runs.
     pub(super) deleted_keys: BTreeMap<(TenantId, [u8; 16]), Timestamp>,
     pub(super) conversations: ModelTable<ConversationId, (TenantId, ConversationRecord)>,
+    /// Every agent that ever had a run in a conversation, explicit or a run's own.
+    pub(super) conversation_agents: BTreeMap<ConversationId, BTreeSet<AgentId>>,
     pub(super) messages: ModelTable<MessageId, (ConversationId, MessageRecord)>,
     pub(super) artifacts: ModelTable<ArtifactId, (TenantId, ArtifactRecord)>,
     pub(super) channels: ModelTable<ChannelId, ModelChannel>,

@@ -1,6 +1,6 @@
 //! Writes on conversations, messages and artifacts.
 
-use attache_protocol::{ArtifactId, ConversationId, Json, TenantId};
+use attache_protocol::{AgentId, ArtifactId, ConversationId, Json, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::{
@@ -43,6 +43,14 @@ impl WriteTransaction<'_, '_> {
         )?;
         self.log(context.tenant, context.stamp(), &entry::conversation_created(new.id), None)?;
         self.conversation(context.tenant, new.id)
+    }
+
+    /// Records that the agent has had a run in the conversation.
+    pub(super) fn join_conversation(&self, conversation: ConversationId, agent: AgentId) -> Result<()> {
+        self.connection
+            .prepare_cached("insert or ignore into conversation_agents (conversation, agent) values (?1, ?2)")?
+            .execute([IdBytes(conversation.uuid()), IdBytes(agent.uuid())])?;
+        Ok(())
     }
 
     pub(super) fn add_message(&mut self, context: &WriteContext, new: &NewMessage) -> Result<MessageRecord> {
@@ -129,6 +137,16 @@ impl WriteTransaction<'_, '_> {
     }
 }
 
+/// The agents of a conversation, each as 32 hexadecimal digits.
+macro_rules! conversation_agents {
+    ($id:literal) => {
+        concat!("(select group_concat(hex(m.agent), '') from conversation_agents m where m.conversation = ", $id, ")")
+    };
+}
+
+pub(super) const CONVERSATION: &str =
+    concat!("id, title, metadata, created, user, ", conversation_agents!("conversations.id"), " from conversations");
+
 /// A conversation created explicitly, or a run's own.
 pub(super) fn read_conversation(
     connection: &Connection,
@@ -137,20 +155,29 @@ pub(super) fn read_conversation(
 ) -> Result<ConversationRecord> {
     let key = || [IdBytes(conversation.uuid()), IdBytes(tenant.uuid())];
     let made = connection
-        .prepare_cached("select id, title, metadata, created, user from conversations where id = ?1 and tenant = ?2")?
+        .prepare_cached(&format!("select {CONVERSATION} where id = ?1 and tenant = ?2"))?
         .query_row(key(), rows::conversation)
         .optional()?;
     if let Some(made) = made {
         return Ok(made);
     }
     connection
-        .prepare_cached("select created, user from task_runs where uid = ?1 and tenant = ?2 and conversation is null")?
+        .prepare_cached(concat!(
+            "select r.created, r.user, r.agent, ",
+            conversation_agents!("r.uid"),
+            " from task_runs r where r.uid = ?1 and r.tenant = ?2 and r.conversation is null"
+        ))?
         .query_row(key(), |row| {
+            let mut agents = rows::agents(row, 3)?;
+            agents.push(rows::agent_id(row.get(2)?));
+            agents.sort_unstable();
+            agents.dedup();
             Ok(ConversationRecord {
                 id: conversation,
                 title: None,
                 metadata: None,
                 user: rows::maybe_user(row, 1)?,
+                agents,
                 created_at: rows::time(row, 0)?,
             })
         })

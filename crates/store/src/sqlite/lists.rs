@@ -305,7 +305,7 @@ pub(super) fn conversations(
     newest(
         connection,
         "no",
-        "id, title, metadata, created, user from conversations where tenant = ?1 and no < ?2",
+        &format!("{} where tenant = ?1 and no < ?2", conversations::CONVERSATION),
         &[&IdBytes(tenant.uuid()), &before(page)?, &one_more(page)],
         page,
         rows::conversation,

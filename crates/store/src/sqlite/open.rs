@@ -24,6 +24,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0013_removal.sql"),
     include_str!("migrations/0014_makers.sql"),
     include_str!("migrations/0015_issuers.sql"),
+    include_str!("migrations/0016_conversation_agents.sql"),
 ];
 
 /// The connection of the single writer. Migrates the schema.

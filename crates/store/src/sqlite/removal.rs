@@ -370,6 +370,7 @@ impl WriteTransaction<'_, '_> {
                          select uid, tenant, created, user from task_runs where id = ?1",
                     )?
                     .execute([run.row])?;
+                self.join_conversation(run.id.own_conversation(), rows::agent_id(run.agent))?;
             } else {
                 self.remove_conversation(run.id.own_conversation(), blobs)?;
             }
@@ -403,10 +404,13 @@ impl WriteTransaction<'_, '_> {
         for artifact in artifacts {
             self.remove_artifact(artifact, blobs)?;
         }
-        for (table, column) in
-            [("messages", "conversation"), ("permission_grants", "conversation"), ("conversations", "id")]
-        {
-            self.connection.prepare_cached(&format!("delete from {table} where {column} = ?1"))?.execute([uid()])?;
+        for row in [
+            "messages where conversation",
+            "permission_grants where conversation",
+            "conversation_agents where conversation",
+            "conversations where id",
+        ] {
+            self.connection.prepare_cached(&format!("delete from {row} = ?1"))?.execute([uid()])?;
         }
         Ok(())
     }

@@ -461,10 +461,21 @@ pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<KeyRecord> {
     })
 }
 
-/// Reads `id, title, metadata, created, user`.
+/// Agents as [`super::conversations::CONVERSATION`] lists them.
+pub(super) fn agents(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<AgentId>> {
+    let Some(text) = row.get_ref(column)?.as_str_or_null()? else { return Ok(Vec::new()) };
+    let agent = |digits: &[u8]| Uuid::try_parse_ascii(digits).map_err(|_| corrupt(column, "not an agent's id"));
+    let agents = text.as_bytes().chunks(32).map(|digits| agent(digits).map(AgentId::from_uuid));
+    let mut agents = agents.collect::<rusqlite::Result<Vec<_>>>()?;
+    agents.sort_unstable();
+    Ok(agents)
+}
+
+/// Reads [`super::conversations::CONVERSATION`].
 pub(super) fn conversation(row: &Row<'_>) -> rusqlite::Result<ConversationRecord> {
     Ok(ConversationRecord {
         user: maybe_user(row, 4)?,
+        agents: agents(row, 5)?,
         id: conversation_id(row.get(0)?),
         title: row.get(1)?,
         metadata: maybe_json(row, 2)?,

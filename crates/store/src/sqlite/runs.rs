@@ -84,6 +84,9 @@ impl WriteTransaction<'_, '_> {
             log_bytes: 0,
         };
         hot.row = self.insert_run(&context, &new, &hot)?;
+        if let Some(conversation) = new.conversation {
+            self.join_conversation(conversation, agent.id)?;
+        }
         if let Some(follow) = &new.follow {
             self.follow(hot.row, follow)?;
         }

@@ -311,6 +311,20 @@ impl Person<'_> {
         }
     }
 
+    /// Whether no agent that ever worked in it is private to someone else. People keep seeing their own conversations, also
+    /// after an agent in them became private: a private agent never joins somebody else's.
+    pub(crate) async fn sees_conversation(&mut self, conversation: &ConversationRecord) -> Result<bool> {
+        if !self.by.is_issued && conversation.user.is_some() && conversation.user == self.by.user {
+            return Ok(true);
+        }
+        for agent in &conversation.agents {
+            if !self.sees(*agent).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Whether the agent is private to someone else.
     pub(crate) fn is_kept(&self, account: &AccountRecord) -> bool {
         let by = self.by;
