@@ -1,5 +1,9 @@
 //! A proposed change as diff lines, from an old and a new text or from a unified diff. Every line is shown exactly.
 
+use std::time::Duration;
+
+use similar::{ChangeTag, TextDiff};
+
 use super::{exact::exact_line, html::Markup};
 use crate::text::{Text, fill};
 
@@ -7,9 +11,8 @@ use crate::text::{Text, fill};
 const MAX_SHOWN: usize = 60;
 /// Unchanged context lines around a change.
 const CONTEXT_LINES: usize = 3;
-/// Comparing takes time proportional to the product of the line counts. Beyond this limit, the diff removes the whole
-/// old text and adds the new one.
-const MAX_CELLS: usize = 1_000_000;
+/// Beyond this limit, the rest of the old text is removed and that of the new one added.
+const DIFF_TIMEOUT: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DiffView {
@@ -29,13 +32,6 @@ pub(crate) struct DiffLine {
     pub(crate) old: String,
     pub(crate) new: String,
     pub(crate) text: Markup,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DiffOp<'a> {
-    Same(&'a str),
-    Cut(&'a str),
-    Add(&'a str),
 }
 
 // === impl DiffView ===
@@ -140,14 +136,16 @@ impl DiffHunk {
 
 fn lines_between(old: &str, new: &str, t: &Text) -> Vec<DiffLine> {
     let (old, new): (Vec<_>, Vec<_>) = (lines_of(old), lines_of(new));
-    let ops = compare(&old, &new);
-    let changed = |at: usize| !matches!(ops[at], DiffOp::Same(_));
+    let mut config = TextDiff::configure();
+    let diff = config.timeout(DIFF_TIMEOUT).diff_slices(&old, &new);
+    let ops: Vec<(ChangeTag, &str)> = diff.iter_all_changes().map(|change| (change.tag(), change.value())).collect();
+    let changed = |at: usize| ops[at].0 != ChangeTag::Equal;
     let near = |at: usize| (at.saturating_sub(CONTEXT_LINES)..ops.len().min(at + CONTEXT_LINES + 1)).any(changed);
     let mut lines = Vec::new();
     let mut left_out = 0_usize;
     let told =
         |left_out: usize| DiffLine::new("hunk", Markup::text(&fill(t.same_lines, &[("n", &left_out.to_string())])));
-    for (at, op) in ops.iter().enumerate() {
+    for (at, &(tag, text)) in ops.iter().enumerate() {
         // Long unchanged stretches are replaced by a count. The full input is shown below.
         if !near(at) {
             left_out += 1;
@@ -156,13 +154,13 @@ fn lines_between(old: &str, new: &str, t: &Text) -> Vec<DiffLine> {
         if left_out > 0 {
             lines.push(told(std::mem::take(&mut left_out)));
         }
-        lines.push(match op {
-            DiffOp::Same(text) => DiffLine::new("same", exact_line(text)),
-            DiffOp::Cut(text) => match lone_pair(&ops, at) {
+        lines.push(match tag {
+            ChangeTag::Equal => DiffLine::new("same", exact_line(text)),
+            ChangeTag::Delete => match lone_pair(&ops, at) {
                 Some((_, other)) => DiffLine::new("cut", marked(text, other, "del")),
                 None => DiffLine::new("cut", exact_line(text)),
             },
-            DiffOp::Add(text) => match at.checked_sub(1).and_then(|before| lone_pair(&ops, before)) {
+            ChangeTag::Insert => match at.checked_sub(1).and_then(|before| lone_pair(&ops, before)) {
                 Some((other, _)) => DiffLine::new("add", marked(text, other, "ins")),
                 None => DiffLine::new("add", exact_line(text)),
             },
@@ -179,10 +177,12 @@ fn lines_of(text: &str) -> Vec<&str> {
 }
 
 /// A single changed line.
-fn lone_pair<'a>(ops: &[DiffOp<'a>], at: usize) -> Option<(&'a str, &'a str)> {
-    let changed = |at: Option<usize>| at.and_then(|at| ops.get(at)).is_some_and(|op| !matches!(op, DiffOp::Same(_)));
-    match (ops.get(at), ops.get(at + 1)) {
-        (Some(DiffOp::Cut(old)), Some(DiffOp::Add(new))) if !changed(at.checked_sub(1)) && !changed(Some(at + 2)) => {
+fn lone_pair<'a>(ops: &[(ChangeTag, &'a str)], at: usize) -> Option<(&'a str, &'a str)> {
+    let changed = |at: Option<usize>| at.and_then(|at| ops.get(at)).is_some_and(|(tag, _)| *tag != ChangeTag::Equal);
+    match (ops.get(at)?, ops.get(at + 1)?) {
+        ((ChangeTag::Delete, old), (ChangeTag::Insert, new))
+            if !changed(at.checked_sub(1)) && !changed(Some(at + 2)) =>
+        {
             Some((old, new))
         }
         _ => None,
@@ -206,49 +206,6 @@ fn marked(text: &str, other: &str, tag: &str) -> Markup {
         return exact_line(text);
     }
     Markup::trusted(format!("{before}<{tag}>{middle}</{tag}>{after}"))
-}
-
-fn compare<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<DiffOp<'a>> {
-    let ahead = old.iter().zip(new).take_while(|(a, b)| a == b).count();
-    let behind = old[ahead..].iter().rev().zip(new[ahead..].iter().rev()).take_while(|(a, b)| a == b).count();
-    let (from, to) = (&old[ahead..old.len() - behind], &new[ahead..new.len() - behind]);
-    let mut ops: Vec<_> = old[..ahead].iter().map(|line| DiffOp::Same(line)).collect();
-    if from.len().saturating_mul(to.len()) > MAX_CELLS {
-        ops.extend(from.iter().map(|line| DiffOp::Cut(line)));
-        ops.extend(to.iter().map(|line| DiffOp::Add(line)));
-    } else {
-        middle(from, to, &mut ops);
-    }
-    ops.extend(old[old.len() - behind..].iter().map(|line| DiffOp::Same(line)));
-    ops
-}
-
-/// Longest common subsequence of lines, by dynamic programming.
-fn middle<'a>(from: &[&'a str], to: &[&'a str], ops: &mut Vec<DiffOp<'a>>) {
-    let width = to.len() + 1;
-    let mut common = vec![0_u32; (from.len() + 1) * width];
-    for i in (0..from.len()).rev() {
-        for j in (0..to.len()).rev() {
-            common[i * width + j] = if from[i] == to[j] {
-                common[(i + 1) * width + j + 1] + 1
-            } else {
-                common[(i + 1) * width + j].max(common[i * width + j + 1])
-            };
-        }
-    }
-    let (mut i, mut j) = (0, 0);
-    while i < from.len() || j < to.len() {
-        if i < from.len() && j < to.len() && from[i] == to[j] {
-            ops.push(DiffOp::Same(from[i]));
-            (i, j) = (i + 1, j + 1);
-        } else if j == to.len() || (i < from.len() && common[(i + 1) * width + j] >= common[i * width + j + 1]) {
-            ops.push(DiffOp::Cut(from[i]));
-            i += 1;
-        } else {
-            ops.push(DiffOp::Add(to[j]));
-            j += 1;
-        }
-    }
 }
 
 #[cfg(test)]
@@ -291,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn distant_lines_are_counted_and_a_huge_change_is_not_compared() {
+    fn distant_lines_are_counted_and_a_huge_change_is_folded() {
         let old: String = (0..40).map(|number| format!("line {number}\n")).collect();
         let diff = DiffView::between(None, &old, &old.replace("line 20\n", ""), ALL[0]);
         let lines = shown(&diff);
