@@ -18,9 +18,9 @@ use crate::{Backoff, Error, HubAddress, HubCredential, HubOptions, Result, Timeo
 
 /// A client of one hub with one credential. Clones share connections.
 #[derive(Clone)]
-pub struct HubClient(Arc<Inner>);
+pub struct HubClient(Arc<HubClientShared>);
 
-struct Inner {
+struct HubClientShared {
     client: Client,
     /// Sent with every request. Replaced when a token is rotated.
     credential: RwLock<HeaderMap>,
@@ -85,7 +85,7 @@ impl HubClient {
         })?;
         let credential = RwLock::new(headers(&options.credential)?);
         let HubOptions { timeouts, env, .. } = options;
-        Ok(Self(Arc::new(Inner { client, credential, address, timeouts, env })))
+        Ok(Self(Arc::new(HubClientShared { client, credential, address, timeouts, env })))
     }
 
     /// Switches to another credential, for all clones.

@@ -58,7 +58,7 @@ pub struct TunnelDialOptions {
 
 /// The hash of a token, used to open a tunnel.
 pub fn token_sha256(token: &Secret<String>) -> String {
-    attache_protocol::log::hex(digest(&SHA256, token.expose().as_bytes()).as_ref())
+    attache_protocol::digest::hex(digest(&SHA256, token.expose().as_bytes()).as_ref())
 }
 
 /// Opens one socket of the host. Returns when a remote has connected, which may take as long as the tunnel lasts. Open

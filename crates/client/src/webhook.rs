@@ -25,9 +25,9 @@
 //!
 //! `body` is the raw bytes, before any parsing.
 
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
-use attache_protocol::{Secret, Timestamp};
+use attache_protocol::{Secret, Timestamp, digest::hex};
 use aws_lc_rs::{constant_time, hmac};
 use reqwest::header::{HeaderMap, HeaderValue};
 
@@ -65,10 +65,7 @@ pub enum WebhookError {
 /// Returns `None` if `delivery` isn't valid in a header.
 pub fn sign(secret: &Secret<String>, delivery: &str, body: &[u8], now: Timestamp) -> Option<HeaderMap> {
     let timestamp = (now.millis() / 1000).to_string();
-    let mut signature = String::from("v1=");
-    for byte in tag(secret, &timestamp, body).as_ref() {
-        let _ = write!(signature, "{byte:02x}");
-    }
+    let signature = format!("v1={}", hex(tag(secret, &timestamp, body).as_ref()));
     let mut headers = HeaderMap::new();
     headers.insert(TIMESTAMP, timestamp.parse().ok()?);
     headers.insert(SIGNATURE, signature.parse().ok()?);

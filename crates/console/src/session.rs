@@ -6,7 +6,7 @@ use attache_hub::{
     Handle, Principal,
     surface::{PeerAddress, note_principal},
 };
-use attache_protocol::{log::hex, secret::SecretHash};
+use attache_protocol::{digest::hex, secret::SecretHash};
 use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, HeaderValue, Uri, header, request::Parts},

@@ -10,7 +10,7 @@ use std::{
 
 use attache_protocol::{
     Code,
-    log::{hex, unhex},
+    digest::{hex, unhex},
 };
 use attache_store::StorageFault;
 use bytes::{Bytes, BytesMut};

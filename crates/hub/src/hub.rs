@@ -50,7 +50,7 @@ pub struct Hub;
 
 /// The hub as surfaces see it. Cloning is cheap, and all clones are the same hub.
 #[derive(Clone)]
-pub struct Handle(Arc<Inner>);
+pub struct Handle(Arc<HubShared>);
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -64,7 +64,7 @@ pub enum StartError {
     PublicUrl(String),
 }
 
-struct Inner {
+struct HubShared {
     options: Options,
     store: Arc<dyn Store>,
     env: Env,
@@ -160,7 +160,7 @@ impl Hub {
             by_agent: RateLimiter::new("pairing", limit),
             requests: RateLimiter::new("pairing", limit),
         };
-        let inner = Inner {
+        let inner = HubShared {
             bus,
             live: LiveChannels::default(),
             guests: Guests::default(),

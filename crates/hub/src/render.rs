@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_client::{a2a, egress};
 use attache_protocol::{
-    Json, KeyId, log,
+    Json, KeyId, digest,
     rules::{
         permission::{self as permission_rules, DecisionScope, GrantPattern, GrantReach},
         quota,
@@ -249,7 +249,7 @@ pub(crate) fn artifact(record: record::ArtifactRecord) -> artifact::WorkspaceArt
         name: record.name,
         media_type: record.media_type,
         size: record.size,
-        blake3: log::hex(&record.blake3),
+        blake3: digest::hex(&record.blake3),
         produced_by: record.produced_by,
         created_at: record.created_at,
     }
@@ -317,7 +317,7 @@ pub(crate) fn permission(record: record::worker_request::PermissionRecord) -> pe
         diff: record.diff,
         once: permission_rules::once(record.private_agent, &record.undisclosed),
         undisclosed: record.undisclosed,
-        subject: log::hex(&record.subject.0),
+        subject: digest::hex(&record.subject.0),
         state: record.state,
         requested_at: record.requested_at,
         expires_at: record.expires_at,
@@ -357,7 +357,7 @@ pub(crate) fn grant(record: record::worker_request::GrantRecord) -> permission::
         GrantReach::Agent(_) => (DecisionScope::Agent, None, None),
     };
     let (subject, tool_pattern) = match grant.what {
-        GrantPattern::Subject(subject) => (Some(log::hex(&subject.0)), None),
+        GrantPattern::Subject(subject) => (Some(digest::hex(&subject.0)), None),
         GrantPattern::Tools(pattern) => (None, Some(pattern)),
     };
     permission::PermissionGrant {
@@ -399,7 +399,7 @@ pub(crate) fn channel(record: record::channel::ChannelRecord) -> channel::Channe
         capabilities: record.capabilities.parse().unwrap_or_default(),
         last_seen_at: record.last_seen_at,
         // Enough of the hash to tell tokens apart, but not to find one.
-        resume_token_ref: record.resume.map(|hash| log::hex(&hash.0[..6])),
+        resume_token_ref: record.resume.map(|hash| digest::hex(&hash.0[..6])),
         native_protocol: record.native_protocol,
         agent_card_ref: None,
         status,

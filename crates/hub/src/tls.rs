@@ -37,7 +37,7 @@ use clients::AnyHolder;
 
 /// The TLS configuration of the port. Clones share the certificate.
 #[derive(Clone)]
-pub struct Tls(Arc<Inner>);
+pub struct Tls(Arc<TlsShared>);
 
 /// Where the certificate comes from.
 #[derive(Debug, Clone)]
@@ -64,7 +64,7 @@ pub enum TlsError {
     Make(rcgen::Error),
 }
 
-struct Inner {
+struct TlsShared {
     certificate: Certificate,
     clients: ClientCertificates,
     data: PathBuf,
@@ -125,7 +125,7 @@ impl Tls {
         let loaded = load(&certificate, clients, data, env)?;
         write_pin(data, loaded.pin)?;
         let (data, loaded, tried) = (data.to_owned(), RwLock::new(loaded), Mutex::default());
-        Ok(Self(Arc::new(Inner { certificate, clients, data, loaded, tried })))
+        Ok(Self(Arc::new(TlsShared { certificate, clients, data, loaded, tried })))
     }
 
     pub fn client_certificates(&self) -> ClientCertificates {
@@ -172,7 +172,7 @@ impl Tls {
 
     /// Loads a changed certificate. An unusable version is reported once and not tried again.
     fn look(&self, env: &Env) -> Result<CertificateCheck, TlsError> {
-        let Inner { certificate, clients, data, loaded, tried } = &*self.0;
+        let TlsShared { certificate, clients, data, loaded, tried } = &*self.0;
         let known = self.loaded().stamp;
         if let Certificate::Files { certificate, key } = certificate {
             let Ok(now) = CertificateVersion::of_files(certificate, key) else {

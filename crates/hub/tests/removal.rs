@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use attache_protocol::log::unhex;
+use attache_protocol::digest::unhex;
 use hyper::Method;
 use serde_json::{Value, json};
 

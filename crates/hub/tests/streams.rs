@@ -109,10 +109,10 @@ async fn the_tenants_log_is_a_feed_whose_chain_can_be_checked() {
     world.device("builder").await;
     let page = world.owner.get("/api/v1/audit?after=0&limit=200").await;
     let page: attache_protocol::wire::audit::AuditPage = serde_json::from_slice(&page.body).unwrap();
-    let mut hash = attache_protocol::log::unhex(&page.floor_hash).unwrap();
+    let mut hash = attache_protocol::digest::unhex(&page.floor_hash).unwrap();
     for row in &page.events {
         assert!(row.follows(&hash), "the chain breaks at {}", row.seq);
-        hash = attache_protocol::log::unhex(&row.hash).unwrap();
+        hash = attache_protocol::digest::unhex(&row.hash).unwrap();
     }
     assert_eq!((page.next, page.events.len() as i64), (page.head, page.head));
     let rest = world.owner.get(&format!("/api/v1/audit?after={}", page.next)).await.expect(200);

@@ -27,10 +27,10 @@ use tokio::sync::{Notify, watch};
 
 /// A delegation backend that the test controls.
 #[derive(Clone, Default)]
-pub struct FakeDaemon(Arc<Inner>);
+pub struct FakeDaemon(Arc<FakeDaemonState>);
 
 #[derive(Default)]
-struct Inner {
+struct FakeDaemonState {
     state: Mutex<BTreeMap<DelegationId, Delegation>>,
     asked: Mutex<Vec<DelegateRequest>>,
     moved: Notify,

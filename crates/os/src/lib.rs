@@ -3,6 +3,7 @@
 
 pub mod confined;
 pub mod lock;
+pub mod path_error;
 pub mod private_file;
 pub mod process_group;
 pub mod process_tree;

@@ -26,16 +26,8 @@ pub fn wait(path: &Path) -> io::Result<File> {
 
 /// Acquires the lock within the timeout. `None` if another process still holds it.
 pub async fn acquire(path: &Path, timeout: Duration) -> io::Result<Option<File>> {
-    let file = open_or_create(path)?;
-    let mut waited = Duration::ZERO;
-    while !try_lock(&file)? {
-        if waited >= timeout {
-            return Ok(None);
-        }
-        tokio::time::sleep(RETRY_INTERVAL).await;
-        waited += RETRY_INTERVAL;
-    }
-    Ok(Some(file))
+    let path = path.to_owned();
+    tokio::task::spawn_blocking(move || acquire_blocking(&path, timeout)).await?
 }
 
 /// Like [`acquire`], but blocks the thread.

@@ -133,6 +133,13 @@ impl Env {
         }
     }
 
+    /// So many random bytes, as hexadecimal digits.
+    pub fn random_hex<const BYTES: usize>(&self) -> String {
+        let mut bytes = [0; BYTES];
+        self.fill(&mut bytes);
+        crate::digest::hex(&bytes)
+    }
+
     /// A time-ordered uuid (version 7).
     pub fn uuid(&self) -> Uuid {
         let mut random = [0; 10];

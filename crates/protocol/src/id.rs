@@ -155,10 +155,7 @@ impl DeliveryId {
     pub fn of_push(run: RunId, config: &str, seq: i64) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(b"push\0").update(run.0.as_bytes()).update(&seq.to_be_bytes()).update(config.as_bytes());
-        let mut half = [0; 16];
-        half.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-        // A custom uuid (version 8), so that it looks like every other id.
-        Self(uuid::Builder::from_custom_bytes(half).into_uuid())
+        Self(crate::digest::uuid(hasher.finalize()))
     }
 }
 

@@ -1,9 +1,10 @@
 //! Shared types of Attaché: ids, secrets, time, wire types and the pure rules.
 //!
-//! Nothing here does I/O, reads a clock or spawns a task.
+//! Nothing here does I/O or spawns a task. Only [`env::Env`] reads the clock and the random source.
 
 pub mod access_file;
 pub mod clock;
+pub mod digest;
 pub mod env;
 pub mod error;
 pub mod event_kind;

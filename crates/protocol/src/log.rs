@@ -108,32 +108,13 @@ impl LogRow {
     /// Whether this row follows a row with the hash `previous`. Only a reader of the data can tell, so a withheld row
     /// counts as following.
     pub fn follows(&self, previous: &[u8; 32]) -> bool {
-        self.withheld || hex(&self.entry().chain(previous)) == self.hash
+        self.withheld || crate::digest::hex(&self.entry().chain(previous)) == self.hash
     }
 
     /// Removes the data for a reader who may not see it.
     pub fn withhold(&mut self) {
         (self.data, self.withheld) = (Json::empty_object(), true);
     }
-}
-
-pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-pub fn unhex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[index * 2..index * 2 + 2], 16).ok()?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::log::{hex, unhex};
+use crate::digest::{hex, unhex};
 
 /// The SHA-256 of a certificate's public key (its `SubjectPublicKeyInfo`, DER). A renewed certificate with the same key has
 /// the same pin.

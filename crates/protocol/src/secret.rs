@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Deserializer};
 
-use crate::{env::Env, pairing::PairingCode};
+use crate::{digest::hex, env::Env, pairing::PairingCode};
 
 /// A value that must never appear in a log, event, page or error.
 #[derive(Clone, PartialEq, Eq)]
@@ -96,12 +96,7 @@ impl Kind {
     }
 
     fn write(self, bytes: [u8; 32]) -> Secret<String> {
-        let mut text = String::from(self.prefix());
-        for byte in bytes {
-            use fmt::Write as _;
-            let _ = write!(text, "{byte:02x}");
-        }
-        Secret(text)
+        Secret(format!("{}{}", self.prefix(), hex(&bytes)))
     }
 }
 

@@ -33,10 +33,10 @@ pub(crate) enum ConnectionMode {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct ConnectionStatusFile(Arc<Inner>);
+pub(crate) struct ConnectionStatusFile(Arc<SharedConnectionStatus>);
 
 #[derive(Debug)]
-struct Inner {
+struct SharedConnectionStatus {
     path: PathBuf,
     env: Env,
     now: Mutex<ConnectionStatusState>,
@@ -65,7 +65,7 @@ impl ConnectionStatusFile {
         let path = path(home, agent);
         // The file of an earlier process is out of date.
         let _ = std::fs::remove_file(&path);
-        Self(Arc::new(Inner { path, env, now: Mutex::default() }))
+        Self(Arc::new(SharedConnectionStatus { path, env, now: Mutex::default() }))
     }
 
     /// Returns whether the connection changed.

@@ -15,7 +15,7 @@ use attache_protocol::{
     },
 };
 use serde::{Deserialize, Serialize};
-use tokio::{task::JoinSet, time::timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -115,7 +115,7 @@ pub(crate) async fn work(
     };
     match negotiated {
         Ok(NegotiationOutcome::Begin(folder)) => work.begin(folder, job).await,
-        Ok(NegotiationOutcome::Over(last)) => Ok((work.outcome_of(*last).await?, None)),
+        Ok(NegotiationOutcome::Over(last)) => Ok((work.outcome_with(*last, None, None).await?, None)),
         Err(reason) => Err(reason),
     }
 }
@@ -147,15 +147,13 @@ impl DelegationRun<'_> {
     async fn negotiate(&self, first: AwcpMessage, has_accepted: &mut bool) -> Result<NegotiationOutcome, String> {
         let mut outcome = self.handle_message(first).await;
         let (mut round, mut mistakes) = (0, 0);
+        let over = |last| Ok(NegotiationOutcome::Over(Box::new(last)));
         loop {
             let accept = match outcome {
                 HostMessageOutcome::Begin(folder) => return Ok(NegotiationOutcome::Begin(folder)),
-                HostMessageOutcome::Underway(mut pending) => {
-                    return Ok(NegotiationOutcome::Over(Box::new(pending.final_message().await)));
-                }
-                HostMessageOutcome::Ended(last) => return Ok(NegotiationOutcome::Over(Box::new(last))),
+                HostMessageOutcome::Underway(mut pending) => return over(pending.final_message().await),
                 HostMessageOutcome::Reply(AwcpMessage::Accept(accept)) => accept,
-                HostMessageOutcome::Reply(last) => return Ok(NegotiationOutcome::Over(Box::new(last))),
+                HostMessageOutcome::Ended(last) | HostMessageOutcome::Reply(last) => return over(last),
             };
             *has_accepted = true;
             let id = accept.delegation_id.clone();
@@ -171,7 +169,7 @@ impl DelegationRun<'_> {
                     Err(_) => {
                         let text = format!("START did not arrive within {} s of ACCEPT", START_TIMEOUT.as_secs());
                         let error = AwcpError::new(&id, AwcpErrorCode::StartExpired, text);
-                        return Ok(NegotiationOutcome::Over(Box::new(self.role.give_up(&self.caller, error))));
+                        return over(self.role.give_up(&self.caller, error));
                     }
                     Ok(Ok(Some(parts))) => parts,
                     Ok(Ok(None)) => return Err("the run has ended at the hub".to_owned()),
@@ -184,7 +182,7 @@ impl DelegationRun<'_> {
                     Ok(_) | Err(_) => {
                         let text = "expected START for this delegation, but received something else";
                         let error = AwcpError::new(&id, AwcpErrorCode::Declined, text);
-                        return Ok(NegotiationOutcome::Over(Box::new(self.role.give_up(&self.caller, error))));
+                        return over(self.role.give_up(&self.caller, error));
                     }
                 }
             };
@@ -224,24 +222,16 @@ impl DelegationRun<'_> {
             stopped = self.stopped() => return self.abandon(*folder, stopped).await,
         };
         if let Err(error) = mounted {
-            let last = folder.fail(error).await;
-            return Ok((self.outcome_of(last).await?, progress.finish().await));
+            return Ok((self.fail(*folder, error, None).await?, progress.finish().await));
         }
         progress.push(note(format!("Mounted the folder at {}.", folder.mount_point().display())));
         let mut task = task(job.task, &folder);
         if let Err(DispatchFailure { message, .. }) = dispatch::instruct(self.device, &mut task).await {
             let error = folder.error(AwcpErrorCode::TaskFailed, message);
-            let last = folder.fail(error).await;
-            return Ok((self.outcome_of(last).await?, progress.finish().await));
+            return Ok((self.fail(*folder, error, None).await?, progress.finish().await));
         }
-        let mut listener = AdapterListener {
-            device: self.device.clone(),
-            claimant: self.claimant.clone(),
-            known: ReportedCounts::default(),
-            seen: 0,
-            progress: progress.sender(),
-            questions: JoinSet::new(),
-        };
+        let (device, sender) = (self.device.clone(), progress.sender());
+        let mut listener = AdapterListener::new(device, self.claimant.clone(), ReportedCounts::default(), sender);
         enum AgentWorkEnd {
             Reply(Result<TaskReply, DispatchFailure>),
             Over(LeaseEnd),
@@ -262,8 +252,7 @@ impl DelegationRun<'_> {
             AgentWorkEnd::Over(reason) => {
                 progress.sender().push_usage(dispatch::cancel(self.device, task.task_run_id).await);
                 let error = folder.error_of(&reason);
-                let last = folder.fail(error).await;
-                self.outcome_of(last).await?
+                self.fail(*folder, error, None).await?
             }
             AgentWorkEnd::Stopped(stopped) => {
                 progress.sender().push_usage(dispatch::cancel(self.device, task.task_run_id).await);
@@ -319,8 +308,7 @@ impl DelegationRun<'_> {
             let message = error.map(|error| error.message).filter(|message| !message.is_empty());
             let error =
                 folder.error(AwcpErrorCode::TaskFailed, message.unwrap_or_else(|| "the agent failed".to_owned()));
-            let last = folder.fail(error).await;
-            return self.outcome_with(last, None, usage.as_ref()).await;
+            return self.fail(folder, error, usage.as_ref()).await;
         }
         let highlights = named_files(&output);
         let cwd = Some(PathBuf::from(folder.mount_point()));
@@ -329,8 +317,7 @@ impl DelegationRun<'_> {
             Ok(output) => output,
             Err(message) => {
                 let error = folder.error(AwcpErrorCode::TaskFailed, message);
-                let last = folder.fail(error).await;
-                return self.outcome_with(last, None, usage.as_ref()).await;
+                return self.fail(folder, error, usage.as_ref()).await;
             }
         };
         let full_output = OutputLocation::of(&output)
@@ -340,8 +327,15 @@ impl DelegationRun<'_> {
         self.outcome_with(last, Some(&output), usage.as_ref()).await
     }
 
-    async fn outcome_of(&self, last: AwcpMessage) -> Result<ExecutionOutcome, String> {
-        self.outcome_with(last, None, None).await
+    /// Ends the delegation with an error.
+    async fn fail(
+        &self,
+        folder: BorrowedFolder,
+        error: AwcpError,
+        usage: Option<&Json>,
+    ) -> Result<ExecutionOutcome, String> {
+        let last = folder.fail(error).await;
+        self.outcome_with(last, None, usage).await
     }
 
     /// The final message as the outcome of the run.

@@ -67,14 +67,14 @@ enum DisconnectedTask {
 
 /// Receives the events of one run from the adapter.
 pub(crate) struct AdapterListener {
-    pub(crate) device: Arc<DeviceRuntime>,
-    pub(crate) claimant: ClaimContext,
-    pub(crate) known: ReportedCounts,
+    device: Arc<DeviceRuntime>,
+    claimant: ClaimContext,
+    known: ReportedCounts,
     /// The newest event received.
-    pub(crate) seen: u64,
-    pub(crate) progress: ProgressSender,
+    seen: u64,
+    progress: ProgressSender,
     /// Questions that wait for answers. They end with the listener.
-    pub(crate) questions: JoinSet<()>,
+    questions: JoinSet<()>,
 }
 
 const UNREACHABLE: &str = "adapter_unreachable";
@@ -174,14 +174,7 @@ async fn work(
     task.files.clone_from(&attachments.files);
     let inputs = question_bridge::pass_on_input(device.clone(), claimant.run, progress.sender());
     let inputs = AbortOnDropHandle::new(tokio::spawn(inputs));
-    let mut listener = AdapterListener {
-        device: device.clone(),
-        claimant,
-        known,
-        seen: 0,
-        progress: progress.sender(),
-        questions: JoinSet::new(),
-    };
+    let mut listener = AdapterListener::new(device.clone(), claimant, known, progress.sender());
     let reply = match mode {
         DispatchMode::Replay(reply) => Ok(replay(device, task.task_run_id, reply, &mut listener).await),
         DispatchMode::Start | DispatchMode::Join => drive(device, &task, sent, &mut listener).await,
@@ -327,6 +320,15 @@ pub(crate) async fn drive(
 // === impl AdapterListener ===
 
 impl AdapterListener {
+    pub(crate) fn new(
+        device: Arc<DeviceRuntime>,
+        claimant: ClaimContext,
+        known: ReportedCounts,
+        progress: ProgressSender,
+    ) -> Self {
+        Self { device, claimant, known, seen: 0, progress, questions: JoinSet::new() }
+    }
+
     /// The run has ended. Answers being delivered may arrive. Open questions need none any more.
     pub(crate) async fn drain_answers(mut self) {
         let brought = async { while self.questions.join_next().await.is_some() {} };

@@ -2,12 +2,13 @@
 
 use std::{io, path::PathBuf};
 
+use attache_os::path_error::PathError;
 use attache_protocol::{Code, error::exit};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{}: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Path(#[from] PathError),
     /// Other users of this machine could read the token.
     #[error("other users of this machine can read {path} (mode {mode:03o}). Restrict it: `chmod 600 {path}`", path = path.display())]
     LooseProfile { path: PathBuf, mode: u32 },
@@ -41,7 +42,7 @@ pub enum Error {
 impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Io { .. } | Self::BadProfile { .. } | Self::AlreadyRunning { .. } | Self::Adapter { .. } => {
+            Self::Path(_) | Self::BadProfile { .. } | Self::AlreadyRunning { .. } | Self::Adapter { .. } => {
                 exit::FAILED
             }
             Self::NoAdapter(_) | Self::TooManyAtATime { .. } => exit::USAGE,
@@ -52,8 +53,8 @@ impl Error {
     }
 
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::Io { path, source }
+        let named = PathError::at(path);
+        move |source| named(source).into()
     }
 
     /// For the user when the hub no longer accepts this device: the agent remains, only the device must be paired

@@ -17,7 +17,6 @@ mod delegation_run;
 mod device;
 mod dispatch;
 mod error;
-mod files;
 mod heartbeat;
 mod hub_transport;
 mod inbox;

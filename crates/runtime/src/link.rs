@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{Error, Notice, notice::Observer};
 
 #[derive(Clone)]
-pub(crate) struct HubLink(Arc<Inner>);
+pub(crate) struct HubLink(Arc<SharedHubLink>);
 
-struct Inner {
+struct SharedHubLink {
     observer: Option<Observer>,
     state: Mutex<HubLinkState>,
     denied: CancellationToken,
@@ -34,7 +34,7 @@ struct HubLinkState {
 
 impl HubLink {
     pub(crate) fn new(observer: Option<Observer>) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(SharedHubLink {
             observer,
             state: Mutex::default(),
             denied: CancellationToken::new(),

@@ -7,11 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use attache_os::path_error::{lock, private_folder, replace};
 use attache_protocol::{AgentId, KeyPin, RuntimeId, Secret, Timestamp, env::Env};
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap as _};
 use serde_json::{Map, Value};
 
-use crate::{Error, files};
+use crate::Error;
 
 /// The profile file of one home folder.
 #[derive(Debug, Clone)]
@@ -130,13 +131,13 @@ impl Profiles {
     /// Changes the file atomically. Other processes wait for the lock.
     pub fn update<R>(&self, change: impl FnOnce(&mut ProfileSet) -> R) -> Result<R, Error> {
         let home = self.path.parent().unwrap_or_else(|| Path::new("."));
-        files::private_folder(home)?;
-        let lock = files::lock(&home.join(".runtime.json.lock"))?;
+        private_folder(home)?;
+        let lock = lock(&home.join(".runtime.json.lock"))?;
         let mut set = self.load()?;
         let result = change(&mut set);
         let mut text = serde_json::to_string_pretty(&WithSecrets(&set)).expect("profiles serialise to JSON");
         text.push('\n');
-        files::replace(&self.path, text.as_bytes(), &self.env)?;
+        replace(&self.path, text.as_bytes(), &self.env)?;
         drop(lock);
         Ok(result)
     }

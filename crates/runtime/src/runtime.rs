@@ -12,6 +12,7 @@ use attache_client::{
     channel::{self, ChannelHandle},
 };
 use attache_delegation::collaborator::Collaborator;
+use attache_os::lock;
 use attache_protocol::{Json, KeyPin, env::Env, wire::runtime::DeclaredExtension};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -24,7 +25,7 @@ use crate::{
     clock::HubClock,
     connection_status::ConnectionStatusFile,
     device::DeviceRuntime,
-    dispatch, files, heartbeat,
+    dispatch, heartbeat,
     hub_transport::HubTransport,
     inbox::ChannelInbox,
     ledger::{self, ExecutionLedger, LedgerEntry, LedgerHistory, LedgerStep},
@@ -154,7 +155,8 @@ impl RuntimeService {
         let Self { options, profiles, profile, hub, channel } = self;
         // Two runtimes with one token would report each other's runs as lost.
         let lock_path = ledger::make_folder(&options.home, profile.agent_id)?.join("runtime.lock");
-        let lock = files::try_lock(&lock_path, LOCK_TIMEOUT).await?;
+        let lock = lock::acquire(&lock_path, LOCK_TIMEOUT).await.map_err(Error::io(&lock_path))?;
+        let lock = lock.ok_or(Error::AlreadyRunning { path: lock_path })?;
         let (ledger, history) = ExecutionLedger::open(&options.home, profile.agent_id)?;
         let link = HubLink::new(options.observer.clone());
         let (supervisor, endpoint) = match &options.adapter {

@@ -9,7 +9,8 @@ pub(crate) mod user;
 pub(crate) mod worker_request;
 
 use attache_protocol::{
-    AgentId, ArtifactId, ConversationId, EventKind, Json, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId, log,
+    AgentId, ArtifactId, ConversationId, EventKind, Json, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId, digest,
+    log,
     rules::run::{FailureCode, LifecycleEvent, WaitReason, WorkerRef},
     wire::account::Callers,
 };
@@ -138,7 +139,7 @@ pub(crate) fn runtime_actor(runtime: RuntimeId) -> String {
 
 /// Retention removed the rows up to this one.
 pub(crate) fn log_removed(through: i64, hash: &[u8; 32]) -> LogEntry {
-    (EventKind::LogRemoved, Json::of(&log::LogRemoval { through, hash: log::hex(hash) }))
+    (EventKind::LogRemoved, Json::of(&log::LogRemoval { through, hash: digest::hex(hash) }))
 }
 
 pub(crate) fn tenant_created(name: &str) -> LogEntry {

@@ -37,7 +37,7 @@ fn excerpt(json: Json) -> Json {
     if json.get().len() <= MAX_LISTED {
         return json;
     }
-    let members = json.parse().unwrap_or(Members(Vec::new())).0;
+    let members = json.parse::<Members>().unwrap_or(Members(Vec::new())).0;
     let (mut shown, mut left) = (Vec::new(), MAX_LISTED);
     for (name, value) in members {
         let value = match value.get().len() {

@@ -2,6 +2,7 @@
 
 use attache_protocol::{
     Json,
+    digest::half,
     rules::{
         quota::ExceededLimit,
         run::{FailureCode, OutcomeDigest},
@@ -29,9 +30,7 @@ pub(crate) fn digest_of(outcome: &RunResult) -> OutcomeDigest {
         RunResult::Completed { output, artifacts: _ } => hasher.update(b"completed\0").update(output.get().as_bytes()),
         RunResult::Failed { code: _, result } => hasher.update(b"failed\0").update(result.get().as_bytes()),
     };
-    let mut digest = [0; 16];
-    digest.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-    OutcomeDigest(digest)
+    OutcomeDigest(half(hasher.finalize()))
 }
 
 /// The result of a run that the rules failed.

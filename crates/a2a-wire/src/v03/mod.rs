@@ -56,8 +56,8 @@ impl<const WHICH: u8> Serialize for Kind<WHICH> {
 
 impl<'de, const WHICH: u8> Deserialize<'de> for Kind<WHICH> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor<const WHICH: u8>;
-        impl<const WHICH: u8> de::Visitor<'_> for Visitor<WHICH> {
+        struct KindVisitor<const WHICH: u8>;
+        impl<const WHICH: u8> de::Visitor<'_> for KindVisitor<WHICH> {
             type Value = Kind<WHICH>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,7 +72,7 @@ impl<'de, const WHICH: u8> Deserialize<'de> for Kind<WHICH> {
                 }
             }
         }
-        deserializer.deserialize_str(Visitor::<WHICH>)
+        deserializer.deserialize_str(KindVisitor::<WHICH>)
     }
 }
 

@@ -38,8 +38,8 @@ const VALUE: &str = "value";
 
 impl<'de> Deserialize<'de> for PartV03 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> de::Visitor<'de> for Visitor {
+        struct V03PartVisitor;
+        impl<'de> de::Visitor<'de> for V03PartVisitor {
             type Value = PartV03;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,7 +83,7 @@ impl<'de> Deserialize<'de> for PartV03 {
                 Ok(PartV03(New { metadata, ..part }))
             }
         }
-        deserializer.deserialize_map(Visitor)
+        deserializer.deserialize_map(V03PartVisitor)
     }
 }
 

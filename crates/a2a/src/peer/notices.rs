@@ -47,9 +47,7 @@ async fn take(State(notices): State<NoticeWaiters>, Path((_, token)): Path<(Stri
 
 impl NoticeWaiters {
     pub(super) fn open(&self, hub: &Handle) -> NoticeWaiter {
-        let mut random = [0; 24];
-        hub.env().fill(&mut random);
-        let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let token = hub.env().random_hex::<24>();
         let bell = Arc::new(Notify::new());
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(token.clone(), bell.clone());
         let url = hub.options().public_url.is_some().then(|| format!("{}/a2a/-/push-notices/{token}", hub.origin()));

@@ -22,11 +22,11 @@ use axum::{
 pub(super) struct ScriptedPeer {
     pub(super) url: String,
     version: &'static str,
-    state: Arc<Mutex<Inner>>,
+    state: Arc<Mutex<ScriptedPeerState>>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct ScriptedPeerState {
     tasks: BTreeMap<String, Task>,
     sent: Vec<Message>,
     description: String,
@@ -162,7 +162,7 @@ async fn answer(State(script): State<ScriptedPeer>, request: Request) -> Respons
     }
 }
 
-fn rpc(version: &str, inner: &mut Inner, body: &Bytes) -> Response {
+fn rpc(version: &str, inner: &mut ScriptedPeerState, body: &Bytes) -> Response {
     let request: RpcRequest = serde_json::from_slice(body).unwrap();
     let is_new = version == "1.0";
     let method = if is_new { Method::from_name(&request.method) } else { Method::from_old_name(&request.method) };
@@ -210,7 +210,7 @@ fn rpc(version: &str, inner: &mut Inner, body: &Bytes) -> Response {
     .into_response()
 }
 
-fn begin(inner: &mut Inner, sent: SendMessage) -> Task {
+fn begin(inner: &mut ScriptedPeerState, sent: SendMessage) -> Task {
     inner.sent.push(sent.message.clone());
     inner.pushes.extend(sent.configuration.and_then(|given| given.task_push_notification_config));
     if let Some(known) = sent.message.task_id.as_ref().and_then(|id| inner.tasks.get(id)) {
@@ -224,7 +224,7 @@ fn begin(inner: &mut Inner, sent: SendMessage) -> Task {
     task
 }
 
-fn find(inner: &Inner, params: &Json) -> Result<Task, Fault> {
+fn find(inner: &ScriptedPeerState, params: &Json) -> Result<Task, Fault> {
     let id = params.parse::<Members>().unwrap().text("id").unwrap();
     let found = inner.tasks.get(&id).filter(|_| inner.mood != PeerBehavior::Forgets);
     found.cloned().ok_or(Fault::TaskNotFound)

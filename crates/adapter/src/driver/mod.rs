@@ -9,7 +9,7 @@ mod conformance;
 mod exec;
 mod shell;
 
-use std::{fmt, io, path::PathBuf};
+use std::{fmt, io, marker::PhantomData, path::PathBuf};
 
 use attache_protocol::{
     env::Env,
@@ -23,7 +23,7 @@ pub use self::{
     acp::AcpDriver, claude::ClaudeDriver, codex::CodexDriver, command::CommandDriver, conformance::ConformanceDriver,
     exec::ExecDriver, shell::ShellDriver,
 };
-use crate::{Asker, Environment, EventSink, SandboxLimit, attachment::Attachment};
+use crate::{Asker, Environment, EventSink, HostSetup, SandboxLimit, attachment::Attachment};
 
 /// Drives one kind of agent. Gets one run at a time, unless the adapter is configured for more.
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
@@ -78,11 +78,60 @@ pub struct DriverRun {
     pub stop: CancellationToken,
 }
 
+/// The protocol that one kind of host speaks.
+pub trait HostDialect: fmt::Debug + Send + Sync + 'static {
+    /// See [`Driver::run`]. `Err` if the run could not start.
+    fn run(setup: HostSetup, job: DriverRun) -> impl Future<Output = Result<TaskReply, TaskReply>> + Send + 'static;
+
+    /// See [`Driver::try_start`].
+    fn try_start(
+        setup: HostSetup,
+        job: DriverRun,
+    ) -> impl Future<Output = Result<TaskReply, TaskReply>> + Send + 'static;
+}
+
+/// Drives the host that the setup names, in its dialect.
+#[derive(Debug)]
+pub struct HostDriver<D> {
+    setup: HostSetup,
+    dialect: PhantomData<D>,
+}
+
 /// Unwraps the reply of a run, whether or not it could start.
 fn reply_either_way(
     run: impl Future<Output = Result<TaskReply, TaskReply>> + Send + 'static,
 ) -> BoxFuture<'static, TaskReply> {
     run.map(|ended| ended.unwrap_or_else(|failure| failure)).boxed()
+}
+
+// === impl HostDriver ===
+
+impl<D: HostDialect> HostDriver<D> {
+    pub const fn new(setup: HostSetup) -> Self {
+        Self { setup, dialect: PhantomData }
+    }
+}
+
+impl<D: HostDialect> Driver for HostDriver<D> {
+    fn host(&self) -> HostInfo {
+        self.setup.host()
+    }
+
+    fn enforces(&self) -> Vec<SandboxLimit> {
+        self.setup.enforces.clone()
+    }
+
+    fn asks(&self) -> bool {
+        self.setup.asks
+    }
+
+    fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
+        reply_either_way(D::run(self.setup.clone(), job))
+    }
+
+    fn try_start(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
+        reply_either_way(D::try_start(self.setup.clone(), job))
+    }
 }
 
 // === impl DriverRun ===

@@ -4,6 +4,7 @@
 //! and ends with a [`TurnVerdict`]. [`outcome::reply`] combines the three into the run's reply.
 
 pub(crate) mod budget;
+mod exchange;
 mod git;
 pub(crate) mod limits;
 pub(crate) mod lines;
@@ -22,6 +23,7 @@ use std::{ffi::OsString, path::PathBuf};
 pub use self::limits::SandboxLimit;
 pub(crate) use self::{
     budget::HostUsage,
+    exchange::{HostExchange, HostInput, OpenQuestion},
     lines::{HostLines, HostWriter},
     outcome::TurnVerdict,
     process::{HostLaunch, HostProcess, InheritedSecret},

@@ -1,9 +1,29 @@
 //! JSON-RPC with a host, one message per line, both ways. Parameters and results keep their original text.
 
+use std::time::Duration;
+
 use attache_protocol::Json;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{HostWriter, TurnVerdict};
+use super::{HostExchange, HostInput, HostWriter, KeyedAnswer, TurnVerdict, lines::HostLine};
+
+/// A conversation with a host that speaks JSON-RPC. [`step`] and [`answer_to`] drive it.
+pub(crate) trait RpcConversation: Send {
+    /// The key of a question: how its answer is passed to the host.
+    type Question: Send;
+
+    fn exchange(&mut self) -> &mut HostExchange<Self::Question>;
+
+    /// Parses a line. `None` if it contains no message.
+    fn read(&mut self, line: Option<HostLine>) -> Result<Option<HostRpcMessage>, TurnVerdict>;
+
+    fn on_request(&mut self, id: Json, method: String, params: Json) -> impl Future<Output = ()> + Send;
+
+    fn on_notification(&mut self, method: &str, params: &Json) -> Result<(), TurnVerdict>;
+
+    /// Passes people's answer to the host, in its own terms and for this one time only.
+    fn send_answer(&mut self, answered: KeyedAnswer<Self::Question>) -> impl Future<Output = ()> + Send;
+}
 
 /// A message from a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +99,43 @@ pub(crate) fn understood<T: DeserializeOwned>(answer: &Json) -> Result<T, TurnVe
 /// The start of a text, short enough for an error message.
 pub(crate) fn excerpt(text: &str) -> &str {
     &text[..text.floor_char_boundary(300)]
+}
+
+/// Handles the next event: an answer from people, or a message from the host. Returns responses to our requests.
+pub(crate) async fn step<C: RpcConversation>(
+    conversation: &mut C,
+) -> Result<Option<(u64, Result<Json, Error>)>, TurnVerdict> {
+    match conversation.exchange().next().await {
+        HostInput::Answer(answered) => conversation.send_answer(answered).await,
+        HostInput::Line(line) => match conversation.read(line)? {
+            Some(HostRpcMessage::Response { id, result }) => return Ok(Some((id, result))),
+            Some(HostRpcMessage::Request { id, method, params }) => conversation.on_request(id, method, params).await,
+            Some(HostRpcMessage::Notification { method, params }) => conversation.on_notification(&method, &params)?,
+            None => {}
+        },
+    }
+    Ok(None)
+}
+
+/// Processes messages until the host answers this request.
+pub(crate) async fn answer_to<C: RpcConversation>(
+    conversation: &mut C,
+    wanted: u64,
+) -> Result<Result<Json, Error>, TurnVerdict> {
+    loop {
+        if let Some((_, result)) = step(conversation).await?.filter(|(id, _)| *id == wanted) {
+            return Ok(result);
+        }
+    }
+}
+
+/// Limits the time a host has to start.
+pub(crate) async fn started_within<T>(
+    limit: Duration,
+    starting: impl Future<Output = Result<T, TurnVerdict>>,
+) -> Result<T, TurnVerdict> {
+    let late = || TurnVerdict::Failed { message: format!("it didn't start within {} seconds", limit.as_secs()) };
+    tokio::time::timeout(limit, starting).await.unwrap_or_else(|_| Err(late()))
 }
 
 // === impl HostRpcMessage ===

@@ -4,11 +4,11 @@ use attache_protocol::{
     Json,
     wire::adapter::{AdapterProgress, FullOutput},
 };
-use futures_util::{FutureExt as _, future::BoxFuture};
+use futures_util::FutureExt as _;
 use serde::Serialize;
 
 use super::{
-    ApprovalAnswer, ApprovalQuestion, HostUsage, KeyedAnswer,
+    ApprovalAnswer, ApprovalQuestion, HostUsage, KeyedAnswer, OpenQuestion,
     budget::RunBudget,
     question::shortened,
     text_stream::{TextStream, TextStreamKind},
@@ -222,11 +222,7 @@ impl HostTurn {
     }
 
     /// Asks people. Pass the answer to [`Self::answered`], then to the host.
-    pub(crate) fn ask<K: Send + 'static>(
-        &mut self,
-        key: K,
-        question: &ApprovalQuestion,
-    ) -> BoxFuture<'static, KeyedAnswer<K>> {
+    pub(crate) fn ask<K>(&mut self, key: K, question: &ApprovalQuestion) -> OpenQuestion<K> {
         self.answer.flush();
         self.thoughts.flush();
         self.questions += 1;
@@ -234,7 +230,7 @@ impl HostTurn {
         self.note(format!("waiting for approval: {step}"));
         let asked = question.to_request(format!("q{}", self.questions), self.cwd.clone());
         let asker = self.asker.clone();
-        async move { KeyedAnswer { key, step, answer: asker.permission(&asked).await.into() } }.boxed()
+        OpenQuestion { key, step, answer: async move { asker.permission(&asked).await.into() }.boxed() }
     }
 
     pub(crate) fn answered<K>(&mut self, answered: &KeyedAnswer<K>) {

@@ -7,7 +7,7 @@ use std::{
 
 use attache_client::{HubClient, a2a::verify::verify_text};
 use attache_protocol::{
-    EventKind, Json, Timestamp,
+    EventKind, Json, Timestamp, digest,
     error::exit,
     log,
     wire::audit::{AuditPage, Checkpoint},
@@ -219,7 +219,7 @@ async fn verify(
     let mut chain: Option<ChainVerifier> = None;
     let mut kept_for = None;
     pages(hub, |page| {
-        let begin = || ChainVerifier::after(page.floor, log::unhex(&page.floor_hash).unwrap_or(log::GENESIS));
+        let begin = || ChainVerifier::after(page.floor, digest::unhex(&page.floor_hash).unwrap_or(log::GENESIS));
         let chain = chain.get_or_insert_with(begin);
         kept_for = page.kept_for_ms;
         for row in &page.events {
@@ -288,7 +288,7 @@ fn verify_file(path: &Path) -> Result<AuditVerification, CommandFailure> {
             }
             None => {
                 start_missing = true;
-                chain = Some(ChainVerifier::after(row.seq, log::unhex(&row.hash).unwrap_or(log::GENESIS)));
+                chain = Some(ChainVerifier::after(row.seq, digest::unhex(&row.hash).unwrap_or(log::GENESIS)));
             }
         }
     }
@@ -377,7 +377,7 @@ impl ChainVerifier {
             self.removed = Some(removal.through);
         }
         // A withheld row can't be verified by this reader, but the next row is bound to its hash.
-        let Some(hash) = log::unhex(&row.hash) else { return self.fail(row.seq, AuditProblem::Changed) };
+        let Some(hash) = digest::unhex(&row.hash) else { return self.fail(row.seq, AuditProblem::Changed) };
         self.hash = hash;
         self.head = row.seq;
         self.rows += 1;
@@ -390,7 +390,7 @@ impl ChainVerifier {
 
     /// The last row must have this hash.
     fn expect(&mut self, hash: &str) {
-        if log::hex(&self.hash) != hash {
+        if digest::hex(&self.hash) != hash {
             self.fail(self.head, AuditProblem::Changed);
         }
     }
@@ -427,7 +427,7 @@ impl ChainVerifier {
             withheld,
             first,
             head,
-            hash: log::hex(&hash),
+            hash: digest::hex(&hash),
             broken_at,
             problem,
             start_missing: false,
@@ -455,7 +455,7 @@ mod tests {
                     hash: String::new(),
                 };
                 hash = row.entry().chain(&hash);
-                row.hash = log::hex(&hash);
+                row.hash = digest::hex(&hash);
                 row
             })
             .collect()
@@ -506,7 +506,7 @@ mod tests {
     #[test]
     fn unexplained_gaps_and_early_removals_are_found() {
         let mut whole = rows(5);
-        let floor = (2, log::unhex(&whole[1].hash).unwrap());
+        let floor = (2, digest::unhex(&whole[1].hash).unwrap());
         let check = |rows: &[log::LogRow], change: &dyn Fn(&mut ChainVerifier)| {
             let mut chain = ChainVerifier::after(floor.0, floor.1);
             rows.iter().for_each(|row| chain.take(row));
@@ -517,7 +517,7 @@ mod tests {
         assert_eq!(check(&whole[2..], &explained), Some((2, AuditProblem::RemovalUnrecorded)));
         let mut removal = log::LogRow { seq: 6, kind: EventKind::LogRemoved.to_string(), ..whole[4].clone() };
         removal.data = Json::of(&log::LogRemoval { through: 2, hash: whole[1].hash.clone() });
-        removal.hash = log::hex(&removal.entry().chain(&log::unhex(&whole[4].hash).unwrap()));
+        removal.hash = digest::hex(&removal.entry().chain(&digest::unhex(&whole[4].hash).unwrap()));
         whole.push(removal);
         assert_eq!(check(&whole[2..], &explained), None);
         assert_eq!(check(&whole[2..], &|chain| chain.forbid_removal(3)), None);

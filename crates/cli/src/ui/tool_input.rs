@@ -84,7 +84,7 @@ impl ToolInput {
 
 /// The members of an object. `None` for other values and for duplicate names, which only the raw input shows correctly.
 fn members(input: &Json) -> Option<Vec<(String, Json)>> {
-    input.parse().ok().filter(Members::are_distinct).map(|Members(members)| members)
+    input.parse::<Members>().ok().filter(Members::are_distinct).map(|Members(members)| members)
 }
 
 /// A one-line summary of a request, from its input or from what the agent disclosed instead.

@@ -41,7 +41,7 @@ pub fn canonical(text: &Json) -> Result<String, CanonicalFormError> {
 /// The canonical form of an object without one of its members.
 pub fn canonical_without(object: &Json, member: &str, empties: EmptyMembers) -> Result<String, CanonicalFormError> {
     check_depth(object)?;
-    let Members(members) = object.parse().map_err(|_| CanonicalFormError::NoObject)?;
+    let Members(members) = object.parse::<Members>().map_err(|_| CanonicalFormError::NoObject)?;
     let rest: Vec<_> = members.into_iter().filter(|(name, _)| name != member).collect();
     let rest = Json::of(&Members(rest));
     match empties {
@@ -57,7 +57,7 @@ fn check_depth(text: &Json) -> Result<(), CanonicalFormError> {
 fn write(text: &Json, out: &mut String) -> Result<(), CanonicalFormError> {
     match text.get().as_bytes().first() {
         Some(b'{') => {
-            let members: Members = text.parse().map_err(|_| CanonicalFormError::Text)?;
+            let members = text.parse::<Members>().map_err(|_| CanonicalFormError::Text)?;
             if !members.are_distinct() {
                 return Err(CanonicalFormError::Twice);
             }
@@ -151,7 +151,7 @@ fn without_empties(text: &Json) -> Result<Option<Json>, CanonicalFormError> {
     Ok(match text.get() {
         "null" | r#""""# => None,
         object if object.starts_with('{') => {
-            let Members(members) = text.parse().map_err(|_| CanonicalFormError::Text)?;
+            let Members(members) = text.parse::<Members>().map_err(|_| CanonicalFormError::Text)?;
             let mut kept = Vec::new();
             for (name, value) in members {
                 if let Some(value) = without_empties(&value)? {

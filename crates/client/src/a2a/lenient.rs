@@ -136,7 +136,7 @@ fn all(shape: ObjectShape, value: &Json) -> Json {
 
 /// Artifacts without ids are numbered.
 fn numbered(index: usize, value: &Json) -> Json {
-    let Ok(Members(mut members)) = value.parse() else { return value.clone() };
+    let Ok(Members(mut members)) = value.parse::<Members>() else { return value.clone() };
     if !members.iter().any(|(name, _)| matches!(name.as_str(), "artifactId" | "artifact_id")) {
         members.push(("artifactId".to_owned(), Json::of(&format!("artifact-{index}"))));
     }

@@ -31,13 +31,13 @@ use crate::egress::{self, EgressGuard, EgressLimits, EgressRequest, StreamedRepl
 /// A client of one remote agent. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct PeerClient {
-    inner: Arc<Inner>,
+    inner: Arc<PeerClientShared>,
     traceparent: Option<String>,
     extensions: Vec<String>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct PeerClientShared {
     guard: EgressGuard,
     /// For downloading files, which may be large.
     files: EgressGuard,
@@ -74,7 +74,7 @@ impl PeerClient {
             version: interface.version,
             binding: interface.binding,
         };
-        let inner = Inner {
+        let inner = PeerClientShared {
             guard: guard.within(limits),
             files: guard.within(EgressLimits { stream: MAX_FILE, ..limits }),
             patient: guard.within(EgressLimits { total: LONG_REQUEST_TIMEOUT, ..limits }),
@@ -284,7 +284,7 @@ impl PeerClient {
 
     /// Opens a file that the agent links to, at its own origin. The caller must limit its size.
     pub async fn download(&self, url: &str) -> Result<StreamedReply> {
-        let Inner { files, credentials, place, dialect, .. } = &*self.inner;
+        let PeerClientShared { files, credentials, place, dialect, .. } = &*self.inner;
         if !self.serves(url) {
             return Err(dialect.not_understood("a link to a file at another origin"));
         }

@@ -1,6 +1,6 @@
 //! Artifacts, streamed up and down without loading them into memory.
 
-use std::{fmt, io, ops::RangeFrom, time::Duration};
+use std::{fmt, io, time::Duration};
 
 use attache_protocol::{
     ArtifactId, WorkspaceId,
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use reqwest::{
     Body, Method, Response,
-    header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, RANGE},
+    header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE},
 };
 use tokio::{fs::File, io::AsyncReadExt as _};
 
@@ -73,35 +73,12 @@ impl HubClient {
         self.get(url).await
     }
 
-    /// An artifact's metadata, without its content.
-    pub async fn artifact_info(&self, artifact: ArtifactId) -> Result<WorkspaceArtifact> {
-        let mut url = self.api(&["artifacts", &artifact.to_string()]);
-        url.query_pairs_mut().append_pair("meta", "1");
-        self.get(url).await
-    }
-
     pub async fn artifact(&self, artifact: ArtifactId) -> Result<ArtifactDownload> {
-        self.download(artifact, None).await
-    }
-
-    /// The rest of an artifact, to resume an interrupted transfer.
-    pub async fn artifact_from(&self, artifact: ArtifactId, range: RangeFrom<u64>) -> Result<ArtifactDownload> {
-        self.download(artifact, Some(range.start)).await
-    }
-
-    async fn download(&self, artifact: ArtifactId, from: Option<u64>) -> Result<ArtifactDownload> {
-        let mut request = self.request(Method::GET, self.api(&["artifacts", &artifact.to_string()]));
-        if let Some(from) = from {
-            request = request.header(RANGE, format!("bytes={from}-"));
-        }
-        let response = self.execute(request).await?;
+        let response = self.execute(self.request(Method::GET, self.api(&["artifacts", &artifact.to_string()]))).await?;
         let status = response.status().as_u16();
-        if !matches!(status, 200 | 206) {
+        if status != 200 {
             let body = self.read(response).await?;
             return Err(self.refused(status, &body));
-        }
-        if from.is_some_and(|from| from > 0) && status != 206 {
-            return Err(self.bad_reply("it ignored the requested range"));
         }
         let media_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let size = response.content_length();

@@ -16,14 +16,6 @@ impl HubClient {
         self.get(url).await
     }
 
-    /// The devices of one agent, current and former.
-    pub async fn runtimes_of(&self, agent: &str, page: &PageQuery) -> Result<RuntimeList> {
-        let mut url = self.api(&["agent-runtimes"]);
-        url.query_pairs_mut().append_pair("agent_id", agent);
-        page.write(&mut url);
-        self.get(url).await
-    }
-
     pub async fn runtime(&self, runtime: RuntimeId) -> Result<Runtime> {
         self.get(self.api(&["agent-runtimes", &runtime.to_string()])).await
     }

@@ -100,9 +100,9 @@ pub enum ChannelState {
 
 /// Sends over a channel. Clones share the channel, which closes with the last of them.
 #[derive(Clone)]
-pub struct ChannelHandle(Arc<Inner>);
+pub struct ChannelHandle(Arc<ChannelShared>);
 
-struct Inner {
+struct ChannelShared {
     outbox: mpsc::Sender<OutgoingMessage>,
     state: watch::Receiver<ChannelState>,
     address: String,
@@ -152,7 +152,7 @@ impl ChannelHandle {
         let signals = session::ChannelSignals { close: close.clone(), renewed: renewed.clone() };
         let keeper = session::ChannelTask::new(way.clone(), options, peer, queue, told, signals);
         let task = std::sync::Mutex::new(Some(AbortOnDropHandle::new(tokio::spawn(keeper.run()))));
-        Ok(Self(Arc::new(Inner { outbox, state, address, env, close, way, renewed, task })))
+        Ok(Self(Arc::new(ChannelShared { outbox, state, address, env, close, way, renewed, task })))
     }
 
     /// Switches to another credential of the same peer: reconnects with it and resumes the channel.

@@ -41,10 +41,10 @@ pub use send::{EgressReply, EgressRequest, FramedReply, StreamedReply};
 
 /// Checks URLs and calls them. Clones share connections.
 #[derive(Debug, Clone)]
-pub struct EgressGuard(Arc<Inner>);
+pub struct EgressGuard(Arc<EgressGuardShared>);
 
 #[derive(Debug)]
-struct Inner {
+struct EgressGuardShared {
     policy: Arc<EgressPolicy>,
     limits: EgressLimits,
     resolver: Arc<dyn Resolver>,
@@ -91,7 +91,7 @@ impl EgressGuard {
 
     pub fn with(policy: EgressPolicy, limits: EgressLimits, resolver: Arc<dyn Resolver>) -> Self {
         let clients = send::EgressClients::default();
-        Self(Arc::new(Inner { policy: Arc::new(policy), limits, resolver, pin: None, clients }))
+        Self(Arc::new(EgressGuardShared { policy: Arc::new(policy), limits, resolver, pin: None, clients }))
     }
 
     /// A guard with the same policy and other limits.
@@ -107,9 +107,9 @@ impl EgressGuard {
     }
 
     fn renewed(&self, limits: EgressLimits, pin: Option<KeyPin>) -> Self {
-        let Inner { policy, resolver, .. } = &*self.0;
+        let EgressGuardShared { policy, resolver, .. } = &*self.0;
         let clients = send::EgressClients::default();
-        Self(Arc::new(Inner { policy: policy.clone(), limits, resolver: resolver.clone(), pin, clients }))
+        Self(Arc::new(EgressGuardShared { policy: policy.clone(), limits, resolver: resolver.clone(), pin, clients }))
     }
 
     pub fn policy(&self) -> &EgressPolicy {

@@ -7,7 +7,8 @@ use http_body_util::BodyExt as _;
 use reqwest::{Body, Client, Method, Response, header::HeaderMap};
 
 use super::{
-    CheckedUrl, EgressFailure, EgressGuard, EgressLimits, EgressRefusal, Inner, UrlHost, resolver::GuardedResolver,
+    CheckedUrl, EgressFailure, EgressGuard, EgressGuardShared, EgressLimits, EgressRefusal, UrlHost,
+    resolver::GuardedResolver,
 };
 use crate::tls;
 
@@ -85,19 +86,8 @@ impl EgressGuard {
 
     /// Sends one request and returns when the response starts. No retries, no redirects.
     pub async fn open(&self, target: &CheckedUrl, request: EgressRequest) -> Result<StreamedReply, EgressFailure> {
-        self.admit(target)?;
-        let EgressRequest { method, headers, body } = request;
-        let Inner { limits, clients, .. } = &*self.0;
-        let client = clients.get(&self.0, target, HttpMode::Any)?;
-        let sent = client.request(method, target.url().clone()).headers(headers).body(body).send();
-        let timed_out = || EgressFailure::TimedOut { origin: target.origin() };
-        let mut response = tokio::time::timeout(limits.total, sent)
-            .await
-            .map_err(|_| timed_out())?
-            .map_err(|error| failure(target, error))?;
-        let headers = std::mem::take(response.headers_mut());
-        let status = response.status().as_u16();
-        Ok(StreamedReply { status, headers, target: target.clone(), limits: *limits, response, length: 0 })
+        let (status, headers, response) = self.begin(target, HttpMode::Any, request).await?;
+        Ok(StreamedReply { status, headers, target: target.clone(), limits: self.0.limits, response, length: 0 })
     }
 
     /// The same over HTTP/2 and with trailers, for gRPC.
@@ -107,19 +97,28 @@ impl EgressGuard {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<FramedReply, EgressFailure> {
+        let request = EgressRequest { method: Method::POST, headers, body };
+        let (status, headers, response) = self.begin(target, HttpMode::Two, request).await?;
+        let (target, limits, body) = (target.clone(), self.0.limits, Body::from(response));
+        Ok(FramedReply { status, headers, target, limits, body, length: 0, trailers: None })
+    }
+
+    async fn begin(
+        &self,
+        target: &CheckedUrl,
+        mode: HttpMode,
+        request: EgressRequest,
+    ) -> Result<(u16, HeaderMap, Response), EgressFailure> {
         self.admit(target)?;
-        let Inner { limits, clients, .. } = &*self.0;
-        let client = clients.get(&self.0, target, HttpMode::Two)?;
-        let sent = client.post(target.url().clone()).headers(headers).body(body).send();
-        let timed_out = || EgressFailure::TimedOut { origin: target.origin() };
-        let mut response = tokio::time::timeout(limits.total, sent)
+        let EgressRequest { method, headers, body } = request;
+        let client = self.0.clients.get(&self.0, target, mode)?;
+        let sent = client.request(method, target.url().clone()).headers(headers).body(body).send();
+        let mut response = tokio::time::timeout(self.0.limits.total, sent)
             .await
-            .map_err(|_| timed_out())?
+            .map_err(|_| EgressFailure::TimedOut { origin: target.origin() })?
             .map_err(|error| failure(target, error))?;
         let headers = std::mem::take(response.headers_mut());
-        let status = response.status().as_u16();
-        let (target, limits, body) = (target.clone(), *limits, Body::from(response));
-        Ok(FramedReply { status, headers, target, limits, body, length: 0, trailers: None })
+        Ok((response.status().as_u16(), headers, response))
     }
 }
 
@@ -224,7 +223,7 @@ fn failure(target: &CheckedUrl, error: reqwest::Error) -> EgressFailure {
 // === impl EgressClients ===
 
 impl EgressClients {
-    fn get(&self, guard: &Inner, target: &CheckedUrl, http: HttpMode) -> Result<&Client, EgressFailure> {
+    fn get(&self, guard: &EgressGuardShared, target: &CheckedUrl, http: HttpMode) -> Result<&Client, EgressFailure> {
         let unruled = match target.host() {
             UrlHost::Name(_) => target.needs_rule(),
             // A literal address was checked before, and is never resolved.
@@ -242,7 +241,7 @@ impl EgressClients {
 }
 
 fn build(
-    guard: &Inner,
+    guard: &EgressGuardShared,
     is_plain: bool,
     unruled: Option<EgressRefusal>,
     http: HttpMode,

@@ -23,10 +23,10 @@ const ID: &str = "a2a-00000000000000000000000000000007";
 
 /// Answers the n-th request of each path with the n-th answer for it, and remembers what was asked.
 #[derive(Clone, Default)]
-struct ScriptedCalls(Arc<Mutex<Inner>>);
+struct ScriptedCalls(Arc<Mutex<ScriptedCallsState>>);
 
 #[derive(Default)]
-struct Inner {
+struct ScriptedCallsState {
     answers: BTreeMap<&'static str, Vec<(u16, String)>>,
     seen: Vec<String>,
 }

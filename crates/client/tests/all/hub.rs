@@ -21,9 +21,9 @@ use axum::{
 
 /// Answers the n-th request with the n-th answer, and remembers what was asked.
 #[derive(Clone)]
-struct ScriptedHub(Arc<Mutex<Inner>>);
+struct ScriptedHub(Arc<Mutex<ScriptedHubState>>);
 
-struct Inner {
+struct ScriptedHubState {
     answers: Vec<ScriptedAnswer>,
     seen: Vec<String>,
 }
@@ -39,7 +39,7 @@ enum ScriptedAnswer {
 
 impl ScriptedHub {
     async fn start(answers: Vec<ScriptedAnswer>) -> (Self, String) {
-        let script = Self(Arc::new(Mutex::new(Inner { answers, seen: Vec::new() })));
+        let script = Self(Arc::new(Mutex::new(ScriptedHubState { answers, seen: Vec::new() })));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new().fallback(answer).with_state(script.clone());

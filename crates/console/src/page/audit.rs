@@ -1,11 +1,7 @@
 //! The audit log: newest first, filtered by type, with a check of the hash chain over the rows shown.
 
 use askama::Template;
-use attache_protocol::{
-    EventKind,
-    log::{LogRow, unhex},
-    wire::audit::AuditPage,
-};
+use attache_protocol::{EventKind, digest::unhex, log::LogRow, wire::audit::AuditPage};
 use axum::extract::Query;
 use serde::Deserialize;
 

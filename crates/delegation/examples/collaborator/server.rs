@@ -43,9 +43,9 @@ pub(crate) struct OneFolderPolicy {
 pub(crate) struct PrintingAudit;
 
 #[derive(Clone)]
-struct ExampleServer(Arc<Inner>);
+struct ExampleServer(Arc<ExampleServerState>);
 
-struct Inner {
+struct ExampleServerState {
     role: Collaborator,
     url: String,
     key: SecretHash,
@@ -79,7 +79,7 @@ const CALLER: &str = "key:example";
 
 pub(crate) fn router(role: Collaborator, url: &str, key: String, env: Env) -> Router {
     let key = SecretHash::of(&key);
-    let inner = Inner { role, url: url.to_owned(), key, env, tasks: Mutex::default() };
+    let inner = ExampleServerState { role, url: url.to_owned(), key, env, tasks: Mutex::default() };
     Router::new()
         .route("/.well-known/agent-card.json", get(card))
         .route("/", post(call))

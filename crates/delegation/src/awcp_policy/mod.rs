@@ -11,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use attache_os::path_error::{lock, private_folder, replace};
 use attache_protocol::{KeyPin, env::Env};
 use serde::Deserialize;
 
@@ -18,10 +19,7 @@ pub use collaborator::CollaboratorSection;
 pub use delegator::{DelegatorSection, RouteMode, TrustedPeer};
 pub use normalize::{expand, normal_url};
 
-use crate::{
-    Error,
-    error::{lock, private_folder, replace},
-};
+use crate::Error;
 
 /// The location of the policy, and the home folder that `~` stands for.
 #[derive(Debug, Clone)]
@@ -99,9 +97,9 @@ impl PolicyFile {
         // If the file is a symbolic link, its target is changed.
         let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         if let Some(folder) = path.parent() {
-            private_folder(folder)?;
+            private_folder(folder).map_err(Error::from)?;
         }
-        let _lock = lock(&path.with_extension("toml.lock"))?;
+        let _lock = lock(&path.with_extension("toml.lock")).map_err(Error::from)?;
         let text = self.text()?;
         let before = self.parse(&text)?;
         let mut wanted = before.clone();
@@ -150,7 +148,7 @@ impl PolicyFile {
         let written = edit::apply(&text, &before.delegator, &wanted.delegator);
         // Whatever the file looked like, the result must parse to the intended policy.
         match written.filter(|written| self.parse(written).is_ok_and(|policy| policy.means(&wanted))) {
-            Some(written) => replace(&path, written.as_bytes(), env)?,
+            Some(written) => replace(&path, written.as_bytes(), env).map_err(Error::from)?,
             None => return Err(PolicyChangeError::ByHand(path)),
         }
         Ok(true)

@@ -9,10 +9,9 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use attache_os::path_error::private_folder;
 use attache_protocol::{Timestamp, wire::awcp::AwcpErrorCode};
 use serde::Serialize;
-
-use crate::error::private_folder;
 
 /// Records everything that happens to a delegation on this side. It must not block.
 pub trait CollaboratorAuditSink: Send + Sync + fmt::Debug {

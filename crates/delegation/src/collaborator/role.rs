@@ -42,9 +42,9 @@ pub struct Options {
 
 /// The role. Clones share the same state.
 #[derive(Clone)]
-pub struct Collaborator(Arc<Inner>);
+pub struct Collaborator(Arc<CollaboratorShared>);
 
-struct Inner {
+struct CollaboratorShared {
     options: Options,
     state: Mutex<CollaboratorState>,
 }
@@ -96,7 +96,7 @@ struct CardExtensionParams {
 
 impl Collaborator {
     pub fn new(options: Options) -> Self {
-        Self(Arc::new(Inner { options, state: Mutex::default() }))
+        Self(Arc::new(CollaboratorShared { options, state: Mutex::default() }))
     }
 
     /// The extension for the agent's card. `None` while the owner accepts no folders.

@@ -3,6 +3,7 @@
 
 use std::{fs::File, net::SocketAddr, path::PathBuf, time::Duration};
 
+use attache_os::{lock, path_error::private_folder};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -10,9 +11,7 @@ use super::{
     Options, api, export::ExportServer, publish, records::DelegationRecords, recover, service::DelegatorService,
     socket::DaemonSocket,
 };
-use attache_os::lock;
-
-use crate::{Error, error::private_folder};
+use crate::Error;
 
 #[derive(Debug)]
 pub struct DelegationDaemon {

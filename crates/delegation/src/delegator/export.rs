@@ -139,9 +139,7 @@ impl ExportServer {
 
     /// Random, so that it reveals nothing about the folder.
     fn locator(&self) -> String {
-        let mut bytes = [0; 16];
-        self.env.fill(&mut bytes);
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        self.env.random_hex::<16>()
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use attache_os::path_error::{private_folder, replace};
 use attache_protocol::{
     DelegationId, Timestamp,
     env::Env,
@@ -14,10 +15,7 @@ use attache_protocol::{
 use serde::Serialize;
 
 use super::policy::OriginalsRetention;
-use crate::{
-    Error,
-    error::{private_folder, replace},
-};
+use crate::Error;
 
 /// `$AWCP_HOME/delegations` and `$AWCP_HOME/exports`.
 #[derive(Debug, Clone)]
@@ -87,7 +85,7 @@ impl DelegationRecords {
 
     /// The diff of the changes, taken when the lease ended.
     pub(super) fn save_diff(&self, delegation: DelegationId, diff: &str) -> Result<(), Error> {
-        replace(&self.folder(delegation).join(DIFF), diff.as_bytes(), &self.env)
+        Ok(replace(&self.folder(delegation).join(DIFF), diff.as_bytes(), &self.env)?)
     }
 
     /// `None` if it could not be saved.
@@ -203,6 +201,6 @@ impl DelegationRecords {
     fn write<T: Serialize>(&self, path: &Path, value: &T) -> Result<(), Error> {
         let mut text = serde_json::to_vec_pretty(value).expect("our own types serialise to JSON");
         text.push(b'\n');
-        replace(path, &text, &self.env)
+        Ok(replace(path, &text, &self.env)?)
     }
 }

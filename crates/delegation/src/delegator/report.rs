@@ -1,5 +1,6 @@
 //! The end of a delegation: records the changes and the outcome, and notifies everyone who waits.
 
+use attache_os::path_error::replace;
 use attache_protocol::{
     DelegationId,
     rules::delegation::DelegationStatus,
@@ -22,8 +23,6 @@ use super::{
     service::{DelegatorService, blocking},
     undo::MAX_DIFF,
 };
-use crate::error::replace;
-
 /// Stored with the records: the repository that contained the folder before it was exported.
 const REPOSITORY: &str = "git-repository";
 

@@ -33,10 +33,10 @@ use crate::Error;
 
 /// Clones share the same state.
 #[derive(Debug, Clone)]
-pub struct DelegatorService(pub(super) Arc<Inner>);
+pub struct DelegatorService(pub(super) Arc<DelegatorShared>);
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct DelegatorShared {
     pub(super) options: Options,
     pub(super) records: DelegationRecords,
     pub(super) exports: ExportServer,
@@ -71,7 +71,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl DelegatorService {
     pub(super) fn new(options: Options, records: DelegationRecords, exports: ExportServer) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(DelegatorShared {
             options,
             records,
             exports,
@@ -337,8 +337,7 @@ fn wait_for(entry: &DelegationEntry, waits_for: Option<String>) {
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, DelegatorRefusal> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| {
-        let failed = Error::Io { path: PathBuf::from("a thread"), source: std::io::Error::other(error.to_string()) };
-        DelegatorRefusal::from(failed)
-    })
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| DelegatorRefusal::from(Error::io("a thread")(std::io::Error::other(error.to_string()))))
 }

@@ -54,7 +54,7 @@ pub(super) async fn open(
         hint: "Check the key for the hub, or let the remote connect directly: set `reach` in policy.toml.".to_owned(),
     };
     let hub = HubClient::new(options.clone()).map_err(failed)?;
-    let token = token(env);
+    let token = Secret::new(env.random_hex::<32>());
     let id = TunnelId::from_uuid(env.uuid());
     let token_sha256 = tunnel::token_sha256(&token);
     let request = OpenTunnelRequest { delegation_id: delegation, token_sha256, expires_at, max_bytes: None };
@@ -72,12 +72,6 @@ pub(super) async fn open(
     };
     let descriptor = awcp::TunnelAccess { url: opened.url, token };
     Ok(HostTunnel { hub, options: options.clone(), id, request, env: env.clone(), descriptor })
-}
-
-fn token(env: &Env) -> Secret<String> {
-    let mut bytes = [0; 32];
-    env.fill(&mut bytes);
-    Secret::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 // === impl HostTunnel ===

@@ -1,7 +1,7 @@
 //! Renders frames from store records. Changes nothing.
 
 use attache_protocol::{
-    ChannelId, EventKind, Json, PermissionId, RunId, TenantId, WorkerRequestId,
+    ChannelId, EventKind, Json, PermissionId, RunId, TenantId, WorkerRequestId, digest,
     json::Members,
     rules::{permission, run::RunPhase},
     wire::{
@@ -49,9 +49,7 @@ pub(super) fn msg_id(channel: ChannelId, seq: i64) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(channel.uuid().as_bytes());
     hasher.update(&seq.to_le_bytes());
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-    uuid::Builder::from_custom_bytes(bytes).into_uuid().to_string()
+    digest::uuid(hasher.finalize()).to_string()
 }
 
 /// A frame to a worker, or a tool call to an engine.

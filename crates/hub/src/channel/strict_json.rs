@@ -11,13 +11,13 @@ pub(super) struct StrictJson(pub(super) Value);
 
 impl<'de> Deserialize<'de> for StrictJson {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Visitor).map(Self)
+        deserializer.deserialize_any(StrictJsonVisitor).map(Self)
     }
 }
 
-struct Visitor;
+struct StrictJsonVisitor;
 
-impl<'de> de::Visitor<'de> for Visitor {
+impl<'de> de::Visitor<'de> for StrictJsonVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

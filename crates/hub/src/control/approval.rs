@@ -269,7 +269,7 @@ fn settled(asked: PermissionRecord) -> Result<PermissionId> {
 
 /// The text of an input that consists only of text.
 fn text_alone(input: &Json) -> Option<String> {
-    let Members(members) = input.parse().ok()?;
+    let Members(members) = input.parse::<Members>().ok()?;
     match &members[..] {
         [(name, value)] if name == "text" => value.parse().ok(),
         _ => None,

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use attache_protocol::{
-    EventKind, TenantId,
-    log::{self, LogRow},
+    EventKind, TenantId, digest,
+    log::LogRow,
     wire::audit::{AuditPage, Checkpoint},
 };
 use attache_store::record::LiveCounts;
@@ -19,7 +19,7 @@ impl Handle {
         let mut page = self.store().log(by.tenant, after, check::limit(limit)?).await.map_err(about("log"))?;
         self.withhold_private(by, &mut page.rows).await?;
         let next = page.rows.last().map_or(after, |row| row.seq);
-        let floor_hash = log::hex(&page.floor_hash);
+        let floor_hash = digest::hex(&page.floor_hash);
         let kept_for = i64::try_from(self.options().keep_log.as_millis()).ok();
         let checkpoint = self.checkpoint(by.tenant, page.head, &page.head_hash)?;
         Ok(AuditPage {
@@ -87,7 +87,7 @@ impl Handle {
     /// Signs that the log contains this row. Access to the database is not enough to forge it: the key is in a separate
     /// file.
     fn checkpoint(&self, tenant_id: TenantId, seq: i64, hash: &[u8; 32]) -> Result<Checkpoint> {
-        let (hash, key) = (log::hex(hash), self.card_key().public());
+        let (hash, key) = (digest::hex(hash), self.card_key().public());
         let mut checkpoint = Checkpoint { tenant_id, seq, hash, at: self.now(), key, signature: String::new() };
         let signature = self.card_key().sign(checkpoint.message().as_bytes())?;
         checkpoint.signature = Base64UrlUnpadded::encode_string(&signature);

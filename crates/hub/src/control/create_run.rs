@@ -4,6 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use attache_protocol::{
     Code, Json, PermissionId, RunId,
+    digest::half,
     rules::run::RunLimits,
     wire::{
         awcp,
@@ -223,9 +224,7 @@ impl Handle {
     }
 
     fn new_trace_id(&self) -> String {
-        let mut bytes = [0; 16];
-        self.env().fill(&mut bytes);
-        attache_protocol::log::hex(&bytes)
+        self.env().random_hex::<16>()
     }
 }
 
@@ -284,18 +283,12 @@ fn key_hash(by: &Principal, key: &str) -> [u8; 16] {
         None => hasher.update(by.actor().as_bytes()),
     };
     hasher.update(key.as_bytes());
-    first_half(hasher.finalize())
+    half(hasher.finalize())
 }
 
 /// Over the canonical form of the request: known members in order, absent ones omitted, without the key itself.
 fn digest(request: &CreateRunRequest) -> [u8; 16] {
-    first_half(blake3::hash(&serde_json::to_vec(request).expect("our own types serialise to JSON")))
-}
-
-fn first_half(hash: blake3::Hash) -> [u8; 16] {
-    let mut half = [0; 16];
-    half.copy_from_slice(&hash.as_bytes()[..16]);
-    half
+    half(blake3::hash(&serde_json::to_vec(request).expect("our own types serialise to JSON")))
 }
 
 /// The trace id of `00-<32 hex>-<16 hex>-<2 hex>`. All zeros is invalid.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    Code, Json, RunId, WorkerRequestId,
+    Code, Json, RunId, WorkerRequestId, digest,
     rules::run::RunRefusal,
     wire::input_request::{CreateInputRequest, GiveInputRequest, GiveInputResponse, InputAnswer, WorkerRequestState},
 };
@@ -238,7 +238,5 @@ fn key_hash(run: RunId, key: &str) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(run.uuid().as_bytes());
     hasher.update(key.as_bytes());
-    let mut half = [0; 16];
-    half.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-    half
+    digest::half(hasher.finalize())
 }

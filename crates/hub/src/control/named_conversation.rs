@@ -1,6 +1,6 @@
 //! Conversations by the names their callers use.
 
-use attache_protocol::ConversationId;
+use attache_protocol::{ConversationId, digest};
 use attache_store::record::ConversationRecord;
 
 use crate::{Error, Handle, Principal, Result, identity::RoleColumn};
@@ -15,9 +15,7 @@ impl Handle {
             None => hasher.update(by.actor().as_bytes()),
         };
         hasher.update(b"\0").update(name.as_bytes());
-        let mut half = [0; 16];
-        half.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-        ConversationId::from_uuid(uuid::Builder::from_custom_bytes(half).into_uuid())
+        ConversationId::from_uuid(digest::uuid(hasher.finalize()))
     }
 
     /// The new conversation for a run of this caller, unless it already exists.

@@ -333,11 +333,6 @@ impl Handle {
         }
     }
 
-    /// Records why an outside agent can't be used at the moment, or that it can.
-    pub async fn note_outside(&self, agent: AgentId, problem: Option<String>) -> Result<()> {
-        self.store().note_peer(agent, problem).await.map_err(about("agent"))
-    }
-
     fn outside(&self, tenant: TenantId, peer: store::PeerRecord) -> OutsideAgent {
         let credentials = self.credentials_of(&peer);
         let read = |pin: store::PinnedCard| Some((KeyPin::from_digest(pin.digest), a2a::read_card(&pin.card)?));

@@ -1,4 +1,4 @@
-//! The access table: which role may do what (DESIGN §9).
+//! The access table: which role may do what.
 //!
 //! A person's own things are those of the same user. A key without a user owns what has no user. A key with scopes may
 //! do what both its role and its scopes allow.

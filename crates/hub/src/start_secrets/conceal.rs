@@ -1,12 +1,8 @@
 //! Replaces the secrets of a START in an input's text with `***`. Every other byte is unchanged.
 
-use std::{fmt, ops::Range};
+use std::ops::Range;
 
-use attache_protocol::{Json, wire::awcp::REDACTED};
-use serde::{
-    Deserialize, Deserializer,
-    de::{MapAccess, Visitor},
-};
+use attache_protocol::{Json, json::Members, wire::awcp::REDACTED};
 use serde_json::value::RawValue;
 
 /// The paths of the secrets in a data part.
@@ -18,9 +14,6 @@ const SECRETS: [&[&str]; 2] = [
 /// A duplicate member on the path to a secret: parsers would disagree about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DuplicateMember;
-
-/// The members of an object as raw text.
-struct RawMembers<'a>(Vec<(String, &'a RawValue)>);
 
 /// The parts with secrets hidden. `None` if they have none.
 pub(super) fn parts(json: &Json) -> Result<Option<Json>, DuplicateMember> {
@@ -69,7 +62,7 @@ fn in_parts(whole: &str, parts: &str, found: &mut Vec<Range<usize>>) -> Result<(
 
 /// The member of an object as a slice of the same text.
 fn member<'a>(object: &'a str, name: &str) -> Result<Option<&'a str>, DuplicateMember> {
-    let Ok(RawMembers(entries)) = serde_json::from_str::<RawMembers<'a>>(object) else { return Ok(None) };
+    let Ok(Members(entries)) = serde_json::from_str::<Members<String, &'a RawValue>>(object) else { return Ok(None) };
     let mut named = entries.into_iter().filter(|(key, _)| key == name).map(|(_, value)| value.get());
     match (named.next(), named.next()) {
         (found, None) => Ok(found),
@@ -90,30 +83,6 @@ fn hidden(text: &str, mut found: Vec<Range<usize>>) -> Option<Json> {
     }
     hidden.push_str(&text[done..]);
     Some(Json::from_text(hidden).expect("a string in the place of a value is JSON as well"))
-}
-
-// === impl RawMembers ===
-
-impl<'de> Deserialize<'de> for RawMembers<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct RawMembersVisitor;
-        impl<'de> Visitor<'de> for RawMembersVisitor {
-            type Value = RawMembers<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    entries.push(entry);
-                }
-                Ok(RawMembers(entries))
-            }
-        }
-        deserializer.deserialize_map(RawMembersVisitor)
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use attache_protocol::secret::SecretHash;
+use attache_protocol::{digest::hex, secret::SecretHash};
 use aws_lc_rs::digest::{SHA256, digest};
 use tokio_rustls::rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
@@ -48,12 +48,7 @@ impl Fingerprint {
 
     /// Its hash in the store. Can't collide with bearer secrets, which have a different prefix.
     pub(crate) fn hash(self) -> SecretHash {
-        use std::fmt::Write as _;
-        let mut text = String::from("certificate:");
-        for byte in self.0 {
-            let _ = write!(text, "{byte:02x}");
-        }
-        SecretHash::of(&text)
+        SecretHash::of(&format!("certificate:{}", hex(&self.0)))
     }
 }
 

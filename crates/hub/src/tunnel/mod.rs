@@ -16,6 +16,7 @@ use std::{
 
 use attache_protocol::{
     Code, DelegationId, Timestamp, TunnelId,
+    digest::unhex,
     wire::tunnel::{OpenTunnelRequest, Tunnel},
 };
 use attache_store::record::AuditEvent;
@@ -184,16 +185,7 @@ fn owner(by: &Principal) -> String {
 }
 
 fn token_hash(hex: &str) -> Result<[u8; 32]> {
-    let wrong = || Error::invalid("token_sha256", "must be 64 hexadecimal digits");
-    let mut hash = [0; 32];
-    if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(wrong());
-    }
-    for (byte, pair) in hash.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
-        let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
-        *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
-    }
-    Ok(hash)
+    unhex(hex).ok_or_else(|| Error::invalid("token_sha256", "must be 64 hexadecimal digits"))
 }
 
 /// Cuts the tunnel when it expires, when its owner's credential becomes invalid, and when the hub stops.

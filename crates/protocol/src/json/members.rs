@@ -1,13 +1,13 @@
 //! The members of a JSON object in their original order and text, including duplicates.
 
-use std::fmt;
+use std::{fmt, marker::PhantomData};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeMap as _};
 
 use super::Json;
 
 #[derive(Debug)]
-pub struct Members(pub Vec<(String, Json)>);
+pub struct Members<K = String, V = Json>(pub Vec<(K, V)>);
 
 // === impl Members ===
 
@@ -30,17 +30,17 @@ impl Members {
     }
 }
 
-impl<'de> Deserialize<'de> for Members {
+impl<'de, K: Deserialize<'de>, V: Deserialize<'de>> Deserialize<'de> for Members<K, V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> de::Visitor<'de> for Visitor {
-            type Value = Members;
+        struct MembersVisitor<K, V>(PhantomData<(K, V)>);
+        impl<'de, K: Deserialize<'de>, V: Deserialize<'de>> de::Visitor<'de> for MembersVisitor<K, V> {
+            type Value = Members<K, V>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::new();
                 while let Some(member) = map.next_entry()? {
                     members.push(member);
@@ -48,7 +48,7 @@ impl<'de> Deserialize<'de> for Members {
                 Ok(Members(members))
             }
         }
-        deserializer.deserialize_map(Visitor)
+        deserializer.deserialize_map(MembersVisitor(PhantomData))
     }
 }
 

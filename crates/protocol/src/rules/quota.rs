@@ -3,7 +3,7 @@
 //! Several quotas apply to a run (its user's, its agent's, the tenant's). Each is a [`QuotaLine`] with its own account.
 //! Before a run is queued, [`reserve`] reserves one call and some tokens and cost in all of them, or in none. During
 //! the run, [`report`] compares the reported usage with the reservation, and either extends it or stops the run. At the
-//! end, [`settle`] replaces the reservation with the actual usage.
+//! end, the store replaces the reservation with the actual usage.
 //!
 //! Spent plus reserved never exceeds a limit, whatever the order of calls, so that runs that stay within their
 //! reservations can't overspend together. An agent that reports late can use more than it reserved: then the account
@@ -96,13 +96,6 @@ pub struct ExceededLimit {
     pub resets_at: Timestamp,
 }
 
-/// The accounts after a change, in the order of the lines, and the run's reservation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReservationResult {
-    pub accounts: Vec<QuotaAccount>,
-    pub reservation: QuotaReservation,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuotaVerdict {
     Continue,
@@ -118,7 +111,7 @@ pub fn reserve(
     lines: &[QuotaLine],
     request: ReservationRequest,
     now: Timestamp,
-) -> Result<ReservationResult, ExceededLimit> {
+) -> Result<QuotaReservation, ExceededLimit> {
     // A clock that was set back doesn't reopen a past day.
     let day = lines.iter().map(|line| line.account.day).fold(UtcDay::of(now), UtcDay::max);
     let lines: Vec<QuotaLine> = lines.iter().map(|line| QuotaLine { account: line.account.on(day), ..*line }).collect();
@@ -137,9 +130,7 @@ pub fn reserve(
             (None, None) => 0,
         };
     }
-    let reservation = QuotaReservation { day, held, request };
-    let accounts = lines.iter().map(|line| line.account.holding(held)).collect();
-    Ok(ReservationResult { accounts, reservation })
+    Ok(QuotaReservation { day, held, request })
 }
 
 /// Checked before a run with a reservation is claimed, because quotas may have been added or lowered since it was
@@ -153,7 +144,7 @@ pub fn check(lines: &[QuotaLine]) -> Result<(), ExceededLimit> {
 }
 
 /// Takes the run's total so far and extends the reservation if needed. The lines are those of the reservation's day.
-pub fn report(lines: &[QuotaLine], reservation: QuotaReservation, used: Spend) -> (ReservationResult, QuotaVerdict) {
+pub fn report(lines: &[QuotaLine], reservation: QuotaReservation, used: Spend) -> (QuotaReservation, QuotaVerdict) {
     let open: Vec<QuotaLine> = lines.iter().copied().filter(|line| line.account.day == reservation.day).collect();
     let mut more = Spend::default();
     let mut verdict = QuotaVerdict::Continue;
@@ -179,12 +170,7 @@ pub fn report(lines: &[QuotaLine], reservation: QuotaReservation, used: Spend) -
             });
         }
     }
-    let accounts = lines.iter().map(|line| line.account.of_day(reservation.day, |account| account.holding(more)));
-    let reserved = ReservationResult {
-        accounts: accounts.collect(),
-        reservation: QuotaReservation { held: reservation.held.plus(more), ..reservation },
-    };
-    (reserved, verdict)
+    (QuotaReservation { held: reservation.held.plus(more), ..reservation }, verdict)
 }
 
 /// What is left for a run that has used this much: of its own budget, and of its quotas. The lines are those of the
@@ -203,18 +189,6 @@ pub fn left(lines: &[QuotaLine], reservation: QuotaReservation, used: Spend) -> 
         Some(most.saturating_sub(used.of(measure)))
     };
     QuotaBudget { tokens: of(QuotaMeasure::Tokens), micro_usd: of(QuotaMeasure::Cost) }
-}
-
-/// The accounts after a run has ended and used `actual`. The lines are those of the reservation's day.
-///
-/// `actual.calls` is 1 for a run that was queued. One that never was releases everything with `Spend::default()`.
-pub fn settle(lines: &[QuotaLine], reservation: QuotaReservation, actual: Spend) -> Vec<QuotaAccount> {
-    let settled = |account: QuotaAccount| QuotaAccount {
-        spent: account.spent.plus(actual),
-        held: account.held.minus(reservation.held),
-        ..account
-    };
-    lines.iter().map(|line| line.account.of_day(reservation.day, settled)).collect()
 }
 
 /// The room in all lines. `None` if none of them has a limit.
@@ -304,15 +278,6 @@ impl QuotaAccount {
     fn on(self, day: UtcDay) -> Self {
         if self.day == day { self } else { Self::new(day) }
     }
-
-    fn holding(self, more: Spend) -> Self {
-        Self { held: self.held.plus(more), ..self }
-    }
-
-    /// Changes the account only if it is for that day.
-    fn of_day(self, day: UtcDay, change: impl FnOnce(Self) -> Self) -> Self {
-        if self.day == day { change(self) } else { self }
-    }
 }
 
 // === impl QuotaLine ===
@@ -323,9 +288,7 @@ impl QuotaLine {
         let taken = self.account.spent.of(measure).saturating_add(self.account.held.of(measure));
         self.limits.of(measure).map(|limit| limit.saturating_sub(taken))
     }
-}
 
-impl QuotaLine {
     /// Whether spent plus reserved exceeds the limit.
     fn is_over(&self, measure: QuotaMeasure) -> bool {
         let taken = self.account.spent.of(measure).saturating_add(self.account.held.of(measure));
@@ -358,15 +321,6 @@ impl Spend {
             calls: self.calls.saturating_add(other.calls),
             tokens: self.tokens.saturating_add(other.tokens),
             micro_usd: self.micro_usd.saturating_add(other.micro_usd),
-        }
-    }
-
-    #[must_use]
-    pub const fn minus(self, other: Self) -> Self {
-        Self {
-            calls: self.calls.saturating_sub(other.calls),
-            tokens: self.tokens.saturating_sub(other.tokens),
-            micro_usd: self.micro_usd.saturating_sub(other.micro_usd),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The adapter's HTTP contract: `GET /health`, `POST /run-task` and the events in between (DESIGN §5.3).
+//! The adapter's HTTP contract: `GET /health`, `POST /run-task` and the events in between.
 
 use std::{fmt, num::NonZeroUsize};
 

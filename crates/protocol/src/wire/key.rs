@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use crate::{KeyId, Timestamp, UserId};
 
 text_enum! {
-    /// A person's role. The access table is in DESIGN §9 and `hub::identity`.
+    /// A person's role. The access table is in `hub::identity`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
     pub enum Role {
         Viewer = "viewer",

@@ -76,8 +76,8 @@ impl Part {
 
 impl<'de> Deserialize<'de> for Part {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> de::Visitor<'de> for Visitor {
+        struct PartVisitor;
+        impl<'de> de::Visitor<'de> for PartVisitor {
             type Value = Part;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -118,7 +118,7 @@ impl<'de> Deserialize<'de> for Part {
                 Ok(Part { content, filename, media_type, metadata })
             }
         }
-        deserializer.deserialize_map(Visitor)
+        deserializer.deserialize_map(PartVisitor)
     }
 }
 

@@ -14,20 +14,21 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use attache_os::path_error::private_folder;
 use attache_protocol::AgentId;
 use rustix::{fs::FallocateFlags, io::Errno};
 
 pub use entry::{ExecutionOutcome, LedgerEntry, LedgerStep};
 pub use history::{LedgerHistory, OpenClaim};
 
-use crate::{Error, files};
+use crate::Error;
 
 /// The ledger of one agent. Clones write to the same file.
 #[derive(Debug, Clone)]
-pub struct ExecutionLedger(Arc<Mutex<Inner>>);
+pub struct ExecutionLedger(Arc<Mutex<LedgerFile>>);
 
 #[derive(Debug)]
-struct Inner {
+struct LedgerFile {
     path: PathBuf,
     file: File,
     size: u64,
@@ -59,8 +60,8 @@ impl ExecutionLedger {
             fs::rename(&next, &path).map_err(Error::io(&path))?;
         }
         let (file, text) = open(&path).map_err(Error::io(&path))?;
-        files::sync_folder(&folder).map_err(Error::io(&folder))?;
-        let mut inner = Inner { size: text.len() as u64, path, file, limit, torn: false };
+        sync_folder(&folder).map_err(Error::io(&folder))?;
+        let mut inner = LedgerFile { size: text.len() as u64, path, file, limit, torn: false };
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         if whole < text.len() {
             // The last line is torn: the next one must not be appended to it.
@@ -116,9 +117,9 @@ impl ExecutionLedger {
     }
 }
 
-// === impl Inner ===
+// === impl LedgerFile ===
 
-impl Inner {
+impl LedgerFile {
     fn append(&mut self, text: &[u8], room: u64) -> Result<(), Error> {
         if self.size > self.limit {
             self.rotate().map_err(Error::io(&self.path))?;
@@ -171,7 +172,7 @@ impl Inner {
         }
         fs::rename(&next, &self.path)?;
         if let Some(folder) = self.path.parent() {
-            files::sync_folder(folder)?;
+            sync_folder(folder)?;
         }
         self.file = file;
         self.size = carried.len() as u64;
@@ -198,6 +199,10 @@ fn reserve(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     }
 }
 
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
 fn folder(home: &Path, agent: AgentId) -> PathBuf {
     home.join("logs").join(agent.to_string())
 }
@@ -205,9 +210,9 @@ fn folder(home: &Path, agent: AgentId) -> PathBuf {
 /// The private folder of an agent's ledger and lock.
 pub(crate) fn make_folder(home: &Path, agent: AgentId) -> Result<PathBuf, Error> {
     let folder = folder(home, agent);
-    files::private_folder(home)?;
-    files::private_folder(&home.join("logs"))?;
-    files::private_folder(&folder)?;
+    private_folder(home)?;
+    private_folder(&home.join("logs"))?;
+    private_folder(&folder)?;
     Ok(folder)
 }
 

@@ -61,7 +61,7 @@ async fn a_device_keeps_working_while_its_token_is_rotated_repeatedly() {
     let code = eventually("a refusal", async || thief.heartbeat(&HeartbeatRequest::default()).await.err()).await.code();
     assert_eq!(code.map(attache_protocol::Code::as_str), Some("token_replaced"));
     assert!(
-        live.owner.runtimes_of("builder", &attache_client::PageQuery::default()).await.unwrap().agent_runtimes[0]
+        live.owner.runtimes(&attache_client::PageQuery::default()).await.unwrap().agent_runtimes[0]
             .token_reused_at
             .is_some()
     );

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use attache_protocol::{
     AgentId, EventKind, RunId, TenantId, Timestamp,
-    log::{hex, unhex},
+    digest::{hex, unhex},
     rules::{
         permission::PermissionState,
         quota::UtcDay,

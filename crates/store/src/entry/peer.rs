@@ -1,6 +1,6 @@
 //! Rows of peers and of the tasks that they do: the table of [`crate::PeerStore`].
 
-use attache_protocol::{AgentId, EventKind, Json, RunId, log::hex};
+use attache_protocol::{AgentId, EventKind, Json, RunId, digest::hex};
 use serde::Serialize;
 
 use super::LogEntry;

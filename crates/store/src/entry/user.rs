@@ -3,7 +3,7 @@
 
 use attache_protocol::{
     AgentId, DeliveryId, EventKind, Json, RunId, UserId,
-    log::hex,
+    digest::hex,
     rules::quota::{QuotaLimits, usd},
     wire::key::Role,
 };

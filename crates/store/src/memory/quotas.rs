@@ -108,7 +108,7 @@ impl ModelState {
     ) -> Result<QuotaReservation> {
         let (targets, lines) = self.quota_lines(context.tenant, context.user, agent, UtcDay::of(context.at));
         match reserve(&lines, request, context.at) {
-            Ok(reserved) => Ok(reserved.reservation),
+            Ok(reservation) => Ok(reservation),
             Err(exceeded) => {
                 let target = exceeded.line.map_or(QuotaTarget::default(), |line| targets[line]);
                 Err(Error::QuotaExceeded { target, exceeded })
@@ -142,10 +142,10 @@ impl ModelState {
     /// Records a running run's new total, and stops the run if there is no room for it.
     pub(super) fn report_usage(&mut self, place: usize, usage: Json, at: Timestamp) {
         let used = ReportedUsage::spend(Some(&usage));
-        let (reserved, verdict) = report(&self.quota_lines_of(place), self.runs[place].reservation, used);
+        let (reservation, verdict) = report(&self.quota_lines_of(place), self.runs[place].reservation, used);
         let run = &mut self.runs[place];
         run.record.usage = Some(usage);
-        run.reservation = reserved.reservation;
+        run.reservation = reservation;
         if let QuotaVerdict::Stop(exceeded) = verdict {
             self.exceed(place, &exceeded, at);
         }

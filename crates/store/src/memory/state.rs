@@ -8,7 +8,8 @@ use std::{
 use attache_protocol::{
     AgentId, ArtifactId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId, RuntimeId,
     TenantId, Timestamp, UserId, WorkerRequestId,
-    log::{GENESIS, LogRow, hex},
+    digest::hex,
+    log::{GENESIS, LogRow},
     rules::quota::{QuotaLimits, QuotaReservation},
     secret::SecretHash,
     wire::event,

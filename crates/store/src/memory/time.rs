@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_protocol::{
     ChannelId, RunId, RuntimeId, Timestamp,
-    log::unhex,
+    digest::unhex,
     rules::{
         retention,
         run::{RunCommand, RunPhase},

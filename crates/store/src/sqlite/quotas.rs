@@ -139,7 +139,7 @@ impl WriteTransaction<'_, '_> {
     ) -> Result<QuotaReservation> {
         let (targets, lines) = self.quota_lines(context.tenant, context.user, agent, UtcDay::of(context.at))?;
         match reserve(&lines, request, context.at) {
-            Ok(reserved) => Ok(reserved.reservation),
+            Ok(reservation) => Ok(reservation),
             Err(exceeded) => {
                 let target = exceeded.line.map_or(QuotaTarget::default(), |line| targets[line]);
                 Err(Error::QuotaExceeded { target, exceeded })
@@ -172,8 +172,7 @@ impl WriteTransaction<'_, '_> {
     /// A running run's reservation after a usage report, and whether it may continue.
     pub(super) fn report_usage(&mut self, hot: &RunState, usage: &Json) -> Result<(QuotaReservation, QuotaVerdict)> {
         let lines = self.quota_lines_of(hot)?;
-        let (reserved, verdict) = report(&lines, hot.reservation, ReportedUsage::spend(Some(usage)));
-        Ok((reserved.reservation, verdict))
+        Ok(report(&lines, hot.reservation, ReportedUsage::spend(Some(usage))))
     }
 
     /// The remaining budget of a run after this report, considering its own budget and its quotas.

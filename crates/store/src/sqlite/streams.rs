@@ -1,7 +1,7 @@
 //! Reads the log and a run's own stream.
 
 use attache_protocol::{
-    Json, RunId, TenantId, Timestamp,
+    Json, RunId, TenantId, Timestamp, digest,
     log::{self, GENESIS},
     wire::event::Event,
 };
@@ -165,7 +165,7 @@ pub(super) fn log(connection: &Connection, tenant: TenantId, after: i64, limit: 
                 run_seq: row.get(5)?,
                 data: rows::json(row, 6)?,
                 withheld: false,
-                hash: log::hex(&row.get::<_, [u8; 32]>(7)?),
+                hash: digest::hex(&row.get::<_, [u8; 32]>(7)?),
             })
         })?
         .take_while(|row| row.as_ref().map_or(true, |row| scales.takes(row.weight())))

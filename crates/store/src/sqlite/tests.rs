@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use attache_protocol::{
     AgentId, Json, RunId, RuntimeId, TenantId, UserId,
+    digest::unhex,
     env::Env,
-    log::unhex,
     rules::{
         quota::{QuotaAccount, QuotaBudget, QuotaLimits, Spend, UtcDay},
         run::{self, RunStatus, WorkerRef},

@@ -215,7 +215,7 @@ async fn retention_leaves_the_end_of_a_stream_and_says_what_it_took() {
     assert_eq!(world.stream(&run).await, (5, Vec::new()));
     let after = world.store.log(world.tenant, 0, 100).await.unwrap();
     assert_eq!((after.rows.len(), after.head, after.floor), (1, 8, 7));
-    assert_eq!(attache_protocol::log::hex(&after.floor_hash), before.rows[6].hash);
+    assert_eq!(attache_protocol::digest::hex(&after.floor_hash), before.rows[6].hash);
     let removal = format!(r#"8 system log.removed {{"through":7,"hash":"{}"}}"#, before.rows[6].hash);
     assert_eq!(world.log().await, [removal]);
 }

@@ -4,7 +4,7 @@ use std::{sync::mpsc::Receiver, time::Duration};
 
 use attache_protocol::{
     AgentId, RunId, RuntimeId,
-    log::hex,
+    digest::hex,
     rules::{
         recovery::Recovery,
         run::{RunLimits, RunRefusal, WorkerRef},

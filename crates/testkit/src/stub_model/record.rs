@@ -23,11 +23,11 @@ pub struct RecordedRequest {
 
 #[derive(Debug, Default)]
 pub(super) struct RequestRecord {
-    inner: Mutex<Inner>,
+    inner: Mutex<RequestRecordState>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct RequestRecordState {
     requests: VecDeque<RecordedRequest>,
     /// How often each script has failed.
     failures: HashMap<String, u32>,
@@ -73,7 +73,7 @@ impl RequestRecord {
         *self.lock().failures.entry(script.to_owned()).or_default() += 1;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, RequestRecordState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use super::{
-    Export, ExportRefusal, Inner,
+    Export, ExportRefusal, ExportShared,
     attributes::{AttributeChange, FileAttributes, FileKind, FileTime},
     audit::{ExportAuditEntry, ExportOperation},
     git_guard::{REPOSITORIES, guarded, is_repository, is_stored, part_of, run_from, trusted_git_file},
@@ -47,9 +47,9 @@ impl Export {
     }
 }
 
-// === impl Inner ===
+// === impl ExportShared ===
 
-impl Inner {
+impl ExportShared {
     /// Carries out one changing call completely, or not at all.
     pub(super) fn change<T>(
         &self,

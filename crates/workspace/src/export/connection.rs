@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Export, ExportFile, ExportRefusal, Inner,
+    Export, ExportFile, ExportRefusal, ExportShared,
     audit::{ExportAuditEntry, ExportOperation},
     held,
 };
@@ -86,9 +86,9 @@ impl ExportFile {
     }
 }
 
-// === impl Inner ===
+// === impl ExportShared ===
 
-impl Inner {
+impl ExportShared {
     pub(super) fn abandon(&self, Ticket(ticket): Ticket) {
         let mut connections = held(&self.connections);
         let Some(open) = connections.open.remove(&ticket).filter(|open| !open.is_suspect) else { return };

@@ -6,7 +6,7 @@ use std::{os::fd::OwnedFd, sync::Arc};
 use rustix::fs::OFlags;
 
 use super::{
-    ExportRefusal, Inner,
+    ExportRefusal, ExportShared,
     attributes::FileKind,
     credentials::{MAX_SETTINGS, MAX_URL, MaskKind, mask_settings, mask_urls, masked},
     file::fill,
@@ -28,9 +28,9 @@ const CREDENTIALS: ExportRefusal = ExportRefusal::Denied(
 );
 const TOO_LARGE: ExportRefusal = ExportRefusal::Denied("it is too large to mask its credentials");
 
-// === impl Inner ===
+// === impl ExportShared ===
 
-impl Inner {
+impl ExportShared {
     /// Whether a file with this name is read with its credentials masked.
     pub(super) fn masked(&self, path: &[u8]) -> Option<MaskKind> {
         masked(path).or_else(|| {

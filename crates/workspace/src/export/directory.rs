@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use rustix::fs::OFlags;
 
 use super::{
-    Export, ExportRefusal, Inner,
+    Export, ExportRefusal, ExportShared,
     attributes::FileAttributes,
     path::{ExportPath, join},
     root::{DirectoryEntries, entries},
@@ -13,7 +13,7 @@ use super::{
 
 /// A folder that is being read.
 pub struct ExportDirectory {
-    inner: Arc<Inner>,
+    inner: Arc<ExportShared>,
     path: Vec<u8>,
     entries: DirectoryEntries,
 }

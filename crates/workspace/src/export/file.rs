@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use super::{
-    Export, ExportRefusal, Inner, LastWrite, OpenWrite,
+    Export, ExportRefusal, ExportShared, LastWrite, OpenWrite,
     attributes::{AttributeChange, FileAttributes, FileKind},
     audit::{ExportAuditEntry, ExportOperation},
     change::SPECIAL,
@@ -51,7 +51,7 @@ pub enum CreateMode {
 
 /// An open file of the lease, usable from many threads at once. Dropping it closes it.
 pub struct ExportFile {
-    inner: Arc<Inner>,
+    inner: Arc<ExportShared>,
     fd: OwnedFd,
     inode: u64,
     path: ExportPath,
@@ -101,9 +101,9 @@ impl Export {
     }
 }
 
-// === impl Inner ===
+// === impl ExportShared ===
 
-impl Inner {
+impl ExportShared {
     fn admit_file(&self, place: &ExportPath) -> Result<(), ExportRefusal> {
         if place.is_root() {
             return Err(ExportRefusal::IsADirectory);
@@ -248,7 +248,7 @@ fn is_file(found: &PathHandle) -> Result<(), ExportRefusal> {
 // === impl ExportFile ===
 
 impl ExportFile {
-    pub(super) const fn inner(&self) -> &Arc<Inner> {
+    pub(super) const fn inner(&self) -> &Arc<ExportShared> {
         &self.inner
     }
 

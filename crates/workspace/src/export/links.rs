@@ -1,8 +1,8 @@
 //! Where a symbolic link leads, judging by its text: inside the folder, or possibly out of it.
 
-use super::{Inner, path::join};
+use super::{ExportShared, path::join};
 
-impl Inner {
+impl ExportShared {
     /// The target of a link that the remote creates, as stored here. An absolute path below the remote's mount point,
     /// and a path with detours through real folders, become the plain path to the same place.
     pub(super) fn plain_target(&self, target: &[u8], folder: &[u8]) -> Vec<u8> {

@@ -97,7 +97,7 @@ pub enum LinkPolicy {
 }
 
 /// A folder under a lease. Its calls block. It can be used from many threads.
-pub struct Export(Arc<Inner>);
+pub struct Export(Arc<ExportShared>);
 
 /// The free space of the folder's file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +111,7 @@ pub struct FilesystemSpace {
     pub name_max: u64,
 }
 
-struct Inner {
+struct ExportShared {
     root: ExportRoot,
     filter: ExportFilter,
     usage: LeaseUsage,
@@ -178,7 +178,7 @@ impl Export {
             AccessMode::Ro => None,
             AccessMode::Rw => Some(Mutex::new(before.open(dir, usage.originals_limit())?)),
         };
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(ExportShared {
             root,
             filter,
             usage,
@@ -247,9 +247,9 @@ impl fmt::Debug for Export {
     }
 }
 
-// === impl Inner ===
+// === impl ExportShared ===
 
-impl Inner {
+impl ExportShared {
     /// The checks at the start of every call.
     fn begin(&self) -> Result<(), ExportRefusal> {
         self.usage.operation()?;
@@ -290,7 +290,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for ExportShared {
     fn drop(&mut self) {
         if let Some(keeper) = &self.originals {
             held(keeper).finish();

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use attache_protocol::digest::hex;
 use aws_lc_rs::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 use rustix::fs::OFlags;
 
@@ -109,7 +110,7 @@ pub(super) fn check_object(
         Err(Bad::Io(error)) => return Err(error.into()),
     }
     let is_whole = content.is_some_and(|(size, seen)| size == seen);
-    if is_whole && hex(digest.finish().as_ref()) == id { Ok(()) } else { Err(OTHER) }
+    if is_whole && hex(digest.finish().as_ref()).as_bytes() == id { Ok(()) } else { Err(OTHER) }
 }
 
 /// The 12 of `blob 12`.
@@ -134,7 +135,7 @@ pub(super) fn check_large_file(
             length => digest.update(&piece[..length]),
         }
     }
-    if hex(digest.finish().as_ref()) == name { Ok(()) } else { Err(OTHER) }
+    if hex(digest.finish().as_ref()).as_bytes() == name { Ok(()) } else { Err(OTHER) }
 }
 
 /// Whether an index is byte for byte what git itself generates for the pack. `scratch` is a private folder of this
@@ -212,9 +213,4 @@ fn same(left: &mut fs::File, right: &mut fs::File) -> io::Result<bool> {
 
 fn algorithm(id: usize) -> &'static Algorithm {
     if id == 32 { &SHA256 } else { &SHA1_FOR_LEGACY_USE_ONLY }
-}
-
-fn hex(bytes: &[u8]) -> Vec<u8> {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]).collect()
 }

@@ -6,7 +6,7 @@ use rustix::{
 };
 
 use super::{
-    Export, ExportRefusal, Inner, LinkPolicy, OpenWrite,
+    Export, ExportRefusal, ExportShared, LinkPolicy, OpenWrite,
     attributes::FileKind,
     audit::ExportOperation,
     change::{GUARDED, ROOT, SPECIAL, WITHHELD},
@@ -128,9 +128,9 @@ impl Export {
     }
 }
 
-// === impl Inner ===
+// === impl ExportShared ===
 
-impl Inner {
+impl ExportShared {
     /// Gives a new entry a name.
     fn make(
         &self,

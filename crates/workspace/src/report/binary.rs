@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use attache_protocol::digest::hex;
 use aws_lc_rs::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 
 /// How many bytes a line of the patch carries.
@@ -23,10 +24,7 @@ fn id(bytes: &[u8]) -> String {
     let mut context = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
     context.update(format!("blob {}\0", bytes.len()).as_bytes());
     context.update(bytes);
-    context.finish().as_ref().iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    hex(context.finish().as_ref())
 }
 
 fn literal(bytes: &[u8], text: &mut String) {

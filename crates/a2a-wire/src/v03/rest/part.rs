@@ -44,8 +44,8 @@ struct RestDataV03 {
 
 impl<'de> Deserialize<'de> for RestPartV03 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> de::Visitor<'de> for Visitor {
+        struct V03RestPartVisitor;
+        impl<'de> de::Visitor<'de> for V03RestPartVisitor {
             type Value = RestPartV03;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,7 +80,7 @@ impl<'de> Deserialize<'de> for RestPartV03 {
                 Ok(RestPartV03(New { metadata, ..part }))
             }
         }
-        deserializer.deserialize_map(Visitor)
+        deserializer.deserialize_map(V03RestPartVisitor)
     }
 }
 

@@ -1,7 +1,4 @@
 //! One run's conversation with an ACP agent, from `initialize` to the end of its turn.
-//!
-//! Messages arrive over one pipe and are handled in order. Waiting for a person never blocks the conversation: their
-//! answers arrive alongside the agent's messages.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,7 +8,6 @@ use std::{
 
 use attache_os::confined::ConfinedFolder;
 use attache_protocol::Json;
-use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
@@ -27,28 +23,23 @@ use crate::{
     DriverRun,
     attachment::{self, Attachment, PreparedTask},
     host::{
-        ApprovalAnswer, ApprovalQuestion, HostLines, HostProcess, HostSetup, HostTurn, HostUsage, HostWriter,
-        KeyedAnswer, TurnVerdict,
+        ApprovalAnswer, ApprovalQuestion, HostExchange, HostLines, HostProcess, HostSetup, HostTurn, HostUsage,
+        HostWriter, KeyedAnswer, TurnVerdict,
         budget::CostCertainty,
         limits,
         lines::HostLine,
         outage, prompt,
         question::diff,
-        rpc::{self, HostRpc, HostRpcMessage, understood},
+        rpc::{self, HostRpc, HostRpcMessage, RpcConversation, answer_to, started_within, understood},
     },
 };
 
-#[derive(Debug)]
 pub(super) struct AcpConversation {
-    lines: HostLines,
+    exchange: HostExchange<AcpQuestion>,
     rpc: HostRpc,
     turn: HostTurn,
     files: Arc<ConfinedFolder>,
     calls: OpenToolCalls,
-    /// Questions currently open for people.
-    questions: FuturesUnordered<BoxFuture<'static, KeyedAnswer<AcpQuestion>>>,
-    /// The agent's request ids of those questions, with the file for questions about writing one.
-    open: Vec<(Json, Option<PathBuf>)>,
     /// Files whose change people reviewed and allowed. The agent can write each of them through us once.
     allowed: Vec<PathBuf>,
     /// Cost of the conversation before this run.
@@ -70,7 +61,7 @@ pub(super) struct AcpTask {
 
 /// A question and how to answer it.
 #[derive(Debug)]
-enum AcpQuestion {
+pub(super) enum AcpQuestion {
     /// A permission request.
     Permission { id: Json, call: String, options: Vec<AcpPermissionOption>, changes: Vec<PathBuf> },
     /// A file write through us that hasn't been approved yet.
@@ -119,13 +110,11 @@ const AUTH_REQUIRED: i64 = -32000;
 impl AcpConversation {
     pub(super) fn with(process: &mut HostProcess, turn: HostTurn, files: ConfinedFolder) -> Self {
         Self {
-            lines: HostLines::of(process.stdout()),
+            exchange: HostExchange::new(HostLines::of(process.stdout())),
             rpc: HostRpc::new(HostWriter::to(process.stdin())),
             turn,
             files: Arc::new(files),
             calls: OpenToolCalls::default(),
-            questions: FuturesUnordered::new(),
-            open: Vec::new(),
             allowed: Vec::new(),
             cost_before: PriorCost::Nothing,
             session: None,
@@ -168,7 +157,7 @@ impl AcpConversation {
         let prompt = AcpPrompt { session_id: &session, prompt: blocks };
         let number = self.rpc.ask("session/prompt", &prompt).await;
         self.prompt = Some(number);
-        let answer = self.answer_to(number).await?;
+        let answer = answer_to(self, number).await?;
         drop(placed);
         self.prompt = None;
         let ended: AcpTurnEnd = understood(&answer.map_err(|error| failure(&error, &agent))?)?;
@@ -186,19 +175,9 @@ impl AcpConversation {
         job: &DriverRun,
         cwd: &Path,
     ) -> Result<(AcpAgent, String), TurnVerdict> {
-        let agent = self.within_start_timeout(async |it: &mut Self| it.initialize().await).await?;
-        let session =
-            self.within_start_timeout(async |it: &mut Self| it.open_session(&agent, setup, job, cwd).await).await?;
+        let agent = started_within(START_TIMEOUT, self.initialize()).await?;
+        let session = started_within(START_TIMEOUT, self.open_session(&agent, setup, job, cwd)).await?;
         Ok((agent, session))
-    }
-
-    async fn within_start_timeout<T>(
-        &mut self,
-        step: impl AsyncFnOnce(&mut Self) -> Result<T, TurnVerdict>,
-    ) -> Result<T, TurnVerdict> {
-        let late =
-            || TurnVerdict::Failed { message: format!("it didn't start within {} seconds", START_TIMEOUT.as_secs()) };
-        tokio::time::timeout(START_TIMEOUT, step(self)).await.unwrap_or_else(|_| Err(late()))
     }
 
     async fn initialize(&mut self) -> Result<AcpAgent, TurnVerdict> {
@@ -232,7 +211,7 @@ impl AcpConversation {
             self.cost_before = PriorCost::Unknown;
             let load = AcpOpenSession { session_id: Some(&earlier), cwd, mcp_servers: servers() };
             let number = self.rpc.ask("session/load", &load).await;
-            match self.answer_to(number).await? {
+            match answer_to(self, number).await? {
                 Ok(_) => return Ok(earlier),
                 Err(error) => {
                     self.turn.log("info", format!("the agent no longer has this conversation: {}", error.text()));
@@ -256,87 +235,8 @@ impl AcpConversation {
         agent: &AcpAgent,
     ) -> Result<T, TurnVerdict> {
         let number = self.rpc.ask(method, params).await;
-        let answer = self.answer_to(number).await?;
+        let answer = answer_to(self, number).await?;
         understood(&answer.map_err(|error| failure(&error, agent))?)
-    }
-
-    /// Processes messages until the agent answers this request.
-    async fn answer_to(&mut self, wanted: u64) -> Result<Result<Json, rpc::Error>, TurnVerdict> {
-        loop {
-            tokio::select! {
-                biased;
-                Some(answered) = self.questions.next() => self.send_answer(answered).await,
-                line = self.lines.next() => match self.read(line)? {
-                    Some(HostRpcMessage::Response { id, result }) if id == wanted => return Ok(result),
-                    Some(heard) => self.on_message(heard).await?,
-                    None => {}
-                },
-            }
-        }
-    }
-
-    /// Parses a line. `None` if it contains no message.
-    fn read(&mut self, line: Option<HostLine>) -> Result<Option<HostRpcMessage>, TurnVerdict> {
-        let unreadable = |message: String| Err(TurnVerdict::Unreadable { message });
-        let line = match (line, self.stray.first.take()) {
-            (Some(HostLine::Whole(line)), first) => {
-                self.stray.first = first;
-                line
-            }
-            (Some(HostLine::TooLong), _) => return unreadable("a message larger than 16 MiB".to_owned()),
-            // An agent that can't start may print the reason before its first message.
-            (None, Some(first)) if self.phase != TurnPhase::Before => return unreadable(first),
-            (None, _) => return Err(TurnVerdict::Vanished),
-        };
-        if let Some(heard) = HostRpcMessage::read(&line) {
-            self.stray = StrayLines::default();
-            return Ok(Some(heard));
-        }
-        self.turn.log("debug", line.clone());
-        self.stray.count += 1;
-        if self.stray.count > MAX_STRAY_LINES {
-            return unreadable(self.stray.first.take().unwrap_or(line));
-        }
-        self.stray.first.get_or_insert(line);
-        Ok(None)
-    }
-
-    async fn on_message(&mut self, heard: HostRpcMessage) -> Result<(), TurnVerdict> {
-        match heard {
-            HostRpcMessage::Notification { method, params } if method == "session/update" => {
-                match AcpUpdate::read(&params) {
-                    update if self.phase != TurnPhase::Before => self.update(update),
-                    AcpUpdate::Usage(HostUsage { cost_usd: Some(cost), .. }) => {
-                        self.cost_before = PriorCost::Known(cost);
-                        Ok(())
-                    }
-                    _ => Ok(()),
-                }
-            }
-            HostRpcMessage::Request { id, method, params } if method == "session/request_permission" => {
-                self.on_permission_request(id, &params).await;
-                Ok(())
-            }
-            HostRpcMessage::Request { id, method, params } if method == files::WRITE => {
-                match params.parse() {
-                    Ok(write) => self.write(id, write).await,
-                    Err(error) => self.rpc.refuse(&id, &rpc::Error::bad_params(error)).await,
-                }
-                Ok(())
-            }
-            HostRpcMessage::Request { id, method, params } => {
-                match files::serve(&self.files, &method, &params).await {
-                    Some(Ok(result)) => self.rpc.answer(&id, &result).await,
-                    Some(Err(error)) => {
-                        self.turn.log("info", format!("`{method}` was refused: {}", error.text()));
-                        self.rpc.refuse(&id, &error).await;
-                    }
-                    None => self.rpc.refuse(&id, &rpc::Error::unknown(&method)).await,
-                }
-                Ok(())
-            }
-            HostRpcMessage::Notification { .. } | HostRpcMessage::Response { .. } => Ok(()),
-        }
     }
 
     fn update(&mut self, update: AcpUpdate) -> Result<(), TurnVerdict> {
@@ -374,9 +274,8 @@ impl AcpConversation {
         };
         let (question, changes) = self.calls.question(&asked);
         let (call, options) = (asked.tool_call.tool_call_id, asked.options);
-        let key = AcpQuestion::Permission { id: id.clone(), call, options, changes };
-        self.open.push((id, None));
-        self.questions.push(self.turn.ask(key, &question));
+        let key = AcpQuestion::Permission { id, call, options, changes };
+        self.exchange.push(self.turn.ask(key, &question));
     }
 
     /// Writes a file for the agent. A change that people haven't reviewed needs their approval first, whatever the
@@ -400,8 +299,7 @@ impl AcpConversation {
             diff: Some(diff(&path, &before, &write.content)),
             ..ApprovalQuestion::about("write_text_file")
         };
-        self.open.push((id.clone(), Some(write.path.clone())));
-        self.questions.push(self.turn.ask(AcpQuestion::Write { id, write }, &question));
+        self.exchange.push(self.turn.ask(AcpQuestion::Write { id, write }, &question));
     }
 
     async fn write_now(&mut self, id: &Json, write: AcpWriteFile) {
@@ -414,51 +312,24 @@ impl AcpConversation {
         }
     }
 
-    /// Passes people's answer to the agent, in its own terms and for this one time only.
-    async fn send_answer(&mut self, answered: KeyedAnswer<AcpQuestion>) {
-        self.turn.answered(&answered);
-        let KeyedAnswer { key, answer, .. } = answered;
-        match key {
-            AcpQuestion::Permission { id, call, options, changes } => {
-                match answer {
-                    ApprovalAnswer::Denied { .. } => self.calls.denied(&call),
-                    ApprovalAnswer::Allowed => self.allowed.extend(changes),
-                    ApprovalAnswer::Stopped => {}
-                }
-                let (leave, remark) = tool_calls::choose(&options, &answer);
-                if let Some(remark) = remark {
-                    self.turn.log("warning", remark);
-                }
-                self.open.retain(|(open, _)| *open != id);
-                self.rpc.answer(&id, &leave).await;
-            }
-            AcpQuestion::Write { id, write } => {
-                self.open.retain(|(open, _)| *open != id);
-                match answer {
-                    ApprovalAnswer::Allowed => self.write_now(&id, write).await,
-                    ApprovalAnswer::Denied { .. } | ApprovalAnswer::Stopped => {
+    /// Tells the agent to stop and waits briefly for its turn to end.
+    pub(super) async fn cancel_turn(&mut self) {
+        self.phase = TurnPhase::Halting;
+        let open = self.exchange.withdraw_all();
+        let farewell = async {
+            for question in open {
+                match question {
+                    AcpQuestion::Permission { id, .. } => {
+                        self.rpc.answer(&id, &AcpPermissionResponse::cancelled()).await;
+                    }
+                    AcpQuestion::Write { id, write } => {
                         self.rpc.refuse(&id, &files::not_allowed(&write.path)).await;
                     }
                 }
             }
-        }
-    }
-
-    /// Tells the agent to stop and waits briefly for its turn to end.
-    pub(super) async fn cancel_turn(&mut self) {
-        self.phase = TurnPhase::Halting;
-        // This withdraws all open questions.
-        self.questions = FuturesUnordered::new();
-        let farewell = async {
-            for (id, write) in std::mem::take(&mut self.open) {
-                match write {
-                    None => self.rpc.answer(&id, &AcpPermissionResponse::cancelled()).await,
-                    Some(path) => self.rpc.refuse(&id, &files::not_allowed(&path)).await,
-                }
-            }
             if let (Some(session), Some(number)) = (self.session.clone(), self.prompt) {
                 self.rpc.notify("session/cancel", &AcpCancel { session_id: &session }).await;
-                let _ = self.answer_to(number).await;
+                let _ = answer_to(self, number).await;
             }
         };
         let _ = tokio::time::timeout(CANCEL_TIMEOUT, farewell).await;
@@ -482,6 +353,94 @@ impl AcpConversation {
             "cancelled" if self.turn.was_denied() => TurnVerdict::Done { text: None },
             "cancelled" => failed("it cancelled its turn on its own"),
             other => TurnVerdict::Unreadable { message: format!("its turn ended with `{other}`") },
+        }
+    }
+}
+
+impl RpcConversation for AcpConversation {
+    type Question = AcpQuestion;
+
+    fn exchange(&mut self) -> &mut HostExchange<AcpQuestion> {
+        &mut self.exchange
+    }
+
+    fn read(&mut self, line: Option<HostLine>) -> Result<Option<HostRpcMessage>, TurnVerdict> {
+        let unreadable = |message: String| Err(TurnVerdict::Unreadable { message });
+        let line = match (line, self.stray.first.take()) {
+            (Some(HostLine::Whole(line)), first) => {
+                self.stray.first = first;
+                line
+            }
+            (Some(HostLine::TooLong), _) => return unreadable("a message larger than 16 MiB".to_owned()),
+            // An agent that can't start may print the reason before its first message.
+            (None, Some(first)) if self.phase != TurnPhase::Before => return unreadable(first),
+            (None, _) => return Err(TurnVerdict::Vanished),
+        };
+        if let Some(heard) = HostRpcMessage::read(&line) {
+            self.stray = StrayLines::default();
+            return Ok(Some(heard));
+        }
+        self.turn.log("debug", line.clone());
+        self.stray.count += 1;
+        if self.stray.count > MAX_STRAY_LINES {
+            return unreadable(self.stray.first.take().unwrap_or(line));
+        }
+        self.stray.first.get_or_insert(line);
+        Ok(None)
+    }
+
+    async fn on_request(&mut self, id: Json, method: String, params: Json) {
+        match method.as_str() {
+            "session/request_permission" => self.on_permission_request(id, &params).await,
+            files::WRITE => match params.parse() {
+                Ok(write) => self.write(id, write).await,
+                Err(error) => self.rpc.refuse(&id, &rpc::Error::bad_params(error)).await,
+            },
+            _ => match files::serve(&self.files, &method, &params).await {
+                Some(Ok(result)) => self.rpc.answer(&id, &result).await,
+                Some(Err(error)) => {
+                    self.turn.log("info", format!("`{method}` was refused: {}", error.text()));
+                    self.rpc.refuse(&id, &error).await;
+                }
+                None => self.rpc.refuse(&id, &rpc::Error::unknown(&method)).await,
+            },
+        }
+    }
+
+    fn on_notification(&mut self, method: &str, params: &Json) -> Result<(), TurnVerdict> {
+        if method != "session/update" {
+            return Ok(());
+        }
+        match AcpUpdate::read(params) {
+            update if self.phase != TurnPhase::Before => return self.update(update),
+            AcpUpdate::Usage(HostUsage { cost_usd: Some(cost), .. }) => self.cost_before = PriorCost::Known(cost),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn send_answer(&mut self, answered: KeyedAnswer<AcpQuestion>) {
+        self.turn.answered(&answered);
+        let KeyedAnswer { key, answer, .. } = answered;
+        match key {
+            AcpQuestion::Permission { id, call, options, changes } => {
+                match answer {
+                    ApprovalAnswer::Denied { .. } => self.calls.denied(&call),
+                    ApprovalAnswer::Allowed => self.allowed.extend(changes),
+                    ApprovalAnswer::Stopped => {}
+                }
+                let (leave, remark) = tool_calls::choose(&options, &answer);
+                if let Some(remark) = remark {
+                    self.turn.log("warning", remark);
+                }
+                self.rpc.answer(&id, &leave).await;
+            }
+            AcpQuestion::Write { id, write } => match answer {
+                ApprovalAnswer::Allowed => self.write_now(&id, write).await,
+                ApprovalAnswer::Denied { .. } | ApprovalAnswer::Stopped => {
+                    self.rpc.refuse(&id, &files::not_allowed(&write.path)).await;
+                }
+            },
         }
     }
 }

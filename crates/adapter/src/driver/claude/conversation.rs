@@ -8,11 +8,6 @@ use std::{
 
 use attache_os::confined::ConfinedFolder;
 use attache_protocol::{Json, Timestamp};
-use futures_util::{
-    StreamExt as _,
-    future::{AbortHandle, Abortable, BoxFuture},
-    stream::FuturesUnordered,
-};
 
 use super::{
     message::{
@@ -27,7 +22,7 @@ use crate::{
     DriverRun,
     attachment::Attachment,
     host::{
-        HostLines, HostTurn, HostUsage, HostWriter, KeyedAnswer, TOOLS_SERVER, TurnVerdict,
+        HostExchange, HostInput, HostLines, HostTurn, HostUsage, HostWriter, KeyedAnswer, TOOLS_SERVER, TurnVerdict,
         lines::HostLine as Heard,
         turn::{ToolCall, ToolStatus},
     },
@@ -37,10 +32,7 @@ pub(super) struct ClaudeConversation<'a> {
     turn: &'a mut HostTurn,
     job: &'a DriverRun,
     speaker: HostWriter,
-    lines: HostLines,
-    questions: FuturesUnordered<Abortable<BoxFuture<'static, KeyedAnswer<String>>>>,
-    /// Open questions by the program's request id.
-    open: BTreeMap<String, (Json, AbortHandle)>,
+    exchange: HostExchange<ClaudeQuestion>,
     /// Ids of the tool uses that people were asked about.
     asked: BTreeSet<String>,
     tally: TokenTally,
@@ -58,6 +50,9 @@ pub(super) struct ClaudeConversation<'a> {
     session: String,
     is_session_lost: bool,
 }
+
+/// The program's request id, and the input that people decide about.
+type ClaudeQuestion = (String, Json);
 
 /// Why the conversation ended.
 enum ClaudeConversationEnd {
@@ -81,9 +76,7 @@ impl<'a> ClaudeConversation<'a> {
             turn,
             job,
             speaker,
-            lines,
-            questions: FuturesUnordered::new(),
-            open: BTreeMap::new(),
+            exchange: HostExchange::new(lines),
             asked: BTreeSet::new(),
             tally: TokenTally::default(),
             has_streamed_text: false,
@@ -105,15 +98,13 @@ impl<'a> ClaudeConversation<'a> {
             let end = tokio::select! {
                 biased;
                 () = self.job.stop.cancelled() => Some(ClaudeConversationEnd::ByUs(TurnVerdict::Stopped)),
-                Some(answered) = self.questions.next() => {
-                    if let Ok(answered) = answered {
+                input = self.exchange.next() => match input {
+                    HostInput::Answer(answered) => {
                         self.answer(&answered).await;
+                        None
                     }
-                    None
-                }
-                line = self.lines.next() => match line {
-                    Some(line) => self.on_message(line).await,
-                    None => Some(ClaudeConversationEnd::ByHost(self.verdict_of_broken_stream())),
+                    HostInput::Line(Some(line)) => self.on_message(line).await,
+                    HostInput::Line(None) => Some(ClaudeConversationEnd::ByHost(self.verdict_of_broken_stream())),
                 },
             };
             match end {
@@ -131,7 +122,7 @@ impl<'a> ClaudeConversation<'a> {
     pub(super) async fn initialize(&mut self) -> TurnVerdict {
         self.speaker.write(&ClaudeInputLine::initialize(None)).await;
         loop {
-            match self.lines.next().await {
+            match self.exchange.lines.next().await {
                 None => return self.verdict_of_broken_stream(),
                 Some(Heard::TooLong) => {}
                 Some(Heard::Whole(line)) => match message::read(&line) {
@@ -146,14 +137,14 @@ impl<'a> ClaudeConversation<'a> {
 
     /// The session id, whether the session was lost, and the remaining output. Closes the program's input.
     pub(super) fn into_parts(self) -> (String, bool, HostLines) {
-        (self.session, self.is_session_lost, self.lines)
+        (self.session, self.is_session_lost, self.exchange.lines)
     }
 
     /// Interrupts the program and reads its last messages, for their usage figures.
     async fn interrupt(&mut self) {
         let last_words = async {
             self.speaker.write(&ClaudeInputLine::interrupt()).await;
-            while let Some(line) = self.lines.next().await {
+            while let Some(line) = self.exchange.lines.next().await {
                 if let Heard::Whole(line) = line
                     && let Ok(ClaudeMessage::Ended(ending)) = message::read(&line)
                 {
@@ -192,11 +183,7 @@ impl<'a> ClaudeConversation<'a> {
             Ok(ClaudeMessage::Results(results)) => results.into_iter().for_each(|result| self.tool_ended(result)),
             Ok(ClaudeMessage::Ask { id, ask }) => self.ask(id, ask).await,
             Ok(ClaudeMessage::Unknown { id }) => self.speaker.write(&ClaudeInputLine::not_known(&id)).await,
-            Ok(ClaudeMessage::Withdrawn { id }) => {
-                if let Some((_, question)) = self.open.remove(&id) {
-                    question.abort();
-                }
-            }
+            Ok(ClaudeMessage::Withdrawn { id }) => self.exchange.withdraw(|(open, _)| *open == id),
             Ok(ClaudeMessage::Answer { error: Some(message) }) => {
                 return Some(ClaudeConversationEnd::ByUs(TurnVerdict::Failed { message }));
             }
@@ -318,18 +305,16 @@ impl<'a> ClaudeConversation<'a> {
             Some(path) => present(&self.job.cwd, path).await,
             None => FileBefore::Unknown,
         };
-        let question = self.turn.ask(id.clone(), &permission::question(&ask, &present));
-        let (handle, registration) = AbortHandle::new_pair();
-        self.questions.push(Abortable::new(question, registration));
-        self.open.insert(id, (ask.input, handle));
+        let question = permission::question(&ask, &present);
+        self.exchange.push(self.turn.ask((id, ask.input), &question));
         self.asked.insert(ask.tool_use_id);
     }
 
-    async fn answer(&mut self, answered: &KeyedAnswer<String>) {
-        let Some((input, _)) = self.open.remove(&answered.key) else { return };
+    async fn answer(&mut self, answered: &KeyedAnswer<ClaudeQuestion>) {
         self.turn.answered(answered);
-        if let Some(behavior) = ClaudePermissionResult::of(&answered.answer, &input) {
-            self.speaker.write(&ClaudeInputLine::answer(&answered.key, behavior)).await;
+        let (id, input) = &answered.key;
+        if let Some(behavior) = ClaudePermissionResult::of(&answered.answer, input) {
+            self.speaker.write(&ClaudeInputLine::answer(id, behavior)).await;
         }
     }
 

@@ -215,11 +215,11 @@ impl ClaudeRateLimit {
 fn parse_stream_event(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
     #[derive(Deserialize)]
     struct ClaudeStreamEvent {
-        event: Inner,
+        event: ClaudeStreamPayload,
         parent_tool_use_id: Option<String>,
     }
     #[derive(Deserialize)]
-    struct Inner {
+    struct ClaudeStreamPayload {
         #[serde(rename = "type")]
         kind: String,
         message: Option<ClaudeStreamStart>,
@@ -274,13 +274,13 @@ struct ClaudeContent {
 fn assistant(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
     #[derive(Deserialize)]
     struct ClaudeAssistantLine {
-        message: Inner,
+        message: ClaudeAssistantBody,
         parent_tool_use_id: Option<String>,
         #[serde(default)]
         is_api_error_message: bool,
     }
     #[derive(Deserialize)]
-    struct Inner {
+    struct ClaudeAssistantBody {
         #[serde(default)]
         id: String,
         #[serde(default)]
@@ -300,10 +300,10 @@ fn assistant(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
 fn results(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
     #[derive(Deserialize)]
     struct ClaudeUserLine {
-        message: Inner,
+        message: ClaudeUserBody,
     }
     #[derive(Deserialize)]
-    struct Inner {
+    struct ClaudeUserBody {
         content: Json,
     }
     let said: ClaudeUserLine = serde_json::from_str(line)?;
@@ -354,10 +354,10 @@ fn withdrawn(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
 fn answer(line: &str) -> Result<ClaudeMessage, serde_json::Error> {
     #[derive(Deserialize)]
     struct IncomingControlResponse {
-        response: Inner,
+        response: ControlResponseBody,
     }
     #[derive(Deserialize)]
-    struct Inner {
+    struct ControlResponseBody {
         error: Option<String>,
     }
     serde_json::from_str(line)

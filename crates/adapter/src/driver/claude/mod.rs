@@ -9,45 +9,24 @@ mod run;
 mod session_record;
 mod turn_result;
 
-use attache_protocol::wire::adapter::{HostInfo, TaskReply};
-use futures_util::future::BoxFuture;
+use attache_protocol::wire::adapter::TaskReply;
 
-use super::{Driver, DriverRun, reply_either_way};
-use crate::{HostSetup, SandboxLimit};
+use super::{DriverRun, HostDialect, HostDriver};
+use crate::HostSetup;
 
-#[derive(Debug, Clone)]
-pub struct ClaudeDriver {
-    setup: HostSetup,
-}
+pub type ClaudeDriver = HostDriver<ClaudeDialect>;
 
-// === impl ClaudeDriver ===
+#[derive(Debug)]
+pub struct ClaudeDialect;
 
-impl ClaudeDriver {
-    pub const fn new(setup: HostSetup) -> Self {
-        Self { setup }
-    }
-}
+// === impl ClaudeDialect ===
 
-impl Driver for ClaudeDriver {
-    fn host(&self) -> HostInfo {
-        self.setup.host()
+impl HostDialect for ClaudeDialect {
+    async fn run(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskReply> {
+        run::run(&setup, &job).await
     }
 
-    fn enforces(&self) -> Vec<SandboxLimit> {
-        self.setup.enforces.clone()
-    }
-
-    fn asks(&self) -> bool {
-        self.setup.asks
-    }
-
-    fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
-        let setup = self.setup.clone();
-        reply_either_way(async move { run::run(&setup, &job).await })
-    }
-
-    fn try_start(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
-        let setup = self.setup.clone();
-        reply_either_way(async move { run::try_start(&setup, &job).await })
+    async fn try_start(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskReply> {
+        run::try_start(&setup, &job).await
     }
 }

@@ -1,12 +1,8 @@
 //! One run's conversation with Codex, from `initialize` to the end of its turn.
-//!
-//! Messages arrive over one pipe and are handled in order. Waiting for a person never blocks the conversation: their
-//! answers arrive alongside Codex's messages.
 
 use std::{collections::HashMap, path::Path, time::Duration};
 
 use attache_protocol::{Json, Timestamp};
-use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
@@ -25,24 +21,21 @@ use crate::{
     SandboxLimit,
     attachment::Attachment,
     host::{
-        ApprovalAnswer, HostLines, HostProcess, HostTurn, HostWriter, KeyedAnswer, TurnVerdict,
+        ApprovalAnswer, HostExchange, HostLines, HostProcess, HostTurn, HostWriter, KeyedAnswer, TurnVerdict,
         lines::HostLine,
         outage,
-        rpc::{self, HostRpc, HostRpcMessage, excerpt, understood},
+        rpc::{self, HostRpc, HostRpcMessage, RpcConversation, answer_to, excerpt, started_within, step, understood},
         turn::ToolStatus,
     },
 };
 
-#[derive(Debug)]
 pub(super) struct CodexConversation<'a> {
-    lines: HostLines,
+    exchange: HostExchange<CodexQuestion>,
     rpc: HostRpc,
     turn: HostTurn,
     cwd: &'a Path,
     limits: &'a [SandboxLimit],
     steps: CodexSteps,
-    /// Questions currently open for people.
-    questions: FuturesUnordered<BoxFuture<'static, KeyedAnswer<(Json, CodexReplyForm)>>>,
     thread: Option<String>,
     /// Id of the current turn.
     at_work: Option<String>,
@@ -60,6 +53,9 @@ pub(super) struct CodexConversation<'a> {
     before: CodexTokens,
     is_halting: bool,
 }
+
+/// Codex's request id and the form of its answer.
+type CodexQuestion = (Json, CodexReplyForm);
 
 /// Options for opening a thread. The configuration contains a secret, so this has no `Debug`.
 pub(super) struct ThreadOptions<'a> {
@@ -88,13 +84,12 @@ const INTERRUPT_TIMEOUT: Duration = Duration::from_millis(700);
 impl<'a> CodexConversation<'a> {
     pub(super) fn with(process: &mut HostProcess, turn: HostTurn, cwd: &'a Path, limits: &'a [SandboxLimit]) -> Self {
         Self {
-            lines: HostLines::of(process.stdout()),
+            exchange: HostExchange::new(HostLines::of(process.stdout())),
             rpc: HostRpc::new(HostWriter::to(process.stdin())),
             turn,
             cwd,
             limits,
             steps: CodexSteps::default(),
-            questions: FuturesUnordered::new(),
             thread: None,
             at_work: None,
             ended: None,
@@ -118,7 +113,7 @@ impl<'a> CodexConversation<'a> {
         self.rpc.notify("initialized", &Json::empty_object()).await;
         let number = self.rpc.ask("account/read", &Json::empty_object()).await;
         // A version that doesn't know this request may still be logged in.
-        let account = self.answer_to(number).await?.ok().and_then(|answer| answer.parse::<CodexAccountRead>().ok());
+        let account = answer_to(self, number).await?.ok().and_then(|answer| answer.parse::<CodexAccountRead>().ok());
         match account {
             Some(CodexAccountRead { account: None, requires_openai_auth: true }) => Err(turn_result::not_logged_in("")),
             _ => Ok(home.codex_home),
@@ -146,7 +141,7 @@ impl<'a> CodexConversation<'a> {
         if let ThreadPersistence::Thread(Some(earlier)) = opening.keeping {
             open.thread_id = Some(earlier);
             let number = self.rpc.ask("thread/resume", &open).await;
-            match self.within_start_timeout(number).await? {
+            match started_within(START_TIMEOUT, answer_to(self, number)).await? {
                 Ok(opened) => return self.opened(understood(&opened)?),
                 Err(error) => self.log("info", format!("Codex no longer has this conversation: {}", error.text())),
             }
@@ -181,12 +176,12 @@ impl<'a> CodexConversation<'a> {
         });
         let input = [CodexInput::Text { text: task }].into_iter().chain(images).collect();
         let number = self.rpc.ask("turn/start", &CodexStartTurn { thread_id: thread, input }).await;
-        match self.answer_to(number).await? {
+        match answer_to(self, number).await? {
             Ok(started) => self.at_work = Some(understood::<CodexTurnStarted>(&started)?.turn.id),
             Err(error) => return Err(failure(&error)),
         }
         while self.ended.is_none() {
-            self.step().await?;
+            step(self).await?;
         }
         self.at_work = None;
         let said = if self.turn.was_denied() { Said::Something } else { self.said };
@@ -202,94 +197,7 @@ impl<'a> CodexConversation<'a> {
 
     async fn request<T: DeserializeOwned>(&mut self, method: &str, params: &impl Serialize) -> Result<T, TurnVerdict> {
         let number = self.rpc.ask(method, params).await;
-        understood(&self.within_start_timeout(number).await?.map_err(|error| failure(&error))?)
-    }
-
-    async fn within_start_timeout(&mut self, number: u64) -> Result<Result<Json, rpc::Error>, TurnVerdict> {
-        let late =
-            || TurnVerdict::Failed { message: format!("it didn't start within {} seconds", START_TIMEOUT.as_secs()) };
-        tokio::time::timeout(START_TIMEOUT, self.answer_to(number)).await.unwrap_or_else(|_| Err(late()))
-    }
-
-    /// Processes messages until Codex answers this request.
-    async fn answer_to(&mut self, wanted: u64) -> Result<Result<Json, rpc::Error>, TurnVerdict> {
-        loop {
-            if let Some((_, result)) = self.step().await?.filter(|(id, _)| *id == wanted) {
-                return Ok(result);
-            }
-        }
-    }
-
-    /// Handles the next event: an answer from people, or a message from Codex. Returns responses to our requests.
-    async fn step(&mut self) -> Result<Option<(u64, Result<Json, rpc::Error>)>, TurnVerdict> {
-        tokio::select! {
-            biased;
-            Some(answered) = self.questions.next() => {
-                self.send_answer(answered).await;
-                Ok(None)
-            }
-            line = self.lines.next() => match read(line)? {
-                HostRpcMessage::Response { id, result } => Ok(Some((id, result))),
-                HostRpcMessage::Request { id, method, params } => {
-                    self.on_approval_request(id, &method, &params).await;
-                    Ok(None)
-                }
-                HostRpcMessage::Notification { method, params } => self.on_notification(&method, &params).map(|()| None),
-            },
-        }
-    }
-
-    /// Unreadable notifications are ignored: newer versions of Codex send more.
-    fn on_notification(&mut self, method: &str, params: &Json) -> Result<(), TurnVerdict> {
-        match method {
-            "item/agentMessage/delta" => self.on_text_delta(params),
-            "item/reasoning/summaryTextDelta" | "item/reasoning/textDelta" => {
-                if let Ok(CodexDelta { thread_id, delta, .. }) = params.parse()
-                    && self.is_own(&thread_id)
-                {
-                    self.turn.push_thought(&delta);
-                }
-            }
-            "item/started" => self.item(params, ItemPhase::Started),
-            "item/completed" => self.item(params, ItemPhase::Completed),
-            "rawResponseItem/completed" => {
-                if let Ok(CodexRawEvent { item }) = params.parse() {
-                    self.steps.note_raw(item);
-                }
-            }
-            "thread/tokenUsage/updated" => return self.on_usage(params),
-            "error" => {
-                if let Ok(CodexErrorEvent { error, will_retry: true }) = params.parse() {
-                    let why = error.additional_details.unwrap_or_else(|| error.message.clone());
-                    let (attempt, most) = turn_result::attempt(&error.message).unzip();
-                    self.turn.retry(attempt.unwrap_or(1), most, &why);
-                }
-            }
-            "account/rateLimits/updated" => {
-                if let Ok(CodexRateLimitsEvent { rate_limits }) = params.parse() {
-                    if let Some(warning) = rate_limits.warning() {
-                        self.turn.note(warning);
-                    }
-                    self.resets_at = rate_limits.resets_at().or(self.resets_at);
-                }
-            }
-            "mcpServer/startupStatus/updated" => {
-                if let Ok(CodexMcpServerStatus { name, status, error: Some(error) }) = params.parse()
-                    && status == "failed"
-                {
-                    self.log("warning", format!("MCP server `{name}` isn't available: {error}"));
-                }
-            }
-            "turn/completed" => {
-                // Otherwise it would wait for the next turn, and the end of this one would go unnoticed.
-                let CodexTurnEvent { thread_id, turn } = understood(params)?;
-                if self.is_own(&thread_id) {
-                    self.ended = Some(turn);
-                }
-            }
-            _ => {}
-        }
-        Ok(())
+        understood(&started_within(START_TIMEOUT, answer_to(self, number)).await?.map_err(|error| failure(&error))?)
     }
 
     fn is_own(&self, thread: &str) -> bool {
@@ -348,48 +256,15 @@ impl<'a> CodexConversation<'a> {
         Ok(())
     }
 
-    async fn on_approval_request(&mut self, id: Json, method: &str, params: &Json) {
-        let Some(asked) = self.steps.approval_request(method, params, self.cwd, self.limits) else {
-            self.log("info", format!("Codex requested `{method}`, which isn't supported"));
-            return self.rpc.refuse(&id, &rpc::Error::unknown(method)).await;
-        };
-        let CodexApprovalRequest { question, form: manner, forbidden } = asked;
-        if let Some(why) = forbidden {
-            let step = question.step();
-            self.log("warning", format!("denied: {step}: {why}"));
-            self.turn.refused_by_host(format!("{step} ({why})"));
-            return self.rpc.answer(&id, &manner.reply(&ApprovalAnswer::Denied { comment: None })).await;
-        }
-        if self.is_halting {
-            return self.rpc.answer(&id, &manner.reply(&ApprovalAnswer::Stopped)).await;
-        }
-        self.questions.push(self.turn.ask((id, manner), &question));
-    }
-
-    /// Passes people's answer to Codex.
-    async fn send_answer(&mut self, answered: KeyedAnswer<(Json, CodexReplyForm)>) {
-        self.turn.answered(&answered);
-        let KeyedAnswer { key: (id, manner), answer, step } = answered;
-        self.rpc.answer(&id, &manner.reply(&answer)).await;
-        // Codex's reply format has no place for a comment.
-        if let (ApprovalAnswer::Denied { comment: Some(comment) }, Some(thread), Some(turn)) =
-            (answer, self.thread.clone(), self.at_work.clone())
-        {
-            let text = format!("Denied by the approver ({step}). Comment: {comment}");
-            let input = vec![CodexInput::Text { text: &text }];
-            self.rpc.ask("turn/steer", &CodexSteerTurn { thread_id: &thread, expected_turn_id: &turn, input }).await;
-        }
-    }
-
     /// Interrupts the turn and waits briefly for it to end.
     pub(super) async fn interrupt_turn(&mut self) {
         self.is_halting = true;
         // This withdraws all open questions; Codex drops them with the turn.
-        self.questions = FuturesUnordered::new();
+        self.exchange.withdraw_all();
         let farewell = async {
             if let (Some(thread), Some(turn)) = (self.thread.clone(), self.at_work.clone()) {
                 self.rpc.ask("turn/interrupt", &CodexInterrupt { thread_id: &thread, turn_id: &turn }).await;
-                while self.ended.is_none() && self.step().await.is_ok() {}
+                while self.ended.is_none() && step(self).await.is_ok() {}
             }
         };
         let _ = tokio::time::timeout(INTERRUPT_TIMEOUT, farewell).await;
@@ -401,13 +276,108 @@ impl<'a> CodexConversation<'a> {
     }
 }
 
-/// Codex prints only messages on its standard output.
-fn read(line: Option<HostLine>) -> Result<HostRpcMessage, TurnVerdict> {
-    match line {
-        None => Err(TurnVerdict::Vanished),
-        Some(HostLine::TooLong) => Err(TurnVerdict::Unreadable { message: "a message larger than 16 MiB".to_owned() }),
-        Some(HostLine::Whole(line)) => {
-            HostRpcMessage::read(&line).ok_or_else(|| TurnVerdict::Unreadable { message: excerpt(&line).to_owned() })
+impl RpcConversation for CodexConversation<'_> {
+    type Question = CodexQuestion;
+
+    fn exchange(&mut self) -> &mut HostExchange<CodexQuestion> {
+        &mut self.exchange
+    }
+
+    /// Codex prints only messages on its standard output.
+    fn read(&mut self, line: Option<HostLine>) -> Result<Option<HostRpcMessage>, TurnVerdict> {
+        let unreadable = |message: &str| Err(TurnVerdict::Unreadable { message: message.to_owned() });
+        match line {
+            None => Err(TurnVerdict::Vanished),
+            Some(HostLine::TooLong) => unreadable("a message larger than 16 MiB"),
+            Some(HostLine::Whole(line)) => match HostRpcMessage::read(&line) {
+                None => unreadable(excerpt(&line)),
+                message => Ok(message),
+            },
+        }
+    }
+
+    /// Unreadable notifications are ignored: newer versions of Codex send more.
+    fn on_notification(&mut self, method: &str, params: &Json) -> Result<(), TurnVerdict> {
+        match method {
+            "item/agentMessage/delta" => self.on_text_delta(params),
+            "item/reasoning/summaryTextDelta" | "item/reasoning/textDelta" => {
+                if let Ok(CodexDelta { thread_id, delta, .. }) = params.parse()
+                    && self.is_own(&thread_id)
+                {
+                    self.turn.push_thought(&delta);
+                }
+            }
+            "item/started" => self.item(params, ItemPhase::Started),
+            "item/completed" => self.item(params, ItemPhase::Completed),
+            "rawResponseItem/completed" => {
+                if let Ok(CodexRawEvent { item }) = params.parse() {
+                    self.steps.note_raw(item);
+                }
+            }
+            "thread/tokenUsage/updated" => return self.on_usage(params),
+            "error" => {
+                if let Ok(CodexErrorEvent { error, will_retry: true }) = params.parse() {
+                    let why = error.additional_details.unwrap_or_else(|| error.message.clone());
+                    let (attempt, most) = turn_result::attempt(&error.message).unzip();
+                    self.turn.retry(attempt.unwrap_or(1), most, &why);
+                }
+            }
+            "account/rateLimits/updated" => {
+                if let Ok(CodexRateLimitsEvent { rate_limits }) = params.parse() {
+                    if let Some(warning) = rate_limits.warning() {
+                        self.turn.note(warning);
+                    }
+                    self.resets_at = rate_limits.resets_at().or(self.resets_at);
+                }
+            }
+            "mcpServer/startupStatus/updated" => {
+                if let Ok(CodexMcpServerStatus { name, status, error: Some(error) }) = params.parse()
+                    && status == "failed"
+                {
+                    self.log("warning", format!("MCP server `{name}` isn't available: {error}"));
+                }
+            }
+            "turn/completed" => {
+                // Otherwise it would wait for the next turn, and the end of this one would go unnoticed.
+                let CodexTurnEvent { thread_id, turn } = understood(params)?;
+                if self.is_own(&thread_id) {
+                    self.ended = Some(turn);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn on_request(&mut self, id: Json, method: String, params: Json) {
+        let Some(asked) = self.steps.approval_request(&method, &params, self.cwd, self.limits) else {
+            self.log("info", format!("Codex requested `{method}`, which isn't supported"));
+            return self.rpc.refuse(&id, &rpc::Error::unknown(&method)).await;
+        };
+        let CodexApprovalRequest { question, form: manner, forbidden } = asked;
+        if let Some(why) = forbidden {
+            let step = question.step();
+            self.log("warning", format!("denied: {step}: {why}"));
+            self.turn.refused_by_host(format!("{step} ({why})"));
+            return self.rpc.answer(&id, &manner.reply(&ApprovalAnswer::Denied { comment: None })).await;
+        }
+        if self.is_halting {
+            return self.rpc.answer(&id, &manner.reply(&ApprovalAnswer::Stopped)).await;
+        }
+        self.exchange.push(self.turn.ask((id, manner), &question));
+    }
+
+    async fn send_answer(&mut self, answered: KeyedAnswer<CodexQuestion>) {
+        self.turn.answered(&answered);
+        let KeyedAnswer { key: (id, manner), answer, step } = answered;
+        self.rpc.answer(&id, &manner.reply(&answer)).await;
+        // Codex's reply format has no place for a comment.
+        if let (ApprovalAnswer::Denied { comment: Some(comment) }, Some(thread), Some(turn)) =
+            (answer, self.thread.clone(), self.at_work.clone())
+        {
+            let text = format!("Denied by the approver ({step}). Comment: {comment}");
+            let input = vec![CodexInput::Text { text: &text }];
+            self.rpc.ask("turn/steer", &CodexSteerTurn { thread_id: &thread, expected_turn_id: &turn, input }).await;
         }
     }
 }

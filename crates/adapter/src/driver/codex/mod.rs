@@ -9,68 +9,67 @@ mod turn_result;
 
 use std::path::{Path, PathBuf};
 
-use attache_protocol::wire::adapter::{HostInfo, TaskReply};
-use futures_util::future::BoxFuture;
+use attache_protocol::wire::adapter::TaskReply;
 
 use self::conversation::{CodexConversation, ThreadOptions, ThreadPersistence};
-use super::{Driver, DriverRun, reply_either_way};
+use super::{DriverRun, HostDialect, HostDriver};
 use crate::{
     SandboxLimit,
     attachment::{self, Attachment, PreparedTask},
     host::{HostLaunch, HostMemory, HostProcess, HostSetup, HostTurn, TurnVerdict, limits, outcome, prompt},
 };
 
-#[derive(Debug, Clone)]
-pub struct CodexDriver {
-    setup: HostSetup,
-}
+pub type CodexDriver = HostDriver<CodexDialect>;
 
-// === impl CodexDriver ===
+#[derive(Debug)]
+pub struct CodexDialect;
 
-impl CodexDriver {
-    pub const fn new(setup: HostSetup) -> Self {
-        Self { setup }
+// === impl CodexDialect ===
+
+impl HostDialect for CodexDialect {
+    async fn run(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskReply> {
+        let attached = attachment::of(&job)?;
+        let text = job.task_text(&attached)?;
+        let limits = limits::agreed(&setup, &job)?;
+        let given = attachment::prepare(&job, &text, attached, takes)?;
+        let folder = job.folder()?;
+        let cwd = named(&folder)?;
+        let turn = HostTurn::begin(&setup.label, &job);
+        let mut process = HostProcess::start(&launch(&setup, cwd, &limits), &job).await?;
+        let mut conversation = CodexConversation::with(&mut process, turn, &folder, &limits);
+        let verdict = tokio::select! {
+            biased;
+            verdict = converse(&mut conversation, &process, &setup, &job, cwd, &limits, &given) => verdict,
+            () = job.stop.cancelled() => TurnVerdict::Stopped,
+        };
+        if verdict.cuts_short() {
+            conversation.interrupt_turn().await;
+        }
+        let turn = conversation.close().finish();
+        let ended = process.end_after(&verdict, &setup.memory).await;
+        drop(given);
+        Ok(outcome::reply(verdict, &turn, &ended))
     }
-}
 
-impl Driver for CodexDriver {
-    fn host(&self) -> HostInfo {
-        self.setup.host()
+    /// Starts Codex up to the point where it would accept a task.
+    async fn try_start(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskReply> {
+        let folder = job.folder()?;
+        let cwd = named(&folder)?;
+        let turn = HostTurn::begin(&setup.label, &job);
+        let mut process = HostProcess::start(&launch(&setup, cwd, &[]), &job).await?;
+        let mut conversation = CodexConversation::with(&mut process, turn, &folder, &[]);
+        let opened = async {
+            conversation.initialize().await?;
+            let config = settings::config(job.task.mcp.as_ref(), &[], &[]);
+            conversation
+                .open(&ThreadOptions { cwd, instructions: None, config, keeping: ThreadPersistence::Nothing })
+                .await
+        };
+        let verdict = opened.await.map_or_else(|verdict| verdict, |_| TurnVerdict::Done { text: None });
+        let turn = conversation.close().finish();
+        let ended = process.end_after(&verdict, &setup.memory).await;
+        Ok(outcome::reply(verdict, &turn, &ended))
     }
-
-    fn enforces(&self) -> Vec<SandboxLimit> {
-        self.setup.enforces.clone()
-    }
-
-    fn asks(&self) -> bool {
-        self.setup.asks
-    }
-
-    fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
-        reply_either_way(execute(self.setup.clone(), job))
-    }
-
-    fn try_start(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
-        reply_either_way(try_start(self.setup.clone(), job))
-    }
-}
-
-/// Starts Codex up to the point where it would accept a task.
-async fn try_start(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskReply> {
-    let folder = job.folder()?;
-    let cwd = named(&folder)?;
-    let turn = HostTurn::begin(&setup.label, &job);
-    let mut process = HostProcess::start(&launch(&setup, cwd, &[]), &job).await?;
-    let mut conversation = CodexConversation::with(&mut process, turn, &folder, &[]);
-    let opened = async {
-        conversation.initialize().await?;
-        let config = settings::config(job.task.mcp.as_ref(), &[], &[]);
-        conversation.open(&ThreadOptions { cwd, instructions: None, config, keeping: ThreadPersistence::Nothing }).await
-    };
-    let verdict = opened.await.map_or_else(|verdict| verdict, |_| TurnVerdict::Done { text: None });
-    let turn = conversation.close().finish();
-    let ended = process.end_after(&verdict, &setup.memory).await;
-    Ok(outcome::reply(verdict, &turn, &ended))
 }
 
 /// Codex looks up the folder's trust level by this path.
@@ -97,30 +96,6 @@ const MAX_IMAGE: usize = 3 << 20;
 fn takes(attachment: &Attachment) -> bool {
     let is_small = attachment.bytes().is_some_and(|bytes| bytes.len() <= MAX_IMAGE);
     is_small && IMAGES.contains(&attachment.kind().as_str())
-}
-
-async fn execute(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskReply> {
-    let attached = attachment::of(&job)?;
-    let text = job.task_text(&attached)?;
-    let limits = limits::agreed(&setup, &job)?;
-    let given = attachment::prepare(&job, &text, attached, takes)?;
-    let folder = job.folder()?;
-    let cwd = named(&folder)?;
-    let turn = HostTurn::begin(&setup.label, &job);
-    let mut process = HostProcess::start(&launch(&setup, cwd, &limits), &job).await?;
-    let mut conversation = CodexConversation::with(&mut process, turn, &folder, &limits);
-    let verdict = tokio::select! {
-        biased;
-        verdict = converse(&mut conversation, &process, &setup, &job, cwd, &limits, &given) => verdict,
-        () = job.stop.cancelled() => TurnVerdict::Stopped,
-    };
-    if verdict.cuts_short() {
-        conversation.interrupt_turn().await;
-    }
-    let turn = conversation.close().finish();
-    let ended = process.end_after(&verdict, &setup.memory).await;
-    drop(given);
-    Ok(outcome::reply(verdict, &turn, &ended))
 }
 
 /// Runs the task. Can be dropped at any await point.

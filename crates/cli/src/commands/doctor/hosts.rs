@@ -3,7 +3,7 @@
 use std::{os::unix::fs::DirBuilderExt as _, path::PathBuf, time::Duration};
 
 use attache_adapter::preset::{self, DetectedHost, DetectionEnvironment, DriverKind, LoginState};
-use attache_protocol::{Secret, env::Env, log};
+use attache_protocol::{Secret, env::Env};
 use attache_runtime::profile::Profile;
 use serde::Serialize;
 use tokio::time::Instant;
@@ -126,9 +126,7 @@ pub(super) fn check_executor(context: &CommandContext, profile: &Profile) -> Opt
 
 impl ScratchFolder {
     fn make(env: &Env) -> std::io::Result<Self> {
-        let mut random = [0; 16];
-        env.fill(&mut random);
-        let folder = config::temporary_folder().join(format!("attache-doctor-{}", log::hex(&random)));
+        let folder = config::temporary_folder().join(format!("attache-doctor-{}", env.random_hex::<16>()));
         std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
         Ok(Self(folder))
     }

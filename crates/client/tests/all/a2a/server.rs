@@ -185,7 +185,7 @@ fn rest(
     let parts: Vec<String> = path.trim_start_matches('/').split('/').map(|part| part.replace("%2F", "/")).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let with = |extra: &[(&str, &str)]| {
-        let Members(mut members) = body.parse().unwrap();
+        let Members(mut members) = body.parse::<Members>().unwrap();
         members.extend(query.iter().map(|(name, value)| (name.clone(), Json::of(value))));
         members.extend(extra.iter().map(|(name, value)| ((*name).to_owned(), Json::of(value))));
         Json::of(&Members(members))

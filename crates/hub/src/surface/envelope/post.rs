@@ -2,7 +2,7 @@
 //! resumed: repeat the request with `Last-Event-ID`.
 
 use attache_protocol::{
-    ChannelId, Code, Json, RunId, Secret, json,
+    ChannelId, Code, Json, RunId, Secret, digest, json,
     secret::{Kind, SecretHash},
     wire::{
         channel::{PeerRole, Transport},
@@ -17,7 +17,6 @@ use axum::{
 };
 use bytes::Bytes;
 use tokio::time::sleep_until;
-use uuid::Uuid;
 
 use crate::{
     Error, Handle, Principal, Result,
@@ -174,19 +173,13 @@ fn channel_id(by: &Principal, msg_id: &str) -> ChannelId {
     hasher.update(by.actor().as_bytes());
     hasher.update(b"/api/envelope");
     hasher.update(msg_id.as_bytes());
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-    ChannelId::from_uuid(uuid_of(bytes))
-}
-
-fn uuid_of(bytes: [u8; 16]) -> Uuid {
-    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+    ChannelId::from_uuid(digest::uuid(hasher.finalize()))
 }
 
 /// This token is never given out: the caller authenticates every request, so only the hub resumes the channel.
 fn token(hub: &Handle, channel: ChannelId) -> Secret<String> {
     let SecretHash(bytes) = SecretHash::keyed(hub.pairing().key.expose(), &channel.to_string());
-    Secret::new(format!("{}{}", Kind::Resume.prefix(), attache_protocol::log::hex(&bytes)))
+    Secret::new(format!("{}{}", Kind::Resume.prefix(), digest::hex(&bytes)))
 }
 
 async fn read(given: Body) -> Result<String> {

@@ -28,6 +28,53 @@ fn budget(tokens: u64) -> ReservationRequest {
     }
 }
 
+/// The accounts after a change, in the order of the lines, and the run's reservation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ReservationResult {
+    accounts: Vec<QuotaAccount>,
+    reservation: QuotaReservation,
+}
+
+fn reserve(
+    lines: &[QuotaLine],
+    request: ReservationRequest,
+    now: Timestamp,
+) -> Result<ReservationResult, ExceededLimit> {
+    let reservation = super::reserve(lines, request, now)?;
+    let holding = |account: QuotaAccount| QuotaAccount { held: account.held.plus(reservation.held), ..account };
+    let accounts = lines.iter().map(|line| holding(line.account.on(reservation.day))).collect();
+    Ok(ReservationResult { accounts, reservation })
+}
+
+fn report(lines: &[QuotaLine], before: QuotaReservation, used: Spend) -> (ReservationResult, QuotaVerdict) {
+    let (reservation, verdict) = super::report(lines, before, used);
+    let more = minus(reservation.held, before.held);
+    let accounts = of_day(lines, before.day, |account| QuotaAccount { held: account.held.plus(more), ..account });
+    (ReservationResult { accounts, reservation }, verdict)
+}
+
+/// The accounts after a run has ended and used `actual`: `calls` is 1 for a run that was queued.
+fn settle(lines: &[QuotaLine], reservation: QuotaReservation, actual: Spend) -> Vec<QuotaAccount> {
+    of_day(lines, reservation.day, |account| QuotaAccount {
+        spent: account.spent.plus(actual),
+        held: minus(account.held, reservation.held),
+        ..account
+    })
+}
+
+/// Changes only the accounts of that day.
+fn of_day(lines: &[QuotaLine], day: UtcDay, change: impl Fn(QuotaAccount) -> QuotaAccount) -> Vec<QuotaAccount> {
+    lines.iter().map(|line| if line.account.day == day { change(line.account) } else { line.account }).collect()
+}
+
+fn minus(one: Spend, other: Spend) -> Spend {
+    Spend {
+        calls: one.calls.saturating_sub(other.calls),
+        tokens: one.tokens.saturating_sub(other.tokens),
+        micro_usd: one.micro_usd.saturating_sub(other.micro_usd),
+    }
+}
+
 fn with(mut lines: Vec<QuotaLine>, accounts: &[QuotaAccount]) -> Vec<QuotaLine> {
     for (line, account) in lines.iter_mut().zip(accounts) {
         line.account = *account;

@@ -1,21 +1,22 @@
 //! A JSON object parsed member by member: each stays raw until it is read, and errors name its path.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, de};
 use serde_json::value::RawValue;
 
-use crate::{Code, secret::mask, wire::envelope::FrameError};
+use crate::{Code, json::Members, secret::mask, wire::envelope::FrameError};
 
 /// The members of an object in their order.
 #[derive(Debug)]
 pub struct FrameObject<'a> {
     path: String,
-    members: ObjectMembers<'a>,
+    members: Members<MemberName<'a>, &'a RawValue>,
 }
 
-#[derive(Debug)]
-struct ObjectMembers<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+/// Borrowed unless it has escapes.
+#[derive(Debug, Deserialize)]
+struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Longer texts are cut in error messages.
 const MAX_SHOWN: usize = 200;
@@ -25,7 +26,7 @@ const MAX_SHOWN: usize = 200;
 impl<'a> FrameObject<'a> {
     /// Parses the object at a path of the frame. The frame itself has the empty path.
     pub fn read(path: &str, text: &'a str) -> Result<Self, FrameError> {
-        match serde_json::from_str::<ObjectMembers<'a>>(text) {
+        match serde_json::from_str(text) {
             Ok(members) => Ok(Self { path: path.to_owned(), members }),
             Err(error) if !path.is_empty() => Err(FrameError::wrong(path, explain(&error))),
             Err(_) if serde_json::from_str::<de::IgnoredAny>(text).is_ok() => {
@@ -40,7 +41,7 @@ impl<'a> FrameObject<'a> {
 
     /// The member's raw text. The last one wins among duplicates, and `null` counts as absent.
     pub fn raw(&self, name: &str) -> Option<&'a str> {
-        let found = self.members.0.iter().rev().find(|(key, _)| key == name)?;
+        let found = self.members.0.iter().rev().find(|(key, _)| key.0 == name)?;
         Some(found.1.get()).filter(|text| *text != "null")
     }
 
@@ -91,53 +92,4 @@ impl<'a> FrameObject<'a> {
 fn explain(error: &serde_json::Error) -> String {
     let what: String = crate::json::explain(error).chars().take(MAX_SHOWN).collect();
     format!("is not valid: {what}")
-}
-
-// === impl ObjectMembers ===
-
-impl<'de: 'a, 'a> Deserialize<'de> for ObjectMembers<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> de::Visitor<'de> for Visitor {
-            type Value = ObjectMembers<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<ObjectMembers<'de>, A::Error> {
-                let mut members = Vec::new();
-                while let Some(MemberName(key)) = map.next_key()? {
-                    members.push((key, map.next_value()?));
-                }
-                Ok(ObjectMembers(members))
-            }
-        }
-        deserializer.deserialize_map(Visitor)
-    }
-}
-
-/// A member's name, borrowed unless it has escapes.
-struct MemberName<'a>(Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for MemberName<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> de::Visitor<'de> for Visitor {
-            type Value = MemberName<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a member's name")
-            }
-
-            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<MemberName<'de>, E> {
-                Ok(MemberName(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<MemberName<'de>, E> {
-                Ok(MemberName(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(Visitor)
-    }
 }
