@@ -27,8 +27,12 @@ impl AdapterRefusal {
 impl IntoResponse for AdapterRefusal {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let detail =
-            ErrorDetail { code: self.code.as_str().to_owned(), message: self.message, hint: self.hint.to_owned() };
+        let detail = ErrorDetail {
+            code: self.code.as_str().to_owned(),
+            message: self.message,
+            hint: self.hint.to_owned(),
+            remedy: None,
+        };
         let mut response = (status, Json(ErrorBody { error: detail })).into_response();
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

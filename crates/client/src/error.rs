@@ -2,7 +2,7 @@
 
 use attache_protocol::{
     Code,
-    error::{ErrorBody, exit},
+    error::{ErrorBody, Remedy, exit},
     wire::{
         permission::AlreadyDecided,
         run::{Run, RunConflict},
@@ -20,6 +20,9 @@ pub enum Error {
     /// The server didn't prove that it is the hub.
     #[error("can't trust {address}: {reason}. {hint}")]
     Untrusted { address: String, reason: String, hint: String },
+    /// An error status without the hub's explanation: from a proxy, or a server that isn't a hub.
+    #[error("{}", unexplained(.address, *.status))]
+    Unexplained { address: String, status: u16 },
     /// The answer isn't one of a hub.
     #[error("{address} doesn't answer like a hub: {reason}. Check that the address is that of an Attaché hub.")]
     BadReply { address: String, reason: String },
@@ -35,6 +38,8 @@ pub struct HubRefusal {
     pub code: Code,
     pub message: String,
     pub hint: String,
+    /// The hint in a form that can be said in other words.
+    pub remedy: Option<Remedy>,
     pub status: u16,
     /// The current state of the run, if the claim is no longer valid.
     pub conflict: Option<Run>,
@@ -53,6 +58,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Refused(refusal) => refusal.code.exit_code(),
+            Self::Unexplained { .. } => self.code().map_or(exit::FAILED, Code::exit_code),
             Self::Unreachable { .. } | Self::Untrusted { .. } => exit::UNREACHABLE,
             Self::BadReply { .. } => exit::FAILED,
             Self::Invalid { .. } => exit::USAGE,
@@ -62,6 +68,7 @@ impl Error {
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Refused(refusal) => Some(refusal.code),
+            Self::Unexplained { status, .. } => unexplained_code(*status),
             Self::Unreachable { .. } | Self::Untrusted { .. } => Some(Code::Unreachable),
             Self::BadReply { .. } | Self::Invalid { .. } => None,
         }
@@ -85,7 +92,16 @@ impl Error {
 
     /// The credential isn't accepted. Retrying can't help.
     pub fn is_denied(&self) -> bool {
-        matches!(self, Self::Refused(refusal) if matches!(refusal.status, 401 | 403))
+        matches!(self.status(), Some(401 | 403))
+    }
+
+    /// The HTTP status, if there was an answer.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::Refused(refusal) => Some(refusal.status),
+            Self::Unexplained { status, .. } => Some(*status),
+            Self::Unreachable { .. } | Self::Untrusted { .. } | Self::BadReply { .. } | Self::Invalid { .. } => None,
+        }
     }
 
     /// The same request may succeed a little later.
@@ -93,7 +109,7 @@ impl Error {
         match self {
             // A device keeps its reports until the hub can prove itself again.
             Self::Unreachable { .. } | Self::Untrusted { .. } => true,
-            Self::Refused(refusal) => refusal.status == 429 || refusal.status >= 500,
+            Self::Refused(_) | Self::Unexplained { .. } => matches!(self.status(), Some(429 | 500..)),
             Self::BadReply { .. } | Self::Invalid { .. } => false,
         }
     }
@@ -101,7 +117,7 @@ impl Error {
     /// Reads a response with an error status.
     pub(crate) fn from_reply(address: &str, status: u16, body: &[u8]) -> Self {
         let Ok(ErrorBody { error }) = serde_json::from_slice(body) else {
-            return Self::from_status(address, status);
+            return Self::Unexplained { address: address.to_owned(), status };
         };
         let code = Code::from_text(&error.code).unwrap_or_else(|| code_of(status).unwrap_or(Code::Internal));
         let conflict = if status == 409 { conflict(body) } else { None };
@@ -109,29 +125,31 @@ impl Error {
         Self::Refused(Box::new(HubRefusal {
             code,
             message: error.message,
+            remedy: error.remedy.as_deref().and_then(Remedy::from_text),
             hint: error.hint,
             status,
             conflict,
             decided,
         }))
     }
+}
 
-    /// A response without our error body: from a proxy, or a server that isn't a hub.
-    fn from_status(address: &str, status: u16) -> Self {
-        let address = address.to_owned();
-        match code_of(status) {
-            Some(code) => Self::Refused(Box::new(HubRefusal {
-                code,
-                message: format!("{address} answered with status {status}."),
-                hint: code.hint().to_owned(),
-                status,
-                conflict: None,
-                decided: None,
-            })),
-            None if status >= 500 => Self::Unreachable { address, reason: format!("it answered with status {status}") },
-            None => Self::BadReply { address, reason: format!("status {status} without an explanation") },
+fn unexplained(address: &str, status: u16) -> String {
+    match unexplained_code(status) {
+        Some(Code::Unreachable) => {
+            format!("can't reach the hub at {address}: it answered with status {status}. {}", Code::Unreachable.hint())
         }
+        Some(code) => format!("{address} answered with status {status}. {}", code.hint()),
+        None => format!(
+            "{address} doesn't answer like a hub: status {status} without an explanation. \
+             Check that the address is that of an Attaché hub."
+        ),
     }
+}
+
+/// A hub that can't explain itself is as good as absent.
+fn unexplained_code(status: u16) -> Option<Code> {
+    code_of(status).or((status >= 500).then_some(Code::Unreachable))
 }
 
 fn code_of(status: u16) -> Option<Code> {

@@ -35,6 +35,7 @@
 
 pub mod a2a;
 mod address;
+mod all_pages;
 mod api;
 mod backoff;
 mod call;
@@ -51,6 +52,7 @@ pub mod tunnel;
 pub mod webhook;
 
 pub use address::HubAddress;
+pub use all_pages::{AllPages, all_pages};
 pub use api::{
     artifact::{ArtifactDownload, ArtifactSource},
     channel::ChannelFilter,

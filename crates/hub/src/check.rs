@@ -2,15 +2,16 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use attache_client::AllPages;
 use attache_protocol::{
     Code, Json,
     id::{AgentId, UserId},
     rules::access::OTHERS,
     wire::runtime::DeclaredExtension,
 };
-use attache_store::record::{AgentRef, Pagination, user::UserRef};
+use attache_store::record::{AgentRef, ListPage, Pagination, user::UserRef};
 
-use crate::{Error, Result};
+use crate::{Error, Result, error::about};
 
 pub(crate) const MAX_PAGE: usize = 200;
 const DEFAULT_PAGE: usize = 50;
@@ -39,6 +40,20 @@ impl PageRequest {
         }
         Ok(Pagination { limit: limit(self.limit)?, cursor: self.cursor })
     }
+}
+
+/// Every item of a list of the store.
+pub(crate) fn all_pages<'a, T: 'a, F>(
+    what: &'static str,
+    mut read: impl FnMut(Pagination) -> F + Send + 'a,
+) -> AllPages<'a, T, Error>
+where
+    F: Future<Output = attache_store::Result<ListPage<T>>> + Send + 'a,
+{
+    attache_client::all_pages(usize::MAX, move |cursor| {
+        let page = read(Pagination { limit: MAX_PAGE, cursor });
+        async move { page.await.map(|page| (page.items, page.next)).map_err(about(what)) }
+    })
 }
 
 pub(crate) fn limit(given: Option<usize>) -> Result<usize> {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use attache_protocol::{
     Code,
-    error::{ErrorBody, ErrorDetail},
+    error::{ErrorBody, ErrorDetail, Remedy},
     rules::run::RunRefusal,
     wire::{
         permission::{AlreadyDecided, PermissionRequest},
@@ -32,6 +32,8 @@ pub struct Error {
     pub field: Option<Box<FieldProblem>>,
     /// Replaces the hint from the error table.
     pub hint: Option<Cow<'static, str>>,
+    /// The hint for programs, if they have their own words for it.
+    pub remedy: Option<Remedy>,
     /// The current run, for a worker whose call came too late.
     pub run: Option<Box<Run>>,
     /// The current permission request, for a decision that came too late.
@@ -58,6 +60,7 @@ impl Error {
             message: message.into(),
             field: None,
             hint: None,
+            remedy: None,
             run: None,
             permission: None,
             limited: None,
@@ -69,6 +72,13 @@ impl Error {
     pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// A hint that other programs than the caller's can translate.
+    #[must_use]
+    pub(crate) fn remedy(mut self, remedy: Remedy) -> Self {
+        self.remedy = Some(remedy);
+        self.hint(remedy.hint())
     }
 
     #[must_use]
@@ -149,7 +159,7 @@ impl Error {
             RuntimeState::Superseded => "This agent was registered or paired again, so this key is no longer valid.",
             RuntimeState::Revoked | RuntimeState::Active => "This agent's key was revoked.",
         };
-        Self::runtime_ended(state).say(message).hint("Register the agent again: POST /api/a2a/register.")
+        Self::runtime_ended(state).say(message).remedy(Remedy::RegisterAgain)
     }
 
     fn already_decided(permission: PermissionRequest) -> Self {
@@ -182,6 +192,7 @@ impl Error {
             code: self.code.as_str().to_owned(),
             message: self.message.to_string(),
             hint: self.hint.as_deref().unwrap_or(self.code.hint()).to_owned(),
+            remedy: self.remedy.map(|remedy| remedy.as_str().to_owned()),
         };
         let json = match (&self.run, &self.permission) {
             (Some(run), _) => serde_json::to_vec(&RunConflict { error, task_run: (**run).clone() }),

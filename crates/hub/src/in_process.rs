@@ -16,13 +16,13 @@ use attache_protocol::{
         runtime::HeartbeatRequest,
     },
 };
-use attache_store::record::{AgentRef, ClaimedRunRecord, NewRuntime, Pagination, PairingProof, RunFilter, RuntimeKind};
+use attache_store::record::{AgentRef, ClaimedRunRecord, NewRuntime, PairingProof, RunFilter, RuntimeKind};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use serde::Serialize;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Handle, Principal, Result, error::about, identity::Action, render};
+use crate::{Error, Handle, Principal, Result, check, error::about, identity::Action, render};
 
 pub use attache_store::record::peer::{NewPeerTask, PeerTask, PeerTaskChange};
 pub use run::{AgentFailure, AgentOutput, InProcessRun};
@@ -83,8 +83,6 @@ pub struct HostedAgent {
 
 /// The interval between pulls, in case a hint is lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
-/// How many runs are listed at a time.
-const PAGE_SIZE: usize = 200;
 /// How many additional claims are made concurrently under load.
 const MAX_EXTRA_CLAIMS: usize = 7;
 /// How long work may continue when the hosting ends. The hub waits slightly longer for its tasks.
@@ -168,20 +166,16 @@ impl Handle {
     /// The runs the runtime has claimed.
     async fn held_here(&self, tenant: TenantId, agent: AgentId, runtime: RuntimeId) -> Result<Vec<ClaimedRun>> {
         let filter = RunFilter { status: Some(RunStatus::Running), agent: Some(agent), ..RunFilter::default() };
-        let (mut held, mut cursor) = (Vec::new(), None);
-        loop {
-            let page = Pagination { limit: PAGE_SIZE, cursor };
-            let listed = self.store().runs(tenant, filter.clone(), page).await.map_err(about("run"))?;
-            for run in listed.items.into_iter().filter(|run| run.runtime == Some(runtime)) {
+        let mut held = Vec::new();
+        let mut runs = check::all_pages("run", |page| self.store().runs(tenant, filter.clone(), page));
+        while let Some(run) = runs.next().await? {
+            if run.runtime == Some(runtime) {
                 let left = self.store().left(tenant, run.id).await.map_err(about("run"))?;
                 let claimed = ClaimedRunRecord { run, agent_instructions: None, conversation_metadata: None, left };
                 held.extend(render::claimed(claimed));
             }
-            cursor = listed.next;
-            if cursor.is_none() {
-                return Ok(held);
-            }
         }
+        Ok(held)
     }
 }
 

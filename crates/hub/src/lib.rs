@@ -29,7 +29,9 @@ pub mod surface;
 mod sweep;
 mod tls;
 mod tunnel;
+mod waiter;
 
+pub use attache_client::all_pages;
 pub use error::{Error, FieldProblem, Result};
 pub use hub::{Handle, Hub, StartError};
 pub use identity::{CardKey, Principal, PrincipalKind, SignedInSession};

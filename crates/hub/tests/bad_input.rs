@@ -1,10 +1,12 @@
 //! Malformed input gets a clear 4xx at every endpoint, never a 500 or a panic.
 
-use attache_hub::surface::platform::ROUTES;
 use hyper::Method;
 use serde_json::json;
 
-use crate::world::{TestCaller, World};
+use crate::{
+    document::ROUTES,
+    world::{TestCaller, World},
+};
 
 /// Paths whose variables name existing things, so that the body is what is rejected.
 struct ExistingPaths {
@@ -46,6 +48,7 @@ impl ExistingPaths {
     fn path(&self, route: &str) -> String {
         route
             .replace("{agent}", "builder")
+            .replace("{call}", &self.run)
             .replace("{runtime}", &self.device.runtime)
             .replace("{run}", &self.run)
             .replace("{conversation}", &self.conversation)
@@ -79,12 +82,18 @@ fn is_work(route: &str) -> bool {
 fn is_open(route: &str) -> bool {
     let device = ["/attach-via-pairing", "/pairing-requests", "/pairing-requests/poll"];
     let device = route.contains("/runtime/") && device.iter().any(|end| route.ends_with(end));
-    device || ["/healthz", "/readyz", "/metrics", "/api/v1/openapi.json", "/.well-known/jwks.json"].contains(&route)
+    // The credential may come with the first frame.
+    let channel = ["/api/envelope", "/api/envelope/ws", "/api/a2a/connect"].contains(&route);
+    device
+        || channel
+        || ["/healthz", "/readyz", "/metrics", "/api/v1/openapi.json", "/.well-known/jwks.json"].contains(&route)
 }
 
 /// Endpoints that read a JSON body.
 fn reads_json(method: &str, route: &str) -> bool {
-    let bare = ["/pairing-codes", "/pull", "/resend", "/{delegation}/cancel"].iter().any(|end| route.ends_with(end));
+    let bare = ["/pairing-codes", "/pull", "/resend", "/{delegation}/cancel", "/api/envelope"]
+        .iter()
+        .any(|end| route.ends_with(end));
     matches!(method, "post" | "patch") && !bare
 }
 
@@ -96,7 +105,7 @@ fn methods(method: &str) -> Method {
 async fn every_endpoint_requires_a_valid_credential() {
     let scene = ExistingPaths::set().await;
     let mut wrong = Vec::new();
-    for (method, route, _) in ROUTES.iter().filter(|(_, route, _)| !is_open(route)) {
+    for (method, route) in ROUTES.iter().filter(|(_, route)| !is_open(route)) {
         let anonymous = scene.world.anonymous();
         let callers = [
             anonymous.clone(),
@@ -120,7 +129,7 @@ async fn every_endpoint_requires_a_valid_credential() {
 #[tokio::test]
 async fn every_endpoint_refuses_a_foreign_host_and_a_foreign_origin() {
     let scene = ExistingPaths::set().await;
-    for (method, route, _) in ROUTES {
+    for (method, route) in ROUTES.iter() {
         let foreign = scene.caller(route).with("host", "evil.example");
         let reply = foreign.call(methods(method), &scene.path(route), "").await;
         assert_eq!(reply.refusal(), (421, "wrong_host".to_owned()), "{method} {route}");
@@ -148,7 +157,7 @@ async fn every_invalid_json_body_is_refused() {
         ("too large", wide.as_bytes(), 413, "too_large"),
     ];
     let mut wrong = Vec::new();
-    for (method, route, _) in ROUTES.iter().filter(|(method, route, _)| reads_json(method, route)) {
+    for (method, route) in ROUTES.iter().filter(|(method, route)| reads_json(method, route)) {
         let caller = scene.caller(route);
         for (what, body, status, code) in &bodies {
             let reply = caller.call(methods(method), &scene.path(route), body.to_vec()).await;
@@ -182,6 +191,7 @@ async fn unknown_ids_are_not_found_at_every_endpoint() {
         };
         route
             .replace("{agent}", &id("agt_"))
+            .replace("{call}", &id("a2a-"))
             .replace("{runtime}", &id("rtm_"))
             .replace("{run}", &id("run_"))
             .replace("{conversation}", &id("cnv_"))
@@ -203,7 +213,7 @@ async fn unknown_ids_are_not_found_at_every_endpoint() {
     let is_new = |method: &str, route: &str| {
         method == "put" && (route.ends_with("/{tunnel}") || route.ends_with("/{delegation}"))
     };
-    for (method, route, _) in ROUTES.iter().filter(|(method, route, _)| variable(route) && !is_new(method, route)) {
+    for (method, route) in ROUTES.iter().filter(|(method, route)| variable(route) && !is_new(method, route)) {
         for shape in ["unknown", "other kind", "short", "not ascii"] {
             let path = absent(route, shape);
             let body = if reads_json(method, route) {

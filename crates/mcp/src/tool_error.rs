@@ -38,6 +38,10 @@ impl From<attache_client::Error> for ToolError {
                 format!("can't reach the hub at {address}: {reason}"),
                 "Ask the user whether the hub is running. `attache doctor` diagnoses the problem.",
             ),
+            E::Unexplained { address, status } => {
+                let hint = Code::from_text(code).map_or("Check that the address is an Attaché hub.", Code::hint);
+                Self::new(code, format!("{address} answered with status {status}"), hint)
+            }
             E::Untrusted { address, reason, hint } => Self::new(code, format!("can't trust {address}: {reason}"), hint),
             E::BadReply { address, reason } => Self::new(
                 code,

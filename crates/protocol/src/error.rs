@@ -114,6 +114,24 @@ codes! {
     Unreachable      "unreachable"        503 UNREACHABLE "Check the address and that the hub is running: `attache doctor`.";
 }
 
+crate::text_enum! {
+    /// A next step that programs say in words of their own: the command line names commands where the API names requests.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    plain pub enum Remedy {
+        UseDeviceToken = "use_device_token",
+        UsePersonKey = "use_person_key",
+        CreateToken = "create_token",
+        CreateLoginLink = "create_login_link",
+        NameAgent = "name_agent",
+        NameOrCreateAgent = "name_or_create_agent",
+        ChooseAgent = "choose_agent",
+        CreateAgent = "create_agent",
+        RegisterAgain = "register_again",
+        OmitCallback = "omit_callback",
+        RaiseBudget = "raise_budget",
+    }
+}
+
 /// The body of every error response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = ErrorBody)]
@@ -127,6 +145,32 @@ pub struct ErrorDetail {
     pub code: String,
     pub message: String,
     pub hint: String,
+    /// The hint for programs, if it is one of a fixed set: `name_agent`, `create_token`, …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+// === impl Remedy ===
+
+impl Remedy {
+    /// The hint for callers of the API.
+    pub const fn hint(self) -> &'static str {
+        match self {
+            Self::UseDeviceToken => "Send the runtime's token as `X-Runtime-Token: rt_…`.",
+            Self::UsePersonKey => "Use a person's key: `Authorization: Bearer ak_…`.",
+            Self::CreateToken => "Get a new one with a key: POST /api/v1/tokens.",
+            Self::CreateLoginLink => {
+                "Create a new one with `attache login`, or POST /api/v1/login-links with an owner's key."
+            }
+            Self::NameAgent => "Name an agent with `agent_type`.",
+            Self::NameOrCreateAgent => "Name an agent with `agent_type`, or create an agent with this name.",
+            Self::ChooseAgent => "Set `agent_type` to the name of one of them.",
+            Self::CreateAgent => "Create one in the console or with POST /api/a2a/register.",
+            Self::RegisterAgain => "Register the agent again: POST /api/a2a/register.",
+            Self::OmitCallback => "Omit `callback_url`. Watch the run or poll for its result instead.",
+            Self::RaiseBudget => "Give the first run a larger `budget`.",
+        }
+    }
 }
 
 // === impl Code ===

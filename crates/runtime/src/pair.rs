@@ -66,6 +66,7 @@ fn expired() -> attache_client::Error {
         code: Code::PairingFailed,
         message: "The code was not confirmed before it expired.".to_owned(),
         hint: "Run `attache runtime pair` again for a new one.".to_owned(),
+        remedy: None,
         status: Code::PairingFailed.http_status(),
         conflict: None,
         decided: None,

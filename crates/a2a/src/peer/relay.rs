@@ -13,6 +13,7 @@ use attache_a2a_wire::{Fault, GetTask, ListTasks, SendMessage, SendMessageRespon
 use attache_client::{
     Backoff,
     a2a::{self, PeerEvent, PeerEventStream},
+    all_pages,
 };
 use attache_hub::in_process::{AgentFailure, AgentOutput, InProcessRun, NewPeerTask, PeerTask};
 use attache_protocol::rules::{recovery::Recovery, run::FailureCode};
@@ -66,18 +67,16 @@ const MAX_PAGES: usize = 5;
 
 /// The task created by our message, if the agent lists its tasks and has one.
 pub(super) async fn find(peer: &a2a::PeerClient, message_id: &str) -> a2a::Result<Option<PeerEvent<Task>>> {
-    let mut request = ListTasks { page_size: Some(100), history_length: Some(100), ..ListTasks::default() };
-    for _ in 0..MAX_PAGES {
-        let listed = peer.list(request.clone()).await?;
-        let is_ours = |task: &Task| task.history.iter().flatten().any(|message| message.message_id == message_id);
-        if let Some(task) = listed.tasks.into_iter().find(is_ours) {
+    let mut tasks = all_pages(MAX_PAGES, |page_token| async move {
+        let request = ListTasks { page_size: Some(100), history_length: Some(100), page_token, ..ListTasks::default() };
+        let listed = peer.list(request).await?;
+        Ok::<_, a2a::Error>((listed.tasks, Some(listed.next_page_token).filter(|token| !token.is_empty())))
+    });
+    while let Some(task) = tasks.next().await? {
+        if task.history.iter().flatten().any(|message| message.message_id == message_id) {
             // Getting it by id returns everything.
             return peer.get(GetTask { id: task.id, history_length: Some(0), tenant: None }).await.map(Some);
         }
-        if listed.next_page_token.is_empty() {
-            break;
-        }
-        request.page_token = Some(listed.next_page_token);
     }
     Ok(None)
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use attache_hub::{
-    Handle, Principal,
+    Handle, Principal, all_pages,
     control::{CallHeaders, CreatedRun, PageRequest},
     identity::PrincipalKind,
     stream::CallDetail,
@@ -73,18 +73,16 @@ impl AgentBackend for HubAgentBackend {
         let by = principal(by)?;
         let origin = self.0.origin();
         let mut agents = Vec::new();
-        let mut page = PageRequest { limit: Some(200), cursor: None };
-        loop {
-            let list = self.0.accounts(by, page).await.map_err(tool_error)?;
-            let present = list.agent_accounts.iter().filter(|account| account.archived_at.is_none());
-            agents.extend(present.map(|account| ListedAgent::of(account, &origin)));
-            match list.next_cursor {
-                Some(cursor) if agents.len() < MAX_LISTED => {
-                    page = PageRequest { limit: Some(200), cursor: Some(cursor) };
-                }
-                _ => return Ok(agents),
-            }
+        let mut accounts = all_pages(usize::MAX, |cursor| async move {
+            let list = self.0.accounts(by, PageRequest { limit: Some(200), cursor }).await.map_err(tool_error)?;
+            Ok::<_, ToolError>((list.agent_accounts, list.next_cursor))
+        });
+        while agents.len() < MAX_LISTED
+            && let Some(account) = accounts.next().await?
+        {
+            agents.extend(account.archived_at.is_none().then(|| ListedAgent::of(&account, &origin)));
         }
+        Ok(agents)
     }
 
     async fn ask(

@@ -96,18 +96,22 @@ impl From<attache_client::Error> for CommandFailure {
         use attache_client::Error as E;
         let exit = error.exit_code();
         let code = error.code().map_or("failed", Code::as_str);
-        if let Some(what) = not_a_hub(&error) {
-            return Self::failed(format!("not an Attaché hub: {what}"))
-                .hint("Check the address and port, or choose another hub with --hub.");
-        }
-        match error {
-            E::Refused(refusal) if refusal.code == Code::Unauthenticated => {
-                Self::new(code, exit, refusal.message.trim_end_matches('.'))
-                    .hint("Pass a key for this hub with --key-file FILE or ATTACHE_KEY. The owner key is `admin.key` in the hub's data folder.")
+        let error = match error {
+            E::Unexplained { address, status: status @ (500 | 502..) } => {
+                E::Unreachable { address, reason: format!("it answered with status {status}") }
             }
-            E::Refused(refusal) => {
-                let hint = hint::for_people(refusal.code, &refusal.hint);
-                Self::new(code, exit, refusal.message.trim_end_matches('.')).hint(hint)
+            error => error,
+        };
+        match error {
+            E::Refused(refusal) => Self::new(code, exit, refusal.message.trim_end_matches('.')).hint(hint::of(&refusal)),
+            // A hub explains why it doesn't know a path or a method.
+            E::Unexplained { address, status: status @ (404 | 501) } => {
+                Self::failed(format!("not an Attaché hub: {address} answered with status {status}"))
+                    .hint("Check the address and port, or choose another hub with --hub.")
+            }
+            E::Unexplained { address, status } => {
+                let hint = Code::from_text(code).map_or("Check that the address is that of an Attaché hub.", hint::general);
+                Self::new(code, exit, format!("{address} answered with status {status}")).hint(hint)
             }
             E::Unreachable { address, reason } => {
                 Self::new(code, exit, format!("can't reach the hub at {address}: {reason}"))
@@ -143,20 +147,6 @@ impl From<attache_client::daemon::Error> for CommandFailure {
             }
             E::BadReply { .. } => Self::new(code, exit, error.to_string().trim_end_matches('.')),
         }
-    }
-}
-
-/// Recognises a server that isn't a hub. A hub explains every refusal; these responses have no explanation.
-fn not_a_hub(error: &attache_client::Error) -> Option<String> {
-    use attache_client::Error as E;
-    match error {
-        E::Refused(refusal) if refusal.status == 404 && refusal.message.ends_with(" answered with status 404.") => {
-            Some(refusal.message.trim_end_matches('.').to_owned())
-        }
-        E::Unreachable { address, reason } if reason == "it answered with status 501" => {
-            Some(format!("{address} answered with status 501"))
-        }
-        E::Refused(_) | E::Unreachable { .. } | E::Untrusted { .. } | E::BadReply { .. } | E::Invalid { .. } => None,
     }
 }
 

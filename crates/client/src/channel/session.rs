@@ -126,13 +126,8 @@ impl ChannelTask {
             tracing::debug!(%error, "the channel broke and will reconnect");
             self.told.send_replace(ChannelState::Broken(error.clone()));
             self.peer.receive(ChannelEvent::Broken(error.clone()));
-            let wait = match &error {
-                Error::Unreachable { .. } | Error::Untrusted { .. } => backoff.next(&self.options.hub.env),
-                Error::Refused(refusal) if refusal.status >= 500 || refusal.status == 429 => {
-                    backoff.next(&self.options.hub.env)
-                }
-                _ => slow.next(&self.options.hub.env),
-            };
+            let backoff = if error.is_passing() { &mut backoff } else { &mut slow };
+            let wait = backoff.next(&self.options.hub.env);
             self.meanwhile(tokio::time::sleep(wait)).await;
         }
         self.queue.close();
@@ -451,5 +446,5 @@ fn refused(error: FrameRefusalBody) -> Error {
     let conflict = task_run.and_then(|run| run.parse().ok());
     let status = code.http_status();
     let hint = hint.unwrap_or_else(|| code.hint().to_owned());
-    Error::Refused(Box::new(HubRefusal { code, message, hint, status, conflict, decided: None }))
+    Error::Refused(Box::new(HubRefusal { code, message, hint, remedy: None, status, conflict, decided: None }))
 }

@@ -98,6 +98,7 @@ fn missing(name: &str, request_headers: &HeaderMap) -> PageResult {
         code: Code::NoSuchPath.as_str().to_owned(),
         message: format!("No page called `{name}`."),
         hint: format!("Available pages: {}.", pages.join(", ")),
+        remedy: None,
     };
     Ok((StatusCode::NOT_FOUND, Json(ErrorBody { error })).into_response())
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use askama::Template;
 use attache_hub::{
+    all_pages,
     control::PageRequest,
     identity::{AccessVerdict, Action},
 };
@@ -170,40 +171,31 @@ pub(crate) async fn people(session: &BrowserSession) -> PageResult<VisiblePeople
     if by.verdict(Action::SeeUsers) == AccessVerdict::No {
         return Ok(people);
     }
-    let mut cursor = None;
-    for _ in 0..MAX_LISTS {
+    let mut users = all_pages(MAX_LISTS, |cursor| async move {
         let list = session.hub.users(by, PageRequest { limit: Some(LIST_SIZE), cursor }).await?;
-        people.users.extend(list.users);
-        cursor = list.next_cursor;
-        if cursor.is_none() {
-            break;
-        }
-    }
-    people.more = cursor.is_some();
+        Ok::<_, attache_hub::Error>((list.users, list.next_cursor))
+    });
+    people.users = users.collect().await?;
+    people.more = users.has_more();
     Ok(people)
 }
 
 /// The keys that the viewer may see, and whether there are more of them.
 pub(crate) async fn keys(session: &BrowserSession) -> PageResult<(Vec<Key>, bool)> {
     let by = &session.principal;
-    let (mut keys, mut cursor) = (Vec::new(), None);
     if by.verdict(Action::SeeKeys) == AccessVerdict::No {
-        return Ok((keys, false));
+        return Ok((Vec::new(), false));
     }
-    for _ in 0..MAX_LISTS {
-        let list = match session.hub.keys(by, PageRequest { limit: Some(LIST_SIZE), cursor }).await {
-            Ok(list) => list,
-            // A session without a user has no keys.
-            Err(error) if error.code == Code::NotFound => return Ok((keys, false)),
-            Err(error) => return Err(error.into()),
-        };
-        keys.extend(list.api_keys);
-        cursor = list.next_cursor;
-        if cursor.is_none() {
-            break;
-        }
+    let mut keys = all_pages(MAX_LISTS, |cursor| async move {
+        let list = session.hub.keys(by, PageRequest { limit: Some(LIST_SIZE), cursor }).await?;
+        Ok::<_, attache_hub::Error>((list.api_keys, list.next_cursor))
+    });
+    match keys.collect().await {
+        Ok(found) => Ok((found, keys.has_more())),
+        // A session without a user has no keys.
+        Err(error) if error.code == Code::NotFound => Ok((Vec::new(), false)),
+        Err(error) => Err(error.into()),
     }
-    Ok((keys, cursor.is_some()))
 }
 
 /// The rows of keys, revocable if the hub would allow it.

@@ -27,8 +27,12 @@ impl DelegatorRefusal {
     }
 
     pub(super) fn body(&self) -> ErrorBody {
-        let detail =
-            ErrorDetail { code: self.code.as_str().to_owned(), message: self.message.clone(), hint: self.hint.clone() };
+        let detail = ErrorDetail {
+            code: self.code.as_str().to_owned(),
+            message: self.message.clone(),
+            hint: self.hint.clone(),
+            remedy: None,
+        };
         ErrorBody { error: detail }
     }
 }

@@ -23,16 +23,10 @@ use attache_store::record::{
     worker_request::{NewPermission, PermissionRecord},
 };
 use serde::Serialize;
-use tokio::time::Instant;
 
 use crate::{
-    Error, Handle, Principal, Result,
-    bus::Topic,
-    check,
-    control::permission::MAX_INPUT,
-    error::about,
-    identity::{CredentialGuard, PrincipalKind},
-    render,
+    Error, Handle, Principal, Result, bus::Topic, check, control::permission::MAX_INPUT, error::about,
+    identity::PrincipalKind, render, waiter::Waiter,
 };
 
 /// The tool name under which a run calls another agent, followed by the agent's name.
@@ -200,21 +194,15 @@ impl Handle {
     /// The run's own approval request once it is settled, or its state after `wait`.
     pub async fn await_approval(&self, by: &Principal, id: PermissionId, wait: Duration) -> Result<PermissionState> {
         let _slot = self.wait_slot(by, wait)?;
-        let deadline = Instant::now() + wait;
-        let mut found = self.own_approval(by, id).await?;
-        let mut asked = self.bus().watch(Topic::Asked(found.run));
-        let mut guard = CredentialGuard::new(self, by);
-        while found.state == PermissionState::Pending && Instant::now() < deadline {
-            let look_again = deadline.min(Instant::now() + self.options().poll_every);
-            tokio::select! {
-                () = asked.moved() => {}
-                () = tokio::time::sleep_until(look_again) => {}
-                () = self.drained() => break,
-                error = guard.broken() => return Err(error),
+        // Its run names the topic, and never changes.
+        let run = self.own_approval(by, id).await?.run;
+        let mut waiter = Waiter::new(self, by, Topic::Asked(run), Some(wait));
+        loop {
+            let found = self.own_approval(by, id).await?;
+            if found.state != PermissionState::Pending || !waiter.changed().await? {
+                return Ok(found.state);
             }
-            found = self.own_approval(by, id).await?;
         }
-        Ok(found.state)
     }
 
     /// The request that an approval of this run was about.

@@ -48,24 +48,18 @@ impl Handle {
             Some(by) if may_see(by) => Some(self.caller_access(by).await?),
             Some(_) | None => None,
         };
-        let (mut found, mut cursor) = (Vec::new(), None);
-        loop {
-            let listed = self.store().accounts(tenant, Pagination { limit: check::MAX_PAGE, cursor }).await;
-            let listed = listed.map_err(about("agent"))?;
-            for account in listed.items {
-                let seen = match &mut reach {
-                    Some(reach) => reach.agent(&account).await?,
-                    None => is_public(&account),
-                };
-                if seen {
-                    found.push(render::account(account));
-                }
-            }
-            cursor = listed.next;
-            if cursor.is_none() {
-                return Ok(found);
+        let mut found = Vec::new();
+        let mut accounts = check::all_pages("agent", |page| self.store().accounts(tenant, page));
+        while let Some(account) = accounts.next().await? {
+            let seen = match &mut reach {
+                Some(reach) => reach.agent(&account).await?,
+                None => is_public(&account),
+            };
+            if seen {
+                found.push(render::account(account));
             }
         }
+        Ok(found)
     }
 
     /// The capabilities the agent gave at registration and those of its connected channels: plain words, without

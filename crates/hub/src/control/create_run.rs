@@ -235,7 +235,7 @@ fn check_within_run(by: &Principal, request: &CreateRunRequest, headers: &CallHe
     }
     if request.callback_url.is_some() || headers.push.is_some() {
         return Err(Error::forbidden("A run's token can't set up notifications for others.")
-            .hint("Omit `callback_url`. Watch the run or poll for its result instead."));
+            .remedy(attache_protocol::error::Remedy::OmitCallback));
     }
     match request.task_type.as_deref() {
         Some(awcp::TASK_TYPE) => Err(Error::forbidden("A run's token can't delegate folders.")),

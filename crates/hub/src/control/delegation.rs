@@ -15,15 +15,15 @@ use attache_store::{
         user::UserRef,
     },
 };
-use tokio::time::Instant;
 
 use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
     check,
-    control::{PageRequest, pull::MAX_WAIT},
+    control::PageRequest,
     error::{about, about_list},
-    identity::{AccessVerdict, Action, CredentialGuard},
+    identity::{AccessVerdict, Action},
+    waiter::Waiter,
 };
 
 const WHAT: &str = "delegation";
@@ -90,23 +90,14 @@ impl Handle {
     ) -> Result<DelegationCancellation> {
         by.may(Action::PublishDelegation)?;
         let _slot = self.wait_slot(by, wait)?;
-        let deadline = Instant::now() + wait.min(MAX_WAIT);
-        let mut moved = self.bus().watch(Topic::Tenant(by.tenant));
-        let mut guard = CredentialGuard::new(self, by);
+        let mut waiter = Waiter::new(self, by, Topic::Tenant(by.tenant), Some(wait.min(Waiter::MAX_WAIT)));
         loop {
             let found = self.store().delegation(by.tenant, id).await.map_err(about(WHAT))?;
             if found.owner != by.holder() {
                 return Err(Error::not_found(WHAT));
             }
-            if found.cancel_requested || Instant::now() >= deadline {
+            if found.cancel_requested || !waiter.changed().await? {
                 return Ok(DelegationCancellation { cancel_requested: found.cancel_requested });
-            }
-            let look_again = deadline.min(Instant::now() + self.options().poll_every);
-            tokio::select! {
-                () = moved.moved() => {}
-                () = tokio::time::sleep_until(look_again) => {}
-                () = self.drained() => return Ok(DelegationCancellation { cancel_requested: false }),
-                error = guard.broken() => return Err(error),
             }
         }
     }

@@ -14,17 +14,16 @@ use attache_store::{
         worker_request::{NewInput, NewWorkerRequest, WorkerRequestKind, WorkerRequestRecord},
     },
 };
-use tokio::time::Instant;
 
 use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
     check,
-    control::pull::MAX_WAIT,
     error::about,
-    identity::{AccessVerdict, Action, CredentialGuard},
+    identity::{AccessVerdict, Action},
     render,
     start_secrets::InputRecipient,
+    waiter::Waiter,
 };
 
 const MAX_PARTS: usize = 512 * 1024;
@@ -170,9 +169,7 @@ impl Handle {
     ) -> Result<InputAnswer> {
         by.may(Action::Work)?;
         let _slot = self.wait_slot(by, wait)?;
-        let deadline = Instant::now() + wait.min(MAX_WAIT);
-        let mut asked = self.bus().watch(Topic::Asked(run));
-        let mut guard = CredentialGuard::new(self, by);
+        let mut waiter = Waiter::new(self, by, Topic::Asked(run), Some(wait.min(Waiter::MAX_WAIT)));
         // The claim's owner is read once. After that, only the answer is polled.
         let held = self.visible_run(by, run).await.map_err(|error| error.say("No such input request."))?;
         // Seeing a run does not mean working on it.
@@ -181,15 +178,8 @@ impl Handle {
         }
         loop {
             let found = self.own_worker_request(by, run, ask).await?;
-            if found.state != WorkerRequestState::Pending || Instant::now() >= deadline {
+            if found.state != WorkerRequestState::Pending || !waiter.changed().await? {
                 return Ok(self.show_worker_request(by, found).await);
-            }
-            let look_again = deadline.min(Instant::now() + self.options().poll_every);
-            tokio::select! {
-                () = asked.moved() => {}
-                () = tokio::time::sleep_until(look_again) => {}
-                () = self.drained() => return Ok(render::worker_request(found)),
-                error = guard.broken() => return Err(error),
             }
         }
     }

@@ -5,7 +5,7 @@ use attache_protocol::{
     secret::{Kind, SecretHash},
     wire::key::{CreateKeyRequest, CreatedKey, Key, KeyList, Role},
 };
-use attache_store::record::{self, KeyKind, NewKey, Pagination};
+use attache_store::record::{self, KeyKind, NewKey};
 
 use crate::{
     ClientCertificates, Error, Handle, Principal, Result, Tls,
@@ -191,15 +191,6 @@ impl Handle {
     }
 
     pub(crate) async fn every_key(&self, by: &Principal, kind: KeyKind) -> Result<Vec<record::KeyRecord>> {
-        let (mut keys, mut cursor) = (Vec::new(), None);
-        loop {
-            let page = Pagination { limit: check::MAX_PAGE, cursor };
-            let listed = self.store().keys(by.tenant, kind, None, page).await.map_err(about("key"))?;
-            keys.extend(listed.items);
-            cursor = listed.next;
-            if cursor.is_none() {
-                return Ok(keys);
-            }
-        }
+        check::all_pages("key", |page| self.store().keys(by.tenant, kind, None, page)).collect().await
     }
 }

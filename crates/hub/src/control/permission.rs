@@ -17,16 +17,16 @@ use attache_store::record::{
     AgentRef, Pagination,
     worker_request::{GrantMaker, NewDecision, NewPermission, PermissionFilter, PermissionRecord},
 };
-use tokio::time::Instant;
 
 use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
     check,
-    control::{PageRequest, approval::REMOTE_AGENT, pull::MAX_WAIT},
+    control::{PageRequest, approval::REMOTE_AGENT},
     error::{about, about_list},
-    identity::{Action, CredentialGuard},
+    identity::Action,
     render,
+    waiter::Waiter,
 };
 
 pub(super) const MAX_INPUT: usize = 256 * 1024;
@@ -122,20 +122,11 @@ impl Handle {
     ) -> Result<PermissionAnswer> {
         by.may(Action::Work)?;
         let _slot = self.wait_slot(by, wait)?;
-        let deadline = Instant::now() + wait.min(MAX_WAIT);
-        let mut asked = self.bus().watch(Topic::Asked(run));
-        let mut guard = CredentialGuard::new(self, by);
+        let mut waiter = Waiter::new(self, by, Topic::Asked(run), Some(wait.min(Waiter::MAX_WAIT)));
         loop {
             let found = self.own_permission(by, run, permission).await?;
-            if found.state != PermissionState::Pending || Instant::now() >= deadline {
+            if found.state != PermissionState::Pending || !waiter.changed().await? {
                 return Ok(render::answer(found));
-            }
-            let look_again = deadline.min(Instant::now() + self.options().poll_every);
-            tokio::select! {
-                () = asked.moved() => {}
-                () = tokio::time::sleep_until(look_again) => {}
-                () = self.drained() => return Ok(render::answer(found)),
-                error = guard.broken() => return Err(error),
             }
         }
     }
@@ -286,18 +277,14 @@ impl Handle {
 
     /// A grant of an agent hidden from the caller does not exist for them.
     async fn check_grant(&self, by: &Principal, grant: GrantId) -> Result<()> {
-        let (mut reach, mut cursor) = (self.caller_access(by).await?, None);
-        loop {
-            let page = Pagination { limit: check::MAX_PAGE, cursor };
-            let listed = self.store().grants(by.tenant, page).await.map_err(about("grant"))?;
-            if let Some(found) = listed.items.iter().find(|found| found.grant.id == grant) {
-                return if reach.belongings(found.agent).await? { Ok(()) } else { Err(Error::not_found("grant")) };
-            }
-            cursor = listed.next;
-            if cursor.is_none() {
-                return Err(Error::not_found("grant"));
+        let mut reach = self.caller_access(by).await?;
+        let mut grants = check::all_pages("grant", |page| self.store().grants(by.tenant, page));
+        while let Some(found) = grants.next().await? {
+            if found.grant.id == grant && reach.belongings(found.agent).await? {
+                return Ok(());
             }
         }
+        Err(Error::not_found("grant"))
     }
 
     pub(super) async fn approval_policy(&self, by: &Principal, agent: AgentId) -> Result<ApprovalPolicy> {

@@ -8,17 +8,15 @@ use attache_protocol::{
     wire::run::{ClaimedRun, PullResponse, SandboxLimit},
 };
 use attache_store::record::{AgentRef, ClaimedRunRecord, RuntimeKind};
-use tokio::time::Instant;
 
 use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
     check,
     error::about,
-    identity::{Action, CredentialGuard, PrincipalKind},
+    identity::{Action, PrincipalKind},
+    waiter::Waiter,
 };
-
-pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// The answer to a pull. Dropping it releases the claimed run; [`PullAnswer::delivered`] keeps the claim.
 #[derive(Debug)]
@@ -78,20 +76,11 @@ impl Handle {
             return self.claim(runtime, here, &enforces).await;
         }
         let _slot = self.wait_slot(by, wait)?;
-        let deadline = Instant::now() + wait.min(MAX_WAIT);
-        let mut queue = self.bus().watch(Topic::Queue(own));
-        let mut guard = CredentialGuard::new(self, by);
+        let mut waiter = Waiter::new(self, by, Topic::Queue(own), Some(wait.min(Waiter::MAX_WAIT)));
         loop {
             let pulled = self.claim(runtime, here, &enforces).await?;
-            if pulled.claim.is_some() || Instant::now() >= deadline {
+            if pulled.claim.is_some() || !waiter.changed().await? {
                 return Ok(pulled);
-            }
-            let look_again = deadline.min(Instant::now() + self.options().poll_every);
-            tokio::select! {
-                () = queue.moved() => {}
-                () = tokio::time::sleep_until(look_again) => {}
-                () = self.drained() => return Ok(pulled),
-                error = guard.broken() => return Err(error),
             }
         }
     }

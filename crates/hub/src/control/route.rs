@@ -7,9 +7,9 @@ use attache_protocol::{
     secret::mask,
     wire::{account::Skill, channel::CAPABILITIES},
 };
-use attache_store::record::{AccountRecord, Pagination, channel::ChannelFilter};
+use attache_store::record::{AccountRecord, channel::ChannelFilter};
 
-use crate::{Error, Handle, Principal, Result, check, error::about, identity::RoleColumn};
+use crate::{Error, Handle, Principal, Result, check, identity::RoleColumn};
 
 /// How many agents an error lists, and how many words for each.
 const SHOWN: usize = 20;
@@ -53,18 +53,18 @@ impl Handle {
             return self.named(by, name).await?.ok_or_else(|| match by.column() {
                 RoleColumn::AgentKey | RoleColumn::Run | RoleColumn::Anonymous => {
                     Error::new(Code::NotFound, "This hub has no default agent that you may call.")
-                        .hint("Name an agent with `agent_type`.")
+                        .remedy(attache_protocol::error::Remedy::NameAgent)
                 }
                 RoleColumn::Role(_) | RoleColumn::Runtime => {
                     Error::new(Code::NotFound, format!("This hub's default agent, `{name}`, does not exist."))
-                        .hint("Name an agent with `agent_type`, or create an agent with this name.")
+                        .remedy(attache_protocol::error::Remedy::NameOrCreateAgent)
                 }
             });
         }
         match self.candidates(by).await?.as_slice() {
             [only] => Ok(only.id),
             [] => Err(Error::new(Code::NotFound, "This hub has no agents yet.")
-                .hint("Create one in the console or with POST /api/a2a/register.")),
+                .remedy(attache_protocol::error::Remedy::CreateAgent)),
             several => {
                 let candidates = listed(several);
                 Err(Error::invalid("agent_type", "is missing, and this hub has no default agent").hint(format!(
@@ -127,21 +127,14 @@ impl Handle {
 
     /// Every agent of the tenant that accepts work from the caller.
     async fn candidates(&self, by: &Principal) -> Result<Vec<RouteCandidate>> {
-        let (mut found, mut cursor) = (Vec::new(), None);
-        let mut reach = self.caller_access(by).await?;
-        loop {
-            let page = Pagination { limit: check::MAX_PAGE, cursor };
-            let listed = self.store().accounts(by.tenant, page).await.map_err(about("agent"))?;
-            for account in listed.items {
-                if reach.agent(&account).await? {
-                    found.push(RouteCandidate::new(account));
-                }
-            }
-            cursor = listed.next;
-            if cursor.is_none() {
-                return Ok(found);
+        let (mut found, mut reach) = (Vec::new(), self.caller_access(by).await?);
+        let mut accounts = check::all_pages("agent", |page| self.store().accounts(by.tenant, page));
+        while let Some(account) = accounts.next().await? {
+            if reach.agent(&account).await? {
+                found.push(RouteCandidate::new(account));
             }
         }
+        Ok(found)
     }
 
     /// Capabilities declared by connected channels.
@@ -149,22 +142,15 @@ impl Handle {
         let places: HashMap<AgentId, usize> =
             candidates.iter().enumerate().map(|(place, candidate)| (candidate.id, place)).collect();
         let filter = ChannelFilter { connected: Some(true), agent: None };
-        let mut cursor = None;
-        loop {
-            let page = Pagination { limit: check::MAX_PAGE, cursor };
-            let listed = self.store().channels(by.tenant, filter.clone(), page).await.map_err(about("channel"))?;
-            for channel in listed.items {
-                // Only a channel that works for the agent can declare its capabilities.
-                let agent = channel.runtime.and(channel.agent);
-                if let Some(place) = agent.and_then(|agent| places.get(&agent)) {
-                    candidates[*place].capabilities.extend(words(&channel.capabilities));
-                }
-            }
-            cursor = listed.next;
-            if cursor.is_none() {
-                return Ok(());
+        let mut channels = check::all_pages("channel", |page| self.store().channels(by.tenant, filter.clone(), page));
+        while let Some(channel) = channels.next().await? {
+            // Only a channel that works for the agent can declare its capabilities.
+            let agent = channel.runtime.and(channel.agent);
+            if let Some(place) = agent.and_then(|agent| places.get(&agent)) {
+                candidates[*place].capabilities.extend(words(&channel.capabilities));
             }
         }
+        Ok(())
     }
 }
 
@@ -218,7 +204,7 @@ fn only(wanted: &str, found: &[&RouteCandidate]) -> Result<AgentId> {
         names.push(format!("and {} more", found.len() - SHOWN));
     }
     let message = format!("`{}` matches several agents: {}.", mask(wanted), names.join(", "));
-    Err(Error::new(Code::InvalidRequest, message).hint("Set `agent_type` to the name of one of them."))
+    Err(Error::new(Code::InvalidRequest, message).remedy(attache_protocol::error::Remedy::ChooseAgent))
 }
 
 fn unknown(wanted: &str, candidates: &[RouteCandidate]) -> Error {

@@ -162,29 +162,21 @@ impl Handle {
         let (mut above, mut looked_at) = (vec![run], 0);
         while let Some(parent) = above.pop() {
             let filter = RunFilter { parent: Some(parent), detail: RunDetail::Excerpt, ..RunFilter::default() };
-            let mut cursor = None;
-            loop {
-                let page = Pagination { limit: check::MAX_PAGE, cursor };
-                let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about("run"))?;
-                for part in listed.items {
-                    looked_at += 1;
-                    if looked_at > MAX_PARTS {
-                        tracing::warn!(%run, "only some descendants of a cancelled run were cancelled");
-                        return Ok(());
-                    }
-                    above.push(part.id);
-                    if !part.state.status().is_terminal() {
-                        let reason = Some(PART_CANCELLED.to_owned());
-                        match self.store().cancel_run(self.context(by), part.id, reason).await {
-                            // It ended first.
-                            Ok(_) | Err(attache_store::Error::Refused { .. }) => {}
-                            Err(error) => return Err(Error::from_store("run", error)),
-                        }
-                    }
+            let mut parts = check::all_pages("run", |page| self.store().runs(by.tenant, filter.clone(), page));
+            while let Some(part) = parts.next().await? {
+                looked_at += 1;
+                if looked_at > MAX_PARTS {
+                    tracing::warn!(%run, "only some descendants of a cancelled run were cancelled");
+                    return Ok(());
                 }
-                cursor = listed.next;
-                if cursor.is_none() {
-                    break;
+                above.push(part.id);
+                if !part.state.status().is_terminal() {
+                    let reason = Some(PART_CANCELLED.to_owned());
+                    match self.store().cancel_run(self.context(by), part.id, reason).await {
+                        // It ended first.
+                        Ok(_) | Err(attache_store::Error::Refused { .. }) => {}
+                        Err(error) => return Err(Error::from_store("run", error)),
+                    }
                 }
             }
         }
@@ -273,18 +265,13 @@ impl Handle {
             status: (action == Action::UploadArtifact).then_some(RunStatus::Running),
             ..RunFilter::default()
         };
-        let mut cursor = None;
-        loop {
-            let page = Pagination { limit: check::MAX_PAGE, cursor };
-            let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about(what))?;
-            if listed.items.iter().any(|run| has_part(by, run)) {
+        let mut runs = check::all_pages(what, |page| self.store().runs(by.tenant, filter.clone(), page));
+        while let Some(run) = runs.next().await? {
+            if has_part(by, &run) {
                 return Ok(true);
             }
-            cursor = listed.next;
-            if cursor.is_none() {
-                return Ok(false);
-            }
         }
+        Ok(false)
     }
 }
 

@@ -19,7 +19,7 @@ use attache_protocol::{
         usage::ReportedUsage,
     },
 };
-use attache_store::record::{AccountRecord, ConversationRecord, Pagination, RunFilter, RunRecord};
+use attache_store::record::{AccountRecord, ConversationRecord, RunFilter, RunRecord};
 
 use super::create_run::WHAT;
 use crate::{
@@ -212,31 +212,23 @@ impl Handle {
         let (mut used, mut above, mut looked_at) = (Spend::default(), vec![run], 0);
         while let Some(parent) = above.pop() {
             let filter = RunFilter { parent: Some(parent), ..RunFilter::default() };
-            let mut cursor = None;
-            loop {
-                let page = Pagination { limit: check::MAX_PAGE, cursor };
-                let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about(WHAT))?;
-                for part in listed.items {
-                    let reported = ReportedUsage::spend(part.usage.as_ref());
-                    if part.state.status().is_terminal() || live == Live::Reported {
-                        used = used.plus(reported);
-                        above.push(part.id);
-                    } else {
-                        // Its own child runs are covered by its budget.
-                        used.tokens = used.tokens.saturating_add(part.budget.tokens.unwrap_or(reported.tokens));
-                        let cost = part.budget.micro_usd.unwrap_or(reported.micro_usd);
-                        used.micro_usd = used.micro_usd.saturating_add(cost);
-                    }
-                    looked_at += 1;
+            let mut parts = check::all_pages(WHAT, |page| self.store().runs(by.tenant, filter.clone(), page));
+            while let Some(part) = parts.next().await? {
+                let reported = ReportedUsage::spend(part.usage.as_ref());
+                if part.state.status().is_terminal() || live == Live::Reported {
+                    used = used.plus(reported);
+                    above.push(part.id);
+                } else {
+                    // Its own child runs are covered by its budget.
+                    used.tokens = used.tokens.saturating_add(part.budget.tokens.unwrap_or(reported.tokens));
+                    let cost = part.budget.micro_usd.unwrap_or(reported.micro_usd);
+                    used.micro_usd = used.micro_usd.saturating_add(cost);
                 }
-                cursor = listed.next.filter(|_| looked_at < MAX_PARTS);
-                if cursor.is_none() {
-                    break;
+                looked_at += 1;
+                if looked_at >= MAX_PARTS {
+                    let message = "The run has too many child runs to check its budget.";
+                    return Err(Error::new(Code::QuotaExceeded, message));
                 }
-            }
-            if looked_at >= MAX_PARTS {
-                let message = "The run has too many child runs to check its budget.";
-                return Err(Error::new(Code::QuotaExceeded, message));
             }
         }
         Ok(used)
@@ -266,16 +258,9 @@ impl Handle {
             return Ok(parents);
         }
         let filter = RunFilter { agent: Some(agent), status: Some(RunStatus::Running), ..RunFilter::default() };
-        let mut cursor = None;
-        loop {
-            let page = Pagination { limit: check::MAX_PAGE, cursor };
-            let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about(WHAT))?;
-            parents.extend(listed.items.into_iter().filter(|run| holds(by, run) && Some(run.id) != named));
-            cursor = listed.next;
-            if cursor.is_none() {
-                return Ok(parents);
-            }
-        }
+        let held = check::all_pages(WHAT, |page| self.store().runs(by.tenant, filter.clone(), page)).collect().await?;
+        parents.extend(held.into_iter().filter(|run| holds(by, run) && Some(run.id) != named));
+        Ok(parents)
     }
 
     /// The parent run named by a call.
@@ -374,7 +359,7 @@ fn part_of(wanted: QuotaBudget, run: &RunRecord, used: Spend) -> Result<QuotaBud
             None => Ok(wanted),
             Some(0) => {
                 let message = "The parent run's budget is used up.";
-                Err(Error::new(Code::QuotaExceeded, message).hint("Give the first run a larger `budget`."))
+                Err(Error::new(Code::QuotaExceeded, message).remedy(attache_protocol::error::Remedy::RaiseBudget))
             }
             Some(left) => Ok(Some(wanted.map_or(left, |wanted| wanted.min(left)))),
         };

@@ -176,7 +176,7 @@ impl Principal {
             | PrincipalKind::Outside { .. }
             | PrincipalKind::Run { .. }
             | PrincipalKind::Anonymous { .. } => Err(Error::forbidden("Only a paired runtime can do this.")
-                .hint("Send the runtime's token as `X-Runtime-Token: rt_…`.")),
+                .remedy(attache_protocol::error::Remedy::UseDeviceToken)),
         }
     }
 

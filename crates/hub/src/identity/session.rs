@@ -216,7 +216,7 @@ impl Handle {
 
 fn expired_link() -> Error {
     Error::unauthenticated("This login link has already been used or has expired.")
-        .hint("Create a new one with `attache login`, or POST /api/v1/login-links with an owner's key.")
+        .remedy(attache_protocol::error::Remedy::CreateLoginLink)
 }
 
 // === impl LoginLinks ===

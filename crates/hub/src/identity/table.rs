@@ -353,15 +353,17 @@ impl Principal {
                 Err(Error::forbidden("The agent's owner is no longer allowed to do this, so the agent isn't either."))
             }
             (AccessVerdict::No, RoleColumn::Runtime) => Err(Error::forbidden("A runtime's token can't do this.")
-                .hint("Use a person's key: `Authorization: Bearer ak_…`.")),
-            (AccessVerdict::No, RoleColumn::AgentKey) => Err(Error::forbidden("An agent's key can't do this.")
-                .hint("Use a person's key: `Authorization: Bearer ak_…`.")),
+                .remedy(attache_protocol::error::Remedy::UsePersonKey)),
+            (AccessVerdict::No, RoleColumn::AgentKey) => {
+                Err(Error::forbidden("An agent's key can't do this.")
+                    .remedy(attache_protocol::error::Remedy::UsePersonKey))
+            }
             (AccessVerdict::No, RoleColumn::Run) => Err(Error::forbidden("A run's token can't do this.")
                 .hint("It can only call agents and read the runs it created.")),
             (AccessVerdict::No, RoleColumn::Anonymous) => Err(Error::no_credential()),
             (AccessVerdict::No, RoleColumn::Role(_)) if matches!(action, Action::Work) => {
                 Err(Error::forbidden("Only a paired runtime can do this.")
-                    .hint("Send the runtime's token as `X-Runtime-Token: rt_…`."))
+                    .remedy(attache_protocol::error::Remedy::UseDeviceToken))
             }
             (AccessVerdict::No, RoleColumn::Role(_)) => Err(Error::forbidden("This key's role doesn't allow this.")),
             (allowed, _) => Ok(allowed),

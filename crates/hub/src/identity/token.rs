@@ -179,7 +179,7 @@ impl TokenSigner {
     pub(crate) fn verify(&self, token: &str, now: Timestamp) -> Result<TokenClaims> {
         self.read(token, now).ok_or_else(|| {
             Error::unauthenticated("The token is invalid or has expired.")
-                .hint("Get a new one with a key: POST /api/v1/tokens.")
+                .remedy(attache_protocol::error::Remedy::CreateToken)
         })
     }
 

@@ -4,13 +4,7 @@ use std::collections::VecDeque;
 
 use attache_protocol::{ChannelId, wire::event::Event};
 
-use crate::{
-    Handle, Principal, Result,
-    bus::{Topic, TopicWatch},
-    check,
-    identity::CredentialGuard,
-    stream::StreamSlot,
-};
+use crate::{Handle, Principal, Result, bus::Topic, check, stream::StreamSlot, waiter::Waiter};
 
 /// Follows a channel, even while it is disconnected, because its peer may come back. Ends if the hub drains or the
 /// caller loses access.
@@ -21,8 +15,7 @@ pub struct ChannelFollow {
     channel: ChannelId,
     after: i64,
     ready: VecDeque<Event>,
-    watch: TopicWatch,
-    guard: CredentialGuard,
+    waiter: Waiter,
     _slot: StreamSlot,
 }
 
@@ -38,7 +31,7 @@ impl Handle {
     ) -> Result<ChannelFollow> {
         let after = check::after(after)?;
         // Subscribe before the first read, so that nothing is missed in between.
-        let watch = self.bus().watch(Topic::Channel(channel));
+        let waiter = Waiter::new(self, by, Topic::Channel(channel), None);
         self.visible_channel(by, channel).await?;
         Ok(ChannelFollow {
             hub: self.clone(),
@@ -46,8 +39,7 @@ impl Handle {
             channel,
             after,
             ready: VecDeque::new(),
-            watch,
-            guard: CredentialGuard::new(self, by),
+            waiter,
             _slot: self.stream_slot(by)?,
         })
     }
@@ -63,7 +55,7 @@ impl ChannelFollow {
                 self.after = event.seq;
                 return Some(event);
             }
-            if self.guard.check_if_due().await.is_err() {
+            if self.waiter.check_access().await.is_err() {
                 return None;
             }
             match self.hub.channel_page(self.principal.tenant, self.channel, self.after, check::MAX_PAGE).await {
@@ -74,11 +66,8 @@ impl ChannelFollow {
                 Ok(_) => {}
                 Err(error) => tracing::debug!(channel.id = %self.channel, %error, "a stream could not be read"),
             }
-            tokio::select! {
-                () = self.watch.moved() => {}
-                () = tokio::time::sleep(self.hub.options().poll_every) => {}
-                () = self.hub.drained() => return None,
-                _ = self.guard.broken() => return None,
+            if !self.waiter.changed().await.unwrap_or(false) {
+                return None;
             }
         }
     }

@@ -5,12 +5,7 @@ use std::collections::VecDeque;
 use attache_protocol::{log::LogRow, wire::event::SeqRange};
 
 use crate::{
-    Handle, Principal, Result,
-    bus::{Topic, TopicWatch},
-    check,
-    error::about,
-    identity::{Action, CredentialGuard},
-    stream::StreamSlot,
+    Handle, Principal, Result, bus::Topic, check, error::about, identity::Action, stream::StreamSlot, waiter::Waiter,
 };
 
 /// Follows the tenant's log, for callers who may read it.
@@ -22,8 +17,7 @@ pub struct TenantFollow {
     ready: VecDeque<LogRow>,
     /// Rows that retention removed before they could be read.
     gap: Option<SeqRange>,
-    watch: TopicWatch,
-    guard: CredentialGuard,
+    waiter: Waiter,
     ended: bool,
     _slot: StreamSlot,
 }
@@ -31,9 +25,7 @@ pub struct TenantFollow {
 /// Signals that something in the tenant changed, without details, so that each person can reload what they may see.
 #[derive(Debug)]
 pub struct TenantChanges {
-    hub: Handle,
-    watch: TopicWatch,
-    guard: CredentialGuard,
+    waiter: Waiter,
     _slot: StreamSlot,
 }
 
@@ -43,7 +35,7 @@ impl Handle {
     /// Rows after `after` and all new rows. `None` starts at the newest row.
     pub async fn follow_audit(&self, by: &Principal, after: Option<i64>) -> Result<TenantFollow> {
         by.may(Action::SeeAudit)?;
-        let watch = self.bus().watch(Topic::Tenant(by.tenant));
+        let waiter = Waiter::new(self, by, Topic::Tenant(by.tenant), None);
         let after = match after {
             Some(after) => check::after(Some(after))?,
             None => self.store().log(by.tenant, i64::MAX, 1).await.map_err(about("log"))?.head,
@@ -54,8 +46,7 @@ impl Handle {
             after,
             ready: VecDeque::new(),
             gap: None,
-            watch,
-            guard: CredentialGuard::new(self, by),
+            waiter,
             ended: false,
             _slot: self.stream_slot(by)?,
         })
@@ -64,9 +55,8 @@ impl Handle {
     /// Hints for a page that shows live state.
     pub fn changes(&self, by: &Principal) -> Result<TenantChanges> {
         by.may(Action::SeeAgents)?;
-        let watch = self.bus().watch(Topic::Tenant(by.tenant));
-        let slot = self.stream_slot(by)?;
-        Ok(TenantChanges { hub: self.clone(), watch, guard: CredentialGuard::new(self, by), _slot: slot })
+        let waiter = Waiter::new(self, by, Topic::Tenant(by.tenant), None).poll_every(self.options().keep_alive);
+        Ok(TenantChanges { waiter, _slot: self.stream_slot(by)? })
     }
 }
 
@@ -90,7 +80,7 @@ impl TenantFollow {
                 self.after = row.seq;
                 return Some(row);
             }
-            if self.ended || self.guard.check_if_due().await.is_err() {
+            if self.ended || self.waiter.check_access().await.is_err() {
                 return None;
             }
             match self.hub.store().log(self.principal.tenant, self.after, check::MAX_PAGE).await {
@@ -110,12 +100,7 @@ impl TenantFollow {
             if !self.ready.is_empty() {
                 continue;
             }
-            tokio::select! {
-                () = self.watch.moved() => {}
-                () = tokio::time::sleep(self.hub.options().poll_every) => {}
-                () = self.hub.drained() => self.ended = true,
-                _ = self.guard.broken() => self.ended = true,
-            }
+            self.ended = !self.waiter.changed().await.unwrap_or(false);
         }
     }
 }
@@ -125,11 +110,6 @@ impl TenantFollow {
 impl TenantChanges {
     /// Resolves with `Some` on a change, and with `None` if there are no more hints. A lost hint costs one slow poll.
     pub async fn next(&mut self) -> Option<()> {
-        tokio::select! {
-            () = self.watch.moved() => Some(()),
-            () = tokio::time::sleep(self.hub.options().keep_alive) => Some(()),
-            () = self.hub.drained() => None,
-            _ = self.guard.broken() => None,
-        }
+        self.waiter.changed().await.unwrap_or(false).then_some(())
     }
 }

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use attache_protocol::{
     Code,
-    wire::call::{CallRequest, CallStarted, CallStatus, CallTask, CallTaskRequest},
+    wire::call::{CallRequest, CallResult, CallStarted, CallStatus, CallTask, CallTaskRequest},
 };
 use axum::{
-    Extension, Router,
+    Extension,
     body::Body,
     extract::{State, WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection},
     http::{HeaderMap, Response, StatusCode, Uri, header},
-    routing::{get, post},
 };
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::{
     call_socket,
@@ -27,7 +27,8 @@ use crate::{
     stream::{CallDetail, respond},
 };
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 struct ResultQuery {
     /// How long to wait for the result in milliseconds, at most 60000. Default: return immediately.
     wait_ms: Option<u64>,
@@ -35,17 +36,15 @@ struct ResultQuery {
 
 type Upgrade = std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
 
-/// The call API's routes.
-pub(super) fn routes() -> Router<Handle> {
-    Router::new()
-        .route("/api/a2a/call", post(call))
-        .route("/api/a2a/watch/{call}", get(watch))
-        .route("/api/a2a/stream/{call}", get(stream))
-        .route("/api/a2a/result/{call}", get(result))
-        .route("/api/a2a/v1/tasks", post(create_task))
-        .route("/api/a2a/v1/tasks/{call}", get(read_task))
-}
+operations!(call, watch, stream, result, create_task, read_task);
 
+/// Call an agent; the work continues after the response
+///
+/// Repeating the idempotency key returns the same call. See docs/calls.md.
+#[utoipa::path(post, path = "/api/a2a/call", tag = "calls", request_body = CallRequest,
+    params(("Idempotency-Key" = Option<String>, Header), ("traceparent" = Option<String>, Header),
+        ("X-Attache-Parent-Run" = Option<String>, Header)),
+    responses((status = 200, body = CallStarted)))]
 async fn call(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
@@ -58,6 +57,10 @@ async fn call(
     Ok(reply::json(StatusCode::OK, &CallStarted { call_id, status: CallStatus::Started, watch_url }))
 }
 
+/// Watch a call over a WebSocket, or with `Accept: text/event-stream`: everything the agent does, until the call ends
+#[utoipa::path(get, path = "/api/a2a/watch/{call}", tag = "calls",
+    params(("call" = String, Path), ("Last-Event-ID" = Option<i64>, Header)),
+    responses((status = 200, content((String = "text/event-stream"))), (status = 101, description = "A WebSocket")))]
 async fn watch(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
@@ -69,6 +72,10 @@ async fn watch(
     show(hub, by, &call, &headers, seat, upgrade, CallDetail::Everything).await
 }
 
+/// The same, but only the agent's messages and the end of the call
+#[utoipa::path(get, path = "/api/a2a/stream/{call}", tag = "calls",
+    params(("call" = String, Path), ("Last-Event-ID" = Option<i64>, Header)),
+    responses((status = 200, content((String = "text/event-stream"))), (status = 101, description = "A WebSocket")))]
 async fn stream(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
@@ -110,6 +117,9 @@ async fn show(
     }
 }
 
+/// Read the result of a call, or its state if there is none in time
+#[utoipa::path(get, path = "/api/a2a/result/{call}", tag = "calls", params(("call" = String, Path), ResultQuery),
+    responses((status = 200, body = CallResult)))]
 async fn result(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
@@ -120,6 +130,13 @@ async fn result(
     Ok(reply::json(StatusCode::OK, &hub.await_call(&by, call_in_path(&call)?, wait).await?))
 }
 
+/// Call an agent in the form of a header and a task
+///
+/// Repeating the idempotency key returns 200 with the existing task.
+#[utoipa::path(post, path = "/api/a2a/v1/tasks", tag = "calls", request_body = CallTaskRequest,
+    params(("Idempotency-Key" = Option<String>, Header), ("traceparent" = Option<String>, Header),
+        ("X-Attache-Parent-Run" = Option<String>, Header)),
+    responses((status = 201, body = CallTask), (status = 200, body = CallTask, description = "The existing task for this key")))]
 async fn create_task(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
@@ -133,6 +150,9 @@ async fn create_task(
     Ok(reply::json(status, &CallTask::of(&run, hub.now())))
 }
 
+/// Read a task and its result
+#[utoipa::path(get, path = "/api/a2a/v1/tasks/{call}", tag = "calls", params(("call" = String, Path)),
+    responses((status = 200, body = CallTask)))]
 async fn read_task(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,

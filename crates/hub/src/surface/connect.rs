@@ -21,7 +21,15 @@ use crate::{
     identity::Action,
 };
 
-pub(super) async fn connect(
+operations!(open);
+
+/// Connect a device or program: a WebSocket that carries its channel
+///
+/// With the subprotocol `attache.envelope.v1` it carries envelopes (see docs/channels.md), without one plain frames.
+#[utoipa::path(get, path = "/api/a2a/connect", tag = "channels",
+    params(("Sec-WebSocket-Protocol" = Option<String>, Header)),
+    responses((status = 101, description = "A WebSocket")))]
+async fn open(
     State(hub): State<Handle>,
     MaybeCaller(by): MaybeCaller,
     CallerAddress(address): CallerAddress,

@@ -4,15 +4,13 @@ mod post;
 
 use attache_protocol::wire::{channel::Transport, envelope::SUBPROTOCOL};
 use axum::{
-    Extension, Router,
+    Extension,
     body::Body,
     extract::{State, WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection},
     http::Response,
-    routing::{get, post},
 };
 
 use super::{
-    connect,
     extract::{CallerAddress, MaybeCaller},
     socket,
 };
@@ -22,14 +20,11 @@ use crate::{
     channel::{ChannelDialect, ChannelSession, ConnectionOrigin},
 };
 
-/// The channels' routes.
-pub(super) fn routes() -> Router<Handle> {
-    Router::new()
-        .route("/api/envelope", post(post::take))
-        .route("/api/envelope/ws", get(open))
-        .route("/api/a2a/connect", get(connect::connect))
-}
+operations!(open, post::take);
 
+/// Open a channel: a WebSocket that carries envelopes
+#[utoipa::path(get, path = "/api/envelope/ws", tag = "channels",
+    responses((status = 101, description = "A WebSocket")))]
 async fn open(
     State(hub): State<Handle>,
     MaybeCaller(by): MaybeCaller,

@@ -14,22 +14,24 @@ use crate::{
     surface::{PeerAddress, extract::AuthenticatedCaller, reply},
 };
 
+operations!(healthz, readyz, metrics);
+
 /// Check that the process is alive, and how durable an acknowledged write is
 #[utoipa::path(get, path = "/healthz", tag = "system", responses((status = 200, body = HubHealth)), security(()))]
-pub(super) async fn healthz(State(hub): State<Handle>) -> Response<Body> {
+async fn healthz(State(hub): State<Handle>) -> Response<Body> {
     reply::json(StatusCode::OK, &hub.checked_health().await)
 }
 
 /// Check that the hub accepts and can store work; 503 with the reason if not
 #[utoipa::path(get, path = "/readyz", tag = "system", responses((status = 200, body = HubHealth)), security(()))]
-pub(super) async fn readyz(State(hub): State<Handle>) -> Result<Response<Body>> {
+async fn readyz(State(hub): State<Handle>) -> Result<Response<Body>> {
     hub.ready().await?;
     Ok(reply::json(StatusCode::OK, &hub.checked_health().await))
 }
 
 /// Read counters, backlog and store metrics as Prometheus text; open to this machine, otherwise requires an admin's key
 #[utoipa::path(get, path = "/metrics", tag = "system", responses((status = 200, content_type = "text/plain", body = String)))]
-pub(super) async fn metrics(State(hub): State<Handle>, mut parts: Parts) -> Result<Response<Body>> {
+async fn metrics(State(hub): State<Handle>, mut parts: Parts) -> Result<Response<Body>> {
     if !is_local(&hub, &parts) {
         let AuthenticatedCaller(by) = AuthenticatedCaller::from_request_parts(&mut parts, &hub).await?;
         by.may(Action::SeeMetrics)?;

@@ -1,5 +1,8 @@
 //! Wire dialects: each authenticates, turns a request into an action, and renders the response. No rules live here.
 
+#[macro_use]
+mod operations;
+
 mod call;
 mod call_socket;
 mod connect;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use attache_client::{CallError, CallStream, CallUpdate, Client, HubClient, PageQuery};
+use attache_client::{CallError, CallStream, CallUpdate, Client, HubClient, PageQuery, all_pages};
 use attache_protocol::{
     rules::run::{RunStatus, WaitReason},
     wire::{call::CallId, input_request::GiveInputRequest, run::Run},
@@ -25,17 +25,17 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const APPROVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) async fn list(hub: &HubClient) -> Result<Vec<ListedAgent>, ToolError> {
-    let mut agents = Vec::new();
-    let mut page = PageQuery { limit: Some(100), cursor: None };
-    loop {
-        let list = hub.accounts(&page).await?;
-        let present = list.agent_accounts.iter().filter(|account| account.archived_at.is_none());
-        agents.extend(present.map(|account| ListedAgent::of(account, &hub.address().origin())));
-        page.cursor = list.next_cursor;
-        if page.cursor.is_none() || agents.len() >= MAX_LISTED {
-            return Ok(agents);
-        }
+    let (mut agents, origin) = (Vec::new(), hub.address().origin());
+    let mut accounts = all_pages(usize::MAX, |cursor| async move {
+        let list = hub.accounts(&PageQuery { limit: Some(100), cursor }).await?;
+        Ok::<_, ToolError>((list.agent_accounts, list.next_cursor))
+    });
+    while agents.len() < MAX_LISTED
+        && let Some(account) = accounts.next().await?
+    {
+        agents.extend(account.archived_at.is_none().then(|| ListedAgent::of(&account, &origin)));
     }
+    Ok(agents)
 }
 
 pub(super) async fn ask(

@@ -9,6 +9,7 @@ mod task;
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use utoipa::ToSchema;
 
 use crate::{
     ConversationId, Json, RunId,
@@ -29,7 +30,7 @@ pub use task::{CallInput, CallTask, CallTaskBody, CallTaskHeader, CallTaskReques
 pub struct CallId(RunId);
 
 /// `POST /api/a2a/call`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallRequest {
     pub task: String,
     /// An agent's name or id, or a skill or capability that exactly one agent has.
@@ -60,6 +61,7 @@ pub struct CallRequest {
     pub priority: Option<i64>,
     /// Files, data and links for the task, as parts of an A2A 1.0 message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Json>>)]
     pub parts: Option<Vec<Part>>,
     /// How long it may take once an agent works on it. Default: the agent's or the hub's limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,7 +69,7 @@ pub struct CallRequest {
 }
 
 /// The response to a call. The work continues.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallStarted {
     pub call_id: CallId,
     pub status: CallStatus,
@@ -130,6 +132,17 @@ impl<'de> Deserialize<'de> for CallId {
         text.parse().map_err(de::Error::custom)
     }
 }
+
+impl utoipa::PartialSchema for CallId {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        utoipa::openapi::ObjectBuilder::new()
+            .schema_type(utoipa::openapi::schema::Type::String)
+            .pattern(Some("^a2a-[0-9a-f]{32}$"))
+            .into()
+    }
+}
+
+impl ToSchema for CallId {}
 
 #[cfg(test)]
 mod tests {

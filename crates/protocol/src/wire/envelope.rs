@@ -10,7 +10,8 @@ mod object;
 use crate::text_enum;
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 pub use action::{
     Ack, Action, CallTool, Cancel, Chunk, Done, Drain, Execute, Extend, Fail, FrameToken, Input, Log, Message,
@@ -32,7 +33,7 @@ pub const MAX_FRAME: usize = 1 << 20;
 
 const MAX_NAME: usize = 200;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, ToSchema)]
 pub struct Envelope {
     pub header: EnvelopeHeader,
     pub metadata: Option<EnvelopeMetadata>,
@@ -40,7 +41,7 @@ pub struct Envelope {
     pub payload: Json,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct EnvelopeHeader {
     pub msg_id: String,
     /// In a response: the request's `msg_id`. In an event: the `msg_id` of the request that created the run.
@@ -57,8 +58,8 @@ pub struct EnvelopeHeader {
 }
 
 text_enum! {
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-    plain pub enum FrameType {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ToSchema)]
+    pub enum FrameType {
         Request = "request",
         Response = "response",
         Notification = "notification",
@@ -66,12 +67,13 @@ text_enum! {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, ToSchema)]
 pub struct EnvelopeMetadata {
     pub trace_id: Option<String>,
     /// How many more hops the work may take.
     pub ttl: Option<i64>,
     /// `bearer …`
+    #[schema(value_type = Option<String>)]
     pub auth_token: Option<Secret<String>>,
 }
 
@@ -205,14 +207,6 @@ fn party(header: &FrameObject<'_>, name: &str) -> Result<String, FrameError> {
     match header.optional::<String>(name)? {
         Some(party) if party.is_empty() => Ok(party),
         _ => Ok(header.name(name, MAX_NAME)?.unwrap_or_default()),
-    }
-}
-
-// === impl FrameType ===
-
-impl Serialize for FrameType {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
     }
 }
 

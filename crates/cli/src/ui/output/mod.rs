@@ -119,6 +119,7 @@ impl TerminalOutput {
                     code: failure.code.to_owned(),
                     message: failure.message.clone(),
                     hint: failure.hint.clone(),
+                    remedy: None,
                 },
             };
             self.say(serde_json::to_string(&body).expect("our own types serialise to JSON"));

@@ -39,6 +39,13 @@ struct EnvelopeStream {
     run: Option<RunId>,
 }
 
+/// Send one envelope; its response frames are server-sent events
+///
+/// With `Accept: application/json`, a frame that is answered at once gets its response as JSON. To resume the stream of
+/// a run, repeat the request with `Last-Event-ID`. The credential may also be in the envelope.
+#[utoipa::path(post, path = "/api/envelope", tag = "channels", request_body = Envelope,
+    params(("Last-Event-ID" = Option<i64>, Header)),
+    responses((status = 200, content((String = "text/event-stream"), (Envelope = "application/json")))))]
 pub(super) async fn take(
     State(hub): State<Handle>,
     MaybeCaller(by): MaybeCaller,

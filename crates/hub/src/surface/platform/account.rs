@@ -12,10 +12,12 @@ use crate::{
     },
 };
 
+operations!(create, list, read, update, trust, archive);
+
 /// Create an agent account
 #[utoipa::path(post, path = "/api/v1/agent-accounts", tag = "agents", request_body = AccountRequest,
     responses((status = 201, body = Account)))]
-pub(super) async fn create(
+async fn create(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     JsonBody(request): JsonBody<AccountRequest>,
@@ -26,7 +28,7 @@ pub(super) async fn create(
 /// List agent accounts, by name
 #[utoipa::path(get, path = "/api/v1/agent-accounts", tag = "agents", params(PageParams),
     responses((status = 200, body = AccountList)))]
-pub(super) async fn list(
+async fn list(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     QueryParams(page): QueryParams<PageParams>,
@@ -37,7 +39,7 @@ pub(super) async fn list(
 /// Read an agent account, by id or name
 #[utoipa::path(get, path = "/api/v1/agent-accounts/{agent}", tag = "agents", params(("agent" = String, Path)),
     responses((status = 200, body = Account)))]
-pub(super) async fn read(
+async fn read(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(agent): PathSegment,
@@ -48,7 +50,7 @@ pub(super) async fn read(
 /// Change an agent account; absent members stay unchanged
 #[utoipa::path(patch, path = "/api/v1/agent-accounts/{agent}", tag = "agents", params(("agent" = String, Path)),
     request_body = AccountRequest, responses((status = 200, body = Account)))]
-pub(super) async fn update(
+async fn update(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(agent): PathSegment,
@@ -60,7 +62,7 @@ pub(super) async fn update(
 /// Trust the current card of an outside agent after it changed
 #[utoipa::path(post, path = "/api/v1/agent-accounts/{agent}/trust", tag = "agents", params(("agent" = String, Path)),
     request_body = TrustRequest, responses((status = 200, body = Account)))]
-pub(super) async fn trust(
+async fn trust(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(agent): PathSegment,
@@ -72,7 +74,7 @@ pub(super) async fn trust(
 /// Archive an agent account: its device is disconnected and its live runs are cancelled
 #[utoipa::path(delete, path = "/api/v1/agent-accounts/{agent}", tag = "agents", params(("agent" = String, Path)),
     responses((status = 200, body = Account)))]
-pub(super) async fn archive(
+async fn archive(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(agent): PathSegment,

@@ -39,10 +39,12 @@ pub(super) struct Query {
     meta: Option<u8>,
 }
 
+operations!(list, upload, read);
+
 /// List a workspace's artifacts, newest first
 #[utoipa::path(get, path = "/api/v1/workspaces/{workspace}/artifacts", tag = "artifacts",
     params(("workspace" = String, Path), PageParams), responses((status = 200, body = ArtifactList)))]
-pub(super) async fn list(
+async fn list(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(workspace): PathSegment,
@@ -56,7 +58,7 @@ pub(super) async fn list(
     params(("workspace" = String, Path), ("name" = String, Path)),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 201, body = WorkspaceArtifact)))]
-pub(super) async fn upload(
+async fn upload(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegments(workspace, name): PathSegments,
@@ -82,7 +84,7 @@ pub(super) async fn upload(
     responses(
         (status = 200, content((Vec<u8> = "application/octet-stream"), (WorkspaceArtifact = "application/json"))),
         (status = 206, body = Vec<u8>, content_type = "application/octet-stream"), (status = 304)))]
-pub(super) async fn read(
+async fn read(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(artifact): PathSegment,

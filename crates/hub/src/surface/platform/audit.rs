@@ -19,6 +19,8 @@ use crate::{
     },
 };
 
+operations!(read);
+
 /// Read the tenant's log: a page as JSON, or a live feed with `Accept: text/event-stream`
 ///
 /// Rows are hash-chained. `floor` and `floor_hash` say where the chain starts. A feed without `after` starts at the
@@ -26,7 +28,7 @@ use crate::{
 #[utoipa::path(get, path = "/api/v1/audit", tag = "audit",
     params(Query, ("Last-Event-ID" = Option<i64>, Header)),
     responses((status = 200, content((AuditPage = "application/json"), (String = "text/event-stream")))))]
-pub(super) async fn read(
+async fn read(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     QueryParams(query): QueryParams<Query>,

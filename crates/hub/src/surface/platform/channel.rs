@@ -33,10 +33,12 @@ pub(super) struct Query {
     cursor: Option<String>,
 }
 
+operations!(list, read, events);
+
 /// List channels, newest first
 #[utoipa::path(get, path = "/api/v1/channels", tag = "channels", params(Query),
     responses((status = 200, body = ChannelList)))]
-pub(super) async fn list(
+async fn list(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     QueryParams(query): QueryParams<Query>,
@@ -50,7 +52,7 @@ pub(super) async fn list(
 /// Read a channel
 #[utoipa::path(get, path = "/api/v1/channels/{channel}", tag = "channels", params(("channel" = String, Path)),
     responses((status = 200, body = Channel)))]
-pub(super) async fn read(
+async fn read(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(channel): PathSegment,
@@ -64,7 +66,7 @@ pub(super) async fn read(
 #[utoipa::path(get, path = "/api/v1/channels/{channel}/events", tag = "channels",
     params(("channel" = String, Path), EventQuery, ("Last-Event-ID" = Option<i64>, Header)),
     responses((status = 200, content((ChannelEventPage = "application/json"), (String = "text/event-stream")))))]
-pub(super) async fn events(
+async fn events(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(channel): PathSegment,

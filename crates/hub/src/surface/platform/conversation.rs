@@ -12,10 +12,12 @@ use crate::{
     },
 };
 
+operations!(create, list, read, delete);
+
 /// Create a conversation
 #[utoipa::path(post, path = "/api/v1/conversations", tag = "conversations", request_body = CreateConversationRequest,
     responses((status = 201, body = Conversation)))]
-pub(super) async fn create(
+async fn create(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     JsonBody(request): JsonBody<CreateConversationRequest>,
@@ -26,7 +28,7 @@ pub(super) async fn create(
 /// List conversations, newest first
 #[utoipa::path(get, path = "/api/v1/conversations", tag = "conversations", params(PageParams),
     responses((status = 200, body = ConversationList)))]
-pub(super) async fn list(
+async fn list(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     QueryParams(page): QueryParams<PageParams>,
@@ -37,7 +39,7 @@ pub(super) async fn list(
 /// Read a conversation
 #[utoipa::path(get, path = "/api/v1/conversations/{conversation}", tag = "conversations",
     params(("conversation" = String, Path)), responses((status = 200, body = Conversation)))]
-pub(super) async fn read(
+async fn read(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(conversation): PathSegment,
@@ -50,7 +52,7 @@ pub(super) async fn read(
 /// Also deletes its runs, which must have ended, its messages and its artifacts.
 #[utoipa::path(delete, path = "/api/v1/conversations/{conversation}", tag = "conversations",
     params(("conversation" = String, Path)), responses((status = 204)))]
-pub(super) async fn delete(
+async fn delete(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(conversation): PathSegment,

@@ -28,10 +28,12 @@ pub(super) struct CancellationQuery {
     wait_ms: Option<u64>,
 }
 
+operations!(list, publish, read, cancel, cancellation);
+
 /// List delegations, newest first
 #[utoipa::path(get, path = "/api/v1/delegations", tag = "delegations", params(PageParams),
     responses((status = 200, body = PublishedDelegationList)))]
-pub(super) async fn list(
+async fn list(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     QueryParams(page): QueryParams<PageParams>,
@@ -44,7 +46,7 @@ pub(super) async fn list(
 /// The daemon that delegates the folder remains the source of truth. Don't include local paths or credentials.
 #[utoipa::path(put, path = "/api/v1/delegations/{delegation}", tag = "delegations",
     params(("delegation" = String, Path)), request_body = DelegationProjection, responses((status = 200, body = PublishedDelegation)))]
-pub(super) async fn publish(
+async fn publish(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(delegation): PathSegment,
@@ -56,7 +58,7 @@ pub(super) async fn publish(
 /// Read a delegation
 #[utoipa::path(get, path = "/api/v1/delegations/{delegation}", tag = "delegations",
     params(("delegation" = String, Path)), responses((status = 200, body = PublishedDelegation)))]
-pub(super) async fn read(
+async fn read(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(delegation): PathSegment,
@@ -67,7 +69,7 @@ pub(super) async fn read(
 /// Ask the daemon to end a delegation
 #[utoipa::path(post, path = "/api/v1/delegations/{delegation}/cancel", tag = "delegations",
     params(("delegation" = String, Path)), responses((status = 200, body = PublishedDelegation)))]
-pub(super) async fn cancel(
+async fn cancel(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(delegation): PathSegment,
@@ -78,7 +80,7 @@ pub(super) async fn cancel(
 /// Wait for a request to end one of your delegations
 #[utoipa::path(get, path = "/api/v1/delegations/{delegation}/cancellation", tag = "delegations",
     params(("delegation" = String, Path), CancellationQuery), responses((status = 200, body = DelegationCancellation)))]
-pub(super) async fn cancellation(
+async fn cancellation(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(delegation): PathSegment,

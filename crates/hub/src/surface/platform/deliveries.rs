@@ -36,10 +36,12 @@ pub(super) struct SecretQuery {
     agent_id: Option<String>,
 }
 
+operations!(list, read, resend, secret);
+
 /// List deliveries, newest first
 #[utoipa::path(get, path = "/api/v1/deliveries", tag = "deliveries", params(Query),
     responses((status = 200, body = DeliveryList)))]
-pub(super) async fn list(
+async fn list(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     QueryParams(query): QueryParams<Query>,
@@ -55,7 +57,7 @@ pub(super) async fn list(
 /// Read a delivery
 #[utoipa::path(get, path = "/api/v1/deliveries/{delivery}", tag = "deliveries", params(("delivery" = String, Path)),
     responses((status = 200, body = Delivery)))]
-pub(super) async fn read(
+async fn read(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(delivery): PathSegment,
@@ -66,7 +68,7 @@ pub(super) async fn read(
 /// Send a delivery again now, with the same id
 #[utoipa::path(post, path = "/api/v1/deliveries/{delivery}/resend", tag = "deliveries",
     params(("delivery" = String, Path)), responses((status = 200, body = Delivery)))]
-pub(super) async fn resend(
+async fn resend(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(delivery): PathSegment,
@@ -79,7 +81,7 @@ pub(super) async fn resend(
 /// docs/webhooks.md describes the bodies and how to verify signatures.
 #[utoipa::path(get, path = "/api/v1/deliveries/secret", tag = "deliveries", params(SecretQuery),
     responses((status = 200, body = DeliverySecret)))]
-pub(super) async fn secret(
+async fn secret(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     QueryParams(whose): QueryParams<SecretQuery>,

@@ -8,15 +8,16 @@ use axum::{
 };
 use bytes::Bytes;
 use utoipa::openapi::{
-    ContentBuilder, InfoBuilder, OpenApi, PathItem, Ref, RefOr, ResponseBuilder,
-    path::Operation,
+    InfoBuilder, OpenApi,
     security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
 };
+
+operations!(read);
 
 /// Read this document
 #[utoipa::path(get, path = "/api/v1/openapi.json", tag = "system", security(()),
     responses((status = 200, body = attache_protocol::Json)))]
-pub(super) async fn read() -> Response<Body> {
+async fn read() -> Response<Body> {
     static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
     let bytes = DOCUMENT.get_or_init(|| super::openapi().into()).clone();
     let mut response = Response::new(Body::from(bytes));
@@ -24,7 +25,7 @@ pub(super) async fn read() -> Response<Body> {
     response
 }
 
-/// Adds what all operations share: title, security schemes, error body and operation names.
+/// Adds title and security schemes.
 pub(super) fn complete(document: &mut OpenApi) {
     document.info = InfoBuilder::new()
         .title("Attaché")
@@ -39,34 +40,4 @@ pub(super) fn complete(document: &mut OpenApi) {
     let none: [&str; 0] = [];
     document.security =
         Some(vec![SecurityRequirement::new("api_key", none), SecurityRequirement::new("runtime_token", none)]);
-    for (method, path, name) in super::ROUTES {
-        let item = document.paths.paths.get_mut(*path);
-        if let Some(operation) = item.and_then(|item| operation(item, method)) {
-            operation.operation_id = Some((*name).to_owned());
-            let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
-            let error = ResponseBuilder::new()
-                .description("Error: a code from docs/errors.md, a message and a hint")
-                .content("application/json", body)
-                .build();
-            for response in operation.responses.responses.values_mut() {
-                if let RefOr::T(response) = response
-                    && response.description.is_empty()
-                {
-                    "Done".clone_into(&mut response.description);
-                }
-            }
-            operation.responses.responses.insert("default".to_owned(), error.into());
-        }
-    }
-}
-
-fn operation<'a>(item: &'a mut PathItem, method: &str) -> Option<&'a mut Operation> {
-    match method {
-        "get" => item.get.as_mut(),
-        "put" => item.put.as_mut(),
-        "post" => item.post.as_mut(),
-        "patch" => item.patch.as_mut(),
-        "delete" => item.delete.as_mut(),
-        _ => None,
-    }
 }

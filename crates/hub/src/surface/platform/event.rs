@@ -27,6 +27,8 @@ pub(super) struct Query {
     pub(super) limit: Option<usize>,
 }
 
+operations!(read);
+
 /// Read a run's events: a page as JSON, or a live stream with `Accept: text/event-stream`
 ///
 /// Each message of the stream has the event's seq as `id`, its type as `event` and the complete event as `data`. The
@@ -34,7 +36,7 @@ pub(super) struct Query {
 #[utoipa::path(get, path = "/api/v1/task-runs/{run}/events", tag = "runs",
     params(("run" = String, Path), Query, ("Last-Event-ID" = Option<i64>, Header)),
     responses((status = 200, content((EventPage = "application/json"), (String = "text/event-stream")))))]
-pub(super) async fn read(
+async fn read(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(run): PathSegment,

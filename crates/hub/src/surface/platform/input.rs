@@ -17,6 +17,8 @@ use crate::{
     },
 };
 
+operations!(give, ask, answer);
+
 /// Send input to a run: text or parts
 ///
 /// Answers the run's oldest open question. Without an open question, it is delivered as unsolicited input. The same
@@ -24,7 +26,7 @@ use crate::{
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/input", tag = "runs", params(("run" = String, Path)),
     request_body = GiveInputRequest,
     responses((status = 200, body = GiveInputResponse), (status = 409, body = RunConflict)))]
-pub(super) async fn give(
+async fn give(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(run): PathSegment,
@@ -36,7 +38,7 @@ pub(super) async fn give(
 /// Ask the caller for input; the run waits for the answer
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/input-requests", tag = "work", params(("run" = String, Path)),
     request_body = CreateInputRequest, responses((status = 201, body = InputAnswer), (status = 409, body = RunConflict)))]
-pub(super) async fn ask(
+async fn ask(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(run): PathSegment,
@@ -48,7 +50,7 @@ pub(super) async fn ask(
 /// Wait for the answer to an input request
 #[utoipa::path(get, path = "/api/v1/task-runs/{run}/input-requests/{ask}", tag = "work",
     params(("run" = String, Path), ("ask" = String, Path), LongPollQuery), responses((status = 200, body = InputAnswer)))]
-pub(super) async fn answer(
+async fn answer(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegments(run, ask): PathSegments,

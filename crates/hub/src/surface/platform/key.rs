@@ -12,10 +12,12 @@ use crate::{
     },
 };
 
+operations!(create, list, revoke);
+
 /// Create an API key; only this response contains it
 #[utoipa::path(post, path = "/api/v1/api-keys", tag = "keys", request_body = CreateKeyRequest,
     responses((status = 201, body = CreatedKey)))]
-pub(super) async fn create(
+async fn create(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     JsonBody(request): JsonBody<CreateKeyRequest>,
@@ -26,7 +28,7 @@ pub(super) async fn create(
 /// List API keys, newest first
 #[utoipa::path(get, path = "/api/v1/api-keys", tag = "keys", params(PageParams),
     responses((status = 200, body = KeyList)))]
-pub(super) async fn list(
+async fn list(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     QueryParams(page): QueryParams<PageParams>,
@@ -37,7 +39,7 @@ pub(super) async fn list(
 /// Revoke an API key
 #[utoipa::path(delete, path = "/api/v1/api-keys/{key}", tag = "keys", params(("key" = String, Path)),
     responses((status = 200, body = Key)))]
-pub(super) async fn revoke(
+async fn revoke(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(key): PathSegment,

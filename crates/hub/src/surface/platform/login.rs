@@ -12,13 +12,15 @@ use crate::{
     },
 };
 
+operations!(create);
+
 /// Create a one-time login link for one browser
 ///
 /// Signs in as the caller or as the named user. The session has at most the rights of the key that created the link,
 /// and ends with it.
 #[utoipa::path(post, path = "/api/v1/login-links", tag = "keys", request_body = LoginLinkRequest,
     responses((status = 201, body = LoginLink)))]
-pub(super) async fn create(
+async fn create(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     JsonBody(request): JsonBody<LoginLinkRequest>,

@@ -12,10 +12,12 @@ use crate::{
     },
 };
 
+operations!(list, add);
+
 /// List messages, oldest first, including the inputs and results of runs
 #[utoipa::path(get, path = "/api/v1/conversations/{conversation}/messages", tag = "conversations",
     params(("conversation" = String, Path), PageParams), responses((status = 200, body = MessageList)))]
-pub(super) async fn list(
+async fn list(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(conversation): PathSegment,
@@ -29,7 +31,7 @@ pub(super) async fn list(
 #[utoipa::path(post, path = "/api/v1/conversations/{conversation}/messages", tag = "conversations",
     params(("conversation" = String, Path)), request_body = AddMessageRequest,
     responses((status = 201, body = ConversationMessage)))]
-pub(super) async fn add(
+async fn add(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(conversation): PathSegment,

@@ -23,9 +23,11 @@ pub(super) struct Query {
     ids: String,
 }
 
+operations!(read);
+
 /// Look up display names by id
 #[utoipa::path(get, path = "/api/v1/names", tag = "users", params(Query), responses((status = 200, body = NameList)))]
-pub(super) async fn read(
+async fn read(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     QueryParams(query): QueryParams<Query>,

@@ -19,10 +19,12 @@ use crate::{
 #[derive(Serialize)]
 struct EmptyBody {}
 
+operations!(create_code, attach, request, poll, read, decide);
+
 /// Create a pairing code for an agent; only this response contains it
 #[utoipa::path(post, path = "/api/v1/agent-accounts/{agent}/pairing-codes", tag = "pairing",
     params(("agent" = String, Path)), responses((status = 201, body = PairingCodeResponse)))]
-pub(super) async fn create_code(
+async fn create_code(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(agent): PathSegment,
@@ -33,7 +35,7 @@ pub(super) async fn create_code(
 /// Redeem a pairing code; the device becomes the agent's runtime
 #[utoipa::path(post, path = "/api/v1/agent-runtimes/runtime/attach-via-pairing", tag = "pairing",
     request_body = AttachRequest, responses((status = 200, body = AttachResponse)), security(()))]
-pub(super) async fn attach(
+async fn attach(
     State(hub): State<Handle>,
     CallerAddress(from): CallerAddress,
     JsonBody(request): JsonBody<AttachRequest>,
@@ -44,7 +46,7 @@ pub(super) async fn attach(
 /// Request a code to show on a device, for a person to confirm
 #[utoipa::path(post, path = "/api/v1/agent-runtimes/runtime/pairing-requests", tag = "pairing",
     request_body = PairingRequest, responses((status = 201, body = PairingRequestResponse)), security(()))]
-pub(super) async fn request(
+async fn request(
     State(hub): State<Handle>,
     CallerAddress(from): CallerAddress,
     JsonBody(request): JsonBody<PairingRequest>,
@@ -56,7 +58,7 @@ pub(super) async fn request(
 #[utoipa::path(post, path = "/api/v1/agent-runtimes/runtime/pairing-requests/poll", tag = "pairing",
     request_body = PairingPollRequest,
     responses((status = 200, body = AttachResponse), (status = 202, body = attache_protocol::error::ErrorBody)), security(()))]
-pub(super) async fn poll(
+async fn poll(
     State(hub): State<Handle>,
     CallerAddress(from): CallerAddress,
     JsonBody(request): JsonBody<PairingPollRequest>,
@@ -67,7 +69,7 @@ pub(super) async fn poll(
 /// Show the device behind a code
 #[utoipa::path(get, path = "/api/v1/pairing-requests/{code}", tag = "pairing", params(("code" = String, Path)),
     responses((status = 200, body = PairingRequestView)))]
-pub(super) async fn read(
+async fn read(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     CallerAddress(from): CallerAddress,
@@ -79,7 +81,7 @@ pub(super) async fn read(
 /// Confirm a device for an agent, or reject it
 #[utoipa::path(post, path = "/api/v1/pairing-requests/{code}/decision", tag = "pairing",
     params(("code" = String, Path)), request_body = PairingDecision, responses((status = 200)))]
-pub(super) async fn decide(
+async fn decide(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     CallerAddress(from): CallerAddress,

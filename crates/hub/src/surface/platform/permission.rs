@@ -39,13 +39,15 @@ pub(super) struct Query {
     cursor: Option<String>,
 }
 
+operations!(ask, answer, list, read, decide, grants, revoke_grant);
+
 /// Ask for permission for a risky step; the run waits for a decision
 ///
 /// A standing grant answers immediately. The same request again returns the existing one.
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/permission-requests", tag = "work",
     params(("run" = String, Path)), request_body = CreatePermissionRequest,
     responses((status = 201, body = PermissionAnswer), (status = 409, body = RunConflict)))]
-pub(super) async fn ask(
+async fn ask(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(run): PathSegment,
@@ -59,7 +61,7 @@ pub(super) async fn ask(
 #[utoipa::path(get, path = "/api/v1/task-runs/{run}/permission-requests/{permission}", tag = "work",
     params(("run" = String, Path), ("permission" = String, Path), LongPollQuery),
     responses((status = 200, body = PermissionAnswer)))]
-pub(super) async fn answer(
+async fn answer(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegments(run, permission): PathSegments,
@@ -74,7 +76,7 @@ pub(super) async fn answer(
 /// List permission requests, newest first
 #[utoipa::path(get, path = "/api/v1/permission-requests", tag = "permissions", params(Query),
     responses((status = 200, body = PermissionList)))]
-pub(super) async fn list(
+async fn list(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     QueryParams(query): QueryParams<Query>,
@@ -87,7 +89,7 @@ pub(super) async fn list(
 /// Read a permission request
 #[utoipa::path(get, path = "/api/v1/permission-requests/{permission}", tag = "permissions",
     params(("permission" = String, Path)), responses((status = 200, body = PermissionRequest)))]
-pub(super) async fn read(
+async fn read(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(permission): PathSegment,
@@ -101,7 +103,7 @@ pub(super) async fn read(
 #[utoipa::path(post, path = "/api/v1/permission-requests/{permission}/decision", tag = "permissions",
     params(("permission" = String, Path)), request_body = DecisionRequest,
     responses((status = 200, body = PermissionRequest), (status = 409, body = AlreadyDecided)))]
-pub(super) async fn decide(
+async fn decide(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     CallerAddress(from): CallerAddress,
@@ -116,7 +118,7 @@ pub(super) async fn decide(
 /// List standing grants and denials, newest first
 #[utoipa::path(get, path = "/api/v1/permission-grants", tag = "permissions", params(PageParams),
     responses((status = 200, body = GrantList)))]
-pub(super) async fn grants(
+async fn grants(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     QueryParams(page): QueryParams<PageParams>,
@@ -127,7 +129,7 @@ pub(super) async fn grants(
 /// Revoke a grant: it stops answering requests
 #[utoipa::path(delete, path = "/api/v1/permission-grants/{grant}", tag = "permissions",
     params(("grant" = String, Path)), responses((status = 200, body = PermissionGrant)))]
-pub(super) async fn revoke_grant(
+async fn revoke_grant(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(grant): PathSegment,

@@ -16,9 +16,11 @@ use crate::{
     },
 };
 
+operations!(list, set);
+
 /// List quotas with today's usage
 #[utoipa::path(get, path = "/api/v1/quotas", tag = "quotas", responses((status = 200, body = QuotaList)))]
-pub(super) async fn list(State(hub): State<Handle>, AuthenticatedCaller(by): AuthenticatedCaller) -> HandlerResult {
+async fn list(State(hub): State<Handle>, AuthenticatedCaller(by): AuthenticatedCaller) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.quotas(&by).await?))
 }
 
@@ -27,7 +29,7 @@ pub(super) async fn list(State(hub): State<Handle>, AuthenticatedCaller(by): Aut
 /// An absent limit means unlimited. Without any limits, the quota is removed.
 #[utoipa::path(put, path = "/api/v1/quotas", tag = "quotas", request_body = SetQuotaRequest,
     responses((status = 200, body = Quota), (status = 204, description = "The quota was removed")))]
-pub(super) async fn set(
+async fn set(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     JsonBody(request): JsonBody<SetQuotaRequest>,

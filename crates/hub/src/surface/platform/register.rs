@@ -12,13 +12,15 @@ use crate::{
     },
 };
 
+operations!(create);
+
 /// Register an agent by name and get its API key
 ///
 /// Requires a person's key, or a `pairing_token`, which registers the code's agent. Registering the same name again
 /// issues a new key and revokes the previous one.
 #[utoipa::path(post, path = "/api/a2a/register", tag = "channels", request_body = RegisterAgent,
     responses((status = 200, body = RegisteredAgent)), security((), ("api_key" = [])))]
-pub(super) async fn create(
+async fn create(
     State(hub): State<Handle>,
     MaybeCaller(by): MaybeCaller,
     CallerAddress(from): CallerAddress,

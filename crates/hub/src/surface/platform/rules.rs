@@ -15,9 +15,11 @@ use crate::{
 /// Allows for the rules text with JSON escapes. The parser itself rejects more than one mebibyte.
 const LIMIT: usize = 4 << 20;
 
+operations!(read, set, check);
+
 /// Read the current access rules
 #[utoipa::path(get, path = "/api/v1/permission-rules", tag = "rules", responses((status = 200, body = AccessRules)))]
-pub(super) async fn read(State(hub): State<Handle>, AuthenticatedCaller(by): AuthenticatedCaller) -> HandlerResult {
+async fn read(State(hub): State<Handle>, AuthenticatedCaller(by): AuthenticatedCaller) -> HandlerResult {
     Ok(reply::json(StatusCode::OK, &hub.access_rules(&by).await?))
 }
 
@@ -27,7 +29,7 @@ pub(super) async fn read(State(hub): State<Handle>, AuthenticatedCaller(by): Aut
 /// changes. If the hub was started with a rules file, the file is replaced too.
 #[utoipa::path(put, path = "/api/v1/permission-rules", tag = "rules", request_body = SetAccessRules,
     responses((status = 200, body = AccessRules)))]
-pub(super) async fn set(
+async fn set(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     JsonBody(request): JsonBody<SetAccessRules, LIMIT>,
@@ -38,7 +40,7 @@ pub(super) async fn set(
 /// Check what the current rules decide about an agent and an object, and why
 #[utoipa::path(post, path = "/api/v1/permission-rules/check", tag = "rules", request_body = CheckAccess,
     responses((status = 200, body = AccessDecision)))]
-pub(super) async fn check(
+async fn check(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     JsonBody(request): JsonBody<CheckAccess>,

@@ -44,6 +44,8 @@ pub(super) struct Query {
     cursor: Option<String>,
 }
 
+operations!(create, list, read, delete, cancel);
+
 /// Create a run for an agent
 ///
 /// Repeating the idempotency key returns 200 with the existing run.
@@ -51,7 +53,7 @@ pub(super) struct Query {
     params(("Idempotency-Key" = Option<String>, Header), ("traceparent" = Option<String>, Header),
         ("X-Attache-Parent-Run" = Option<String>, Header)),
     responses((status = 201, body = Run), (status = 200, body = Run, description = "The existing run for this key")))]
-pub(super) async fn create(
+async fn create(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     headers: HeaderMap,
@@ -72,7 +74,7 @@ pub(super) async fn create(
 /// List runs, newest first
 #[utoipa::path(get, path = "/api/v1/task-runs", tag = "runs", params(Query),
     responses((status = 200, body = RunList)))]
-pub(super) async fn list(
+async fn list(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     QueryParams(query): QueryParams<Query>,
@@ -94,7 +96,7 @@ pub(super) async fn list(
 /// Read a run
 #[utoipa::path(get, path = "/api/v1/task-runs/{run}", tag = "runs", params(("run" = String, Path)),
     responses((status = 200, body = Run)))]
-pub(super) async fn read(
+async fn read(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(run): PathSegment,
@@ -107,7 +109,7 @@ pub(super) async fn read(
 /// Also deletes its result, events, approvals and artifacts. The log still records that it existed and who deleted it.
 #[utoipa::path(delete, path = "/api/v1/task-runs/{run}", tag = "runs", params(("run" = String, Path)),
     responses((status = 204)))]
-pub(super) async fn delete(
+async fn delete(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(run): PathSegment,
@@ -119,7 +121,7 @@ pub(super) async fn delete(
 /// Cancel a run immediately
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/cancel", tag = "runs", params(("run" = String, Path)),
     request_body = CancelRequest, responses((status = 200, body = Run)))]
-pub(super) async fn cancel(
+async fn cancel(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(run): PathSegment,

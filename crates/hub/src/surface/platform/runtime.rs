@@ -25,10 +25,12 @@ pub(super) struct Query {
     cursor: Option<String>,
 }
 
+operations!(list, read, revoke);
+
 /// List runtimes, newest first
 #[utoipa::path(get, path = "/api/v1/agent-runtimes", tag = "runtimes", params(Query),
     responses((status = 200, body = RuntimeList)))]
-pub(super) async fn list(
+async fn list(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     QueryParams(query): QueryParams<Query>,
@@ -40,7 +42,7 @@ pub(super) async fn list(
 /// Read a runtime
 #[utoipa::path(get, path = "/api/v1/agent-runtimes/{runtime}", tag = "runtimes", params(("runtime" = String, Path)),
     responses((status = 200, body = Runtime)))]
-pub(super) async fn read(
+async fn read(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(runtime): PathSegment,
@@ -51,7 +53,7 @@ pub(super) async fn read(
 /// Revoke a runtime: its token stops working and its claims are lost
 #[utoipa::path(delete, path = "/api/v1/agent-runtimes/{runtime}", tag = "runtimes",
     params(("runtime" = String, Path)), responses((status = 200, body = Runtime)))]
-pub(super) async fn revoke(
+async fn revoke(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(runtime): PathSegment,

@@ -12,10 +12,12 @@ use crate::{
     },
 };
 
+operations!(list, end);
+
 /// List console sessions, newest first
 #[utoipa::path(get, path = "/api/v1/sessions", tag = "keys", params(PageParams),
     responses((status = 200, body = ConsoleSessionList)))]
-pub(super) async fn list(
+async fn list(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     QueryParams(page): QueryParams<PageParams>,
@@ -26,7 +28,7 @@ pub(super) async fn list(
 /// End a console session and all sessions opened from it
 #[utoipa::path(delete, path = "/api/v1/sessions/{session}", tag = "keys", params(("session" = String, Path)),
     responses((status = 200, body = ConsoleSession)))]
-pub(super) async fn end(
+async fn end(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(session): PathSegment,

@@ -16,10 +16,12 @@ use crate::{
     },
 };
 
+operations!(create, keys);
+
 /// Create a short-lived token (JWT) with the rights of the caller's key, or fewer
 #[utoipa::path(post, path = "/api/v1/tokens", tag = "keys", request_body = TokenRequest,
     responses((status = 201, body = IssuedToken)))]
-pub(super) async fn create(
+async fn create(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     JsonBody(request): JsonBody<TokenRequest>,
@@ -30,7 +32,7 @@ pub(super) async fn create(
 /// Read the public keys that verify the hub's tokens and agent cards
 #[utoipa::path(get, path = "/.well-known/jwks.json", tag = "system", responses((status = 200, body = KeySet)),
     security(()))]
-pub(super) async fn keys(State(hub): State<Handle>) -> Response<Body> {
+async fn keys(State(hub): State<Handle>) -> Response<Body> {
     let mut response = reply::json(StatusCode::OK, &hub.token_keys());
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
     response

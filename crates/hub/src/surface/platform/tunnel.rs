@@ -38,12 +38,14 @@ pub(super) struct Query {
     end: Option<String>,
 }
 
+operations!(open, join, close);
+
 /// Open a tunnel with an id you choose, or renew it
 ///
 /// Tunnels live in memory: after a hub restart, send the same request again.
 #[utoipa::path(put, path = "/api/v1/tunnels/{tunnel}", tag = "tunnels", params(("tunnel" = String, Path)),
     request_body = OpenTunnelRequest, responses((status = 200, body = Tunnel)))]
-pub(super) async fn open(
+async fn open(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(tunnel): PathSegment,
@@ -59,7 +61,7 @@ pub(super) async fn open(
 /// of at most 1 MiB carry the bytes of one connection.
 #[utoipa::path(get, path = "/api/v1/tunnels/{tunnel}", tag = "tunnels", params(("tunnel" = String, Path), Query),
     responses((status = 200, body = Tunnel), (status = 101, description = "A WebSocket")))]
-pub(super) async fn join(
+async fn join(
     State(hub): State<Handle>,
     PathSegment(tunnel): PathSegment,
     QueryParams(query): QueryParams<Query>,
@@ -123,7 +125,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 /// Close a tunnel: all of its connections are cut immediately
 #[utoipa::path(delete, path = "/api/v1/tunnels/{tunnel}", tag = "tunnels", params(("tunnel" = String, Path)),
     responses((status = 204)))]
-pub(super) async fn close(
+async fn close(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(tunnel): PathSegment,

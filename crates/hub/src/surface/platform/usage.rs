@@ -39,10 +39,12 @@ pub(super) struct RecordsQuery {
     cursor: Option<String>,
 }
 
+operations!(read, records);
+
 /// Read usage by day, user and agent
 #[utoipa::path(get, path = "/api/v1/usage", tag = "usage", params(DaysQuery),
     responses((status = 200, body = UsageReport)))]
-pub(super) async fn read(
+async fn read(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     QueryParams(days): QueryParams<DaysQuery>,
@@ -54,7 +56,7 @@ pub(super) async fn read(
 /// List the usage of each call, newest first
 #[utoipa::path(get, path = "/api/v1/usage/records", tag = "usage", params(RecordsQuery),
     responses((status = 200, body = UsageRecordList)))]
-pub(super) async fn records(
+async fn records(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     QueryParams(filter): QueryParams<RecordsQuery>,

@@ -12,10 +12,12 @@ use crate::{
     },
 };
 
+operations!(create, list, read, update, remove);
+
 /// Add a user
 #[utoipa::path(post, path = "/api/v1/users", tag = "users", request_body = CreateUserRequest,
     responses((status = 201, body = User)))]
-pub(super) async fn create(
+async fn create(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     JsonBody(request): JsonBody<CreateUserRequest>,
@@ -26,7 +28,7 @@ pub(super) async fn create(
 /// List users by name; callers who can't see others get only themselves
 #[utoipa::path(get, path = "/api/v1/users", tag = "users", params(PageParams),
     responses((status = 200, body = UserList)))]
-pub(super) async fn list(
+async fn list(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     QueryParams(page): QueryParams<PageParams>,
@@ -37,7 +39,7 @@ pub(super) async fn list(
 /// Read a user by id or name; `me` is the caller's own user
 #[utoipa::path(get, path = "/api/v1/users/{user}", tag = "users", params(("user" = String, Path)),
     responses((status = 200, body = User)))]
-pub(super) async fn read(
+async fn read(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(user): PathSegment,
@@ -48,7 +50,7 @@ pub(super) async fn read(
 /// Change a user; absent members stay unchanged, and a new password ends the user's sessions
 #[utoipa::path(patch, path = "/api/v1/users/{user}", tag = "users", params(("user" = String, Path)),
     request_body = UpdateUserRequest, responses((status = 200, body = User)))]
-pub(super) async fn update(
+async fn update(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(user): PathSegment,
@@ -60,7 +62,7 @@ pub(super) async fn update(
 /// Remove a user: their keys, tokens and sessions end immediately; their agents and runs stay
 #[utoipa::path(delete, path = "/api/v1/users/{user}", tag = "users", params(("user" = String, Path)),
     responses((status = 200, body = User)))]
-pub(super) async fn remove(
+async fn remove(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(user): PathSegment,

@@ -39,10 +39,12 @@ pub(super) struct PullQuery {
     pub(super) enforces: Option<String>,
 }
 
+operations!(heartbeat, pull, progress, complete, fail, release);
+
 /// Report that the device is alive and which runs it executes
 #[utoipa::path(post, path = "/api/v1/agent-runtimes/runtime/heartbeat", tag = "work",
     request_body = HeartbeatRequest, responses((status = 200, body = HeartbeatResponse)))]
-pub(super) async fn heartbeat(
+async fn heartbeat(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     JsonBody(request): JsonBody<HeartbeatRequest>,
@@ -53,7 +55,7 @@ pub(super) async fn heartbeat(
 /// Claim the next run for the runtime's agent
 #[utoipa::path(post, path = "/api/v1/agent-accounts/{agent}/task-runs/pull", tag = "work",
     params(("agent" = String, Path), PullQuery), responses((status = 200, body = PullResponse)))]
-pub(super) async fn pull(
+async fn pull(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(agent): PathSegment,
@@ -68,7 +70,7 @@ pub(super) async fn pull(
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/progress", tag = "work", params(("run" = String, Path)),
     request_body = ProgressRequest,
     responses((status = 200, body = ProgressResponse), (status = 409, body = RunConflict)))]
-pub(super) async fn progress(
+async fn progress(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(run): PathSegment,
@@ -81,7 +83,7 @@ pub(super) async fn progress(
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/complete", tag = "work", params(("run" = String, Path)),
     request_body = CompleteRequest,
     responses((status = 200, body = FinishResponse), (status = 409, body = RunConflict)))]
-pub(super) async fn complete(
+async fn complete(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(run): PathSegment,
@@ -94,7 +96,7 @@ pub(super) async fn complete(
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/fail", tag = "work", params(("run" = String, Path)),
     request_body = FailRequest,
     responses((status = 200, body = FinishResponse), (status = 409, body = RunConflict)))]
-pub(super) async fn fail(
+async fn fail(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(run): PathSegment,
@@ -106,7 +108,7 @@ pub(super) async fn fail(
 /// Release a run before work has started; no attempt is used
 #[utoipa::path(post, path = "/api/v1/task-runs/{run}/release", tag = "work", params(("run" = String, Path)),
     request_body = ReleaseRequest, responses((status = 200, body = Run), (status = 409, body = RunConflict)))]
-pub(super) async fn release(
+async fn release(
     State(hub): State<Handle>,
     AuthenticatedCaller(by): AuthenticatedCaller,
     PathSegment(run): PathSegment,

@@ -1,6 +1,7 @@
 //! The result of a call.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::{
     Json, Timestamp,
@@ -8,7 +9,7 @@ use crate::{
     wire::{envelope::FrameObject, output::OutputLocation, run::Run},
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CallStatus {
     /// Queued for its agent.
@@ -20,7 +21,7 @@ pub enum CallStatus {
 }
 
 /// `GET /api/a2a/result/{call_id}`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallResult {
     pub status: CallStatus,
     /// For a completed call.
@@ -33,7 +34,7 @@ pub struct CallResult {
     pub code: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallAnswer {
     /// The answer as text: a JSON string.
     pub summary: Json,
@@ -47,7 +48,7 @@ pub struct CallAnswer {
     pub full_output: Option<OutputLocation>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallStats {
     /// From the claim to the end, or to now.
     pub duration_ms: u64,

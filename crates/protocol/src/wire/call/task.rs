@@ -1,6 +1,7 @@
 //! The header/task form of a call, and its lossless conversion to and from a run's input.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{CallAnswer, CallId, CallRequest, CallResult, CallStats, CallStatus, given};
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
 };
 
 /// `POST /api/a2a/v1/tasks`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallTaskRequest {
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub header: Option<Json>,
@@ -35,7 +36,7 @@ pub struct CallTaskRequest {
     pub sandbox: Option<Sandbox>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallTaskBody {
     pub description: String,
     /// The agent must have all of them, each as a skill or capability.
@@ -51,7 +52,7 @@ pub struct CallTaskHeader {
 }
 
 /// The response to `POST /api/a2a/v1/tasks`, and `GET /api/a2a/v1/tasks/{id}`: the request and its result.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallTask {
     pub header: Json,
     pub task: CallTaskState,
@@ -70,7 +71,7 @@ pub struct CallTask {
     pub code: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallTaskState {
     pub id: CallId,
     pub status: CallStatus,
