@@ -29,7 +29,7 @@ use crate::{
     text::{AdminText, Text, fill},
     view::{
         html::{Markup, PlaceholderValue},
-        person::{FormChoice, KeyListRow, PersonListRow, VisiblePeople, roles, scope},
+        person::{FormChoice, KeyListRow, PersonListRow, VisiblePeople, roles},
         time::TimeElement,
     },
 };
@@ -292,7 +292,7 @@ impl NewKeyForm {
                 .into_iter()
                 .map(|one| FormChoice {
                     value: one.as_str().to_owned(),
-                    label: scope(one, o).to_owned(),
+                    label: one.label().to_owned(),
                     chosen: !sent.get(&format!("scope_{}", one.as_str())).is_empty(),
                 })
                 .collect(),

@@ -79,11 +79,6 @@ text! {
     expires_day
     expires_week
     key_over
-    scope_read
-    scope_call
-    scope_decide
-    scope_manage
-    scope_admin
     keys_more
     key_session_note
     sessions

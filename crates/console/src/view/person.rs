@@ -3,7 +3,7 @@
 use attache_protocol::{
     Timestamp, UserId,
     wire::{
-        key::{Key, KeyScope, Role},
+        key::{Key, Role},
         user::User,
     },
 };
@@ -110,7 +110,7 @@ impl KeyListRow {
         let user = people.name(key.user_id, o);
         let scopes = match &key.scopes {
             None => o.key_all_scopes.to_owned(),
-            Some(scopes) => scopes.iter().map(|one| scope(*one, o)).collect::<Vec<_>>().join(", "),
+            Some(scopes) => scopes.iter().map(|one| one.label()).collect::<Vec<_>>().join(", "),
         };
         Self {
             id: key.key_id.to_string(),
@@ -135,16 +135,6 @@ pub(crate) const fn role(role: Role, o: &AdminText) -> &'static str {
         Role::Operator => o.role_name_operator,
         Role::Admin => o.role_name_admin,
         Role::Owner => o.role_name_owner,
-    }
-}
-
-pub(crate) const fn scope(scope: KeyScope, o: &AdminText) -> &'static str {
-    match scope {
-        KeyScope::Read => o.scope_read,
-        KeyScope::Call => o.scope_call,
-        KeyScope::Decide => o.scope_decide,
-        KeyScope::Manage => o.scope_manage,
-        KeyScope::Admin => o.scope_admin,
     }
 }
 

@@ -330,7 +330,7 @@ fn role(
         }
         (PrincipalKind::Key { .. } | PrincipalKind::Outside { .. }, wanted) => {
             // An engine creates runs, and its registration costs the hub work.
-            by.may(Action::CreateRun)?;
+            by.may_all(Action::CreateRun)?;
             Ok((wanted.unwrap_or(PeerRole::Host), None))
         }
         // A channel outlives its sockets, and the run.

@@ -70,7 +70,7 @@ impl Handle {
         mut request: CreateRunRequest,
         headers: CallHeaders,
     ) -> Result<CreatedRun> {
-        by.may(Action::CreateRun)?;
+        let permit = by.may(Action::CreateRun)?;
         if !self.takes_runs() {
             return Err(Error::new(Code::Draining, "The hub is shutting down and accepts no new runs."));
         }
@@ -82,7 +82,7 @@ impl Handle {
             Some(conversation) => self.unopened(by, conversation).await?,
             None => None,
         };
-        let origin = self.origin_of(by, &request, new.as_ref()).await?;
+        let origin = self.origin_of(&permit, &request, new.as_ref()).await?;
         let ttl = ttl(origin.hops_left(), headers.ttl.unwrap_or(self.options().hops))?;
         let key = idempotency_key(request.idempotency_key.take(), headers.idempotency_key)?;
         let request_digest = headers.sameness.unwrap_or_else(|| digest(&request));

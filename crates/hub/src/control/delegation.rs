@@ -23,7 +23,7 @@ use crate::{
     check,
     control::{PageRequest, pull::MAX_WAIT},
     error::{about, about_list},
-    identity::{AccessVerdict, Action, CredentialGuard},
+    identity::{Action, CredentialGuard, Permit},
 };
 
 const WHAT: &str = "delegation";
@@ -37,9 +37,9 @@ impl Handle {
         id: DelegationId,
         projection: DelegationProjection,
     ) -> Result<PublishedDelegation> {
-        by.may(Action::PublishDelegation)?;
+        let owner = by.may(Action::PublishDelegation)?.holder();
         let projection = checked(projection)?;
-        let new = NewDelegation { id, owner: by.holder(), status: projection.status, shown: Json::of(&projection) };
+        let new = NewDelegation { id, owner, status: projection.status, shown: Json::of(&projection) };
         let kept = self.store().publish_delegation(self.context(by), new).await.map_err(about(WHAT))?;
         if !is_live(&kept) {
             self.cut_tunnels_of(id);
@@ -53,13 +53,13 @@ impl Handle {
 
     /// Newest first. An agent sees its own and its owner's.
     pub async fn delegations(&self, by: &Principal, page: PageRequest) -> Result<PublishedDelegationList> {
-        by.may(Action::SeeDelegations)?;
+        let permit = by.may(Action::SeeDelegations)?;
         let page = page.page()?;
         let failed = about_list(WHAT, &page);
         let filter = DelegationFilter::default();
         let listed = self.store().delegations(by.tenant, filter, page).await.map_err(failed)?;
         let mut delegations = Vec::new();
-        for found in listed.items.into_iter().filter(|found| sees(by, found)) {
+        for found in listed.items.into_iter().filter(|found| permit.covers_others() || is_owner(by, found)) {
             if self.works_for_private_agent(by, &found).await? {
                 continue;
             }
@@ -70,9 +70,9 @@ impl Handle {
 
     /// Asks the daemon to end the delegation. No effect if it has already ended.
     pub async fn cancel_delegation(&self, by: &Principal, id: DelegationId) -> Result<PublishedDelegation> {
-        let is_all = by.may(Action::CancelDelegation)? == AccessVerdict::Yes;
+        let permit = by.may(Action::CancelDelegation)?;
         let found = self.visible_delegation(by, id).await?;
-        if !is_all && found.owner != by.holder() {
+        if !permit.covers_holder(&found.owner) {
             return Err(Error::not_found(WHAT));
         }
         let kept = self.store().cancel_delegation(self.context(by), id).await.map_err(about(WHAT))?;
@@ -88,14 +88,14 @@ impl Handle {
         id: DelegationId,
         wait: Duration,
     ) -> Result<DelegationCancellation> {
-        by.may(Action::PublishDelegation)?;
+        let permit = by.may(Action::PublishDelegation)?;
         let _slot = self.wait_slot(by, wait)?;
         let deadline = Instant::now() + wait.min(MAX_WAIT);
         let mut moved = self.bus().watch(Topic::Tenant(by.tenant));
         let mut guard = CredentialGuard::new(self, by);
         loop {
             let found = self.store().delegation(by.tenant, id).await.map_err(about(WHAT))?;
-            if found.owner != by.holder() {
+            if !permit.covers_holder(&found.owner) {
                 return Err(Error::not_found(WHAT));
             }
             if found.cancel_requested || Instant::now() >= deadline {
@@ -112,22 +112,22 @@ impl Handle {
     }
 
     /// Whether it belongs to the caller and is live. Unknown, foreign and ended delegations get the same answer.
-    pub(crate) async fn check_live_delegation(&self, by: &Principal, id: DelegationId) -> Result<()> {
+    pub(crate) async fn check_live_delegation(&self, permit: &Permit<'_>, id: DelegationId) -> Result<()> {
         let gone = || {
             let hint = "Publish it first with the same key: `PUT /api/v1/delegations/{id}`. Ended ones have no tunnel.";
             Error::not_found(WHAT).hint(hint)
         };
-        match self.store().delegation(by.tenant, id).await {
-            Ok(found) if found.owner == by.holder() && is_live(&found) => Ok(()),
+        match self.store().delegation(permit.by().tenant, id).await {
+            Ok(found) if permit.covers_holder(&found.owner) && is_live(&found) => Ok(()),
             Ok(_) | Err(StoreError::NotFound) => Err(gone()),
             Err(error) => Err(Error::from_store(WHAT, error)),
         }
     }
 
     async fn visible_delegation(&self, by: &Principal, id: DelegationId) -> Result<DelegationRecord> {
-        by.may(Action::SeeDelegations)?;
+        let permit = by.may(Action::SeeDelegations)?;
         let found = self.store().delegation(by.tenant, id).await.map_err(about(WHAT))?;
-        match sees(by, &found) && !self.works_for_private_agent(by, &found).await? {
+        match (permit.covers_others() || is_owner(by, &found)) && !self.works_for_private_agent(by, &found).await? {
             true => Ok(found),
             false => Err(Error::not_found(WHAT)),
         }
@@ -186,15 +186,7 @@ fn is_live(found: &DelegationRecord) -> bool {
     !found.status.has_ended() && !found.cancel_requested
 }
 
-/// Whether the access table lets the caller see it.
-fn sees(by: &Principal, found: &DelegationRecord) -> bool {
-    match by.verdict(Action::SeeDelegations) {
-        AccessVerdict::Yes => true,
-        AccessVerdict::Own => is_owner(by, found),
-        AccessVerdict::No => false,
-    }
-}
-
+/// Whether it belongs to the caller, or to the agent's owner.
 fn is_owner(by: &Principal, found: &DelegationRecord) -> bool {
     found.owner == by.holder() || by.user.is_some_and(|user| found.owner == format!("user:{user}"))
 }

@@ -41,7 +41,7 @@ impl Handle {
         conversation: ConversationId,
         request: AddMessageRequest,
     ) -> Result<ConversationMessage> {
-        by.may(Action::AddMessage)?;
+        by.may_all(Action::AddMessage)?;
         self.check_kept(by, conversation, "conversation").await?;
         check::text("text", &request.text, 1..=MAX_TEXT)?;
         if let Some(metadata) = &request.metadata {
@@ -64,7 +64,7 @@ impl Handle {
         conversation: ConversationId,
         page: PageRequest,
     ) -> Result<MessageList> {
-        self.check_conversation(by, Action::SeeConversations, conversation, "conversation").await?;
+        self.check_conversation(&by.may(Action::SeeConversations)?, conversation, "conversation").await?;
         let (limit, after) = (check::limit(page.limit)?, page.cursor.as_deref().map(Position::read).transpose()?);
         self.store().conversation(by.tenant, conversation).await.map_err(about("conversation"))?;
         // One more than is shown, to know whether there is another page.

@@ -17,7 +17,7 @@ impl Handle {
     /// The names behind ids (`rtm_…`, `agt_…`, `usr_…`, `key_…`, `run_…`) and actors (`key:key_…`). Unknown ids are
     /// left out. Only people may call this: identities may be secret to agents.
     pub async fn names(&self, by: &Principal, ids: &[String]) -> Result<NameList> {
-        by.may(Action::SeeRuntimes)?;
+        by.may_all(Action::SeeRuntimes)?;
         if ids.len() > MAX_NAMES {
             return Err(Error::invalid("ids", "must have at most 200 entries"));
         }

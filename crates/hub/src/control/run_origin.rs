@@ -26,7 +26,7 @@ use crate::{
     Error, Handle, Principal, Result, check,
     error::about,
     identity::{
-        ANONYMOUS, Action, PrincipalKind, RoleColumn,
+        ANONYMOUS, Action, Permit, PrincipalKind, RoleColumn,
         access::{Visibility, has_part, holds},
     },
 };
@@ -87,10 +87,11 @@ impl Handle {
     /// conversation created with the run if its id does not exist yet.
     pub(super) async fn origin_of(
         &self,
-        by: &Principal,
+        permit: &Permit<'_>,
         request: &CreateRunRequest,
         new: Option<&ConversationRecord>,
     ) -> Result<RunOrigin> {
+        let by = permit.by();
         if let PrincipalKind::Anonymous { agent } = by.who {
             // An anonymous caller may reach only the agent that allows anonymous callers.
             let target = check::agent_ref("agent_id", &request.agent_id)?;
@@ -102,7 +103,7 @@ impl Handle {
         }
         if !matches!(by.column(), RoleColumn::AgentKey | RoleColumn::Run) {
             let chains = match request.parent_task_run_id {
-                Some(parent) => vec![vec![self.open_run(by, parent).await.map_err(unknown_parent)?]],
+                Some(parent) => vec![vec![self.find_run(permit, parent).await.map_err(unknown_parent)?]],
                 None => Vec::new(),
             };
             if let Some(conversation) = request.conversation_id.filter(|_| new.is_none()) {
@@ -135,7 +136,7 @@ impl Handle {
                 if by.column() == RoleColumn::AgentKey && reach.conversation(new).await? == Visibility::Yes => {}
             (Some(_), Some(_)) => return Err(Error::not_found(WHAT)),
             (Some(conversation), None) => {
-                self.check_conversation(by, Action::SeeConversations, conversation, WHAT).await?;
+                self.check_conversation(&by.may(Action::SeeConversations)?, conversation, WHAT).await?;
             }
             (None, _) => {}
         }

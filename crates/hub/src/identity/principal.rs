@@ -150,8 +150,7 @@ impl Principal {
 
     /// An agent's key can see and call what its person can, so the creator needs both scopes.
     pub(crate) fn may_see_and_call(&self) -> Result<()> {
-        let has = |scope| self.scopes.as_ref().is_none_or(|scopes| scopes.contains(&scope));
-        match has(KeyScope::Read) && has(KeyScope::Call) {
+        match self.has_scope(KeyScope::Read) && self.has_scope(KeyScope::Call) {
             true => Ok(()),
             false => Err(Error::forbidden("An agent's key can read and call, but this key's scopes don't allow both.")
                 .hint("Use a key with the scopes `read`, `call` and `manage`, or one without scopes.")),

@@ -42,7 +42,7 @@ pub struct TenantChanges {
 impl Handle {
     /// Rows after `after` and all new rows. `None` starts at the newest row.
     pub async fn follow_audit(&self, by: &Principal, after: Option<i64>) -> Result<TenantFollow> {
-        by.may(Action::SeeAudit)?;
+        by.may_all(Action::SeeAudit)?;
         let watch = self.bus().watch(Topic::Tenant(by.tenant));
         let after = match after {
             Some(after) => check::after(Some(after))?,
@@ -63,7 +63,7 @@ impl Handle {
 
     /// Hints for a page that shows live state.
     pub fn changes(&self, by: &Principal) -> Result<TenantChanges> {
-        by.may(Action::SeeAgents)?;
+        by.may_all(Action::SeeAgents)?;
         let watch = self.bus().watch(Topic::Tenant(by.tenant));
         let slot = self.stream_slot(by)?;
         Ok(TenantChanges { hub: self.clone(), watch, guard: CredentialGuard::new(self, by), _slot: slot })
