@@ -3,6 +3,7 @@
 //! Nothing here does I/O, reads a clock or spawns a task.
 
 pub mod access_file;
+pub mod actor;
 pub mod clock;
 pub mod env;
 pub mod error;
@@ -18,6 +19,7 @@ mod text_enum;
 pub mod time;
 pub mod wire;
 
+pub use actor::Actor;
 pub use error::Code;
 pub use event_kind::{EventKind, EventScope};
 pub use id::{

@@ -9,7 +9,7 @@ pub(crate) mod user;
 pub(crate) mod worker_request;
 
 use attache_protocol::{
-    AgentId, ArtifactId, ConversationId, EventKind, Json, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId, log,
+    Actor, AgentId, ArtifactId, ConversationId, EventKind, Json, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId, log,
     rules::run::{FailureCode, LifecycleEvent, WaitReason, WorkerRef},
     wire::account::Callers,
 };
@@ -132,8 +132,8 @@ struct ArtifactChangedData<'a> {
 }
 
 /// The actor of a runtime's actions.
-pub(crate) fn runtime_actor(runtime: RuntimeId) -> String {
-    format!("runtime:{runtime}")
+pub(crate) const fn runtime_actor(runtime: RuntimeId) -> Actor {
+    Actor::Runtime(runtime)
 }
 
 /// Retention removed the rows up to this one.

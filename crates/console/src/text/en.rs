@@ -123,7 +123,6 @@ pub(super) const TEXT: Text = Text {
     ribbon_label: "{queued} queued, {worked} working",
     untitled: "(no task text)",
     caller_key: "API key",
-    caller_session: "Console",
     caller_runtime: "Device",
     caller_system: "Hub",
     caller_you: "You",

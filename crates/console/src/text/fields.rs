@@ -147,7 +147,6 @@ text! {
     ribbon_label
     untitled
     caller_key
-    caller_session
     caller_runtime
     caller_system
     caller_you

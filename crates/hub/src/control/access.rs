@@ -87,7 +87,8 @@ impl Handle {
         let file = file.map(|file| file.name());
         match stored {
             Some(user::AccessRulesRecord { text, version, changed_at, changed_by }) => {
-                AccessRules { text, version, file, problem, changed_at: Some(changed_at), changed_by: Some(changed_by) }
+                let changed_by = Some(changed_by.to_string());
+                AccessRules { text, version, file, problem, changed_at: Some(changed_at), changed_by }
             }
             None => AccessRules { text: String::new(), version: 0, file, problem, changed_at: None, changed_by: None },
         }

@@ -281,7 +281,7 @@ fn key_hash(by: &Principal, key: &str) -> [u8; 16] {
     // All keys of a person count as that person. No one finds a run that someone else created.
     match by.user.filter(|_| !matches!(by.column(), RoleColumn::AgentKey | RoleColumn::Run)) {
         Some(user) => hasher.update(user.uuid().as_bytes()),
-        None => hasher.update(by.actor().as_bytes()),
+        None => hasher.update(by.actor().to_string().as_bytes()),
     };
     hasher.update(key.as_bytes());
     first_half(hasher.finalize())

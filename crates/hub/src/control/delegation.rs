@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_client::egress;
 use attache_protocol::{
-    DelegationId, Json,
+    Actor, DelegationId, Json,
     wire::delegation::{DelegationCancellation, DelegationProjection, PublishedDelegation, PublishedDelegationList},
 };
 use attache_store::{
@@ -155,26 +155,20 @@ impl Handle {
 
     /// The public view, with the owner's name.
     async fn show_delegation(&self, found: DelegationRecord) -> Result<PublishedDelegation> {
-        let named = match found.owner.split_once(':') {
-            Some(("user", id)) => match id.parse() {
-                Ok(id) => {
-                    let user = self.store().user(found.tenant, UserRef::Id(id)).await.map_err(about("user"))?;
-                    Some(format!("user:{}", user.name))
-                }
-                Err(_) => None,
-            },
-            Some(("agent", id)) => match id.parse() {
-                Ok(id) => {
-                    let agent = self.store().account(found.tenant, AgentRef::Id(id)).await.map_err(about("agent"))?;
-                    Some(format!("agent:{}", agent.name))
-                }
-                Err(_) => None,
-            },
-            _ => None,
+        let owner = match &found.owner {
+            Actor::User(id) => {
+                let user = self.store().user(found.tenant, UserRef::Id(*id)).await.map_err(about("user"))?;
+                format!("user:{}", user.name)
+            }
+            Actor::Agent(id) => {
+                let agent = self.store().account(found.tenant, AgentRef::Id(*id)).await.map_err(about("agent"))?;
+                format!("agent:{}", agent.name)
+            }
+            other => other.to_string(),
         };
         Ok(PublishedDelegation {
             delegation_id: found.id,
-            owner: named.unwrap_or(found.owner),
+            owner,
             updated_at: found.updated_at,
             cancel_requested: found.cancel_requested,
             delegation: found.shown.parse().map_err(|error| Error::internal(&error))?,
@@ -188,7 +182,7 @@ fn is_live(found: &DelegationRecord) -> bool {
 
 /// Whether it belongs to the caller, or to the agent's owner.
 fn is_owner(by: &Principal, found: &DelegationRecord) -> bool {
-    found.owner == by.holder() || by.user.is_some_and(|user| found.owner == format!("user:{user}"))
+    found.owner == by.holder() || by.user.is_some_and(|user| found.owner == Actor::User(user))
 }
 
 /// Only what may be shown: names without paths, all of bounded size.

@@ -2,7 +2,7 @@
 //! sees the runs it created and those the access rules grant.
 
 use attache_protocol::{
-    ConversationId, RunId, Timestamp, UserId,
+    Actor, ConversationId, RunId, Timestamp, UserId,
     rules::run::RunStatus,
     wire::run::{CancelRequest, Run, RunList},
 };
@@ -50,7 +50,7 @@ pub struct RunQuery {
 struct RunMatcher {
     waiting: bool,
     since: Option<Timestamp>,
-    caller: Option<String>,
+    caller: Option<Actor>,
     text: Option<String>,
 }
 
@@ -123,7 +123,7 @@ impl Handle {
     }
 
     /// Resolves a caller's name: a user, whose runs the store finds, or an actor as recorded in runs.
-    async fn caller_of(&self, by: &Principal, name: Option<&str>) -> Result<(Option<UserId>, Option<String>)> {
+    async fn caller_of(&self, by: &Principal, name: Option<&str>) -> Result<(Option<UserId>, Option<Actor>)> {
         let Some(name) = name else { return Ok((None, None)) };
         check::line("caller", name, 1..=200)?;
         let user = match name.parse() {
@@ -139,7 +139,7 @@ impl Handle {
             Ok(agent) => self.store().account(by.tenant, agent).await.ok(),
             Err(_) => None,
         };
-        Ok((None, Some(agent.map_or_else(|| name.to_owned(), |agent| format!("agent:{}", agent.id)))))
+        Ok((None, Some(agent.map_or_else(|| Actor::from(name), |agent| Actor::Agent(agent.id)))))
     }
 
     /// Ends the run and its child runs immediately. The executing device learns about it from the run's stream.

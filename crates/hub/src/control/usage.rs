@@ -131,7 +131,7 @@ fn record(run: &RunRecord) -> UsageRecord {
     let ended = run.ended_at.unwrap_or(run.created_at);
     UsageRecord {
         call_id: CallId::of(run.id),
-        caller: run.caller.clone(),
+        caller: run.caller.to_string(),
         callee: run.agent_name.clone(),
         tokens: used.tokens,
         cost: used.micro_usd.map(cost),

@@ -22,7 +22,7 @@ pub use card_key::CardKey;
 pub(crate) use folder::IdentityFolder;
 pub use limiter::RateLimitStatus;
 pub(crate) use permit::Permit;
-pub(crate) use principal::{ANONYMOUS, PresentedCredential};
+pub(crate) use principal::PresentedCredential;
 pub use principal::{Principal, PrincipalKind};
 pub(crate) use request_limits::RequestLimits;
 pub(crate) use seal::SealingKey;

@@ -1,6 +1,6 @@
 //! Permits: what the access table lets a caller do, and to whose things.
 
-use attache_protocol::{AgentId, RuntimeId, UserId, rules::run::WorkerRef, wire::key::KeyScope};
+use attache_protocol::{Actor, AgentId, RuntimeId, UserId, rules::run::WorkerRef, wire::key::KeyScope};
 use attache_store::record::{RuntimeKind, task::RunOwner};
 
 use crate::{
@@ -40,17 +40,17 @@ impl<'a> Permit<'a> {
     }
 
     /// Whether it covers something that this actor created.
-    pub(crate) fn covers_creator(&self, creator: &str) -> bool {
-        self.covers_others() || creator == self.by.actor()
+    pub(crate) fn covers_creator(&self, creator: &Actor) -> bool {
+        self.covers_others() || *creator == self.by.actor()
     }
 
     /// Whether it covers something that was opened or published by this holder ([`Principal::holder`]).
-    pub(crate) fn covers_holder(&self, holder: &str) -> bool {
-        self.covers_others() || holder == self.by.holder()
+    pub(crate) fn covers_holder(&self, holder: &Actor) -> bool {
+        self.covers_others() || *holder == self.by.holder()
     }
 
     /// As whom the caller opens and publishes things.
-    pub(crate) fn holder(&self) -> String {
+    pub(crate) fn holder(&self) -> Actor {
         self.by.holder()
     }
 

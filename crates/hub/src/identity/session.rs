@@ -7,7 +7,7 @@ use std::{
 };
 
 use attache_protocol::{
-    KeyId, Secret, TenantId, Timestamp, UserId,
+    Actor, KeyId, Secret, TenantId, Timestamp, UserId,
     secret::{Kind, SecretHash},
     wire::{
         key::{KeyScope, Role},
@@ -193,7 +193,7 @@ impl Handle {
             secret: secret.hash(),
             expires_at: Some(self.now().plus(self.options().session_lifetime())),
         };
-        let context = WriteContext::new(tenant, format!("key:{}", key.id), self.now()).for_user(user);
+        let context = WriteContext::new(tenant, Actor::Key(key.id), self.now()).for_user(user);
         let key = self.store().create_key(context, key).await.map_err(about("user"))?;
         let principal = self.check_proof(&PresentedCredential::Secret(secret.hash())).await?;
         Ok(SignedInSession { secret, principal, expires_at: key.expires_at.unwrap_or_else(|| self.now()) })

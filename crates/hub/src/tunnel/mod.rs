@@ -15,7 +15,7 @@ use std::{
 };
 
 use attache_protocol::{
-    Code, DelegationId, Timestamp, TunnelId,
+    Actor, Code, DelegationId, TenantId, Timestamp, TunnelId,
     wire::tunnel::{OpenTunnelRequest, Tunnel},
 };
 use attache_store::record::AuditEvent;
@@ -61,7 +61,7 @@ pub(crate) struct OpenTunnels {
 pub(crate) struct RelayedTunnel {
     id: TunnelId,
     delegation: DelegationId,
-    owner: String,
+    owner: (TenantId, Actor),
     terms: Mutex<TunnelLimits>,
     /// Publishes when the tunnel expires.
     expires: watch::Sender<Timestamp>,
@@ -178,8 +178,8 @@ impl Handle {
     }
 }
 
-fn owner(permit: &Permit<'_>) -> String {
-    format!("{} {}", permit.by().tenant, permit.holder())
+fn owner(permit: &Permit<'_>) -> (TenantId, Actor) {
+    (permit.by().tenant, permit.holder())
 }
 
 fn token_hash(hex: &str) -> Result<[u8; 32]> {
@@ -235,7 +235,7 @@ impl OpenTunnels {
         &self,
         id: TunnelId,
         delegation: DelegationId,
-        owner: String,
+        owner: (TenantId, Actor),
         terms: TunnelLimits,
         expires_at: Timestamp,
     ) -> Result<(Arc<RelayedTunnel>, bool)> {
