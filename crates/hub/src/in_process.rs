@@ -101,7 +101,7 @@ impl Handle {
     /// Hosts an agent under this name, creating it if needed. Any previous worker of the agent is superseded, as when
     /// another device is paired.
     pub async fn host(&self, by: &Principal, name: &str, agent: impl InProcessAgent) -> Result<HostedAgent> {
-        by.may(Action::RegisterAgent)?;
+        by.may_all(Action::RegisterAgent)?;
         let id = self.agent_named(by, name).await?;
         let token = Kind::ApiKey.generate(self.env());
         let labels = HostedAgentLabels { host_type: "in_process", capabilities: agent.capabilities() };

@@ -1,63 +1,63 @@
 //! The golden access table: a change of rights is a change of this file.
 
 use attache_hub::identity::{AccessVerdict, Action, RoleColumn, verdict};
-use attache_protocol::wire::key::Role;
+use attache_protocol::wire::key::{KeyScope, Role};
 
 const TABLE: &str = "
-resource      action      owner admin operator viewer agent_key runtime run anonymous
-agents        see         yes   yes   yes      yes    yes       -       yes -
-agents        create      yes   yes   yes      -      -         -       -   -
-agents        edit        yes   yes   own      -      -         -       -   -
-agents        archive     yes   yes   own      -      -         -       -   -
-agents        give        yes   yes   -        -      -         -       -   -
-pairing       create_code yes   yes   own      -      -         -       -   -
-pairing       decide      yes   yes   own      -      -         -       -   -
-runtimes      see         yes   yes   yes      yes    -         -       -   -
-runtimes      revoke      yes   yes   own      -      -         -       -   -
-runs          see         yes   yes   yes      yes    own       own     own own
-runs          create      yes   yes   yes      -      yes       -       own own
-runs          cancel      yes   yes   yes      -      own       -       own own
-runs          delete      yes   yes   own      -      -         -       -   -
-runs          give_input  yes   yes   yes      -      own       -       own own
-runs          work        -     -     -        -      own       own     -   -
-permissions   see         yes   yes   yes      yes    -         -       -   -
-permissions   decide      yes   yes   yes      -      -         -       -   -
-grants        see         yes   yes   yes      yes    -         -       -   -
-grants        revoke      yes   yes   yes      -      -         -       -   -
-channels      see         yes   yes   yes      yes    own       -       -   -
-agents        register    yes   yes   yes      -      -         -       -   -
-conversations see         yes   yes   yes      yes    own       own     -   -
-conversations list        yes   yes   yes      yes    -         -       -   -
-conversations create      yes   yes   yes      -      -         -       -   -
-conversations add_message yes   yes   yes      -      -         -       -   -
-conversations delete      yes   yes   own      -      -         -       -   -
-artifacts     see         yes   yes   yes      yes    own       own     -   -
-artifacts     upload      yes   yes   yes      -      own       own     -   -
-tunnels       open        own   own   own      -      own       -       -   -
-delegations   see         yes   yes   yes      yes    own       -       -   -
-delegations   publish     own   own   own      -      own       -       -   -
-delegations   cancel      yes   yes   yes      -      own       -       -   -
-deliveries    see         yes   yes   yes      yes    own       -       -   -
-deliveries    resend      yes   yes   yes      -      own       -       -   -
-deliveries    see_secret  own   own   own      -      own       -       -   -
-keys          see         yes   yes   own      -      -         -       -   -
-keys          create      yes   yes   own      -      -         -       -   -
-keys          revoke      yes   yes   own      own    -         -       -   -
-sessions      see         yes   yes   own      own    -         -       -   -
-sessions      end         yes   yes   own      own    -         -       -   -
-tokens        create      yes   yes   yes      yes    -         -       -   -
-users         see         yes   yes   own      own    -         -       -   -
-users         create      yes   yes   -        -      -         -       -   -
-users         edit        yes   yes   own      own    -         -       -   -
-users         remove      yes   yes   -        -      -         -       -   -
-audit         see         yes   yes   -        -      -         -       -   -
-rules         see         yes   yes   -        -      -         -       -   -
-rules         set         yes   yes   -        -      -         -       -   -
-quotas        see         yes   yes   -        -      -         -       -   -
-quotas        set         yes   yes   -        -      -         -       -   -
-usage         see         yes   yes   own      yes    -         -       -   -
-login_links   create      yes   yes   own      own    -         -       -   -
-metrics       see         yes   yes   -        -      -         -       -   -
+resource      action      scope  owner admin operator viewer agent_key runtime run anonymous
+agents        see         read   yes   yes   yes      yes    yes       -       yes -
+agents        create      manage yes   yes   yes      -      -         -       -   -
+agents        edit        manage yes   yes   own      -      -         -       -   -
+agents        archive     manage yes   yes   own      -      -         -       -   -
+agents        give        manage yes   yes   -        -      -         -       -   -
+pairing       create_code manage yes   yes   own      -      -         -       -   -
+pairing       decide      manage yes   yes   own      -      -         -       -   -
+runtimes      see         read   yes   yes   yes      yes    -         -       -   -
+runtimes      revoke      manage yes   yes   own      -      -         -       -   -
+runs          see         read   yes   yes   yes      yes    own       own     own own
+runs          create      call   yes   yes   yes      -      yes       -       own own
+runs          cancel      call   yes   yes   yes      -      own       -       own own
+runs          delete      manage yes   yes   own      -      -         -       -   -
+runs          give_input  call   yes   yes   yes      -      own       -       own own
+runs          work        manage -     -     -        -      own       own     -   -
+permissions   see         read   yes   yes   yes      yes    -         -       -   -
+permissions   decide      decide yes   yes   yes      -      -         -       -   -
+grants        see         read   yes   yes   yes      yes    -         -       -   -
+grants        revoke      decide yes   yes   yes      -      -         -       -   -
+channels      see         read   yes   yes   yes      yes    own       -       -   -
+agents        register    manage yes   yes   yes      -      -         -       -   -
+conversations see         read   yes   yes   yes      yes    own       own     -   -
+conversations list        read   yes   yes   yes      yes    -         -       -   -
+conversations create      call   yes   yes   yes      -      -         -       -   -
+conversations add_message call   yes   yes   yes      -      -         -       -   -
+conversations delete      manage yes   yes   own      -      -         -       -   -
+artifacts     see         read   yes   yes   yes      yes    own       own     -   -
+artifacts     upload      call   yes   yes   yes      -      own       own     -   -
+tunnels       open        call   own   own   own      -      own       -       -   -
+delegations   see         read   yes   yes   yes      yes    own       -       -   -
+delegations   publish     call   own   own   own      -      own       -       -   -
+delegations   cancel      call   yes   yes   yes      -      own       -       -   -
+deliveries    see         read   yes   yes   yes      yes    own       -       -   -
+deliveries    resend      admin  yes   yes   yes      -      own       -       -   -
+deliveries    see_secret  call   own   own   own      -      own       -       -   -
+keys          see         admin  yes   yes   own      -      -         -       -   -
+keys          create      admin  yes   yes   own      -      -         -       -   -
+keys          revoke      admin  yes   yes   own      own    -         -       -   -
+sessions      see         admin  yes   yes   own      own    -         -       -   -
+sessions      end         admin  yes   yes   own      own    -         -       -   -
+tokens        create      read   yes   yes   yes      yes    -         -       -   -
+users         see         admin  yes   yes   own      own    -         -       -   -
+users         create      admin  yes   yes   -        -      -         -       -   -
+users         edit        admin  yes   yes   own      own    -         -       -   -
+users         remove      admin  yes   yes   -        -      -         -       -   -
+audit         see         admin  yes   yes   -        -      -         -       -   -
+rules         see         admin  yes   yes   -        -      -         -       -   -
+rules         set         admin  yes   yes   -        -      -         -       -   -
+quotas        see         admin  yes   yes   -        -      -         -       -   -
+quotas        set         admin  yes   yes   -        -      -         -       -   -
+usage         see         read   yes   yes   own      yes    -         -       -   -
+login_links   create      admin  yes   yes   own      own    -         -       -   -
+metrics       see         read   yes   yes   -        -      -         -       -   -
 ";
 
 #[test]
@@ -68,9 +68,10 @@ fn the_access_table_is_the_golden_one() {
         AccessVerdict::Own => "own",
         AccessVerdict::No => "-",
     };
-    let mut lines = vec!["resource action owner admin operator viewer agent_key runtime run anonymous".to_owned()];
+    let mut lines =
+        vec!["resource action scope owner admin operator viewer agent_key runtime run anonymous".to_owned()];
     for action in Action::ALL {
-        let mut line = format!("{} {}", action.resource(), action.verb());
+        let mut line = format!("{} {} {}", action.resource(), action.verb(), action.scope().as_str());
         for column in columns.into_iter().chain([
             RoleColumn::AgentKey,
             RoleColumn::Runtime,
@@ -85,6 +86,22 @@ fn the_access_table_is_the_golden_one() {
     let golden: Vec<String> =
         TABLE.trim().lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     assert_eq!(lines, golden);
+}
+
+#[test]
+fn the_documentation_lists_every_scope() {
+    let document = include_str!("../../../docs/identity.md");
+    let rows = document.lines().skip_while(|line| !line.starts_with("| scope |")).skip(2);
+    let listed: Vec<&str> = rows.map_while(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    assert_eq!(listed, KeyScope::ALL.map(KeyScope::as_str));
+}
+
+/// Whether an owner, an admin, an operator, a viewer, an agent's key and a runtime may call the endpoints of a row.
+fn callers_of(row: &str) -> String {
+    let wanted: Vec<&str> = row.split(' ').collect();
+    let mut rows = TABLE.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let cells = rows.find(|cells| cells.starts_with(&wanted)).expect(row);
+    cells[3..9].iter().map(|cell| if *cell == "-" { 'n' } else { 'y' }).collect()
 }
 
 /// Calls one endpoint of every row over HTTP with every role.
@@ -102,53 +119,54 @@ async fn the_endpoints_follow_the_access_table() {
     let missing_ask = "ask_00000000000000000000000000000001";
     let missing_runtime = "rtm_00000000000000000000000000000001";
     let calls = [
-        ("GET", "/api/v1/agent-accounts".to_owned(), "yyyyyn"),
-        ("POST", "/api/v1/agent-accounts".to_owned(), "yyynnn"),
-        ("PATCH", "/api/v1/agent-accounts/nobody".to_owned(), "yyynnn"),
-        ("DELETE", "/api/v1/agent-accounts/nobody".to_owned(), "yyynnn"),
-        ("POST", "/api/v1/agent-accounts/builder/pairing-codes".to_owned(), "yyynnn"),
-        ("POST", "/api/v1/agent-accounts/nobody/trust".to_owned(), "yyynnn"),
-        ("GET", "/api/v1/pairing-requests/0000-0000".to_owned(), "yyynnn"),
-        ("POST", "/api/v1/pairing-requests/0000-0000/decision".to_owned(), "yyynnn"),
-        ("GET", "/api/v1/agent-runtimes".to_owned(), "yyyynn"),
-        ("DELETE", format!("/api/v1/agent-runtimes/{missing_runtime}"), "yyynnn"),
-        ("GET", "/api/v1/task-runs".to_owned(), "yyyyyy"),
-        ("POST", "/api/v1/task-runs".to_owned(), "yyynyn"),
-        ("POST", format!("/api/v1/task-runs/{missing_run}/cancel"), "yyynyn"),
-        ("DELETE", format!("/api/v1/task-runs/{missing_run}"), "yyynnn"),
-        ("POST", format!("/api/v1/task-runs/{missing_run}/progress"), "nnnnyy"),
-        ("POST", format!("/api/v1/task-runs/{missing_run}/release"), "nnnnyy"),
-        ("POST", "/api/v1/agent-runtimes/runtime/heartbeat".to_owned(), "nnnnny"),
-        ("GET", "/api/v1/conversations".to_owned(), "yyyynn"),
-        ("POST", "/api/v1/conversations".to_owned(), "yyynnn"),
-        ("POST", format!("/api/v1/conversations/{conversation}/messages"), "yyynnn"),
-        ("PUT", format!("/api/v1/workspaces/{workspace}/artifacts/a"), "yyynyy"),
-        ("GET", "/api/v1/api-keys".to_owned(), "yyynnn"),
-        ("POST", "/api/v1/api-keys".to_owned(), "yyynnn"),
-        ("GET", "/api/v1/audit".to_owned(), "yynnnn"),
-        ("GET", "/api/v1/permission-rules".to_owned(), "yynnnn"),
-        ("GET", "/api/v1/quotas".to_owned(), "yynnnn"),
-        ("GET", "/api/v1/usage".to_owned(), "yyyynn"),
-        ("GET", "/api/v1/usage/records".to_owned(), "yyyynn"),
-        ("POST", "/api/v1/login-links".to_owned(), "yyyynn"),
-        ("POST", format!("/api/v1/task-runs/{missing_run}/input"), "yyynyn"),
-        ("POST", format!("/api/v1/task-runs/{missing_run}/input-requests"), "nnnnyy"),
-        ("POST", format!("/api/v1/task-runs/{missing_run}/permission-requests"), "nnnnyy"),
-        ("GET", format!("/api/v1/task-runs/{missing_run}/input-requests/{missing_ask}"), "nnnnyy"),
-        ("GET", format!("/api/v1/task-runs/{missing_run}/permission-requests/{missing_permission}"), "nnnnyy"),
-        ("GET", "/api/v1/permission-requests".to_owned(), "yyyynn"),
-        ("GET", format!("/api/v1/permission-requests/{missing_permission}"), "yyyynn"),
-        ("POST", format!("/api/v1/permission-requests/{missing_permission}/decision"), "yyynnn"),
-        ("GET", "/api/v1/permission-grants".to_owned(), "yyyynn"),
-        ("DELETE", "/api/v1/permission-grants/gnt_00000000000000000000000000000001".to_owned(), "yyynnn"),
-        ("GET", "/api/v1/channels".to_owned(), "yyyyyn"),
-        ("GET", "/api/v1/channels/chn_00000000000000000000000000000001".to_owned(), "yyyyyn"),
-        ("GET", "/api/v1/channels/chn_00000000000000000000000000000001/events".to_owned(), "yyyyyn"),
-        ("POST", "/api/a2a/register".to_owned(), "yyynnn"),
-        ("GET", "/api/v1/deliveries".to_owned(), "yyyyyn"),
-        ("GET", "/api/v1/deliveries/dlv_00000000000000000000000000000001".to_owned(), "yyyyyn"),
-        ("POST", "/api/v1/deliveries/dlv_00000000000000000000000000000001/resend".to_owned(), "yyynyn"),
-        ("GET", "/api/v1/deliveries/secret".to_owned(), "yyynyn"),
+        ("GET", "/api/v1/agent-accounts".to_owned(), callers_of("agents see")),
+        ("POST", "/api/v1/agent-accounts".to_owned(), callers_of("agents create")),
+        ("PATCH", "/api/v1/agent-accounts/nobody".to_owned(), callers_of("agents edit")),
+        ("DELETE", "/api/v1/agent-accounts/nobody".to_owned(), callers_of("agents archive")),
+        ("POST", "/api/v1/agent-accounts/builder/pairing-codes".to_owned(), callers_of("pairing create_code")),
+        ("POST", "/api/v1/agent-accounts/nobody/trust".to_owned(), callers_of("agents edit")),
+        ("GET", "/api/v1/pairing-requests/0000-0000".to_owned(), callers_of("pairing decide")),
+        ("POST", "/api/v1/pairing-requests/0000-0000/decision".to_owned(), callers_of("pairing decide")),
+        ("GET", "/api/v1/agent-runtimes".to_owned(), callers_of("runtimes see")),
+        ("DELETE", format!("/api/v1/agent-runtimes/{missing_runtime}"), callers_of("runtimes revoke")),
+        ("GET", "/api/v1/task-runs".to_owned(), callers_of("runs see")),
+        ("POST", "/api/v1/task-runs".to_owned(), callers_of("runs create")),
+        ("POST", format!("/api/v1/task-runs/{missing_run}/cancel"), callers_of("runs cancel")),
+        ("DELETE", format!("/api/v1/task-runs/{missing_run}"), callers_of("runs delete")),
+        ("POST", format!("/api/v1/task-runs/{missing_run}/progress"), callers_of("runs work")),
+        ("POST", format!("/api/v1/task-runs/{missing_run}/release"), callers_of("runs work")),
+        // An agent with its own key does this over its channel.
+        ("POST", "/api/v1/agent-runtimes/runtime/heartbeat".to_owned(), "nnnnny".to_owned()),
+        ("GET", "/api/v1/conversations".to_owned(), callers_of("conversations list")),
+        ("POST", "/api/v1/conversations".to_owned(), callers_of("conversations create")),
+        ("POST", format!("/api/v1/conversations/{conversation}/messages"), callers_of("conversations add_message")),
+        ("PUT", format!("/api/v1/workspaces/{workspace}/artifacts/a"), callers_of("artifacts upload")),
+        ("GET", "/api/v1/api-keys".to_owned(), callers_of("keys see")),
+        ("POST", "/api/v1/api-keys".to_owned(), callers_of("keys create")),
+        ("GET", "/api/v1/audit".to_owned(), callers_of("audit see")),
+        ("GET", "/api/v1/permission-rules".to_owned(), callers_of("rules see")),
+        ("GET", "/api/v1/quotas".to_owned(), callers_of("quotas see")),
+        ("GET", "/api/v1/usage".to_owned(), callers_of("usage see")),
+        ("GET", "/api/v1/usage/records".to_owned(), callers_of("usage see")),
+        ("POST", "/api/v1/login-links".to_owned(), callers_of("login_links create")),
+        ("POST", format!("/api/v1/task-runs/{missing_run}/input"), callers_of("runs give_input")),
+        ("POST", format!("/api/v1/task-runs/{missing_run}/input-requests"), callers_of("runs work")),
+        ("POST", format!("/api/v1/task-runs/{missing_run}/permission-requests"), callers_of("runs work")),
+        ("GET", format!("/api/v1/task-runs/{missing_run}/input-requests/{missing_ask}"), callers_of("runs work")),
+        ("GET", format!("/api/v1/task-runs/{missing_run}/permission-requests/{missing_permission}"), callers_of("runs work")),
+        ("GET", "/api/v1/permission-requests".to_owned(), callers_of("permissions see")),
+        ("GET", format!("/api/v1/permission-requests/{missing_permission}"), callers_of("permissions see")),
+        ("POST", format!("/api/v1/permission-requests/{missing_permission}/decision"), callers_of("permissions decide")),
+        ("GET", "/api/v1/permission-grants".to_owned(), callers_of("grants see")),
+        ("DELETE", "/api/v1/permission-grants/gnt_00000000000000000000000000000001".to_owned(), callers_of("grants revoke")),
+        ("GET", "/api/v1/channels".to_owned(), callers_of("channels see")),
+        ("GET", "/api/v1/channels/chn_00000000000000000000000000000001".to_owned(), callers_of("channels see")),
+        ("GET", "/api/v1/channels/chn_00000000000000000000000000000001/events".to_owned(), callers_of("channels see")),
+        ("POST", "/api/a2a/register".to_owned(), callers_of("agents register")),
+        ("GET", "/api/v1/deliveries".to_owned(), callers_of("deliveries see")),
+        ("GET", "/api/v1/deliveries/dlv_00000000000000000000000000000001".to_owned(), callers_of("deliveries see")),
+        ("POST", "/api/v1/deliveries/dlv_00000000000000000000000000000001/resend".to_owned(), callers_of("deliveries resend")),
+        ("GET", "/api/v1/deliveries/secret".to_owned(), callers_of("deliveries see_secret")),
     ];
     let registered = world.owner.post("/api/a2a/register", json!({"agent_id": "helper"})).await.expect(200);
     let callers = [

@@ -158,7 +158,7 @@ async fn over_a_channel_the_connection_decides(engine: Engine) {
     assert_eq!(claimed.run.id.to_string(), work.run);
     assert_eq!(recovery(&work).await, "remote_running");
 
-    store.close_channel(context(WriteContext::SYSTEM), channel, "silent").await.unwrap();
+    store.close_channel(context("system"), channel, "silent").await.unwrap();
     assert_eq!(recovery(&work).await, "unreachable", "at once, without waiting for a heartbeat to be missed");
     assert_eq!(work.state().await.0, "running", "a silent channel changes no run");
     work.world.advance(Duration::from_secs(1));

@@ -218,7 +218,7 @@ async fn a_token_cannot_create_anything_lasting(engine: Engine) {
     }
     // A channel would outlive the run.
     let by = three.world.hub.authenticate_key(token(&claim)).await.unwrap();
-    assert_eq!(format!("run:{run}"), by.actor());
+    assert_eq!(format!("run:{run}"), by.actor().to_string());
     let frame = json!({
         "header": {"msg_id": "m1", "parent_id": null, "type": "request", "from": "x", "to": "b", "timestamp": 1},
         "payload": {"action": "execute", "query": "x"}

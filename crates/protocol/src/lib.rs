@@ -3,6 +3,7 @@
 //! Nothing here does I/O or spawns a task. Only [`env::Env`] reads the clock and the random source.
 
 pub mod access_file;
+pub mod actor;
 pub mod clock;
 pub mod digest;
 pub mod env;
@@ -19,6 +20,7 @@ mod text_enum;
 pub mod time;
 pub mod wire;
 
+pub use actor::Actor;
 pub use error::Code;
 pub use event_kind::{EventKind, EventScope};
 pub use id::{

@@ -16,12 +16,15 @@ macro_rules! text_enum {
 
         $crate::text_enum!(@spelling $name { $($variant = $text),+ });
     };
-    (@spelling $name:ident { $($variant:ident = $text:literal),+ }) => {
+    (@spelling $name:ident { $first:ident = $first_text:literal $(, $variant:ident = $text:literal)* }) => {
         impl $name {
-            pub const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
+            pub const ALL: [Self; [$first_text $(, $text)*].len()] = [Self::$first $(, Self::$variant)*];
+            /// All spellings, as the usage of a command shows them: `one|another`.
+            #[allow(dead_code, reason = "not every enum is an option of a command")]
+            pub const CHOICES: &'static str = concat!($first_text $(, "|", $text)*);
 
             pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text,)+ }
+                match self { Self::$first => $first_text, $(Self::$variant => $text,)* }
             }
 
             pub fn from_text(text: &str) -> Option<Self> {
@@ -53,5 +56,6 @@ mod tests {
             assert_eq!(Json::of(&season).get(), format!("\"{}\"", season.as_str()));
         }
         assert_eq!(Season::from_text("MidSummer"), None);
+        assert_eq!(Season::CHOICES, "spring|mid-summer");
     }
 }

@@ -9,8 +9,12 @@ pub(crate) mod user;
 pub(crate) mod worker_request;
 
 use attache_protocol::{
+<<<<<<< HEAD
     AgentId, ArtifactId, ConversationId, EventKind, Json, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId, digest,
     log,
+=======
+    Actor, AgentId, ArtifactId, ConversationId, EventKind, Json, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId, log,
+>>>>>>> rights
     rules::run::{FailureCode, LifecycleEvent, WaitReason, WorkerRef},
     wire::account::Callers,
 };
@@ -133,8 +137,8 @@ struct ArtifactChangedData<'a> {
 }
 
 /// The actor of a runtime's actions.
-pub(crate) fn runtime_actor(runtime: RuntimeId) -> String {
-    format!("runtime:{runtime}")
+pub(crate) const fn runtime_actor(runtime: RuntimeId) -> Actor {
+    Actor::Runtime(runtime)
 }
 
 /// Retention removed the rows up to this one.

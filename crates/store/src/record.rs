@@ -15,7 +15,7 @@ pub mod worker_request;
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, ArtifactId, ChannelId, ConversationId, EventKind, Json, KeyId, MessageId, RunId, RuntimeId, TenantId,
+    Actor, AgentId, ArtifactId, ChannelId, ConversationId, EventKind, Json, KeyId, MessageId, RunId, RuntimeId, TenantId,
     Timestamp, UserId, WorkspaceId,
     rules::{
         quota::QuotaBudget,
@@ -308,7 +308,7 @@ pub struct RunRecord {
     pub allowed_tools: Option<Json>,
     pub workspace_root: Option<String>,
     pub priority: i64,
-    pub caller: String,
+    pub caller: Actor,
     /// The context's user.
     pub user: Option<UserId>,
     pub trace_id: Option<String>,
@@ -524,7 +524,7 @@ pub struct NewMessage {
 pub struct MessageRecord {
     pub id: MessageId,
     pub role: conversation::MessageRole,
-    pub author: String,
+    pub author: Actor,
     pub text: String,
     pub metadata: Option<Json>,
     pub created_at: Timestamp,

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
+    Actor, AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
     WorkspaceId,
     rules::run::{RunStatus, WorkerRef},
     secret::SecretHash,
@@ -30,8 +30,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteContext {
     pub tenant: TenantId,
-    /// As the log shows it: `key:key_…`, `runtime:rtm_…`, `system`.
-    pub actor: String,
+    pub actor: Actor,
     /// The person on whose behalf it is done, if known. They own the agents, runs and conversations it creates. The
     /// user id isn't validated.
     pub user: Option<UserId>,
@@ -425,9 +424,9 @@ pub trait Store:
 // === impl WriteContext ===
 
 impl WriteContext {
-    pub const SYSTEM: &'static str = "system";
+    pub const SYSTEM: &'static Actor = &Actor::System;
 
-    pub fn new(tenant: TenantId, actor: impl Into<String>, at: Timestamp) -> Self {
+    pub fn new(tenant: TenantId, actor: impl Into<Actor>, at: Timestamp) -> Self {
         Self { tenant, actor: actor.into(), user: None, at }
     }
 

@@ -44,7 +44,7 @@ impl AgentRequest {
     fn is_own(&self, run: &Run) -> bool {
         let by = self.by();
         let same_person = by.role().is_some() && by.user.is_some() && run.user_id == by.user;
-        run.agent_id == self.face.agent && (same_person || run.caller == by.actor())
+        run.agent_id == self.face.agent && (same_person || run.caller == by.actor().to_string())
     }
 
     /// The current task.

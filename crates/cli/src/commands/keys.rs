@@ -52,10 +52,10 @@ enum KeysCommand {
         /// Name of the key
         name: String,
         /// Role of the key [default: operator, or its user's role if that is lower]
-        #[arg(long, value_parser = parse_role, value_name = "viewer|operator|admin|owner")]
+        #[arg(long, value_parser = parse_role, value_name = Role::CHOICES)]
         role: Option<Role>,
         /// Limit the key to this scope of the role; repeatable [default: all scopes]
-        #[arg(long = "scope", value_parser = parse_scope, value_name = "read|call|decide|manage|admin")]
+        #[arg(long = "scope", value_parser = parse_scope, value_name = KeyScope::CHOICES)]
         scopes: Vec<KeyScope>,
         /// User that the key acts for (name or id) [default: your user]
         #[arg(long, value_name = "USER")]
@@ -81,11 +81,15 @@ enum KeysCommand {
 }
 
 pub(super) fn parse_role(text: &str) -> Result<Role, String> {
-    Role::from_text(text).ok_or_else(|| "expected one of viewer, operator, admin, owner".to_owned())
+    Role::from_text(text).ok_or_else(|| expected(Role::CHOICES))
 }
 
 pub(super) fn parse_scope(text: &str) -> Result<KeyScope, String> {
-    KeyScope::from_text(text).ok_or_else(|| "expected one of read, call, decide, manage, admin".to_owned())
+    KeyScope::from_text(text).ok_or_else(|| expected(KeyScope::CHOICES))
+}
+
+fn expected(choices: &str) -> String {
+    format!("expected one of {}", choices.replace('|', ", "))
 }
 
 fn parse_time(text: &str) -> Result<Timestamp, String> {

@@ -26,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     ttl: Option<u64>,
     /// Limit the token to this scope of the key; repeatable
-    #[arg(long = "scope", value_parser = parse_scope, value_name = "read|call|decide|manage|admin")]
+    #[arg(long = "scope", value_parser = parse_scope, value_name = KeyScope::CHOICES)]
     scopes: Vec<KeyScope>,
     /// Audience of the token [default: the hub itself]
     #[arg(long, value_name = "URL")]

@@ -52,7 +52,7 @@ enum UsersCommand {
         /// User name: a-z, 0-9, dot, dash and underscore
         name: String,
         /// Role
-        #[arg(long, value_parser = parse_role, default_value = "operator", value_name = "viewer|operator|admin|owner")]
+        #[arg(long, value_parser = parse_role, default_value = "operator", value_name = Role::CHOICES)]
         role: Role,
         /// Set a password (prompts for it); without one, they can sign in only with a link
         #[arg(long)]
@@ -71,7 +71,7 @@ enum UsersCommand {
         #[arg(long)]
         name: Option<String>,
         /// Role
-        #[arg(long, value_parser = parse_role, value_name = "viewer|operator|admin|owner")]
+        #[arg(long, value_parser = parse_role, value_name = Role::CHOICES)]
         role: Option<Role>,
         /// Set a new password (prompts for it); ends their sessions
         #[arg(long)]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use attache_protocol::Actor;
+
 use crate::text::Text;
 
 /// Display names by id or actor.
@@ -47,18 +49,24 @@ pub(crate) fn mentioned(json: &str) -> impl Iterator<Item = String> {
 impl ActorLabel {
     /// `me` is the viewer's actor.
     pub(crate) fn of(actor: &str, me: &str, names: &Names, t: &Text) -> Self {
-        let (kind, id) = actor.split_once(':').unwrap_or((actor, ""));
-        let kind = match kind {
-            "key" => t.caller_key,
-            "session" => t.caller_session,
-            "runtime" => t.caller_runtime,
-            "system" => t.caller_system,
-            other => other,
+        let (kind, id) = match Actor::from(actor) {
+            Actor::System => (t.caller_system, String::new()),
+            Actor::Key(id) => (t.caller_key, id.to_string()),
+            Actor::Runtime(id) => (t.caller_runtime, id.to_string()),
+            Actor::Anonymous
+            | Actor::User(_)
+            | Actor::Agent(_)
+            | Actor::Run(_)
+            | Actor::Grant(_)
+            | Actor::Other(_) => {
+                let (kind, id) = actor.split_once(':').unwrap_or((actor, ""));
+                (kind, id.to_owned())
+            }
         };
         let name = if actor == me { Some(t.caller_you) } else { names.get(actor) };
         match name {
             Some(name) => Self { who: name.to_owned(), detail: kind.to_owned(), known: true },
-            None => Self { who: kind.to_owned(), detail: tail(id), known: false },
+            None => Self { who: kind.to_owned(), detail: tail(&id), known: false },
         }
     }
 
@@ -102,15 +110,16 @@ mod tests {
     #[test]
     fn a_name_takes_precedence_over_an_id() {
         let t = Language::En.text();
-        let names = Names([("key:key_1".to_owned(), "ada".to_owned())].into());
+        let key = |last: u8| format!("key:key_{last:032}");
+        let names = Names([(key(1), "ada".to_owned())].into());
         let shown = |actor: &str| {
-            let caller = ActorLabel::of(actor, "session:key_9", &names, t);
+            let caller = ActorLabel::of(actor, &key(9), &names, t);
             (caller.who.clone(), caller.detail.clone(), caller.in_words())
         };
         let of = |who: &str, detail: &str, words: &str| (who.to_owned(), detail.to_owned(), words.to_owned());
-        assert_eq!(shown("key:key_1"), of("ada", "API key", "ada"));
-        assert_eq!(shown("session:key_9"), of("You", "Console", "You"));
-        assert_eq!(shown("key:key_2"), of("API key", "key_2", "API key key_2"));
+        assert_eq!(shown(&key(1)), of("ada", "API key", "ada"));
+        assert_eq!(shown(&key(9)), of("You", "API key", "You"));
+        assert_eq!(shown(&key(2)), of("API key", "key_…000002", "API key key_…000002"));
         assert_eq!(shown("system"), of("Hub", "", "Hub"));
     }
 

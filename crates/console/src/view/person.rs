@@ -3,7 +3,7 @@
 use attache_protocol::{
     Timestamp, UserId,
     wire::{
-        key::{Key, KeyScope, Role},
+        key::{Key, Role},
         user::User,
     },
 };

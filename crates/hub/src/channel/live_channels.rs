@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use attache_protocol::{ChannelId, Json};
+use attache_protocol::{Actor, ChannelId, Json};
 use attache_store::record::channel::ChannelRecord;
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -38,7 +38,7 @@ pub(crate) struct LiveChannels {
     heard: Mutex<HashSet<ChannelId>>,
     compiled: Mutex<VecDeque<(ChannelId, Arc<ChannelTools>)>>,
     schemas: Semaphore,
-    registered: Mutex<VecDeque<(String, ChannelId)>>,
+    registered: Mutex<VecDeque<(Actor, ChannelId)>>,
     finished: Mutex<VecDeque<(Instant, ChannelId)>>,
 }
 
@@ -124,7 +124,7 @@ impl LiveChannels {
     }
 
     /// Over HTTP, a caller registers once and calls later.
-    pub(crate) fn register(&self, actor: String, channel: ChannelId) {
+    pub(crate) fn register(&self, actor: Actor, channel: ChannelId) {
         let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
         registered.retain(|(known, _)| *known != actor);
         if registered.len() >= MAX_REGISTERED {
@@ -133,7 +133,7 @@ impl LiveChannels {
         registered.push_back((actor, channel));
     }
 
-    pub(crate) fn registered(&self, actor: &str) -> Option<ChannelId> {
+    pub(crate) fn registered(&self, actor: &Actor) -> Option<ChannelId> {
         let registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
         registered.iter().find(|(known, _)| known == actor).map(|(_, channel)| *channel)
     }

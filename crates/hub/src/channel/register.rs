@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    ChannelId, Code, Json, Secret,
+    Actor, ChannelId, Code, Json, Secret,
     rules::run::RunStatus,
     secret::{Kind, SecretHash},
     wire::{
@@ -330,7 +330,7 @@ fn role(
         }
         (PrincipalKind::Key { .. } | PrincipalKind::Outside { .. }, wanted) => {
             // An engine creates runs, and its registration costs the hub work.
-            by.may(Action::CreateRun)?;
+            by.may_all(Action::CreateRun)?;
             Ok((wanted.unwrap_or(PeerRole::Host), None))
         }
         // A channel outlives its sockets, and the run.
@@ -345,17 +345,17 @@ fn role(
 
 fn account_ref(by: &Principal) -> String {
     match by.who {
-        PrincipalKind::Key { key, .. } => format!("key:{key}"),
-        PrincipalKind::Runtime { agent, .. } | PrincipalKind::Outside { agent, .. } => format!("agent:{agent}"),
-        PrincipalKind::Run { .. } | PrincipalKind::Anonymous { .. } => by.actor(),
+        PrincipalKind::Runtime { agent, .. } | PrincipalKind::Outside { agent, .. } => Actor::Agent(agent),
+        PrincipalKind::Key { .. } | PrincipalKind::Run { .. } | PrincipalKind::Anonymous { .. } => by.actor(),
     }
+    .to_string()
 }
 
 fn peer(by: &Principal) -> String {
     match by.who {
         PrincipalKind::Key { key, .. } => key.to_string(),
         PrincipalKind::Runtime { agent, .. } | PrincipalKind::Outside { agent, .. } => agent.to_string(),
-        PrincipalKind::Run { .. } | PrincipalKind::Anonymous { .. } => by.actor(),
+        PrincipalKind::Run { .. } | PrincipalKind::Anonymous { .. } => by.actor().to_string(),
     }
 }
 

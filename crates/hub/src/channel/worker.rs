@@ -371,7 +371,7 @@ impl ChannelSession {
             let OutboxFrame::Execute { run, epoch } = frame else { continue };
             let worker = WorkerRef { runtime, epoch: Some(epoch) };
             if let Err(error) = self.hub.store().release(worker, run, self.hub.now()).await {
-                tracing::debug!(run.id = %run, %error, actor = by.actor(), "an unsent claim was not released");
+                tracing::debug!(run.id = %run, %error, actor = %by.actor(), "an unsent claim was not released");
             }
         }
     }

@@ -18,14 +18,14 @@ use crate::{
 
 impl Handle {
     pub async fn access_rules(&self, by: &Principal) -> Result<AccessRules> {
-        by.may(Action::SeeRules)?;
+        by.may_all(Action::SeeRules)?;
         let stored = self.store().access_rules(by.tenant).await.map_err(about("tenant"))?;
         Ok(self.shown_rules(by, stored))
     }
 
     /// Replaces all rules, and the rules file if there is one.
     pub async fn set_access_rules(&self, by: &Principal, request: SetAccessRules) -> Result<AccessRules> {
-        by.may(Action::SetRules)?;
+        by.may_all(Action::SetRules)?;
         let rules = parse(&request.text).map_err(|report| invalid(&report))?;
         let _turn = self.access().change().await;
         if let Some(file) = self.access().file_of(by.tenant) {
@@ -50,7 +50,7 @@ impl Handle {
 
     /// What the current rules decide about one agent and one object, and which rule decides.
     pub async fn check_access(&self, by: &Principal, request: CheckAccess) -> Result<AccessDecision> {
-        by.may(Action::SeeRules)?;
+        by.may_all(Action::SeeRules)?;
         let (name, id, owner) = self.agent_in_rules(by, &request.agent, "agent").await?;
         let asking = RuleAgent { name: &name, id: &id, owner: owner.as_deref() };
         let (kind, rest) = request.object.split_once('/').unwrap_or((&request.object, ""));
@@ -87,7 +87,8 @@ impl Handle {
         let file = file.map(|file| file.name());
         match stored {
             Some(user::AccessRulesRecord { text, version, changed_at, changed_by }) => {
-                AccessRules { text, version, file, problem, changed_at: Some(changed_at), changed_by: Some(changed_by) }
+                let changed_by = Some(changed_by.to_string());
+                AccessRules { text, version, file, problem, changed_at: Some(changed_at), changed_by }
             }
             None => AccessRules { text: String::new(), version: 0, file, problem, changed_at: None, changed_by: None },
         }

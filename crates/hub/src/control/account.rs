@@ -15,7 +15,7 @@ use crate::{
     Error, Handle, Principal, Result, check,
     control::{PageRequest, a2a_options::check_a2a_options, create_run::DURATIONS},
     error::{about, about_list},
-    identity::{AccessVerdict, Action},
+    identity::{Action, Permit},
 };
 
 const MAX_TEXT: usize = 64 * 1024;
@@ -25,7 +25,7 @@ const APPROVAL_TIMEOUTS: RangeInclusive<Duration> = Duration::from_secs(1)..=Dur
 
 impl Handle {
     pub async fn create_account(&self, by: &Principal, request: AccountRequest) -> Result<Account> {
-        by.may(Action::CreateAgent)?;
+        by.may_all(Action::CreateAgent)?;
         check_request(&request)?;
         if let Some(name) = &request.name {
             self.free_of_rules(by, name, None).await?;
@@ -63,7 +63,7 @@ impl Handle {
 
     /// By id or by name.
     pub async fn account(&self, by: &Principal, agent: &str) -> Result<Account> {
-        by.may(Action::SeeAgents)?;
+        by.may_all(Action::SeeAgents)?;
         let agent = check::agent_in_path(agent)?;
         let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
         match self.caller_access(by).await?.agent(&account).await? {
@@ -74,7 +74,7 @@ impl Handle {
 
     /// Accounts that are not archived, by name.
     pub async fn accounts(&self, by: &Principal, page: PageRequest) -> Result<AccountList> {
-        by.may(Action::SeeAgents)?;
+        by.may_all(Action::SeeAgents)?;
         let page = page.page()?;
         let failed = about_list("agent", &page);
         let listed = self.store().accounts(by.tenant, page).await.map_err(failed)?;
@@ -88,13 +88,14 @@ impl Handle {
     }
 
     pub async fn update_account(&self, by: &Principal, agent: &str, request: AccountRequest) -> Result<Account> {
-        let agent = self.own_agent(by, Action::EditAgent, agent).await?;
+        let permit = by.may(Action::EditAgent)?;
+        let agent = self.find_agent(&permit, agent).await?;
         check_request(&request)?;
         // An admin may stop such an agent, but can't put it to work.
         let account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
         self.check_caller(by, &account).await?;
         if let Some(name) = request.name.as_ref().filter(|name| **name != account.name) {
-            self.keep_limits(by, Action::EditAgent, &agent).await?;
+            self.keep_limits(&permit, &agent).await?;
             self.free_of_rules(by, name, Some(&account.name)).await?;
         }
         self.check_webhook(&request).await?;
@@ -134,8 +135,9 @@ impl Handle {
 
     /// Revokes the agent's runtime, cancels its live runs and frees its name.
     pub async fn archive_account(&self, by: &Principal, agent: &str) -> Result<Account> {
-        let agent = self.own_agent(by, Action::ArchiveAgent, agent).await?;
-        self.keep_limits(by, Action::ArchiveAgent, &agent).await?;
+        let permit = by.may(Action::ArchiveAgent)?;
+        let agent = self.find_agent(&permit, agent).await?;
+        self.keep_limits(&permit, &agent).await?;
         let archived = self.store().archive_account(self.context(by), agent).await.map_err(about("agent"))?;
         self.credentials().forget_agent(archived.id);
         self.show_account(archived).await
@@ -148,21 +150,20 @@ impl Handle {
         }
     }
 
-    /// The agent in a path, if the caller may perform this action on it. Some callers may act on their own agents only.
-    pub(crate) async fn own_agent(&self, by: &Principal, action: Action, agent: &str) -> Result<AgentRef> {
-        let allowed = by.may(action)?;
+    /// The agent in a path, if the permit covers it.
+    pub(crate) async fn find_agent(&self, permit: &Permit<'_>, agent: &str) -> Result<AgentRef> {
         let agent = check::agent_in_path(agent)?;
-        if allowed == AccessVerdict::Yes {
+        if permit.covers_others() {
             return Ok(agent);
         }
-        let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
-        if by.owns(account.owner) { Ok(AgentRef::Id(account.id)) } else { Err(not_own()) }
+        let account = self.store().account(permit.by().tenant, agent).await.map_err(about("agent"))?;
+        if permit.covers_user(account.owner) { Ok(AgentRef::Id(account.id)) } else { Err(not_own()) }
     }
 
     /// The new owner in a request, if any. An empty string means no owner.
     async fn new_owner(&self, by: &Principal, owner: Option<&str>) -> Result<Option<Option<UserId>>> {
         let Some(owner) = owner else { return Ok(None) };
-        by.may(Action::GiveAgent)?;
+        by.may_all(Action::GiveAgent)?;
         if owner.is_empty() {
             return Ok(Some(None));
         }

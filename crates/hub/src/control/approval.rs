@@ -19,7 +19,7 @@ use attache_protocol::{
     },
 };
 use attache_store::record::{
-    AccountRecord, AgentRef,
+    AccountRecord, AgentRef, RunRecord,
     worker_request::{NewPermission, PermissionRecord},
 };
 use serde::Serialize;
@@ -98,18 +98,17 @@ impl Handle {
     pub(super) async fn answer_to_approve(
         &self,
         by: &Principal,
-        run: RunId,
+        told: &RunRecord,
         words: &Json,
         key: Option<&str>,
     ) -> Result<Option<CallApproval>> {
         if !matches!(by.who, PrincipalKind::Run { .. }) {
             return Ok(None);
         }
-        let told = self.own_run(by, run).await?;
         let needed = self.account_needing_approval(by, AgentRef::Id(told.agent)).await?;
         let Some((account, reason)) = needed else { return Ok(None) };
         let private = reason.is_private();
-        let words = AnswerApprovalInput { agent: &account.name, private, task_run_id: run, answer: words };
+        let words = AnswerApprovalInput { agent: &account.name, private, task_run_id: told.id, answer: words };
         Ok(Some(CallApproval::new(&account, reason, Json::of(&words), "input", key)))
     }
 

@@ -1,7 +1,7 @@
 //! Artifacts: files in a workspace, streamed to disk and back.
 
 use attache_protocol::{
-    ArtifactId, ConversationId, WorkspaceId,
+    ArtifactId, WorkspaceId,
     wire::artifact::{ArtifactList, WorkspaceArtifact},
 };
 use attache_store::record::{self, NewArtifact};
@@ -13,7 +13,7 @@ use crate::{
     Error, Handle, Principal, Result, check,
     control::PageRequest,
     error::{about, about_list},
-    identity::{AccessVerdict, Action, access::Visibility},
+    identity::{Action, access::Visibility},
     render,
 };
 
@@ -35,7 +35,7 @@ impl Handle {
         upload: ArtifactUpload,
         bytes: impl Stream<Item = std::result::Result<Bytes, E>> + Unpin,
     ) -> Result<WorkspaceArtifact> {
-        self.check_conversation(by, Action::UploadArtifact, workspace.conversation(), "workspace").await?;
+        self.check_conversation(&by.may(Action::UploadArtifact)?, workspace.conversation(), "workspace").await?;
         check_name(&upload.name)?;
         let media_type = upload.media_type.unwrap_or_else(|| "application/octet-stream".to_owned());
         if !media_type.is_ascii() {
@@ -66,14 +66,19 @@ impl Handle {
 
     /// Newest first.
     pub async fn artifacts(&self, by: &Principal, workspace: WorkspaceId, page: PageRequest) -> Result<ArtifactList> {
-        let verdict = by.may(Action::SeeArtifacts)?;
+        let permit = by.may(Action::SeeArtifacts)?;
         let page = page.page()?;
         let conversation = workspace.conversation();
         let conversation = self.store().conversation(by.tenant, conversation).await.map_err(about("workspace"))?;
+<<<<<<< HEAD
         if !self.private_work(by).sees_conversation(&conversation).await? {
             return Err(Error::not_found("workspace"));
         }
         let is_open = verdict == AccessVerdict::Yes || self.has_part_by_run(by, conversation.id).await?;
+=======
+        self.check_kept(by, conversation.id, "workspace").await?;
+        let is_open = permit.covers_others() || self.has_part_in(&permit, conversation.id, "artifact").await?;
+>>>>>>> rights
         let failed = about_list("workspace", &page);
         let listed = self.store().artifacts(by.tenant, workspace, page).await.map_err(failed)?;
         let (mut reach, mut artifacts) = (self.caller_access(by).await?, Vec::new());
@@ -90,23 +95,24 @@ impl Handle {
     }
 
     async fn visible_artifact(&self, by: &Principal, artifact: ArtifactId) -> Result<record::ArtifactRecord> {
-        let verdict = by.may(Action::SeeArtifacts)?;
+        let permit = by.may(Action::SeeArtifacts)?;
         let record = self.store().artifact(by.tenant, artifact).await.map_err(about("artifact"))?;
+<<<<<<< HEAD
         let conversation = record.workspace.conversation();
         let conversation = self.store().conversation(by.tenant, conversation).await.map_err(about("artifact"))?;
         if !self.private_work(by).sees_conversation(&conversation).await? {
             return Err(Error::not_found("artifact"));
         }
         if verdict == AccessVerdict::Yes {
+=======
+        self.check_kept(by, record.workspace.conversation(), "artifact").await?;
+        if permit.covers_others() {
+>>>>>>> rights
             return Ok(record);
         }
         let seen = self.caller_access(by).await?.artifact(&conversation, &record.name).await?;
-        let is_open = seen == Visibility::No && self.has_part_by_run(by, conversation.id).await?;
+        let is_open = seen == Visibility::No && self.has_part_in(&permit, conversation.id, "artifact").await?;
         if shows(seen, is_open) { Ok(record) } else { Err(Error::not_found("artifact")) }
-    }
-
-    async fn has_part_by_run(&self, by: &Principal, conversation: ConversationId) -> Result<bool> {
-        self.has_part_in(by, Action::SeeArtifacts, conversation, "artifact").await
     }
 }
 

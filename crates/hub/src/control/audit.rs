@@ -14,7 +14,7 @@ use crate::{Error, Handle, Principal, Result, check, error::about, identity::Act
 
 impl Handle {
     pub async fn audit(&self, by: &Principal, after: Option<i64>, limit: Option<usize>) -> Result<AuditPage> {
-        by.may(Action::SeeAudit)?;
+        by.may_all(Action::SeeAudit)?;
         let after = check::after(after)?;
         let mut page = self.store().log(by.tenant, after, check::limit(limit)?).await.map_err(about("log"))?;
         self.withhold_private(by, &mut page.rows).await?;
@@ -96,7 +96,7 @@ impl Handle {
 
     /// How many runs are queued and running right now.
     pub async fn live(&self, by: &Principal) -> Result<LiveCounts> {
-        by.may(Action::SeeAgents)?;
+        by.may_all(Action::SeeAgents)?;
         self.store().live(by.tenant).await.map_err(about("tenant"))
     }
 }

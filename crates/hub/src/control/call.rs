@@ -33,10 +33,10 @@ impl Handle {
         mut request: CallRequest,
         headers: CallHeaders,
     ) -> Result<CallId> {
-        by.may(Action::CreateRun)?;
+        let permit = by.may(Action::CreateRun)?;
         check_task("task", &request.task)?;
         let wanted = request.agent_type.as_deref().map_or(AgentSelector::Default, AgentSelector::Type);
-        let agent = self.route(by, wanted).await?;
+        let agent = self.route(&permit, wanted).await?;
         let (callback_url, callback_events) = (request.callback_url.take(), request.callback_events.take());
         let message = request.parts.take().map(|parts| message_of(&request.task, parts));
         let run = CreateRunRequest {
@@ -62,14 +62,14 @@ impl Handle {
         mut request: CallTaskRequest,
         headers: CallHeaders,
     ) -> Result<CreatedRun> {
-        by.may(Action::CreateRun)?;
+        let permit = by.may(Action::CreateRun)?;
         check_task("task.description", &request.task.description)?;
         if request.header.as_ref().is_some_and(|header| !header.is_object() && header.get() != "null") {
             return Err(Error::invalid("header", "must be a JSON object"));
         }
         let required = request.task.capabilities_required.as_deref().unwrap_or_default();
         let wanted = if required.is_empty() { AgentSelector::Default } else { AgentSelector::All(required) };
-        let agent = self.route(by, wanted).await?;
+        let agent = self.route(&permit, wanted).await?;
         let (callback_url, callback_events) = (request.callback_url.take(), request.callback_events.take());
         let run = CreateRunRequest {
             budget: request.budget.take(),

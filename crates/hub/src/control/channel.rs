@@ -13,7 +13,7 @@ use crate::{
     Error, Handle, Principal, Result, check,
     control::PageRequest,
     error::{about, about_list},
-    identity::{AccessVerdict, Action, PrincipalKind, access::CallerAccess},
+    identity::{Action, Permit, PrincipalKind, access::CallerAccess},
     render,
 };
 
@@ -28,7 +28,7 @@ pub struct ChannelQuery {
 impl Handle {
     /// Newest first. An agent sees the channels over which it works or calls.
     pub async fn channels(&self, by: &Principal, query: ChannelQuery, page: PageRequest) -> Result<ChannelList> {
-        by.may(Action::SeeChannels)?;
+        let permit = by.may(Action::SeeChannels)?;
         let page = page.page()?;
         let agent = match query.agent {
             Some(agent) => Some(self.resolve_agent(by, &agent).await?),
@@ -39,7 +39,7 @@ impl Handle {
         let listed = self.store().channels(by.tenant, filter, page).await.map_err(failed)?;
         let (mut reach, mut channels) = (self.caller_access(by).await?, Vec::new());
         for channel in listed.items {
-            if sees(by, &channel) && shows(&mut reach, &channel).await? {
+            if covers(&permit, &channel) && shows(&mut reach, &channel).await? {
                 channels.push(render::channel(channel));
             }
         }
@@ -80,9 +80,9 @@ impl Handle {
 
     /// The channel, if the caller may see it. Unknown and forbidden ids get the same answer.
     pub(crate) async fn visible_channel(&self, by: &Principal, channel: ChannelId) -> Result<channel::ChannelRecord> {
-        by.may(Action::SeeChannels)?;
+        let permit = by.may(Action::SeeChannels)?;
         let found = self.store().channel(by.tenant, channel).await.map_err(about("channel"))?;
-        let is_shown = sees(by, &found) && shows(&mut self.caller_access(by).await?, &found).await?;
+        let is_shown = covers(&permit, &found) && shows(&mut self.caller_access(by).await?, &found).await?;
         if is_shown { Ok(found) } else { Err(Error::not_found("channel")) }
     }
 
@@ -120,13 +120,11 @@ async fn shows(reach: &mut CallerAccess<'_>, channel: &channel::ChannelRecord) -
     }
 }
 
-/// Whether the access table lets the caller see this channel.
-fn sees(by: &Principal, channel: &channel::ChannelRecord) -> bool {
-    match (by.verdict(Action::SeeChannels), by.who) {
-        (AccessVerdict::Yes, _) => true,
-        (AccessVerdict::Own, PrincipalKind::Runtime { agent, .. } | PrincipalKind::Outside { agent, .. }) => {
-            channel.agent == Some(agent) || channel.principal == by.actor()
-        }
-        (AccessVerdict::Own | AccessVerdict::No, _) => false,
-    }
+/// An agent's own channels are those over which it works or calls.
+fn covers(permit: &Permit<'_>, channel: &channel::ChannelRecord) -> bool {
+    let works = match permit.by().who {
+        PrincipalKind::Runtime { agent, .. } | PrincipalKind::Outside { agent, .. } => channel.agent == Some(agent),
+        PrincipalKind::Key { .. } | PrincipalKind::Run { .. } | PrincipalKind::Anonymous { .. } => false,
+    };
+    works || permit.covers_creator(&channel.principal)
 }

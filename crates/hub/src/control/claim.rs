@@ -1,6 +1,6 @@
 //! Who requested a run, as the owner of a device would name them in an allow-list.
 
-use attache_protocol::wire::{awcp, run::ClaimedRun};
+use attache_protocol::{Actor, wire::{awcp, run::ClaimedRun}};
 use attache_store::record::{AgentRef, ClaimedRunRecord, user::UserRef};
 
 use crate::{Handle, Result, error::about, render};
@@ -10,15 +10,12 @@ impl Handle {
     /// whose folders to accept.
     pub(crate) async fn show_claim(&self, claimed: ClaimedRunRecord) -> Result<Option<ClaimedRun>> {
         let run = &claimed.run;
-        let caller = match (run.task_type.as_str(), run.caller.strip_prefix("agent:"), run.user) {
-            (awcp::TASK_TYPE, Some(agent), _) => match agent.parse() {
-                Ok(id) => {
-                    let agent = self.store().account(run.tenant, AgentRef::Id(id)).await.map_err(about("agent"))?;
-                    Some(format!("agent:{}", agent.name))
-                }
-                Err(_) => None,
-            },
-            (awcp::TASK_TYPE, None, Some(user)) => {
+        let caller = match (run.task_type.as_str(), &run.caller, run.user) {
+            (awcp::TASK_TYPE, Actor::Agent(id), _) => {
+                let agent = self.store().account(run.tenant, AgentRef::Id(*id)).await.map_err(about("agent"))?;
+                Some(format!("agent:{}", agent.name))
+            }
+            (awcp::TASK_TYPE, _, Some(user)) => {
                 let user = self.store().user(run.tenant, UserRef::Id(user)).await.map_err(about("user"))?;
                 Some(format!("user:{}", user.name))
             }

@@ -22,7 +22,7 @@ impl Handle {
         by: &Principal,
         request: CreateConversationRequest,
     ) -> Result<Conversation> {
-        by.may(Action::CreateConversation)?;
+        by.may_all(Action::CreateConversation)?;
         if let Some(title) = &request.title {
             check::line("title", title, 0..=500)?;
         }
@@ -37,14 +37,14 @@ impl Handle {
 
     /// Includes conversations that a run created for itself.
     pub async fn conversation(&self, by: &Principal, conversation: ConversationId) -> Result<Conversation> {
-        self.check_conversation(by, Action::SeeConversations, conversation, "conversation").await?;
+        self.check_conversation(&by.may(Action::SeeConversations)?, conversation, "conversation").await?;
         let found = self.store().conversation(by.tenant, conversation).await;
         found.map(render::conversation).map_err(about("conversation"))
     }
 
     /// Conversations that were created explicitly, newest first.
     pub async fn conversations(&self, by: &Principal, page: PageRequest) -> Result<ConversationList> {
-        by.may(Action::ListConversations)?;
+        by.may_all(Action::ListConversations)?;
         let page = page.page()?;
         let failed = about_list("conversation", &page);
         let listed = self.store().conversations(by.tenant, page).await.map_err(failed)?;

@@ -71,7 +71,7 @@ impl Handle {
         mut request: CreateRunRequest,
         headers: CallHeaders,
     ) -> Result<CreatedRun> {
-        by.may(Action::CreateRun)?;
+        let permit = by.may(Action::CreateRun)?;
         if !self.takes_runs() {
             return Err(Error::new(Code::Draining, "The hub is shutting down and accepts no new runs."));
         }
@@ -83,7 +83,7 @@ impl Handle {
             Some(conversation) => self.unopened(by, conversation).await?,
             None => None,
         };
-        let origin = self.origin_of(by, &request, new.as_ref()).await?;
+        let origin = self.origin_of(&permit, &request, new.as_ref()).await?;
         let ttl = ttl(origin.hops_left(), headers.ttl.unwrap_or(self.options().hops))?;
         let key = idempotency_key(request.idempotency_key.take(), headers.idempotency_key)?;
         let request_digest = headers.sameness.unwrap_or_else(|| digest(&request));
@@ -280,7 +280,7 @@ fn key_hash(by: &Principal, key: &str) -> [u8; 16] {
     // All keys of a person count as that person. No one finds a run that someone else created.
     match by.user.filter(|_| !matches!(by.column(), RoleColumn::AgentKey | RoleColumn::Run)) {
         Some(user) => hasher.update(user.uuid().as_bytes()),
-        None => hasher.update(by.actor().as_bytes()),
+        None => hasher.update(by.actor().to_string().as_bytes()),
     };
     hasher.update(key.as_bytes());
     half(hasher.finalize())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_client::egress;
 use attache_protocol::{
-    DelegationId, Json,
+    Actor, DelegationId, Json,
     wire::delegation::{DelegationCancellation, DelegationProjection, PublishedDelegation, PublishedDelegationList},
 };
 use attache_store::{
@@ -22,8 +22,12 @@ use crate::{
     check,
     control::PageRequest,
     error::{about, about_list},
+<<<<<<< HEAD
     identity::{AccessVerdict, Action},
     waiter::Waiter,
+=======
+    identity::{Action, CredentialGuard, Permit},
+>>>>>>> rights
 };
 
 const WHAT: &str = "delegation";
@@ -37,9 +41,9 @@ impl Handle {
         id: DelegationId,
         projection: DelegationProjection,
     ) -> Result<PublishedDelegation> {
-        by.may(Action::PublishDelegation)?;
+        let owner = by.may(Action::PublishDelegation)?.holder();
         let projection = checked(projection)?;
-        let new = NewDelegation { id, owner: by.holder(), status: projection.status, shown: Json::of(&projection) };
+        let new = NewDelegation { id, owner, status: projection.status, shown: Json::of(&projection) };
         let kept = self.store().publish_delegation(self.context(by), new).await.map_err(about(WHAT))?;
         if !is_live(&kept) {
             self.cut_tunnels_of(id);
@@ -53,13 +57,13 @@ impl Handle {
 
     /// Newest first. An agent sees its own and its owner's.
     pub async fn delegations(&self, by: &Principal, page: PageRequest) -> Result<PublishedDelegationList> {
-        by.may(Action::SeeDelegations)?;
+        let permit = by.may(Action::SeeDelegations)?;
         let page = page.page()?;
         let failed = about_list(WHAT, &page);
         let filter = DelegationFilter::default();
         let listed = self.store().delegations(by.tenant, filter, page).await.map_err(failed)?;
         let mut delegations = Vec::new();
-        for found in listed.items.into_iter().filter(|found| sees(by, found)) {
+        for found in listed.items.into_iter().filter(|found| permit.covers_others() || is_owner(by, found)) {
             if self.works_for_private_agent(by, &found).await? {
                 continue;
             }
@@ -70,9 +74,9 @@ impl Handle {
 
     /// Asks the daemon to end the delegation. No effect if it has already ended.
     pub async fn cancel_delegation(&self, by: &Principal, id: DelegationId) -> Result<PublishedDelegation> {
-        let is_all = by.may(Action::CancelDelegation)? == AccessVerdict::Yes;
+        let permit = by.may(Action::CancelDelegation)?;
         let found = self.visible_delegation(by, id).await?;
-        if !is_all && found.owner != by.holder() {
+        if !permit.covers_holder(&found.owner) {
             return Err(Error::not_found(WHAT));
         }
         let kept = self.store().cancel_delegation(self.context(by), id).await.map_err(about(WHAT))?;
@@ -88,12 +92,12 @@ impl Handle {
         id: DelegationId,
         wait: Duration,
     ) -> Result<DelegationCancellation> {
-        by.may(Action::PublishDelegation)?;
+        let permit = by.may(Action::PublishDelegation)?;
         let _slot = self.wait_slot(by, wait)?;
         let mut waiter = Waiter::new(self, by, Topic::Tenant(by.tenant), Some(wait.min(Waiter::MAX_WAIT)));
         loop {
             let found = self.store().delegation(by.tenant, id).await.map_err(about(WHAT))?;
-            if found.owner != by.holder() {
+            if !permit.covers_holder(&found.owner) {
                 return Err(Error::not_found(WHAT));
             }
             if found.cancel_requested || !waiter.changed().await? {
@@ -103,22 +107,22 @@ impl Handle {
     }
 
     /// Whether it belongs to the caller and is live. Unknown, foreign and ended delegations get the same answer.
-    pub(crate) async fn check_live_delegation(&self, by: &Principal, id: DelegationId) -> Result<()> {
+    pub(crate) async fn check_live_delegation(&self, permit: &Permit<'_>, id: DelegationId) -> Result<()> {
         let gone = || {
             let hint = "Publish it first with the same key: `PUT /api/v1/delegations/{id}`. Ended ones have no tunnel.";
             Error::not_found(WHAT).hint(hint)
         };
-        match self.store().delegation(by.tenant, id).await {
-            Ok(found) if found.owner == by.holder() && is_live(&found) => Ok(()),
+        match self.store().delegation(permit.by().tenant, id).await {
+            Ok(found) if permit.covers_holder(&found.owner) && is_live(&found) => Ok(()),
             Ok(_) | Err(StoreError::NotFound) => Err(gone()),
             Err(error) => Err(Error::from_store(WHAT, error)),
         }
     }
 
     async fn visible_delegation(&self, by: &Principal, id: DelegationId) -> Result<DelegationRecord> {
-        by.may(Action::SeeDelegations)?;
+        let permit = by.may(Action::SeeDelegations)?;
         let found = self.store().delegation(by.tenant, id).await.map_err(about(WHAT))?;
-        match sees(by, &found) && !self.works_for_private_agent(by, &found).await? {
+        match (permit.covers_others() || is_owner(by, &found)) && !self.works_for_private_agent(by, &found).await? {
             true => Ok(found),
             false => Err(Error::not_found(WHAT)),
         }
@@ -146,26 +150,20 @@ impl Handle {
 
     /// The public view, with the owner's name.
     async fn show_delegation(&self, found: DelegationRecord) -> Result<PublishedDelegation> {
-        let named = match found.owner.split_once(':') {
-            Some(("user", id)) => match id.parse() {
-                Ok(id) => {
-                    let user = self.store().user(found.tenant, UserRef::Id(id)).await.map_err(about("user"))?;
-                    Some(format!("user:{}", user.name))
-                }
-                Err(_) => None,
-            },
-            Some(("agent", id)) => match id.parse() {
-                Ok(id) => {
-                    let agent = self.store().account(found.tenant, AgentRef::Id(id)).await.map_err(about("agent"))?;
-                    Some(format!("agent:{}", agent.name))
-                }
-                Err(_) => None,
-            },
-            _ => None,
+        let owner = match &found.owner {
+            Actor::User(id) => {
+                let user = self.store().user(found.tenant, UserRef::Id(*id)).await.map_err(about("user"))?;
+                format!("user:{}", user.name)
+            }
+            Actor::Agent(id) => {
+                let agent = self.store().account(found.tenant, AgentRef::Id(*id)).await.map_err(about("agent"))?;
+                format!("agent:{}", agent.name)
+            }
+            other => other.to_string(),
         };
         Ok(PublishedDelegation {
             delegation_id: found.id,
-            owner: named.unwrap_or(found.owner),
+            owner,
             updated_at: found.updated_at,
             cancel_requested: found.cancel_requested,
             delegation: found.shown.parse().map_err(|error| Error::internal(&error))?,
@@ -177,17 +175,9 @@ fn is_live(found: &DelegationRecord) -> bool {
     !found.status.has_ended() && !found.cancel_requested
 }
 
-/// Whether the access table lets the caller see it.
-fn sees(by: &Principal, found: &DelegationRecord) -> bool {
-    match by.verdict(Action::SeeDelegations) {
-        AccessVerdict::Yes => true,
-        AccessVerdict::Own => is_owner(by, found),
-        AccessVerdict::No => false,
-    }
-}
-
+/// Whether it belongs to the caller, or to the agent's owner.
 fn is_owner(by: &Principal, found: &DelegationRecord) -> bool {
-    found.owner == by.holder() || by.user.is_some_and(|user| found.owner == format!("user:{user}"))
+    found.owner == by.holder() || by.user.is_some_and(|user| found.owner == Actor::User(user))
 }
 
 /// Only what may be shown: names without paths, all of bounded size.

@@ -1,31 +1,24 @@
 //! Deletes ended runs, and conversations with their runs.
 
-use attache_protocol::{ConversationId, RunId, UserId};
+use attache_protocol::{ConversationId, RunId};
 use attache_store::record::RetentionResult;
 
-use crate::{
-    Error, Handle, Principal, Result,
-    error::about,
-    identity::{AccessVerdict, Action},
-};
+use crate::{Error, Handle, Principal, Result, error::about, identity::Action};
 
 impl Handle {
     /// Deletes an ended run with its result and everything that belongs to it.
     pub async fn delete_run(&self, by: &Principal, run: RunId) -> Result<()> {
-        let verdict = by.may(Action::DeleteRun)?;
-        let found = self.open_run(by, run).await?;
-        if verdict == AccessVerdict::Own {
-            check_own(by, found.user, "This run belongs to someone else.")?;
-        }
+        self.find_run(&by.may(Action::DeleteRun)?, run).await?;
         let removed = self.store().delete_run(self.context(by), run).await.map_err(about("run"))?;
         self.remove_blobs(removed.blobs).await
     }
 
     /// Deletes a conversation, with its runs, messages and artifacts.
     pub async fn delete_conversation(&self, by: &Principal, conversation: ConversationId) -> Result<()> {
-        if by.may(Action::DeleteConversation)? == AccessVerdict::Own {
-            let found = self.store().conversation(by.tenant, conversation).await.map_err(about("conversation"))?;
-            check_own(by, found.user, "This conversation belongs to someone else.")?;
+        let permit = by.may(Action::DeleteConversation)?;
+        let found = self.store().conversation(by.tenant, conversation).await.map_err(about("conversation"))?;
+        if !permit.covers_user(found.user) {
+            return Err(Error::forbidden("This conversation belongs to someone else."));
         }
         // Its runs are deleted with it, so the caller must be able to see all of them.
         self.check_kept(by, conversation, "conversation").await?;
@@ -51,8 +44,4 @@ impl Handle {
         drop(uploads);
         Ok(())
     }
-}
-
-fn check_own(by: &Principal, user: Option<UserId>, message: &'static str) -> Result<()> {
-    if by.owns(user) { Ok(()) } else { Err(Error::forbidden(message)) }
 }

@@ -15,7 +15,7 @@ use crate::{
     control::PageRequest,
     deliveries::SecretSubject,
     error::{about, about_list},
-    identity::{AccessVerdict, Action},
+    identity::{AccessVerdict, Action, Permit},
     render,
 };
 
@@ -38,27 +38,23 @@ const WHAT: &str = "delivery";
 
 /// Only those who may resend a delivery see the complete URL.
 fn show(by: &Principal, delivery: delivery::DeliveryRecord) -> Delivery {
-    match by.may(Action::ResendDelivery) {
-        Ok(_) => render::delivery(delivery),
-        Err(_) => render::delivery_origin(delivery),
+    match by.verdict(Action::ResendDelivery) {
+        AccessVerdict::Yes | AccessVerdict::Own => render::delivery(delivery),
+        AccessVerdict::No => render::delivery_origin(delivery),
     }
 }
 
 impl Handle {
     /// Newest first. An agent sees the deliveries of runs it created.
     pub async fn deliveries(&self, by: &Principal, query: DeliveryQuery) -> Result<DeliveryList> {
-        let verdict = by.may(Action::SeeDeliveries)?;
+        let permit = by.may(Action::SeeDeliveries)?;
         let page = query.page.page()?;
         let failed = about_list(WHAT, &page);
         let filter = DeliveryFilter { state: query.state, run: query.run };
         let listed = self.store().deliveries(by.tenant, filter, page).await.map_err(failed)?;
         let mut deliveries = Vec::new();
         for delivery in listed.items {
-            let seen = match verdict {
-                AccessVerdict::Yes => self.open_run(by, delivery.run).await,
-                AccessVerdict::Own | AccessVerdict::No => self.own_run(by, delivery.run).await,
-            };
-            if seen.is_ok() {
+            if self.find_run(&permit, delivery.run).await.is_ok() {
                 deliveries.push(show(by, delivery));
             }
         }
@@ -66,12 +62,12 @@ impl Handle {
     }
 
     pub async fn delivery(&self, by: &Principal, delivery: DeliveryId) -> Result<Delivery> {
-        self.visible_delivery(by, Action::SeeDeliveries, delivery).await.map(|found| show(by, found))
+        self.find_delivery(&by.may(Action::SeeDeliveries)?, delivery).await.map(|found| show(by, found))
     }
 
     /// Sends it once more, now, even if it was already delivered or its target is paused. The id stays the same.
     pub async fn resend_delivery(&self, by: &Principal, delivery: DeliveryId) -> Result<Delivery> {
-        self.visible_delivery(by, Action::ResendDelivery, delivery).await?;
+        self.find_delivery(&by.may(Action::ResendDelivery)?, delivery).await?;
         self.urgent().add(delivery);
         let resent = self.store().resend_delivery(self.context(by), delivery).await;
         if resent.is_err() {
@@ -82,9 +78,9 @@ impl Handle {
 
     /// The secret that signs the caller's own deliveries or, with an agent, that agent's approval webhook.
     pub async fn delivery_secret(&self, by: &Principal, agent: Option<&str>) -> Result<DeliverySecret> {
-        by.may(Action::SeeDeliverySecret)?;
+        let permit = by.may(Action::SeeDeliverySecret)?;
         let subject = match agent {
-            None => SecretSubject::of(by),
+            None => SecretSubject::of(permit.by()),
             Some(agent) => self.agent_subject(by, agent).await?,
         };
         Ok(DeliverySecret { secret: self.signers().secret(by.tenant, &subject).expose().clone() })
@@ -92,28 +88,19 @@ impl Handle {
 
     /// A person's secret is private. The organisation's is for those who may set its agents' webhooks.
     async fn agent_subject(&self, by: &Principal, agent: &str) -> Result<SecretSubject> {
-        let verdict = by.may(Action::EditAgent)?;
+        let permit = by.may(Action::EditAgent)?;
         let account = self.store().account(by.tenant, check::agent_ref("agent_id", agent)?).await;
         let owner = account.map_err(about("agent"))?.owner;
-        if owner != by.user && (owner.is_some() || verdict == AccessVerdict::Own) {
+        if owner != by.user && (owner.is_some() || !permit.covers_others()) {
             return Err(Error::forbidden("The agent belongs to someone else, and so does its webhook secret."));
         }
         Ok(SecretSubject::of_agent(owner))
     }
 
-    async fn visible_delivery(
-        &self,
-        by: &Principal,
-        action: Action,
-        id: DeliveryId,
-    ) -> Result<delivery::DeliveryRecord> {
-        let verdict = by.may(action)?;
-        let found = self.store().delivery(by.tenant, id).await.map_err(about(WHAT))?;
-        let seen = match verdict {
-            AccessVerdict::Yes => self.open_run(by, found.run).await,
-            AccessVerdict::Own | AccessVerdict::No => self.own_run(by, found.run).await,
-        };
-        seen.map_err(|_| Error::not_found(WHAT))?;
+    /// A delivery belongs to its run.
+    async fn find_delivery(&self, permit: &Permit<'_>, id: DeliveryId) -> Result<delivery::DeliveryRecord> {
+        let found = self.store().delivery(permit.by().tenant, id).await.map_err(about(WHAT))?;
+        self.find_run(permit, found.run).await.map_err(|_| Error::not_found(WHAT))?;
         Ok(found)
     }
 

@@ -36,8 +36,7 @@ impl Handle {
         outcome: RunResult,
         usage: Option<Json>,
     ) -> Result<FinishResponse> {
-        by.may(Action::Work)?;
-        let worker = by.worker(epoch)?;
+        let worker = by.may(Action::Work)?.worker(epoch)?;
         check_usage(usage.as_ref())?;
         let status = match self.store().finish(worker, run, outcome, usage, self.now()).await {
             Ok(status) => status,

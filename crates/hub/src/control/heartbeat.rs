@@ -21,8 +21,7 @@ impl Handle {
 
     /// The same for in-process workers, whatever their credential.
     pub(crate) async fn heartbeat_here(&self, by: &Principal, request: HeartbeatRequest) -> Result<HeartbeatResponse> {
-        by.may(Action::Work)?;
-        let (runtime, agent) = by.device()?;
+        let (runtime, agent) = by.may(Action::Work)?.device()?;
         if request.agent_id.is_some_and(|named| named != agent) {
             return Err(Error::not_found("agent"));
         }

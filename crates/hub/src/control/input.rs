@@ -20,7 +20,11 @@ use crate::{
     bus::Topic,
     check,
     error::about,
+<<<<<<< HEAD
     identity::{AccessVerdict, Action},
+=======
+    identity::{Action, CredentialGuard},
+>>>>>>> rights
     render,
     start_secrets::InputRecipient,
     waiter::Waiter,
@@ -57,10 +61,7 @@ impl Handle {
         request: GiveInputRequest,
         message: Option<Json>,
     ) -> Result<GiveInputResponse> {
-        let record = match by.may(Action::GiveInput)? {
-            AccessVerdict::Own => self.own_run(by, run).await?,
-            _ => self.open_run(by, run).await?,
-        };
+        let record = self.find_run(&by.may(Action::GiveInput)?, run).await?;
         if by.role().is_some() {
             let account = self.store().account(by.tenant, AgentRef::Id(record.agent)).await.map_err(about("agent"))?;
             self.check_caller(by, &account).await?;
@@ -74,7 +75,7 @@ impl Handle {
         let parts = parts(request)?;
         self.admit_guest_bytes(by, parts.get().len() + message.as_ref().map_or(0, |message| message.get().len()))?;
         if let Some(step) =
-            self.answer_to_approve(by, run, message.as_ref().unwrap_or(&parts), given_key.as_deref()).await?
+            self.answer_to_approve(by, &record, message.as_ref().unwrap_or(&parts), given_key.as_deref()).await?
         {
             let approval = self.approved(by, &step, 0).await?;
             key = Some(key_hash(run, &format!("approval:{approval}")));
@@ -122,8 +123,7 @@ impl Handle {
         request: CreateInputRequest,
         what: impl FnOnce(String, Option<Json>) -> WorkerRequestKind,
     ) -> Result<InputAnswer> {
-        by.may(Action::Work)?;
-        let worker = by.worker(request.epoch)?;
+        let worker = by.may(Action::Work)?.worker(request.epoch)?;
         check::text("prompt", &request.prompt, 1..=check::MAX_EVENT)?;
         if let Some(parts) = &request.parts {
             check::array("parts", parts, MAX_PARTS)?;
@@ -167,13 +167,13 @@ impl Handle {
         ask: WorkerRequestId,
         wait: Duration,
     ) -> Result<InputAnswer> {
-        by.may(Action::Work)?;
+        let (_, agent) = by.may(Action::Work)?.device()?;
         let _slot = self.wait_slot(by, wait)?;
         let mut waiter = Waiter::new(self, by, Topic::Asked(run), Some(wait.min(Waiter::MAX_WAIT)));
         // The claim's owner is read once. After that, only the answer is polled.
         let held = self.visible_run(by, run).await.map_err(|error| error.say("No such input request."))?;
         // Seeing a run does not mean working on it.
-        if by.device()?.1 != held.agent {
+        if agent != held.agent {
             return Err(Error::not_found("input request"));
         }
         loop {

@@ -13,7 +13,7 @@ use crate::{
     check,
     control::{PageRequest, token::narrowed},
     error::{about, about_list},
-    identity::{AccessVerdict, Action, PrincipalKind},
+    identity::{Action, Permit},
     render,
     tls::Fingerprint,
 };
@@ -23,13 +23,13 @@ const MAX_CERTIFICATE: usize = 64 * 1024;
 impl Handle {
     /// The only response that contains the key. A key can't have more rights than its creator or its user.
     pub async fn create_key(&self, by: &Principal, request: CreateKeyRequest) -> Result<CreatedKey> {
-        let allowed = by.may(Action::CreateKey)?;
+        let permit = by.may(Action::CreateKey)?;
         by.lasting()?;
         check::line("name", &request.name, 1..=200)?;
         let own_role = by.role().ok_or_else(|| Error::forbidden("Only people can create keys."))?;
         let (user, most) = match &request.user {
             Some(user) => {
-                let user = self.key_user(by, allowed, user).await?;
+                let user = self.user_acted_for(&permit, user, "create a key", "create keys").await?;
                 (Some(user.id), own_role.min(user.role))
             }
             None => (by.user, own_role),
@@ -89,41 +89,17 @@ impl Handle {
         }
     }
 
-    /// The user of the new key: the caller or, for admins, anyone whose role is not above theirs.
-    async fn key_user(&self, by: &Principal, allowed: AccessVerdict, user: &str) -> Result<record::user::UserRecord> {
-        let found = self.named_user(by, "user", user).await;
-        let found = match allowed {
-            AccessVerdict::Yes => found?,
-            AccessVerdict::Own | AccessVerdict::No => found
-                .ok()
-                .filter(|found| by.user == Some(found.id))
-                .ok_or_else(|| Error::forbidden("Only admins can create keys for others."))?,
-        };
-        if by.is_below(&found) {
-            return Err(Error::forbidden("You can't create a key for a person whose role is above yours."));
-        }
-        Ok(found)
-    }
-
     /// Newest first: all keys for admins, their own for others.
     pub async fn keys(&self, by: &Principal, page: PageRequest) -> Result<KeyList> {
-        let allowed = by.may(Action::SeeKeys)?;
+        let permit = by.may(Action::SeeKeys)?;
         let page = page.page()?;
-        let user = match (allowed, by.user) {
-            (AccessVerdict::Yes, _) => None,
-            (AccessVerdict::Own | AccessVerdict::No, Some(user)) => Some(user),
-            // A key without a user sees only itself.
-            (AccessVerdict::Own | AccessVerdict::No, None) => {
-                let own = match by.who {
-                    PrincipalKind::Key { key, .. } => vec![render::key(self.find_key(by, key).await?)],
-                    PrincipalKind::Runtime { .. }
-                    | PrincipalKind::Outside { .. }
-                    | PrincipalKind::Run { .. }
-                    | PrincipalKind::Anonymous { .. } => Vec::new(),
-                };
-                return Ok(KeyList { api_keys: own, next_cursor: None });
-            }
-        };
+        // A key without a user sees only itself.
+        if !permit.covers_others() && by.user.is_none() {
+            let mut own = self.all_keys(by).await?;
+            own.retain(|found| by.key() == Some(found.id));
+            return Ok(KeyList { api_keys: own.into_iter().map(render::key).collect(), next_cursor: None });
+        }
+        let user = by.user.filter(|_| !permit.covers_others());
         let failed = about_list("key", &page);
         let listed = self.store().keys(by.tenant, KeyKind::Api, user, page).await.map_err(failed)?;
         Ok(KeyList { api_keys: listed.items.into_iter().map(render::key).collect(), next_cursor: listed.next })
@@ -132,21 +108,8 @@ impl Handle {
     /// The key is rejected from the next request on. A key may revoke itself. Only an owner may revoke an owner's key.
     pub async fn revoke_key(&self, by: &Principal, key: KeyId) -> Result<Key> {
         // A token is not the key: a read-only copy for minutes must not end what it was made with.
-        let itself = by.key() == Some(key) && by.lasting().is_ok();
-        let allowed = if itself { AccessVerdict::Own } else { by.may(Action::RevokeKey)? };
-        if !itself {
-            let found = self.find_key(by, key).await?;
-            let own = by.user.is_some() && by.owns(found.user);
-            match allowed {
-                AccessVerdict::Yes if own || by.role() == Some(Role::Owner) || found.role != Role::Owner => {}
-                AccessVerdict::Yes => return Err(Error::forbidden("Only an owner can revoke an owner's key.")),
-                AccessVerdict::Own | AccessVerdict::No if own && by.role().is_some_and(|role| found.role <= role) => {}
-                AccessVerdict::Own | AccessVerdict::No if own => {
-                    return Err(Error::forbidden("This key can't revoke a key with a higher role."));
-                }
-                // Other people's keys do not exist for this caller.
-                AccessVerdict::Own | AccessVerdict::No => return Err(Error::not_found("key")),
-            }
+        if by.key() != Some(key) || by.lasting().is_err() {
+            self.check_revocable(&by.may(Action::RevokeKey)?, key).await?;
         }
         let _turn = self.revoking().lock().await;
         // While waiting for the lock, the caller's own key may have been revoked.
@@ -181,9 +144,19 @@ impl Handle {
         }
     }
 
-    async fn find_key(&self, by: &Principal, key: KeyId) -> Result<record::KeyRecord> {
+    async fn check_revocable(&self, permit: &Permit<'_>, key: KeyId) -> Result<()> {
+        let by = permit.by();
         let found = self.all_keys(by).await?.into_iter().find(|found| found.id == key);
-        found.ok_or_else(|| Error::not_found("key"))
+        let found = found.ok_or_else(|| Error::not_found("key"))?;
+        let own = by.user.is_some() && by.owns(found.user);
+        match permit.covers_others() {
+            true if own || by.role() == Some(Role::Owner) || found.role != Role::Owner => Ok(()),
+            true => Err(Error::forbidden("Only an owner can revoke an owner's key.")),
+            false if own && by.role().is_some_and(|role| found.role <= role) => Ok(()),
+            false if own => Err(Error::forbidden("This key can't revoke a key with a higher role.")),
+            // Other people's keys do not exist for this caller.
+            false => Err(Error::not_found("key")),
+        }
     }
 
     async fn all_keys(&self, by: &Principal) -> Result<Vec<record::KeyRecord>> {

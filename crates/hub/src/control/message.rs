@@ -1,7 +1,7 @@
 //! The messages of a conversation, including the inputs and results of its runs, oldest first.
 
 use attache_protocol::{
-    ConversationId, Json,
+    Actor, ConversationId, Json,
     json::Members,
     rules::run::RunStatus,
     wire::conversation::{AddMessageRequest, ConversationMessage, MessageList, MessageRole},
@@ -41,7 +41,7 @@ impl Handle {
         conversation: ConversationId,
         request: AddMessageRequest,
     ) -> Result<ConversationMessage> {
-        by.may(Action::AddMessage)?;
+        by.may_all(Action::AddMessage)?;
         self.check_kept(by, conversation, "conversation").await?;
         check::text("text", &request.text, 1..=MAX_TEXT)?;
         if let Some(metadata) = &request.metadata {
@@ -64,7 +64,7 @@ impl Handle {
         conversation: ConversationId,
         page: PageRequest,
     ) -> Result<MessageList> {
-        self.check_conversation(by, Action::SeeConversations, conversation, "conversation").await?;
+        self.check_conversation(&by.may(Action::SeeConversations)?, conversation, "conversation").await?;
         let (limit, after) = (check::limit(page.limit)?, page.cursor.as_deref().map(Position::read).transpose()?);
         self.store().conversation(by.tenant, conversation).await.map_err(about("conversation"))?;
         // One more than is shown, to know whether there is another page.
@@ -151,7 +151,7 @@ fn run_messages(run: RunRecord) -> impl Iterator<Item = ConversationMessage> {
     let input = text_of(&run.input, "text").map(|text| ConversationMessage {
         message_id: format!("{}/input", run.id),
         role: MessageRole::User,
-        author: run.caller.clone(),
+        author: run.caller.to_string(),
         text,
         metadata: None,
         task_run_id: Some(run.id),
@@ -162,7 +162,7 @@ fn run_messages(run: RunRecord) -> impl Iterator<Item = ConversationMessage> {
     let result = text.zip(run.ended_at).map(|(text, ended_at)| ConversationMessage {
         message_id: format!("{}/result", run.id),
         role: MessageRole::Agent,
-        author: format!("agent:{}", run.agent),
+        author: Actor::Agent(run.agent).to_string(),
         text,
         metadata: None,
         task_run_id: Some(run.id),

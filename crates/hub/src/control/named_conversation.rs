@@ -12,7 +12,7 @@ impl Handle {
         hasher.update(by.tenant.uuid().as_bytes());
         match by.user.filter(|_| !matches!(by.column(), RoleColumn::AgentKey | RoleColumn::Run)) {
             Some(user) => hasher.update(user.uuid().as_bytes()),
-            None => hasher.update(by.actor().as_bytes()),
+            None => hasher.update(by.actor().to_string().as_bytes()),
         };
         hasher.update(b"\0").update(name.as_bytes());
         ConversationId::from_uuid(digest::uuid(hasher.finalize()))

@@ -2,13 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use attache_protocol::{AgentId, KeyId, RunId, RuntimeId, UserId, wire::names::NameList};
+use attache_protocol::{Actor, KeyId, UserId, wire::names::NameList};
 use attache_store::record::{AgentRef, StoredCredential, user::UserRef};
 
-use crate::{
-    Error, Handle, Principal, Result,
-    identity::{ANONYMOUS, Action},
-};
+use crate::{Error, Handle, Principal, Result, identity::Action};
 
 /// How many ids one request may look up.
 const MAX_NAMES: usize = 200;
@@ -17,7 +14,7 @@ impl Handle {
     /// The names behind ids (`rtm_…`, `agt_…`, `usr_…`, `key_…`, `run_…`) and actors (`key:key_…`). Unknown ids are
     /// left out. Only people may call this: identities may be secret to agents.
     pub async fn names(&self, by: &Principal, ids: &[String]) -> Result<NameList> {
-        by.may(Action::SeeRuntimes)?;
+        by.may_all(Action::SeeRuntimes)?;
         if ids.len() > MAX_NAMES {
             return Err(Error::invalid("ids", "must have at most 200 entries"));
         }
@@ -31,30 +28,24 @@ impl Handle {
     }
 
     async fn name_of(&self, by: &Principal, id: &str) -> Result<Option<String>> {
-        // An actor is `kind:id`, and the id's prefix says what it is.
-        let bare = id.split_once(':').map_or(id, |(_, bare)| bare);
-        if bare == ANONYMOUS {
-            return Ok(Some("anonymous caller".to_owned()));
+        match Actor::with_id(id).unwrap_or_else(|| Actor::from(id)) {
+            Actor::Anonymous => Ok(Some("anonymous caller".to_owned())),
+            Actor::Key(key) => self.key_holder(by, key).await,
+            Actor::User(user) => self.user_name(by, user).await,
+            Actor::Agent(agent) => {
+                let found = self.store().account(by.tenant, AgentRef::Id(agent)).await;
+                found_or_none(found).map(|account| account.map(|account| account.name))
+            }
+            Actor::Runtime(runtime) => {
+                let found = self.store().runtime(by.tenant, runtime).await;
+                found_or_none(found).map(|runtime| runtime.and_then(|runtime| runtime.device_name))
+            }
+            Actor::Run(run) => {
+                let found = self.store().run(by.tenant, run).await;
+                found_or_none(found).map(|run| run.map(|run| run.agent_name))
+            }
+            Actor::System | Actor::Grant(_) | Actor::Other(_) => Ok(None),
         }
-        if let Ok(key) = bare.parse::<KeyId>() {
-            return self.key_holder(by, key).await;
-        }
-        if let Ok(user) = bare.parse::<UserId>() {
-            return self.user_name(by, user).await;
-        }
-        if let Ok(agent) = bare.parse::<AgentId>() {
-            let found = self.store().account(by.tenant, AgentRef::Id(agent)).await;
-            return found_or_none(found).map(|account| account.map(|account| account.name));
-        }
-        if let Ok(runtime) = bare.parse::<RuntimeId>() {
-            let found = self.store().runtime(by.tenant, runtime).await;
-            return found_or_none(found).map(|runtime| runtime.and_then(|runtime| runtime.device_name));
-        }
-        if let Ok(run) = bare.parse::<RunId>() {
-            let found = self.store().run(by.tenant, run).await;
-            return found_or_none(found).map(|run| run.map(|run| run.agent_name));
-        }
-        Ok(None)
     }
 
     async fn key_holder(&self, by: &Principal, key: KeyId) -> Result<Option<String>> {

@@ -92,7 +92,7 @@ impl Handle {
 
     /// What a person sees before they confirm a device.
     pub async fn pairing_request(&self, by: &Principal, from: IpAddr, code: &str) -> Result<PairingRequestView> {
-        by.may(Action::DecidePairing)?;
+        by.may(Action::DecidePairing)?.for_unowned();
         let (code, slot) = self.typed_code(from, code)?;
         let found = self.store().pairing_request(code, self.now()).await;
         let found = self.redeemed(slot, found)?;
@@ -111,7 +111,7 @@ impl Handle {
         code: &str,
         decision: PairingDecision,
     ) -> Result<()> {
-        by.may(Action::DecidePairing)?;
+        by.may(Action::DecidePairing)?.for_unowned();
         let decision = match decision.agent_id {
             Some(agent) => {
                 check::agent_ref("agent_id", &agent)?;
@@ -129,7 +129,7 @@ impl Handle {
     /// and acts for its owner.
     async fn may_pair(&self, by: &Principal, action: Action, agent: &str) -> Result<record::AccountRecord> {
         self.check_endless(by).await?;
-        let agent = self.own_agent(by, action, agent).await?;
+        let agent = self.find_agent(&by.may(action)?, agent).await?;
         let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
         self.check_caller(by, &account).await?;
         self.check_owner(by, account.owner).await?;

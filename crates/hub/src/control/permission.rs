@@ -24,7 +24,11 @@ use crate::{
     check,
     control::{PageRequest, approval::REMOTE_AGENT},
     error::{about, about_list},
+<<<<<<< HEAD
     identity::Action,
+=======
+    identity::{Action, CredentialGuard, Permit},
+>>>>>>> rights
     render,
     waiter::Waiter,
 };
@@ -79,9 +83,8 @@ impl Handle {
         request: CreatePermissionRequest,
         via: Option<ChannelId>,
     ) -> Result<PermissionRequest> {
-        by.may(Action::Work)?;
-        let (_, agent) = by.device()?;
-        let worker = by.worker(request.epoch)?;
+        let permit = by.may(Action::Work)?;
+        let ((_, agent), worker) = (permit.device()?, permit.worker(request.epoch)?);
         check_permission_request(&request)?;
         let policy = self.approval_policy(by, agent).await?;
         let (expires_at, on_timeout) = self.approval_timeout(&policy);
@@ -120,12 +123,17 @@ impl Handle {
         permission: PermissionId,
         wait: Duration,
     ) -> Result<PermissionAnswer> {
-        by.may(Action::Work)?;
+        let permit = by.may(Action::Work)?;
         let _slot = self.wait_slot(by, wait)?;
         let mut waiter = Waiter::new(self, by, Topic::Asked(run), Some(wait.min(Waiter::MAX_WAIT)));
         loop {
+<<<<<<< HEAD
             let found = self.own_permission(by, run, permission).await?;
             if found.state != PermissionState::Pending || !waiter.changed().await? {
+=======
+            let found = self.own_permission(&permit, run, permission).await?;
+            if found.state != PermissionState::Pending || Instant::now() >= deadline {
+>>>>>>> rights
                 return Ok(render::answer(found));
             }
         }
@@ -138,7 +146,7 @@ impl Handle {
         query: PermissionQuery,
         page: PageRequest,
     ) -> Result<PermissionList> {
-        by.may(Action::SeePermissions)?;
+        by.may_all(Action::SeePermissions)?;
         let page = page.page()?;
         let agent = match query.agent {
             Some(agent) => Some(self.resolve_agent(by, &agent).await?),
@@ -157,10 +165,11 @@ impl Handle {
     }
 
     /// The request, unless its agent is hidden from the caller.
-    async fn open_permission(&self, by: &Principal, permission: PermissionId) -> Result<PermissionRecord> {
+    async fn find_permission(&self, permit: &Permit<'_>, permission: PermissionId) -> Result<PermissionRecord> {
         const WHAT: &str = "permission request";
+        let by = permit.by();
         let found = self.store().permission(by.tenant, permission).await.map_err(about(WHAT))?;
-        if self.caller_access(by).await?.belongings(found.agent).await? {
+        if permit.covers_others() && self.caller_access(by).await?.belongings(found.agent).await? {
             Ok(found)
         } else {
             Err(Error::not_found(WHAT))
@@ -168,13 +177,12 @@ impl Handle {
     }
 
     pub async fn permission(&self, by: &Principal, permission: PermissionId) -> Result<PermissionRequest> {
-        by.may(Action::SeePermissions)?;
-        self.open_permission(by, permission).await.map(render::permission)
+        self.find_permission(&by.may(Action::SeePermissions)?, permission).await.map(render::permission)
     }
 
     /// How many pending permission requests the caller may see. Only the newest page is checked.
     pub async fn pending_permissions(&self, by: &Principal) -> Result<u64> {
-        by.may(Action::SeePermissions)?;
+        by.may_all(Action::SeePermissions)?;
         let mut pending = self.store().pending_permissions(by.tenant).await.map_err(about("permission request"))?;
         if pending == 0 {
             return Ok(0);
@@ -200,9 +208,9 @@ impl Handle {
         request: DecisionRequest,
         place: DecisionOrigin,
     ) -> Result<PermissionRequest> {
-        by.may(Action::DecidePermission)?;
+        let permit = by.may(Action::DecidePermission)?;
         check_decision(&request, self.now())?;
-        let asked = self.open_permission(by, permission).await?;
+        let asked = self.find_permission(&permit, permission).await?;
         self.check_told(by, &asked.tool).await?;
         if request.this_channel_only || request.scope != DecisionScope::Once {
             // Without a channel, the grant would apply everywhere.
@@ -244,7 +252,7 @@ impl Handle {
 
     /// Standing grants and denials, newest first, including ended ones.
     pub async fn grants(&self, by: &Principal, page: PageRequest) -> Result<GrantList> {
-        by.may(Action::SeeGrants)?;
+        by.may_all(Action::SeeGrants)?;
         let page = page.page()?;
         let failed = about_list("grant", &page);
         let listed = self.store().grants(by.tenant, page).await.map_err(failed)?;
@@ -259,8 +267,7 @@ impl Handle {
 
     /// The grant stops answering requests. Revoking again has no effect.
     pub async fn revoke_grant(&self, by: &Principal, grant: GrantId) -> Result<PermissionGrant> {
-        by.may(Action::RevokeGrant)?;
-        self.check_grant(by, grant).await?;
+        self.check_grant(&by.may(Action::RevokeGrant)?, grant).await?;
         let revoked = self.store().revoke_grant(self.context(by), grant).await;
         revoked.map(render::grant).map_err(about("grant"))
     }
@@ -276,12 +283,30 @@ impl Handle {
     }
 
     /// A grant of an agent hidden from the caller does not exist for them.
+<<<<<<< HEAD
     async fn check_grant(&self, by: &Principal, grant: GrantId) -> Result<()> {
         let mut reach = self.caller_access(by).await?;
         let mut grants = check::all_pages("grant", |page| self.store().grants(by.tenant, page));
         while let Some(found) = grants.next().await? {
             if found.grant.id == grant && reach.belongings(found.agent).await? {
                 return Ok(());
+=======
+    async fn check_grant(&self, permit: &Permit<'_>, grant: GrantId) -> Result<()> {
+        let by = permit.by();
+        let (mut reach, mut cursor) = (self.caller_access(by).await?, None);
+        loop {
+            let page = Pagination { limit: check::MAX_PAGE, cursor };
+            let listed = self.store().grants(by.tenant, page).await.map_err(about("grant"))?;
+            if let Some(found) = listed.items.iter().find(|found| found.grant.id == grant) {
+                return match permit.covers_others() && reach.belongings(found.agent).await? {
+                    true => Ok(()),
+                    false => Err(Error::not_found("grant")),
+                };
+            }
+            cursor = listed.next;
+            if cursor.is_none() {
+                return Err(Error::not_found("grant"));
+>>>>>>> rights
             }
         }
         Err(Error::not_found("grant"))
@@ -308,9 +333,14 @@ impl Handle {
     }
 
     /// Only the runtime that asked gets the answer.
-    async fn own_permission(&self, by: &Principal, run: RunId, permission: PermissionId) -> Result<PermissionRecord> {
-        let (runtime, _) = by.device()?;
-        let found = self.store().permission(by.tenant, permission).await.map_err(about("permission request"))?;
+    async fn own_permission(
+        &self,
+        permit: &Permit<'_>,
+        run: RunId,
+        permission: PermissionId,
+    ) -> Result<PermissionRecord> {
+        let (runtime, _) = permit.device()?;
+        let found = self.store().permission(permit.by().tenant, permission).await.map_err(about("permission request"))?;
         if found.run == run && found.runtime == runtime {
             return Ok(found);
         }

@@ -38,8 +38,7 @@ impl Handle {
         request: ProgressRequest,
         report: Option<ReportKey>,
     ) -> Result<ProgressResponse> {
-        by.may(Action::Work)?;
-        let worker = by.worker(request.epoch)?;
+        let worker = by.may(Action::Work)?.worker(request.epoch)?;
         check_usage(request.usage.as_ref())?;
         let usage = request.usage.clone();
         let counts = usage.is_some();
@@ -70,8 +69,7 @@ impl Handle {
 
     /// Returns the run to the queue without using an attempt, before any work is reported.
     pub async fn release(&self, by: &Principal, run: RunId, request: ReleaseRequest) -> Result<Run> {
-        by.may(Action::Work)?;
-        let worker = by.worker(Some(request.epoch))?;
+        let worker = by.may(Action::Work)?.worker(Some(request.epoch))?;
         match self.store().release(worker, run, self.now()).await {
             Ok(run) => self.show_run(run).await,
             Err(error) => Err(self.refusal(by, error).await),

@@ -62,8 +62,7 @@ impl Handle {
         wait: Duration,
         enforces: Vec<SandboxLimit>,
     ) -> Result<PullAnswer> {
-        by.may(Action::Work)?;
-        let (runtime, own) = by.device()?;
+        let (runtime, own) = by.may(Action::Work)?.device()?;
         let here = matches!(by.who, PrincipalKind::Runtime { kind: RuntimeKind::Hub, .. });
         let named = match check::agent_in_path(agent)? {
             AgentRef::Id(id) => id,

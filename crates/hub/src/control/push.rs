@@ -5,14 +5,13 @@ use attache_protocol::{RunId, Secret};
 use attache_store::record::{
     RunRecord,
     push::{NewPushConfig, PushConfigRecord},
-    task::RunOwner,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, Handle, Principal, PrincipalKind, Result, check,
     error::about,
-    identity::{Action, RoleColumn},
+    identity::{AccessVerdict, Action, Permit},
 };
 
 pub use attache_store::record::push::PushVersion;
@@ -50,38 +49,36 @@ const MAX_SECRET: usize = 4096;
 impl Handle {
     /// Subscribes to the run's changes. A config with the same id is replaced.
     pub async fn set_push(&self, by: &Principal, run: RunId, push: PushSubscription) -> Result<PushSubscription> {
-        by.may(Action::CancelRun)?;
-        self.asked_run(by, run).await?;
+        self.asked_run(&by.may(Action::CancelRun)?, run).await?;
         let config = self.checked_push(run, push).await?;
         let kept = self.store().set_push_config(self.context(by), run, config).await.map_err(about(WHAT))?;
         self.opened_push(run, kept)
     }
 
     pub async fn push(&self, by: &Principal, run: RunId, id: &str) -> Result<PushSubscription> {
-        self.asked_run(by, run).await?;
+        self.asked_run(&by.may(Action::SeeRuns)?, run).await?;
         let kept = self.store().push_config(by.tenant, run, id).await.map_err(about(WHAT))?;
         Ok(self.opened_push(run, kept)?.seen_by(by))
     }
 
     /// In order of creation. A run has only a few.
     pub async fn pushes(&self, by: &Principal, run: RunId) -> Result<Vec<PushSubscription>> {
-        self.asked_run(by, run).await?;
+        self.asked_run(&by.may(Action::SeeRuns)?, run).await?;
         let kept = self.store().push_configs(by.tenant, run).await.map_err(about(WHAT))?;
         kept.into_iter().map(|kept| Ok(self.opened_push(run, kept)?.seen_by(by))).collect()
     }
 
     pub async fn remove_push(&self, by: &Principal, run: RunId, id: &str) -> Result<()> {
-        by.may(Action::CancelRun)?;
-        self.asked_run(by, run).await?;
+        self.asked_run(&by.may(Action::CancelRun)?, run).await?;
         self.store().remove_push_config(self.context(by), run, id).await.map_err(about(WHAT))
     }
 
     /// The run, if the caller sees it and created it. Seeing someone else's run does not reveal who is notified about
     /// it.
-    async fn asked_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
-        by.may_subscribe()?;
-        let record = self.visible_run(by, run).await?;
-        if by.own_runs().matches(&record) { Ok(record) } else { Err(Error::not_found("run")) }
+    async fn asked_run(&self, permit: &Permit<'_>, run: RunId) -> Result<RunRecord> {
+        permit.by().may_subscribe()?;
+        let record = self.visible_run(permit.by(), run).await?;
+        if permit.own_runs().matches(&record) { Ok(record) } else { Err(Error::not_found("run")) }
     }
 
     /// What the store keeps of it, after its URL has been checked.
@@ -140,7 +137,7 @@ fn header(field: &str, secret: Option<Secret<String>>) -> Result<Option<String>>
 impl PushSubscription {
     /// Callers who could not have created the config don't see its secrets: read-only keys are shared more easily.
     fn seen_by(mut self, by: &Principal) -> Self {
-        if by.may(Action::CancelRun).is_err() {
+        if by.verdict(Action::CancelRun) == AccessVerdict::No {
             self.token = None;
             self.authentication = self.authentication.map(|(scheme, _)| (scheme, None));
         }
@@ -172,15 +169,6 @@ impl Principal {
             | PrincipalKind::Runtime { .. }
             | PrincipalKind::Outside { .. }
             | PrincipalKind::Run { .. } => Ok(()),
-        }
-    }
-
-    /// A person's runs are those of the same user or, without a user, the same key. Other callers own the runs they
-    /// created themselves.
-    pub(crate) fn own_runs(&self) -> RunOwner {
-        match self.user.filter(|_| matches!(self.column(), RoleColumn::Role(_))) {
-            Some(user) => RunOwner::User(user),
-            None => RunOwner::Caller(self.actor()),
         }
     }
 }

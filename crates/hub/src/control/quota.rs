@@ -22,7 +22,7 @@ const RESERVED_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 impl Handle {
     /// Includes today's usage.
     pub async fn quotas(&self, by: &Principal) -> Result<QuotaList> {
-        by.may(Action::SeeQuotas)?;
+        by.may_all(Action::SeeQuotas)?;
         let found = self.store().quotas(by.tenant, self.now()).await.map_err(about("tenant"))?;
         let mut quotas = Vec::with_capacity(found.len());
         for quota in found {
@@ -33,7 +33,7 @@ impl Handle {
 
     /// Sets the limits of a target. Without any limit its quota is removed, and the result is `None`.
     pub async fn set_quota(&self, by: &Principal, request: SetQuotaRequest) -> Result<Option<Quota>> {
-        by.may(Action::SetQuota)?;
+        by.may_all(Action::SetQuota)?;
         let limits = QuotaLimits {
             calls: request.calls,
             tokens: request.tokens,

@@ -46,7 +46,7 @@ impl Handle {
         let Some(by) = by else {
             return Err(Error::unauthenticated("Registering an agent requires a person's key or a `pairing_token`."));
         };
-        by.may(Action::RegisterAgent)?;
+        by.may_all(Action::RegisterAgent)?;
         by.may_see_and_call()?;
         let name = request.agent_id.ok_or_else(|| Error::invalid("agent_id", "is missing"))?;
         if let Some(url) = request.url {

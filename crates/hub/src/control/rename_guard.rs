@@ -6,15 +6,16 @@ use attache_store::record::{AgentRef, user::UserRecord};
 use crate::{
     Error, Handle, Principal, Result,
     error::about,
-    identity::{AccessVerdict, Action},
+    identity::{Action, Permit},
 };
 
 impl Handle {
     /// Callers who may manage only their own agents can't change agents that a quota or rule names.
-    pub(super) async fn keep_limits(&self, by: &Principal, action: Action, agent: &AgentRef) -> Result<()> {
-        if by.may(action)? == AccessVerdict::Yes {
+    pub(super) async fn keep_limits(&self, permit: &Permit<'_>, agent: &AgentRef) -> Result<()> {
+        if permit.covers_others() {
             return Ok(());
         }
+        let by = permit.by();
         let account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
         let quotas = self.store().quotas(by.tenant, self.now()).await.map_err(about("tenant"))?;
         let in_force = self.rules_in_force(by.tenant).await?;
@@ -33,7 +34,7 @@ impl Handle {
     /// An agent that takes a name used in a rule gets what the rule grants. A rule that also covers its former name
     /// grants nothing new.
     pub(super) async fn free_of_rules(&self, by: &Principal, name: &str, former: Option<&str>) -> Result<()> {
-        if by.may(Action::GiveAgent).is_ok() {
+        if by.may_all(Action::GiveAgent).is_ok() {
             return Ok(());
         }
         let in_force = self.rules_in_force(by.tenant).await?;

@@ -9,7 +9,15 @@ use attache_protocol::{
 };
 use attache_store::record::{AccountRecord, channel::ChannelFilter};
 
+<<<<<<< HEAD
 use crate::{Error, Handle, Principal, Result, check, identity::RoleColumn};
+=======
+use crate::{
+    Error, Handle, Principal, Result, check,
+    error::about,
+    identity::{Permit, RoleColumn},
+};
+>>>>>>> rights
 
 /// How many agents an error lists, and how many words for each.
 const SHOWN: usize = 20;
@@ -40,7 +48,8 @@ struct RouteCandidate {
 }
 
 impl Handle {
-    pub(crate) async fn route(&self, by: &Principal, wanted: AgentSelector<'_>) -> Result<AgentId> {
+    pub(crate) async fn route(&self, permit: &Permit<'_>, wanted: AgentSelector<'_>) -> Result<AgentId> {
+        let by = permit.by();
         match wanted {
             AgentSelector::Default => self.default_agent(by).await,
             AgentSelector::Type(text) => self.agent_of_type(by, text).await,

@@ -2,7 +2,7 @@
 //! sees the runs it created and those the access rules grant.
 
 use attache_protocol::{
-    ConversationId, RunId, Timestamp, UserId,
+    Actor, ConversationId, RunId, Timestamp, UserId,
     rules::run::RunStatus,
     wire::run::{CancelRequest, Run, RunList},
 };
@@ -13,7 +13,7 @@ use crate::{
     control::PageRequest,
     error::{about, about_list},
     identity::{
-        AccessVerdict, Action, PrincipalKind, RoleColumn,
+        Action, Permit, PrincipalKind, RoleColumn,
         access::{Visibility, has_part},
     },
     render,
@@ -50,7 +50,7 @@ pub struct RunQuery {
 struct RunMatcher {
     waiting: bool,
     since: Option<Timestamp>,
-    caller: Option<String>,
+    caller: Option<Actor>,
     text: Option<String>,
 }
 
@@ -63,7 +63,7 @@ impl Handle {
 
     /// Newest first. A long input or result is cut off, with `"truncated": true`.
     pub async fn runs(&self, by: &Principal, query: RunQuery) -> Result<RunList> {
-        by.may(Action::SeeRuns)?;
+        let permit = by.may(Action::SeeRuns)?;
         let mut page = query.page.page()?;
         let agent = match (by.who, query.agent) {
             (PrincipalKind::Runtime { agent, kind: RuntimeKind::Device | RuntimeKind::Hub, .. }, _) => Some(agent),
@@ -110,7 +110,7 @@ impl Handle {
             // Lists are newest first, so everything after the first run that is too old can be skipped.
             let is_over = listed.items.last().is_some_and(|oldest| sieve.is_too_old(oldest));
             for run in listed.items {
-                if sieve.keeps(&run) && reach.run(by, &run).await? {
+                if sieve.keeps(&run) && reach.run(&permit, &run).await? {
                     found.push(run.excerpt());
                 }
             }
@@ -123,7 +123,7 @@ impl Handle {
     }
 
     /// Resolves a caller's name: a user, whose runs the store finds, or an actor as recorded in runs.
-    async fn caller_of(&self, by: &Principal, name: Option<&str>) -> Result<(Option<UserId>, Option<String>)> {
+    async fn caller_of(&self, by: &Principal, name: Option<&str>) -> Result<(Option<UserId>, Option<Actor>)> {
         let Some(name) = name else { return Ok((None, None)) };
         check::line("caller", name, 1..=200)?;
         let user = match name.parse() {
@@ -139,16 +139,12 @@ impl Handle {
             Ok(agent) => self.store().account(by.tenant, agent).await.ok(),
             Err(_) => None,
         };
-        Ok((None, Some(agent.map_or_else(|| name.to_owned(), |agent| format!("agent:{}", agent.id)))))
+        Ok((None, Some(agent.map_or_else(|| Actor::from(name), |agent| Actor::Agent(agent.id)))))
     }
 
     /// Ends the run and its child runs immediately. The executing device learns about it from the run's stream.
     pub async fn cancel_run(&self, by: &Principal, run: RunId, request: CancelRequest) -> Result<Run> {
-        if by.may(Action::CancelRun)? == AccessVerdict::Own {
-            self.own_run(by, run).await?;
-        } else {
-            self.open_run(by, run).await?;
-        }
+        self.find_run(&by.may(Action::CancelRun)?, run).await?;
         if let Some(reason) = &request.reason {
             check::text("reason", reason, 0..=4096)?;
         }
@@ -183,35 +179,37 @@ impl Handle {
         Ok(())
     }
 
-    /// The run, if the caller may see it. Unknown and forbidden ids get the same answer.
+    /// The run, if the caller may see it.
     pub(crate) async fn visible_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
-        by.may(Action::SeeRuns)?;
-        let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
-        if self.caller_access(by).await?.run(by, &record).await? { Ok(record) } else { Err(Error::not_found("run")) }
+        self.find_run(&by.may(Action::SeeRuns)?, run).await
     }
 
-    /// The run, if the caller started it or its agent is not hidden from them.
-    pub(crate) async fn open_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
+    /// The run, if the permit covers it and its agent is not hidden from the caller. Unknown and forbidden ids get the
+    /// same answer.
+    pub(crate) async fn find_run(&self, permit: &Permit<'_>, run: RunId) -> Result<RunRecord> {
+        let by = permit.by();
         let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
-        if self.caller_access(by).await?.is_open(&record).await? { Ok(record) } else { Err(Error::not_found("run")) }
-    }
-
-    /// The run, if the caller created it.
-    pub(crate) async fn own_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
-        let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
-        if record.caller == by.actor() { Ok(record) } else { Err(Error::not_found("run")) }
+        let mut reach = self.caller_access(by).await?;
+        if reach.run(permit, &record).await? {
+            return Ok(record);
+        }
+        // People see each other's runs, so this does not reveal anything.
+        match by.role().is_some() && reach.is_open(&record).await? {
+            true => Err(Error::forbidden("This run belongs to someone else.")),
+            false => Err(Error::not_found("run")),
+        }
     }
 
     /// Whether the caller may see what belongs to a conversation: a person always, a runtime through one of its runs,
     /// an agent also by rule.
     pub(crate) async fn check_conversation(
         &self,
-        by: &Principal,
-        action: Action,
+        permit: &Permit<'_>,
         conversation: ConversationId,
         what: &'static str,
     ) -> Result<()> {
-        if by.may(action)? != AccessVerdict::Own {
+        let (by, action) = (permit.by(), permit.action());
+        if permit.covers_others() {
             return self.check_kept(by, conversation, what).await;
         }
         // A device adds to its own run's workspace, whatever else is there; it reads nothing of a private agent.
@@ -224,7 +222,7 @@ impl Handle {
                 return Ok(());
             }
         }
-        if self.has_part_in(by, action, conversation, what).await? { Ok(()) } else { Err(Error::not_found(what)) }
+        if self.has_part_in(permit, conversation, what).await? { Ok(()) } else { Err(Error::not_found(what)) }
     }
 
     /// A conversation with someone else's private agent does not exist for other people. What does not exist has nothing
@@ -246,11 +244,11 @@ impl Handle {
     /// Whether one of the conversation's runs belongs to the runtime.
     pub(crate) async fn has_part_in(
         &self,
-        by: &Principal,
-        action: Action,
+        permit: &Permit<'_>,
         conversation: ConversationId,
         what: &'static str,
     ) -> Result<bool> {
+        let by = permit.by();
         let (agent, kind) = match by.who {
             PrincipalKind::Key { .. } => return Ok(true),
             PrincipalKind::Run { .. } | PrincipalKind::Anonymous { .. } => return Ok(false),
@@ -262,7 +260,7 @@ impl Handle {
             agent: (kind != RuntimeKind::AgentKey).then_some(agent),
             conversation: Some(conversation),
             // Only runs in progress accept new artifacts.
-            status: (action == Action::UploadArtifact).then_some(RunStatus::Running),
+            status: (permit.action() == Action::UploadArtifact).then_some(RunStatus::Running),
             ..RunFilter::default()
         };
         let mut runs = check::all_pages(what, |page| self.store().runs(by.tenant, filter.clone(), page));

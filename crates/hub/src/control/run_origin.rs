@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, Code, ConversationId, RunId,
+    Actor, AgentId, Code, ConversationId, RunId,
     rules::{
         quota::{QuotaBudget, Spend, usd},
         run::RunStatus,
@@ -26,7 +26,7 @@ use crate::{
     Error, Handle, Principal, Result, check,
     error::about,
     identity::{
-        ANONYMOUS, Action, PrincipalKind, RoleColumn,
+        Action, Permit, PrincipalKind, RoleColumn,
         access::{Visibility, has_part, holds},
     },
 };
@@ -87,10 +87,11 @@ impl Handle {
     /// conversation created with the run if its id does not exist yet.
     pub(super) async fn origin_of(
         &self,
-        by: &Principal,
+        permit: &Permit<'_>,
         request: &CreateRunRequest,
         new: Option<&ConversationRecord>,
     ) -> Result<RunOrigin> {
+        let by = permit.by();
         if let PrincipalKind::Anonymous { agent } = by.who {
             // An anonymous caller may reach only the agent that allows anonymous callers.
             let target = check::agent_ref("agent_id", &request.agent_id)?;
@@ -102,7 +103,7 @@ impl Handle {
         }
         if !matches!(by.column(), RoleColumn::AgentKey | RoleColumn::Run) {
             let chains = match request.parent_task_run_id {
-                Some(parent) => vec![vec![self.open_run(by, parent).await.map_err(unknown_parent)?]],
+                Some(parent) => vec![vec![self.find_run(permit, parent).await.map_err(unknown_parent)?]],
                 None => Vec::new(),
             };
             if let Some(conversation) = request.conversation_id.filter(|_| new.is_none()) {
@@ -135,7 +136,7 @@ impl Handle {
                 if by.column() == RoleColumn::AgentKey && reach.conversation(new).await? == Visibility::Yes => {}
             (Some(_), Some(_)) => return Err(Error::not_found(WHAT)),
             (Some(conversation), None) => {
-                self.check_conversation(by, Action::SeeConversations, conversation, WHAT).await?;
+                self.check_conversation(&by.may(Action::SeeConversations)?, conversation, WHAT).await?;
             }
             (None, _) => {}
         }
@@ -341,7 +342,10 @@ fn unknown_parent(error: Error) -> Error {
 fn links(by: &Principal, chain: &[RunRecord]) -> Vec<AgentId> {
     let mut links = Vec::new();
     for run in chain {
-        let caller = run.caller.strip_prefix("agent:").and_then(|id| id.parse().ok());
+        let caller = match run.caller {
+            Actor::Agent(agent) => Some(agent),
+            _ => None,
+        };
         for agent in [Some(run.agent), caller].into_iter().flatten() {
             let is_caller = matches!(by.who, PrincipalKind::Runtime { agent: own, .. } | PrincipalKind::Outside { agent: own, .. } | PrincipalKind::Run { agent: own, .. } if own == agent);
             if !is_caller && !links.contains(&agent) {
@@ -371,7 +375,7 @@ fn part_of(wanted: QuotaBudget, run: &RunRecord, used: Spend) -> Result<QuotaBud
 
 /// An anonymous caller may reach only the agent that allows anonymous callers, not the agents it could call.
 fn refuse_strangers(chain: &[RunRecord]) -> Result<()> {
-    if chain.iter().all(|run| run.caller != ANONYMOUS) {
+    if chain.iter().all(|run| run.caller != Actor::Anonymous) {
         return Ok(());
     }
     let message = "The original caller had no credential, so this work can't be passed on to other agents.";
@@ -390,7 +394,7 @@ fn refuse_others(chain: &[RunRecord], target: &AccountRecord) -> Result<()> {
 
 /// An agent already in the chain is not called again: it would wait for itself.
 fn refuse_circles(chain: &[RunRecord], target: &AccountRecord) -> Result<()> {
-    let asks = |run: &RunRecord| run.caller == format!("agent:{}", target.id);
+    let asks = |run: &RunRecord| run.caller == Actor::Agent(target.id);
     if !chain.iter().any(|run| run.agent == target.id || asks(run)) {
         return Ok(());
     }

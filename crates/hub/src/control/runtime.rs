@@ -9,14 +9,14 @@ use crate::{
     Handle, Principal, Result, check,
     control::PageRequest,
     error::{about, about_list},
-    identity::{AccessVerdict, Action},
+    identity::Action,
     render,
 };
 
 impl Handle {
     /// Active and ended runtimes, newest first, optionally of one agent by id or name.
     pub async fn runtimes(&self, by: &Principal, agent: Option<&str>, page: PageRequest) -> Result<RuntimeList> {
-        by.may(Action::SeeRuntimes)?;
+        by.may_all(Action::SeeRuntimes)?;
         let page = page.page()?;
         let agent = match agent {
             Some(agent) => Some(self.resolve_agent(by, agent).await?),
@@ -29,16 +29,15 @@ impl Handle {
     }
 
     pub async fn runtime(&self, by: &Principal, runtime: RuntimeId) -> Result<Runtime> {
-        by.may(Action::SeeRuntimes)?;
+        by.may_all(Action::SeeRuntimes)?;
         self.store().runtime(by.tenant, runtime).await.map(render::runtime).map_err(about("runtime"))
     }
 
     /// Fences the device and revokes its claims. Revoking again has no effect.
     pub async fn revoke_runtime(&self, by: &Principal, runtime: RuntimeId) -> Result<Runtime> {
-        if by.may(Action::RevokeRuntime)? == AccessVerdict::Own {
-            let found = self.store().runtime(by.tenant, runtime).await.map_err(about("runtime"))?;
-            self.own_agent(by, Action::RevokeRuntime, &found.agent.to_string()).await?;
-        }
+        let permit = by.may(Action::RevokeRuntime)?;
+        let found = self.store().runtime(by.tenant, runtime).await.map_err(about("runtime"))?;
+        self.find_agent(&permit, &found.agent.to_string()).await?;
         let revoked = self.store().revoke_runtime(self.context(by), runtime).await.map_err(about("runtime"))?;
         self.credentials().forget_agent(revoked.agent);
         Ok(render::runtime(revoked))

@@ -13,23 +13,20 @@ use crate::{
     Error, Handle, Principal, Result,
     control::PageRequest,
     error::about_list,
-    identity::{AccessVerdict, Action, PrincipalKind},
+    identity::{Action, PrincipalKind},
     render,
 };
 
 impl Handle {
     /// Newest first, including ended ones: all sessions for admins, their own for others.
     pub async fn sessions(&self, by: &Principal, page: PageRequest) -> Result<ConsoleSessionList> {
-        let allowed = by.may(Action::SeeSessions)?;
+        let permit = by.may(Action::SeeSessions)?;
         let page = page.page()?;
-        let user = match (allowed, by.user) {
-            (AccessVerdict::Yes, _) => None,
-            (AccessVerdict::Own | AccessVerdict::No, Some(user)) => Some(user),
-            // A caller without a user has only this session.
-            (AccessVerdict::Own | AccessVerdict::No, None) => {
-                return Ok(ConsoleSessionList { sessions: Vec::new(), next_cursor: None });
-            }
-        };
+        // A caller without a user has only this session.
+        if !permit.covers_others() && by.user.is_none() {
+            return Ok(ConsoleSessionList { sessions: Vec::new(), next_cursor: None });
+        }
+        let user = by.user.filter(|_| !permit.covers_others());
         let failed = about_list("session", &page);
         let listed = self.store().keys(by.tenant, KeyKind::Session, user, page).await.map_err(failed)?;
         let own = own_key(by);
@@ -40,16 +37,16 @@ impl Handle {
     /// Signs the browser out from the next request on, including every session opened from this one. Only an owner can
     /// end an owner's session.
     pub async fn end_session(&self, by: &Principal, session: KeyId) -> Result<ConsoleSession> {
-        let allowed = by.may(Action::EndSession)?;
+        let permit = by.may(Action::EndSession)?;
         let found = self.every_key(by, KeyKind::Session).await?.into_iter().find(|found| found.id == session);
         let found = found.ok_or_else(|| Error::not_found("session"))?;
         let own = own_key(by) == Some(session) || (by.user.is_some() && by.owns(found.user));
-        match allowed {
+        match permit.covers_others() {
             _ if own => {}
-            AccessVerdict::Yes if by.role() == Some(Role::Owner) || found.role != Role::Owner => {}
-            AccessVerdict::Yes => return Err(Error::forbidden("Only an owner can end an owner's session.")),
+            true if by.role() == Some(Role::Owner) || found.role != Role::Owner => {}
+            true => return Err(Error::forbidden("Only an owner can end an owner's session.")),
             // Other people's sessions do not exist for this caller.
-            AccessVerdict::Own | AccessVerdict::No => return Err(Error::not_found("session")),
+            false => return Err(Error::not_found("session")),
         }
         let ended: record::KeyRecord = self.end_key(by, session).await?;
         Ok(render::session(ended, own_key(by)))

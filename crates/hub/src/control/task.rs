@@ -41,11 +41,11 @@ pub struct OwnTaskPage {
 impl Handle {
     /// Tasks the caller created, most recently changed first.
     pub async fn own_tasks(&self, by: &Principal, query: TaskQuery) -> Result<OwnTaskPage> {
-        by.may(Action::SeeRuns)?;
+        let permit = by.may(Action::SeeRuns)?;
         let TaskQuery { agent, conversation, state, after, page } = query;
         let page = page.page()?;
         let failed = about_list("task", &page);
-        let filter = TaskFilter { agent, of: Some(by.own_runs()), conversation, state, after };
+        let filter = TaskFilter { agent, of: Some(permit.own_runs()), conversation, state, after };
         let TaskPage { items, next, total } = self.store().tasks(by.tenant, filter, page).await.map_err(failed)?;
         let places: Vec<_> = items.iter().map(|item| (item.run.status_at(), item.cursor.clone())).collect();
         let records: Vec<_> = items.into_iter().map(|item| item.run).collect();

@@ -12,7 +12,7 @@ use attache_store::record::AuditEvent;
 use crate::{
     Error, Handle, Principal, PrincipalKind, Result, check,
     error::about,
-    identity::{AccessVerdict, Action, token::TokenGrant, verdict},
+    identity::{Action, token::TokenGrant},
 };
 
 const TTL: u64 = 15 * 60;
@@ -26,9 +26,7 @@ impl Handle {
         let PrincipalKind::Key { key, role } = by.who else {
             return Err(Error::forbidden("Only a person's key can create tokens."));
         };
-        if verdict(by.column(), Action::CreateToken) == AccessVerdict::No {
-            return Err(Error::forbidden("This key's role doesn't allow this."));
-        }
+        by.may_in_any_scope(Action::CreateToken)?.for_unowned();
         by.lasting()?;
         let ttl = request.ttl_seconds.unwrap_or(TTL);
         if !(1..=MAX_TTL).contains(&ttl) {

@@ -4,12 +4,12 @@
 //! (`docs/decisions/0011`). The token is created when the claim is shown, is not stored, and is valid only while the
 //! claim lasts: every request checks the run.
 
-use attache_protocol::wire::{adapter::RunTools, awcp};
+use attache_protocol::{Actor, wire::{adapter::RunTools, awcp}};
 use attache_store::record::RunRecord;
 
 use crate::{
     Handle, Result,
-    identity::{ANONYMOUS, token::RunTokenGrant},
+    identity::token::RunTokenGrant,
 };
 
 /// The names callers use to allow them. Hosts add their own prefix to MCP tool names.
@@ -42,7 +42,7 @@ fn may_pass_on(run: &RunRecord) -> bool {
     let listed: Vec<String> = run.allowed_tools.as_ref().and_then(|tools| tools.parse().ok()).unwrap_or_default();
     let ours = |tool: &String| NAMES.contains(&tool.as_str()) || tool.starts_with(PREFIX);
     run.ttl > 0
-        && run.caller != ANONYMOUS
+        && run.caller != Actor::Anonymous
         && run.task_type != awcp::TASK_TYPE
         && (listed.is_empty() || listed.iter().any(ours))
 }

@@ -16,7 +16,7 @@ use crate::{
     Error, Handle, Principal, Result,
     control::{PageRequest, quota::cost},
     error::{about, about_list},
-    identity::{AccessVerdict, Action},
+    identity::Action,
 };
 
 const DEFAULT_DAYS: i64 = 30;
@@ -44,7 +44,7 @@ pub struct RecordQuery {
 
 impl Handle {
     pub async fn usage(&self, by: &Principal, query: UsageQuery) -> Result<UsageReport> {
-        let only_own = by.may(Action::SeeUsage)? == AccessVerdict::Own;
+        let permit = by.may(Action::SeeUsage)?;
         let today = UtcDay::of(self.now());
         let last = query.to.as_deref().map_or(Ok(today), |text| day("to", text))?;
         let first = query.from.as_deref().map_or(Ok(UtcDay(last.0 - DEFAULT_DAYS + 1)), |text| day("from", text))?;
@@ -54,7 +54,7 @@ impl Handle {
         let used = self.store().usage(by.tenant, first, last).await.map_err(about("tenant"))?;
         let mut names = UsageNames::default();
         let mut rows = Vec::with_capacity(used.len());
-        for row in used.into_iter().filter(|row| !only_own || row.user == by.user) {
+        for row in used.into_iter().filter(|row| permit.covers_user(row.user)) {
             rows.push(self.usage_row(by, row, &mut names).await?);
         }
         Ok(UsageReport { from: day_text(first), to: day_text(last), rows })
@@ -62,7 +62,7 @@ impl Handle {
 
     /// One record per ended call, newest first.
     pub async fn usage_records(&self, by: &Principal, query: RecordQuery) -> Result<UsageRecordList> {
-        let only_own = by.may(Action::SeeUsage)? == AccessVerdict::Own;
+        let permit = by.may(Action::SeeUsage)?;
         let mut page = query.page.page()?;
         let wanted = page.limit;
         let day = query.day.as_deref().map(|text| day("day", text)).transpose()?;
@@ -72,19 +72,19 @@ impl Handle {
         };
         let mut user = match &query.user {
             Some(user) => match self.user_named(by, user).await {
-                Ok(user) if !only_own || by.user == Some(user) => Some(user),
-                Err(error) if !only_own || error.code != Code::NotFound => return Err(error),
+                Ok(user) if permit.covers_user(Some(user)) => Some(user),
+                Err(error) if permit.covers_others() || error.code != Code::NotFound => return Err(error),
                 // Don't reveal whether other users exist.
                 Ok(_) | Err(_) => return Ok(UsageRecordList { usage_records: Vec::new(), next_cursor: None }),
             },
             None => None,
         };
-        if only_own {
+        if !permit.covers_others() {
             user = by.user;
         }
         let is_wanted = |run: &RunRecord| {
             let in_time = day.is_none_or(|day| UtcDay::of(run.created_at) == day);
-            in_time && run.state.status().is_terminal() && (!only_own || run.user == by.user)
+            in_time && run.state.status().is_terminal() && permit.covers_user(run.user)
         };
         let filter = RunFilter { agent, user, detail: RunDetail::Excerpt, ..RunFilter::default() };
         let mut usage_records = Vec::new();
@@ -131,7 +131,7 @@ fn record(run: &RunRecord) -> UsageRecord {
     let ended = run.ended_at.unwrap_or(run.created_at);
     UsageRecord {
         call_id: CallId::of(run.id),
-        caller: run.caller.clone(),
+        caller: run.caller.to_string(),
         callee: run.agent_name.clone(),
         tokens: used.tokens,
         cost: used.micro_usd.map(cost),

@@ -2,9 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use attache_protocol::wire::{
-    key::Role,
-    user::{CreateUserRequest, UpdateUserRequest, User, UserList},
+use attache_protocol::{
+    Code,
+    wire::{
+        key::Role,
+        user::{CreateUserRequest, UpdateUserRequest, User, UserList},
+    },
 };
 use attache_store::record::{
     self,
@@ -16,13 +19,13 @@ use crate::{
     check::{self, ME},
     control::PageRequest,
     error::{about, about_list},
-    identity::{AccessVerdict, Action, PrincipalKind, password, verdict},
+    identity::{Action, Permit, PrincipalKind, password},
     render,
 };
 
 impl Handle {
     pub async fn create_user(&self, by: &Principal, request: CreateUserRequest) -> Result<User> {
-        by.may(Action::CreateUser)?;
+        by.may_all(Action::CreateUser)?;
         by.lasting()?;
         check::user_name(&request.name)?;
         let role = request.role.unwrap_or(Role::Operator);
@@ -42,15 +45,21 @@ impl Handle {
 
     /// By id, by name, or `me`.
     pub async fn user(&self, by: &Principal, user: &str) -> Result<User> {
-        self.reachable_user(by, Action::SeeUsers, user).await.map(render::user)
+        let permit = match user {
+            // Everyone may see themselves, whatever their scopes.
+            ME => by.may_in_any_scope(Action::SeeUsers)?,
+            _ => by.may(Action::SeeUsers)?,
+        };
+        self.find_user(&permit, user).await.map(render::user)
     }
 
     /// Users who were not removed, by name. Callers who can't see others get only themselves.
     pub async fn users(&self, by: &Principal, page: PageRequest) -> Result<UserList> {
         let page = page.page()?;
-        if by.may(Action::SeeUsers)? == AccessVerdict::Own {
+        let permit = by.may(Action::SeeUsers)?;
+        if !permit.covers_others() {
             let own = match by.user {
-                Some(id) => vec![render::user(self.find_user(by, UserRef::Id(id)).await?)],
+                Some(_) => vec![render::user(self.find_user(&permit, ME).await?)],
                 None => Vec::new(),
             };
             return Ok(UserList { users: own, next_cursor: None });
@@ -62,14 +71,14 @@ impl Handle {
 
     /// People can change their own password by giving the current one. Everything else is for admins.
     pub async fn update_user(&self, by: &Principal, user: &str, request: UpdateUserRequest) -> Result<User> {
-        let allowed = by.may(Action::EditUser)?;
+        let permit = by.may(Action::EditUser)?;
         by.lasting()?;
-        let found = self.reachable_user(by, Action::EditUser, user).await?;
+        let found = self.find_user(&permit, user).await?;
         let own = by.user == Some(found.id);
         if let Some(name) = &request.name {
             check::user_name(name)?;
         }
-        if allowed == AccessVerdict::Own && (request.name.is_some() || request.role.is_some()) {
+        if !permit.covers_others() && (request.name.is_some() || request.role.is_some()) {
             return Err(Error::forbidden("Only admins can change names and roles."));
         }
         if request.name.as_ref().is_some_and(|name| *name != found.name) {
@@ -108,9 +117,9 @@ impl Handle {
 
     /// Immediately ends everything that acts for the user. Agents and runs stay.
     pub async fn remove_user(&self, by: &Principal, user: &str) -> Result<User> {
-        by.may(Action::RemoveUser)?;
+        let permit = by.may(Action::RemoveUser)?;
         by.lasting()?;
-        let found = self.reachable_user(by, Action::RemoveUser, user).await?;
+        let found = self.find_user(&permit, user).await?;
         let removed = self.store().remove_user(self.context(by), UserRef::Id(found.id)).await.map_err(about("user"))?;
         self.credentials().forget_user(removed.id);
         self.access().names.users.forget(&removed.id);
@@ -119,7 +128,7 @@ impl Handle {
 
     /// Resolves a user's name or id in a body member.
     pub(crate) async fn named_user(&self, by: &Principal, field: &str, user: &str) -> Result<record::user::UserRecord> {
-        let found = self.find_user(by, check::user_ref(field, user)?).await?;
+        let found = self.store().user(by.tenant, check::user_ref(field, user)?).await.map_err(about("user"))?;
         match found.removed_at {
             None => Ok(found),
             Some(_) => Err(Error::not_found("user")),
@@ -127,12 +136,8 @@ impl Handle {
     }
 
     /// The user, if the caller may do this to them: themselves, or people whose role is not above the caller's.
-    async fn reachable_user(&self, by: &Principal, action: Action, user: &str) -> Result<record::user::UserRecord> {
-        let allowed = match (user, action) {
-            // Everyone may see themselves, whatever their scopes.
-            (ME, Action::SeeUsers) if verdict(by.column(), action) != AccessVerdict::No => AccessVerdict::Own,
-            _ => by.may(action)?,
-        };
+    async fn find_user(&self, permit: &Permit<'_>, user: &str) -> Result<record::user::UserRecord> {
+        let by = permit.by();
         let user = match (user, by.user) {
             (ME, Some(id)) => UserRef::Id(id),
             (ME, None) => {
@@ -140,22 +145,40 @@ impl Handle {
             }
             (user, _) => check::user_ref("user", user).map_err(|_| Error::not_found("user"))?,
         };
-        let found = self.find_user(by, user).await?;
-        match allowed {
-            // Callers who can't see others don't learn whether they exist.
-            AccessVerdict::Own | AccessVerdict::No if by.user != Some(found.id) => {
-                return Err(Error::not_found("user"));
-            }
-            AccessVerdict::Yes | AccessVerdict::Own | AccessVerdict::No => {}
+        let found = self.store().user(by.tenant, user).await.map_err(about("user"))?;
+        // Callers who can't see others don't learn whether they exist.
+        if !permit.covers_user(Some(found.id)) {
+            return Err(Error::not_found("user"));
         }
-        if by.is_below(&found) && action != Action::SeeUsers {
+        if by.is_below(&found) && permit.action() != Action::SeeUsers {
             return Err(Error::forbidden("You can't change a person whose role is above yours."));
         }
         Ok(found)
     }
 
-    async fn find_user(&self, by: &Principal, user: UserRef) -> Result<record::user::UserRecord> {
-        self.store().user(by.tenant, user).await.map_err(about("user"))
+    /// The user for whom a credential is created: the caller or, for admins, anyone whose role is not above theirs.
+    pub(crate) async fn user_acted_for(
+        &self,
+        permit: &Permit<'_>,
+        user: &str,
+        one: &str,
+        several: &str,
+    ) -> Result<record::user::UserRecord> {
+        let found = self.named_user(permit.by(), "user", user).await;
+        let found = match permit.covers_others() {
+            true => found?,
+            // Callers who can't act for others don't learn whether they exist.
+            false => found
+                .ok()
+                .filter(|found| permit.covers_user(Some(found.id)))
+                .ok_or_else(|| Error::new(Code::Forbidden, format!("Only admins can {several} for others.")))?,
+        };
+        match permit.by().is_below(&found) {
+            true => {
+                Err(Error::new(Code::Forbidden, format!("You can't {one} for a person whose role is above yours.")))
+            }
+            false => Ok(found),
+        }
     }
 
     /// Changing an existing password requires knowing it. Setting the first one requires a credential with all of the

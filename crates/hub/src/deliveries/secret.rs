@@ -1,6 +1,6 @@
 //! The secrets that sign deliveries: one per caller, derived from the hub's own key.
 
-use attache_protocol::{AgentId, Secret, TenantId, UserId, secret::Kind};
+use attache_protocol::{Actor, Secret, TenantId, UserId, secret::Kind};
 use attache_store::record::{RunRecord, delivery::DeliveryRecord};
 
 use crate::{Principal, identity::RoleColumn};
@@ -32,20 +32,22 @@ impl SecretSubject {
     pub(crate) fn of(by: &Principal) -> Self {
         match by.column() {
             // An agent must not learn the secret of its owner, who has other webhooks too.
-            RoleColumn::AgentKey | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => Self(by.actor()),
-            RoleColumn::Role(_) => Self::person_or(by.user, || by.actor()),
+            RoleColumn::AgentKey | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => Self::actor(&by.actor()),
+            RoleColumn::Role(_) => Self::actor(&by.user.map_or_else(|| by.actor(), Actor::User)),
         }
     }
 
     /// For the caller who created the run. The same as [`Self::of`] for that caller.
     pub(super) fn of_run(run: &RunRecord) -> Self {
-        let is_agent = run.caller.strip_prefix("agent:").is_some_and(|id| id.parse::<AgentId>().is_ok());
-        Self::person_or(run.user.filter(|_| !is_agent), || run.caller.clone())
+        match (&run.caller, run.user) {
+            (Actor::Agent(_), _) | (_, None) => Self::actor(&run.caller),
+            (_, Some(user)) => Self::actor(&Actor::User(user)),
+        }
     }
 
     /// For the agent's owner. An agent without an owner uses the tenant's.
     pub(crate) fn of_agent(owner: Option<UserId>) -> Self {
-        Self::person_or(owner, || "tenant".to_owned())
+        owner.map_or_else(|| Self("tenant".to_owned()), |owner| Self::actor(&Actor::User(owner)))
     }
 
     /// A permission request goes to the run's own callback or, if that doesn't subscribe to it, to the agent's webhook.
@@ -54,7 +56,7 @@ impl SecretSubject {
         if delivery.permission.is_none() || is_callback { Self::of_run(run) } else { Self::of_agent(owner) }
     }
 
-    fn person_or(user: Option<UserId>, otherwise: impl FnOnce() -> String) -> Self {
-        Self(user.map_or_else(otherwise, |user| format!("user:{user}")))
+    fn actor(actor: &Actor) -> Self {
+        Self(actor.to_string())
     }
 }

@@ -1,7 +1,7 @@
 //! The authenticated caller: the tenant and identity behind a credential.
 
 use attache_protocol::{
-    AgentId, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
+    Actor, AgentId, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
     rules::run::WorkerRef,
     secret::SecretHash,
     wire::key::{KeyScope, Role},
@@ -48,9 +48,6 @@ pub(crate) enum PresentedCredential {
     Nothing { tenant: TenantId, agent: AgentId },
 }
 
-/// All callers without a credential, as shown in the log.
-pub(crate) const ANONYMOUS: &str = "anonymous";
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrincipalKind {
     /// A person, by API key or console session.
@@ -69,27 +66,25 @@ pub enum PrincipalKind {
 
 impl Principal {
     /// The actor, as shown in the log.
-    pub fn actor(&self) -> String {
+    pub const fn actor(&self) -> Actor {
         match self.who {
-            PrincipalKind::Key { key, .. } => format!("key:{key}"),
+            PrincipalKind::Key { key, .. } => Actor::Key(key),
             PrincipalKind::Runtime { runtime, kind: RuntimeKind::Device | RuntimeKind::Hub, .. } => {
-                format!("runtime:{runtime}")
+                Actor::Runtime(runtime)
             }
             // What an agent created stays its own when it registers again with another key.
             PrincipalKind::Runtime { agent, kind: RuntimeKind::AgentKey, .. }
-            | PrincipalKind::Outside { agent, .. } => {
-                format!("agent:{agent}")
-            }
-            PrincipalKind::Run { run, .. } => format!("run:{run}"),
-            PrincipalKind::Anonymous { .. } => ANONYMOUS.to_owned(),
+            | PrincipalKind::Outside { agent, .. } => Actor::Agent(agent),
+            PrincipalKind::Run { run, .. } => Actor::Run(run),
+            PrincipalKind::Anonymous { .. } => Actor::Anonymous,
         }
     }
 
     /// The owner of what is opened or published with this credential: all keys of a person count as that person, an
     /// agent as itself.
-    pub(crate) fn holder(&self) -> String {
+    pub(crate) fn holder(&self) -> Actor {
         match self.user.filter(|_| self.role().is_some()) {
-            Some(user) => format!("user:{user}"),
+            Some(user) => Actor::User(user),
             None => self.actor(),
         }
     }
@@ -150,8 +145,7 @@ impl Principal {
 
     /// An agent's key can see and call what its person can, so the creator needs both scopes.
     pub(crate) fn may_see_and_call(&self) -> Result<()> {
-        let has = |scope| self.scopes.as_ref().is_none_or(|scopes| scopes.contains(&scope));
-        match has(KeyScope::Read) && has(KeyScope::Call) {
+        match self.has_scope(KeyScope::Read) && self.has_scope(KeyScope::Call) {
             true => Ok(()),
             false => Err(Error::forbidden("An agent's key can read and call, but this key's scopes don't allow both.")
                 .hint("Use a key with the scopes `read`, `call` and `manage`, or one without scopes.")),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use attache_protocol::{
-    KeyId, Secret, TenantId, Timestamp, UserId,
+    Actor, KeyId, Secret, TenantId, Timestamp, UserId,
     secret::{Kind, SecretHash},
     wire::{
         key::{KeyScope, Role},
@@ -26,7 +26,7 @@ use attache_store::{
 use crate::{
     Error, Handle, Result, check,
     error::about,
-    identity::{AccessVerdict, Action, PresentedCredential, Principal, PrincipalKind},
+    identity::{Action, PresentedCredential, Principal, PrincipalKind},
 };
 
 /// Pending links. The oldest are dropped.
@@ -78,22 +78,16 @@ impl Handle {
     /// A one-time link that signs one browser in: as the caller, or as someone whose role is not above the caller's.
     /// The session has at most the rights of the key that created the link, and ends with it.
     pub async fn login_link(&self, by: &Principal, request: LoginLinkRequest) -> Result<LoginLink> {
-        let allowed = by.may(Action::CreateLoginLink)?;
+        let permit = by.may(Action::CreateLoginLink)?;
         by.lasting()?;
         let own = by.role().ok_or_else(|| Error::forbidden("Only people can sign in."))?;
         let user = match (&request.user, by.user) {
-            // Callers who can't create links for others don't learn whether they exist.
-            (Some(user), own) if allowed != AccessVerdict::Yes => {
-                let found = self.named_user(by, "user", user).await.ok().filter(|found| own == Some(found.id));
-                Some(found.ok_or_else(|| Error::forbidden("Only admins can create login links for others."))?)
+            (Some(user), _) => {
+                Some(self.user_acted_for(&permit, user, "create a login link", "create login links").await?)
             }
-            (Some(user), _) => Some(self.named_user(by, "user", user).await?),
             (None, Some(user)) => Some(self.named_user(by, "user", &user.to_string()).await?),
             (None, None) => None,
         };
-        if user.as_ref().is_some_and(|user| by.is_below(user)) {
-            return Err(Error::forbidden("You can't create a login link for a person whose role is above yours."));
-        }
         let target = LinkTarget {
             user: user.as_ref().map(|user| user.name.clone()),
             role: user.as_ref().map_or(own, |user| user.role.min(own)),
@@ -199,7 +193,7 @@ impl Handle {
             secret: secret.hash(),
             expires_at: Some(self.now().plus(self.options().session_lifetime())),
         };
-        let context = WriteContext::new(tenant, format!("key:{}", key.id), self.now()).for_user(user);
+        let context = WriteContext::new(tenant, Actor::Key(key.id), self.now()).for_user(user);
         let key = self.store().create_key(context, key).await.map_err(about("user"))?;
         let principal = self.check_proof(&PresentedCredential::Secret(secret.hash())).await?;
         Ok(SignedInSession { secret, principal, expires_at: key.expires_at.unwrap_or_else(|| self.now()) })

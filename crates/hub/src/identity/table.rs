@@ -1,93 +1,14 @@
+<<<<<<< HEAD
 //! The access table: which role may do what.
+=======
+//! The access table: one row per action, with the scope that a restricted key needs for it and what each kind of caller
+//! may do (DESIGN §9).
+>>>>>>> rights
 //!
 //! A person's own things are those of the same user. A key without a user owns what has no user. A key with scopes may
 //! do what both its role and its scopes allow.
 
 use attache_protocol::wire::key::{KeyScope, Role};
-use attache_store::record::RuntimeKind;
-
-use crate::{
-    Error, Result,
-    identity::{Principal, PrincipalKind},
-};
-
-macro_rules! actions {
-    ($($name:ident $resource:literal $action:literal;)*) => {
-        /// An action on a resource.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Action {
-            $($name,)*
-        }
-
-        impl Action {
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            pub const fn resource(self) -> &'static str {
-                match self { $(Self::$name => $resource,)* }
-            }
-
-            pub const fn verb(self) -> &'static str {
-                match self { $(Self::$name => $action,)* }
-            }
-        }
-    };
-}
-
-actions! {
-    SeeAgents           "agents"        "see";
-    CreateAgent         "agents"        "create";
-    EditAgent           "agents"        "edit";
-    ArchiveAgent        "agents"        "archive";
-    GiveAgent           "agents"        "give";
-    CreatePairingCode   "pairing"       "create_code";
-    DecidePairing       "pairing"       "decide";
-    SeeRuntimes         "runtimes"      "see";
-    RevokeRuntime       "runtimes"      "revoke";
-    SeeRuns             "runs"          "see";
-    CreateRun           "runs"          "create";
-    CancelRun           "runs"          "cancel";
-    DeleteRun           "runs"          "delete";
-    GiveInput           "runs"          "give_input";
-    Work                "runs"          "work";
-    SeePermissions      "permissions"   "see";
-    DecidePermission    "permissions"   "decide";
-    SeeGrants           "grants"        "see";
-    RevokeGrant         "grants"        "revoke";
-    SeeChannels         "channels"      "see";
-    RegisterAgent       "agents"        "register";
-    SeeConversations    "conversations" "see";
-    ListConversations   "conversations" "list";
-    CreateConversation  "conversations" "create";
-    AddMessage          "conversations" "add_message";
-    DeleteConversation  "conversations" "delete";
-    SeeArtifacts        "artifacts"     "see";
-    UploadArtifact      "artifacts"     "upload";
-    OpenTunnel          "tunnels"       "open";
-    SeeDelegations      "delegations"   "see";
-    PublishDelegation   "delegations"   "publish";
-    CancelDelegation    "delegations"   "cancel";
-    SeeDeliveries       "deliveries"    "see";
-    ResendDelivery      "deliveries"    "resend";
-    SeeDeliverySecret   "deliveries"    "see_secret";
-    SeeKeys             "keys"          "see";
-    CreateKey           "keys"          "create";
-    RevokeKey           "keys"          "revoke";
-    SeeSessions         "sessions"      "see";
-    EndSession          "sessions"      "end";
-    CreateToken         "tokens"        "create";
-    SeeUsers            "users"         "see";
-    CreateUser          "users"         "create";
-    EditUser            "users"         "edit";
-    RemoveUser          "users"         "remove";
-    SeeAudit            "audit"         "see";
-    SeeRules            "rules"         "see";
-    SetRules            "rules"         "set";
-    SeeQuotas           "quotas"        "see";
-    SetQuota            "quotas"        "set";
-    SeeUsage            "usage"         "see";
-    CreateLoginLink     "login_links"   "create";
-    SeeMetrics          "metrics"       "see";
-}
 
 /// A cell of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,197 +33,63 @@ pub enum RoleColumn {
     Anonymous,
 }
 
-/// Looks up a cell.
-pub const fn verdict(column: RoleColumn, action: Action) -> AccessVerdict {
-    use AccessVerdict::{No, Own, Yes};
-    use Action as A;
-    match action {
-        A::SeeAgents => match column {
-            RoleColumn::Role(_) | RoleColumn::AgentKey | RoleColumn::Run => Yes,
-            RoleColumn::Runtime | RoleColumn::Anonymous => No,
-        },
-        A::SeeRuntimes | A::ListConversations | A::SeePermissions | A::SeeGrants => match column {
-            RoleColumn::Role(_) => Yes,
-            RoleColumn::AgentKey | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => No,
-        },
-        A::SeeRuns => match column {
-            RoleColumn::Role(_) => Yes,
-            RoleColumn::AgentKey | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => Own,
-        },
-        A::SeeConversations | A::SeeArtifacts => match column {
-            RoleColumn::Role(_) => Yes,
-            RoleColumn::AgentKey | RoleColumn::Runtime => Own,
-            RoleColumn::Run | RoleColumn::Anonymous => No,
-        },
-        A::SeeChannels | A::SeeDeliveries | A::SeeDelegations => match column {
-            RoleColumn::Role(_) => Yes,
-            RoleColumn::AgentKey => Own,
-            RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => No,
-        },
-        A::CreateRun => match column {
-            RoleColumn::Role(Role::Owner | Role::Admin | Role::Operator) | RoleColumn::AgentKey => Yes,
-            RoleColumn::Run | RoleColumn::Anonymous => Own,
-            RoleColumn::Role(Role::Viewer) | RoleColumn::Runtime => No,
-        },
-        A::OpenTunnel | A::PublishDelegation | A::SeeDeliverySecret => match column {
-            RoleColumn::Role(Role::Owner | Role::Admin | Role::Operator) | RoleColumn::AgentKey => Own,
-            RoleColumn::Role(Role::Viewer) | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => No,
-        },
-        A::CancelRun | A::GiveInput => match column {
-            RoleColumn::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
-            RoleColumn::AgentKey | RoleColumn::Run | RoleColumn::Anonymous => Own,
-            RoleColumn::Role(Role::Viewer) | RoleColumn::Runtime => No,
-        },
-        A::ResendDelivery | A::CancelDelegation => match column {
-            RoleColumn::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
-            RoleColumn::AgentKey => Own,
-            RoleColumn::Role(Role::Viewer) | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => No,
-        },
-        A::EditAgent
-        | A::ArchiveAgent
-        | A::CreatePairingCode
-        | A::DecidePairing
-        | A::RevokeRuntime
-        | A::DeleteRun
-        | A::DeleteConversation => match column {
-            RoleColumn::Role(Role::Owner | Role::Admin) => Yes,
-            RoleColumn::Role(Role::Operator) => Own,
-            RoleColumn::Role(Role::Viewer)
-            | RoleColumn::AgentKey
-            | RoleColumn::Runtime
-            | RoleColumn::Run
-            | RoleColumn::Anonymous => No,
-        },
-        A::CreateAgent
-        | A::RegisterAgent
-        | A::DecidePermission
-        | A::RevokeGrant
-        | A::CreateConversation
-        | A::AddMessage => match column {
-            RoleColumn::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
-            RoleColumn::Role(Role::Viewer)
-            | RoleColumn::AgentKey
-            | RoleColumn::Runtime
-            | RoleColumn::Run
-            | RoleColumn::Anonymous => No,
-        },
-        A::UploadArtifact => match column {
-            RoleColumn::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
-            RoleColumn::Role(Role::Viewer) | RoleColumn::Run | RoleColumn::Anonymous => No,
-            RoleColumn::AgentKey | RoleColumn::Runtime => Own,
-        },
-        A::SeeKeys | A::CreateKey => match column {
-            RoleColumn::Role(Role::Owner | Role::Admin) => Yes,
-            RoleColumn::Role(Role::Operator) => Own,
-            RoleColumn::Role(Role::Viewer)
-            | RoleColumn::AgentKey
-            | RoleColumn::Runtime
-            | RoleColumn::Run
-            | RoleColumn::Anonymous => No,
-        },
-        A::CreateToken => match column {
-            RoleColumn::Role(_) => Yes,
-            RoleColumn::AgentKey | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => No,
-        },
-        A::RevokeKey | A::SeeUsers | A::EditUser | A::SeeSessions | A::EndSession | A::CreateLoginLink => {
-            match column {
-                RoleColumn::Role(Role::Owner | Role::Admin) => Yes,
-                RoleColumn::Role(Role::Operator | Role::Viewer) => Own,
-                RoleColumn::AgentKey | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => No,
+macro_rules! cell {
+    (yes) => {
+        AccessVerdict::Yes
+    };
+    (own) => {
+        AccessVerdict::Own
+    };
+    (-) => {
+        AccessVerdict::No
+    };
+}
+
+macro_rules! actions {
+    ($($name:ident $resource:literal $verb:literal $scope:ident
+       $owner:tt $admin:tt $operator:tt $viewer:tt $agent_key:tt $runtime:tt $run:tt $anonymous:tt;)*) => {
+        /// An action on a resource.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Action {
+            $($name,)*
+        }
+
+        impl Action {
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            pub const fn resource(self) -> &'static str {
+                match self { $(Self::$name => $resource,)* }
+            }
+
+            pub const fn verb(self) -> &'static str {
+                match self { $(Self::$name => $verb,)* }
+            }
+
+            /// The scope a key with scopes needs for this.
+            pub const fn scope(self) -> KeyScope {
+                match self { $(Self::$name => KeyScope::$scope,)* }
             }
         }
-        // Anyone who may see every run may see all usage. An operator sees their own.
-        A::SeeUsage => match column {
-            RoleColumn::Role(Role::Owner | Role::Admin | Role::Viewer) => Yes,
-            RoleColumn::Role(Role::Operator) => Own,
-            RoleColumn::AgentKey | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => No,
-        },
-        A::SeeRules | A::SetRules | A::SeeQuotas | A::SetQuota => match column {
-            RoleColumn::Role(Role::Owner | Role::Admin) => Yes,
-            RoleColumn::Role(Role::Operator | Role::Viewer)
-            | RoleColumn::AgentKey
-            | RoleColumn::Runtime
-            | RoleColumn::Run
-            | RoleColumn::Anonymous => No,
-        },
-        A::GiveAgent | A::CreateUser | A::RemoveUser | A::SeeAudit | A::SeeMetrics => match column {
-            RoleColumn::Role(Role::Owner | Role::Admin) => Yes,
-            RoleColumn::Role(Role::Operator | Role::Viewer)
-            | RoleColumn::AgentKey
-            | RoleColumn::Runtime
-            | RoleColumn::Run
-            | RoleColumn::Anonymous => No,
-        },
-        A::Work => match column {
-            RoleColumn::Role(_) | RoleColumn::Run | RoleColumn::Anonymous => No,
-            RoleColumn::AgentKey | RoleColumn::Runtime => Own,
-        },
-    }
-}
 
-// === impl Action ===
-
-impl Action {
-    /// The scope a key with scopes needs for this.
-    pub const fn scope(self) -> KeyScope {
-        match self {
-            Self::SeeAgents
-            | Self::SeeRuntimes
-            | Self::SeeRuns
-            | Self::SeePermissions
-            | Self::SeeGrants
-            | Self::SeeChannels
-            | Self::SeeConversations
-            | Self::ListConversations
-            | Self::SeeArtifacts
-            | Self::SeeDeliveries
-            | Self::SeeDelegations
-            | Self::SeeMetrics
-            | Self::SeeUsage
-            | Self::CreateToken => KeyScope::Read,
-            Self::CreateRun
-            | Self::CancelRun
-            | Self::GiveInput
-            | Self::CreateConversation
-            | Self::AddMessage
-            | Self::UploadArtifact
-            | Self::OpenTunnel
-            | Self::PublishDelegation
-            | Self::CancelDelegation
-            | Self::SeeDeliverySecret => KeyScope::Call,
-            Self::DecidePermission | Self::RevokeGrant => KeyScope::Decide,
-            // No person's key can work. The scope only keeps it apart from the others.
-            Self::Work
-            | Self::CreateAgent
-            | Self::EditAgent
-            | Self::ArchiveAgent
-            | Self::GiveAgent
-            | Self::RegisterAgent
-            | Self::CreatePairingCode
-            | Self::DecidePairing
-            | Self::RevokeRuntime
-            | Self::DeleteRun
-            | Self::DeleteConversation => KeyScope::Manage,
-            Self::ResendDelivery
-            | Self::SeeKeys
-            | Self::CreateKey
-            | Self::RevokeKey
-            | Self::SeeSessions
-            | Self::EndSession
-            | Self::SeeUsers
-            | Self::CreateUser
-            | Self::EditUser
-            | Self::RemoveUser
-            | Self::SeeRules
-            | Self::SetRules
-            | Self::SeeQuotas
-            | Self::SetQuota
-            | Self::SeeAudit
-            | Self::CreateLoginLink => KeyScope::Admin,
+        /// Looks up a cell.
+        pub const fn verdict(column: RoleColumn, action: Action) -> AccessVerdict {
+            match action {
+                $(Action::$name => match column {
+                    RoleColumn::Role(Role::Owner) => cell!($owner),
+                    RoleColumn::Role(Role::Admin) => cell!($admin),
+                    RoleColumn::Role(Role::Operator) => cell!($operator),
+                    RoleColumn::Role(Role::Viewer) => cell!($viewer),
+                    RoleColumn::AgentKey => cell!($agent_key),
+                    RoleColumn::Runtime => cell!($runtime),
+                    RoleColumn::Run => cell!($run),
+                    RoleColumn::Anonymous => cell!($anonymous),
+                },)*
+            }
         }
-    }
+    };
 }
 
+<<<<<<< HEAD
 // === impl Principal ===
 
 impl Principal {
@@ -369,4 +156,63 @@ impl Principal {
             (allowed, _) => Ok(allowed),
         }
     }
+=======
+// Anyone who may see every run may see all usage; an operator sees their own. No person's key can work: the scope of
+// `Work` only keeps it apart from the others.
+actions! {
+    // action          resource        verb          scope   owner admin operator viewer agent_key runtime run anonymous
+    SeeAgents          "agents"        "see"         Read    yes   yes   yes      yes    yes       -       yes -;
+    CreateAgent        "agents"        "create"      Manage  yes   yes   yes      -      -         -       -   -;
+    EditAgent          "agents"        "edit"        Manage  yes   yes   own      -      -         -       -   -;
+    ArchiveAgent       "agents"        "archive"     Manage  yes   yes   own      -      -         -       -   -;
+    GiveAgent          "agents"        "give"        Manage  yes   yes   -        -      -         -       -   -;
+    CreatePairingCode  "pairing"       "create_code" Manage  yes   yes   own      -      -         -       -   -;
+    DecidePairing      "pairing"       "decide"      Manage  yes   yes   own      -      -         -       -   -;
+    SeeRuntimes        "runtimes"      "see"         Read    yes   yes   yes      yes    -         -       -   -;
+    RevokeRuntime      "runtimes"      "revoke"      Manage  yes   yes   own      -      -         -       -   -;
+    SeeRuns            "runs"          "see"         Read    yes   yes   yes      yes    own       own     own own;
+    CreateRun          "runs"          "create"      Call    yes   yes   yes      -      yes       -       own own;
+    CancelRun          "runs"          "cancel"      Call    yes   yes   yes      -      own       -       own own;
+    DeleteRun          "runs"          "delete"      Manage  yes   yes   own      -      -         -       -   -;
+    GiveInput          "runs"          "give_input"  Call    yes   yes   yes      -      own       -       own own;
+    Work               "runs"          "work"        Manage  -     -     -        -      own       own     -   -;
+    SeePermissions     "permissions"   "see"         Read    yes   yes   yes      yes    -         -       -   -;
+    DecidePermission   "permissions"   "decide"      Decide  yes   yes   yes      -      -         -       -   -;
+    SeeGrants          "grants"        "see"         Read    yes   yes   yes      yes    -         -       -   -;
+    RevokeGrant        "grants"        "revoke"      Decide  yes   yes   yes      -      -         -       -   -;
+    SeeChannels        "channels"      "see"         Read    yes   yes   yes      yes    own       -       -   -;
+    RegisterAgent      "agents"        "register"    Manage  yes   yes   yes      -      -         -       -   -;
+    SeeConversations   "conversations" "see"         Read    yes   yes   yes      yes    own       own     -   -;
+    ListConversations  "conversations" "list"        Read    yes   yes   yes      yes    -         -       -   -;
+    CreateConversation "conversations" "create"      Call    yes   yes   yes      -      -         -       -   -;
+    AddMessage         "conversations" "add_message" Call    yes   yes   yes      -      -         -       -   -;
+    DeleteConversation "conversations" "delete"      Manage  yes   yes   own      -      -         -       -   -;
+    SeeArtifacts       "artifacts"     "see"         Read    yes   yes   yes      yes    own       own     -   -;
+    UploadArtifact     "artifacts"     "upload"      Call    yes   yes   yes      -      own       own     -   -;
+    OpenTunnel         "tunnels"       "open"        Call    own   own   own      -      own       -       -   -;
+    SeeDelegations     "delegations"   "see"         Read    yes   yes   yes      yes    own       -       -   -;
+    PublishDelegation  "delegations"   "publish"     Call    own   own   own      -      own       -       -   -;
+    CancelDelegation   "delegations"   "cancel"      Call    yes   yes   yes      -      own       -       -   -;
+    SeeDeliveries      "deliveries"    "see"         Read    yes   yes   yes      yes    own       -       -   -;
+    ResendDelivery     "deliveries"    "resend"      Admin   yes   yes   yes      -      own       -       -   -;
+    SeeDeliverySecret  "deliveries"    "see_secret"  Call    own   own   own      -      own       -       -   -;
+    SeeKeys            "keys"          "see"         Admin   yes   yes   own      -      -         -       -   -;
+    CreateKey          "keys"          "create"      Admin   yes   yes   own      -      -         -       -   -;
+    RevokeKey          "keys"          "revoke"      Admin   yes   yes   own      own    -         -       -   -;
+    SeeSessions        "sessions"      "see"         Admin   yes   yes   own      own    -         -       -   -;
+    EndSession         "sessions"      "end"         Admin   yes   yes   own      own    -         -       -   -;
+    CreateToken        "tokens"        "create"      Read    yes   yes   yes      yes    -         -       -   -;
+    SeeUsers           "users"         "see"         Admin   yes   yes   own      own    -         -       -   -;
+    CreateUser         "users"         "create"      Admin   yes   yes   -        -      -         -       -   -;
+    EditUser           "users"         "edit"        Admin   yes   yes   own      own    -         -       -   -;
+    RemoveUser         "users"         "remove"      Admin   yes   yes   -        -      -         -       -   -;
+    SeeAudit           "audit"         "see"         Admin   yes   yes   -        -      -         -       -   -;
+    SeeRules           "rules"         "see"         Admin   yes   yes   -        -      -         -       -   -;
+    SetRules           "rules"         "set"         Admin   yes   yes   -        -      -         -       -   -;
+    SeeQuotas          "quotas"        "see"         Admin   yes   yes   -        -      -         -       -   -;
+    SetQuota           "quotas"        "set"         Admin   yes   yes   -        -      -         -       -   -;
+    SeeUsage           "usage"         "see"         Read    yes   yes   own      yes    -         -       -   -;
+    CreateLoginLink    "login_links"   "create"      Admin   yes   yes   own      own    -         -       -   -;
+    SeeMetrics         "metrics"       "see"         Read    yes   yes   -        -      -         -       -   -;
+>>>>>>> rights
 }

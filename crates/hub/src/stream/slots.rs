@@ -40,7 +40,7 @@ impl StreamSlots {
             PrincipalKind::Key { .. }
             | PrincipalKind::Runtime { .. }
             | PrincipalKind::Outside { .. }
-            | PrincipalKind::Run { .. } => by.holder(),
+            | PrincipalKind::Run { .. } => by.holder().to_string(),
         };
         let most = if matches!(by.who, PrincipalKind::Anonymous { .. }) { most.min(MAX_ANONYMOUS) } else { most };
         let mut open = self.lock();

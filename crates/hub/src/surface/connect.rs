@@ -52,8 +52,7 @@ async fn open(
     let Some(by) = by else {
         return Err(Error::no_credential());
     };
-    by.may(Action::Work)?;
-    by.device()?;
+    by.may(Action::Work)?.device()?;
     let session = ChannelSession::new(hub.clone(), origin(ChannelDialect::Plain), Some(by));
     socket::upgrade(upgrade, hub, session, seat)
 }

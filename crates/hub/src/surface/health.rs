@@ -34,7 +34,7 @@ async fn readyz(State(hub): State<Handle>) -> Result<Response<Body>> {
 async fn metrics(State(hub): State<Handle>, mut parts: Parts) -> Result<Response<Body>> {
     if !is_local(&hub, &parts) {
         let AuthenticatedCaller(by) = AuthenticatedCaller::from_request_parts(&mut parts, &hub).await?;
-        by.may(Action::SeeMetrics)?;
+        by.may_all(Action::SeeMetrics)?;
     }
     let mut response = Response::new(Body::from(text(&hub).await));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");

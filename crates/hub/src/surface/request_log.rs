@@ -36,7 +36,7 @@ pub const LOG_TARGET: &str = "attache::requests";
 /// Records the principal. Surfaces with their own authentication call it.
 pub fn note_principal(extensions: &Extensions, by: &Principal) {
     if let Some(notes) = extensions.get::<RequestNotes>() {
-        let _ = notes.0.principal.set(by.actor());
+        let _ = notes.0.principal.set(by.actor().to_string());
     }
 }
 

@@ -15,8 +15,12 @@ use std::{
 };
 
 use attache_protocol::{
+<<<<<<< HEAD
     Code, DelegationId, Timestamp, TunnelId,
     digest::unhex,
+=======
+    Actor, Code, DelegationId, TenantId, Timestamp, TunnelId,
+>>>>>>> rights
     wire::tunnel::{OpenTunnelRequest, Tunnel},
 };
 use attache_store::record::AuditEvent;
@@ -34,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Error, Handle, Principal, Result,
     connection_slot::ConnectionSlot,
-    identity::{Action, CredentialGuard},
+    identity::{Action, CredentialGuard, Permit},
 };
 
 pub(crate) use relay::{hold_host, hold_remote};
@@ -62,7 +66,7 @@ pub(crate) struct OpenTunnels {
 pub(crate) struct RelayedTunnel {
     id: TunnelId,
     delegation: DelegationId,
-    owner: String,
+    owner: (TenantId, Actor),
     terms: Mutex<TunnelLimits>,
     /// Publishes when the tunnel expires.
     expires: watch::Sender<Timestamp>,
@@ -99,7 +103,7 @@ pub(crate) struct TunnelSlot {
 impl Handle {
     /// Opens a tunnel, or renews the caller's own.
     pub async fn open_tunnel(&self, by: &Principal, id: TunnelId, request: OpenTunnelRequest) -> Result<Tunnel> {
-        by.may(Action::OpenTunnel)?;
+        let permit = by.may(Action::OpenTunnel)?;
         let token = token_hash(&request.token_sha256)?;
         let now = self.now();
         if request.expires_at <= now || request.expires_at > now.plus(MAX_TUNNEL_TTL) {
@@ -109,12 +113,12 @@ impl Handle {
         if max_bytes == 0 || max_bytes > MAX_BYTES {
             return Err(Error::invalid("max_bytes", &format!("must be from 1 to {MAX_BYTES}")));
         }
-        let (owner, terms) = (owner(by), TunnelLimits { token, max_bytes });
+        let (owner, terms) = (owner(&permit), TunnelLimits { token, max_bytes });
         let delegation = request.delegation_id;
-        self.check_live_delegation(by, delegation).await?;
+        self.check_live_delegation(&permit, delegation).await?;
         let (passage, is_new) = self.tunnels().enter(id, delegation, owner, terms, request.expires_at)?;
         // Anyone who ends the delegation from now on finds the tunnel. Check for those who ended it just before.
-        if let Err(error) = self.check_live_delegation(by, delegation).await {
+        if let Err(error) = self.check_live_delegation(&permit, delegation).await {
             self.tunnels().leave(&passage);
             return Err(error);
         }
@@ -148,8 +152,7 @@ impl Handle {
 
     /// Unknown and foreign tunnels get the same answer.
     pub(crate) fn own_tunnel(&self, by: &Principal, id: TunnelId) -> Result<Arc<RelayedTunnel>> {
-        by.may(Action::OpenTunnel)?;
-        let owner = owner(by);
+        let owner = owner(&by.may(Action::OpenTunnel)?);
         self.tunnels().find(id).filter(|found| found.owner == owner).ok_or_else(|| Error::not_found("tunnel"))
     }
 
@@ -180,8 +183,8 @@ impl Handle {
     }
 }
 
-fn owner(by: &Principal) -> String {
-    format!("{} {}", by.tenant, by.holder())
+fn owner(permit: &Permit<'_>) -> (TenantId, Actor) {
+    (permit.by().tenant, permit.holder())
 }
 
 fn token_hash(hex: &str) -> Result<[u8; 32]> {
@@ -228,7 +231,7 @@ impl OpenTunnels {
         &self,
         id: TunnelId,
         delegation: DelegationId,
-        owner: String,
+        owner: (TenantId, Actor),
         terms: TunnelLimits,
         expires_at: Timestamp,
     ) -> Result<(Arc<RelayedTunnel>, bool)> {

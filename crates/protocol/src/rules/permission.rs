@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    Json,
+    Actor, Json,
     id::{AgentId, ChannelId, ConversationId, GrantId, RunId},
     time::Timestamp,
     wire::account::Callers,
@@ -165,7 +165,7 @@ const NON_INPUT_UNDISCLOSED: [&str; 3] = ["paths", "more paths", "the rest of th
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PriorDecision<'a> {
     pub state: PermissionState,
-    pub by: &'a str,
+    pub by: &'a Actor,
     /// The decision, if a person made it.
     pub decision: Option<&'a ApprovalDecision>,
 }
@@ -192,7 +192,7 @@ pub const fn forwarding(callee: ApprovalMode, callers: Callers) -> ForwardingChe
 }
 
 /// Judges a decision on a request that is `Pending` (`None`) or settled.
-pub fn decide(settled: Option<PriorDecision<'_>>, by: &str, decision: &ApprovalDecision) -> DecisionVerdict {
+pub fn decide(settled: Option<PriorDecision<'_>>, by: &Actor, decision: &ApprovalDecision) -> DecisionVerdict {
     match settled {
         None => DecisionVerdict::Settles,
         Some(before) if before.by == by && before.decision == Some(decision) => DecisionVerdict::Repeats,

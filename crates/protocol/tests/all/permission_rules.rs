@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, ChannelId, ConversationId, GrantId, Json, RunId, Timestamp,
+    Actor, AgentId, ChannelId, ConversationId, GrantId, Json, RunId, Timestamp,
     rules::permission::{
         ApprovalDecision, ApprovalMode, DecisionScope, DecisionVerdict, ForwardingCheck, GrantPattern, GrantReach,
         OnceReason, PermissionFacts, PermissionState, PermissionSubject, PriorDecision, StandingGrant, decide,
@@ -151,9 +151,9 @@ proptest! {
 
     #[test]
     fn a_request_is_decided_once(said in proptest::collection::vec((0..3_u8, decision()), 1..12)) {
-        let mut settled: Option<(String, ApprovalDecision)> = None;
+        let mut settled: Option<(Actor, ApprovalDecision)> = None;
         for (person, decision) in said {
-            let by = format!("key:{person}");
+            let by = Actor::from(format!("key:{person}").as_str());
             let before = settled.as_ref().map(|(by, decision)| PriorDecision {
                 state: PermissionState::decided(decision.approved),
                 by,
@@ -174,8 +174,8 @@ proptest! {
     #[test]
     fn decisions_after_the_end_are_too_late(decision in decision(), expired in any::<bool>()) {
         let state = if expired { PermissionState::Expired } else { PermissionState::Cancelled };
-        let settled = PriorDecision { state, by: "system", decision: None };
-        for by in ["system", "key:owner"] {
+        let settled = PriorDecision { state, by: &Actor::System, decision: None };
+        for by in [&Actor::System, &Actor::from("key:owner")] {
             prop_assert_eq!(decide(Some(settled), by, &decision), DecisionVerdict::TooLate);
         }
         prop_assert_eq!(state.approved(), Some(false));

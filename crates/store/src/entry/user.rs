@@ -141,7 +141,7 @@ pub(crate) fn delivery_resent(delivery: &DeliveryRecord) -> LogEntry {
 
 #[cfg(test)]
 mod tests {
-    use attache_protocol::{Secret, Timestamp};
+    use attache_protocol::{Actor, Secret, Timestamp};
 
     use super::*;
 
@@ -155,7 +155,7 @@ mod tests {
         let password = Some(Secret::new("$argon2id$".to_owned()));
         let patch = UserPatch { name: None, role: Some(Role::Viewer), password };
         let text = String::from("rules");
-        let rules = AccessRulesRecord { text, version: 2, changed_at: at, changed_by: "system".to_owned() };
+        let rules = AccessRulesRecord { text, version: 2, changed_at: at, changed_by: Actor::System };
         let target = QuotaTarget { user: Some(user), agent: Some(agent) };
         let limits = QuotaLimits { calls: Some(1), tokens: None, micro_usd: Some(50_000) };
         let tenant = format!("tnt_{nil}").parse().unwrap();

@@ -1,7 +1,7 @@
 //! Rows of permissions, grants, inputs and tool calls: the table of [`crate::WorkerRequestStore`].
 
 use attache_protocol::{
-    EventKind, GrantId, InputId, Json, PermissionId, Timestamp, WorkerRequestId,
+    Actor, EventKind, GrantId, InputId, Json, PermissionId, Timestamp, WorkerRequestId,
     rules::permission::{ApprovalDecision, DecisionScope, DecisionSource, PermissionState},
 };
 use serde::Serialize;
@@ -42,7 +42,7 @@ struct PermissionDecidedData<'a> {
     state: PermissionState,
     approved: Option<bool>,
     source: Option<DecisionSource>,
-    by: Option<&'a str>,
+    by: Option<&'a Actor>,
     via: Option<&'a str>,
     from: Option<&'a str>,
     scope: Option<DecisionScope>,
@@ -128,7 +128,7 @@ pub(crate) fn permission_decided(permission: &PermissionRecord) -> LogEntry {
         state: permission.state,
         approved: permission.state.approved(),
         source: settled.and_then(|settled| settled.source),
-        by: settled.map(|settled| settled.by.as_str()),
+        by: settled.map(|settled| &settled.by),
         via: settled.and_then(|settled| settled.via.as_deref()),
         from: settled.and_then(|settled| settled.from.as_deref()),
         scope: decision.map(|decision| decision.scope),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use attache_protocol::{ChannelId, Json, RunId, RuntimeId, TenantId, Timestamp, rules::run::RunCommand};
+use attache_protocol::{Actor, ChannelId, Json, RunId, RuntimeId, TenantId, Timestamp, rules::run::RunCommand};
 
 use super::{
     page::{self, PageOrder},
@@ -23,7 +23,7 @@ use crate::{
 
 impl ModelState {
     pub(super) fn open_channel(&mut self, context: &WriteContext, new: NewChannel) -> Result<ChannelRecord> {
-        let (tenant, actor, at) = (context.tenant, context.actor.as_str(), context.at);
+        let (tenant, actor, at) = (context.tenant, &context.actor, context.at);
         self.known_tenant(tenant)?;
         let agent = match new.runtime {
             None => None,
@@ -123,7 +123,7 @@ impl ModelState {
     }
 
     /// Also appends the row, if it was connected.
-    fn disconnect(&mut self, channel: ChannelId, reason: &str, actor: &str, at: Timestamp) {
+    fn disconnect(&mut self, channel: ChannelId, reason: &str, actor: &Actor, at: Timestamp) {
         let known = &mut self.channels.get_mut(&channel).expect("callers have found it").channel;
         if known.connected {
             known.connected = false;
@@ -138,7 +138,7 @@ impl ModelState {
         context: &WriteContext,
         resume: ChannelResume,
     ) -> Result<ChannelResumption> {
-        let (actor, at) = (context.actor.as_str(), context.at);
+        let (actor, at) = (&context.actor, context.at);
         let known = self.channel(context.tenant, resume.channel).map_err(|_| Error::ResumeRefused)?;
         if known.principal != context.actor || known.resume != Some(resume.token) {
             return Err(Error::ResumeRefused);

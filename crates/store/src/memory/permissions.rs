@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    GrantId, PermissionId, RunId, TenantId, Timestamp,
+    Actor, GrantId, PermissionId, RunId, TenantId, Timestamp,
     rules::{
         permission::{
             self, ApprovalDecision, DecisionSource, DecisionVerdict, GrantReach, OnTimeout, StandingGrant, decide,
@@ -105,7 +105,7 @@ impl ModelState {
                 self.runs[place].record.state = renewed.state;
                 let settled = PermissionSettlement {
                     at,
-                    by: format!("grant:{grant}"),
+                    by: Actor::Grant(grant),
                     source: Some(DecisionSource::Policy),
                     decision: self.denial_behind(grant),
                     via: None,
@@ -197,7 +197,7 @@ impl ModelState {
         id: PermissionId,
         state: permission::PermissionState,
         settled: PermissionSettlement,
-        actor: &str,
+        actor: &Actor,
         effect: ModelDecisionEffect,
     ) {
         let at = settled.at;

@@ -1,7 +1,7 @@
 //! Runs for callers: create, cancel, read and list.
 
 use attache_protocol::{
-    RunId, TenantId, Timestamp,
+    Actor, RunId, TenantId, Timestamp,
     rules::{
         permission,
         quota::ReservationRequest,
@@ -221,7 +221,7 @@ impl ModelState {
     }
 
     /// Applies a change of phase, with its log row. Questions of an unclaimed run are cancelled.
-    pub(super) fn settle(&mut self, place: usize, state: Rules, entry: LogEntry, actor: &str, at: Timestamp) {
+    pub(super) fn settle(&mut self, place: usize, state: Rules, entry: LogEntry, actor: &Actor, at: Timestamp) {
         if state.claim().is_none() {
             self.cancel_questions(place, at);
         }
@@ -243,7 +243,7 @@ impl ModelState {
     }
 
     /// Applies a loss or the passage of time. Returns whether anything happened.
-    pub(super) fn by_rule(&mut self, place: usize, command: &RunCommand, actor: &str, at: Timestamp) -> bool {
+    pub(super) fn by_rule(&mut self, place: usize, command: &RunCommand, actor: &Actor, at: Timestamp) -> bool {
         let Ok(RunTransition { state, event: Some(event) }) = self.judge(place, command, at) else {
             return false;
         };
@@ -265,7 +265,7 @@ impl ModelState {
     }
 
     /// Applies a question or an answer, with its log row if the wait reason changes.
-    pub(super) fn wait(&mut self, place: usize, transition: RunTransition, actor: &str, at: Timestamp) {
+    pub(super) fn wait(&mut self, place: usize, transition: RunTransition, actor: &Actor, at: Timestamp) {
         self.runs[place].record.state = transition.state;
         if let Some(LifecycleEvent::Waiting { waiting }) = transition.event {
             self.append_for(place, at, actor, entry::task_waiting(waiting));

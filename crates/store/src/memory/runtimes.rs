@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, RunId, RuntimeId, TenantId, Timestamp,
+    Actor, AgentId, RunId, RuntimeId, TenantId, Timestamp,
     rules::run::{RunCommand, apply},
     wire::runtime::RuntimeState,
 };
@@ -117,7 +117,7 @@ impl ModelState {
     }
 
     /// Marks an active runtime as alive.
-    pub(super) fn runtime_seen(&mut self, runtime: RuntimeId, actor: &str, at: Timestamp) {
+    pub(super) fn runtime_seen(&mut self, runtime: RuntimeId, actor: &Actor, at: Timestamp) {
         let known = self.runtimes.get_mut(&runtime).expect("callers have found it");
         let was_online = std::mem::replace(&mut known.online, true);
         known.last_heartbeat_at = Some(at);
@@ -135,7 +135,7 @@ impl ModelState {
         Ok(())
     }
 
-    pub(super) fn runtime_gone(&mut self, runtime: RuntimeId, actor: &str, at: Timestamp) {
+    pub(super) fn runtime_gone(&mut self, runtime: RuntimeId, actor: &Actor, at: Timestamp) {
         let known = self.runtimes.get_mut(&runtime).expect("callers have found it");
         known.online = false;
         let (tenant, agent) = (known.tenant, known.agent);
@@ -158,7 +158,7 @@ impl ModelState {
     }
 
     /// Fences an active runtime. Its claims are lost.
-    pub(super) fn end_runtime(&mut self, runtime: RuntimeId, state: RuntimeState, actor: &str, at: Timestamp) {
+    pub(super) fn end_runtime(&mut self, runtime: RuntimeId, state: RuntimeState, actor: &Actor, at: Timestamp) {
         let known = self.runtimes.get_mut(&runtime).expect("callers have found it");
         known.state = state;
         known.online = false;

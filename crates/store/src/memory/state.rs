@@ -6,7 +6,7 @@ use std::{
 };
 
 use attache_protocol::{
-    AgentId, ArtifactId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId, RuntimeId,
+    Actor, AgentId, ArtifactId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId, RuntimeId,
     TenantId, Timestamp, UserId, WorkerRequestId,
     digest::hex,
     log::{GENESIS, LogRow},
@@ -266,12 +266,12 @@ impl ModelState {
     }
 
     /// Appends a row that belongs to no run.
-    pub(super) fn append(&mut self, tenant: TenantId, at: Timestamp, actor: &str, entry: LogEntry) {
+    pub(super) fn append(&mut self, tenant: TenantId, at: Timestamp, actor: &Actor, entry: LogEntry) {
         self.append_row(tenant, at, actor, entry, None);
     }
 
     /// Appends a row of a run, which is also the next event of the run's stream.
-    pub(super) fn append_for(&mut self, place: usize, at: Timestamp, actor: &str, entry: LogEntry) {
+    pub(super) fn append_for(&mut self, place: usize, at: Timestamp, actor: &Actor, entry: LogEntry) {
         let ModelRun { record, log_bytes, .. } = &mut self.runs[place];
         record.last_seq += 1;
         *log_bytes += entry.1.get().len();
@@ -283,7 +283,7 @@ impl ModelState {
     }
 
     /// Appends a row of a channel, which is also the next event of the channel's stream.
-    pub(super) fn append_to(&mut self, channel: ChannelId, at: Timestamp, actor: &str, entry: LogEntry) {
+    pub(super) fn append_to(&mut self, channel: ChannelId, at: Timestamp, actor: &Actor, entry: LogEntry) {
         let (kind, data) = entry.clone();
         let tenant = self.channels[&channel].channel.tenant;
         let log_seq = self.append_row(tenant, at, actor, entry, None);
@@ -298,7 +298,7 @@ impl ModelState {
         &mut self,
         tenant: TenantId,
         at: Timestamp,
-        actor: &str,
+        actor: &Actor,
         entry: LogEntry,
         run: Option<(RunId, i64)>,
     ) -> i64 {
@@ -308,7 +308,7 @@ impl ModelState {
         let mut row = LogRow {
             seq: tenant.head + 1,
             at,
-            actor: actor.to_owned(),
+            actor: actor.to_string(),
             kind: kind.to_string(),
             run: run.map(|(run, _)| run),
             run_seq: run.map(|(_, run_seq)| run_seq),

@@ -1,7 +1,7 @@
 //! Channels, the frames that wait for their peers, and the runs their peers follow.
 
 use attache_protocol::{
-    AgentId, ChannelId, InputId, Json, PermissionId, RunId, RuntimeId, TenantId, Timestamp, WorkerRequestId,
+    Actor, AgentId, ChannelId, InputId, Json, PermissionId, RunId, RuntimeId, TenantId, Timestamp, WorkerRequestId,
     secret::SecretHash,
     wire::{
         channel::{PeerRole, Transport},
@@ -39,7 +39,7 @@ pub struct ChannelRecord {
     pub peer_role: PeerRole,
     pub account_ref: String,
     /// The actor that opened it. No one else can resume it.
-    pub principal: String,
+    pub principal: Actor,
     pub agent: Option<AgentId>,
     pub runtime: Option<RuntimeId>,
     pub capabilities: Json,

@@ -1,13 +1,13 @@
 //! Delegations as published by daemons.
 
-use attache_protocol::{DelegationId, Json, TenantId, Timestamp, rules::delegation::DelegationStatus};
+use attache_protocol::{Actor, DelegationId, Json, TenantId, Timestamp, rules::delegation::DelegationStatus};
 
 /// A delegation's current state, as published by a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewDelegation {
     pub id: DelegationId,
     /// Its owner. No one else can change it.
-    pub owner: String,
+    pub owner: Actor,
     pub status: DelegationStatus,
     /// Everything that is shown of it, as published.
     pub shown: Json,
@@ -17,7 +17,7 @@ pub struct NewDelegation {
 pub struct DelegationRecord {
     pub id: DelegationId,
     pub tenant: TenantId,
-    pub owner: String,
+    pub owner: Actor,
     pub status: DelegationStatus,
     pub shown: Json,
     /// A person asked for it to end.
@@ -28,7 +28,7 @@ pub struct DelegationRecord {
 /// Filter for listing delegations. Every given member must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DelegationFilter {
-    pub owner: Option<String>,
+    pub owner: Option<Actor>,
 }
 
 // === impl NewDelegation ===

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, fmt, str::FromStr};
 
 use attache_protocol::{
-    AgentId, ConversationId, Json, Timestamp, UserId,
+    Actor, AgentId, ConversationId, Json, Timestamp, UserId,
     rules::run::{FailureCode, RunPhase, RunStatus, WaitReason},
 };
 use serde::Deserialize;
@@ -27,7 +27,7 @@ pub struct TaskFilter {
 pub enum RunOwner {
     User(UserId),
     /// The actor that requested it.
-    Caller(String),
+    Caller(Actor),
 }
 
 /// The state of a run in terms of A2A.

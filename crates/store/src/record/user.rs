@@ -1,6 +1,6 @@
 //! Users, and the access rules of agents.
 
-use attache_protocol::{Secret, TenantId, Timestamp, UserId, wire::key::Role};
+use attache_protocol::{Actor, Secret, TenantId, Timestamp, UserId, wire::key::Role};
 
 /// How a user is referred to: by id or by name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -44,5 +44,5 @@ pub struct AccessRulesRecord {
     /// Increases by one with every change, starting at 1.
     pub version: i64,
     pub changed_at: Timestamp,
-    pub changed_by: String,
+    pub changed_by: Actor,
 }

@@ -1,8 +1,8 @@
 //! Permission requests, grants, and other worker requests.
 
 use attache_protocol::{
-    AgentId, ChannelId, ConversationId, GrantId, InputId, Json, KeyId, PermissionId, RunId, RuntimeId, Timestamp,
-    UserId, WorkerRequestId,
+    Actor, AgentId, ChannelId, ConversationId, GrantId, InputId, Json, KeyId, PermissionId, RunId, RuntimeId,
+    Timestamp, UserId, WorkerRequestId,
     rules::{
         permission::{
             self, ApprovalDecision, DecisionSource, OnTimeout, OnceReason, PermissionFacts, PermissionState,
@@ -78,7 +78,7 @@ pub struct PermissionRecord {
 pub struct PermissionSettlement {
     pub at: Timestamp,
     /// The decider as shown in the log; `system` for timeouts and cancellations, `grant:gnt_…` for a grant.
-    pub by: String,
+    pub by: Actor,
     /// `None` if it was cancelled.
     pub source: Option<DecisionSource>,
     /// A person's decision.
@@ -123,7 +123,7 @@ pub struct GrantRecord {
     pub grant: attache_protocol::rules::permission::StandingGrant,
     pub agent: AgentId,
     pub permission: PermissionId,
-    pub created_by: String,
+    pub created_by: Actor,
     pub maker: GrantMaker,
     pub created_at: Timestamp,
     /// When the run it applied to ended.

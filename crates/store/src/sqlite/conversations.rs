@@ -65,7 +65,7 @@ impl WriteTransaction<'_, '_> {
                 IdBytes(context.tenant.uuid()),
                 IdBytes(new.conversation.uuid()),
                 rows::message_role_number(new.role),
-                context.actor,
+                context.actor.to_string(),
                 new.text,
                 new.metadata.as_ref().map(Json::get),
                 context.at.millis(),

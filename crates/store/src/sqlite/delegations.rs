@@ -1,7 +1,7 @@
 //! Delegations as published by daemons.
 
 use async_trait::async_trait;
-use attache_protocol::{DelegationId, TenantId, Timestamp, rules::delegation::DelegationStatus};
+use attache_protocol::{Actor, DelegationId, TenantId, Timestamp, rules::delegation::DelegationStatus};
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
 use super::{
@@ -50,7 +50,7 @@ impl WriteTransaction<'_, '_> {
             .execute(params![
                 IdBytes(delegation.id.uuid()),
                 IdBytes(delegation.tenant.uuid()),
-                delegation.owner,
+                delegation.owner.to_string(),
                 delegation.status.as_str(),
                 delegation.shown.get(),
                 delegation.cancel_requested,
@@ -105,7 +105,8 @@ fn delegations(
     let (before, limit) = (lists::before(page)?, lists::one_more(page));
     let mut values: Vec<&dyn ToSql> = vec![&tenant, &before, &limit];
     let mut condition = "";
-    if let Some(owner) = &filter.owner {
+    let owner = filter.owner.as_ref().map(Actor::to_string);
+    if let Some(owner) = &owner {
         values.push(owner);
         condition = " and d.owner = ?4";
     }
@@ -121,7 +122,7 @@ fn delegation(row: &Row<'_>) -> rusqlite::Result<DelegationRecord> {
     Ok(DelegationRecord {
         id: rows::delegation_id(row.get(0)?),
         tenant: rows::tenant_id(row.get(1)?),
-        owner: row.get(2)?,
+        owner: rows::actor(row, 2)?,
         status,
         shown: rows::json(row, 4)?,
         cancel_requested: row.get(5)?,

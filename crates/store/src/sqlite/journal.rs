@@ -1,7 +1,7 @@
 //! Appends to the log and moves runs through the rules, which almost every write does.
 
 use attache_protocol::{
-    ChannelId, EventKind, Json, RunId, TenantId, Timestamp, log,
+    Actor, ChannelId, EventKind, Json, RunId, TenantId, Timestamp, log,
     rules::run::{LifecycleEvent, RunCommand, RunLifecycle, RunPhase, RunTransition, apply},
 };
 use rusqlite::{OptionalExtension as _, params};
@@ -34,7 +34,7 @@ pub(super) struct TransitionWrites<'a> {
 /// Actor and time, for the log.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogStamp<'a> {
-    pub(super) actor: &'a str,
+    pub(super) actor: &'a Actor,
     pub(super) at: Timestamp,
 }
 
@@ -52,10 +52,11 @@ impl WriteTransaction<'_, '_> {
         let head = self.cache.head(tenant).ok_or(Error::NotFound)?;
         let seq = head.seq + 1;
         let (run, run_seq) = run.unzip();
+        let actor = stamp.actor.to_string();
         let entry = log::ChainedFields {
             seq,
             at: stamp.at,
-            actor: stamp.actor,
+            actor: &actor,
             kind: kind.as_str(),
             run,
             run_seq,
@@ -65,7 +66,7 @@ impl WriteTransaction<'_, '_> {
         self.statements.append_log.execute(params![
             head.keys.at(seq),
             stamp.at.millis(),
-            stamp.actor,
+            actor,
             kind.as_str(),
             run.map(|run| IdBytes(run.uuid())),
             run_seq,

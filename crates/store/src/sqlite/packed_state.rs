@@ -5,7 +5,7 @@
 use std::{borrow::Cow, time::Duration};
 
 use attache_protocol::{
-    ChannelId, Json, RuntimeId, Timestamp,
+    Actor, ChannelId, Json, RuntimeId, Timestamp,
     rules::{
         quota::{self, QuotaReservation, Spend},
         run::{OutcomeDigest, RunLimits, RunPhase, RunWaits},
@@ -68,7 +68,7 @@ pub(super) struct ReservationFlags {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StoredRequest<'a> {
     pub(super) task_type: Cow<'a, str>,
-    pub(super) caller: Cow<'a, str>,
+    pub(super) caller: Cow<'a, Actor>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) trace: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -349,7 +349,7 @@ impl PackedReader<'_> {
 // === impl StoredRequest ===
 
 impl<'a> StoredRequest<'a> {
-    pub(super) fn of(new: &'a NewRun, caller: &'a str) -> Self {
+    pub(super) fn of(new: &'a NewRun, caller: &'a Actor) -> Self {
         Self {
             task_type: Cow::Borrowed(&new.task_type),
             caller: Cow::Borrowed(caller),

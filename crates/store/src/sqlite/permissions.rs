@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    Json, PermissionId, RunId, TenantId, Timestamp,
+    Actor, Json, PermissionId, RunId, TenantId, Timestamp,
     rules::{
         permission::{
             self, ApprovalDecision, DecisionScope, DecisionSource, DecisionVerdict, OnTimeout, PermissionSubject,
@@ -100,7 +100,7 @@ impl WriteTransaction<'_, '_> {
                 after.state = renewed.state;
                 let settled = PermissionSettlement {
                     at,
-                    by: format!("grant:{}", grant.id),
+                    by: Actor::Grant(grant.id),
                     source: Some(DecisionSource::Policy),
                     decision: self.denial_behind(hot.tenant, grant)?,
                     via: None,
@@ -268,7 +268,7 @@ impl WriteTransaction<'_, '_> {
                 IdBytes(permission.id.uuid()),
                 permission.state.as_str(),
                 settled.map(|settled| settled.at.millis()),
-                settled.map(|settled| settled.by.as_str()),
+                settled.map(|settled| settled.by.to_string()),
                 settled.and_then(|settled| settled.source).map(DecisionSource::as_str),
                 settled.and_then(|settled| settled.via.as_deref()),
                 settled.and_then(|settled| settled.from.as_deref()),
@@ -435,7 +435,7 @@ fn settled(row: &Row<'_>) -> rusqlite::Result<Option<PermissionSettlement>> {
     };
     Ok(Some(PermissionSettlement {
         at,
-        by: row.get(21)?,
+        by: rows::actor(row, 21)?,
         source,
         decision,
         via: row.get(23)?,

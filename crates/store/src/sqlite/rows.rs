@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use attache_protocol::{
-    AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId, MessageId,
+    Actor, AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId, MessageId,
     PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId, WorkspaceId,
     rules::{
         quota::{QuotaReservation, UtcDay},
@@ -483,6 +483,10 @@ pub(super) fn conversation(row: &Row<'_>) -> rusqlite::Result<ConversationRecord
     })
 }
 
+pub(super) fn actor(row: &Row<'_>, column: usize) -> rusqlite::Result<Actor> {
+    row.get_ref(column)?.as_str().map(Actor::from).map_err(|_| corrupt(column, "not an actor"))
+}
+
 /// Reads `uid, role, author, text, metadata, created`.
 pub(super) fn message(row: &Row<'_>) -> rusqlite::Result<MessageRecord> {
     let role = match row.get::<_, i64>(1)? {
@@ -492,7 +496,7 @@ pub(super) fn message(row: &Row<'_>) -> rusqlite::Result<MessageRecord> {
     Ok(MessageRecord {
         id: message_id(row.get(0)?),
         role,
-        author: row.get(2)?,
+        author: actor(row, 2)?,
         text: row.get(3)?,
         metadata: maybe_json(row, 4)?,
         created_at: time(row, 5)?,

@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 
-use attache_protocol::{Json, TenantId, Timestamp, rules::run::RunStatus};
+use attache_protocol::{Actor, Json, TenantId, Timestamp, rules::run::RunStatus};
 use rusqlite::{Connection, Row, ToSql};
 use serde::Deserialize;
 
@@ -23,7 +23,7 @@ use crate::{
 /// The part of a run's request that identifies its owner.
 #[derive(Deserialize)]
 struct CallerOfRequest {
-    caller: String,
+    caller: Actor,
 }
 
 pub(super) fn tasks(
@@ -107,11 +107,11 @@ fn walk(connection: &Connection, tenant: TenantId, filter: &TaskFilter) -> Resul
     Ok(found)
 }
 
-fn is_of(row: &Row<'_>, caller: &str) -> Result<bool> {
+fn is_of(row: &Row<'_>, caller: &Actor) -> Result<bool> {
     let asked: CallerOfRequest =
         serde_json::from_str(row.get_ref(2)?.as_str().map_err(|_| rows::corrupt(2, "not a text"))?)
             .map_err(|_| rows::corrupt(2, "not a request"))?;
-    Ok(asked.caller == caller)
+    Ok(asked.caller == *caller)
 }
 
 /// The status of an ended run is its state, except that a failure may be a rejection.

@@ -172,7 +172,7 @@ impl WriteTransaction<'_, '_> {
                 rules.text,
                 rules.version,
                 rules.changed_at.millis(),
-                rules.changed_by,
+                rules.changed_by.to_string(),
             ])?;
         Ok(rules)
     }
@@ -209,7 +209,7 @@ fn read_rules(connection: &Connection, tenant: TenantId) -> Result<Option<Access
                 text: row.get(0)?,
                 version: row.get(1)?,
                 changed_at: rows::time(row, 2)?,
-                changed_by: row.get(3)?,
+                changed_by: rows::actor(row, 3)?,
             })
         })
         .optional()?)

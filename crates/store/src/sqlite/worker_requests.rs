@@ -189,7 +189,7 @@ impl WriteTransaction<'_, '_> {
                     cross join channels c on c.no = f.channel
                  where r.uid = ?1 and c.principal = ?2",
             )?
-            .exists(params![IdBytes(ask.run.uuid()), context.actor])?;
+            .exists(params![IdBytes(ask.run.uuid()), context.actor.to_string()])?;
         if !is_engine {
             return Err(Error::NotFound);
         }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use attache_protocol::{
-    AgentId, ChannelId, EventKind, Json, RunId, RuntimeId, TenantId,
+    Actor, AgentId, ChannelId, EventKind, Json, RunId, RuntimeId, TenantId,
     env::Env,
     rules::{
         permission::{ApprovalDecision, DecisionScope, OnTimeout, PermissionState, PermissionSubject},
@@ -273,7 +273,7 @@ async fn a_risky_step_waits_for_one_person_and_the_next_is_covered() {
         let covered = NewPermission { id: world.env.permission_id(), ..new };
         let covered = world.store.request_permission(world.by(), covered, LEASE, world.env.now()).await.unwrap();
         let by = covered.settled.map(|settled| settled.by);
-        assert_eq!((covered.state, by), (PermissionState::Approved, Some(format!("grant:{}", decision.grant))));
+        assert_eq!((covered.state, by), (PermissionState::Approved, Some(Actor::Grant(decision.grant))));
         assert_eq!(
             world.frames(worker).await,
             [

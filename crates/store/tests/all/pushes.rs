@@ -231,7 +231,7 @@ async fn tasks_are_listed_by_their_last_change_and_by_whose_they_are() {
         assert_eq!(world.listed(world.all_tasks()).await, [newest, oldest, middle]);
 
         let of = |of| TaskFilter { of: Some(of), ..world.all_tasks() };
-        assert_eq!(world.listed(of(RunOwner::Caller("key:a".to_owned()))).await, [newest, oldest]);
+        assert_eq!(world.listed(of(RunOwner::Caller("key:a".into()))).await, [newest, oldest]);
         assert_eq!(world.listed(of(RunOwner::User(user))).await, [middle]);
         let own = TaskFilter { conversation: Some(middle.own_conversation()), ..world.all_tasks() };
         assert_eq!(world.listed(own).await, [middle]);

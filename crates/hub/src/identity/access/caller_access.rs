@@ -21,7 +21,7 @@ use super::ActiveRules;
 use crate::{
     Error, Handle, Principal, Result, check,
     error::about,
-    identity::{PrincipalKind, RoleColumn},
+    identity::{Action, Permit, PrincipalKind, RoleColumn},
 };
 
 /// One caller's access, for the duration of one request.
@@ -174,10 +174,13 @@ impl<'a> CallerAccess<'a> {
         }
     }
 
-    /// A device sees what it holds, and what it held last once that has ended.
-    pub(crate) async fn run(&mut self, by: &Principal, run: &RunRecord) -> Result<bool> {
+    /// Whether the permit covers the run. A device sees what it holds, and what it held last once that has ended. Other
+    /// actions of agents and of callers without a credential are for the runs they created.
+    pub(crate) async fn run(&mut self, permit: &Permit<'_>, run: &RunRecord) -> Result<bool> {
+        let by = permit.by();
         match self {
-            Self::Person(person) => person.sees_run(run).await,
+            Self::Person(person) => Ok(permit.covers_user(run.user) && person.sees_run(run).await?),
+            _ if permit.action() != Action::SeeRuns => Ok(permit.covers_creator(&run.caller) && has_part(by, run)),
             _ if has_part(by, run) => Ok(true),
             Self::Table => Ok(false),
             // The rules grant rights to the agent, not to the caller it works for in this run.

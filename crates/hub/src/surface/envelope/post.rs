@@ -177,7 +177,7 @@ async fn tools(
 fn channel_id(by: &Principal, msg_id: &str) -> ChannelId {
     let mut hasher = blake3::Hasher::new();
     hasher.update(by.tenant.uuid().as_bytes());
-    hasher.update(by.actor().as_bytes());
+    hasher.update(by.actor().to_string().as_bytes());
     hasher.update(b"/api/envelope");
     hasher.update(msg_id.as_bytes());
     ChannelId::from_uuid(digest::uuid(hasher.finalize()))

@@ -1,6 +1,6 @@
 //! Steps around delegations that daemons publish.
 
-use attache_protocol::{DelegationId, rules::delegation::DelegationStatus};
+use attache_protocol::{Actor, DelegationId, rules::delegation::DelegationStatus};
 
 use super::StepGenerator;
 use crate::{
@@ -19,7 +19,7 @@ impl StepGenerator {
         let known = self.draw.recent(&self.known.delegations).filter(|_| self.draw.percent(65));
         let id = known.unwrap_or_else(|| DelegationId::from_uuid(self.draw.env.uuid()));
         let own = OWNERS[usize::from(id.uuid().as_bytes()[15]) % OWNERS.len()];
-        let owner = if self.draw.percent(8) { self.owner() } else { own.to_owned() };
+        let owner = if self.draw.percent(8) { self.owner() } else { own.into() };
         let status = self.draw.one_of(&DelegationStatus::ALL).unwrap_or(DelegationStatus::Created);
         StoreStep::PublishDelegation(self.context(), NewDelegation { id, owner, status, shown: self.draw.json() })
     }
@@ -42,7 +42,7 @@ impl StepGenerator {
         known.unwrap_or_else(|| DelegationId::from_uuid(self.draw.env.uuid()))
     }
 
-    fn owner(&self) -> String {
-        self.draw.one_of(&OWNERS).unwrap_or_default().to_owned()
+    fn owner(&self) -> Actor {
+        self.draw.one_of(&OWNERS).unwrap_or_default().into()
     }
 }

@@ -55,6 +55,9 @@ pub(super) struct StepGenerator {
     known: GeneratorState,
 }
 
+/// Known ones, and texts of which this build knows nothing.
+const ACTORS: [&str; 4] = ["key:owner", "key:key_00000000000000000000000000000001", "system", "user:日本"];
+
 // === impl StepGenerator ===
 
 impl StepGenerator {
@@ -332,8 +335,7 @@ impl StepGenerator {
     }
 
     fn context(&self) -> WriteContext {
-        let actor =
-            self.draw.one_of(&["key:owner", "key:other", WriteContext::SYSTEM, "user:日本"]).unwrap_or_default();
+        let actor = self.draw.one_of(&ACTORS).unwrap_or_default();
         let user = if self.draw.percent(60) { self.draw.recent(&self.known.users) } else { None };
         WriteContext::new(self.tenant(), actor, self.at()).for_user(user)
     }

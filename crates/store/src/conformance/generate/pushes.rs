@@ -70,11 +70,12 @@ impl StepGenerator {
     }
 
     pub(super) fn task_filter(&self) -> TaskFilter {
-        let caller = || self.draw.one_of(&["key:owner", "key:other", "system", "user:日本", ""]).unwrap_or_default();
+        let [one, two, three, four] = super::ACTORS;
+        let caller = || self.draw.one_of(&[one, two, three, four, ""]).unwrap_or_default();
         let of = match self.draw.below(100) {
             0..65 => None,
             65..82 => Some(RunOwner::User(self.user())),
-            _ => Some(RunOwner::Caller(caller().to_owned())),
+            _ => Some(RunOwner::Caller(caller().into())),
         };
         TaskFilter {
             // The first one has worked most.
