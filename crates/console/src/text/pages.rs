@@ -127,7 +127,6 @@ texts! {
     ribbon_label(queued, worked): "{queued} queued, {worked} working";
     untitled: "(no task text)";
     caller_key: "API key";
-    caller_session: "Console";
     caller_runtime: "Device";
     caller_system: "Hub";
     caller_you: "You";
