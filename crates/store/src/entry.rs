@@ -9,12 +9,8 @@ pub(crate) mod user;
 pub(crate) mod worker_request;
 
 use attache_protocol::{
-<<<<<<< HEAD
-    AgentId, ArtifactId, ConversationId, EventKind, Json, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId, digest,
-    log,
-=======
-    Actor, AgentId, ArtifactId, ConversationId, EventKind, Json, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId, log,
->>>>>>> rights
+    Actor, AgentId, ArtifactId, ConversationId, EventKind, Json, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId,
+    digest, log,
     rules::run::{FailureCode, LifecycleEvent, WaitReason, WorkerRef},
     wire::account::Callers,
 };

@@ -70,15 +70,10 @@ impl Handle {
         let page = page.page()?;
         let conversation = workspace.conversation();
         let conversation = self.store().conversation(by.tenant, conversation).await.map_err(about("workspace"))?;
-<<<<<<< HEAD
         if !self.private_work(by).sees_conversation(&conversation).await? {
             return Err(Error::not_found("workspace"));
         }
-        let is_open = verdict == AccessVerdict::Yes || self.has_part_by_run(by, conversation.id).await?;
-=======
-        self.check_kept(by, conversation.id, "workspace").await?;
         let is_open = permit.covers_others() || self.has_part_in(&permit, conversation.id, "artifact").await?;
->>>>>>> rights
         let failed = about_list("workspace", &page);
         let listed = self.store().artifacts(by.tenant, workspace, page).await.map_err(failed)?;
         let (mut reach, mut artifacts) = (self.caller_access(by).await?, Vec::new());
@@ -97,17 +92,12 @@ impl Handle {
     async fn visible_artifact(&self, by: &Principal, artifact: ArtifactId) -> Result<record::ArtifactRecord> {
         let permit = by.may(Action::SeeArtifacts)?;
         let record = self.store().artifact(by.tenant, artifact).await.map_err(about("artifact"))?;
-<<<<<<< HEAD
         let conversation = record.workspace.conversation();
         let conversation = self.store().conversation(by.tenant, conversation).await.map_err(about("artifact"))?;
         if !self.private_work(by).sees_conversation(&conversation).await? {
             return Err(Error::not_found("artifact"));
         }
-        if verdict == AccessVerdict::Yes {
-=======
-        self.check_kept(by, record.workspace.conversation(), "artifact").await?;
         if permit.covers_others() {
->>>>>>> rights
             return Ok(record);
         }
         let seen = self.caller_access(by).await?.artifact(&conversation, &record.name).await?;

@@ -22,12 +22,8 @@ use crate::{
     check,
     control::PageRequest,
     error::{about, about_list},
-<<<<<<< HEAD
-    identity::{AccessVerdict, Action},
+    identity::{Action, Permit},
     waiter::Waiter,
-=======
-    identity::{Action, CredentialGuard, Permit},
->>>>>>> rights
 };
 
 const WHAT: &str = "delegation";

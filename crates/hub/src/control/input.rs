@@ -20,11 +20,7 @@ use crate::{
     bus::Topic,
     check,
     error::about,
-<<<<<<< HEAD
-    identity::{AccessVerdict, Action},
-=======
-    identity::{Action, CredentialGuard},
->>>>>>> rights
+    identity::Action,
     render,
     start_secrets::InputRecipient,
     waiter::Waiter,

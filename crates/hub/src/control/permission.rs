@@ -24,11 +24,7 @@ use crate::{
     check,
     control::{PageRequest, approval::REMOTE_AGENT},
     error::{about, about_list},
-<<<<<<< HEAD
-    identity::Action,
-=======
-    identity::{Action, CredentialGuard, Permit},
->>>>>>> rights
+    identity::{Action, Permit},
     render,
     waiter::Waiter,
 };
@@ -127,13 +123,8 @@ impl Handle {
         let _slot = self.wait_slot(by, wait)?;
         let mut waiter = Waiter::new(self, by, Topic::Asked(run), Some(wait.min(Waiter::MAX_WAIT)));
         loop {
-<<<<<<< HEAD
-            let found = self.own_permission(by, run, permission).await?;
-            if found.state != PermissionState::Pending || !waiter.changed().await? {
-=======
             let found = self.own_permission(&permit, run, permission).await?;
-            if found.state != PermissionState::Pending || Instant::now() >= deadline {
->>>>>>> rights
+            if found.state != PermissionState::Pending || !waiter.changed().await? {
                 return Ok(render::answer(found));
             }
         }
@@ -283,30 +274,13 @@ impl Handle {
     }
 
     /// A grant of an agent hidden from the caller does not exist for them.
-<<<<<<< HEAD
-    async fn check_grant(&self, by: &Principal, grant: GrantId) -> Result<()> {
+    async fn check_grant(&self, permit: &Permit<'_>, grant: GrantId) -> Result<()> {
+        let by = permit.by();
         let mut reach = self.caller_access(by).await?;
         let mut grants = check::all_pages("grant", |page| self.store().grants(by.tenant, page));
         while let Some(found) = grants.next().await? {
-            if found.grant.id == grant && reach.belongings(found.agent).await? {
+            if found.grant.id == grant && permit.covers_others() && reach.belongings(found.agent).await? {
                 return Ok(());
-=======
-    async fn check_grant(&self, permit: &Permit<'_>, grant: GrantId) -> Result<()> {
-        let by = permit.by();
-        let (mut reach, mut cursor) = (self.caller_access(by).await?, None);
-        loop {
-            let page = Pagination { limit: check::MAX_PAGE, cursor };
-            let listed = self.store().grants(by.tenant, page).await.map_err(about("grant"))?;
-            if let Some(found) = listed.items.iter().find(|found| found.grant.id == grant) {
-                return match permit.covers_others() && reach.belongings(found.agent).await? {
-                    true => Ok(()),
-                    false => Err(Error::not_found("grant")),
-                };
-            }
-            cursor = listed.next;
-            if cursor.is_none() {
-                return Err(Error::not_found("grant"));
->>>>>>> rights
             }
         }
         Err(Error::not_found("grant"))

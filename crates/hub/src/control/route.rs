@@ -9,15 +9,10 @@ use attache_protocol::{
 };
 use attache_store::record::{AccountRecord, channel::ChannelFilter};
 
-<<<<<<< HEAD
-use crate::{Error, Handle, Principal, Result, check, identity::RoleColumn};
-=======
 use crate::{
     Error, Handle, Principal, Result, check,
-    error::about,
     identity::{Permit, RoleColumn},
 };
->>>>>>> rights
 
 /// How many agents an error lists, and how many words for each.
 const SHOWN: usize = 20;

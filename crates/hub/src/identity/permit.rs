@@ -1,6 +1,6 @@
 //! Permits: what the access table lets a caller do, and to whose things.
 
-use attache_protocol::{Actor, AgentId, RuntimeId, UserId, rules::run::WorkerRef, wire::key::KeyScope};
+use attache_protocol::{Actor, AgentId, RuntimeId, UserId, error::Remedy, rules::run::WorkerRef, wire::key::KeyScope};
 use attache_store::record::{RuntimeKind, task::RunOwner};
 
 use crate::{
@@ -149,16 +149,13 @@ impl Principal {
             RoleColumn::AgentKey | RoleColumn::Run if verdict(column, action) != AccessVerdict::No => {
                 Error::forbidden("The agent's owner is no longer allowed to do this, so the agent isn't either.")
             }
-            RoleColumn::Runtime => Error::forbidden("A runtime's token can't do this.")
-                .hint("Use a person's key: `Authorization: Bearer ak_…`."),
-            RoleColumn::AgentKey => Error::forbidden("An agent's key can't do this.")
-                .hint("Use a person's key: `Authorization: Bearer ak_…`."),
+            RoleColumn::Runtime => Error::forbidden("A runtime's token can't do this.").remedy(Remedy::UsePersonKey),
+            RoleColumn::AgentKey => Error::forbidden("An agent's key can't do this.").remedy(Remedy::UsePersonKey),
             RoleColumn::Run => Error::forbidden("A run's token can't do this.")
                 .hint("It can only call agents and read the runs it created."),
             RoleColumn::Anonymous => Error::no_credential(),
             RoleColumn::Role(_) if matches!(action, Action::Work) => {
-                Error::forbidden("Only a paired runtime can do this.")
-                    .hint("Send the runtime's token as `X-Runtime-Token: rt_…`.")
+                Error::forbidden("Only a paired runtime can do this.").remedy(Remedy::UseDeviceToken)
             }
             RoleColumn::Role(_) => Error::forbidden("This key's role doesn't allow this."),
         }

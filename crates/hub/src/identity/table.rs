@@ -1,9 +1,5 @@
-<<<<<<< HEAD
-//! The access table: which role may do what.
-=======
 //! The access table: one row per action, with the scope that a restricted key needs for it and what each kind of caller
 //! may do (DESIGN §9).
->>>>>>> rights
 //!
 //! A person's own things are those of the same user. A key without a user owns what has no user. A key with scopes may
 //! do what both its role and its scopes allow.
@@ -89,74 +85,6 @@ macro_rules! actions {
     };
 }
 
-<<<<<<< HEAD
-// === impl Principal ===
-
-impl Principal {
-    pub const fn column(&self) -> RoleColumn {
-        match self.who {
-            PrincipalKind::Key { role, .. } => RoleColumn::Role(role),
-            PrincipalKind::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, .. } => RoleColumn::Runtime,
-            PrincipalKind::Runtime { kind: RuntimeKind::AgentKey, .. } | PrincipalKind::Outside { .. } => {
-                RoleColumn::AgentKey
-            }
-            PrincipalKind::Run { .. } => RoleColumn::Run,
-            PrincipalKind::Anonymous { .. } => RoleColumn::Anonymous,
-        }
-    }
-
-    /// What this caller may do, so that pages don't offer what would be refused.
-    pub fn verdict(&self, action: Action) -> AccessVerdict {
-        if self.has_scope(action.scope()) { self.allowed(action) } else { AccessVerdict::No }
-    }
-
-    /// The cell of the table. For an agent with an owner, limited to what the owner may do, except for work it is
-    /// assigned.
-    fn allowed(&self, action: Action) -> AccessVerdict {
-        let is_given = matches!(action, Action::Work | Action::UploadArtifact);
-        match self.owner_role {
-            Some(role) if !is_given && verdict(RoleColumn::Role(role), action) == AccessVerdict::No => {
-                AccessVerdict::No
-            }
-            Some(_) | None => verdict(self.column(), action),
-        }
-    }
-
-    fn has_scope(&self, scope: KeyScope) -> bool {
-        self.scopes.as_ref().is_none_or(|scopes| scopes.contains(&scope))
-    }
-
-    /// Fails if the table denies the action. For `Own`, the action itself must check ownership.
-    pub fn may(&self, action: Action) -> Result<AccessVerdict> {
-        let allowed = self.allowed(action);
-        if allowed != AccessVerdict::No && !self.has_scope(action.scope()) {
-            let hint = format!("Use a key that has the scope `{}`.", action.scope().as_str());
-            return Err(Error::forbidden("This key's scopes don't allow this.").hint(hint));
-        }
-        match (allowed, self.column()) {
-            (AccessVerdict::No, RoleColumn::AgentKey | RoleColumn::Run)
-                if verdict(self.column(), action) != AccessVerdict::No =>
-            {
-                Err(Error::forbidden("The agent's owner is no longer allowed to do this, so the agent isn't either."))
-            }
-            (AccessVerdict::No, RoleColumn::Runtime) => Err(Error::forbidden("A runtime's token can't do this.")
-                .remedy(attache_protocol::error::Remedy::UsePersonKey)),
-            (AccessVerdict::No, RoleColumn::AgentKey) => {
-                Err(Error::forbidden("An agent's key can't do this.")
-                    .remedy(attache_protocol::error::Remedy::UsePersonKey))
-            }
-            (AccessVerdict::No, RoleColumn::Run) => Err(Error::forbidden("A run's token can't do this.")
-                .hint("It can only call agents and read the runs it created.")),
-            (AccessVerdict::No, RoleColumn::Anonymous) => Err(Error::no_credential()),
-            (AccessVerdict::No, RoleColumn::Role(_)) if matches!(action, Action::Work) => {
-                Err(Error::forbidden("Only a paired runtime can do this.")
-                    .remedy(attache_protocol::error::Remedy::UseDeviceToken))
-            }
-            (AccessVerdict::No, RoleColumn::Role(_)) => Err(Error::forbidden("This key's role doesn't allow this.")),
-            (allowed, _) => Ok(allowed),
-        }
-    }
-=======
 // Anyone who may see every run may see all usage; an operator sees their own. No person's key can work: the scope of
 // `Work` only keeps it apart from the others.
 actions! {
@@ -214,5 +142,4 @@ actions! {
     SeeUsage           "usage"         "see"         Read    yes   yes   own      yes    -         -       -   -;
     CreateLoginLink    "login_links"   "create"      Admin   yes   yes   own      own    -         -       -   -;
     SeeMetrics         "metrics"       "see"         Read    yes   yes   -        -      -         -       -   -;
->>>>>>> rights
 }

@@ -34,13 +34,8 @@ pub struct TenantChanges {
 impl Handle {
     /// Rows after `after` and all new rows. `None` starts at the newest row.
     pub async fn follow_audit(&self, by: &Principal, after: Option<i64>) -> Result<TenantFollow> {
-<<<<<<< HEAD
-        by.may(Action::SeeAudit)?;
-        let waiter = Waiter::new(self, by, Topic::Tenant(by.tenant), None);
-=======
         by.may_all(Action::SeeAudit)?;
-        let watch = self.bus().watch(Topic::Tenant(by.tenant));
->>>>>>> rights
+        let waiter = Waiter::new(self, by, Topic::Tenant(by.tenant), None);
         let after = match after {
             Some(after) => check::after(Some(after))?,
             None => self.store().log(by.tenant, i64::MAX, 1).await.map_err(about("log"))?.head,
@@ -59,16 +54,9 @@ impl Handle {
 
     /// Hints for a page that shows live state.
     pub fn changes(&self, by: &Principal) -> Result<TenantChanges> {
-<<<<<<< HEAD
-        by.may(Action::SeeAgents)?;
+        by.may_all(Action::SeeAgents)?;
         let waiter = Waiter::new(self, by, Topic::Tenant(by.tenant), None).poll_every(self.options().keep_alive);
         Ok(TenantChanges { waiter, _slot: self.stream_slot(by)? })
-=======
-        by.may_all(Action::SeeAgents)?;
-        let watch = self.bus().watch(Topic::Tenant(by.tenant));
-        let slot = self.stream_slot(by)?;
-        Ok(TenantChanges { hub: self.clone(), watch, guard: CredentialGuard::new(self, by), _slot: slot })
->>>>>>> rights
     }
 }
 

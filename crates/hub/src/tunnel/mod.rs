@@ -15,12 +15,8 @@ use std::{
 };
 
 use attache_protocol::{
-<<<<<<< HEAD
-    Code, DelegationId, Timestamp, TunnelId,
-    digest::unhex,
-=======
     Actor, Code, DelegationId, TenantId, Timestamp, TunnelId,
->>>>>>> rights
+    digest::unhex,
     wire::tunnel::{OpenTunnelRequest, Tunnel},
 };
 use attache_store::record::AuditEvent;
