@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use attache_protocol::{
     AgentId, ChannelId, Code, GrantId, PermissionId, RunId, Timestamp,
-    rules::permission::{ApprovalDecision, DecisionScope, OnTimeout, PermissionState, PermissionSubject, widest},
+    rules::permission::{
+        ApprovalDecision, DecisionScope, OnTimeout, OnceReason, PermissionState, PermissionSubject, widest,
+    },
     wire::permission::{
         ApprovalPolicy, CreatePermissionRequest, DecisionRequest, GrantList, PermissionAnswer, PermissionGrant,
         PermissionList, PermissionRequest,
@@ -328,7 +330,8 @@ impl Handle {
         permission: PermissionId,
     ) -> Result<PermissionRecord> {
         let (runtime, _) = permit.device()?;
-        let found = self.store().permission(permit.by().tenant, permission).await.map_err(about("permission request"))?;
+        let found =
+            self.store().permission(permit.by().tenant, permission).await.map_err(about("permission request"))?;
         if found.run == run && found.runtime == runtime {
             return Ok(found);
         }
