@@ -9,7 +9,8 @@ pub(crate) mod user;
 pub(crate) mod worker_request;
 
 use attache_protocol::{
-    Actor, AgentId, ArtifactId, ConversationId, EventKind, Json, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId, log,
+    Actor, AgentId, ArtifactId, ConversationId, EventKind, Json, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId,
+    log,
     rules::run::{FailureCode, LifecycleEvent, WaitReason, WorkerRef},
     wire::account::Callers,
 };
