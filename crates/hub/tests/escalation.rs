@@ -591,7 +591,7 @@ async fn no_one_elses_key_or_link_reaches_a_private_agent(engine: Engine) {
     ada.get(&run).await.expect(200);
     // They end with the key that made them.
     let eves = world.hub.authenticate_key(eve.header("authorization").trim_start_matches("Bearer ")).await.unwrap();
-    let eves = eves.actor().trim_start_matches("key:").to_owned();
+    let eves = eves.actor().to_string().trim_start_matches("key:").to_owned();
     world.owner.delete(&format!("/api/v1/api-keys/{eves}")).await.expect(200);
     for by in [&minted, &second] {
         assert_eq!(by.get(ACCOUNTS).await.status, 401);

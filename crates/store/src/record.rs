@@ -15,8 +15,8 @@ pub mod worker_request;
 use std::time::Duration;
 
 use attache_protocol::{
-    Actor, AgentId, ArtifactId, ChannelId, ConversationId, EventKind, Json, KeyId, MessageId, RunId, RuntimeId, TenantId,
-    Timestamp, UserId, WorkspaceId,
+    Actor, AgentId, ArtifactId, ChannelId, ConversationId, EventKind, Json, KeyId, MessageId, RunId, RuntimeId,
+    TenantId, Timestamp, UserId, WorkspaceId,
     rules::{
         quota::QuotaBudget,
         run::{FailureCode, RunLifecycle, RunLimits, RunStatus},

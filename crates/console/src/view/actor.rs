@@ -53,12 +53,7 @@ impl ActorLabel {
             Actor::System => (t.caller_system, String::new()),
             Actor::Key(id) => (t.caller_key, id.to_string()),
             Actor::Runtime(id) => (t.caller_runtime, id.to_string()),
-            Actor::Anonymous
-            | Actor::User(_)
-            | Actor::Agent(_)
-            | Actor::Run(_)
-            | Actor::Grant(_)
-            | Actor::Other(_) => {
+            Actor::Anonymous | Actor::User(_) | Actor::Agent(_) | Actor::Run(_) | Actor::Grant(_) | Actor::Other(_) => {
                 let (kind, id) = actor.split_once(':').unwrap_or((actor, ""));
                 (kind, id.to_owned())
             }

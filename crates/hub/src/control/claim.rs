@@ -1,6 +1,9 @@
 //! Who requested a run, as the owner of a device would name them in an allow-list.
 
-use attache_protocol::{Actor, wire::{awcp, run::ClaimedRun}};
+use attache_protocol::{
+    Actor,
+    wire::{awcp, run::ClaimedRun},
+};
 use attache_store::record::{AgentRef, ClaimedRunRecord, user::UserRef};
 
 use crate::{Handle, Result, error::about, render};

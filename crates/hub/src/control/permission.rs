@@ -314,7 +314,8 @@ impl Handle {
         permission: PermissionId,
     ) -> Result<PermissionRecord> {
         let (runtime, _) = permit.device()?;
-        let found = self.store().permission(permit.by().tenant, permission).await.map_err(about("permission request"))?;
+        let found =
+            self.store().permission(permit.by().tenant, permission).await.map_err(about("permission request"))?;
         if found.run == run && found.runtime == runtime {
             return Ok(found);
         }

@@ -4,13 +4,13 @@
 //! (`docs/decisions/0011`). The token is created when the claim is shown, is not stored, and is valid only while the
 //! claim lasts: every request checks the run.
 
-use attache_protocol::{Actor, wire::{adapter::RunTools, awcp}};
+use attache_protocol::{
+    Actor,
+    wire::{adapter::RunTools, awcp},
+};
 use attache_store::record::RunRecord;
 
-use crate::{
-    Handle, Result,
-    identity::token::RunTokenGrant,
-};
+use crate::{Handle, Result, identity::token::RunTokenGrant};
 
 /// The names callers use to allow them. Hosts add their own prefix to MCP tool names.
 const NAMES: [&str; 3] = ["remote_agent", "remote_cancel", "list_agents"];

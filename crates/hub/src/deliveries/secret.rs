@@ -32,7 +32,9 @@ impl SecretSubject {
     pub(crate) fn of(by: &Principal) -> Self {
         match by.column() {
             // An agent must not learn the secret of its owner, who has other webhooks too.
-            RoleColumn::AgentKey | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => Self::actor(&by.actor()),
+            RoleColumn::AgentKey | RoleColumn::Runtime | RoleColumn::Run | RoleColumn::Anonymous => {
+                Self::actor(&by.actor())
+            }
             RoleColumn::Role(_) => Self::actor(&by.user.map_or_else(|| by.actor(), Actor::User)),
         }
     }

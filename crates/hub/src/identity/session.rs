@@ -221,7 +221,7 @@ impl LoginLinks {
         links.retain(|_, link| link.expires_at > now);
         // The oldest of the person with the most links goes first, so that no one can push out the links of others,
         // however many keys they have.
-        let mut of_person: HashMap<String, usize> = HashMap::new();
+        let mut of_person: HashMap<Actor, usize> = HashMap::new();
         links.values().for_each(|link| *of_person.entry(link.maker.holder()).or_default() += 1);
         let own = pending.maker.holder();
         let crowded = match of_person.get(&own) {
