@@ -61,7 +61,7 @@ async fn auth_server_002_every_request_is_authenticated() {
     while Some(hub.now()) <= expires_at {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let token = hub.create_token(&scene.world.owner, TokenRequest::default()).unwrap().token;
+    let token = hub.create_token(&scene.world.owner, TokenRequest::default()).await.unwrap().token;
     let forged = format!("{}x", &token[..token.len() - 1]);
     for (binding, version) in every_way() {
         let nobody = scene.stranger(binding, version);

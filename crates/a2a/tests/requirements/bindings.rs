@@ -102,7 +102,7 @@ async fn bind_equiv_004_every_credential_counts_on_every_binding() {
         ..CreateKeyRequest::default()
     };
     let key = hub.create_key(&scene.world.owner, key).await.unwrap().api_key;
-    let token = hub.create_token(&scene.world.owner, TokenRequest::default()).unwrap().token;
+    let token = hub.create_token(&scene.world.owner, TokenRequest::default()).await.unwrap().token;
     for (binding, version) in every_way() {
         for credential in [scene.world.owner_key.expose(), key.as_ref().unwrap(), &token] {
             let client = scene.stranger(binding, version).key(credential);

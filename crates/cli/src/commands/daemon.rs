@@ -14,7 +14,7 @@ use crate::{
         home::{self, Home},
     },
     server::{daemon_access, process},
-    ui::failure::CommandFailure,
+    ui::{failure::CommandFailure, signals::ShutdownSignals},
 };
 
 /// Run the delegation daemon (starts automatically when needed)
@@ -71,7 +71,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     options.desktop = context.config.desktop.clone();
     options.keys = Arc::new(MachineHubKeys(context.config.clone()));
     options.env = context.env.clone();
-    let ending = process::ShutdownSignals::of_signals()?;
+    let ending = ShutdownSignals::of_signals()?;
     let daemon = DelegationDaemon::start(options).await?;
     let ready = DaemonReadyFile { socket: daemon.socket(), ssh: daemon.ssh().to_string(), pid: std::process::id() };
     process::write_ready(args.ready_file.as_deref(), &ready)?;

@@ -157,11 +157,7 @@ const PARTS: &[(&str, &[DocSource])] = &[
     (
         "Troubleshooting",
         &[
-            source!(
-                "diagnosis",
-                "Diagnosis",
-                "symptoms, checks and commands, step by step, for people and agents"
-            ),
+            source!("diagnosis", "Diagnosis", "symptoms, checks and commands, step by step, for people and agents"),
             source!("backup", "Backup and recovery", "back up and restore a hub, retention, full and damaged disks"),
         ],
     ),

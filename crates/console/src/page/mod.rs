@@ -251,7 +251,12 @@ pub(crate) struct PageViewer {
 
 impl PageViewer {
     pub(crate) fn new(session: &BrowserSession) -> Self {
-        Self { me: session.principal.actor().to_string(), t: session.t, now: session.hub.now(), names: Names::default() }
+        Self {
+            me: session.principal.actor().to_string(),
+            t: session.t,
+            now: session.hub.now(),
+            names: Names::default(),
+        }
     }
 
     /// Adds the names of the ids and actors that the page mentions.

@@ -68,11 +68,6 @@ texts! {
     expires_day: "for a day";
     expires_week: "for a week";
     key_over{at}: "expired {at}";
-    scope_read: "view";
-    scope_call: "call agents";
-    scope_decide: "decide requests";
-    scope_manage: "manage agents and devices";
-    scope_admin: "manage people, keys, rules and audit";
     keys_more: "Not all keys are shown. Run `attache keys list` to list them all.";
     key_session_note{until}: "Keys created in the console expire with this session at the latest, {until}. For a longer-lived key, run `attache keys add`.";
     sessions: "Sessions";

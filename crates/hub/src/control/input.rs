@@ -16,14 +16,8 @@ use attache_store::{
 };
 
 use crate::{
-    Error, Handle, Principal, Result,
-    bus::Topic,
-    check,
-    error::about,
-    identity::Action,
-    render,
-    start_secrets::InputRecipient,
-    waiter::Waiter,
+    Error, Handle, Principal, Result, bus::Topic, check, error::about, identity::Action, render,
+    start_secrets::InputRecipient, waiter::Waiter,
 };
 
 const MAX_PARTS: usize = 512 * 1024;

@@ -6,8 +6,8 @@ use std::{
 };
 
 use attache_protocol::{
-    Actor, AgentId, ArtifactId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId, RuntimeId,
-    TenantId, Timestamp, UserId, WorkerRequestId,
+    Actor, AgentId, ArtifactId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId,
+    RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId,
     digest::hex,
     log::{GENESIS, LogRow},
     rules::quota::{QuotaLimits, QuotaReservation},

@@ -17,7 +17,7 @@ use crate::{
         collaborator_setup::{self, CollaboratorOptIn},
         process, supervised_adapter,
     },
-    ui::{failure::CommandFailure, runtime_notices},
+    ui::{failure::CommandFailure, runtime_notices, signals::ShutdownSignals},
 };
 
 /// Stay connected and run the agent's tasks in the foreground
@@ -109,7 +109,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             heard.notify_one();
         }
     }));
-    let ending = process::ShutdownSignals::of_signals()?;
+    let ending = ShutdownSignals::of_signals()?;
     let shutdown = Shutdown { finish: ending.finish, abort: ending.abort.clone() };
     let work = RuntimeService::new(options)?.run(shutdown);
     tokio::pin!(work);
