@@ -11,13 +11,13 @@ use super::{
     BenchResult,
     http_connection::HttpConnection,
     load::{self, LoadCaller, LoadMeasurement, OUTPUT_BYTES, QUEUES},
-    world::{self, BenchQueue, BenchWorld},
+    world::{self, BenchAgent, BenchWorld},
 };
 
 struct HttpRunCaller {
     connection: HttpConnection,
     key: Secret<String>,
-    queue: BenchQueue,
+    queue: BenchAgent,
     create: String,
     output: Json,
 }
@@ -46,7 +46,7 @@ pub(super) async fn drive(folder: &Path, callers: usize, time: Duration) -> Benc
 // === impl HttpRunCaller ===
 
 impl HttpRunCaller {
-    async fn connect(address: SocketAddr, key: &Secret<String>, queue: &BenchQueue) -> BenchResult<Self> {
+    async fn connect(address: SocketAddr, key: &Secret<String>, queue: &BenchAgent) -> BenchResult<Self> {
         Ok(Self {
             connection: HttpConnection::connect(address).await?,
             key: key.clone(),

@@ -8,12 +8,12 @@ use attache_store::{Store as _, record::RunResult};
 use super::{
     BenchResult,
     load::{self, LoadCaller, LoadMeasurement, OUTPUT_BYTES, QUEUES},
-    world::{self, BenchQueue, BenchWorld, IdempotencyMode},
+    world::{self, BenchAgent, BenchWorld, IdempotencyMode},
 };
 
 struct StoreCaller {
     world: Arc<BenchWorld>,
-    queue: BenchQueue,
+    queue: BenchAgent,
     output: Json,
 }
 

@@ -27,7 +27,7 @@ pub(super) struct BenchFolder(PathBuf);
 
 /// One agent, and the runtime that pulls for it.
 #[derive(Debug, Clone)]
-pub(super) struct BenchQueue {
+pub(super) struct BenchAgent {
     pub(super) agent: AgentId,
     pub(super) runtime: RuntimeId,
     pub(super) token: Secret<String>,
@@ -38,7 +38,7 @@ pub(super) struct BenchWorld {
     pub(super) env: Env,
     pub(super) store: Arc<SqliteStore>,
     pub(super) tenant: TenantId,
-    pub(super) queues: Vec<BenchQueue>,
+    pub(super) queues: Vec<BenchAgent>,
 }
 
 // === impl BenchFolder ===
@@ -79,7 +79,7 @@ impl BenchWorld {
         Ok(world)
     }
 
-    async fn pair(&self, number: usize) -> BenchResult<BenchQueue> {
+    async fn pair(&self, number: usize) -> BenchResult<BenchAgent> {
         let (agent, runtime) = (self.env.agent_id(), self.env.runtime_id());
         let account = NewAccount {
             approvals: None,
@@ -107,7 +107,7 @@ impl BenchWorld {
             labels: Json::empty_object(),
         };
         self.store.attach_runtime(new, self.env.now()).await?;
-        Ok(BenchQueue { agent, runtime, token })
+        Ok(BenchAgent { agent, runtime, token })
     }
 
     pub(super) fn context(&self) -> WriteContext {

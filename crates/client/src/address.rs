@@ -4,7 +4,7 @@ use std::fmt;
 
 use reqwest::Url;
 
-use crate::{Error, HubOptions};
+use crate::{Error, HubClientOptions};
 
 /// The origin of a hub, and the URLs below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl HubAddress {
     }
 
     /// The address of a hub, validated together with the other options.
-    pub(crate) fn of(options: &HubOptions) -> Result<Self, Error> {
+    pub(crate) fn of(options: &HubClientOptions) -> Result<Self, Error> {
         let address = Self::parse(&options.address)?;
         if options.pin.is_some() && !address.is_encrypted() {
             return Err(Error::Invalid {

@@ -19,7 +19,7 @@ use reqwest::Method;
 use serde::Serialize;
 
 use crate::{
-    Error, HubClient, HubCredential, HubOptions, Result,
+    Error, HubClient, HubClientOptions, HubCredential, Result,
     hub::{HubRequest, RetrySafety},
 };
 
@@ -61,11 +61,11 @@ pub struct CallBuilder {
 impl Client {
     /// Takes the hub's address, and a person's or an agent's key. The first request opens the connection.
     pub fn connect(url: impl Into<String>, key: impl Into<String>) -> Result<Self> {
-        Self::with(HubOptions::new(url, HubCredential::Key(Secret::new(key.into()))))
+        Self::with(HubClientOptions::new(url, HubCredential::Key(Secret::new(key.into()))))
     }
 
     /// With custom timeouts, a pin, or an extra trusted certificate.
-    pub fn with(options: HubOptions) -> Result<Self> {
+    pub fn with(options: HubClientOptions) -> Result<Self> {
         Ok(Self { hub: HubClient::new(options)? })
     }
 

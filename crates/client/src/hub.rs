@@ -14,7 +14,7 @@ use reqwest::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{Backoff, Error, HubAddress, HubCredential, HubOptions, Result, Timeouts, tls};
+use crate::{Backoff, Error, HubAddress, HubClientOptions, HubCredential, Result, Timeouts, tls};
 
 /// A client of one hub with one credential. Clones share connections.
 #[derive(Clone)]
@@ -64,7 +64,7 @@ const MAX_ATTEMPTS: u32 = 4;
 // === impl HubClient ===
 
 impl HubClient {
-    pub fn new(options: HubOptions) -> Result<Self> {
+    pub fn new(options: HubClientOptions) -> Result<Self> {
         let address = HubAddress::of(&options)?;
         let builder = Client::builder()
             .user_agent(concat!("attache/", env!("CARGO_PKG_VERSION")))
@@ -84,7 +84,7 @@ impl HubClient {
             hint: "Install the package ca-certificates.".to_owned(),
         })?;
         let credential = RwLock::new(headers(&options.credential)?);
-        let HubOptions { timeouts, env, .. } = options;
+        let HubClientOptions { timeouts, env, .. } = options;
         Ok(Self(Arc::new(HubClientShared { client, credential, address, timeouts, env })))
     }
 

@@ -17,11 +17,11 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), attache_client::Error> {
-//! use attache_client::{HubClient, HubCredential, HubOptions};
+//! use attache_client::{HubClient, HubCredential, HubClientOptions};
 //! use attache_protocol::{Secret, wire::run::CreateRunRequest};
 //!
 //! let key = HubCredential::Key(Secret::new("ak_…".to_owned()));
-//! let hub = HubClient::new(HubOptions::new("http://127.0.0.1:7800", key))?;
+//! let hub = HubClient::new(HubClientOptions::new("http://127.0.0.1:7800", key))?;
 //! let run = hub.create_run(&CreateRunRequest { agent_id: "builder".to_owned(), ..Default::default() }).await?;
 //! let mut events = hub.follow(run.task_run_id, 0);
 //! while let Some(event) = events.next().await {
@@ -67,7 +67,7 @@ pub use backoff::Backoff;
 pub use call::{CallBuilder, CallError, CallFailed, CallReply, CallStream, CallUpdate, CallUsage, Client};
 pub use error::{Error, HubRefusal};
 pub use hub::{HubClient, PageQuery};
-pub use options::{HubCredential, HubOptions, Timeouts};
+pub use options::{HubClientOptions, HubCredential, Timeouts};
 pub use stream::EventStream;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use attache_protocol::{KeyPin, Secret, env::Env};
 
 #[derive(Debug, Clone)]
-pub struct HubOptions {
+pub struct HubClientOptions {
     /// The hub's origin, or the origin with `/api/v1`.
     pub address: String,
     pub credential: HubCredential,
@@ -36,9 +36,9 @@ pub struct Timeouts {
     pub idle: Duration,
 }
 
-// === impl HubOptions ===
+// === impl HubClientOptions ===
 
-impl HubOptions {
+impl HubClientOptions {
     pub fn new(address: impl Into<String>, credential: HubCredential) -> Self {
         Self {
             address: address.into(),

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use crate::{Error, HubOptions, Result};
+use crate::{Error, HubClientOptions, Result};
 
 /// Accepts one key, whatever the certificate around it says. Names and dates only matter if the key is unknown.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) fn pinned(pin: KeyPin, protocols: &[&str]) -> Result<ClientConfig> {
 }
 
 /// TLS for a hub, with the given ALPN protocols.
-pub(crate) fn config(options: &HubOptions, protocols: &[&str]) -> Result<ClientConfig> {
+pub(crate) fn config(options: &HubClientOptions, protocols: &[&str]) -> Result<ClientConfig> {
     verified(options.pin, options.trusted_certificate.as_deref(), protocols)
 }
 

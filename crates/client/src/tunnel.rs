@@ -24,7 +24,7 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{self, Message, client::IntoClientRequest as _, http::HeaderValue};
 
 use crate::{
-    Error, HubClient, HubCredential, HubOptions, Result,
+    Error, HubClient, HubClientOptions, HubCredential, Result,
     channel::socket::{ChannelEndpoint, ChannelSocket, SocketIo, upgrade},
     egress::EgressGuard,
     hub::{HubRequest, RetrySafety, headers},
@@ -63,7 +63,7 @@ pub fn token_sha256(token: &Secret<String>) -> String {
 
 /// Opens one socket of the host. Returns when a remote has connected, which may take as long as the tunnel lasts. Open
 /// another one for the next remote.
-pub async fn open_host(hub: &HubOptions, id: TunnelId) -> Result<TunnelStream> {
+pub async fn open_host(hub: &HubClientOptions, id: TunnelId) -> Result<TunnelStream> {
     let way = ChannelEndpoint::new(hub)?;
     let mut url = way.address().url(&["api", "v1", "tunnels", &id.to_string()]);
     url.set_query(Some("end=host"));
@@ -99,7 +99,7 @@ pub async fn open_remote(url: &str, token: &Secret<String>, reach: &TunnelDialOp
     let stream = stream.map_err(|error| broken(error.to_string()))?;
     stream.set_nodelay(true).map_err(|error| broken(error.to_string()))?;
     let wire: Box<dyn SocketIo> = if url.starts_with("wss:") {
-        let mut options = HubOptions::new(origin.clone(), HubCredential::None);
+        let mut options = HubClientOptions::new(origin.clone(), HubCredential::None);
         (options.pin, options.trusted_certificate) = (reach.pin, reach.trusted_certificate.clone());
         let config = Arc::new(tls::config(&options, &["http/1.1"])?);
         Box::new(

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use attache_client::{HubClient, HubCredential, HubOptions, PageQuery};
+use attache_client::{HubClient, HubClientOptions, HubCredential, PageQuery};
 use attache_protocol::{
     DelegationId, Secret,
     env::Env,
@@ -56,7 +56,8 @@ fn id() -> DelegationId {
 
 fn hub(world: &World, client: &TestCaller) -> HubClient {
     let key = client.header("authorization").trim_start_matches("Bearer ").to_owned();
-    HubClient::new(HubOptions::new(format!("http://{}", world.address), HubCredential::Key(Secret::new(key)))).unwrap()
+    HubClient::new(HubClientOptions::new(format!("http://{}", world.address), HubCredential::Key(Secret::new(key))))
+        .unwrap()
 }
 
 #[tokio::test]

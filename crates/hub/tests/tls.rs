@@ -9,7 +9,7 @@ use std::{
 };
 
 use attache_client::{
-    Error, HubClient as Remote, HubCredential, HubOptions,
+    Error, HubClient as Remote, HubClientOptions, HubCredential,
     channel::{self, ChannelEvent, ChannelHandle, ChannelPeer, ChannelState},
 };
 use attache_hub::{Certificate, Options, Tls};
@@ -64,9 +64,9 @@ fn pin(world: &World) -> KeyPin {
     world.hub.options().tls.as_ref().unwrap().pin()
 }
 
-fn as_owner(world: &World, pin: Option<KeyPin>) -> HubOptions {
+fn as_owner(world: &World, pin: Option<KeyPin>) -> HubClientOptions {
     let key = fs::read_to_string(world.data.path().join("hub/admin.key")).unwrap();
-    let mut options = HubOptions::new(format!("https://{}", world.address), HubCredential::Key(Secret::new(key)));
+    let mut options = HubClientOptions::new(format!("https://{}", world.address), HubCredential::Key(Secret::new(key)));
     options.pin = pin;
     options
 }
@@ -83,7 +83,7 @@ async fn with_the_pin_requests_streams_and_channels_work() {
     let attached = owner.attach(&code, Some("laptop"), None).await.unwrap();
 
     let worker = Arc::new(RecordingWorker(watch::Sender::new(Vec::new())));
-    let device = HubOptions { credential: HubCredential::RuntimeToken(attached.runtime_token), ..options };
+    let device = HubClientOptions { credential: HubCredential::RuntimeToken(attached.runtime_token), ..options };
     let line = ChannelHandle::connect(channel::Options::worker(device), worker.clone()).unwrap();
     timeout(PATIENCE, line.connected()).await.unwrap();
     line.notify(Ready { credits: 1, enforces: None }.payload()).await.unwrap();
@@ -133,7 +133,8 @@ async fn without_the_right_pin_nothing_is_sent_to_the_hub() {
         let broken = timeout(PATIENCE, state.wait_for(|state| matches!(state, ChannelState::Broken(_)))).await.unwrap();
         assert_eq!(*broken.unwrap(), ChannelState::Broken(expected));
     }
-    let plain = HubOptions { address: format!("http://{}", world.address), ..as_owner(&world, Some(pin(&world))) };
+    let plain =
+        HubClientOptions { address: format!("http://{}", world.address), ..as_owner(&world, Some(pin(&world))) };
     let refused = Remote::new(plain).unwrap_err().to_string();
     assert!(refused.starts_with("a pin requires TLS, but http://127.0.0.1:"), "{refused}");
 }
@@ -142,7 +143,7 @@ async fn without_the_right_pin_nothing_is_sent_to_the_hub() {
 async fn a_client_that_trusts_the_certificate_itself_needs_no_pin() {
     let world = World::tuned(self_signed).await;
     let certificate = fs::read(world.data.path().join("hub/tls/certificate.pem")).unwrap();
-    let options = HubOptions { trusted_certificate: Some(certificate), ..as_owner(&world, None) };
+    let options = HubClientOptions { trusted_certificate: Some(certificate), ..as_owner(&world, None) };
     assert_eq!(Remote::new(options).unwrap().health().await.unwrap().status, "ok");
 }
 
@@ -209,7 +210,7 @@ async fn plain_http_gets_a_hint_to_use_https() {
         );
         assert_eq!(reply.header("connection"), "close");
     }
-    let plain = HubOptions::new(format!("http://{}", world.address), HubCredential::None);
+    let plain = HubClientOptions::new(format!("http://{}", world.address), HubCredential::None);
     let said = Remote::new(plain).unwrap().health().await.unwrap_err().to_string();
     assert_eq!(
         said,

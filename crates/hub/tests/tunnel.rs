@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use attache_client::{
-    HubCredential, HubOptions,
+    HubClientOptions, HubCredential,
     egress::{EgressGuard, EgressPolicy},
     tunnel::{self, TunnelDialOptions, TunnelStream, token_sha256},
 };
@@ -81,7 +81,8 @@ impl TunnelFixture {
     /// Waits for a remote in a separate task.
     fn host_as(&self, client: &TestCaller) -> JoinHandle<attache_client::Result<TunnelStream>> {
         let key = client.header("authorization").trim_start_matches("Bearer ").to_owned();
-        let options = HubOptions::new(format!("http://{}", self.world.address), HubCredential::Key(Secret::new(key)));
+        let options =
+            HubClientOptions::new(format!("http://{}", self.world.address), HubCredential::Key(Secret::new(key)));
         let id = self.id;
         tokio::spawn(async move { tunnel::open_host(&options, id).await })
     }

@@ -25,7 +25,7 @@ use crate::{
     dispatch::{self, AdapterListener, DispatchFailure, RunDispatch},
     ledger::ExecutionOutcome,
     progress::{
-        ClaimContext, PendingProgress, ProgressItem, ProgressReporter, ProgressSender, ReportedCounts, countable,
+        ClaimContext, DeliveredProgress, PendingProgress, ProgressItem, ProgressReporter, ProgressSender, countable,
     },
     question_bridge,
 };
@@ -231,7 +231,7 @@ impl DelegationRun<'_> {
             return Ok((self.fail(*folder, error, None).await?, progress.finish().await));
         }
         let (device, sender) = (self.device.clone(), progress.sender());
-        let mut listener = AdapterListener::new(device, self.claimant.clone(), ReportedCounts::default(), sender);
+        let mut listener = AdapterListener::new(device, self.claimant.clone(), DeliveredProgress::default(), sender);
         enum AgentWorkEnd {
             Reply(Result<TaskReply, DispatchFailure>),
             Over(LeaseEnd),

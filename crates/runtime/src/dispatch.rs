@@ -23,7 +23,7 @@ use crate::{
     device::DeviceRuntime,
     ledger::{ExecutionOutcome, LedgerStep},
     progress::{
-        ClaimContext, PendingProgress, ProgressItem, ProgressReporter, ProgressSender, ReportedCounts, countable,
+        ClaimContext, DeliveredProgress, PendingProgress, ProgressItem, ProgressReporter, ProgressSender, countable,
     },
     question_bridge,
     report::{self, OutcomeReport},
@@ -69,7 +69,7 @@ enum DisconnectedTask {
 pub(crate) struct AdapterListener {
     device: Arc<DeviceRuntime>,
     claimant: ClaimContext,
-    known: ReportedCounts,
+    known: DeliveredProgress,
     /// The newest event received.
     seen: u64,
     progress: ProgressSender,
@@ -155,7 +155,7 @@ async fn work(
     let RunDispatch { mut task, mode, reports, .. } = job;
     let shelf = device.artifact_uploader(task.workspace_id);
     let known = match &mode {
-        DispatchMode::Start => ReportedCounts::default(),
+        DispatchMode::Start => DeliveredProgress::default(),
         DispatchMode::Join | DispatchMode::Replay(_) => reported_counts(device, task.task_run_id).await,
     };
     let sent = !matches!(mode, DispatchMode::Start);
@@ -213,15 +213,15 @@ async fn replay(device: &DeviceRuntime, run: RunId, reply: TaskReply, listener: 
 }
 
 /// What the hub already has of the run. Waits until the hub can be reached.
-async fn reported_counts(device: &DeviceRuntime, run: RunId) -> ReportedCounts {
+async fn reported_counts(device: &DeviceRuntime, run: RunId) -> DeliveredProgress {
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(5));
     loop {
-        match ReportedCounts::read(device.hub(), run).await {
+        match DeliveredProgress::read(device.hub(), run).await {
             Ok(known) => return known,
             Err(error) if error.is_passing() => tokio::time::sleep(backoff.next(&device.env)).await,
             Err(error) => {
                 tracing::warn!(run.id = %run, %error, "failed to read what the hub has of the run; some events may appear twice");
-                return ReportedCounts::default();
+                return DeliveredProgress::default();
             }
         }
     }
@@ -323,7 +323,7 @@ impl AdapterListener {
     pub(crate) fn new(
         device: Arc<DeviceRuntime>,
         claimant: ClaimContext,
-        known: ReportedCounts,
+        known: DeliveredProgress,
         progress: ProgressSender,
     ) -> Self {
         Self { device, claimant, known, seen: 0, progress, questions: JoinSet::new() }

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use attache_client::{AttachedRuntime, HubClient, HubCredential, HubOptions, PairingPoll, PairingTicket};
+use attache_client::{AttachedRuntime, HubClient, HubClientOptions, HubCredential, PairingPoll, PairingTicket};
 use attache_protocol::{Code, Json, KeyPin, Secret, env::Env};
 
 use crate::{
@@ -74,7 +74,7 @@ fn expired() -> attache_client::Error {
 }
 
 fn hub(options: &PairOptions) -> Result<HubClient, Error> {
-    let mut hub = HubOptions::new(options.api_base.as_str(), HubCredential::None);
+    let mut hub = HubClientOptions::new(options.api_base.as_str(), HubCredential::None);
     hub.trusted_certificate.clone_from(&options.trusted_certificate);
     hub.pin = options.pin;
     hub.env = options.env.clone();

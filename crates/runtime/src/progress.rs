@@ -83,7 +83,7 @@ pub(crate) struct ClaimContext {
 
 /// What the hub already has of this claim, so that a replay after a restart sends nothing twice.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct ReportedCounts {
+pub(crate) struct DeliveredProgress {
     progress: usize,
     log: usize,
     tool_call: usize,
@@ -394,9 +394,9 @@ impl ClaimContext {
     }
 }
 
-// === impl ReportedCounts ===
+// === impl DeliveredProgress ===
 
-impl ReportedCounts {
+impl DeliveredProgress {
     /// Reads the run's stream at the hub, starting with the claim.
     pub(crate) async fn read(hub: &HubClient, run: RunId) -> Result<Self, attache_client::Error> {
         let (mut known, mut after) = (Self::default(), 0);
@@ -491,7 +491,7 @@ mod tests {
     fn a_replay_sends_only_what_is_new() {
         let at = attache_protocol::Timestamp::default();
         let event = |kind: &str, data: &str| Event { seq: 1, kind: kind.to_owned(), at, data: raw(data) };
-        let mut known = ReportedCounts::default();
+        let mut known = DeliveredProgress::default();
         for event in [
             event("task.chunk", r#"{"text":"of the claim before"}"#),
             event("task.claimed", "{}"),

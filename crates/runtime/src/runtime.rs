@@ -8,7 +8,7 @@ use std::{
 };
 
 use attache_client::{
-    HubAddress, HubClient, HubCredential, HubOptions,
+    HubAddress, HubClient, HubClientOptions, HubCredential,
     channel::{self, ChannelHandle},
 };
 use attache_delegation::collaborator::Collaborator;
@@ -132,7 +132,7 @@ impl RuntimeService {
             return Err(Error::NoAdapter(profile.key()));
         }
         let credential = HubCredential::RuntimeToken(profile.runtime_token.clone());
-        let mut hub = HubOptions::new(profile.api_base.as_str(), credential);
+        let mut hub = HubClientOptions::new(profile.api_base.as_str(), credential);
         hub.trusted_certificate.clone_from(&options.trusted_certificate);
         hub.pin = options.pin.or(profile.pin);
         hub.env = options.env.clone();

@@ -22,7 +22,9 @@ use crate::{HostSetup, SandboxLimit};
 pub use self::{
     detect::{DetectedHost, DetectionEnvironment, HostProblem, LoginState, PROBE_TIMEOUT, detect, probe, version},
     factory::driver,
-    output::{ExecOutputFormat, ExecOutputRule, ExecOutputRules, OutputPointer, ParsedOutput, ParsedTool, UsageScope},
+    output::{
+        ExecOutputFormat, ExecOutputRule, ExecOutputRules, OutputPointer, ParsedOutput, ParsedTool, UsageCounting,
+    },
     table::{PresetMistake, PresetTable},
     trust::UntrustedProgram,
     versions::HostVersion,

@@ -11,7 +11,7 @@ use serde_json::Value;
 #[serde(deny_unknown_fields, default)]
 pub struct ExecOutputRules {
     pub format: ExecOutputFormat,
-    pub counts: UsageScope,
+    pub counts: UsageCounting,
     /// What to extract from a document or line. Every rule whose `when` matches is applied, in order.
     pub read: Vec<ExecOutputRule>,
     /// What to extract from the file that replaces `{usage_file}` in the arguments.
@@ -21,7 +21,7 @@ pub struct ExecOutputRules {
 /// The scope of token and cost values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum UsageScope {
+pub enum UsageCounting {
     /// The run so far.
     #[default]
     Total,

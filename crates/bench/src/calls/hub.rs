@@ -110,8 +110,10 @@ fn agent(number: usize) -> String {
 }
 
 async fn register(address: SocketAddr, key: &Secret<String>, name: &str) -> BenchResult<Secret<String>> {
-    let options =
-        attache_client::HubOptions::new(format!("http://{address}"), attache_client::HubCredential::Key(key.clone()));
+    let options = attache_client::HubClientOptions::new(
+        format!("http://{address}"),
+        attache_client::HubCredential::Key(key.clone()),
+    );
     let request = RegisterAgent {
         agent_id: Some(name.to_owned()),
         capabilities: None,

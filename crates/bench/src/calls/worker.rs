@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use attache_client::{
-    HubCredential, HubOptions,
+    HubClientOptions, HubCredential,
     channel::{ChannelEvent, ChannelHandle, ChannelPeer, Options},
 };
 use attache_protocol::{Json, RunId, Secret};
@@ -45,7 +45,7 @@ impl EchoWorker {
     pub(super) async fn connect(url: &str, key: Secret<String>) -> BenchResult<Self> {
         // Never holds more tasks than the worker granted credits for.
         let (sender, mut claims) = mpsc::unbounded_channel();
-        let options = Options::worker(HubOptions::new(url, HubCredential::Key(key)));
+        let options = Options::worker(HubClientOptions::new(url, HubCredential::Key(key)));
         let channel = ChannelHandle::connect(options, Arc::new(ClaimForwarder(sender)))?;
         channel.connected().await;
         ready(&channel, CREDITS).await?;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use attache_client::{HubClient, HubCredential, HubOptions, PermissionFilter};
+use attache_client::{HubClient, HubClientOptions, HubCredential, PermissionFilter};
 use attache_protocol::{
     Json, RunId, Secret,
     rules::permission::{DecisionScope, PermissionState},
@@ -168,7 +168,7 @@ async fn worker(server: &ServerProcess, owner: &HubClient, number: usize) -> Ben
     owner.create_account(&AccountRequest { name: Some(name.clone()), ..AccountRequest::default() }).await?;
     let code = Secret::new(owner.create_pairing_code(&name).await?.pairing_code);
     let attached = owner.attach(&code, None, None).await?;
-    Ok(HubClient::new(HubOptions::new(server.url.as_str(), HubCredential::RuntimeToken(attached.runtime_token)))?)
+    Ok(HubClient::new(HubClientOptions::new(server.url.as_str(), HubCredential::RuntimeToken(attached.runtime_token)))?)
 }
 
 /// Complete runs, one after another, until it is stopped.

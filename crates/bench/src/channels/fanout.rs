@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use attache_client::{HubClient, HubCredential, HubOptions};
+use attache_client::{HubClient, HubClientOptions, HubCredential};
 use attache_protocol::{
     Json, RunId, Secret,
     wire::{
@@ -34,8 +34,10 @@ pub(super) async fn measure(server: &ServerProcess, watchers: usize) -> BenchRes
     owner.create_account(&AccountRequest { name: Some(AGENT.to_owned()), ..AccountRequest::default() }).await?;
     let code = Secret::new(owner.create_pairing_code(AGENT).await?.pairing_code);
     let attached = owner.attach(&code, None, None).await?;
-    let worker =
-        HubClient::new(HubOptions::new(server.url.as_str(), HubCredential::RuntimeToken(attached.runtime_token)))?;
+    let worker = HubClient::new(HubClientOptions::new(
+        server.url.as_str(),
+        HubCredential::RuntimeToken(attached.runtime_token),
+    ))?;
     let (_, alone) = measure_deliveries(server, &owner, &worker, 1).await?;
     let (events, together) = measure_deliveries(server, &owner, &worker, watchers).await?;
     Ok(FanoutFigures { watchers, events, deliveries_per_second: together, one_watcher_per_second: alone })

@@ -8,7 +8,7 @@ mod idle;
 
 use std::path::PathBuf;
 
-use attache_client::{HubClient, HubCredential, HubOptions};
+use attache_client::{HubClient, HubClientOptions, HubCredential};
 use attache_protocol::Json;
 use serde::Serialize;
 
@@ -62,7 +62,7 @@ pub(super) async fn run(args: Args, shape: FiguresFormat) -> BenchResult<()> {
 
 /// The hub with its owner's key.
 fn owner(hub: &ServerProcess) -> BenchResult<HubClient> {
-    Ok(HubClient::new(HubOptions::new(hub.url.as_str(), HubCredential::Key(hub.key.clone())))?)
+    Ok(HubClient::new(HubClientOptions::new(hub.url.as_str(), HubCredential::Key(hub.key.clone())))?)
 }
 
 // === impl ChannelFigures ===

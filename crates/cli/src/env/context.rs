@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use attache_client::{HubAddress, HubClient, HubCredential, HubOptions};
+use attache_client::{HubAddress, HubClient, HubClientOptions, HubCredential};
 use attache_protocol::{Code, KeyPin, Secret, Timestamp, env::Env, error::exit};
 
 use crate::{
@@ -166,9 +166,9 @@ impl CommandContext {
 
 impl ChosenHub {
     /// The client options for the hub.
-    pub(crate) fn options(&self) -> HubOptions {
+    pub(crate) fn options(&self) -> HubClientOptions {
         let credential = self.key.clone().map_or(HubCredential::None, HubCredential::Key);
-        HubOptions { pin: self.pin, ..HubOptions::new(self.address.origin(), credential) }
+        HubClientOptions { pin: self.pin, ..HubClientOptions::new(self.address.origin(), credential) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fs, io, net::SocketAddr, time::Duration};
 
-use attache_client::{Error, HubClient, HubCredential, HubOptions};
+use attache_client::{Error, HubClient, HubClientOptions, HubCredential};
 use attache_protocol::Code;
 
 use crate::ui::failure::CommandFailure;
@@ -33,7 +33,7 @@ pub(crate) async fn explain(option: &str, address: SocketAddr, error: &io::Error
 
 /// The URL scheme of the hub at an address, if it is a hub.
 async fn hub_at(address: SocketAddr) -> Option<&'static str> {
-    let hub = HubClient::new(HubOptions::new(format!("http://{address}"), HubCredential::None)).ok()?;
+    let hub = HubClient::new(HubClientOptions::new(format!("http://{address}"), HubCredential::None)).ok()?;
     match tokio::time::timeout(Duration::from_secs(4), hub.health()).await.ok()? {
         Ok(_) => Some("http"),
         // Only a hub explains why it rejects plain HTTP.

@@ -22,12 +22,12 @@ use attache_protocol::{
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use crate::{Error, HubCredential, HubOptions, Result};
+use crate::{Error, HubClientOptions, HubCredential, Result};
 
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The hub's address, and the credential.
-    pub hub: HubOptions,
+    pub hub: HubClientOptions,
     pub peer_role: PeerRole,
     /// Values from [`attache_protocol::wire::channel::CAPABILITIES`].
     pub capabilities: Vec<String>,
@@ -103,7 +103,7 @@ pub enum ChannelState {
 pub struct ChannelHandle(Arc<ChannelShared>);
 
 struct ChannelShared {
-    outbox: mpsc::Sender<OutgoingMessage>,
+    outbox: mpsc::Sender<ChannelSend>,
     state: watch::Receiver<ChannelState>,
     address: String,
     env: attache_protocol::env::Env,
@@ -115,7 +115,7 @@ struct ChannelShared {
 }
 
 /// One frame to send, or a ping.
-pub(crate) struct OutgoingMessage {
+pub(crate) struct ChannelSend {
     pub(crate) what: OutgoingContent,
     pub(crate) want: ReplyExpectation,
 }
@@ -195,7 +195,7 @@ impl ChannelHandle {
         let (answer, given) = oneshot::channel();
         let msg_id = msg_id.unwrap_or_else(|| self.name());
         let what = OutgoingContent::Frame { kind: FrameType::Request, msg_id, to, payload };
-        self.send(OutgoingMessage { what, want: ReplyExpectation::Answer(answer) }).await?;
+        self.send(ChannelSend { what, want: ReplyExpectation::Answer(answer) }).await?;
         given.await.unwrap_or_else(|_| Err(self.broken("the channel was closed")))
     }
 
@@ -203,7 +203,7 @@ impl ChannelHandle {
     pub async fn send_and_confirm(&self, kind: FrameType, payload: Json) -> Result<()> {
         let (taken, told) = oneshot::channel();
         let what = OutgoingContent::Frame { kind, msg_id: self.name(), to: String::new(), payload };
-        self.send(OutgoingMessage { what, want: ReplyExpectation::Ack(taken) }).await?;
+        self.send(ChannelSend { what, want: ReplyExpectation::Ack(taken) }).await?;
         told.await.unwrap_or_else(|_| Err(self.broken("the channel was closed")))
     }
 
@@ -211,13 +211,13 @@ impl ChannelHandle {
     pub async fn notify(&self, payload: Json) -> Result<()> {
         let what =
             OutgoingContent::Frame { kind: FrameType::Notification, msg_id: self.name(), to: String::new(), payload };
-        self.send(OutgoingMessage { what, want: ReplyExpectation::Nothing }).await
+        self.send(ChannelSend { what, want: ReplyExpectation::Nothing }).await
     }
 
     /// Ensures that everything the hub wrote before this call has arrived.
     pub async fn confirm(&self) -> Result<()> {
         let (pong, heard) = oneshot::channel();
-        self.send(OutgoingMessage { what: OutgoingContent::Ping, want: ReplyExpectation::Pong(pong) }).await?;
+        self.send(ChannelSend { what: OutgoingContent::Ping, want: ReplyExpectation::Pong(pong) }).await?;
         heard.await.unwrap_or_else(|_| Err(self.broken("the channel was closed")))
     }
 
@@ -230,7 +230,7 @@ impl ChannelHandle {
         }
     }
 
-    async fn send(&self, outgoing: OutgoingMessage) -> Result<()> {
+    async fn send(&self, outgoing: ChannelSend) -> Result<()> {
         let reason = match &*self.0.state.borrow() {
             ChannelState::Connected(_) => None,
             ChannelState::Connecting => Some("the channel isn't open yet".to_owned()),
@@ -261,7 +261,7 @@ impl fmt::Debug for ChannelHandle {
 
 impl Options {
     /// A worker that streams, resumes and asks.
-    pub fn worker(hub: HubOptions) -> Self {
+    pub fn worker(hub: HubClientOptions) -> Self {
         let capabilities = ["streaming", "resume", "permissions", "artifacts"].map(str::to_owned).into();
         Self {
             hub,

@@ -20,8 +20,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ChannelEvent, ChannelOpening, ChannelPeer, ChannelState, Options, OutgoingContent, OutgoingMessage,
-    ReplyExpectation,
+    ChannelEvent, ChannelOpening, ChannelPeer, ChannelSend, ChannelState, Options, OutgoingContent, ReplyExpectation,
     pending::PendingReplies,
     socket::{ChannelEndpoint, ChannelSocket},
 };
@@ -34,7 +33,7 @@ pub(crate) struct ChannelTask {
     way: Arc<ChannelEndpoint>,
     options: Options,
     peer: Arc<dyn ChannelPeer>,
-    queue: mpsc::Receiver<OutgoingMessage>,
+    queue: mpsc::Receiver<ChannelSend>,
     told: watch::Sender<ChannelState>,
     close: CancellationToken,
     renewed: Arc<Notify>,
@@ -94,7 +93,7 @@ impl ChannelTask {
         way: Arc<ChannelEndpoint>,
         options: Options,
         peer: Arc<dyn ChannelPeer>,
-        queue: mpsc::Receiver<OutgoingMessage>,
+        queue: mpsc::Receiver<ChannelSend>,
         told: watch::Sender<ChannelState>,
         ChannelSignals { close, renewed }: ChannelSignals,
     ) -> Self {
@@ -349,8 +348,8 @@ impl ChannelTask {
         Ok(())
     }
 
-    async fn send(&mut self, session: &mut ChannelConnection, outgoing: OutgoingMessage) -> Result<()> {
-        let OutgoingMessage { what, want } = outgoing;
+    async fn send(&mut self, session: &mut ChannelConnection, outgoing: ChannelSend) -> Result<()> {
+        let ChannelSend { what, want } = outgoing;
         let OutgoingContent::Frame { kind, msg_id, to, payload } = what else {
             if let ReplyExpectation::Pong(heard) = want {
                 self.pending.ping(session.pings + 1, heard);
@@ -419,9 +418,9 @@ impl ChannelConnection {
     }
 }
 
-// === impl OutgoingMessage ===
+// === impl ChannelSend ===
 
-impl OutgoingMessage {
+impl ChannelSend {
     /// Reports that it can't be sent.
     fn fail(self, error: Error) {
         match self.want {

@@ -21,7 +21,7 @@ use tokio_tungstenite::{
     },
 };
 
-use crate::{Error, HubAddress, HubCredential, HubOptions, Result, hub::headers, tls};
+use crate::{Error, HubAddress, HubClientOptions, HubCredential, Result, hub::headers, tls};
 
 /// How to reach the hub's channel endpoint.
 pub(crate) struct ChannelEndpoint {
@@ -48,7 +48,7 @@ const MAX_MESSAGE: usize = 64 << 20;
 // === impl ChannelEndpoint ===
 
 impl ChannelEndpoint {
-    pub(crate) fn new(options: &HubOptions) -> Result<Self> {
+    pub(crate) fn new(options: &HubClientOptions) -> Result<Self> {
         let address = HubAddress::of(options)?;
         let tls = match address.is_encrypted() {
             // A WebSocket starts as an HTTP/1.1 request.

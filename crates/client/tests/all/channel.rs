@@ -6,7 +6,7 @@ use std::{
 };
 
 use attache_client::{
-    Error, HubCredential, HubOptions,
+    Error, HubClientOptions, HubCredential,
     channel::{ChannelEvent, ChannelHandle, ChannelOpening, ChannelPeer, ChannelState, ChannelTimings, Options},
 };
 use attache_protocol::{
@@ -85,7 +85,7 @@ impl ChannelFixture {
 
     fn connect_pinging(&self, worker: &Arc<RememberingWorker>, ping: Duration) -> ChannelHandle {
         let token = HubCredential::RuntimeToken(Secret::new("rt_planted".to_owned()));
-        let mut options = Options::worker(HubOptions::new(self.url.as_str(), token));
+        let mut options = Options::worker(HubClientOptions::new(self.url.as_str(), token));
         options.capabilities = vec!["resume".to_owned()];
         options.pace = ChannelTimings {
             ping,

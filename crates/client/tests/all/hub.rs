@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use attache_client::{ArtifactSource, Error, HubClient, HubCredential, HubOptions, PairingPoll, RunFilter};
+use attache_client::{ArtifactSource, Error, HubClient, HubClientOptions, HubCredential, PairingPoll, RunFilter};
 use attache_protocol::{
     Code, RunId, Secret, Timestamp, WorkspaceId,
     error::exit,
@@ -105,7 +105,7 @@ fn broken(text: String) -> impl futures_util::Stream<Item = Result<Bytes, std::i
 }
 
 fn hub(url: &str) -> HubClient {
-    HubClient::new(HubOptions::new(url, HubCredential::Key(Secret::new("ak_secret".to_owned())))).unwrap()
+    HubClient::new(HubClientOptions::new(url, HubCredential::Key(Secret::new("ak_secret".to_owned())))).unwrap()
 }
 
 fn run_id() -> RunId {
@@ -271,7 +271,7 @@ async fn a_device_polls_until_a_person_has_decided() {
         ScriptedAnswer::Json(403, r#"{"error":{"code":"pairing_rejected","message":"m","hint":"h"}}"#.to_owned()),
     ])
     .await;
-    let hub = HubClient::new(HubOptions::new(url, HubCredential::None)).unwrap();
+    let hub = HubClient::new(HubClientOptions::new(url, HubCredential::None)).unwrap();
     let token = Secret::new("pp_poll".to_owned());
     assert!(matches!(hub.poll_pairing(&token).await.unwrap(), PairingPoll::Pending));
     let PairingPoll::Attached(attached) = hub.poll_pairing(&token).await.unwrap() else { panic!("confirmed") };
@@ -311,14 +311,15 @@ async fn a_hub_that_is_not_there_is_unreachable_and_no_secret_is_told() {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap());
-    let mut options = HubOptions::new(url, HubCredential::Key(Secret::new("ak_secret".into())));
+    let mut options = HubClientOptions::new(url, HubCredential::Key(Secret::new("ak_secret".into())));
     options.timeouts.request = Duration::from_secs(2);
     let hub = HubClient::new(options).unwrap();
     let error = hub.heartbeat(&Default::default()).await.unwrap_err();
     assert_eq!(error.exit_code(), exit::UNREACHABLE);
     let told = format!("{error} {error:?} {hub:?}");
     assert!(told.contains("Connection refused") && !told.contains("ak_secret"), "{told}");
-    let unsendable = HubOptions::new("http://h", HubCredential::RuntimeToken(Secret::new("rt_ü\u{1}secret".into())));
+    let unsendable =
+        HubClientOptions::new("http://h", HubCredential::RuntimeToken(Secret::new("rt_ü\u{1}secret".into())));
     let error = HubClient::new(unsendable).unwrap_err();
     assert!(!format!("{error} {error:?}").contains("secret"));
 }

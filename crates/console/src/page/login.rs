@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use askama::Template;
-use attache_hub::{identity::LinkTarget, surface::PeerAddress};
+use attache_hub::{identity::LoginLinkTarget, surface::PeerAddress};
 use attache_protocol::{Code, Secret};
 use axum::{
     body::Body,
@@ -112,7 +112,7 @@ fn page(
     let host = origin.split_once("://").map_or(origin.as_str(), |(_, host)| host);
     let target = token.as_deref().and_then(|token| console.hub.login_target(token));
     let lead = match target {
-        Some(LinkTarget { user: Some(user), role }) => t.login_as(&user, person::role(role, t)),
+        Some(LoginLinkTarget { user: Some(user), role }) => t.login_as(&user, person::role(role, t)),
         Some(_) => t.login_ready.to_owned(),
         None if token.is_some() => t.login_ready.to_owned(),
         None => t.login_lead.to_owned(),

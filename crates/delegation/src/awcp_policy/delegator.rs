@@ -33,7 +33,7 @@ pub struct DelegatorSection {
     pub pin: Option<KeyPin>,
     pub peers: Vec<TrustedPeer>,
     pub export: ExportSection,
-    pub git: GitSection,
+    pub git: GitPolicySection,
     /// The originals of changed files are removed after this many days. The changes can't be reverted then.
     pub keep_originals_days: u64,
     /// When the originals of all leases take more than this, the oldest are removed first.
@@ -94,7 +94,7 @@ pub enum FolderEligibility {
 /// Both change the current branch, so both are off by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct GitSection {
+pub struct GitPolicySection {
     pub git_init: bool,
     pub auto_commit: bool,
 }
@@ -116,7 +116,7 @@ impl Default for DelegatorSection {
             pin: None,
             peers: Vec::new(),
             export: ExportSection::default(),
-            git: GitSection::default(),
+            git: GitPolicySection::default(),
             keep_originals_days: 30,
             keep_originals_bytes: 20 << 30,
         }

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use attache_client::{HubCredential, HubOptions, a2a::PeerCredentials, egress};
+use attache_client::{HubClientOptions, HubCredential, a2a::PeerCredentials, egress};
 use attache_protocol::{Code, Secret};
 
 use super::{DelegatorRefusal, Options, policy::DelegationAdmission, route, service::blocking};
@@ -12,7 +12,7 @@ use super::{DelegatorRefusal, Options, policy::DelegationAdmission, route, servi
 pub(super) struct DelegationKeys {
     pub(super) peer: PeerCredentials,
     /// The hub that provides the tunnel and shows the delegation, if any.
-    pub(super) hub: Option<HubOptions>,
+    pub(super) hub: Option<HubClientOptions>,
 }
 
 // === impl DelegationKeys ===
@@ -36,7 +36,7 @@ impl DelegationKeys {
         let hub = match hub {
             Some((hub, Some(key))) => {
                 let pin = if hub == origin { admitted.peer.pin } else { admitted.hub_pin };
-                Some(HubOptions { pin, ..HubOptions::new(hub, HubCredential::Key(key)) })
+                Some(HubClientOptions { pin, ..HubClientOptions::new(hub, HubCredential::Key(key)) })
             }
             // Without a key, the hub can't be used.
             Some((_, None)) | None => None,

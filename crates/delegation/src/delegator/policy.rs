@@ -16,7 +16,7 @@ use attache_protocol::{
 use super::{DelegatorRefusal, queue::ConcurrencyLimits};
 use crate::awcp_policy::{
     DelegatorSection as Rules, InvalidPolicy, PolicyFile, TrustedPeer,
-    delegator::{ExportSection, FolderEligibility, GitSection},
+    delegator::{ExportSection, FolderEligibility, GitPolicySection},
     expand, normal_url,
 };
 
@@ -79,7 +79,7 @@ pub struct DelegationAdmission {
     pub folder: PathBuf,
     pub terms: LeaseTerms,
     pub export: ExportSection,
-    pub git: GitSection,
+    pub git: GitPolicySection,
     /// The file with the key for the peer.
     pub key_file: Option<PathBuf>,
     /// The hub that provides the tunnel and shows the delegation, if it isn't the peer's own, and its key file.

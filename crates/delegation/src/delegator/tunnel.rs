@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use attache_client::{Backoff, HubClient, HubOptions, tunnel};
+use attache_client::{Backoff, HubClient, HubClientOptions, tunnel};
 use attache_protocol::{
     DelegationId, Secret, Timestamp, TunnelId,
     env::Env,
@@ -20,7 +20,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 #[derive(Debug)]
 pub(super) struct HostTunnel {
     hub: HubClient,
-    options: HubOptions,
+    options: HubClientOptions,
     id: TunnelId,
     request: OpenTunnelRequest,
     env: Env,
@@ -43,7 +43,7 @@ const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_millis(200), Durat
 /// Opens a tunnel for a delegation, with its own token. Publishes the delegation first, in case the hub doesn't know
 /// it.
 pub(super) async fn open(
-    options: &HubOptions,
+    options: &HubClientOptions,
     (delegation, shown): (DelegationId, &DelegationProjection),
     expires_at: Timestamp,
     env: &Env,

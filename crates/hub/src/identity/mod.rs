@@ -28,5 +28,5 @@ pub(crate) use request_limits::RequestLimits;
 pub(crate) use seal::SealingKey;
 pub use seal::UnsealError;
 pub(crate) use session::LoginLinks;
-pub use session::{LinkTarget, SignedInSession};
+pub use session::{LoginLinkTarget, SignedInSession};
 pub use table::{AccessVerdict, Action, RoleColumn, verdict};

@@ -43,7 +43,7 @@ pub struct SignedInSession {
 
 /// The person a login link signs in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LinkTarget {
+pub struct LoginLinkTarget {
     /// `None` if there is no user.
     pub user: Option<String>,
     pub role: Role,
@@ -58,7 +58,7 @@ struct PendingLogin {
     /// Who created the link.
     maker: Principal,
     user: Option<UserId>,
-    target: LinkTarget,
+    target: LoginLinkTarget,
     expires_at: Timestamp,
 }
 
@@ -88,7 +88,7 @@ impl Handle {
             (None, Some(user)) => Some(self.named_user(by, "user", &user.to_string()).await?),
             (None, None) => None,
         };
-        let target = LinkTarget {
+        let target = LoginLinkTarget {
             user: user.as_ref().map(|user| user.name.clone()),
             role: user.as_ref().map_or(own, |user| user.role.min(own)),
         };
@@ -110,7 +110,7 @@ impl Handle {
     }
 
     /// The person a link's token signs in. Does not use the link up.
-    pub fn login_target(&self, token: &str) -> Option<LinkTarget> {
+    pub fn login_target(&self, token: &str) -> Option<LoginLinkTarget> {
         self.logins().target(SecretHash::of(token), self.now())
     }
 
@@ -239,7 +239,7 @@ impl LoginLinks {
         links.insert(token, pending);
     }
 
-    fn target(&self, token: SecretHash, now: Timestamp) -> Option<LinkTarget> {
+    fn target(&self, token: SecretHash, now: Timestamp) -> Option<LoginLinkTarget> {
         let links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         links.get(&token).filter(|link| link.expires_at > now).map(|link| link.target.clone())
     }

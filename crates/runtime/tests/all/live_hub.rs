@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use attache_client::{HubClient as Client, HubCredential, HubOptions, PermissionFilter};
+use attache_client::{HubClient as Client, HubClientOptions, HubCredential, PermissionFilter};
 use attache_hub::{Hub, router, serve};
 use attache_protocol::{
     RunId, Secret,
@@ -69,11 +69,11 @@ impl LiveHub {
         let served = Some(serve_on(listener, data.path().to_owned(), proxy.address, tune).await);
         let key = std::fs::read_to_string(data.path().join("hub/admin.key")).unwrap();
         let key = HubCredential::Key(Secret::new(key.trim().to_owned()));
-        let owner = Client::new(HubOptions::new(format!("http://{address}"), key)).unwrap();
+        let owner = Client::new(HubClientOptions::new(format!("http://{address}"), key)).unwrap();
         let request = AccountRequest { name: Some("builder".to_owned()), ..AccountRequest::default() };
         let agent = owner.create_account(&request).await.unwrap().agent_id;
         let code = owner.create_pairing_code("builder").await.unwrap().pairing_code;
-        let device = Client::new(HubOptions::new(format!("http://{address}"), HubCredential::None)).unwrap();
+        let device = Client::new(HubClientOptions::new(format!("http://{address}"), HubCredential::None)).unwrap();
         let attached = device.attach(&Secret::new(code), Some("laptop"), None).await.unwrap();
         let world = RuntimeWorld::new().await;
         let mut profile = Profile::new(

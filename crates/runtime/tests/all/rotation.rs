@@ -2,7 +2,7 @@
 
 use std::{os::unix::fs::PermissionsExt as _, time::Duration};
 
-use attache_client::{HubClient as Client, HubCredential, HubOptions};
+use attache_client::{HubClient as Client, HubClientOptions, HubCredential};
 use attache_protocol::{Secret, rules::run::RunStatus, wire::runtime::HeartbeatRequest};
 use serde_json::json;
 
@@ -56,7 +56,7 @@ async fn a_device_keeps_working_while_its_token_is_rotated_repeatedly() {
     live.world.adapter.play(AdapterReply::Json(answer("again")));
     let run = live.create("after a restart").await;
     live.run_with(run, RunStatus::Completed).await;
-    let options = HubOptions::new(format!("http://{}", live.address), HubCredential::RuntimeToken(first));
+    let options = HubClientOptions::new(format!("http://{}", live.address), HubCredential::RuntimeToken(first));
     let thief = Client::new(options).unwrap();
     let code = eventually("a refusal", async || thief.heartbeat(&HeartbeatRequest::default()).await.err()).await.code();
     assert_eq!(code.map(attache_protocol::Code::as_str), Some("token_replaced"));

@@ -24,7 +24,7 @@ pub use self::{
     perform::perform,
     run::{ConformanceFailure, run_sequence, run_sequences, run_steps},
     shrink::shrink,
-    step::{ListStep, StoreStep},
+    step::{ListToRead, StoreStep},
     step_result::{StepResult, StepValue},
 };
 use crate::{Result, Store};

@@ -4,7 +4,7 @@ use attache_protocol::TenantId;
 
 use super::{
     generator_state::LEASE,
-    step::{ListStep, StoreStep},
+    step::{ListToRead, StoreStep},
     step_result::{StepResult, StepValue},
 };
 use crate::{
@@ -262,42 +262,42 @@ fn peer_task(task: Option<PeerTask>) -> StepValue {
     StepValue::PeerTask(task.map(Box::new))
 }
 
-async fn walked(store: &dyn Store, tenant: TenantId, list: ListStep, limit: usize) -> StepResult {
+async fn walked(store: &dyn Store, tenant: TenantId, list: ListToRead, limit: usize) -> StepResult {
     Ok(match list {
-        ListStep::Accounts => StepValue::Accounts(walk!(limit, page => store.accounts(tenant, page.clone()).await)),
-        ListStep::Runtimes(agent) => {
+        ListToRead::Accounts => StepValue::Accounts(walk!(limit, page => store.accounts(tenant, page.clone()).await)),
+        ListToRead::Runtimes(agent) => {
             StepValue::Runtimes(walk!(limit, page => store.runtimes(tenant, agent, page.clone()).await))
         }
-        ListStep::Keys(kind, user) => {
+        ListToRead::Keys(kind, user) => {
             StepValue::Keys(walk!(limit, page => store.keys(tenant, kind, user, page.clone()).await))
         }
-        ListStep::Runs(filter) => {
+        ListToRead::Runs(filter) => {
             StepValue::Runs(walk!(limit, page => store.runs(tenant, filter.clone(), page.clone()).await))
         }
-        ListStep::Conversations => {
+        ListToRead::Conversations => {
             StepValue::Conversations(walk!(limit, page => store.conversations(tenant, page.clone()).await))
         }
-        ListStep::Messages(conversation) => {
+        ListToRead::Messages(conversation) => {
             StepValue::Messages(walk!(limit, page => store.messages(tenant, conversation, page.clone()).await))
         }
-        ListStep::Artifacts(workspace) => {
+        ListToRead::Artifacts(workspace) => {
             StepValue::Artifacts(walk!(limit, page => store.artifacts(tenant, workspace, page.clone()).await))
         }
-        ListStep::Channels(filter) => {
+        ListToRead::Channels(filter) => {
             StepValue::Channels(walk!(limit, page => store.channels(tenant, filter.clone(), page.clone()).await))
         }
-        ListStep::Permissions(filter) => {
+        ListToRead::Permissions(filter) => {
             StepValue::Permissions(walk!(limit, page => store.permissions(tenant, filter.clone(), page.clone()).await))
         }
-        ListStep::Grants => StepValue::Grants(walk!(limit, page => store.grants(tenant, page.clone()).await)),
-        ListStep::Users => StepValue::Users(walk!(limit, page => store.users(tenant, page.clone()).await)),
-        ListStep::Deliveries(filter) => {
+        ListToRead::Grants => StepValue::Grants(walk!(limit, page => store.grants(tenant, page.clone()).await)),
+        ListToRead::Users => StepValue::Users(walk!(limit, page => store.users(tenant, page.clone()).await)),
+        ListToRead::Deliveries(filter) => {
             StepValue::Deliveries(walk!(limit, page => store.deliveries(tenant, filter.clone(), page.clone()).await))
         }
-        ListStep::Delegations(filter) => {
+        ListToRead::Delegations(filter) => {
             StepValue::Delegations(walk!(limit, page => store.delegations(tenant, filter.clone(), page.clone()).await))
         }
-        ListStep::Tasks(filter) => {
+        ListToRead::Tasks(filter) => {
             let mut pages = Vec::new();
             let mut page = Pagination { limit, cursor: None };
             loop {
@@ -312,33 +312,33 @@ async fn walked(store: &dyn Store, tenant: TenantId, list: ListStep, limit: usiz
     })
 }
 
-async fn wrong_cursor(store: &dyn Store, tenant: TenantId, list: ListStep) -> StepResult {
+async fn wrong_cursor(store: &dyn Store, tenant: TenantId, list: ListToRead) -> StepResult {
     let page = Pagination { limit: 5, cursor: Some(WRONG_CURSOR.to_owned()) };
     Ok(match list {
-        ListStep::Accounts => StepValue::Accounts(vec![store.accounts(tenant, page).await?.items]),
-        ListStep::Runtimes(agent) => StepValue::Runtimes(vec![store.runtimes(tenant, agent, page).await?.items]),
-        ListStep::Keys(kind, user) => StepValue::Keys(vec![store.keys(tenant, kind, user, page).await?.items]),
-        ListStep::Runs(filter) => StepValue::Runs(vec![store.runs(tenant, filter, page).await?.items]),
-        ListStep::Conversations => StepValue::Conversations(vec![store.conversations(tenant, page).await?.items]),
-        ListStep::Messages(conversation) => {
+        ListToRead::Accounts => StepValue::Accounts(vec![store.accounts(tenant, page).await?.items]),
+        ListToRead::Runtimes(agent) => StepValue::Runtimes(vec![store.runtimes(tenant, agent, page).await?.items]),
+        ListToRead::Keys(kind, user) => StepValue::Keys(vec![store.keys(tenant, kind, user, page).await?.items]),
+        ListToRead::Runs(filter) => StepValue::Runs(vec![store.runs(tenant, filter, page).await?.items]),
+        ListToRead::Conversations => StepValue::Conversations(vec![store.conversations(tenant, page).await?.items]),
+        ListToRead::Messages(conversation) => {
             StepValue::Messages(vec![store.messages(tenant, conversation, page).await?.items])
         }
-        ListStep::Artifacts(workspace) => {
+        ListToRead::Artifacts(workspace) => {
             StepValue::Artifacts(vec![store.artifacts(tenant, workspace, page).await?.items])
         }
-        ListStep::Channels(filter) => StepValue::Channels(vec![store.channels(tenant, filter, page).await?.items]),
-        ListStep::Permissions(filter) => {
+        ListToRead::Channels(filter) => StepValue::Channels(vec![store.channels(tenant, filter, page).await?.items]),
+        ListToRead::Permissions(filter) => {
             StepValue::Permissions(vec![store.permissions(tenant, filter, page).await?.items])
         }
-        ListStep::Grants => StepValue::Grants(vec![store.grants(tenant, page).await?.items]),
-        ListStep::Users => StepValue::Users(vec![store.users(tenant, page).await?.items]),
-        ListStep::Delegations(filter) => {
+        ListToRead::Grants => StepValue::Grants(vec![store.grants(tenant, page).await?.items]),
+        ListToRead::Users => StepValue::Users(vec![store.users(tenant, page).await?.items]),
+        ListToRead::Delegations(filter) => {
             StepValue::Delegations(vec![store.delegations(tenant, filter, page).await?.items])
         }
-        ListStep::Deliveries(filter) => {
+        ListToRead::Deliveries(filter) => {
             StepValue::Deliveries(vec![store.deliveries(tenant, filter, page).await?.items])
         }
-        ListStep::Tasks(filter) => {
+        ListToRead::Tasks(filter) => {
             let TaskPage { items, total, .. } = store.tasks(tenant, filter, page).await?;
             StepValue::Tasks(vec![(items.into_iter().map(|item| item.run).collect(), total)])
         }

@@ -280,18 +280,18 @@ pub enum StoreStep {
     /// Walks a list to its end in pages of this size. Cursors are internal to the engine and aren't compared.
     List {
         tenant: TenantId,
-        list: ListStep,
+        list: ListToRead,
         limit: usize,
     },
     /// Reads a list with a cursor that no store ever returned.
     WrongCursor {
         tenant: TenantId,
-        list: ListStep,
+        list: ListToRead,
     },
 }
 
 #[derive(Debug, Clone)]
-pub enum ListStep {
+pub enum ListToRead {
     Accounts,
     Runtimes(Option<AgentId>),
     Keys(KeyKind, Option<UserId>),

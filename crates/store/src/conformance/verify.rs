@@ -18,7 +18,7 @@ use attache_protocol::{
 
 use super::{
     generator_state::GeneratorState,
-    step::{ListStep, StoreStep},
+    step::{ListToRead, StoreStep},
     step_result::StepValue,
 };
 use crate::{
@@ -49,20 +49,20 @@ pub(super) fn reads(known: &GeneratorState, at: Option<Timestamp>) -> Vec<StoreS
         StoreStep::Live(tenant),
         StoreStep::Clock,
         StoreStep::Log { tenant, after: 0, limit: ALL },
-        list(ListStep::Accounts),
-        list(ListStep::Runtimes(None)),
-        list(ListStep::Keys(KeyKind::Api, None)),
-        list(ListStep::Keys(KeyKind::Session, None)),
-        list(ListStep::Conversations),
+        list(ListToRead::Accounts),
+        list(ListToRead::Runtimes(None)),
+        list(ListToRead::Keys(KeyKind::Api, None)),
+        list(ListToRead::Keys(KeyKind::Session, None)),
+        list(ListToRead::Conversations),
         // Also in small pages, so that cursors meet every kind of row.
-        StoreStep::List { tenant, list: ListStep::Runs(RunFilter::default()), limit: 7 },
-        list(ListStep::Channels(ChannelFilter::default())),
-        list(ListStep::Permissions(PermissionFilter::default())),
-        list(ListStep::Grants),
+        StoreStep::List { tenant, list: ListToRead::Runs(RunFilter::default()), limit: 7 },
+        list(ListToRead::Channels(ChannelFilter::default())),
+        list(ListToRead::Permissions(PermissionFilter::default())),
+        list(ListToRead::Grants),
         StoreStep::PendingPermissions(tenant),
-        list(ListStep::Users),
-        list(ListStep::Deliveries(DeliveryFilter::default())),
-        list(ListStep::Delegations(DelegationFilter::default())),
+        list(ListToRead::Users),
+        list(ListToRead::Deliveries(DeliveryFilter::default())),
+        list(ListToRead::Delegations(DelegationFilter::default())),
         StoreStep::DueDeliveries { at: NEVER, limit: ALL },
         StoreStep::AccessRules(tenant),
         every_day(tenant),
@@ -101,16 +101,16 @@ pub(super) fn reads(known: &GeneratorState, at: Option<Timestamp>) -> Vec<StoreS
     }
     reads.extend(known.conversations.iter().map(|conversation| StoreStep::Conversation(tenant, *conversation)));
     for conversation in known.filled.iter().chain(known.conversations.last()) {
-        reads.push(list(ListStep::Messages(*conversation)));
-        reads.push(list(ListStep::Artifacts(conversation.workspace())));
+        reads.push(list(ListToRead::Messages(*conversation)));
+        reads.push(list(ListToRead::Artifacts(conversation.workspace())));
     }
     reads.push(StoreStep::UnusedBlobs(known.blobs.clone()));
     reads.extend(known.runs.last().into_iter().flat_map(|run| strange_reads(known, *run)));
     reads
 }
 
-fn tasks_of(agent: AgentId) -> ListStep {
-    ListStep::Tasks(TaskFilter { agent, of: None, conversation: None, state: None, after: None })
+fn tasks_of(agent: AgentId) -> ListToRead {
+    ListToRead::Tasks(TaskFilter { agent, of: None, conversation: None, state: None, after: None })
 }
 
 fn every_day(tenant: TenantId) -> StoreStep {
@@ -128,20 +128,20 @@ fn strange_reads(known: &GeneratorState, run: RunId) -> Vec<StoreStep> {
         StoreStep::RunOutline { tenant, run, upto: 2, shown: OutlineScope::Everything },
         StoreStep::Live(tenant),
         StoreStep::Log { tenant, after: 0, limit: ALL },
-        list(ListStep::Runs(RunFilter::default())),
-        list(ListStep::Accounts),
-        list(ListStep::Runtimes(None)),
-        list(ListStep::Keys(KeyKind::Api, None)),
-        list(ListStep::Keys(KeyKind::Session, None)),
-        list(ListStep::Conversations),
-        list(ListStep::Channels(ChannelFilter::default())),
-        list(ListStep::Permissions(PermissionFilter::default())),
-        list(ListStep::Grants),
+        list(ListToRead::Runs(RunFilter::default())),
+        list(ListToRead::Accounts),
+        list(ListToRead::Runtimes(None)),
+        list(ListToRead::Keys(KeyKind::Api, None)),
+        list(ListToRead::Keys(KeyKind::Session, None)),
+        list(ListToRead::Conversations),
+        list(ListToRead::Channels(ChannelFilter::default())),
+        list(ListToRead::Permissions(PermissionFilter::default())),
+        list(ListToRead::Grants),
         StoreStep::PendingPermissions(tenant),
         StoreStep::Follower(RunId::from_uuid(tenant.uuid())),
-        list(ListStep::Users),
-        list(ListStep::Deliveries(DeliveryFilter::default())),
-        list(ListStep::Delegations(DelegationFilter::default())),
+        list(ListToRead::Users),
+        list(ListToRead::Deliveries(DeliveryFilter::default())),
+        list(ListToRead::Delegations(DelegationFilter::default())),
         StoreStep::AccessRules(tenant),
         StoreStep::Quotas(tenant, Timestamp::default()),
         every_day(tenant),
@@ -163,8 +163,8 @@ fn strange_reads(known: &GeneratorState, run: RunId) -> Vec<StoreStep> {
     reads.extend(known.artifacts.last().map(|artifact| StoreStep::Artifact(tenant, *artifact)));
     if let Some(conversation) = known.conversations.last() {
         reads.push(StoreStep::Conversation(tenant, *conversation));
-        reads.push(list(ListStep::Messages(*conversation)));
-        reads.push(list(ListStep::Artifacts(conversation.workspace())));
+        reads.push(list(ListToRead::Messages(*conversation)));
+        reads.push(list(ListToRead::Artifacts(conversation.workspace())));
     }
     reads
 }

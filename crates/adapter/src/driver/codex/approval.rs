@@ -49,7 +49,7 @@ pub(super) enum CodexReplyForm {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub(super) enum CodexReply {
+pub(super) enum CodexApprovalReply {
     Decision { decision: &'static str },
     Elicitation { action: &'static str, content: Option<Json> },
     Permissions { permissions: Json, scope: &'static str },
@@ -310,21 +310,21 @@ fn is_inside(path: &Path, folder: &Path) -> bool {
 
 impl CodexReplyForm {
     /// Always for this one time only.
-    pub(super) fn reply(self, answer: &ApprovalAnswer) -> CodexReply {
+    pub(super) fn reply(self, answer: &ApprovalAnswer) -> CodexApprovalReply {
         let word = match answer {
             ApprovalAnswer::Allowed => "accept",
             ApprovalAnswer::Denied { .. } => "decline",
             ApprovalAnswer::Stopped => "cancel",
         };
         match self {
-            Self::Decision => CodexReply::Decision { decision: word },
+            Self::Decision => CodexApprovalReply::Decision { decision: word },
             Self::Elicitation => {
                 let content = (*answer == ApprovalAnswer::Allowed).then(Json::empty_object);
-                CodexReply::Elicitation { action: word, content }
+                CodexApprovalReply::Elicitation { action: word, content }
             }
             Self::Permissions(asked) => {
                 let permissions = if *answer == ApprovalAnswer::Allowed { asked } else { Json::empty_object() };
-                CodexReply::Permissions { permissions, scope: "turn" }
+                CodexApprovalReply::Permissions { permissions, scope: "turn" }
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::{
         turn::{ToolCall, ToolStatus, TurnSummary},
     },
     output::{ChunkBoundary, pump},
-    preset::{ExecOutputFormat, ExecOutputRules, ParsedOutput, ParsedTool, UsageScope},
+    preset::{ExecOutputFormat, ExecOutputRules, ParsedOutput, ParsedTool, UsageCounting},
 };
 
 #[derive(Debug)]
@@ -184,8 +184,8 @@ impl ExecOutputReader {
             return Ok(());
         }
         self.used = match self.shape.counts {
-            UsageScope::Total => usage,
-            UsageScope::Step => sum(&self.used, &usage),
+            UsageCounting::Total => usage,
+            UsageCounting::Step => sum(&self.used, &usage),
         };
         if self.turn.set_usage(self.used) {
             return Err(TurnVerdict::OverBudget { message: self.turn.exceeded().unwrap_or_default() });

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use attache_client::{HubAddress, HubClient, HubCredential, HubOptions};
+use attache_client::{HubAddress, HubClient, HubClientOptions, HubCredential};
 use attache_protocol::{AgentId, KeyPin, RuntimeId, Timestamp};
 use attache_runtime::{
     ConnectionStatus,
@@ -149,7 +149,10 @@ async fn reachable(context: &CommandContext, profile: &Profile) -> bool {
 /// A client of the profile's hub without credentials.
 pub(in crate::commands) fn hub(context: &CommandContext, profile: &Profile) -> Result<HubClient, CommandFailure> {
     let pin = context.pin(None, profile.pin, &HubAddress::parse(&profile.api_base)?)?;
-    Ok(HubClient::new(HubOptions { pin, ..HubOptions::new(profile.api_base.as_str(), HubCredential::None) })?)
+    Ok(HubClient::new(HubClientOptions {
+        pin,
+        ..HubClientOptions::new(profile.api_base.as_str(), HubCredential::None)
+    })?)
 }
 
 // === impl ProfileOutput ===

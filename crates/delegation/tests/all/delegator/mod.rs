@@ -577,7 +577,8 @@ async fn a_folder_is_delegated_through_a_hub_tunnel() {
     assert!(!fixture.remote.sftp(&start, "ls").await);
     // People at the hub see the delegation, but no path.
     let hub = attache_client::HubCredential::Key(fixture.hub.owner_key.clone());
-    let hub = attache_client::HubClient::new(attache_client::HubOptions::new(fixture.hub.url.clone(), hub)).unwrap();
+    let hub =
+        attache_client::HubClient::new(attache_client::HubClientOptions::new(fixture.hub.url.clone(), hub)).unwrap();
     let shown = async {
         loop {
             let shown = hub.delegation(created.delegation_id).await.unwrap();
@@ -599,7 +600,8 @@ async fn a_person_at_the_hub_can_cancel_it() {
     let created = fixture.delegate().await;
     fixture.machine.until(&created, |shown| shown.status == DelegationStatus::Running).await;
     let key = attache_client::HubCredential::Key(fixture.hub.owner_key.clone());
-    let hub = attache_client::HubClient::new(attache_client::HubOptions::new(fixture.hub.url.clone(), key)).unwrap();
+    let hub =
+        attache_client::HubClient::new(attache_client::HubClientOptions::new(fixture.hub.url.clone(), key)).unwrap();
     hub.cancel_delegation(created.delegation_id).await.unwrap();
     let ended = fixture.machine.ended(&created).await;
     assert_eq!(failure(&ended), (DelegationStatus::Cancelled, AwcpErrorCode::Cancelled));

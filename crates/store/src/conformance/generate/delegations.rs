@@ -4,7 +4,7 @@ use attache_protocol::{Actor, DelegationId, rules::delegation::DelegationStatus}
 
 use super::StepGenerator;
 use crate::{
-    conformance::step::{ListStep, StoreStep},
+    conformance::step::{ListToRead, StoreStep},
     record::delegation::{DelegationFilter, NewDelegation},
 };
 
@@ -33,7 +33,7 @@ impl StepGenerator {
             return StoreStep::Delegation(self.tenant(), self.some_delegation());
         }
         let owner = self.draw.percent(50).then(|| self.owner());
-        let list = ListStep::Delegations(DelegationFilter { owner });
+        let list = ListToRead::Delegations(DelegationFilter { owner });
         StoreStep::List { tenant: self.tenant(), list, limit: self.limit() }
     }
 

@@ -3,7 +3,7 @@
 use attache_protocol::{RunId, secret::SecretHash};
 
 use super::StepGenerator;
-use crate::conformance::step::{ListStep, StoreStep};
+use crate::conformance::step::{ListToRead, StoreStep};
 
 // === impl StepGenerator ===
 
@@ -35,13 +35,13 @@ impl StepGenerator {
     }
 
     pub(super) fn list_tasks(&self) -> StoreStep {
-        StoreStep::List { tenant: self.tenant(), list: ListStep::Tasks(self.task_filter()), limit: self.limit() }
+        StoreStep::List { tenant: self.tenant(), list: ListToRead::Tasks(self.task_filter()), limit: self.limit() }
     }
 
     /// Only of lists that exist: the answer of an empty list to a wrong cursor is unspecified.
     pub(super) fn wrong_cursor(&self) -> StoreStep {
         let list = match self.any_list() {
-            ListStep::Messages(_) | ListStep::Artifacts(_) => ListStep::Accounts,
+            ListToRead::Messages(_) | ListToRead::Artifacts(_) => ListToRead::Accounts,
             list => list,
         };
         StoreStep::WrongCursor { tenant: self.tenant, list }

@@ -17,7 +17,7 @@ use crate::{
     Store,
     conformance::{
         generator_state::{GRACE, LEASE, SILENCE_TIMEOUT},
-        step::{ListStep, StoreStep},
+        step::{ListToRead, StoreStep},
     },
     memory::MemoryStore,
     record::{
@@ -320,24 +320,24 @@ impl StepGenerator {
         Duration::from_millis(self.draw.one_of(of).unwrap_or(0))
     }
 
-    pub(super) fn any_list(&self) -> ListStep {
+    pub(super) fn any_list(&self) -> ListToRead {
         match self.draw.below(13) {
-            12 => ListStep::Tasks(self.task_filter()),
-            10 => ListStep::Users,
-            11 => ListStep::Deliveries(self.delivery_filter()),
-            7 => ListStep::Channels(self.channel_filter()),
-            8 => ListStep::Permissions(self.permission_filter()),
-            9 => ListStep::Grants,
-            0 => ListStep::Accounts,
-            1 => ListStep::Runtimes(self.draw.percent(50).then(|| self.agent())),
+            12 => ListToRead::Tasks(self.task_filter()),
+            10 => ListToRead::Users,
+            11 => ListToRead::Deliveries(self.delivery_filter()),
+            7 => ListToRead::Channels(self.channel_filter()),
+            8 => ListToRead::Permissions(self.permission_filter()),
+            9 => ListToRead::Grants,
+            0 => ListToRead::Accounts,
+            1 => ListToRead::Runtimes(self.draw.percent(50).then(|| self.agent())),
             2 => {
                 let kind = if self.draw.percent(50) { KeyKind::Api } else { KeyKind::Session };
-                ListStep::Keys(kind, self.draw.percent(30).then(|| self.user()))
+                ListToRead::Keys(kind, self.draw.percent(30).then(|| self.user()))
             }
-            3 => ListStep::Runs(self.filter()),
-            4 => ListStep::Conversations,
-            5 => ListStep::Messages(self.conversation()),
-            _ => ListStep::Artifacts(self.conversation().workspace()),
+            3 => ListToRead::Runs(self.filter()),
+            4 => ListToRead::Conversations,
+            5 => ListToRead::Messages(self.conversation()),
+            _ => ListToRead::Artifacts(self.conversation().workspace()),
         }
     }
 
