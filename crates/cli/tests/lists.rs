@@ -147,7 +147,7 @@ fn the_log_is_listed_exported_and_verified() {
         hub.create_run("builder", &format!("task {number}"));
     }
     let verdict = home.attache(&["audit", "verify", "--json"]).succeeds().json();
-    assert_eq!(names(&verdict), ["ok", "rows", "first", "head", "hash", "broken_at", "start_missing"]);
+    assert_eq!(names(&verdict), ["ok", "rows", "withheld", "first", "head", "hash", "broken_at", "start_missing"]);
     assert_eq!(verdict["ok"], true);
     let rows = verdict["rows"].as_u64().unwrap();
     assert!(rows > 250, "{rows}");

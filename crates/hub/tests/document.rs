@@ -66,6 +66,20 @@ async fn every_route_is_in_the_document_and_nothing_else() {
     assert!(documented.len() >= 97, "{}", documented.len());
 }
 
+/// A value that is spelled like a Rust variant is not what goes over the wire.
+#[test]
+fn values_in_the_document_are_spelled_as_on_the_wire() {
+    let document: Value = serde_json::from_str(&attache_hub::openapi()).unwrap();
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        for value in schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            let is_wire = value == value.to_lowercase() || value == value.to_uppercase();
+            assert!(is_wire, "{name} has the value {value}");
+        }
+    }
+    let status = &document["components"]["schemas"]["RunStatus"]["enum"];
+    assert_eq!(status, &serde_json::json!(["pending", "running", "completed", "failed", "cancelled"]));
+}
+
 #[test]
 fn references_in_the_document_resolve_and_names_are_unique() {
     fn references(value: &Value, found: &mut Vec<String>) {

@@ -1,22 +1,23 @@
 //! `text_enum!`: an enum whose values have one spelling everywhere: in JSON, in the store and on the command line.
 
 /// Defines an enum with its spellings, and derives `ALL`, `as_str` and `from_text` from them. The spelling is also the one that
-/// serde uses; `plain enum` leaves serde out.
+/// serde uses; `plain enum` leaves serde out. A spelling is taken as a token: as a `literal` it would be invisible to the derive
+/// that documents the API.
 #[macro_export]
 macro_rules! text_enum {
-    ($(#[$meta:meta])* $vis:vis enum $name:ident { $($(#[$about:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+    ($(#[$meta:meta])* $vis:vis enum $name:ident { $($(#[$about:meta])* $variant:ident = $text:tt),+ $(,)? }) => {
         $(#[$meta])*
         $vis enum $name { $($(#[$about])* #[serde(rename = $text)] $variant,)+ }
 
         $crate::text_enum!(@spelling $name { $($variant = $text),+ });
     };
-    ($(#[$meta:meta])* plain $vis:vis enum $name:ident { $($(#[$about:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+    ($(#[$meta:meta])* plain $vis:vis enum $name:ident { $($(#[$about:meta])* $variant:ident = $text:tt),+ $(,)? }) => {
         $(#[$meta])*
         $vis enum $name { $($(#[$about])* $variant,)+ }
 
         $crate::text_enum!(@spelling $name { $($variant = $text),+ });
     };
-    (@spelling $name:ident { $first:ident = $first_text:literal $(, $variant:ident = $text:literal)* }) => {
+    (@spelling $name:ident { $first:ident = $first_text:tt $(, $variant:ident = $text:tt)* }) => {
         impl $name {
             pub const ALL: [Self; [$first_text $(, $text)*].len()] = [Self::$first $(, Self::$variant)*];
             /// All spellings, as the usage of a command shows them: `one|another`.

@@ -44,7 +44,8 @@ impl Handle {
                         None => {
                             let known = match self.store().run(by.tenant, run).await {
                                 Ok(record) => Some(!reach.sees_run(&record).await?),
-                                Err(attache_store::Error::NotFound) => None,
+                                // A damaged row tells as little as a deleted one.
+                                Err(attache_store::Error::NotFound | attache_store::Error::Internal(_)) => None,
                                 Err(error) => return Err(Error::from_store("run", error)),
                             };
                             hidden_runs.insert(run, known);
@@ -54,7 +55,7 @@ impl Handle {
                     match known {
                         Some(is_hidden) => is_hidden,
                         None if !row.event_kind().is_some_and(EventKind::quotes_work) => false,
-                        // The run is gone, and with it whose it was.
+                        // The run is gone or unreadable, and with it whose it was.
                         None => match has_hidden {
                             Some(has_hidden) => has_hidden,
                             None => *has_hidden.insert(reach.has_hidden_agents().await?),

@@ -184,7 +184,7 @@ impl StepGenerator {
     pub(super) fn record_event(&self) -> StoreStep {
         let (tunnel, expires_at) = (self.draw.env.tunnel_id(), self.now());
         let delegation = DelegationId::from_uuid(tunnel.uuid());
-        let event = match self.draw.below(3) {
+        let event = match self.draw.below(4) {
             0 => AuditEvent::LoginLinkCreated {
                 user: self.draw.percent(70).then(|| self.user()),
                 role: self.draw.one_of(&Role::ALL).unwrap_or(Role::Viewer),
