@@ -37,7 +37,7 @@ fn the_checked_in_document_is_current() {
 
 #[tokio::test]
 async fn every_route_is_in_the_document_and_nothing_else() {
-    let router = attache_hub::router(World::start().await.hub.clone());
+    let router = attache_hub::router(World::start().await.hub);
     // The only place where a router says what its paths are.
     let shown = format!("{router:?}");
     let (shown, _) = shown.split_once("fallback_router").unwrap();

@@ -123,7 +123,7 @@ fn page(
         heading: t.sign_in_to(host),
         lead,
         token,
-        problem: problem.map(|problem| Markup::marked(problem)),
+        problem: problem.map(Markup::marked),
         up: Markup::marked(t.login_up),
     })
 }

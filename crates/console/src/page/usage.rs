@@ -273,7 +273,7 @@ impl CostCertaintyLabel {
         let (class, word) = if sums.unknown == sums.calls {
             ("", t.cost_unknown.to_owned())
         } else if sums.unknown > 0 {
-            ("", t.certain_mixed(&count(sums.unknown)))
+            ("", t.certain_mixed(count(sums.unknown)))
         } else if sums.estimated > 0 {
             ("wait", t.cost_estimated.to_owned())
         } else {

@@ -377,7 +377,7 @@ pub(crate) fn ribbon(run: &Run, now: Timestamp, t: &Text, scale: RibbonScale) ->
         RunStatus::Failed => "bad",
         RunStatus::Pending | RunStatus::Cancelled => "",
     };
-    let label = t.ribbon_label(&duration(queued, t), &duration(worked.unwrap_or_default(), t));
+    let label = t.ribbon_label(duration(queued, t), duration(worked.unwrap_or_default(), t));
     let (top, height) = if scale == RibbonScale::Whole { (0, 12) } else { (2, 8) };
     let mut svg = format!("<svg class=\"ribbon {class}\" role=\"img\" aria-label=\"{label}\">");
     if line > 0.0 {

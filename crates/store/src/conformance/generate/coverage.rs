@@ -386,7 +386,7 @@ const OFTEN: [(&str, u64); 72] = [
 
 #[tokio::test]
 async fn sequences_reach_every_answer_and_every_row() {
-    let reached = reached(800).await;
+    let reached = reached(1_000).await;
     // Only a file can be damaged; the model has none.
     let rows = EventKind::logged().filter(|kind| *kind != EventKind::TaskDamaged).map(EventKind::as_str);
     let wanted = ANSWERS.iter().copied().chain(rows);
