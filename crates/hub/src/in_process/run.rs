@@ -277,7 +277,11 @@ impl InProcessRun {
                         Some(Ok(done)) => done,
                         Some(Err(_)) | None => Err(AgentFailure::new("The agent crashed.").code(FailureCode::HostCrashed)),
                     };
-                    self.finish(done).await;
+                    // A worker may be the first to learn, from a refused report, that the run is no longer its own.
+                    match self.is_held().await {
+                        true => self.finish(done).await,
+                        false => agent.lost(self).await,
+                    }
                     return run;
                 }
                 () = watch.moved() => {}
