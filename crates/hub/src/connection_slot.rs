@@ -66,6 +66,8 @@ struct ConnectionSlotInner {
     begun: AtomicBool,
     /// It became a socket that authenticates with its first frame.
     introduces_itself: AtomicBool,
+    /// Its last request was answered before the body had arrived.
+    still_sending: AtomicBool,
     /// The highest class it has reached. Never decreases.
     rank: AtomicU8,
 }
@@ -96,6 +98,7 @@ impl ConnectionSlots {
             evicted,
             begun: AtomicBool::new(false),
             introduces_itself: AtomicBool::new(false),
+            still_sending: AtomicBool::new(false),
             rank: AtomicU8::new(0),
         })))
     }
@@ -201,6 +204,7 @@ impl ConnectionSlot {
     /// The head of a request has arrived.
     pub(crate) fn begin(&self) {
         self.0.begun.store(true, Ordering::Relaxed);
+        self.0.still_sending.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn has_begun(&self) -> bool {
@@ -215,6 +219,15 @@ impl ConnectionSlot {
     /// Whether to limit reading, because the first frame has not authenticated yet.
     pub(crate) fn is_introducing(&self) -> bool {
         self.0.introduces_itself.load(Ordering::Relaxed) && self.0.rank.load(Ordering::Relaxed) == 0
+    }
+
+    /// The last request was answered before its body had arrived, so the client may still be sending.
+    pub(crate) fn cut(&self) {
+        self.0.still_sending.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_still_sending(&self) -> bool {
+        self.0.still_sending.load(Ordering::Relaxed)
     }
 
     /// Resolves when the connection is evicted to make room for another.
@@ -258,7 +271,7 @@ impl ConnectionSlot {
 
 impl std::fmt::Debug for ConnectionSlotInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Taken").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("ConnectionSlot").field("number", &self.number).finish_non_exhaustive()
     }
 }
 

@@ -48,6 +48,23 @@ async fn a_client_that_does_not_finish_its_request_head_is_disconnected() {
     }
 }
 
+#[tokio::test]
+async fn a_client_that_is_still_sending_can_read_its_response() {
+    let world = World::start().await;
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    let head = format!("POST /api/v1/task-runs HTTP/1.1\r\nHost: {}\r\nContent-Length: 8000000\r\n\r\n", world.address);
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // The hub has answered long before all of this has arrived.
+    for _ in 0..80 {
+        stream.write_all(&[b' '; 100_000]).await.expect("the hub does not hang up on a client that is sending");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).await.expect("the response is not lost");
+    let response = String::from_utf8(response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 401 "), "{response}");
+}
+
 /// Almost a request, then nothing.
 const HALF: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: x";
 

@@ -109,6 +109,7 @@ impl hyper::service::Service<Request<Incoming>> for EdgeService {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (shared, peer, seat, client) = (self.shared.clone(), self.peer, self.seat.clone(), self.client);
+        let connection = seat.clone();
         let may_be_cut = request.version() < Version::HTTP_2;
         Box::pin(async move {
             seat.begin();
@@ -146,7 +147,11 @@ impl hyper::service::Service<Request<Incoming>> for EdgeService {
             if let Some(log) = log {
                 log.end(&response);
             }
-            // If the body was not read, close the connection, so that the client doesn't send its next request on it.
+            // hyper closes a connection whose body was not read. These responses say so, so that the client doesn't
+            // send its next request on it.
+            if may_be_cut && intake.is_unread() {
+                connection.cut();
+            }
             if may_be_cut && CUT.contains(&response.status()) && intake.is_unread() {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }

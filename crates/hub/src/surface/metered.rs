@@ -1,12 +1,18 @@
-//! Limits how much is read from a socket before it authenticates with its first frame. Requests have their own limits.
+//! The bytes of one connection: limits how much is read from a socket before it authenticates with its first frame
+//! (requests have their own limits), and closes so that a client which is still sending can read its response.
 
 use std::{
+    future::Future as _,
     io,
     pin::Pin,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
 
 use crate::connection_slot::ConnectionSlot;
 
@@ -15,19 +21,41 @@ const MAX_FIRST_FRAME: usize = 64 << 10;
 /// Identifies the error that ends such a connection.
 pub(crate) const FIRST_FRAME_TOO_LONG: &str = "the first frame is too long";
 
+/// How long a client that is still sending has to notice its response.
+const LINGER: Duration = Duration::from_secs(5);
+
 /// A client's bytes, counted until it has authenticated.
 #[derive(Debug)]
 pub(crate) struct Metered<S> {
     stream: S,
     seat: ConnectionSlot,
     read: usize,
+    /// Set once our side is closed: until then, what the client still sends is discarded.
+    lingering: Option<Pin<Box<Sleep>>>,
 }
 
 // === impl Metered ===
 
 impl<S> Metered<S> {
     pub(crate) const fn new(stream: S, seat: ConnectionSlot) -> Self {
-        Self { stream, seat, read: 0 }
+        Self { stream, seat, read: 0, lingering: None }
+    }
+}
+
+impl<S: AsyncRead + Unpin> Metered<S> {
+    /// Discards what arrives until the client closes, or time is up.
+    fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut scratch = [0; 16 << 10];
+        while let Some(until) = &mut self.lingering
+            && until.as_mut().poll(context).is_pending()
+        {
+            let mut discarded = ReadBuf::new(&mut scratch);
+            let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut discarded));
+            if read.is_err() || discarded.filled().is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(())
     }
 }
 
@@ -49,7 +77,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
@@ -70,7 +98,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
+    /// Closing a socket that has unread bytes resets the connection, and the client may lose a response that it has
+    /// not read yet.
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        if self.lingering.is_none() {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
+            if !self.seat.is_still_sending() {
+                return Poll::Ready(Ok(()));
+            }
+            self.lingering = Some(Box::pin(sleep(LINGER)));
+        }
+        self.poll_linger(context).map(Ok)
     }
 }
