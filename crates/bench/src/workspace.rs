@@ -1,6 +1,6 @@
 //! `attache bench workspace`: a lease under stock sshfs compared with OpenSSH's own server under the same sshfs.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use crate::lease::{self, BenchRatio};
 use attache_protocol::Json;
@@ -18,6 +18,9 @@ pub(crate) struct Args {
     /// Number of small files that are created, read and listed
     #[arg(long, default_value_t = 500)]
     files: usize,
+    /// Latency of the link in milliseconds, there and back
+    #[arg(long, default_value_t = 0, value_name = "MS")]
+    rtt: u64,
     /// Folder for the test data; use the disk that you would delegate from
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -26,15 +29,23 @@ pub(crate) struct Args {
 #[allow(clippy::print_stdout, reason = "the report is the command's output")]
 pub(super) async fn run(args: Args, shape: FiguresFormat) -> BenchResult<()> {
     let scratch = BenchFolder::make(args.dir.as_deref())?;
-    let Args { rounds, megabytes, files, .. } = args;
-    let options = lease::Options { dir: scratch.folder("workspace", 0)?, rounds, megabytes, files };
+    let Args { rounds, megabytes, files, rtt, .. } = args;
+    let options = lease::Options {
+        dir: scratch.folder("workspace", 0)?,
+        rounds,
+        megabytes,
+        files,
+        round_trip: Duration::from_millis(rtt),
+    };
     let runtime = tokio::runtime::Handle::current();
     let report = tokio::task::spawn_blocking(move || lease::run(&options, &runtime)).await??;
     if shape == FiguresFormat::Json {
         println!("{}", Json::of(&report).get());
         return Ok(());
     }
-    println!("stock sshfs, {rounds} rounds side by side, medians; {megabytes} MB files, {files} files of 4 KB");
+    println!(
+        "stock sshfs, {rounds} rounds side by side, medians; {megabytes} MB files, {files} files of 4 KB, {rtt} ms away"
+    );
     println!("{:<26} {:>10} {:>10} {:>8}", "", "ours", "OpenSSH", "ratio");
     for (name, BenchRatio { ours, openssh, ratio }) in [
         ("write, MB/s", report.write_mb_per_second),

@@ -12,6 +12,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+mod delay_line;
 mod measure;
 pub mod openssh;
 
@@ -34,11 +35,14 @@ pub struct Options {
     pub megabytes: usize,
     /// The number of small files.
     pub files: usize,
+    /// The latency of the link, there and back.
+    pub round_trip: Duration,
 }
 
 #[derive(Debug, Clone, Serialize)]
 pub struct WorkspaceBenchReport {
     pub rounds: usize,
+    pub round_trip_ms: u128,
     pub write_mb_per_second: BenchRatio,
     pub read_mb_per_second: BenchRatio,
     pub creates_per_second: BenchRatio,
@@ -58,6 +62,13 @@ pub struct BenchRatio {
     pub ratio: f64,
 }
 
+/// The way to the server.
+#[derive(Clone, Copy)]
+struct Link<'a> {
+    runtime: &'a tokio::runtime::Handle,
+    round_trip: Duration,
+}
+
 const LOCATOR: &str = "bench";
 /// How long a program can keep writing after the lease ended.
 const REVOKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -68,6 +79,7 @@ pub fn run(options: &Options, runtime: &tokio::runtime::Handle) -> io::Result<Wo
         return Err(io::Error::other(format!("this needs {missing}")));
     }
     let amount = MeasureSize { megabytes: options.megabytes, files: options.files };
+    let link = Link { runtime, round_trip: options.round_trip };
     let (mut ours, mut theirs, mut cuts) = (vec![], vec![], vec![]);
     for round in 0..options.rounds {
         let dir = options.dir.join(format!("round-{round}"));
@@ -75,11 +87,11 @@ pub fn run(options: &Options, runtime: &tokio::runtime::Handle) -> io::Result<Wo
         let sides: [bool; 2] = if round % 2 == 0 { [true, false] } else { [false, true] };
         for is_ours in sides {
             if is_ours {
-                let (figures, cut) = measure_ours(&dir.join("ours"), amount, runtime)?;
+                let (figures, cut) = measure_ours(&dir.join("ours"), amount, link)?;
                 ours.push(figures);
                 cuts.push(cut.as_secs_f64() * 1000.0);
             } else {
-                theirs.push(measure_openssh(&dir.join("openssh"), amount)?);
+                theirs.push(measure_openssh(&dir.join("openssh"), amount, link)?);
             }
         }
         let _ = std::fs::remove_dir_all(&dir);
@@ -91,6 +103,7 @@ pub fn run(options: &Options, runtime: &tokio::runtime::Handle) -> io::Result<Wo
     };
     Ok(WorkspaceBenchReport {
         rounds: options.rounds,
+        round_trip_ms: options.round_trip.as_millis(),
         write_mb_per_second: compared(|figures| figures.write),
         read_mb_per_second: compared(|figures| figures.read),
         creates_per_second: compared(|figures| figures.create),
@@ -101,25 +114,24 @@ pub fn run(options: &Options, runtime: &tokio::runtime::Handle) -> io::Result<Wo
     })
 }
 
-fn measure_openssh(dir: &Path, amount: MeasureSize) -> io::Result<MountFigures> {
+fn measure_openssh(dir: &Path, amount: MeasureSize, link: Link<'_>) -> io::Result<MountFigures> {
     let host = folder(dir, "host")?;
     prepare(&host, amount)?;
     let sshd = SshdProcess::start(dir, &Env::system())?;
     let path = host.to_str().ok_or_else(|| io::Error::other("choose a folder whose path is UTF-8"))?;
-    let mounted = sshd.login.write(dir)?.mount(path, &dir.join("mounted"), &[])?;
+    let stop = CancellationToken::new();
+    let _stop_at_the_end = stop.clone().drop_guard();
+    let mounted = link.delay(sshd.login.clone(), &stop)?.write(dir)?.mount(path, &dir.join("mounted"), &[])?;
     measure(&mounted.mount_point, amount)
 }
 
-fn measure_ours(
-    dir: &Path,
-    amount: MeasureSize,
-    runtime: &tokio::runtime::Handle,
-) -> io::Result<(MountFigures, Duration)> {
+fn measure_ours(dir: &Path, amount: MeasureSize, link: Link<'_>) -> io::Result<(MountFigures, Duration)> {
     let host = folder(dir, "host")?;
     prepare(&host, amount)?;
     let stop = CancellationToken::new();
     let _stop_at_the_end = stop.clone().drop_guard();
-    let (login, admission) = admit_lease(dir, &host, runtime, stop)?;
+    let (login, admission) = admit_lease(dir, &host, link.runtime, stop.clone())?;
+    let login = link.delay(login, &stop)?;
     let path = format!("/{LOCATOR}");
     let mounted = login.write(dir)?.mount(&path, &dir.join("mounted"), &["reconnect"])?;
     let figures = measure(&mounted.mount_point, amount)?;
@@ -156,6 +168,19 @@ fn admit_lease(
     runtime.spawn(async move { server.listen(listener, stop).await });
     let user = "lease".to_owned();
     Ok((SshLogin { port, user, host_key: host_key.public_openssh(), private_key: key.private }, admission))
+}
+
+// === impl Link ===
+
+impl Link<'_> {
+    /// The same server, behind the latency of this link.
+    fn delay(self, login: SshLogin, stop: &CancellationToken) -> io::Result<SshLogin> {
+        if self.round_trip.is_zero() {
+            return Ok(login);
+        }
+        let port = self.runtime.block_on(delay_line::listen(login.port, self.round_trip, stop.clone()))?;
+        Ok(SshLogin { port, ..login })
+    }
 }
 
 fn folder(dir: &Path, name: &str) -> io::Result<PathBuf> {

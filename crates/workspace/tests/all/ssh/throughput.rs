@@ -1,6 +1,6 @@
 //! The benchmark itself, at a size that takes seconds: it measures something on both sides.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use attache_bench::lease::{self, BenchRatio};
 
@@ -16,7 +16,13 @@ async fn the_benchmark_measures_both_sides() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let options = lease::Options { dir: dir.path().to_owned(), rounds: 1, megabytes: 4, files: 20 };
+    let options = lease::Options {
+        dir: dir.path().to_owned(),
+        rounds: 1,
+        megabytes: 4,
+        files: 20,
+        round_trip: Duration::from_millis(2),
+    };
     let runtime = tokio::runtime::Handle::current();
     let report = tokio::task::spawn_blocking(move || lease::run(&options, &runtime)).await.unwrap().unwrap();
     println!("{report:#?}");
