@@ -28,6 +28,6 @@ pub use driver::{Driver, DriverRun};
 pub use environment::Environment;
 pub use execution::EventSink;
 pub use host::{HostMemory, HostSetup, SandboxLimit};
-pub use options::Options;
+pub use options::{AdapterWalls, Options};
 pub use question::Asker;
 pub use service::{Adapter, BindError, try_start};

@@ -9,7 +9,9 @@ use std::{
 
 use attache_protocol::{Secret, env::Env};
 
-use crate::{Driver, Environment};
+use attache_sandbox::Launcher;
+
+use crate::{Driver, Environment, SandboxLimit};
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -29,6 +31,17 @@ pub struct Options {
     /// How many tasks run at a time. The contract says one; only raise this for a driver designed for more.
     pub concurrency: NonZeroUsize,
     pub env: Env,
+    /// Around the processes of drivers that have none of their own.
+    pub walls: Option<AdapterWalls>,
+}
+
+/// The walls of this machine, and which limits they were proved to enforce.
+#[derive(Debug, Clone)]
+pub struct AdapterWalls {
+    pub launcher: Arc<Launcher>,
+    pub proved: Vec<SandboxLimit>,
+    /// Our own folders, which no task sees.
+    pub hide: Vec<PathBuf>,
 }
 
 // === impl Options ===
@@ -51,6 +64,7 @@ impl Options {
             instructions: None,
             concurrency: NonZeroUsize::MIN,
             env: Env::system(),
+            walls: None,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::{
     ffi::{OsStr, OsString},
     io,
     os::unix::process::ExitStatusExt as _,
+    path::{Path, PathBuf},
     process::ExitStatus,
     process::Stdio,
     time::Duration,
@@ -14,6 +15,7 @@ use attache_os::{
     process_tree,
 };
 use attache_protocol::wire::adapter::{TaskOutput, TaskReply};
+use attache_sandbox::Walls;
 use rustix::io::Errno;
 use tokio::{
     io::AsyncWriteExt as _,
@@ -22,7 +24,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    DriverRun, EventSink, artifacts,
+    AdapterWalls, DriverRun, EventSink, SandboxLimit, artifacts,
     attachment::PlacedFiles,
     output::{ChunkBoundary, GateOutput, TextGate, TextHead, TextLimit, TextTail, pump, pump_bytes},
     scratch::ScratchFolder,
@@ -54,6 +56,8 @@ pub(crate) struct ProgramSpec {
     pub(crate) stdin: Option<String>,
     /// The task's attachments.
     pub(crate) files: PlacedFiles,
+    /// The walls around it. Without any, it runs like every other program of the user.
+    pub(crate) limits: Vec<SandboxLimit>,
 }
 
 /// The result of a process.
@@ -71,7 +75,9 @@ struct ProgramExit {
 /// Starts the program, waits until it exits or is stopped, and leaves no process of its group behind.
 pub(crate) async fn run(program: ProgramSpec, scratch: ScratchFolder, job: DriverRun) -> TaskReply {
     let artifact_list = scratch.file("artifacts");
-    let mut child = match process_tree::spawn(&mut command(&program, &artifact_list, &job), None) {
+    let started = command(&program, &scratch, &artifact_list, &job)
+        .and_then(|mut command| process_tree::spawn(&mut command, None));
+    let mut child = match started {
         Ok(child) => child,
         Err(error) => return not_started(&program.name, &error),
     };
@@ -110,8 +116,16 @@ pub(crate) async fn run(program: ProgramSpec, scratch: ScratchFolder, job: Drive
     }
 }
 
-fn command(program: &ProgramSpec, artifact_list: &std::path::Path, job: &DriverRun) -> Command {
-    let mut command = command_for_run(&program.name, job);
+fn command(
+    program: &ProgramSpec,
+    scratch: &ScratchFolder,
+    artifact_list: &Path,
+    job: &DriverRun,
+) -> io::Result<Command> {
+    let mut command = match &job.walls {
+        Some(walls) if !program.limits.is_empty() => inside_walls(program, walls, scratch, job)?,
+        _ => command_for_run(&program.name, job),
+    };
     command
         .args(&program.args)
         .env("ATTACHE_ARTIFACTS", artifact_list)
@@ -124,7 +138,26 @@ fn command(program: &ProgramSpec, artifact_list: &std::path::Path, job: &DriverR
     if let Some(instructions) = job.instructions() {
         command.env("ATTACHE_INSTRUCTIONS", instructions);
     }
-    command
+    Ok(command)
+}
+
+/// The program inside the walls that its run asks for, with a home and temporary folder that end with the run.
+fn inside_walls(
+    program: &ProgramSpec,
+    AdapterWalls { launcher, hide, .. }: &AdapterWalls,
+    scratch: &ScratchFolder,
+    job: &DriverRun,
+) -> io::Result<Command> {
+    let mut walls = Walls::open(job.cwd.canonicalize()?).limit(&program.limits);
+    walls.write.push(scratch.path().canonicalize()?);
+    walls.hide.clone_from(hide);
+    walls.read.extend(program.files.folder().map(Path::canonicalize).transpose()?);
+    // A program outside the system's folders.
+    walls.read.extend(Path::new(&program.name).is_absolute().then(|| PathBuf::from(&program.name)));
+    let (name, words) = launcher.command(&walls, &program.name)?;
+    let mut command = command_for_run(&name, job);
+    command.args(words).env("HOME", scratch.path()).env("TMPDIR", scratch.path());
+    Ok(command)
 }
 
 /// A program of this run, in its folder and in its own process group, with the variables every task may see.

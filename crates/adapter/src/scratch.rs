@@ -54,6 +54,10 @@ impl ScratchFolder {
         Ok(Self(path))
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

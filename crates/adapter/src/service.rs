@@ -141,6 +141,7 @@ fn job(options: &Options, task: RunTask, execution: &Arc<Execution>) -> DriverRu
         standing: options.instructions.clone(),
         environment: options.environment.clone(),
         scratch: options.scratch.clone(),
+        walls: options.walls.clone().filter(|_| options.driver.runs_inside_walls()),
         env: options.env.clone(),
         events: EventSink::of(execution.clone()),
         asker: Asker::of(execution.clone()),
@@ -161,7 +162,12 @@ impl AdapterService {
     }
 
     pub(crate) fn enforces(&self) -> Vec<SandboxLimit> {
-        self.options.driver.enforces()
+        let walls = self.options.walls.as_ref().filter(|_| self.options.driver.runs_inside_walls());
+        let mut limits = self.options.driver.enforces();
+        limits.extend(walls.into_iter().flat_map(|walls| walls.proved.iter().copied()));
+        limits.sort_unstable();
+        limits.dedup();
+        limits
     }
 
     /// How many tasks run at a time.

@@ -31,6 +31,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 ///
 /// Deliberately not generic: the code of all commands is compiled once here, not again in each binary.
 pub fn run(args: &[OsString]) -> ExitCode {
+    if let Some(ended) = commands::inside_walls(args) {
+        return ended;
+    }
     attache_os::process_tree::keep_inherited_descriptors();
     let mut command = commands::command();
     let parsed = command.try_get_matches_from_mut(args).and_then(|matches| Cli::from_arg_matches(&matches));

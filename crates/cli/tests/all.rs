@@ -39,6 +39,7 @@ mod people;
 mod presets;
 mod release;
 mod removal;
+mod sandbox;
 mod sessions;
 mod storm;
 mod terminal;

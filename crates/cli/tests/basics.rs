@@ -19,6 +19,7 @@ Agents and devices:
   runtime        Pair this device with an agent and run its tasks
   runtimes       List and disconnect paired devices
   adapter        Serve an agent to this device's runtime: a coding agent, a shell or any program
+  sandbox        Run a command inside walls: its own folder, no network, no other programs
   channels       List channels (live connections) and their events
   mcp            Serve tools over MCP, or install them in a client such as Claude Code
 

@@ -211,12 +211,13 @@ fn undelivered_input_is_not_reported_as_delivered() {
 #[test]
 fn a_run_with_limits_that_a_device_does_not_enforce_never_reaches_it() {
     let home = TestHome::new();
-    let hub = paired(&home);
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let (_adapter, url) = home.adapter(&["conformance"]);
+    let code = hub.pairing_code("builder");
+    home.attache(&["runtime", "pair", &code, "--api-base", &hub.url, "--local-agent-endpoint", &url]).succeeds();
     let _runtime = home.runtime(&[]);
-    let witness = home.path().join("ran");
-    let refused =
-        home.attache(&["ask", "builder", &format!("touch {}", witness.display()), "--sandbox", "no-exec"]).exits(1);
+    let refused = home.attache(&["ask", "builder", "hello", "--sandbox", "no-exec"]).exits(1);
     assert!(refused.stderr.contains("(refused)") && refused.stderr.contains("no programs"), "{}", refused.stderr);
-    assert!(!witness.exists());
     assert_eq!(hub.get("/api/v1/task-runs?limit=1")["task_runs"][0]["status"], "failed");
 }

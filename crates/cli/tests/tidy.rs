@@ -11,13 +11,14 @@ use std::{
 const ARROWS: &[(&str, &[&str])] = &[
     ("attache-protocol", &[]),
     ("attache-os", &["attache-protocol"]),
+    ("attache-sandbox", &["attache-protocol"]),
     ("attache-store", &["attache-protocol", "attache-os"]),
     ("attache-a2a-wire", &["attache-protocol"]),
     ("attache-client", &["attache-protocol", "attache-a2a-wire"]),
     ("attache-hub", &["attache-protocol", "attache-a2a-wire", "attache-os", "attache-store", "attache-client"]),
     ("attache-a2a", &["attache-protocol", "attache-a2a-wire", "attache-client", "attache-hub"]),
     ("attache-console", &["attache-protocol", "attache-hub"]),
-    ("attache-adapter", &["attache-protocol", "attache-a2a-wire", "attache-os"]),
+    ("attache-adapter", &["attache-protocol", "attache-a2a-wire", "attache-os", "attache-sandbox"]),
     ("attache-workspace", &["attache-protocol"]),
     ("attache-mcp", &["attache-protocol", "attache-a2a-wire", "attache-client"]),
     (
@@ -44,6 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "attache-protocol",
             "attache-os",
+            "attache-sandbox",
             "attache-bench",
             "attache-delegation",
             "attache-store",

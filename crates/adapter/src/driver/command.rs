@@ -36,11 +36,17 @@ impl CommandDriver {
         let (name, mut args) = (self.program.clone(), self.args.clone());
         let mut places = args.iter_mut().filter(|arg| *arg == PLACEHOLDER).peekable();
         if places.peek().is_none() {
-            return Ok(ProgramSpec { name, args, stdin: Some(text), files: PlacedFiles::default() });
+            return Ok(ProgramSpec {
+                name,
+                args,
+                stdin: Some(text),
+                files: PlacedFiles::default(),
+                limits: Vec::new(),
+            });
         }
         process::fits(&text, &name, "start the adapter without `{}`")?;
         places.for_each(|place| *place = text.clone().into());
-        Ok(ProgramSpec { name, args, stdin: None, files: PlacedFiles::default() })
+        Ok(ProgramSpec { name, args, stdin: None, files: PlacedFiles::default(), limits: Vec::new() })
     }
 }
 
@@ -49,12 +55,17 @@ impl Driver for CommandDriver {
         HostInfo { kind: "command".to_owned(), version: Some(env!("CARGO_PKG_VERSION").to_owned()) }
     }
 
+    fn runs_inside_walls(&self) -> bool {
+        true
+    }
+
     fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
         let label = format!("`{}`", self.program.display());
-        let program =
-            limits::without_limits(&label, &job).and_then(|()| job.text()).and_then(|text| self.program(text));
+        let limits = limits::of_walls(&label, &job);
+        let program = job.text().and_then(|text| self.program(text));
         reply_either_way(async move {
-            let program = ProgramSpec { files: attachment::as_files(&job)?, ..program? };
+            let limits = limits?;
+            let program = ProgramSpec { files: attachment::as_files(&job)?, limits, ..program? };
             let scratch =
                 ScratchFolder::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
             Ok(process::run(program, scratch, job).await)

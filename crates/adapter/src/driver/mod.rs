@@ -23,7 +23,7 @@ pub use self::{
     acp::AcpDriver, claude::ClaudeDriver, codex::CodexDriver, command::CommandDriver, conformance::ConformanceDriver,
     exec::ExecDriver, shell::ShellDriver,
 };
-use crate::{Asker, Environment, EventSink, HostSetup, SandboxLimit, attachment::Attachment};
+use crate::{AdapterWalls, Asker, Environment, EventSink, HostSetup, SandboxLimit, attachment::Attachment};
 
 /// Drives one kind of agent. Gets one run at a time, unless the adapter is configured for more.
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
@@ -44,6 +44,11 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// The task limits its agent enforces.
     fn enforces(&self) -> Vec<SandboxLimit> {
         Vec::new()
+    }
+
+    /// Whether its processes can run inside the machine's walls: they need no files of the user and no network.
+    fn runs_inside_walls(&self) -> bool {
+        false
     }
 
     /// Runs the task and returns the outcome once everything it started is gone.
@@ -71,6 +76,8 @@ pub struct DriverRun {
     pub environment: Environment,
     /// Where runs create their private folders.
     pub scratch: PathBuf,
+    /// The walls of this machine, for a driver that runs inside them.
+    pub walls: Option<AdapterWalls>,
     pub env: Env,
     pub events: EventSink,
     /// For asking people for approval, or the caller for input.

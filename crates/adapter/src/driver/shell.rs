@@ -21,13 +21,17 @@ impl Driver for ShellDriver {
         HostInfo { kind: "shell".to_owned(), version: Some(env!("CARGO_PKG_VERSION").to_owned()) }
     }
 
+    fn runs_inside_walls(&self) -> bool {
+        true
+    }
+
     fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
         reply_either_way(execute(job))
     }
 }
 
 async fn execute(job: DriverRun) -> Result<TaskReply, TaskReply> {
-    limits::without_limits("the shell", &job)?;
+    let limits = limits::of_walls("the shell", &job)?;
     let script = job.text()?;
     let scratch = ScratchFolder::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
     let args = if script.len() <= MAX_ARGUMENT {
@@ -40,5 +44,5 @@ async fn execute(job: DriverRun) -> Result<TaskReply, TaskReply> {
         vec![file.into_os_string()]
     };
     let files = attachment::as_files(&job)?;
-    Ok(process::run(ProgramSpec { name: "sh".into(), args, stdin: None, files }, scratch, job).await)
+    Ok(process::run(ProgramSpec { name: "sh".into(), args, stdin: None, files, limits }, scratch, job).await)
 }

@@ -31,9 +31,10 @@ pub(crate) fn agreed(setup: &HostSetup, job: &DriverRun) -> Result<Vec<SandboxLi
     }
 }
 
-/// The same for a plain program, which enforces no limits.
-pub(crate) fn without_limits(label: &str, job: &DriverRun) -> Result<(), TaskReply> {
-    check_limits(job.task.sandbox.as_ref(), label, &[]).map(drop)
+/// The same for a plain program, which runs inside the machine's walls if there are limits.
+pub(crate) fn of_walls(label: &str, job: &DriverRun) -> Result<Vec<SandboxLimit>, TaskReply> {
+    let proved = job.walls.as_ref().map(|walls| walls.proved.as_slice()).unwrap_or_default();
+    check_limits(job.task.sandbox.as_ref(), label, proved)
 }
 
 fn check_limits(sandbox: Option<&Json>, host: &str, enforces: &[SandboxLimit]) -> Result<Vec<SandboxLimit>, TaskReply> {

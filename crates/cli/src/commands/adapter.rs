@@ -11,7 +11,7 @@ use std::{
 };
 
 use attache_adapter::{
-    Adapter, Driver, Environment, HostMemory, Options,
+    Adapter, AdapterWalls, Driver, Environment, HostMemory, Options,
     driver::{CommandDriver, ConformanceDriver, ShellDriver},
     preset,
 };
@@ -26,6 +26,7 @@ use crate::{
         context::CommandContext,
         home,
         hosts::{self, CUSTOM, ChosenHost},
+        walls,
     },
     server::process,
     ui::{failure::CommandFailure, output::TextStyle, signals::TerminationSignals},
@@ -219,6 +220,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     options.instructions = common.instruction_file.as_deref().map(read_instructions).transpose()?;
     options.concurrency = common.concurrency.or(at_a_time).unwrap_or(NonZeroUsize::MIN);
     options.env = context.env.clone();
+    options.walls = Some(walls(&context).await?);
     let adapter = Adapter::bind(options).await.map_err(|error| {
         let exit = if matches!(error, attache_adapter::BindError::NotLoopback(_)) { exit::USAGE } else { exit::FAILED };
         CommandFailure::new("failed", exit, error.to_string())
@@ -302,6 +304,20 @@ async fn host_driver(
         setup.memory = HostMemory::PerConversation(folder);
     }
     Ok((preset::driver(&host.preset, setup), config::detection_environment().environment_of(&host.preset)))
+}
+
+/// The walls of this machine. Trying them out takes a moment, so it happens once, before any task.
+async fn walls(context: &CommandContext) -> Result<AdapterWalls, CommandFailure> {
+    let launcher = walls::launcher()?;
+    let (launcher, proof) = tokio::task::spawn_blocking(move || {
+        let proof = launcher.prove();
+        (launcher, proof)
+    })
+    .await
+    .map_err(|error| CommandFailure::failed(format!("can't try out this machine's walls: {error}")))?;
+    tracing::debug!(%proof, "walls");
+    let hide = home::own_folders(&context.config).into_iter().filter_map(|folder| folder.canonicalize().ok()).collect();
+    Ok(AdapterWalls { proved: proof.limits(), launcher: Arc::new(launcher), hide })
 }
 
 fn split(program: Vec<OsString>) -> (OsString, Vec<OsString>) {

@@ -3,7 +3,7 @@
 /// Every visible command is in exactly one group (checked by a test).
 const GROUPS: &[(&str, &[&str])] = &[
     ("Start", &["up", "login", "context", "doctor", "completions"]),
-    ("Agents and devices", &["agents", "runtime", "runtimes", "adapter", "channels", "mcp"]),
+    ("Agents and devices", &["agents", "runtime", "runtimes", "adapter", "sandbox", "channels", "mcp"]),
     ("Work", &["ask", "watch", "runs", "approvals", "conversations", "artifacts"]),
     ("Folders", &["delegate", "delegations", "daemon"]),
     ("People and limits", &["users", "keys", "tokens", "sessions", "rules", "quotas", "usage"]),

@@ -30,6 +30,7 @@ mod rules;
 mod runs;
 mod runtime;
 mod runtimes;
+mod sandbox;
 mod sessions;
 mod tokens;
 mod up;
@@ -100,6 +101,7 @@ pub(crate) enum AttacheCommand {
     Usage(usage::Args),
     Login(login::Args),
     Doctor(doctor::Args),
+    Sandbox(sandbox::Args),
     Bench(bench::Args),
     Completions(completions::Args),
     #[command(hide = true)]
@@ -107,6 +109,8 @@ pub(crate) enum AttacheCommand {
     #[command(hide = true)]
     MountGuard(mount_guard::Args),
 }
+
+pub(crate) use sandbox::inside_walls;
 
 /// The command line with its grouped help.
 pub(crate) fn command() -> clap::Command {
@@ -147,6 +151,7 @@ impl AttacheCommand {
             | Self::Usage(_)
             | Self::Login(_)
             | Self::Doctor(_)
+            | Self::Sandbox(_)
             | Self::Completions(_)
             | Self::Complete(_)
             | Self::MountGuard(_) => ProcessKind::Client,
@@ -186,6 +191,7 @@ impl AttacheCommand {
             Self::Bench(args) => Box::pin(bench::run(context, args)).await,
             Self::Login(args) => Box::pin(login::run(context, args)).await,
             Self::Doctor(args) => Box::pin(doctor::run(context, args)).await,
+            Self::Sandbox(args) => sandbox::run(&context, args),
             Self::Completions(args) => completions::run(&context, &args, Cli::command()),
             Self::Complete(args) => Box::pin(complete::run(context, args, Cli::command())).await,
             Self::MountGuard(args) => mount_guard::run(&context, &args),

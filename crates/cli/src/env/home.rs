@@ -160,14 +160,19 @@ impl LocalHub {
 pub(crate) fn refuse_own_folder(config: &Config, data: Option<&Path>, folder: &Path) -> Result<(), CommandFailure> {
     let real = |path: &Path| fs::canonicalize(path).or_else(|_| std::path::absolute(path)).ok();
     let Some(wanted) = real(folder) else { return Ok(()) };
-    let hub = config.home.as_deref().and_then(|home| Home::at(home.to_owned()).recorded_hub());
-    let hub = hub.and_then(|hub| hub.key_file.parent().map(Path::to_owned));
-    let ours = [config.home.as_deref(), config.awcp_home.as_deref(), data, hub.as_deref()];
-    let Some(home) = ours.into_iter().flatten().filter_map(real).find(|home| wanted.starts_with(home)) else {
+    let ours = own_folders(config).into_iter().chain(data.map(Path::to_owned));
+    let Some(home) = ours.filter_map(|path| real(&path)).find(|home| wanted.starts_with(home)) else {
         return Ok(());
     };
     Err(CommandFailure::usage(format!("agents can't work in {}: it is part of {}", folder.display(), home.display()))
         .hint("That folder holds keys and pairings. Choose another folder with --cwd DIR."))
+}
+
+/// The folders that hold keys and pairings: the homes of this machine, and the data of its hub.
+pub(crate) fn own_folders(config: &Config) -> Vec<PathBuf> {
+    let hub = config.home.as_deref().and_then(|home| Home::at(home.to_owned()).recorded_hub());
+    let hub = hub.and_then(|hub| hub.key_file.parent().map(Path::to_owned));
+    [config.home.clone(), config.awcp_home.clone(), hub].into_iter().flatten().collect()
 }
 
 /// Reads a file that holds a secret and nothing else.

@@ -9,3 +9,4 @@ pub(crate) mod home;
 pub(crate) mod hosts;
 pub(crate) mod ids;
 pub(crate) mod log;
+pub(crate) mod walls;

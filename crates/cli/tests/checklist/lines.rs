@@ -204,6 +204,9 @@ fn health_of_the_adapter_is_ok() {
     let running = until("the adapter to execute the run", || {
         Some(health(&[("authorization", &secret)])).filter(|health| !health["running"].is_null())
     });
+    // Which limits it enforces depends on the machine.
+    let mut running = running;
+    running.as_object_mut().unwrap().remove("enforces");
     let version = running["host"]["version"].clone();
     assert_eq!(running, json!({ "ok": true, "host": { "type": "shell", "version": version }, "running": run }));
     gate.open();

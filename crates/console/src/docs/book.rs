@@ -110,6 +110,7 @@ const PARTS: &[(&str, &[DocSource])] = &[
                 "let an agent on another machine work in a local folder: policy, daemon, connectivity, revert"
             ),
             source!("webhooks", "Webhooks", "get notified when a call ends or needs approval; signatures and retries"),
+            source!("sandbox", "Sandbox", "limits of a run, the walls that enforce them, and what is proved"),
             source!("access", "Access rules and quotas", "access rules, quotas, usage and the audit log"),
             source!("cli", "Command line", "every command, option, file and exit code"),
             source!("api", "HTTP API", "credentials, runs, approvals, input, streams, artifacts, limits"),

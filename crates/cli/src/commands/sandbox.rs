@@ -1,0 +1,147 @@
+//! `attache sandbox`: runs a command inside walls, or shows which walls this machine has.
+
+use std::{
+    ffi::OsString,
+    io::{self, Write as _},
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::{Command, ExitCode},
+};
+
+use attache_protocol::{error::exit, wire::run::SandboxLimit};
+use attache_sandbox::{Launcher, Proof, Walls};
+use serde::Serialize;
+
+use crate::{
+    env::{context::CommandContext, walls},
+    ui::failure::CommandFailure,
+};
+
+/// Run a command inside walls: its own folder, no network, no other programs
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache sandbox                                     what this machine can enforce, tried out
+  attache sandbox -- make test                        only this folder, no network
+  attache sandbox --net all --read ~/.cargo -- cargo fetch
+  attache sandbox --no-exec -- python3 untrusted.py   it can't start other programs
+
+Agents get the same walls when a caller asks for limits (`attache ask --sandbox cwd-only,no-network`).
+Exits with the command's own status.")]
+pub(crate) struct Args {
+    /// Network access
+    #[arg(long, value_name = "WHICH", default_value = "none")]
+    net: NetworkChoice,
+    /// Another file or folder that it can read; repeatable
+    #[arg(long, value_name = "PATH")]
+    read: Vec<PathBuf>,
+    /// Another folder that it can write to; repeatable
+    #[arg(long, value_name = "DIR")]
+    write: Vec<PathBuf>,
+    /// Let it see all files that you can see
+    #[arg(long, conflicts_with_all = ["read", "write"])]
+    all_files: bool,
+    /// Don't let it start other programs
+    #[arg(long)]
+    no_exec: bool,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum NetworkChoice {
+    None,
+    All,
+}
+
+/// The exit statuses of shells for a program that can't be started, and one that isn't there.
+const CANNOT_EXECUTE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+#[derive(Serialize)]
+struct SandboxReport {
+    enforces: Vec<SandboxLimit>,
+    #[serde(flatten)]
+    proof: Proof,
+}
+
+/// The second stage and the probe, which run inside. Called before anything else of the program runs.
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "the streams of the program that it becomes")]
+pub(crate) fn inside_walls(args: &[OsString]) -> Option<ExitCode> {
+    let (kind, what) = (args.get(1)?.to_str()?, args.get(2).and_then(|what| what.to_str()));
+    let failed = |error: io::Error, exit: u8| {
+        eprintln!("attache: {error}");
+        ExitCode::from(exit)
+    };
+    match kind {
+        walls::STAGE => {
+            let command: Vec<OsString> = args.iter().skip(4).cloned().collect();
+            let name = command.first().cloned().unwrap_or_default();
+            let Err(error) = attache_sandbox::enter(what.unwrap_or_default(), command);
+            let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_EXECUTE };
+            let message = format!("can't start `{}` inside its walls: {error}", name.display());
+            Some(failed(io::Error::new(error.kind(), message), status))
+        }
+        walls::PROBE => Some(match attache_sandbox::probe(what.unwrap_or_default()) {
+            Ok(results) => {
+                let text = serde_json::to_vec(&results).unwrap_or_default();
+                let _ = io::stdout().write_all(&text);
+                ExitCode::SUCCESS
+            }
+            Err(error) => failed(error, exit::FAILED),
+        }),
+        _ => None,
+    }
+}
+
+pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFailure> {
+    let launcher = walls::launcher()?;
+    if args.command.is_empty() {
+        return show(context, &launcher);
+    }
+    let mut limits = vec![SandboxLimit::CwdOnly, SandboxLimit::NoNetwork, SandboxLimit::NoExec];
+    limits.retain(|limit| match limit {
+        SandboxLimit::CwdOnly => !args.all_files,
+        SandboxLimit::NoNetwork => args.net == NetworkChoice::None,
+        SandboxLimit::NoExec => args.no_exec,
+    });
+    let proof = launcher.prove();
+    if let Some(unproved) = limits.iter().find(|limit| !proof.limits().contains(limit)) {
+        let hint = proof.missing.first().cloned().unwrap_or_else(|| "Run `attache sandbox` for details.".to_owned());
+        return Err(
+            CommandFailure::failed(format!("this machine can't enforce {unproved}, so nothing was started")).hint(hint)
+        );
+    }
+    let folder = |path: &PathBuf| path.canonicalize().map_err(|error| CommandFailure::file("use", path, &error));
+    let cwd = std::env::current_dir()
+        .map_err(|error| CommandFailure::failed(format!("can't use the current folder: {error}")))?;
+    let mut inside = Walls::open(cwd).limit(&limits);
+    inside.read = args.read.iter().map(folder).collect::<Result<_, _>>()?;
+    inside.write = args.write.iter().map(folder).collect::<Result<_, _>>()?;
+    let mut words = args.command.into_iter();
+    let program = words.next().unwrap_or_default();
+    let (bwrap, arguments) = launcher
+        .command(&inside, &program)
+        .map_err(|error| CommandFailure::failed(format!("can't build the walls: {error}")))?;
+    let error = Command::new(bwrap).args(arguments).args(words).exec();
+    Err(CommandFailure::failed(format!("can't start `{}`: {error}", program.display())))
+}
+
+/// What holds here, one line per attempt.
+fn show(context: &CommandContext, launcher: &Launcher) -> Result<(), CommandFailure> {
+    let proof = launcher.prove();
+    let output = &context.output;
+    let enforces = proof.limits();
+    if output.is_json() {
+        return output.json(&SandboxReport { enforces, proof });
+    }
+    output.line(format_args!("Enforced here: {proof}"))?;
+    for result in &proof.attempts {
+        let mark = if result.held { "refused" } else { "OPEN" };
+        output.line(format_args!("  {mark:<8} {}", result.attempt.describe()))?;
+    }
+    for missing in &proof.missing {
+        output.line(missing)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,16 @@
+//! How this program starts itself inside walls.
+
+use attache_sandbox::{Launcher, StageCommand};
+
+use crate::ui::failure::CommandFailure;
+
+/// The first argument of the second stage, which becomes another program.
+pub(crate) const STAGE: &str = "sandbox-stage";
+/// The first argument of the probe.
+pub(crate) const PROBE: &str = "sandbox-probe";
+
+pub(crate) fn launcher() -> Result<Launcher, CommandFailure> {
+    let program = std::env::current_exe()
+        .map_err(|error| CommandFailure::failed(format!("can't find this program's own file: {error}")))?;
+    Ok(Launcher::new(StageCommand { program, enter: vec![STAGE.into()], probe: vec![PROBE.into()] }))
+}

@@ -1,0 +1,27 @@
+//! Walls around a process: which files it can see, whether it can reach the network, whether it can start programs.
+//!
+//! [`Walls`] says what a process may do. A [`Launcher`] starts a program inside: bubblewrap gives it namespaces of its
+//! own where the system allows that, then a second stage of this program ([`enter`]) adds Landlock and seccomp and
+//! becomes the program. [`Launcher::prove`] tries to break out of the same walls and reports what held. Nothing is
+//! promised that was not proved.
+
+mod launcher;
+mod proof;
+mod walls;
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "linux")]
+use linux as system;
+
+#[cfg(not(target_os = "linux"))]
+mod portable;
+#[cfg(not(target_os = "linux"))]
+use portable as system;
+
+pub use self::{
+    launcher::{Launcher, StageCommand},
+    proof::{Attempt, AttemptResult, Proof},
+    system::{enter, probe},
+    walls::{FileView, Mechanism, Walls},
+};

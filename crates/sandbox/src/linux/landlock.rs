@@ -1,0 +1,62 @@
+//! Landlock: files outside the view, TCP, and sockets and signals of others. It also holds without namespaces.
+
+use std::{io, path::PathBuf};
+
+use ::landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
+    RulesetCreatedAttr as _, Scope, path_beneath_rules,
+};
+
+use crate::{FileView, Walls};
+
+use super::view;
+
+/// What we know of. Older kernels enforce what they can, and the probe reports the rest.
+const KNOWN: ABI = ABI::V6;
+
+/// Restricts this thread and everything it starts.
+pub(super) fn restrict(walls: &Walls, is_in_namespaces: bool) -> io::Result<()> {
+    apply(walls, is_in_namespaces).map_err(io::Error::other)
+}
+
+fn apply(walls: &Walls, is_in_namespaces: bool) -> Result<(), ::landlock::RulesetError> {
+    let mut rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort).scope(Scope::from_all(KNOWN))?;
+    if walls.files == FileView::Declared {
+        rules = rules.handle_access(AccessFs::from_all(KNOWN))?;
+    }
+    if !walls.network {
+        rules = rules.handle_access(AccessNet::from_all(KNOWN))?;
+    }
+    let mut rules = rules.create()?.set_compatibility(CompatLevel::BestEffort);
+    if walls.files == FileView::Declared {
+        let everything = AccessFs::from_all(KNOWN);
+        let device: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
+        rules = rules
+            .add_rules(path_beneath_rules(readable(walls), AccessFs::from_read(KNOWN)))?
+            .add_rules(path_beneath_rules(view::DEVICES, device))?
+            .add_rules(path_beneath_rules(writable(walls, is_in_namespaces), everything))?;
+        if is_in_namespaces {
+            // What it can't see isn't there, so it can list every folder.
+            rules = rules.add_rules(path_beneath_rules(["/"], AccessFs::ReadDir))?;
+        }
+    }
+    rules.restrict_self()?;
+    Ok(())
+}
+
+fn readable(walls: &Walls) -> Vec<PathBuf> {
+    let own = std::env::current_exe().ok();
+    let mut paths = view::system();
+    paths.extend(["/proc", "/dev"].map(PathBuf::from));
+    paths.extend(walls.read.iter().cloned().chain(own));
+    paths
+}
+
+fn writable(walls: &Walls, is_in_namespaces: bool) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = walls.write.iter().chain([&walls.cwd]).cloned().collect();
+    if is_in_namespaces {
+        // Its own, and empty.
+        paths.extend(["/tmp", "/var/tmp", "/dev/shm", "/dev/pts"].map(PathBuf::from));
+    }
+    paths
+}

@@ -1,0 +1,13 @@
+//! The walls of Linux: bubblewrap's namespaces, then Landlock and seccomp in the second stage.
+
+mod bubblewrap;
+mod exec_once;
+mod landlock;
+mod probe;
+mod prove;
+mod seccomp;
+mod stage;
+mod view;
+
+pub(crate) use self::{bubblewrap::find as bwrap, prove::prove, stage::arguments};
+pub use self::{probe::probe, stage::enter};

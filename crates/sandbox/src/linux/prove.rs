@@ -1,0 +1,149 @@
+//! Prepares what is outside, runs the probe inside, and judges.
+
+use std::{
+    fs, io,
+    net::{TcpListener, UdpSocket},
+    os::{linux::net::SocketAddrExt as _, unix::net},
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use attache_protocol::wire::run::SandboxLimit;
+
+use crate::{Attempt, AttemptResult, Launcher, Mechanism, Proof, Walls};
+
+use super::probe::{MARKER, ProbeTargets};
+
+/// How long the probe can take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Things to reach for. They live until the probe has been judged.
+struct Outside {
+    targets: ProbeTargets,
+    udp: UdpSocket,
+    process: Child,
+    _listeners: (TcpListener, net::UnixListener),
+}
+
+pub(crate) fn prove(launcher: &Launcher, left_out: &[Mechanism]) -> Proof {
+    let missing = match &launcher.bwrap {
+        Some(_) => Vec::new(),
+        None => vec![
+            "bubblewrap is missing or can't create namespaces here: install it (`apt-get install bubblewrap`), and allow \
+             user namespaces (`sysctl kernel.unprivileged_userns_clone=1`, or \
+             `kernel.apparmor_restrict_unprivileged_userns=0` on Ubuntu). Without it, processes of a run are not kept apart."
+                .to_owned(),
+        ],
+    };
+    match attempt(launcher, left_out) {
+        Ok(attempts) => Proof { made_of: made_of(launcher), attempts, missing },
+        Err(error) => {
+            let failed = format!("The walls can't be built here: {error}");
+            Proof { missing: missing.into_iter().chain([failed]).collect(), ..Proof::of_nothing("") }
+        }
+    }
+}
+
+fn made_of(launcher: &Launcher) -> String {
+    let namespaces = launcher.bwrap.as_ref().map(|_| "bubblewrap");
+    let landlock = landlock_version().map(|version| format!("Landlock {version}"));
+    let parts = namespaces.map(str::to_owned).into_iter().chain(landlock).chain(["seccomp".to_owned()]);
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+#[allow(unsafe_code, reason = "a system call without pointers")]
+fn landlock_version() -> Option<i64> {
+    const LANDLOCK_CREATE_RULESET_VERSION: libc::c_uint = 1;
+    let none = std::ptr::null::<libc::c_void>();
+    // SAFETY: with this flag, the call only returns a number.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0, LANDLOCK_CREATE_RULESET_VERSION) };
+    (version > 0).then_some(version)
+}
+
+fn attempt(launcher: &Launcher, left_out: &[Mechanism]) -> io::Result<Vec<AttemptResult>> {
+    let folder = tempfile::tempdir()?;
+    let inside = folder.path().join("inside");
+    fs::create_dir(&inside)?;
+    let mut outside = Outside::prepare(&folder.path().join("outside"))?;
+    let mut walls = Walls::open(&inside).limit(&SandboxLimit::ALL);
+    walls.without = left_out.to_vec();
+    let results = run(launcher, &walls, &outside.targets);
+    outside.end();
+    let mut results = results?;
+    for result in &mut results {
+        match result.attempt {
+            Attempt::WriteOutside => result.held = !outside.targets.planted.exists(),
+            Attempt::Udp => result.held = !outside.heard(),
+            _ => {}
+        }
+    }
+    Ok(results)
+}
+
+fn run(launcher: &Launcher, walls: &Walls, targets: &ProbeTargets) -> io::Result<Vec<AttemptResult>> {
+    let (program, words) = launcher.command(walls, launcher.stage.program.as_os_str())?;
+    let targets = serde_json::to_string(targets).map_err(io::Error::other)?;
+    let mut probe = Command::new(program)
+        .args(words)
+        .args(&launcher.stage.probe)
+        .arg(targets)
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .current_dir(&walls.cwd)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let begin = Instant::now();
+    while probe.try_wait()?.is_none() {
+        if begin.elapsed() > PATIENCE {
+            probe.kill()?;
+            probe.wait()?;
+            return Err(io::Error::other("the probe did not end"));
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    let output = probe.wait_with_output()?;
+    serde_json::from_slice(&output.stdout).map_err(|_| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        io::Error::other(format!("the probe ended with {}: {}", output.status, said.trim()))
+    })
+}
+
+// === impl Outside ===
+
+impl Outside {
+    fn prepare(folder: &Path) -> io::Result<Self> {
+        fs::create_dir(folder)?;
+        let canary = folder.join("canary");
+        fs::write(&canary, "outside")?;
+        let name = format!("attache-probe-{:016x}", getrandom::u64().map_err(io::Error::other)?);
+        let (tcp, udp) = (TcpListener::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+        let socket = net::UnixListener::bind_addr(&net::SocketAddr::from_abstract_name(&name)?)?;
+        let mut process = Command::new("cat");
+        let process = process.env(MARKER, &name).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = process.spawn()?;
+        let targets = ProbeTargets {
+            canary,
+            planted: folder.join("planted"),
+            tcp: tcp.local_addr()?,
+            udp: udp.local_addr()?,
+            socket: name.clone(),
+            process: i32::try_from(process.id()).map_err(io::Error::other)?,
+            marker: name,
+        };
+        Ok(Self { targets, udp, process, _listeners: (tcp, socket) })
+    }
+
+    fn end(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    fn heard(&self) -> bool {
+        let mut byte = [0; 1];
+        self.udp.set_nonblocking(true).is_ok() && self.udp.recv_from(&mut byte).is_ok()
+    }
+}

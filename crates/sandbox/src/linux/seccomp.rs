@@ -1,0 +1,100 @@
+//! seccomp: parts of the kernel that no agent needs, and the kinds of sockets and programs that Landlock can't refuse.
+
+use std::{collections::BTreeMap, io};
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+
+use crate::Walls;
+
+use super::exec_once::ExecPermit;
+
+/// Ways to other processes, to the kernel's inside, and to new namespaces, where walls could be moved.
+const NEVER: [i64; 33] = [
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_userfaultfd,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsmount,
+    libc::SYS_mount_setattr,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_swapon,
+    libc::SYS_reboot,
+    libc::SYS_quotactl,
+    libc::SYS_acct,
+];
+
+/// The flags of `clone` that create namespaces.
+const NAMESPACES: u64 = (libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP) as u64;
+
+/// Restricts this thread and everything it starts. With a permit, that one call still starts a program.
+pub(super) fn restrict(walls: &Walls, is_in_namespaces: bool, permit: Option<ExecPermit>) -> io::Result<()> {
+    let refused = compile(refusals(walls, is_in_namespaces, permit), libc::EPERM)?;
+    // Its flags are in memory that the filter can't see, and programs fall back to `clone`.
+    let absent = compile(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?;
+    for filter in [refused, absent] {
+        seccompiler::apply_filter(&filter).map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+fn compile(refused: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> io::Result<BpfProgram> {
+    let errno = SeccompAction::Errno(errno.unsigned_abs());
+    let architecture = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
+    let filter = SeccompFilter::new(refused, SeccompAction::Allow, errno, architecture).map_err(io::Error::other)?;
+    filter.try_into().map_err(io::Error::other)
+}
+
+fn refusals(walls: &Walls, is_in_namespaces: bool, permit: Option<ExecPermit>) -> BTreeMap<i64, Vec<SeccompRule>> {
+    let mut refused: BTreeMap<i64, Vec<SeccompRule>> = NEVER.into_iter().map(|call| (call, Vec::new())).collect();
+    let namespace = |bit: u64| is(0, SeccompCmpOp::MaskedEq(bit), bit);
+    let bits = (0..u64::BITS).map(|shift| 1_u64 << shift).filter(|bit| NAMESPACES & bit != 0);
+    refused.insert(libc::SYS_clone, bits.map(namespace).collect());
+    if !walls.network {
+        // Without namespaces, services of the machine could be reached through sockets in the file system.
+        let kinds = if is_in_namespaces { vec![is(0, SeccompCmpOp::Ne, libc::AF_UNIX as u64)] } else { Vec::new() };
+        refused.insert(libc::SYS_socket, kinds);
+    }
+    if let Some(ExecPermit { arguments, environment }) = permit {
+        refused.insert(libc::SYS_execveat, Vec::new());
+        let others = vec![is(1, SeccompCmpOp::Ne, arguments), is(2, SeccompCmpOp::Ne, environment)];
+        refused.insert(libc::SYS_execve, others);
+    }
+    refused
+}
+
+/// A rule about one argument of a call.
+fn is(argument: u8, how: SeccompCmpOp, value: u64) -> SeccompRule {
+    let length = if argument == 0 { SeccompCmpArgLen::Dword } else { SeccompCmpArgLen::Qword };
+    let condition = SeccompCondition::new(argument, length, how, value).expect("system calls have six arguments");
+    SeccompRule::new(vec![condition]).expect("one condition")
+}

@@ -1,0 +1,27 @@
+//! Where the system has no walls: nothing is proved, so nothing is promised.
+
+use std::{convert::Infallible, ffi::OsString, io};
+
+use crate::{AttemptResult, Launcher, Proof, Walls};
+
+pub(crate) fn bwrap() -> Option<std::path::PathBuf> {
+    None
+}
+
+/// The second stage fails here, so nothing runs without walls.
+pub(crate) fn arguments(launcher: &Launcher, _: &Walls) -> io::Result<Vec<OsString>> {
+    let stage = &launcher.stage;
+    Ok(std::iter::once(stage.program.clone().into()).chain(stage.enter.iter().cloned()).collect())
+}
+
+pub(crate) fn prove(_: &Launcher, _: &[crate::Mechanism]) -> Proof {
+    Proof::of_nothing("This system has no walls that Attaché can use. Run such agents on Linux.")
+}
+
+pub fn enter(_: &str, _: Vec<OsString>) -> io::Result<Infallible> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub fn probe(_: &str) -> io::Result<Vec<AttemptResult>> {
+    Err(io::ErrorKind::Unsupported.into())
+}

@@ -1,0 +1,79 @@
+//! What a process inside the walls may do.
+
+use std::path::PathBuf;
+
+use attache_protocol::wire::run::SandboxLimit;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Walls {
+    /// The working folder, which can be written to.
+    pub cwd: PathBuf,
+    pub files: FileView,
+    /// Other folders that can be written to.
+    pub write: Vec<PathBuf>,
+    /// Other files and folders that can be read.
+    pub read: Vec<PathBuf>,
+    /// Folders that are empty inside, wherever they are. Only namespaces can do that.
+    pub hide: Vec<PathBuf>,
+    pub network: bool,
+    /// Whether it can start other programs.
+    pub exec: bool,
+    /// Left out, so that tests see the probe notice it.
+    #[doc(hidden)]
+    #[serde(default)]
+    pub without: Vec<Mechanism>,
+}
+
+/// Which files a process can see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileView {
+    /// Everything its user can see.
+    All,
+    /// The programs and libraries of the system, the working folder, and what is declared.
+    Declared,
+}
+
+/// What a wall is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mechanism {
+    Namespaces,
+    Landlock,
+    Seccomp,
+}
+
+// === impl Walls ===
+
+impl Walls {
+    /// Only the kernel's rarely used and dangerous parts are closed.
+    pub fn open(cwd: impl Into<PathBuf>) -> Self {
+        Self {
+            cwd: cwd.into(),
+            files: FileView::All,
+            write: Vec::new(),
+            read: Vec::new(),
+            hide: Vec::new(),
+            network: true,
+            exec: true,
+            without: Vec::new(),
+        }
+    }
+
+    #[must_use]
+    pub fn limit(mut self, limits: &[SandboxLimit]) -> Self {
+        for limit in limits {
+            match limit {
+                SandboxLimit::CwdOnly => self.files = FileView::Declared,
+                SandboxLimit::NoNetwork => self.network = false,
+                SandboxLimit::NoExec => self.exec = false,
+            }
+        }
+        self
+    }
+
+    pub(crate) fn uses(&self, mechanism: Mechanism) -> bool {
+        !self.without.contains(&mechanism)
+    }
+}
