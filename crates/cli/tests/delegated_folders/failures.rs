@@ -14,7 +14,9 @@ use crate::harness::until;
 /// Writes until it fails, and reports how far it got.
 const WRITES: &str = "i=0; while echo $i >> log.txt; do i=$((i+1)); sleep 0.01; done; echo stopped at $i; exit 7";
 /// Writes, waits for a signal from the host, and writes again.
-const WAITS: &str = "echo before > a.txt; until test -e go; do sleep 0.1; done; echo after > b.txt; echo done";
+/// The folder `closed` appears once the remote has closed the first file.
+const WAITS: &str =
+    "echo before > a.txt; mkdir closed; until test -e go; do sleep 0.1; done; echo after > b.txt; echo done";
 
 /// How much was written; waits until there is something.
 fn grows(world: &DelegationWorld) -> u64 {
@@ -107,7 +109,7 @@ fn the_host_is_killed() {
 fn hub_restarts(way: FolderRoute) {
     let Some(mut world) = DelegationWorld::new(way, "") else { return };
     let id = world.delegate_in_background(&[], WAITS).id;
-    until("the remote to write", || (world.read("a.txt") == "before\n").then_some(()));
+    until("the remote to write", || world.folder.join("closed").exists().then_some(()));
     world.hub.take().unwrap().kill();
     world.start_hub();
     world.write("go", "");
@@ -131,7 +133,7 @@ fn the_network_is_disconnected_and_reconnected() {
     for machine in [NetworkMachine::Remote, NetworkMachine::Host] {
         let Some(world) = DelegationWorld::new(FolderRoute::Tunnel, "") else { return };
         let delegation = world.delegate_in_background(&[], WAITS);
-        until("the remote to write", || (world.read("a.txt") == "before\n").then_some(()));
+        until("the remote to write", || world.folder.join("closed").exists().then_some(()));
         let nets = world.nets.as_ref().unwrap();
         nets.cut(machine);
         std::thread::sleep(Duration::from_secs(3));
@@ -153,7 +155,7 @@ fn the_network_is_disconnected_and_reconnected() {
 fn a_queued_lease_does_not_expire() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     let first = world.delegate_in_background(&[], WAITS);
-    until("the remote to write", || (world.read("a.txt") == "before\n").then_some(()));
+    until("the remote to write", || world.folder.join("closed").exists().then_some(()));
     // The folder is in use for longer than the second lease lasts.
     let second = world.delegate_in_background(&["--ttl", "12"], "echo second > c.txt");
     until("the second to be queued", || second.show()["waits_for"].as_str().map(|_| ()));
@@ -192,7 +194,7 @@ fn exceeding_a_lease_limit_fails_unless_corrected() {
 fn an_outage_is_reported_with_the_result() {
     let Some(world) = DelegationWorld::new(FolderRoute::Tunnel, "") else { return };
     let delegation = world.delegate_in_background(&[], WAITS);
-    until("the remote to write", || (world.read("a.txt") == "before\n").then_some(()));
+    until("the remote to write", || world.folder.join("closed").exists().then_some(()));
     let nets = world.nets.as_ref().unwrap();
     nets.cut(NetworkMachine::Host);
     // Until ssh gives up: three times five seconds without an answer.

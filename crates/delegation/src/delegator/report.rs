@@ -25,6 +25,8 @@ use super::{
 };
 /// Stored with the records: the repository that contained the folder before it was exported.
 const REPOSITORY: &str = "git-repository";
+/// There only while something is committed.
+const SCRATCH: &str = "git-scratch";
 
 /// Commits the current state of the folder to the delegation's own ref, if it is in a git repository. Blocking.
 /// Failures are only logged: the changes can be shown and reverted without git.
@@ -66,7 +68,7 @@ fn snapshot(
         delegation: &id,
         message: &format!("{id}: {when}\n\n{}", request.description),
         rules: &export::rules(admitted, request),
-        index: &service.0.records.folder(id).join("git-index"),
+        scratch: &service.0.records.folder(id).join(SCRATCH),
         now: service.env().now(),
     });
     if let Err(error) = committed {
@@ -88,8 +90,9 @@ fn commit(
     snapshot(service, id, admitted, request, &repository, "after");
     if admitted.git.auto_commit {
         let paths: Vec<Vec<u8>> = record.paths().map(<[u8]>::to_vec).collect();
+        let scratch = service.0.records.folder(id).join(SCRATCH);
         let message = format!("{}\n\nBy {} ({id})", request.description, admitted.peer.url);
-        if let Err(error) = repository.commit(&paths, &message, service.env().now()) {
+        if let Err(error) = repository.commit(&paths, &message, &scratch, service.env().now()) {
             tracing::warn!(delegation.id = %id, %error, "failed to commit the remote's changes");
         }
     }

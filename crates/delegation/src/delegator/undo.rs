@@ -8,7 +8,7 @@ use attache_protocol::{
 };
 use attache_workspace::{
     export::{LeaseRecord, from_shown},
-    report::{self, NOT_SHOWN, REVIEW_FIRST},
+    report::{self, IN_REPOSITORY, NOT_SHOWN, REVIEW_FIRST},
 };
 
 use super::{
@@ -115,7 +115,7 @@ fn without(diff: &str, restored: &[String]) -> String {
         // No content line starts like this: each has a sign in front.
         if line.starts_with("diff --git ") {
             is_kept = !headers.iter().any(|header| line.trim_end_matches('\n') == header);
-        } else if let Some(name) = line.strip_prefix(NOT_SHOWN) {
+        } else if let Some(name) = [NOT_SHOWN, IN_REPOSITORY].iter().find_map(|start| line.strip_prefix(start)) {
             is_kept = !restored.iter().any(|path| name.trim_end() == path);
         } else if let Some(name) = line.strip_prefix(REVIEW_FIRST) {
             is_kept = !restored

@@ -30,6 +30,18 @@ pub(super) enum PathNow {
     Unseen(ExportRefusal),
 }
 
+impl PathDifference<'_> {
+    /// The bytes of both sides.
+    pub(super) fn size(&self) -> u64 {
+        let old = if let PathBefore::File(file) = &self.entry.was { file.size } else { 0 };
+        let new = match &self.now {
+            PathNow::Is(now) if now.kind == FileKind::File => now.size,
+            PathNow::Is(_) | PathNow::Absent | PathNow::Unseen(_) => 0,
+        };
+        old.saturating_add(new)
+    }
+}
+
 /// Everything that differs, in order of paths. A folder is omitted if something below it says as much.
 pub(super) fn differences<'a>(root: &ExportRoot, record: &'a LeaseRecord) -> Vec<PathDifference<'a>> {
     let mut found: Vec<PathDifference<'a>> = Vec::new();

@@ -12,8 +12,9 @@ use super::{
     autorun::AutorunPatterns,
     binary,
     compare::{PathDifference, PathNow, differences, open_original},
+    revert::resolve_paths,
 };
-use crate::export::{FileKind, LeaseRecord, PathBefore, from_shown, root::ExportRoot, show};
+use crate::export::{FileKind, LeaseRecord, PathBefore, from_shown, path::ExportPath, root::ExportRoot, show};
 
 /// How much is read to count lines, over all files. Files beyond that are reported without line counts.
 #[derive(Debug)]
@@ -31,32 +32,121 @@ enum DiffSide {
     Unread,
 }
 
-/// Starts the line that names a file which isn't in the patch: beyond the limit, too large, or internal to a
-/// repository.
+/// What a patch may hold, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct DiffLimits {
+    patch: usize,
+    file: u64,
+}
+
+/// The order of the files in a patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum PatchSection {
+    /// Text that a program here would run without being asked.
+    Planted,
+    Text,
+    Binary,
+}
+
+/// Starts the line that names a file whose change isn't in the patch: beyond the limit, too large, or unreadable.
 pub const NOT_SHOWN: &str = "# not shown here: ";
+/// Starts the line that names a file of a repository itself, which no patch can change.
+pub const IN_REPOSITORY: &str = "# in the git repository: ";
 /// Starts the line that names a file which a program runs or obeys without being asked.
 pub const REVIEW_FIRST: &str = "# look at this first: ";
 /// Larger files are reported without line counts.
 const MAX_DIFFED_FILE: u64 = 4 << 20;
+/// For paths that somebody asks for.
+const REQUESTED: DiffLimits = DiffLimits { patch: 256 << 20, file: 64 << 20 };
 /// After this time, the diff gets coarser.
 const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The changes as a patch of at most about `most` bytes. The rest is only named. Files that a program here would run
-/// without being asked are named first.
+/// The changes as a patch of at most `most` bytes. What doesn't fit is only named. Text comes before binary files, and
+/// the smallest files get their place first, so that no large file hides a small change. Files that a program here
+/// would run without being asked are named at the top, and come first.
 pub fn diff(dir: &Path, record: &LeaseRecord, most: usize) -> Result<String, Error> {
-    let (root, planted) = (ExportRoot::open(dir)?, AutorunPatterns::new()?);
-    let (mut notes, mut text) = (String::new(), String::new());
-    for difference in differences(&root, record) {
-        if let Some(program) = difference.run_by(&planted) {
-            let _ = writeln!(notes, "{REVIEW_FIRST}{} (run or obeyed by {program})", show(difference.path));
+    let root = ExportRoot::open(dir)?;
+    render(&root, record, &differences(&root, record), DiffLimits { patch: most, file: MAX_DIFFED_FILE })
+}
+
+/// The changes to these paths and to everything below them, up to a much higher limit.
+pub fn diff_of(dir: &Path, record: &LeaseRecord, paths: &[String]) -> Result<String, Error> {
+    let requested = resolve_paths(record, paths)?;
+    let root = ExportRoot::open(dir)?;
+    let mut found = differences(&root, record);
+    found.retain(|difference| {
+        let is_requested = |path: ExportPath| requested.iter().any(|place| path == *place || path.is_below(place));
+        ExportPath::parse(difference.path).is_ok_and(is_requested)
+    });
+    render(&root, record, &found, REQUESTED)
+}
+
+fn render(
+    root: &ExportRoot,
+    record: &LeaseRecord,
+    found: &[PathDifference<'_>],
+    limits: DiffLimits,
+) -> Result<String, Error> {
+    let planted = AutorunPatterns::new()?;
+    let (mut text, mut in_repository) = (String::new(), String::new());
+    let mut waiting: Vec<(bool, usize)> = Vec::new();
+    for (at, difference) in found.iter().enumerate() {
+        let program = difference.run_by(&planted);
+        if let Some(program) = program {
+            let _ = writeln!(text, "{REVIEW_FIRST}{} (run or obeyed by {program})", show(difference.path));
         }
-        if text.len() > most || is_of_git(difference.path) {
-            let _ = writeln!(text, "{NOT_SHOWN}{}", show(difference.path));
-            continue;
+        if is_of_git(difference.path) {
+            let _ = writeln!(in_repository, "{IN_REPOSITORY}{}", show(difference.path));
+        } else {
+            waiting.push((program.is_some(), at));
         }
-        one(&root, record, &difference, &mut text);
     }
-    Ok(notes + &text)
+    waiting.sort_by_key(|&(is_planted, at)| (!is_planted, found[at].size()));
+    let mut shown: Vec<(PatchSection, usize, String)> = Vec::new();
+    let (mut left, mut used) = (Vec::new(), 0);
+    // Binary files wait until all text has its place. Planted files take at most half before other text.
+    for is_last in [false, true] {
+        let (mut later, mut budget) = (Vec::new(), DiffBudget::default());
+        for (is_planted, at) in waiting {
+            if budget.bytes == 0 || used >= limits.patch {
+                left.push(at);
+                continue;
+            }
+            let (old, new) = sides(root, record, &found[at], limits.file);
+            budget.bytes = budget.bytes.saturating_sub(old.len() + new.len());
+            let section = match (old.is_binary() || new.is_binary(), is_planted) {
+                (true, _) => PatchSection::Binary,
+                (false, true) => PatchSection::Planted,
+                (false, false) => PatchSection::Text,
+            };
+            if section == PatchSection::Binary && !is_last {
+                later.push((is_planted, at));
+                continue;
+            }
+            let Some(part) = one(&found[at], &old, &new) else {
+                left.push(at);
+                continue;
+            };
+            let end = used + part.len();
+            if section == PatchSection::Planted && !is_last && end > limits.patch / 2 {
+                later.push((is_planted, at));
+            } else if end > limits.patch {
+                left.push(at);
+            } else {
+                used = end;
+                shown.push((section, at, part));
+            }
+        }
+        waiting = later;
+    }
+    shown.sort_by_key(|&(section, at, _)| (section, at));
+    shown.iter().for_each(|(_, _, part)| text.push_str(part));
+    text.push_str(&in_repository);
+    left.sort_unstable();
+    for at in left {
+        let _ = writeln!(text, "{NOT_SHOWN}{}", show(found[at].path));
+    }
+    Ok(text)
 }
 
 /// The first line of the part of a patch about a path.
@@ -98,7 +188,7 @@ pub(super) fn count(
     if !difference.is_content() || budget.bytes == 0 {
         return None;
     }
-    let (old, new) = sides(root, record, difference);
+    let (old, new) = sides(root, record, difference, MAX_DIFFED_FILE);
     budget.bytes = budget.bytes.saturating_sub(old.len() + new.len());
     let lines = |text: &str| text.split_inclusive('\n').count() as u64;
     match (&old, &new) {
@@ -113,8 +203,9 @@ pub(super) fn count(
     }
 }
 
-fn one(root: &ExportRoot, record: &LeaseRecord, difference: &PathDifference<'_>, text: &mut String) {
-    let path = show(difference.path);
+/// The part of a patch about one path. `None` if a side can't be shown.
+fn one(difference: &PathDifference<'_>, old: &DiffSide, new: &DiffSide) -> Option<String> {
+    let (path, mut text) = (show(difference.path), String::new());
     let before = match &difference.entry.was {
         PathBefore::Absent => None,
         PathBefore::Folder { .. } => Some(FOLDER),
@@ -130,7 +221,7 @@ fn one(root: &ExportRoot, record: &LeaseRecord, difference: &PathDifference<'_>,
         }),
         PathNow::Unseen(refusal) => {
             let _ = writeln!(text, "# {path}: can't be read: {refusal}");
-            return;
+            return Some(text);
         }
     };
     // Git doesn't track folders.
@@ -144,20 +235,24 @@ fn one(root: &ExportRoot, record: &LeaseRecord, difference: &PathDifference<'_>,
         let _ = writeln!(text, "# {word}: {path}");
     }
     if old_mode.is_none() && new_mode.is_none() {
-        return;
+        return Some(text);
     }
-    let (old, new) = sides(root, record, difference);
+    if difference.change == FileChangeKind::Attributes && old_mode == new_mode {
+        let _ = writeln!(text, "# only its time or mode: {path}");
+        return Some(text);
+    }
+    if matches!(old, DiffSide::Unread) || matches!(new, DiffSide::Unread) {
+        return None;
+    }
     match (old_mode, new_mode) {
         (Some(old_mode), Some(new_mode)) if (old_mode == LINK) != (new_mode == LINK) => {
             // A change of type is a removal and an addition.
-            patch(difference.path, Some(old_mode), None, &old, &DiffSide::Nothing, text);
-            patch(difference.path, None, Some(new_mode), &DiffSide::Nothing, &new, text);
+            patch(difference.path, Some(old_mode), None, old, &DiffSide::Nothing, &mut text);
+            patch(difference.path, None, Some(new_mode), &DiffSide::Nothing, new, &mut text);
         }
-        _ if difference.change == FileChangeKind::Attributes && old_mode == new_mode => {
-            let _ = writeln!(text, "# only its time or mode: {path}");
-        }
-        _ => patch(difference.path, old_mode, new_mode, &old, &new, text),
+        _ => patch(difference.path, old_mode, new_mode, old, new, &mut text),
     }
+    Some(text)
 }
 
 const FOLDER: u32 = 0o040_000;
@@ -170,10 +265,6 @@ const fn file_mode(mode: u32) -> u32 {
 
 fn patch(path: &[u8], old_mode: Option<u32>, new_mode: Option<u32>, old: &DiffSide, new: &DiffSide, text: &mut String) {
     let (a, b) = (quoted("a/", path), quoted("b/", path));
-    if matches!(old, DiffSide::Unread) || matches!(new, DiffSide::Unread) {
-        let _ = writeln!(text, "{NOT_SHOWN}{}", show(path));
-        return;
-    }
     let _ = writeln!(text, "{}", header(path));
     match (old_mode, new_mode) {
         (None, Some(mode)) => drop(writeln!(text, "new file mode {mode:o}")),
@@ -193,20 +284,27 @@ fn patch(path: &[u8], old_mode: Option<u32>, new_mode: Option<u32>, old: &DiffSi
     let _ = write!(text, "{}", diff.unified_diff().context_radius(3).header(&a, &b));
 }
 
-fn sides(root: &ExportRoot, record: &LeaseRecord, difference: &PathDifference<'_>) -> (DiffSide, DiffSide) {
+fn sides(
+    root: &ExportRoot,
+    record: &LeaseRecord,
+    difference: &PathDifference<'_>,
+    max_file: u64,
+) -> (DiffSide, DiffSide) {
     let old = match &difference.entry.was {
         PathBefore::Absent | PathBefore::Folder { .. } => DiffSide::Nothing,
         PathBefore::Link { target, .. } => DiffSide::of(from_shown(target)),
-        PathBefore::File(file) if file.size > MAX_DIFFED_FILE => DiffSide::Unread,
-        PathBefore::File(file) => open_original(record, file).map_or(DiffSide::Unread, DiffSide::read),
+        PathBefore::File(file) if file.size > max_file => DiffSide::Unread,
+        PathBefore::File(file) => {
+            open_original(record, file).map_or(DiffSide::Unread, |file| DiffSide::read(file, max_file))
+        }
     };
     let new = match &difference.now {
         PathNow::Absent => DiffSide::Nothing,
         PathNow::Is(now) if now.is_folder() => DiffSide::Nothing,
         PathNow::Is(now) => root.find(difference.path).map_or(DiffSide::Unread, |found| match now.kind {
             FileKind::Link => found.target().map_or(DiffSide::Unread, DiffSide::of),
-            FileKind::File if now.size <= MAX_DIFFED_FILE => {
-                found.reopen(OFlags::RDONLY).map_or(DiffSide::Unread, |file| DiffSide::read(file.into()))
+            FileKind::File if now.size <= max_file => {
+                found.reopen(OFlags::RDONLY).map_or(DiffSide::Unread, |file| DiffSide::read(file.into(), max_file))
             }
             FileKind::File | FileKind::Folder | FileKind::Special => DiffSide::Unread,
         }),
@@ -218,10 +316,10 @@ fn sides(root: &ExportRoot, record: &LeaseRecord, difference: &PathDifference<'_
 // === impl DiffSide ===
 
 impl DiffSide {
-    fn read(file: std::fs::File) -> Self {
+    fn read(file: std::fs::File, max: u64) -> Self {
         let mut bytes = Vec::new();
-        let read = file.take(MAX_DIFFED_FILE + 1).read_to_end(&mut bytes);
-        if read.is_err() || bytes.len() as u64 > MAX_DIFFED_FILE { Self::Unread } else { Self::of(bytes) }
+        let read = file.take(max + 1).read_to_end(&mut bytes);
+        if read.is_err() || bytes.len() as u64 > max { Self::Unread } else { Self::of(bytes) }
     }
 
     /// As git decides. Invalid UTF-8 can't be shown as text either.
@@ -245,6 +343,10 @@ impl DiffSide {
             Self::Text(text) => text,
             Self::Nothing | Self::Binary(_) | Self::Unread => "",
         }
+    }
+
+    const fn is_binary(&self) -> bool {
+        matches!(self, Self::Binary(_))
     }
 
     fn len(&self) -> u64 {

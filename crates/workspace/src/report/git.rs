@@ -1,10 +1,13 @@
 //! Snapshots of a delegation in the folder's own git repository, apart from everything of the user: commits under
-//! `refs/attache/<delegation_id>` through a private index, without hooks, signatures or the user's configuration.
+//! `refs/attache/<delegation_id>` through a private index, without filters, hooks, signatures or the user's configuration.
 //!
 //! The user's index, branches and files are not touched, except by [`GitRepository::init`] and
 //! [`GitRepository::commit`], which the owner opts in to.
 
+mod private;
+
 use std::{
+    collections::HashSet,
     ffi::{OsStr, OsString},
     fs, io,
     io::Write as _,
@@ -15,6 +18,7 @@ use std::{
 
 use attache_protocol::{DelegationId, Timestamp};
 
+use self::private::PrivateRepository;
 use crate::export::{ExportError, ExportFilter, ExportPatterns, show, shows_credentials};
 
 /// The repository that contains a delegated folder. Git is told where it is and looks for no other, whatever a lease
@@ -35,8 +39,8 @@ pub struct GitSnapshot<'a> {
     pub message: &'a str,
     /// What the lease withholds isn't committed either, because a remote can read the repository's objects.
     pub rules: &'a ExportPatterns,
-    /// The private index: a file in a folder of this delegation.
-    pub index: &'a Path,
+    /// Where the private repository is, only meanwhile: a path in a folder of this delegation.
+    pub scratch: &'a Path,
     pub now: Timestamp,
 }
 
@@ -48,10 +52,16 @@ pub enum Error {
     Failed { what: String, said: String },
     #[error("no branch is checked out in {0}; check one out (git switch <branch>), then commit by hand")]
     NoBranch(PathBuf),
+    #[error("a merge or cherry-pick is in progress in {0}; finish it, then commit by hand")]
+    Unfinished(PathBuf),
+    #[error(
+        "`{path}` needs the git filter `{filter}`, which isn't run on a remote's changes; review them, then commit by hand"
+    )]
+    Filtered { path: String, filter: String },
     #[error(transparent)]
     Rules(#[from] ExportError),
     #[error("{path}: {source}")]
-    Index { path: PathBuf, source: io::Error },
+    File { path: PathBuf, source: io::Error },
 }
 
 /// Whose configuration a command sees.
@@ -64,6 +74,7 @@ enum GitConfigScope {
 /// Variables that a parent process may have set for another repository.
 const FOREIGN: &[&str] = &[
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_ATTR_SOURCE",
     "GIT_CEILING_DIRECTORIES",
     "GIT_COMMON_DIR",
     "GIT_CONFIG",
@@ -80,7 +91,7 @@ const FOREIGN: &[&str] = &[
     "GIT_WORK_TREE",
 ];
 
-/// Nothing in the repository's configuration can start a program.
+/// For the commands that find or create a repository. They run no filter; all others see a [`PrivateRepository`].
 const QUIET: &[&str] = &[
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -102,7 +113,7 @@ impl GitRepository {
     pub fn find(dir: &Path) -> Result<Option<Self>, Error> {
         // One at a time, because a path can contain newlines.
         let ask = |what: &str| -> Result<Option<Vec<u8>>, Error> {
-            let mut git = command(dir, GitConfigScope::Repository, None);
+            let mut git = command(dir, GitConfigScope::Repository);
             let output = git.args(["rev-parse", what]).output().map_err(Error::Missing)?;
             Ok(output.status.success().then(|| line(output.stdout)))
         };
@@ -115,7 +126,7 @@ impl GitRepository {
 
     /// Turns the folder into a repository. Opt-in by its owner.
     pub fn init(dir: &Path) -> Result<Self, Error> {
-        let mut init = command(dir, GitConfigScope::Repository, None);
+        let mut init = command(dir, GitConfigScope::Repository);
         run("init", init.args(["init", "--quiet", "--template=", "--initial-branch=main"]), None)?;
         Ok(Self { git_dir: dir.join(".git"), top: dir.to_owned(), prefix: Vec::new() })
     }
@@ -132,115 +143,186 @@ impl GitRepository {
     }
 
     /// Commits the current state of the folder to the delegation's ref and returns the commit's id. The parent of the
-    /// first commit is what is checked out, of later ones the commit before.
+    /// first commit is what is checked out, of later ones the commit before. Files are saved as they are, without the
+    /// repository's filters.
     pub fn snapshot(&self, snapshot: &GitSnapshot<'_>) -> Result<String, Error> {
         let reference = format!("refs/attache/{}", snapshot.delegation);
-        let tree = self.tree(snapshot)?;
-        let git = || self.git(GitConfigScope::Repository, Some(snapshot.index));
-        let parent = match self.resolve(&reference)? {
+        let private = PrivateRepository::create(self, snapshot.scratch)?;
+        let tree = self.tree(&private, snapshot.rules)?;
+        let parent = match resolve(&private, &reference, "commit")? {
             Some(parent) => Some(parent),
-            None => self.resolve("HEAD")?,
+            None => resolve(&private, "HEAD", "commit")?,
         };
-        let mut commit = git();
-        commit.args(["commit-tree", &tree, "-m", snapshot.message]);
-        if let Some(parent) = &parent {
-            commit.args(["-p", parent]);
-        }
-        signed(&mut commit, snapshot.now);
-        let commit = text(&run("commit-tree", &mut commit, None)?);
-        run("update-ref", git().args(["update-ref", "--no-deref", &reference, &commit]), None)?;
+        let commit = commit_tree(&private, &tree, parent.as_deref(), snapshot.message, snapshot.now)?;
+        run("update-ref", private.git().args(["update-ref", "--no-deref", &reference, &commit]), None)?;
         Ok(commit)
     }
 
     /// Commits these paths, relative to the folder, to the checked-out branch. Opt-in by the owner. Nothing else that
-    /// is staged or edited is included. `None` if there is nothing to commit.
-    pub fn commit(&self, paths: &[Vec<u8>], message: &str, now: Timestamp) -> Result<Option<String>, Error> {
-        let git = || self.git(GitConfigScope::User, None);
-        let branch = git().args(["symbolic-ref", "--quiet", "HEAD"]).output().map_err(Error::Missing)?;
+    /// is staged or edited is included. `None` if there is nothing to commit. `scratch` is as in [`GitSnapshot`].
+    pub fn commit(
+        &self,
+        paths: &[Vec<u8>],
+        message: &str,
+        scratch: &Path,
+        now: Timestamp,
+    ) -> Result<Option<String>, Error> {
+        let private = PrivateRepository::create(self, scratch)?;
+        let branch = private.git().args(["symbolic-ref", "--quiet", "HEAD"]).output().map_err(Error::Missing)?;
         if !branch.status.success() {
             return Err(Error::NoBranch(self.top.clone()));
         }
-        let all: Vec<Vec<u8>> = paths.iter().map(|path| [&self.prefix[..], path].concat()).collect();
-        // Ignored files are left out. Git says which.
-        let input = nul(all.iter().map(Vec::as_slice));
-        let ignored = git().args(["check-ignore", "-z", "--stdin"]).run_with_input(&input)?;
-        let ignored: Vec<&[u8]> = ignored.stdout.split(|&byte| byte == 0).collect();
-        let known = self.listed(&all)?;
-        let tracked = all.iter().filter(|path| {
-            let there = self.top.join(OsStr::from_bytes(path)).symlink_metadata().is_ok_and(|stat| !stat.is_dir());
-            known.contains(*path) || (there && !ignored.contains(&&path[..]))
-        });
-        let list = nul(tracked.map(Vec::as_slice));
-        if list.is_empty() {
+        if ["MERGE_HEAD", "CHERRY_PICK_HEAD"].iter().any(|name| self.git_dir.join(name).exists()) {
+            return Err(Error::Unfinished(self.top.clone()));
+        }
+        let paths = self.committable(&private, paths)?;
+        if paths.is_empty() {
             return Ok(None);
         }
-        let from_stdin = ["--pathspec-from-file=-", "--pathspec-file-nul"];
-        let mut add = git();
-        run("add", add.args(["--literal-pathspecs", "add", "--all", "--force"]).args(from_stdin), Some(&list))?;
-        let mut commit = git();
-        commit
-            .args(["--literal-pathspecs", "commit", "--quiet", "--no-verify", "--only", "-m", message])
-            .args(from_stdin);
-        signed(&mut commit, now);
-        let output = commit.run_with_input(&list)?;
-        if !output.status.success() {
-            let nothing = git().args(["diff", "--cached", "--quiet"]).status().map_err(Error::Missing)?.success();
-            return if nothing { Ok(None) } else { Err(failed("commit", &output)) };
+        self.check_filters(&private, &paths)?;
+        let head = resolve(&private, "HEAD", "commit")?;
+        if let Some(head) = &head {
+            run("read-tree", private.git().args(["read-tree", head]), None)?;
         }
-        self.resolve("HEAD")
+        self.stage(&private, paths.iter().map(Vec::as_slice))?;
+        let tree = write_tree(&private)?;
+        if head.is_some() && resolve(&private, "HEAD", "tree")?.as_ref() == Some(&tree) {
+            return Ok(None);
+        }
+        let commit = commit_tree(&private, &tree, head.as_deref(), message, now)?;
+        let expected = head.unwrap_or_else(|| "0".repeat(commit.len()));
+        let reason = format!("commit: {}", message.lines().next().unwrap_or_default());
+        let mut update = private.git();
+        signed(update.args(["update-ref", "-m", &reason, "HEAD", &commit, &expected]), now);
+        run("update-ref", &mut update, None)?;
+        self.stage_for_user(&private, &paths, commit.len())?;
+        Ok(Some(commit))
+    }
+
+    /// Those of the paths that `git add` would take: not ignored, and not in a nested repository. Relative to the top.
+    fn committable(&self, private: &PrivateRepository, paths: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Error> {
+        let all: Vec<Vec<u8>> = paths.iter().map(|path| [&self.prefix[..], path].concat()).collect();
+        let user_index = self.git_dir.join("index");
+        let git = || {
+            let mut git = private.git_with(GitConfigScope::User);
+            git.env("GIT_INDEX_FILE", &user_index);
+            git
+        };
+        let input = nul(all.iter().map(Vec::as_slice));
+        let ignored = git().args(["check-ignore", "-z", "--stdin"]).run_with_input(&input)?;
+        let ignored: HashSet<&[u8]> = ignored.stdout.split(|&byte| byte == 0).collect();
+        let listed = run("ls-files", git().args(["ls-files", "-z"]), None)?;
+        let known: HashSet<&[u8]> = listed.split(|&byte| byte == 0).collect();
+        let is_wanted = |path: &Vec<u8>| {
+            let there = self.file(path).symlink_metadata().is_ok_and(|stat| !stat.is_dir());
+            (known.contains(&path[..]) || (there && !ignored.contains(&path[..]))) && !self.is_nested(path)
+        };
+        Ok(all.iter().filter(|path| is_wanted(path)).cloned().collect())
+    }
+
+    fn is_nested(&self, path: &[u8]) -> bool {
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        slashes.into_iter().any(|end| self.file(&path[..end]).join(".git").symlink_metadata().is_ok())
+    }
+
+    /// Refuses files that the user's git would pass through a program. Without it, a commit on the branch would have
+    /// something else than the user's git puts there, such as a large file instead of its Git LFS pointer.
+    fn check_filters(&self, private: &PrivateRepository, paths: &[Vec<u8>]) -> Result<(), Error> {
+        // Listing a configuration runs nothing.
+        let mut list = command(&self.top, GitConfigScope::User);
+        list.env("GIT_DIR", &self.git_dir).args(["config", "--includes", "-z", "--list"]);
+        let listed = run("config", &mut list, None)?;
+        let filters: HashSet<&[u8]> = listed.split(|&byte| byte == 0).filter_map(filter_of).collect();
+        let files = paths.iter().filter(|path| self.file(path).symlink_metadata().is_ok_and(|stat| stat.is_file()));
+        let input = nul(files.map(Vec::as_slice));
+        let mut ask = private.git_with(GitConfigScope::User);
+        let answers = run("check-attr", ask.args(["check-attr", "-z", "--stdin", "filter"]), Some(&input))?;
+        let answers: Vec<&[u8]> = answers.split(|&byte| byte == 0).collect();
+        for answer in answers.chunks_exact(3) {
+            if filters.contains(answer[2]) {
+                return Err(Error::Filtered { path: show(answer[0]), filter: show(answer[2]) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the user's index what was committed, so that it isn't shown as a change.
+    fn stage_for_user(&self, private: &PrivateRepository, paths: &[Vec<u8>], id: usize) -> Result<(), Error> {
+        let listed = run("ls-files", private.git().args(["ls-files", "-z", "--stage"]), None)?;
+        let path_of = |entry: &&[u8]| entry.iter().position(|&byte| byte == b'\t').map(|tab| entry[tab + 1..].to_vec());
+        let wanted: HashSet<&[u8]> = paths.iter().map(Vec::as_slice).collect();
+        let entries = listed
+            .split(|&byte| byte == 0)
+            .filter(|entry| path_of(entry).is_some_and(|path| wanted.contains(&path[..])));
+        // Everything is removed first: a file may have become a folder, or a folder a file.
+        let removed = paths.iter().map(|path| [format!("0 {}\t", "0".repeat(id)).as_bytes(), path].concat());
+        let lines: Vec<Vec<u8>> = removed.chain(entries.map(<[u8]>::to_vec)).collect();
+        let git = || {
+            let mut git = private.git();
+            git.env("GIT_INDEX_FILE", self.git_dir.join("index"));
+            git
+        };
+        let input = nul(lines.iter().map(Vec::as_slice));
+        run("update-index", git().args(["update-index", "-z", "--index-info"]), Some(&input))?;
+        // It fails if anything else was edited.
+        git().args(["update-index", "-q", "--refresh"]).output().map_err(Error::Missing)?;
+        Ok(())
     }
 
     /// The folder as a tree, combined with the rest of the repository's checked-out state.
-    fn tree(&self, snapshot: &GitSnapshot<'_>) -> Result<String, Error> {
-        let filter = ExportFilter::new(snapshot.rules)?;
-        let git = || self.git(GitConfigScope::Repository, Some(snapshot.index));
-        self.copy_index(snapshot.index)?;
-        self.look_at_all(snapshot.index)?;
-        let mut list = git();
+    fn tree(&self, private: &PrivateRepository, rules: &ExportPatterns) -> Result<String, Error> {
+        let filter = ExportFilter::new(rules)?;
+        self.copy_index(&private.index())?;
+        self.look_at_all(private)?;
+        let mut list = private.git();
         list.args(["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard", "--"]);
         list.arg(if self.prefix.is_empty() { OsStr::new(".") } else { OsStr::from_bytes(&self.prefix) });
         let listed = run("ls-files", &mut list, None)?;
         // A path that ends with a slash is a nested repository with its own history.
         let paths = listed.split(|&byte| byte == 0).filter(|path| {
             let inside = path.strip_prefix(&self.prefix[..]).unwrap_or(path);
-            let file = || self.top.join(OsStr::from_bytes(path));
+            let file = || self.file(path);
             !path.is_empty() && !path.ends_with(b"/") && filter.shows(inside, false) && !shows_credentials(inside, file)
         });
+        self.stage(private, paths)?;
+        write_tree(private)
+    }
+
+    /// Puts the current state of these paths into the private index.
+    fn stage<'a>(&self, private: &PrivateRepository, paths: impl Iterator<Item = &'a [u8]>) -> Result<(), Error> {
         // A file may have become a folder, or a folder a file. A folder with a repository in it is a submodule.
         let is_folder = |path: &&[u8]| {
-            let found = self.top.join(OsStr::from_bytes(path));
+            let found = self.file(path);
             found.symlink_metadata().is_ok_and(|found| found.is_dir()) && !found.join(".git").exists()
         };
         let (gone, changed): (Vec<&[u8]>, Vec<&[u8]>) = paths.partition(is_folder);
         if !gone.is_empty() {
             let remove = ["update-index", "-z", "--force-remove", "--stdin"];
-            run("update-index", git().args(remove), Some(&nul(gone.into_iter())))?;
+            run("update-index", private.git().args(remove), Some(&nul(gone.into_iter())))?;
         }
         let update = ["update-index", "-z", "--add", "--remove", "--replace", "--stdin"];
-        run("update-index", git().args(update), Some(&nul(changed.into_iter())))?;
-        Ok(text(&run("write-tree", git().arg("write-tree"), None)?))
+        run("update-index", private.git().args(update), Some(&nul(changed.into_iter())))?;
+        Ok(())
     }
 
     /// Files that the user told git to ignore (`--assume-unchanged`, `--skip-worktree`) are still checked in our index,
     /// if they exist.
-    fn look_at_all(&self, index: &Path) -> Result<(), Error> {
-        let git = || self.git(GitConfigScope::Repository, Some(index));
-        let listed = run("ls-files", git().args(["ls-files", "-z", "-v"]), None)?;
+    fn look_at_all(&self, private: &PrivateRepository) -> Result<(), Error> {
+        let listed = run("ls-files", private.git().args(["ls-files", "-z", "-v"]), None)?;
         let (mut assumed, mut skipped) = (Vec::new(), Vec::new());
         for line in listed.split(|&byte| byte == 0) {
             let [tag, b' ', path @ ..] = line else { continue };
             if tag.is_ascii_lowercase() {
                 assumed.push(path);
             }
-            let is_there = || self.top.join(OsStr::from_bytes(path)).symlink_metadata().is_ok();
-            if tag.eq_ignore_ascii_case(&b's') && is_there() {
+            if tag.eq_ignore_ascii_case(&b's') && self.file(path).symlink_metadata().is_ok() {
                 skipped.push(path);
             }
         }
         for (flag, paths) in [("--no-assume-unchanged", assumed), ("--no-skip-worktree", skipped)] {
             if !paths.is_empty() {
                 let input = nul(paths.into_iter());
-                run("update-index", git().args(["update-index", "-z", flag, "--stdin"]), Some(&input))?;
+                run("update-index", private.git().args(["update-index", "-z", flag, "--stdin"]), Some(&input))?;
             }
         }
         Ok(())
@@ -248,44 +330,57 @@ impl GitRepository {
 
     /// Copies the user's index with its cached file times, so that not every file must be read.
     fn copy_index(&self, index: &Path) -> Result<(), Error> {
-        let user_index = self.git_dir.join("index");
-        let failed = |source| Error::Index { path: index.to_owned(), source };
-        match fs::copy(&user_index, index) {
-            Ok(_) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !user_index.exists() => {
-                match fs::remove_file(index) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
-                    _ => Ok(()),
-                }
+        match fs::copy(self.git_dir.join("index"), index) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::File { path: index.to_owned(), source: error })
             }
-            Err(error) => Err(failed(error)),
+            _ => Ok(()),
         }
     }
 
-    fn listed(&self, paths: &[Vec<u8>]) -> Result<std::collections::HashSet<Vec<u8>>, Error> {
-        if paths.is_empty() {
-            return Ok(std::collections::HashSet::new());
-        }
-        let listed = run("ls-files", self.git(GitConfigScope::User, None).args(["ls-files", "-z"]), None)?;
-        Ok(listed.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect())
-    }
-
-    fn resolve(&self, name: &str) -> Result<Option<String>, Error> {
-        let commit = format!("{name}^{{commit}}");
-        let mut command = self.git(GitConfigScope::Repository, None);
-        let output = command.args(["rev-parse", "--verify", "--quiet", &commit]).output().map_err(Error::Missing)?;
-        Ok(output.status.success().then(|| text(&output.stdout)))
-    }
-
-    fn git(&self, config: GitConfigScope, index: Option<&Path>) -> Command {
-        let mut command = command(&self.top, config, index);
-        command.env("GIT_DIR", &self.git_dir).env("GIT_WORK_TREE", &self.top);
-        command
+    /// Where a path of the repository is.
+    fn file(&self, path: &[u8]) -> PathBuf {
+        self.top.join(OsStr::from_bytes(path))
     }
 }
 
+/// The name of the filter for which this setting (`key LF value`) names a program.
+fn filter_of(setting: &[u8]) -> Option<&[u8]> {
+    let key = setting.split(|&byte| byte == b'\n').next()?.strip_prefix(b"filter.")?;
+    key.strip_suffix(b".clean").or_else(|| key.strip_suffix(b".process"))
+}
+
+fn write_tree(private: &PrivateRepository) -> Result<String, Error> {
+    // A partial clone doesn't have every object, and fetching one would run programs.
+    Ok(text(&run("write-tree", private.git().args(["write-tree", "--missing-ok"]), None)?))
+}
+
+fn commit_tree(
+    private: &PrivateRepository,
+    tree: &str,
+    parent: Option<&str>,
+    message: &str,
+    now: Timestamp,
+) -> Result<String, Error> {
+    let mut commit = private.git();
+    commit.args(["commit-tree", tree, "-m", message]);
+    if let Some(parent) = parent {
+        commit.args(["-p", parent]);
+    }
+    signed(&mut commit, now);
+    Ok(text(&run("commit-tree", &mut commit, None)?))
+}
+
+/// The id of the commit or tree that a name leads to.
+fn resolve(private: &PrivateRepository, name: &str, kind: &str) -> Result<Option<String>, Error> {
+    let wanted = format!("{name}^{{{kind}}}");
+    let mut command = private.git();
+    let output = command.args(["rev-parse", "--verify", "--quiet", &wanted]).output().map_err(Error::Missing)?;
+    Ok(output.status.success().then(|| text(&output.stdout)))
+}
+
 /// A git command that runs nothing else, prompts for nothing and locks nothing of the user.
-fn command(dir: &Path, config: GitConfigScope, index: Option<&Path>) -> Command {
+fn command(dir: &Path, config: GitConfigScope) -> Command {
     let mut command = Command::new("git");
     command.arg("-C").arg(dir);
     for setting in QUIET {
@@ -298,9 +393,8 @@ fn command(dir: &Path, config: GitConfigScope, index: Option<&Path>) -> Command 
     if config == GitConfigScope::Repository {
         command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_ATTR_NOSYSTEM", "1");
     }
-    if let Some(index) = index {
-        command.env("GIT_INDEX_FILE", index);
-    }
+    // A missing object isn't fetched, whatever remote the configuration names.
+    command.env("GIT_NO_LAZY_FETCH", "1").env("GIT_ALLOW_PROTOCOL", "none");
     command
 }
 

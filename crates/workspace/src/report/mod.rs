@@ -21,7 +21,7 @@ use self::{
     compare::{PathDifference, PathNow, differences},
 };
 pub use self::{
-    diff::{NOT_SHOWN, REVIEW_FIRST, diff, header},
+    diff::{IN_REPOSITORY, NOT_SHOWN, REVIEW_FIRST, diff, diff_of, header},
     revert::revert,
 };
 use crate::export::{ExportError, LeaseRecord, root::ExportRoot, show};

@@ -49,7 +49,7 @@ struct RevertSkip {
 /// is invalid, nothing is done. What was also edited on this machine is left, unless a version was chosen. Then what it
 /// replaces is kept.
 pub fn revert(dir: &Path, record: &LeaseRecord, request: &RevertRequest) -> Result<RevertResult, Error> {
-    let requested = resolve_paths(record, request)?;
+    let requested = resolve_paths(record, &request.paths)?;
     let root = ExportRoot::open(dir)?;
     let mut steps = RestoreSteps::new(&root, record);
     let mut done = RevertResult::default();
@@ -111,9 +111,9 @@ pub fn revert(dir: &Path, record: &LeaseRecord, request: &RevertRequest) -> Resu
 }
 
 /// The given paths. Empty means all of them.
-fn resolve_paths(record: &LeaseRecord, request: &RevertRequest) -> Result<Vec<ExportPath>, Error> {
+pub(super) fn resolve_paths(record: &LeaseRecord, paths: &[String]) -> Result<Vec<ExportPath>, Error> {
     let mut requested = Vec::new();
-    for path in &request.paths {
+    for path in paths {
         let below = ExportPath::parse(&from_shown(path)).ok().filter(|_| !path.starts_with('/'));
         let place = below.ok_or_else(|| Error::NotBelow(path.clone()))?;
         let names =

@@ -10,7 +10,7 @@ use std::{
 use attache_protocol::{DelegationId, Timestamp, env::Env};
 use attache_workspace::{
     export::{AttributeChange, CreateMode, Export, ExportPatterns, ExportRefusal, FileOpenOptions, ReplaceMode},
-    report::git::{GitRepository, GitSnapshot},
+    report::git::{Error, GitRepository, GitSnapshot},
 };
 
 use super::ExportFixture;
@@ -72,6 +72,12 @@ fn git(dir: &Path, args: &[&str]) -> bool {
     git.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
 }
 
+fn git_output(dir: &Path, args: &[&str]) -> String {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(dir).args(args).env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+    String::from_utf8(git.output().unwrap().stdout).unwrap()
+}
+
 fn work_as_host(dir: &Path) {
     git(dir, &["status"]);
     git(dir, &["add", "--all"]);
@@ -80,10 +86,11 @@ fn work_as_host(dir: &Path) {
 /// As at the end of a lease.
 fn report(dir: &Path, found: &GitRepository) {
     let delegation = DelegationId::from_uuid(Env::seeded(1).uuid());
-    let (index, rules) = (dir.parent().unwrap().join("index"), ExportPatterns::default());
+    let (scratch, rules) = (dir.parent().unwrap().join("scratch"), ExportPatterns::default());
     let now = Timestamp::from_millis(1_700_000_000_000);
-    let _ = found.snapshot(&GitSnapshot { delegation: &delegation, message: "m", rules: &rules, index: &index, now });
-    let _ = found.commit(&[b"f".to_vec(), b".gitattributes".to_vec()], "m", now);
+    let snapshot = GitSnapshot { delegation: &delegation, message: "m", rules: &rules, scratch: &scratch, now };
+    let _ = found.snapshot(&snapshot);
+    let _ = found.commit(&[b"f".to_vec(), b".gitattributes".to_vec()], "m", &scratch, now);
 }
 
 /// A repository in the folder itself, with its configuration elsewhere.
@@ -254,8 +261,7 @@ fn a_file_that_leads_to_a_repository_cannot_be_changed() {
     report(&dir, &found);
     assert!(!trace(&dir).exists(), "a report uses the repository found before the lease");
     report(&dir, &GitRepository::find(&dir).unwrap().unwrap());
-    assert!(trace(&dir).exists());
-    fs::remove_file(trace(&dir)).unwrap();
+    assert!(!trace(&dir).exists(), "a report runs no program of any repository");
     work_as_host(&dir);
     assert!(trace(&dir).exists(), "git treats it as a repository, so this test can fail");
 
@@ -305,4 +311,62 @@ fn a_second_name_of_a_file_that_leads_to_a_repository_cannot_change_it() {
     for path in ["alias", "settings"] {
         assert_eq!(fixture.export.open_file(path.as_bytes(), &NEW).unwrap_err().name(), "denied", "{path}");
     }
+}
+
+/// Saves the lease's result as the daemon does. The repository names `filter` for `a.txt`.
+fn check_that_no_filter_runs(dir: &Path, filter: &str) {
+    let found = GitRepository::find(dir).unwrap().unwrap();
+    let delegation = DelegationId::from_uuid(Env::seeded(1).uuid());
+    let (scratch, rules) = (dir.parent().unwrap().join("scratch"), ExportPatterns::default());
+    let now = Timestamp::from_millis(1_700_000_000_000);
+    let before = git_output(dir, &["rev-parse", "main"]);
+    let saved = found
+        .snapshot(&GitSnapshot { delegation: &delegation, message: "m", rules: &rules, scratch: &scratch, now })
+        .unwrap();
+    let refused = found.commit(&[b"a.txt".to_vec()], "m", &scratch, now).unwrap_err();
+    assert!(!trace(dir).exists(), "a filter of the repository ran");
+    assert!(
+        matches!(&refused, Error::Filtered { path, filter: named } if path == "a.txt" && named == filter),
+        "{refused}"
+    );
+    assert_eq!(git_output(dir, &["show", &format!("{saved}:a.txt")]), "by the remote\n");
+    assert_eq!(git_output(dir, &["rev-parse", &format!("{saved}^")]), before, "its parent is what is checked out");
+    assert_eq!(git_output(dir, &["rev-parse", "main"]), before, "the branch hasn't moved");
+    assert!(!scratch.exists());
+    work_as_host(dir);
+    assert!(trace(dir).exists(), "git on the host runs the filter, so this test can fail");
+}
+
+#[test]
+fn a_filter_in_an_included_file_of_the_folder_does_not_run() {
+    let fixture = ExportFixture::new(|dir| {
+        fs::write(dir.join("a.txt"), "before\n").unwrap();
+        assert!(git(dir, &["init", "--quiet", "--initial-branch=main"]) && git(dir, &["add", "--all"]));
+        assert!(git(dir, &["commit", "--quiet", "-m", "first"]));
+        assert!(git(dir, &["config", "include.path", "../.gitconfig"]));
+    });
+    let trap = trap(&fixture.dir());
+    let config = format!(
+        "[filter \"x\"]\nclean = \"{trap}\"\n[core]\nfsmonitor = \"{trap}\"\n[diff \"x\"]\ntextconv = \"{trap}\"\n"
+    );
+    fixture.write(".gitconfig", config.as_bytes());
+    fixture.write(".gitattributes", b"* filter=x diff=x\n");
+    fixture.write("a.txt", b"by the remote\n");
+    check_that_no_filter_runs(&fixture.dir(), "x");
+}
+
+#[test]
+fn a_filter_whose_script_the_remote_rewrote_does_not_run() {
+    let fixture = ExportFixture::new(|dir| {
+        fs::create_dir(dir.join("tools")).unwrap();
+        fs::write(dir.join("tools/strip.sh"), "cat\n").unwrap();
+        fs::write(dir.join(".gitattributes"), "*.txt filter=strip\n").unwrap();
+        fs::write(dir.join("a.txt"), "before\n").unwrap();
+        assert!(git(dir, &["init", "--quiet", "--initial-branch=main"]));
+        assert!(git(dir, &["config", "filter.strip.clean", "sh tools/strip.sh"]) && git(dir, &["add", "--all"]));
+        assert!(git(dir, &["commit", "--quiet", "-m", "first"]));
+    });
+    fixture.write("tools/strip.sh", trap(&fixture.dir()).as_bytes());
+    fixture.write("a.txt", b"by the remote\n");
+    check_that_no_filter_runs(&fixture.dir(), "strip");
 }

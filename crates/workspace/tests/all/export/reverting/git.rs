@@ -76,9 +76,14 @@ fn snapshots_have_their_own_ref_and_touch_nothing_of_the_user() {
     fs::remove_file(all.path().join("trapped")).ok();
     let found = GitRepository::find(&repo).unwrap().unwrap();
     let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(1).uuid());
-    let (index, rules) = (all.path().join("index"), ExportPatterns::default());
-    let snapshot =
-        GitSnapshot { delegation: &delegation, message: "before the lease", rules: &rules, index: &index, now: NOW };
+    let (scratch, rules) = (all.path().join("scratch"), ExportPatterns::default());
+    let snapshot = GitSnapshot {
+        delegation: &delegation,
+        message: "before the lease",
+        rules: &rules,
+        scratch: &scratch,
+        now: NOW,
+    };
     let baseline = found.snapshot(&snapshot).unwrap();
     fs::write(repo.join("a"), "by the remote\n").unwrap();
     fs::remove_file(repo.join("sub/b")).unwrap();
@@ -108,11 +113,11 @@ fn only_the_exported_folder_inside_a_repository_is_committed() {
     repository(all.path());
     let found = GitRepository::find(&all.path().join("repo/sub")).unwrap().unwrap();
     let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(2).uuid());
-    let (index, rules) =
-        (all.path().join("index"), ExportPatterns { exclude: vec!["/b".into()], ..ExportPatterns::default() });
+    let (scratch, rules) =
+        (all.path().join("scratch"), ExportPatterns { exclude: vec!["/b".into()], ..ExportPatterns::default() });
     fs::write(all.path().join("repo/sub/b"), "excluded, so not committed\n").unwrap();
     let commit = found
-        .snapshot(&GitSnapshot { delegation: &delegation, message: "m", rules: &rules, index: &index, now: NOW })
+        .snapshot(&GitSnapshot { delegation: &delegation, message: "m", rules: &rules, scratch: &scratch, now: NOW })
         .unwrap();
     let read = |args: &[&str]| git(&all.path().join("repo"), args);
     assert_eq!(read(&["diff", "--name-status", "main", &commit]), "M\tstaged\nA\tsub/new");
@@ -122,14 +127,14 @@ fn only_the_exported_folder_inside_a_repository_is_committed() {
 fn only_the_opt_ins_create_a_repository_or_move_the_branch() {
     let all = tempfile::tempdir().unwrap();
     fs::create_dir(all.path().join("plain")).unwrap();
-    let plain = all.path().join("plain");
+    let (plain, scratch) = (all.path().join("plain"), all.path().join("scratch"));
     assert!(GitRepository::find(&plain).unwrap().is_none());
     let new_repository = GitRepository::init(&plain).unwrap();
     assert!(!plain.join(".git/hooks").exists());
     fs::write(plain.join("f"), "f").unwrap();
-    let commit = new_repository.commit(&[b"f".to_vec()], "made by a delegation", NOW).unwrap().unwrap();
+    let commit = new_repository.commit(&[b"f".to_vec()], "made by a delegation", &scratch, NOW).unwrap().unwrap();
     assert_eq!(git(&plain, &["log", "--format=%H %s", "main"]), format!("{commit} made by a delegation"));
-    assert_eq!(new_repository.commit(&[b"f".to_vec()], "again", NOW).unwrap(), None);
+    assert_eq!(new_repository.commit(&[b"f".to_vec()], "again", &scratch, NOW).unwrap(), None);
 
     repository(all.path());
     let repo = all.path().join("repo");
@@ -137,7 +142,7 @@ fn only_the_opt_ins_create_a_repository_or_move_the_branch() {
     let found = GitRepository::find(&repo).unwrap().unwrap();
     fs::remove_file(repo.join("sub/b")).unwrap();
     let paths = ["a", "new", "sub/b", "ignored", "never"].map(|path| path.as_bytes().to_vec());
-    let commit = found.commit(&paths, "the lease's changes", NOW).unwrap().unwrap();
+    let commit = found.commit(&paths, "the lease's changes", &scratch, NOW).unwrap().unwrap();
     assert!(!all.path().join("trapped").exists(), "a hook or program of the repository ran");
     let quiet = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"];
     let read = |args: &[&str]| git(&repo, &[&quiet[..], args].concat());
@@ -146,7 +151,7 @@ fn only_the_opt_ins_create_a_repository_or_move_the_branch() {
     // What the user had staged is still staged, and nothing else is.
     assert_eq!(read(&["diff", "--cached", "--name-status"]), "M\tstaged");
     read(&["checkout", "--quiet", "--detach"]);
-    assert!(matches!(found.commit(&paths, "m", NOW), Err(Error::NoBranch(_))));
+    assert!(matches!(found.commit(&paths, "m", &scratch, NOW), Err(Error::NoBranch(_))));
 }
 
 #[test]
@@ -163,11 +168,37 @@ fn a_folder_with_a_newline_in_its_name_works() {
     let found = GitRepository::find(&dir.join("sub\n")).unwrap().unwrap();
     let found = GitRepository::from_bytes(&found.to_bytes()).unwrap();
     let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(3).uuid());
-    let (index, rules) = (all.path().join("index"), ExportPatterns::default());
+    let (scratch, rules) = (all.path().join("scratch"), ExportPatterns::default());
     let commit = found
-        .snapshot(&GitSnapshot { delegation: &delegation, message: "m", rules: &rules, index: &index, now: NOW })
+        .snapshot(&GitSnapshot { delegation: &delegation, message: "m", rules: &rules, scratch: &scratch, now: NOW })
         .unwrap();
     assert_eq!(git(&dir, &["ls-tree", "-r", "-z", "--name-only", &commit]), "sub\n/f\0");
     assert_eq!(git(&dir, &["show", &format!("{commit}:sub\n/f")]), "one\ntwo");
     assert_eq!(git(&all.path().join("one"), &["for-each-ref"]), "");
+}
+
+#[test]
+fn a_linked_worktree_with_a_split_index_works() {
+    let all = tempfile::tempdir().unwrap();
+    repository(all.path());
+    let (repo, linked, scratch) = (all.path().join("repo"), all.path().join("linked"), all.path().join("scratch"));
+    let quiet = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"];
+    let run = |dir: &Path, args: &[&str]| git(dir, &[&quiet[..], args].concat());
+    run(&repo, &["worktree", "add", "--quiet", "-b", "side", linked.to_str().unwrap()]);
+    run(&linked, &["update-index", "--split-index"]);
+    let main = run(&repo, &["rev-parse", "main"]);
+    fs::write(linked.join("a"), "by the remote\n").unwrap();
+    fs::remove_file(all.path().join("trapped")).ok();
+    let found = GitRepository::find(&linked).unwrap().unwrap();
+    let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(4).uuid());
+    let rules = ExportPatterns::default();
+    let saved = found
+        .snapshot(&GitSnapshot { delegation: &delegation, message: "m", rules: &rules, scratch: &scratch, now: NOW })
+        .unwrap();
+    let commit = found.commit(&[b"a".to_vec()], "changed", &scratch, NOW).unwrap().unwrap();
+    assert!(!all.path().join("trapped").exists(), "a hook or program of the repository ran");
+    assert_eq!(run(&linked, &["diff", "--name-status", "main", &saved]), "M\ta");
+    assert_eq!(run(&repo, &["rev-parse", "side", &format!("{commit}^"), "main"]), format!("{commit}\n{main}\n{main}"));
+    assert_eq!(run(&linked, &["status", "--porcelain"]), "");
+    assert_eq!(run(&linked, &["reflog", "-1", "--format=%gs", "HEAD"]), "commit: changed");
 }

@@ -1,0 +1,74 @@
+//! `attache delegations diff`: what a lease changed, and whether anything is left out.
+
+use std::path::{Path, PathBuf};
+
+use attache_protocol::{
+    DelegationId,
+    error::exit,
+    wire::delegation::{Delegation, DelegationDiff},
+};
+use attache_workspace::{
+    export::LeaseRecord,
+    report::{self, NOT_SHOWN},
+};
+
+use crate::{
+    env::{context::CommandContext, ids::IdArg},
+    server::daemon_access,
+    ui::failure::CommandFailure,
+};
+
+pub(super) async fn run(context: &CommandContext, delegation: &IdArg, paths: &[String]) -> Result<(), CommandFailure> {
+    let daemon = daemon_access::daemon(context).await?;
+    let id = delegation.delegation(&daemon).await?;
+    let text = if paths.is_empty() {
+        daemon.diff(id).await?
+    } else {
+        of_paths(&originals(context, id)?, &daemon.get(id).await?, paths)?
+    };
+    // No other line of a patch starts like this.
+    let left = text.lines().filter(|line| line.starts_with(NOT_SHOWN)).count();
+    if context.output.is_json() {
+        context.output.json(&DelegationDiff { text })?;
+    } else {
+        context.output.raw(&text)?;
+    }
+    if left == 0 {
+        return Ok(());
+    }
+    let files = if left == 1 { "1 changed file is".to_owned() } else { format!("{left} changed files are") };
+    context.output.say(if paths.is_empty() {
+        format!(
+            "{files} not shown because of the size limit. Their names are at the end of the diff. Show them: attache \
+             delegations diff {id} PATH…"
+        )
+    } else {
+        format!("{files} too large to show, or unreadable. The originals are in {}.", originals(context, id)?.display())
+    });
+    Err(CommandFailure::quiet(exit::INCOMPLETE))
+}
+
+/// Where the daemon keeps the originals of changed files.
+fn originals(context: &CommandContext, delegation: DelegationId) -> Result<PathBuf, CommandFailure> {
+    Ok(context.config.awcp_home()?.join("delegations").join(delegation.to_string()).join("before"))
+}
+
+/// Compares the originals with the current files.
+fn of_paths(before: &Path, delegation: &Delegation, paths: &[String]) -> Result<String, CommandFailure> {
+    let id = delegation.delegation_id;
+    if !before.exists() {
+        let message = format!("there are no originals of {id}: it changed nothing, or they were removed to save space");
+        return Err(CommandFailure::new("not_found", exit::NOT_FOUND, message)
+            .hint(format!("Show what was saved at its end: attache delegations diff {id}")));
+    }
+    let record =
+        LeaseRecord::load(before).map_err(|error| CommandFailure::file("read the originals in", before, &error))?;
+    report::diff_of(Path::new(&delegation.workspace_dir), &record, paths).map_err(|error| {
+        let failure = match &error {
+            report::Error::NotBelow(_) => CommandFailure::usage(error.to_string()),
+            report::Error::Untouched(_) => CommandFailure::new("not_found", exit::NOT_FOUND, error.to_string()),
+            report::Error::Folder(_) | report::Error::Before(_) => CommandFailure::failed(error.to_string()),
+        };
+        failure.hint(format!("List the changed paths: attache delegations show {id}"))
+    })
+}
