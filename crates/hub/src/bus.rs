@@ -21,6 +21,8 @@ pub(crate) enum Topic {
     Runtime(AgentId),
     /// This key was revoked.
     Key(KeyId),
+    /// A role, the access rules, or who may use an agent changed.
+    Rights(TenantId),
     /// A frame is pending for this channel's peer, or the channel changed.
     Channel(ChannelId),
     /// A question of this run was settled.
@@ -186,8 +188,13 @@ impl TopicWatch {
         }
     }
 
-    pub(crate) fn has_moved(&self) -> bool {
-        self.receiver.has_changed().unwrap_or(false)
+    /// Whether a hint came since the last call.
+    pub(crate) fn take_moved(&mut self) -> bool {
+        let has_moved = self.receiver.has_changed().unwrap_or(false);
+        if has_moved {
+            self.receiver.mark_unchanged();
+        }
+        has_moved
     }
 }
 

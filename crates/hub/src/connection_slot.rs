@@ -1,5 +1,5 @@
-//! Limits open connections: a cap on all, a cap per address before authentication, and a reserve for devices. When
-//! full, the oldest unauthenticated connection is closed, so that half-open requests can't lock others out.
+//! Limits open connections: a cap on all, a cap per address before authentication, a share per caller, and a
+//! reserve for devices. When full, the oldest unauthenticated connection is closed, so that half-open requests can't lock others out.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -10,13 +10,17 @@ use std::{
     },
 };
 
-use attache_protocol::Code;
+use attache_protocol::{Actor, Code};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use crate::{Error, Handle, Options, Principal, PrincipalKind, Result, identity::limiter::ClientNetwork};
 
 /// One in this many connections is reserved for devices.
 const RESERVE: usize = 8;
+/// A caller may use one in this many connections.
+const SHARE: usize = 4;
+/// A caller may use this many, however few there are.
+const MIN_SHARE: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct ConnectionSlots {
@@ -25,6 +29,8 @@ pub(crate) struct ConnectionSlots {
     max_strangers: usize,
     /// For people and programs.
     max_known: usize,
+    /// For one of them, with all their keys.
+    max_per_caller: usize,
     open: Mutex<OpenConnections>,
 }
 
@@ -36,11 +42,14 @@ struct OpenConnections {
     strangers: BTreeSet<u64>,
     by_network: HashMap<ClientNetwork, BTreeSet<u64>>,
     known: usize,
+    by_caller: HashMap<Actor, usize>,
 }
 
 #[derive(Debug)]
 struct ConnectionEntry {
     class: ConnectionClass,
+    /// Who authenticated, if their connections are counted.
+    caller: Option<Actor>,
     evicted: CancellationToken,
 }
 
@@ -68,6 +77,8 @@ struct ConnectionSlotInner {
     introduces_itself: AtomicBool,
     /// Its last request was answered before the body had arrived.
     still_sending: AtomicBool,
+    /// Its response is a stream, or it became a socket.
+    may_stall: AtomicBool,
     /// The highest class it has reached. Never decreases.
     rank: AtomicU8,
 }
@@ -81,6 +92,7 @@ impl ConnectionSlots {
             max,
             max_strangers: options.max_unauthenticated_per_address.min(max),
             max_known: max - max / RESERVE,
+            max_per_caller: (max / SHARE).max(MIN_SHARE),
             open: Mutex::default(),
         }
     }
@@ -99,6 +111,7 @@ impl ConnectionSlots {
             begun: AtomicBool::new(false),
             introduces_itself: AtomicBool::new(false),
             still_sending: AtomicBool::new(false),
+            may_stall: AtomicBool::new(false),
             rank: AtomicU8::new(0),
         })))
     }
@@ -132,7 +145,8 @@ impl OpenConnections {
         if let Some(network) = network {
             self.by_network.entry(network).or_default().insert(number);
         }
-        self.entries.insert(number, ConnectionEntry { class: ConnectionClass::Stranger(network), evicted });
+        self.entries
+            .insert(number, ConnectionEntry { class: ConnectionClass::Stranger(network), caller: None, evicted });
         Some(number)
     }
 
@@ -146,7 +160,7 @@ impl OpenConnections {
         let entry = self.entries.remove(&number)?;
         match entry.class {
             ConnectionClass::Stranger(network) => self.forget_stranger(number, network),
-            ConnectionClass::Known => self.known -= 1,
+            ConnectionClass::Known => self.forget_known(entry.caller.as_ref()),
             ConnectionClass::Device => {}
         }
         Some(entry)
@@ -163,24 +177,42 @@ impl OpenConnections {
         }
     }
 
-    /// `false` if the limit for the new class is reached.
-    fn promote(&mut self, number: u64, to: ConnectionClass, max_known: usize) -> bool {
-        let Some(class) = self.entries.get(&number).map(|entry| entry.class) else { return false };
+    fn forget_known(&mut self, caller: Option<&Actor>) {
+        self.known -= 1;
+        let Some(caller) = caller else { return };
+        if let Some(count) = self.by_caller.get_mut(caller) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_caller.remove(caller);
+            }
+        }
+    }
+
+    /// `false` if the limit for the new class, or for this caller, is reached.
+    fn promote(&mut self, limits: &ConnectionSlots, number: u64, to: ConnectionClass, caller: Option<Actor>) -> bool {
+        let Some(entry) = self.entries.get_mut(&number) else { return false };
+        let class = entry.class;
+        // Many callers share the connections of a proxy.
+        let caller = caller.filter(|_| to == ConnectionClass::Known && class != ConnectionClass::Stranger(None));
+        let is_full = |caller: &Actor| self.by_caller.get(caller).is_some_and(|count| *count >= limits.max_per_caller);
         match (class, to) {
             (ConnectionClass::Device, _) | (ConnectionClass::Known, ConnectionClass::Known) => return true,
-            (_, ConnectionClass::Known) if self.known >= max_known => return false,
+            (_, ConnectionClass::Known) if self.known >= limits.max_known => return false,
+            (_, ConnectionClass::Known) if caller.as_ref().is_some_and(is_full) => return false,
             _ => {}
         }
+        entry.class = to;
+        let before = std::mem::replace(&mut entry.caller, caller.clone());
         match class {
             ConnectionClass::Stranger(network) => self.forget_stranger(number, network),
-            ConnectionClass::Known => self.known -= 1,
+            ConnectionClass::Known => self.forget_known(before.as_ref()),
             ConnectionClass::Device => {}
         }
         if to == ConnectionClass::Known {
             self.known += 1;
         }
-        if let Some(entry) = self.entries.get_mut(&number) {
-            entry.class = to;
+        if let Some(caller) = caller {
+            *self.by_caller.entry(caller).or_default() += 1;
         }
         true
     }
@@ -205,6 +237,7 @@ impl ConnectionSlot {
     pub(crate) fn begin(&self) {
         self.0.begun.store(true, Ordering::Relaxed);
         self.0.still_sending.store(false, Ordering::Relaxed);
+        self.0.may_stall.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn has_begun(&self) -> bool {
@@ -230,34 +263,45 @@ impl ConnectionSlot {
         self.0.still_sending.load(Ordering::Relaxed)
     }
 
+    /// The response is a stream, or the connection became a socket. Its reader may pause.
+    pub(crate) fn allow_stalls(&self) {
+        self.0.may_stall.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn may_stall(&self) -> bool {
+        self.0.may_stall.load(Ordering::Relaxed)
+    }
+
     /// Resolves when the connection is evicted to make room for another.
     pub(crate) fn evicted(&self) -> WaitForCancellationFuture<'_> {
         self.0.evicted.cancelled()
     }
 
-    /// The connection has authenticated. Fails if people and programs use all slots that are not reserved for devices.
+    /// The connection has authenticated. Fails if people and programs use all slots that are not reserved for devices,
+    /// or this caller its share of them.
     pub(crate) fn identify(&self, by: &Principal) -> Result<()> {
-        self.promote(match by.who {
+        let class = match by.who {
             PrincipalKind::Runtime { .. } => ConnectionClass::Device,
             PrincipalKind::Key { .. } | PrincipalKind::Outside { .. } | PrincipalKind::Run { .. } => {
                 ConnectionClass::Known
             }
             PrincipalKind::Anonymous { .. } => return Ok(()),
-        })
+        };
+        self.promote(class, Some(by))
     }
 
     /// The same for the remote end of a tunnel, whose token is not a hub credential.
     pub(crate) fn accept(&self) -> Result<()> {
-        self.promote(ConnectionClass::Known)
+        self.promote(ConnectionClass::Known, None)
     }
 
-    fn promote(&self, to: ConnectionClass) -> Result<()> {
+    fn promote(&self, to: ConnectionClass, by: Option<&Principal>) -> Result<()> {
         let (connections, rank) = (&self.0.connections, to.rank());
         // Almost every request arrives on a connection that is already authenticated.
         if self.0.rank.load(Ordering::Relaxed) >= rank {
             return Ok(());
         }
-        if connections.lock().promote(self.0.number, to, connections.max_known) {
+        if connections.lock().promote(connections, self.0.number, to, by.map(Principal::holder)) {
             self.0.rank.fetch_max(rank, Ordering::Relaxed);
             return Ok(());
         }
@@ -304,7 +348,7 @@ mod tests {
         // The fifth connection of one address evicts its oldest one.
         let fifth = enter(&mut open, 1).unwrap();
         assert!(!open.entries.contains_key(&first[0]) && open.entries.contains_key(&fifth));
-        assert!(open.promote(first[1], ConnectionClass::Known, limits.max_known));
+        assert!(open.promote(&limits, first[1], ConnectionClass::Known, None));
         assert!(enter(&mut open, 1).is_some());
         assert!(open.entries.contains_key(&first[1]) && open.entries.contains_key(&first[2]));
         // Unauthenticated connections from many addresses evict the oldest of all.
@@ -321,14 +365,37 @@ mod tests {
         let enter = |open: &mut OpenConnections| open.enter(&limits, network(1), CancellationToken::new());
         let all: Vec<u64> = (0..16).map(|_| enter(&mut open).unwrap()).collect();
         let promoted =
-            all.iter().filter(|number| open.promote(**number, ConnectionClass::Known, limits.max_known)).count();
+            all.iter().filter(|number| open.promote(&limits, **number, ConnectionClass::Known, None)).count();
         assert_eq!(promoted, 14);
         assert!(
-            open.promote(all[14], ConnectionClass::Device, limits.max_known)
-                && open.promote(all[15], ConnectionClass::Device, limits.max_known)
+            open.promote(&limits, all[14], ConnectionClass::Device, None)
+                && open.promote(&limits, all[15], ConnectionClass::Device, None)
         );
         assert_eq!(enter(&mut open), None, "everybody is known");
         open.leave(all[0]);
         assert_eq!((open.known, enter(&mut open).is_some()), (13, true));
+    }
+
+    #[test]
+    fn a_caller_has_a_share_of_the_connections() {
+        let (limits, mut open) = (limits(80, 80), OpenConnections::default());
+        let (one, other) = (Actor::Other("one".to_owned()), Actor::Other("other".to_owned()));
+        let all: Vec<u64> =
+            (0..80).map(|_| open.enter(&limits, network(1), CancellationToken::new()).unwrap()).collect();
+        let known = |open: &mut OpenConnections, number, caller: &Actor| {
+            open.promote(&limits, number, ConnectionClass::Known, Some(caller.clone()))
+        };
+        assert_eq!(all[..40].iter().filter(|number| known(&mut open, **number, &one)).count(), 20);
+        assert!(known(&mut open, all[40], &other), "others get in");
+        assert!(!known(&mut open, all[41], &one));
+        open.leave(all[0]);
+        assert!(known(&mut open, all[41], &one));
+        // A connection that turns out to be a device's no longer counts.
+        assert!(open.promote(&limits, all[41], ConnectionClass::Device, Some(one.clone())));
+        assert!(known(&mut open, all[42], &one));
+        for number in all {
+            open.leave(number);
+        }
+        assert_eq!((open.known, open.by_caller.len()), (0, 0));
     }
 }

@@ -99,14 +99,18 @@ pub struct Options {
     pub keep_alive: Duration,
     /// How long a JSON body, or the next piece of an upload, may take to arrive.
     pub body_timeout: Duration,
+    /// How long a client may take nothing of a response that is ready. Streams are exempt.
+    pub response_timeout: Duration,
     /// How long a connection may take to send a request head. Also the idle timeout of HTTP/1.
     pub header_timeout: Duration,
     /// How long requests in flight may take during a drain.
     pub drain_limit: Duration,
-    /// In total. One in eight is reserved for devices.
+    /// In total. One in eight is reserved for devices, and a caller may use one in four.
     pub max_connections: usize,
     /// Open streams, waiting requests and WebSockets per caller.
     pub max_streams: usize,
+    /// Requests in progress per caller, until their responses are taken. Streams and waiting requests don't count.
+    pub max_requests: usize,
     /// Per address, before authentication.
     pub max_unauthenticated_per_address: usize,
     /// The memory, in bytes, that all unauthenticated request bodies may use together.
@@ -199,10 +203,12 @@ impl Options {
             poll_every: Duration::from_secs(2),
             keep_alive: Duration::from_secs(15),
             body_timeout: Duration::from_secs(30),
+            response_timeout: Duration::from_secs(30),
             header_timeout: Duration::from_secs(10),
             drain_limit: Duration::from_secs(10),
             max_connections: 16_384,
             max_streams: 256,
+            max_requests: 64,
             max_unauthenticated_per_address: 1024,
             max_unauthenticated_bytes: 32 << 20,
             trusted_proxies: Vec::new(),

@@ -5,7 +5,6 @@ use std::{convert::Infallible, future::Future, io, pin::pin, sync::Arc, time::Du
 use attache_protocol::Code;
 use axum::{
     Router,
-    body::Body,
     http::{HeaderValue, Request, Response, header},
     response::IntoResponse as _,
 };
@@ -14,7 +13,7 @@ use hyper::{
     service::{Service, service_fn},
 };
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioIo, TokioTimer},
     server::conn::auto::Builder,
 };
 use tokio::{
@@ -27,11 +26,12 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
-    Error, Handle,
+    Error, Handle, Options,
     connection_slot::{ConnectionSlot, ConnectionSlots},
     surface::{
         limits::{EdgeService, EdgeServiceFactory},
         metered::Metered,
+        outgoing::{Outgoing, StreamExecutor},
     },
     tls::Fingerprint,
 };
@@ -40,6 +40,7 @@ const MAX_HEADERS: usize = 100;
 const HEADER_BYTES: usize = 64 * 1024;
 const H2_STREAM_WINDOW: u32 = 256 * 1024;
 const H2_CONNECTION_WINDOW: u32 = 512 * 1024;
+const H2_MAX_STREAMS: u32 = 128;
 /// The start of HTTP/2 with prior knowledge.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The first byte of a TLS handshake. No plain HTTP request starts with it.
@@ -50,8 +51,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The HTTP/1 and HTTP/2 servers of the port.
 #[derive(Clone)]
 struct HttpServers {
-    one: Builder<TokioExecutor>,
-    two: Builder<TokioExecutor>,
+    one: Builder<StreamExecutor>,
+    two: Builder<StreamExecutor>,
 }
 
 /// A connection after its first bytes.
@@ -81,7 +82,7 @@ enum HttpVersion {
 /// lets requests in flight finish, and closes the store.
 pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown: impl Future<Output = ()>) {
     let port = EdgeServiceFactory::new(hub.clone(), router);
-    let speakers = HttpServers::new(hub.options().header_timeout);
+    let speakers = HttpServers::new(hub.options());
     let seats = Arc::new(ConnectionSlots::new(hub.options()));
     let mut connections = JoinSet::new();
     let _watching = hub.options().tls.clone().map(|tls| {
@@ -161,14 +162,14 @@ async fn open(hub: &Handle, stream: TcpStream, until: Instant) -> io::Result<Acc
 
 /// Serves requests until either side closes, the hub stops, or the connection is evicted. A connection without a
 /// request also ends at its deadline, whatever version it uses.
-async fn serve_connection<I, S>(terms: ConnectionContext<'_>, speaker: &Builder<TokioExecutor>, stream: I, service: S)
+async fn serve_connection<I, S>(terms: ConnectionContext<'_>, speaker: &Builder<StreamExecutor>, stream: I, service: S)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Send,
+    S: Service<Request<Incoming>, Response = Response<Outgoing>, Error = Infallible> + Send,
     S::Future: Send + 'static,
 {
     let ConnectionContext { hub, seat, until } = terms;
-    let stream = TokioIo::new(Metered::new(stream, seat.clone()));
+    let stream = TokioIo::new(Metered::new(stream, seat.clone(), hub.options().response_timeout));
     let mut connection = pin!(speaker.serve_connection_with_upgrades(stream, service));
     let (mut is_draining, mut is_looked_at) = (false, false);
     let ended = loop {
@@ -192,12 +193,12 @@ where
     }
 }
 
-async fn say_https(_: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+async fn say_https(_: Request<Incoming>) -> Result<Response<Outgoing>, Infallible> {
     let error = Error::new(Code::InvalidRequest, "This port uses TLS, but the request was plain HTTP.")
         .hint("Use the same address with https:// (or wss://).");
     let mut response = error.into_response();
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    Ok(response)
+    Ok(response.map(Outgoing::from))
 }
 
 /// Peeks at the first bytes. A client that sends nothing doesn't keep its slot.
@@ -227,18 +228,19 @@ fn late() -> io::Error {
 // === impl HttpServers ===
 
 impl HttpServers {
-    fn new(header_timeout: Duration) -> Self {
-        let mut one = Builder::new(TokioExecutor::new()).http1_only();
+    fn new(options: &Options) -> Self {
+        let executor = StreamExecutor::new(options.response_timeout);
+        let mut one = Builder::new(executor).http1_only();
         one.http1()
             .timer(TokioTimer::new())
-            .header_read_timeout(header_timeout)
+            .header_read_timeout(options.header_timeout)
             .max_headers(MAX_HEADERS)
             .max_buf_size(HEADER_BYTES);
-        let mut two = Builder::new(TokioExecutor::new()).http2_only();
+        let mut two = Builder::new(executor).http2_only();
         two.http2()
             .timer(TokioTimer::new())
             .max_header_list_size(u32::try_from(HEADER_BYTES).unwrap_or(u32::MAX))
-            .max_concurrent_streams(256)
+            .max_concurrent_streams(H2_MAX_STREAMS)
             // What a client may send before it is read.
             .initial_stream_window_size(H2_STREAM_WINDOW)
             .initial_connection_window_size(H2_CONNECTION_WINDOW)
@@ -247,7 +249,7 @@ impl HttpServers {
         Self { one, two }
     }
 
-    const fn of(&self, version: HttpVersion) -> &Builder<TokioExecutor> {
+    const fn of(&self, version: HttpVersion) -> &Builder<StreamExecutor> {
         match version {
             HttpVersion::One => &self.one,
             HttpVersion::Two => &self.two,

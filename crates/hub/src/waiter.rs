@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::{
     Handle, Principal, Result,
     bus::{Topic, TopicWatch},
-    identity::CredentialGuard,
+    identity::{AccessGuard, StreamRight},
 };
 
 /// Waits on behalf of a caller. Created before the first look, so that no change is missed in between:
@@ -15,7 +15,7 @@ use crate::{
 /// ```ignore
 /// let mut waiter = Waiter::new(self, by, Topic::Run(run), Some(wait));
 /// loop {
-///     let found = self.look(run).await?;
+///     let found = self.look(waiter.principal(), run).await?;
 ///     if found.is_settled() || !waiter.changed().await? {
 ///         return Ok(found);
 ///     }
@@ -25,7 +25,7 @@ use crate::{
 pub(crate) struct Waiter {
     hub: Handle,
     watch: TopicWatch,
-    guard: CredentialGuard,
+    guard: AccessGuard,
     deadline: Option<Instant>,
     /// Hints may be lost, so it looks again this often.
     poll_every: Duration,
@@ -42,10 +42,15 @@ impl Waiter {
         Self {
             hub: hub.clone(),
             watch: hub.bus().watch(topic),
-            guard: CredentialGuard::new(hub, by),
+            guard: AccessGuard::new(hub, by, StreamRight::Credential),
             deadline: wait.map(|wait| Instant::now() + wait),
             poll_every: hub.options().poll_every,
         }
+    }
+
+    /// Fails as soon as the caller loses this right.
+    pub(crate) fn with_right(self, right: StreamRight) -> Self {
+        Self { guard: self.guard.with_right(right), ..self }
     }
 
     pub(crate) fn poll_every(self, poll_every: Duration) -> Self {
@@ -61,14 +66,21 @@ impl Waiter {
         }
         let look_again = now + self.poll_every;
         tokio::select! {
-            () = self.watch.moved() => Ok(true),
-            () = tokio::time::sleep_until(self.deadline.map_or(look_again, |at| at.min(look_again))) => Ok(true),
-            () = self.hub.drained() => Ok(false),
-            error = self.guard.broken() => Err(error),
+            () = self.watch.moved() => {}
+            () = tokio::time::sleep_until(self.deadline.map_or(look_again, |at| at.min(look_again))) => {}
+            () = self.hub.drained() => return Ok(false),
+            error = self.guard.broken() => return Err(error),
         }
+        self.check_access().await?;
+        Ok(true)
     }
 
-    /// Fails if the caller has lost access. A stream that is never idle calls it between pages.
+    /// The caller with their current rights.
+    pub(crate) const fn principal(&self) -> &Principal {
+        self.guard.principal()
+    }
+
+    /// Fails if the caller has lost access. A stream calls it before it shows anything.
     pub(crate) async fn check_access(&mut self) -> Result<()> {
         self.guard.check_if_due().await
     }

@@ -13,11 +13,11 @@ use crate::{
     world::{Engine, TestCaller, World, on_both},
 };
 
-const ACCOUNTS: &str = "/api/v1/agent-accounts";
+pub(crate) const ACCOUNTS: &str = "/api/v1/agent-accounts";
 const ATTACH: &str = "/api/v1/agent-runtimes/runtime/attach-via-pairing";
-const REGISTER: &str = "/api/a2a/register";
+pub(crate) const REGISTER: &str = "/api/a2a/register";
 const REQUESTS: &str = "/api/v1/agent-runtimes/runtime/pairing-requests";
-const RUNS: &str = "/api/v1/task-runs";
+pub(crate) const RUNS: &str = "/api/v1/task-runs";
 
 on_both! {
     an_admin_cannot_transfer_an_agent_to_the_owner
@@ -45,15 +45,17 @@ on_both! {
     a_private_agents_calls_are_approved_for_what_they_are
     no_one_elses_key_or_link_reaches_a_private_agent
     the_log_withholds_the_work_of_private_agents
+    only_the_owner_sees_what_a_private_agent_is_asked
+    approvals_given_with_an_issued_credential_end_when_the_agent_becomes_private
     a_caller_keeps_seeing_their_runs_when_the_agent_becomes_private
     a_token_cannot_end_its_key
 }
 
-fn forbidden() -> (u16, String) {
+pub(crate) fn forbidden() -> (u16, String) {
     (403, "forbidden".to_owned())
 }
 
-fn not_found() -> (u16, String) {
+pub(crate) fn not_found() -> (u16, String) {
     (404, "not_found".to_owned())
 }
 
@@ -61,12 +63,12 @@ fn void() -> (u16, String) {
     (404, "pairing_failed".to_owned())
 }
 
-fn key(world: &World, reply: &Value) -> TestCaller {
+pub(crate) fn key(world: &World, reply: &Value) -> TestCaller {
     world.anonymous().key(reply["api_key"].as_str().unwrap())
 }
 
 /// A new person with a key of their own, with their role.
-async fn person(world: &World, name: &str, role: &str) -> TestCaller {
+pub(crate) async fn person(world: &World, name: &str, role: &str) -> TestCaller {
     let user = world.owner.post("/api/v1/users", json!({"name": name, "role": role})).await.expect(201);
     let by = world.hub.authenticate_key(world.owner.header("authorization").trim_start_matches("Bearer "));
     let secret = Kind::ApiKey.generate(&world.env);
@@ -94,22 +96,22 @@ async fn key_of(world: &World, name: &str, role: &str, more: Value) -> TestCalle
 }
 
 /// A hub whose owner has a private shell agent, and a shared agent.
-async fn with_local(engine: Engine) -> World {
+pub(crate) async fn with_local(engine: Engine) -> World {
     let world = World::timed(engine, |_| {}).await;
     world.owner.post(ACCOUNTS, json!({"name": "local", "callers": "owner"})).await.expect(201);
     world.agent("builder").await;
     world
 }
 
-async fn code(by: &TestCaller, agent: &str) -> crate::world::HttpReply {
+pub(crate) async fn code(by: &TestCaller, agent: &str) -> crate::world::HttpReply {
     by.post(&format!("{ACCOUNTS}/{agent}/pairing-codes"), json!({})).await
 }
 
-async fn redeem(world: &World, made: &Value) -> crate::world::HttpReply {
+pub(crate) async fn redeem(world: &World, made: &Value) -> crate::world::HttpReply {
     world.anonymous().post(REGISTER, json!({"pairing_token": made["pairing_code"]})).await
 }
 
-async fn call_local(by: &TestCaller) -> crate::world::HttpReply {
+pub(crate) async fn call_local(by: &TestCaller) -> crate::world::HttpReply {
     by.post(RUNS, json!({"agent_id": "local", "input": {"text": "cat admin.key"}})).await
 }
 
@@ -254,12 +256,7 @@ async fn only_the_owner_decides_for_a_private_agent(engine: Engine) {
         assert_eq!(other.delete(&grant).await.refusal(), not_found());
     }
     world.owner.delete(&grant).await.expect(200);
-    // The same for what another agent would ask it to do.
     world.owner.patch(&patch, json!({"callers": "everyone"})).await.expect(200);
-    world.owner.post(ACCOUNTS, json!({"name": "local", "callers": "owner"})).await.expect(201);
-    let told = work.pending("remote_agent/local", json!({"task": "cat admin.key"})).await;
-    assert_eq!(decide(&bob, &told, json!({"approved": true})).await.refusal(), forbidden());
-    work.decide(&told, json!({"approved": true})).await.expect(200);
     // For a shared agent, anyone who may decide can decide.
     let open = work.pending("shell", json!({"command": "pwd"})).await;
     decide(&bob, &open, json!({"approved": true})).await.expect(200);
@@ -390,7 +387,7 @@ async fn no_standing_grant_opens_a_private_agent(engine: Engine) {
     assert_eq!(request["tool"], "remote_agent/local");
     let id = request["permission_request_id"].as_str().unwrap();
     // Each call is decided by itself, by the owner.
-    assert_eq!(decide(&bob, id, json!({"approved": true})).await.refusal(), forbidden());
+    assert_eq!(decide(&bob, id, json!({"approved": true})).await.refusal(), not_found());
     let always = decide(&world.owner, id, json!({"approved": true, "scope": "run"})).await;
     assert_eq!(always.refusal(), (400, "invalid_request".to_owned()));
     decide(&world.owner, id, json!({"approved": true})).await.expect(200);
@@ -625,6 +622,87 @@ async fn the_log_withholds_the_work_of_private_agents(engine: Engine) {
         assert_eq!(&feed.next().await.unwrap().data, row);
     }
     assert!(says(&world.owner.get("/api/v1/audit?limit=200").await.expect(200)), "its owner reads everything");
+}
+
+async fn only_the_owner_sees_what_a_private_agent_is_asked(engine: Engine) {
+    const LIST: &str = "/api/v1/permission-requests";
+    let mut work = ClaimedRunFixture::tuned(engine, |options| options.tools = Some("/mcp".to_owned())).await;
+    work.complete().await.expect(200);
+    let made = json!({"name": "local", "callers": "owner", "owner": "owner"});
+    work.world.owner.post(ACCOUNTS, made).await.expect(201);
+    let created = work.world.owner.post(RUNS, json!({"agent_id": "builder"})).await.expect(201);
+    work.run = created["task_run_id"].as_str().unwrap().to_owned();
+    let world = &work.world;
+    let run = world.anonymous().key(work.device.claim().await["mcp"]["token"].as_str().unwrap());
+    assert_eq!(call_local(&run).await.refusal(), (409, "approval_required".to_owned()));
+    let says = |page: &Value| page.to_string().contains("cat admin.key");
+    let listed = world.owner.get(LIST).await.expect(200);
+    assert!(says(&listed), "{listed}");
+    let id = listed["permission_requests"][0]["permission_request_id"].as_str().unwrap().to_owned();
+    let one = format!("{LIST}/{id}");
+    assert!(says(&world.owner.get(&one).await.expect(200)));
+    assert!(says(&world.owner.get(&work.path("")).await.expect(200)["waits_for"]));
+    let others = [
+        person(world, "val", "viewer").await,
+        person(world, "bob", "operator").await,
+        person(world, "eve", "admin").await,
+        key_of(world, "owner", "owner", json!({})).await,
+    ];
+    // The last key is the owner's own.
+    let (own, others) = others.split_last().unwrap();
+    assert!(says(&own.get(&one).await.expect(200)));
+    // Under another name, it is still the same agent.
+    world.owner.patch(&format!("{ACCOUNTS}/local"), json!({"name": "shell"})).await.expect(200);
+    for other in others {
+        assert_eq!(other.get(LIST).await.expect(200)["permission_requests"], json!([]));
+        assert_eq!(other.get(&one).await.refusal(), not_found());
+        let waiting = other.get(&work.path("")).await.expect(200);
+        assert_eq!(waiting["waits_for"]["what"], "remote_agent/local", "{waiting}");
+        let bearer = other.header("authorization");
+        let by = world.hub.authenticate_key(bearer.trim_start_matches("Bearer ")).await.unwrap();
+        assert_eq!(world.hub.pending_permissions(&by).await.unwrap(), 0);
+    }
+    for other in &others[1..] {
+        assert_eq!(decide(other, &id, json!({"approved": true})).await.refusal(), not_found());
+    }
+    let logged = json!({"permission_request_id": id, "tool": "remote_agent/local", "private": true});
+    let rows = world.audit("permission.requested").await;
+    assert_eq!(rows.iter().map(|row| &row.1).collect::<Vec<_>>(), [&logged]);
+    decide(&world.owner, &id, json!({"approved": true})).await.expect(200);
+    for other in others {
+        assert_eq!(other.get(&one).await.refusal(), not_found());
+        let events = other.get(&work.path("/events?limit=200")).await.expect(200);
+        let asked = events["events"].as_array().unwrap().iter().find(|event| event["type"] == "permission.requested");
+        assert_eq!(asked.unwrap()["data"], logged);
+        assert!(!says(&events), "{events}");
+    }
+    assert!(!says(&others[2].get("/api/v1/audit?limit=200").await.expect(200)));
+    assert!(says(&world.owner.get(&one).await.expect(200)));
+    // The owner shares the agent, and with it what it was asked.
+    world.owner.patch(&format!("{ACCOUNTS}/shell"), json!({"callers": "everyone"})).await.expect(200);
+    assert!(says(&others[0].get(&one).await.expect(200)));
+}
+
+async fn approvals_given_with_an_issued_credential_end_when_the_agent_becomes_private(engine: Engine) {
+    let work = ClaimedRunFixture::begin(engine).await;
+    let world = &work.world;
+    let eve = person(world, "eve", "owner").await;
+    let issued = json!({"name": "issued", "user": "owner", "role": "operator"});
+    let issued = key(world, &eve.post("/api/v1/api-keys", issued).await.expect(201));
+    let second = key(world, &issued.post("/api/v1/api-keys", json!({"name": "second"})).await.expect(201));
+    let own = key(world, &world.owner.post("/api/v1/api-keys", json!({"name": "own"})).await.expect(201));
+    let tools = [(&issued, "rm"), (&second, "mv"), (&eve, "cp"), (&world.owner, "ls"), (&own, "pwd")];
+    for (by, tool) in tools {
+        let asked = work.pending(tool, json!({})).await;
+        decide(by, &asked, json!({"approved": true, "scope": "agent", "tool_pattern": tool})).await.expect(200);
+        assert_eq!(work.ask(tool, json!({"again": true})).await["state"], "approved");
+    }
+    world.owner.patch(&format!("{ACCOUNTS}/builder"), json!({"callers": "owner"})).await.expect(200);
+    let mut states = Vec::new();
+    for (_, tool) in tools {
+        states.push(work.ask(tool, json!({"private": true})).await["state"].clone());
+    }
+    assert_eq!(states, ["pending", "pending", "pending", "approved", "approved"]);
 }
 
 async fn a_caller_keeps_seeing_their_runs_when_the_agent_becomes_private(engine: Engine) {

@@ -1,4 +1,5 @@
-//! The port: HTTP/2 with prior knowledge, and clients that hold connections without sending requests.
+//! The port: HTTP/2 with prior knowledge, clients that hold connections without sending requests, and clients that don't
+//! read their responses.
 
 use std::{
     net::SocketAddr,
@@ -7,8 +8,9 @@ use std::{
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::{Method, Request, client::conn::http2};
+use hyper::{Method, Request, Response, body::Incoming, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -16,7 +18,8 @@ use tokio::{
 
 use crate::{
     counting::Counting,
-    world::{PATIENCE, World},
+    people::person,
+    world::{PATIENCE, TestCaller, World},
 };
 
 #[tokio::test]
@@ -174,4 +177,142 @@ async fn the_device_reserve_is_not_for_people() {
     let refused = world.owner.get("/api/v1/task-runs").await;
     assert_eq!(refused.refusal(), (503, "overloaded".to_owned()));
     assert!(device.pull(0).await.expect(200)["task_run"].is_object());
+}
+
+type H2Sender = http2::SendRequest<Full<Bytes>>;
+
+/// An HTTP/2 connection whose client accepts this much of each response before it reads.
+async fn http_2(address: SocketAddr, window: u32) -> H2Sender {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(window);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// The head of the response. Its body is not read.
+async fn head(world: &World, sender: &H2Sender, caller: &TestCaller, path: &str) -> Response<Incoming> {
+    let request = Request::get(format!("http://{}{path}", world.address));
+    let request = request.header("authorization", caller.header("authorization"));
+    let mut sender = sender.clone();
+    let sent = sender.send_request(request.body(Full::new(Bytes::new())).unwrap());
+    tokio::time::timeout(PATIENCE, sent).await.expect("a head in time").unwrap()
+}
+
+/// The path of a new artifact of this size.
+async fn artifact(world: &World, size: usize) -> String {
+    let conversation = world.owner.post("/api/v1/conversations", json!({})).await.expect(201);
+    let workspace = conversation["workspace_id"].as_str().unwrap();
+    let path = format!("/api/v1/workspaces/{workspace}/artifacts/large");
+    let stored = world.owner.call(Method::PUT, &path, vec![b'x'; size]).await.expect(201);
+    format!("/api/v1/artifacts/{}", stored["artifact_id"].as_str().unwrap())
+}
+
+/// Waits until a request of the caller is answered.
+async fn until_answered(caller: &TestCaller) {
+    let begun = Instant::now();
+    while caller.get("/api/v1/users/me").await.status != 200 {
+        assert!(begun.elapsed() < PATIENCE, "unread responses are never cut");
+    }
+}
+
+#[tokio::test]
+async fn unread_responses_are_limited_per_caller_and_cut() {
+    let world = World::tuned(|options| {
+        options.max_requests = 8;
+        options.response_timeout = Duration::from_secs(3);
+    })
+    .await;
+    let large = artifact(&world, 1 << 20).await;
+    let viewer = person(&world, "ada", "viewer").await;
+    // A client that accepts nothing, and one that accepts a byte.
+    for window in [0, 1] {
+        let sender = http_2(world.address, window).await;
+        let heads = futures_util::future::join_all((0..128).map(|_| head(&world, &sender, &viewer, &large))).await;
+        let (begun, refused): (Vec<_>, Vec<_>) = heads.into_iter().partition(|response| response.status() == 200);
+        assert_eq!((begun.len(), refused.len()), (8, 120));
+        assert!(refused.iter().all(|response| response.status() == 503));
+        assert_eq!(world.owner.get("/api/v1/users/me").await.status, 200, "others are not affected");
+        // Room for eight more means that all eight are cut.
+        let (other, waiting) = (http_2(world.address, window).await, Instant::now());
+        while !futures_util::future::join_all((0..8).map(|_| head(&world, &other, &viewer, &large)))
+            .await
+            .iter()
+            .all(|response| response.status() == 200)
+        {
+            assert!(waiting.elapsed() < PATIENCE, "unread responses are never cut");
+        }
+        for response in begun {
+            assert!(response.into_body().collect().await.is_err(), "it was cut");
+        }
+    }
+}
+
+#[tokio::test]
+async fn small_unread_responses_are_cut_too() {
+    let world = World::tuned(|options| {
+        options.max_requests = 8;
+        options.response_timeout = Duration::from_secs(1);
+    })
+    .await;
+    let viewer = person(&world, "ada", "viewer").await;
+    let sender = http_2(world.address, 1).await;
+    let _unread =
+        futures_util::future::join_all((0..8).map(|_| head(&world, &sender, &viewer, "/api/v1/users/me"))).await;
+    until_answered(&viewer).await;
+}
+
+#[tokio::test]
+async fn an_unread_http_1_response_is_cut() {
+    const SIZE: usize = 64 << 20;
+    let world = World::tuned(|options| {
+        options.max_requests = 1;
+        options.response_timeout = Duration::from_millis(600);
+    })
+    .await;
+    let large = artifact(&world, SIZE).await;
+    let viewer = person(&world, "ada", "viewer").await;
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    let authorization = viewer.header("authorization");
+    let head = format!("GET {large} HTTP/1.1\r\nHost: {}\r\nAuthorization: {authorization}\r\n\r\n", world.address);
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut first = [0; 12];
+    stream.read_exact(&mut first).await.unwrap();
+    assert_eq!(first, *b"HTTP/1.1 200");
+    assert_eq!(viewer.get("/api/v1/users/me").await.refusal(), (503, "overloaded".to_owned()));
+    until_answered(&viewer).await;
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest).await;
+    assert!(rest.len() < SIZE, "all of it arrived");
+}
+
+#[tokio::test]
+async fn a_slow_reader_gets_its_whole_response() {
+    let world = World::tuned(|options| options.response_timeout = Duration::from_secs(1)).await;
+    let large = artifact(&world, 200_000).await;
+    let sender = http_2(world.address, 40_000).await;
+    let mut body = head(&world, &sender, &world.owner, &large).await.into_body();
+    let mut received = 0;
+    while let Some(frame) = body.frame().await {
+        received += frame.unwrap().into_data().unwrap().len();
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    assert_eq!(received, 200_000);
+}
+
+#[tokio::test]
+async fn one_person_cannot_take_all_connections() {
+    let world = World::tuned(|options| options.max_connections = 64).await;
+    let viewer = person(&world, "ada", "viewer").await;
+    let (mut senders, mut statuses) = (Vec::new(), Vec::new());
+    for _ in 0..17 {
+        let sender = http_2(world.address, 65_535).await;
+        let response = head(&world, &sender, &viewer, "/api/v1/users/me").await;
+        statuses.push(response.status().as_u16());
+        response.into_body().collect().await.unwrap();
+        senders.push(sender);
+    }
+    assert_eq!((&statuses[..16], statuses[16]), (&[200; 16][..], 503));
+    assert_eq!(world.owner.get("/api/v1/users/me").await.status, 200);
 }

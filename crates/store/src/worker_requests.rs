@@ -24,7 +24,7 @@ use crate::{
 ///
 /// | method | log rows |
 /// |---|---|
-/// | `request_permission` | `permission.requested {"permission_request_id","tool","input","cwd","paths","reason","risk"}`; `channel.permission_forwarded {"channel_id","permission_request_id","task_run_id"}`; then, without a grant that answers, `action.required {"kind":"approval","permission_request_id"}` and `task.waiting {"waiting"}` if that changes; with one, the rows of its settling |
+/// | `request_permission` | `permission.requested {"permission_request_id","tool","input","cwd","paths","reason","risk"}`, or, for a call to a private agent, only `{"permission_request_id","tool","private"}`; `channel.permission_forwarded {"channel_id","permission_request_id","task_run_id"}`; then, without a grant that answers, `action.required {"kind":"approval","permission_request_id"}` and `task.waiting {"waiting"}` if that changes; with one, the rows of its settling |
 /// | settling a permission | `permission.decided {"permission_request_id","state","approved","source","by","via","from","scope","tool_pattern","until","this_channel_only","comment","grant_id"}`; unless it was cancelled `channel.permission_returned {"channel_id","permission_request_id","task_run_id","approved"}` and `task.waiting {"waiting"}` if that changes |
 /// | `decide_permission` too late | † `permission.late {"permission_request_id","approved","state"}` |
 /// | a permission that expires with `deny_and_halt` | its settling, without `task.waiting`, then `task.failed {"code":"permission_denied"}` |

@@ -208,7 +208,7 @@ impl<'a> RunFollower<'a> {
                     Some(event) => {
                         let event = event.map_err(|error| hub_lost(error, run))?;
                         if self.show == FollowOutput::Answer {
-                            self.questions.load_names(hub, &event).await;
+                            self.questions.load_details(hub, &event).await;
                         }
                         self.take(run, &event)?;
                         if event.kind == EventKind::TaskClaimed && self.show == FollowOutput::Answer {

@@ -554,6 +554,7 @@ texts! {
     log_waiting_input: "Paused: waiting for input";
     log_waiting_over: "Resumed";
     log_asked{tool, input}: "Wants to use {tool}: {input}";
+    log_asked_private{tool}: "Wants to use {tool}, a private agent. Only its owner sees the request and decides.";
     log_input_required{prompt}: "Question: {prompt}";
     log_authorization_required{prompt}: "Needs authorization where it runs: {prompt}";
     log_input_withdrawn: "Answer no longer needed";

@@ -22,6 +22,8 @@ use crate::text::Text;
 struct QuestionLogData {
     tool: Option<String>,
     input: Option<Json>,
+    /// A call to a private agent, without its input.
+    private: bool,
     undisclosed: Vec<String>,
     reason: Option<String>,
     paths: Vec<String>,
@@ -47,6 +49,9 @@ pub(crate) fn step(
         Some(EventKind::PermissionRequested) => {
             let data = data();
             let tool = exact_line(data.tool.as_deref().unwrap_or_default());
+            if data.private {
+                return Some(("wait", "s-wait", t.log_asked_private(tool)));
+            }
             let input = data.input.map_or_else(
                 || Markup::text(""),
                 |input| match without_input(&input, &data.undisclosed, data.reason.as_deref(), &data.paths) {

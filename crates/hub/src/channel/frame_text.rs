@@ -331,7 +331,9 @@ pub(super) fn event(id: RunId, event: &Event) -> (FrameType, Json, Option<String
         }
         Some(EventKind::PermissionRequested) => {
             let mut names = vec!["permission_request_id", "tool", "input", "cwd", "paths", "reason", "risk"];
-            names.extend(["diff", "undisclosed"].into_iter().filter(|name| member(&event.data, name) != "null"));
+            names.extend(
+                ["diff", "undisclosed", "private"].into_iter().filter(|name| member(&event.data, name) != "null"),
+            );
             let names: Vec<(&str, &str)> = names.into_iter().map(|name| (name, name)).collect();
             (FrameType::Request, said("require_approval", &names), name(event))
         }

@@ -9,6 +9,8 @@ use serde_json::Value;
 const MAX_WEIGHT: u64 = 20_000;
 /// Per registration.
 const MAX_PATTERNS: usize = 64;
+/// The drafts whose keywords are weighed.
+const KNOWN_DRAFTS: [&str; 3] = ["2020-12", "2019-09", "draft-07"];
 /// In characters of source.
 const MAX_PATTERN: usize = 1024;
 /// The work limit of one check: keywords evaluated and bytes matched against patterns.
@@ -99,6 +101,13 @@ impl<'a> Weighing<'a> {
             // Their target depends on where they are used from, so it can't be weighed here.
             ("$dynamicRef" | "$recursiveRef", Value::String(_)) => {
                 Err(format!("uses `{name}`; use `$ref` with a JSON pointer instead"))
+            }
+            // Older drafts have other keywords for the base of references. What is weighed must be what is validated.
+            ("$schema", Value::String(draft)) if !KNOWN_DRAFTS.iter().any(|known| draft.contains(known)) => {
+                Err("has a `$schema` of another draft; leave it out or use 2020-12, 2019-09 or draft-07".to_owned())
+            }
+            ("$schema", Value::String(_)) if !std::ptr::eq(schema, self.root) => {
+                Err("has a nested `$schema`; use one draft for the whole schema".to_owned())
             }
             ("$id", Value::String(_)) if !std::ptr::eq(schema, self.root) => {
                 Err("has a nested `$id`; refer to parts with JSON pointers such as `#/$defs/name`".to_owned())
@@ -209,6 +218,12 @@ mod tests {
             bomb["$defs"][format!("d{number}")] = json!({"allOf": [{"$ref": next}, {"$ref": next}]});
         }
         assert!(Scale::default().weigh(&bomb).unwrap_err().contains("expanded"));
+
+        // The first draft called the base of references `id`.
+        let old = json!({"$schema": "http://json-schema.org/draft-04/schema#", "properties": {"a": {"id": "b/"}}});
+        assert!(Scale::default().weigh(&old).unwrap_err().contains("another draft"));
+        let nested = json!({"$defs": {"a": {"$schema": "https://json-schema.org/draft/2020-12/schema"}}});
+        assert!(Scale::default().weigh(&nested).unwrap_err().contains("nested"));
 
         // Refers to itself twice through another definition.
         let both = json!({"$ref": "#/$defs/a", "$defs": {

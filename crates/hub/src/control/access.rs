@@ -8,7 +8,9 @@ use attache_protocol::{
 use attache_store::record::user;
 
 use crate::{
-    Error, Handle, Principal, Result, check,
+    Error, Handle, Principal, Result,
+    bus::Topic,
+    check,
     error::about,
     identity::{
         Action,
@@ -42,6 +44,7 @@ impl Handle {
             })?;
         }
         let kept = self.put_in_force(self.context(by), request.text, rules, request.version).await?;
+        self.bus().wake([Topic::Rights(by.tenant)]);
         if self.access().file_of(by.tenant).is_some() {
             self.look_at_rules_file().await?;
         }

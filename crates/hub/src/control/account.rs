@@ -3,7 +3,7 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use attache_protocol::{
-    Json, UserId,
+    Code, Json, UserId,
     wire::account::{Account, AccountList, AccountRequest},
 };
 use attache_store::{
@@ -12,7 +12,9 @@ use attache_store::{
 };
 
 use crate::{
-    Error, Handle, Principal, Result, check,
+    Error, Handle, Principal, Result,
+    bus::Topic,
+    check,
     control::{PageRequest, a2a_options::check_a2a_options, create_run::DURATIONS},
     error::{about, about_list},
     identity::{Action, Permit},
@@ -127,6 +129,9 @@ impl Handle {
             // The key it registered with has been revoked, and its devices now act for another user.
             self.credentials().forget_agent(updated.id);
         }
+        if (updated.callers, updated.owner) != (account.callers, account.owner) {
+            self.bus().wake([Topic::Rights(by.tenant)]);
+        }
         if let Some(peer) = peer {
             self.keep_peer(by, &updated, peer).await?;
         }
@@ -138,9 +143,25 @@ impl Handle {
         let permit = by.may(Action::ArchiveAgent)?;
         let agent = self.find_agent(&permit, agent).await?;
         self.keep_limits(&permit, &agent).await?;
+        self.check_archiving(by, &agent).await?;
         let archived = self.store().archive_account(self.context(by), agent).await.map_err(about("agent"))?;
         self.credentials().forget_agent(archived.id);
         self.show_account(archived).await
+    }
+
+    /// The name of an archived agent is free, and whoever takes it gets what its owner still sends there. So only its
+    /// owner archives a private agent, unless they have left.
+    async fn check_archiving(&self, by: &Principal, agent: &AgentRef) -> Result<()> {
+        let account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
+        let Some(owner) = account.owner.filter(|_| self.private_work(by).is_kept(&account)) else { return Ok(()) };
+        let owner = self.store().user(by.tenant, UserRef::Id(owner)).await.map_err(about("user"))?;
+        if owner.removed_at.is_some() {
+            return Ok(());
+        }
+        Err(Error::new(Code::Forbidden, format!("The agent `{}` is private to {}.", account.name, owner.name)).hint(
+            "Only they can archive it. If they have left, remove the person first (`attache users remove NAME`). To stop \
+             its device, revoke the runtime.",
+        ))
     }
 
     async fn check_webhook(&self, request: &AccountRequest) -> Result<()> {

@@ -45,8 +45,9 @@ impl Handle {
         self.store().conversation(by.tenant, workspace.conversation()).await.map_err(about("workspace"))?;
         let id = self.env().artifact_id();
         let (blob, placing) = self.blobs().write(&id.to_string(), bytes, self.options()).await?;
-        // A long upload may outlive its credential.
-        self.recheck(by).await?;
+        // A long upload may outlive its credential, or the right it began with.
+        let by = &self.recheck(by).await?;
+        self.check_conversation(&by.may(Action::UploadArtifact)?, workspace.conversation(), "workspace").await?;
         let new = NewArtifact { id, workspace, name: upload.name, media_type, size: blob.size, blake3: blob.blake3 };
         let added = self.store().add_artifact(self.context(by), new).await;
         drop(placing);

@@ -18,7 +18,7 @@ impl Handle {
         let _slot = self.wait_slot(by, wait)?;
         let mut waiter = Waiter::new(self, by, Topic::Run(call.run()), Some(wait.min(Waiter::MAX_WAIT)));
         loop {
-            let result = self.call_result(by, call).await?;
+            let result = self.call_result(waiter.principal(), call).await?;
             let goes_on = matches!(result.status, CallStatus::Started | CallStatus::Running);
             if !goes_on || !waiter.changed().await? {
                 return Ok(result);
@@ -30,7 +30,7 @@ impl Handle {
     pub async fn await_run(&self, by: &Principal, run: RunId, wait: Option<Duration>) -> Result<Run> {
         let mut waiter = Waiter::new(self, by, Topic::Run(run), wait);
         loop {
-            let found = self.visible_run(by, run).await?;
+            let found = self.visible_run(waiter.principal(), run).await?;
             let waits = found.state.claim().is_some_and(|claim| claim.waits.waiting().is_some());
             if found.state.status().is_terminal() || waits || !waiter.changed().await? {
                 return self.show_run(found).await;

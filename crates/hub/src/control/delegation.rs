@@ -22,7 +22,7 @@ use crate::{
     check,
     control::PageRequest,
     error::{about, about_list},
-    identity::{Action, Permit},
+    identity::{Action, Permit, StreamRight},
     waiter::Waiter,
 };
 
@@ -88,10 +88,11 @@ impl Handle {
         id: DelegationId,
         wait: Duration,
     ) -> Result<DelegationCancellation> {
-        let permit = by.may(Action::PublishDelegation)?;
         let _slot = self.wait_slot(by, wait)?;
-        let mut waiter = Waiter::new(self, by, Topic::Tenant(by.tenant), Some(wait.min(Waiter::MAX_WAIT)));
+        let waiter = Waiter::new(self, by, Topic::Tenant(by.tenant), Some(wait.min(Waiter::MAX_WAIT)));
+        let mut waiter = waiter.with_right(StreamRight::May(Action::PublishDelegation));
         loop {
+            let permit = waiter.principal().may(Action::PublishDelegation)?;
             let found = self.store().delegation(by.tenant, id).await.map_err(about(WHAT))?;
             if !permit.covers_holder(&found.owner) {
                 return Err(Error::not_found(WHAT));
@@ -127,7 +128,8 @@ impl Handle {
     /// Whether the folder goes to an agent of this hub that is private to someone else: the agent's work is not shown
     /// to others, however it was asked for it. The daemon may know the hub by any address, so the path decides.
     async fn works_for_private_agent(&self, by: &Principal, found: &DelegationRecord) -> Result<bool> {
-        if is_owner(by, found) {
+        let is_theirs = by.role().is_some() || found.owner == by.holder();
+        if is_owner(by, found) && is_theirs && !by.is_issued {
             return Ok(false);
         }
         let shown: DelegationProjection = found.shown.parse().map_err(|error| Error::internal(&error))?;

@@ -31,8 +31,12 @@ impl Handle {
         let page = Pagination { limit: MAX_PENDING, cursor: None };
         let pending = self.store().permissions(run.tenant, filter, page).await.map_err(about("permission request"))?;
         if let Some(oldest) = pending.items.last() {
-            // A caller without a credential learns only that a person was asked, not what.
-            let what = if by.column() == RoleColumn::Anonymous { oldest.tool.clone() } else { step(oldest) };
+            // A caller without a credential learns only that a person was asked, not what. So does everyone but the owner
+            // if it is a call to a private agent.
+            let is_shown = by.column() != RoleColumn::Anonymous
+                && (!oldest.private_agent
+                    || self.sees_permission(&mut self.caller_access(by).await?, by, oldest).await?);
+            let what = if is_shown { step(oldest) } else { oldest.tool.clone() };
             return Ok(Some(PendingQuestion { kind: WaitReason::Approval, id: oldest.id.to_string(), what }));
         }
         let Some(ask) = self.store().open_worker_request(run.tenant, run.id).await.map_err(about("run"))? else {

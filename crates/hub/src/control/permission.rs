@@ -17,6 +17,7 @@ use attache_store::record::{
     AgentRef, Pagination,
     worker_request::{GrantMaker, NewDecision, NewPermission, PermissionFilter, PermissionRecord},
 };
+use serde::Deserialize;
 
 use crate::{
     Error, Handle, Principal, Result,
@@ -24,7 +25,7 @@ use crate::{
     check,
     control::{PageRequest, approval::REMOTE_AGENT},
     error::{about, about_list},
-    identity::{Action, Permit},
+    identity::{Action, Permit, access::CallerAccess},
     render,
     waiter::Waiter,
 };
@@ -65,6 +66,19 @@ pub struct DecisionOrigin {
     pub via: &'static str,
     /// The address of the person's browser or program.
     pub from: Option<String>,
+}
+
+/// What identifies the private agent in the hub's own request to call it: the id in the request for a new run, or the run
+/// that gets input. A name could belong to another agent by now.
+#[derive(Deserialize)]
+struct PrivateCall {
+    request: Option<PrivateCallTarget>,
+    task_run_id: Option<RunId>,
+}
+
+#[derive(Deserialize)]
+struct PrivateCallTarget {
+    agent_id: AgentId,
 }
 
 // === impl Handle ===
@@ -148,19 +162,53 @@ impl Handle {
         let listed = self.store().permissions(by.tenant, filter, page).await.map_err(failed)?;
         let (mut reach, mut permission_requests) = (self.caller_access(by).await?, Vec::new());
         for request in listed.items {
-            if reach.belongings(request.agent).await? {
+            if self.sees_permission(&mut reach, by, &request).await? {
                 permission_requests.push(render::permission(request));
             }
         }
         Ok(PermissionList { permission_requests, next_cursor: listed.next })
     }
 
-    /// The request, unless its agent is hidden from the caller.
+    /// Whether the caller may see a request: neither the agent that asks nor the private agent that it wants to call is
+    /// hidden from them.
+    pub(super) async fn sees_permission(
+        &self,
+        reach: &mut CallerAccess<'_>,
+        by: &Principal,
+        asked: &PermissionRecord,
+    ) -> Result<bool> {
+        if !reach.belongings(asked.agent).await? {
+            return Ok(false);
+        }
+        if !asked.private_agent {
+            return Ok(true);
+        }
+        match self.called_private_agent(by, asked).await? {
+            Some(called) => reach.belongings(called).await,
+            None => Ok(false),
+        }
+    }
+
+    /// The private agent that a request is about. `None` if it can't be determined any more.
+    async fn called_private_agent(&self, by: &Principal, asked: &PermissionRecord) -> Result<Option<AgentId>> {
+        let Ok(PrivateCall { request, task_run_id }) = asked.input.parse::<PrivateCall>() else { return Ok(None) };
+        match (request, task_run_id) {
+            (Some(request), _) => Ok(Some(request.agent_id)),
+            (None, Some(run)) => match self.store().run(by.tenant, run).await {
+                Ok(run) => Ok(Some(run.agent)),
+                Err(attache_store::Error::NotFound) => Ok(None),
+                Err(error) => Err(Error::from_store("run", error)),
+            },
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// The request, unless it is hidden from the caller.
     async fn find_permission(&self, permit: &Permit<'_>, permission: PermissionId) -> Result<PermissionRecord> {
         const WHAT: &str = "permission request";
         let by = permit.by();
         let found = self.store().permission(by.tenant, permission).await.map_err(about(WHAT))?;
-        if permit.covers_others() && self.caller_access(by).await?.belongings(found.agent).await? {
+        if permit.covers_others() && self.sees_permission(&mut self.caller_access(by).await?, by, &found).await? {
             Ok(found)
         } else {
             Err(Error::not_found(WHAT))
@@ -183,7 +231,7 @@ impl Handle {
         let newest = self.store().permissions(by.tenant, filter, page).await.map_err(about("permission request"))?;
         let mut reach = self.caller_access(by).await?;
         for request in &newest.items {
-            if !reach.belongings(request.agent).await? {
+            if !self.sees_permission(&mut reach, by, request).await? {
                 pending = pending.saturating_sub(1);
             }
         }
@@ -202,7 +250,7 @@ impl Handle {
         let permit = by.may(Action::DecidePermission)?;
         check_decision(&request, self.now())?;
         let asked = self.find_permission(&permit, permission).await?;
-        self.check_told(by, &asked.tool).await?;
+        self.check_told(by, &asked).await?;
         if request.this_channel_only || request.scope != DecisionScope::Once {
             // Without a channel, the grant would apply everywhere.
             if request.this_channel_only && asked.channel.is_none() {
@@ -264,9 +312,14 @@ impl Handle {
     }
 
     /// Only the owner of a private agent decides what other agents may ask it to do.
-    async fn check_told(&self, by: &Principal, tool: &str) -> Result<()> {
-        let Some(told) = tool.strip_prefix(REMOTE_AGENT) else { return Ok(()) };
-        match self.store().account(by.tenant, AgentRef::Name(told.to_owned())).await {
+    async fn check_told(&self, by: &Principal, asked: &PermissionRecord) -> Result<()> {
+        let Some(name) = asked.tool.strip_prefix(REMOTE_AGENT) else { return Ok(()) };
+        let told = match asked.private_agent {
+            true => self.called_private_agent(by, asked).await?.map(AgentRef::Id),
+            false => Some(AgentRef::Name(name.to_owned())),
+        };
+        let told = told.ok_or_else(|| Error::not_found("permission request"))?;
+        match self.store().account(by.tenant, told).await {
             Ok(told) => self.check_caller(by, &told).await,
             Err(attache_store::Error::NotFound) => Ok(()),
             Err(error) => Err(Error::from_store("agent", error)),
@@ -326,6 +379,13 @@ impl Handle {
 /// The agent's text is stored as is. Only its size is limited.
 fn check_permission_request(request: &CreatePermissionRequest) -> Result<()> {
     check::line("tool", &request.tool, 1..=200)?;
+    // A worker that could ask in the hub's name could get a call to a private agent approved as something else.
+    if request.tool.starts_with(REMOTE_AGENT) {
+        return Err(Error::invalid(
+            "tool",
+            "must not start with `remote_agent/`: the hub itself asks for calls to other agents",
+        ));
+    }
     check::sized("input", &request.input, MAX_INPUT)?;
     if let Some(cwd) = &request.cwd {
         check::text("cwd", cwd, 1..=4096)?;

@@ -187,14 +187,20 @@ impl Handle {
     /// The run, if the permit covers it and its agent is not hidden from the caller. Unknown and forbidden ids get the
     /// same answer.
     pub(crate) async fn find_run(&self, permit: &Permit<'_>, run: RunId) -> Result<RunRecord> {
+        let record = self.store().run(permit.by().tenant, run).await.map_err(about("run"))?;
+        self.check_run_access(permit, &record).await?;
+        Ok(record)
+    }
+
+    /// The same for a run that was read before.
+    pub(crate) async fn check_run_access(&self, permit: &Permit<'_>, run: &RunRecord) -> Result<()> {
         let by = permit.by();
-        let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
         let mut reach = self.caller_access(by).await?;
-        if reach.run(permit, &record).await? {
-            return Ok(record);
+        if reach.run(permit, run).await? {
+            return Ok(());
         }
         // People see each other's runs, so this does not reveal anything.
-        match by.role().is_some() && reach.is_open(&record).await? {
+        match by.role().is_some() && reach.is_open(run).await? {
             true => Err(Error::forbidden("This run belongs to someone else.")),
             false => Err(Error::not_found("run")),
         }

@@ -16,6 +16,7 @@ use attache_store::record::{
 
 use crate::{
     Error, Handle, Principal, Result,
+    bus::Topic,
     check::{self, ME},
     control::PageRequest,
     error::{about, about_list},
@@ -111,6 +112,9 @@ impl Handle {
         let updated = self.store().update_user(self.context(by), UserRef::Id(found.id), patch, keep).await;
         let updated = updated.map_err(about("user"))?;
         self.credentials().forget_user(updated.id);
+        if updated.role != found.role {
+            self.bus().wake([Topic::Rights(by.tenant)]);
+        }
         self.access().names.users.forget(&updated.id);
         Ok(render::user(updated))
     }
@@ -122,6 +126,7 @@ impl Handle {
         let found = self.find_user(&permit, user).await?;
         let removed = self.store().remove_user(self.context(by), UserRef::Id(found.id)).await.map_err(about("user"))?;
         self.credentials().forget_user(removed.id);
+        self.bus().wake([Topic::Rights(by.tenant)]);
         self.access().names.users.forget(&removed.id);
         Ok(render::user(removed))
     }

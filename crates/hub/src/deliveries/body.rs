@@ -29,6 +29,8 @@ pub(super) fn run_ended(hub: &Handle, run: &Run) -> Vec<u8> {
 }
 
 pub(super) fn permission_requested(hub: &Handle, permission: PermissionRecord) -> Vec<u8> {
+    // Whoever gets the webhook isn't necessarily the private agent's owner.
+    let private = permission.private_agent;
     let asked = render::permission(permission);
     write(&PermissionRequestedNotice {
         event: DeliveryKind::PermissionRequested,
@@ -37,7 +39,8 @@ pub(super) fn permission_requested(hub: &Handle, permission: PermissionRecord) -
         task_run_id: asked.task_run_id,
         agent_name: asked.agent_name,
         tool: asked.tool,
-        input: asked.input,
+        input: (!private).then_some(asked.input),
+        private,
         cwd: asked.cwd,
         paths: asked.paths,
         reason: asked.reason,

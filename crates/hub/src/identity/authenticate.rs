@@ -1,6 +1,6 @@
 //! Resolves a credential to a principal, for every request and repeatedly for open streams.
 
-use std::{net::IpAddr, time::Duration};
+use std::net::IpAddr;
 
 use attache_protocol::{
     AgentId, Code, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
@@ -18,29 +18,13 @@ use tokio::time::Instant;
 
 use crate::{
     Error, Handle, Result,
-    bus::{Topic, TopicWatch},
     error::about,
     identity::{
-        CredentialLookup, PresentedCredential, Principal, PrincipalKind, RoleColumn,
+        CredentialLookup, PresentedCredential, Principal, PrincipalKind,
         token::{self, RunTokenClaims},
     },
     tls::Fingerprint,
 };
-
-/// How often an open stream rechecks its caller's credential.
-const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Watches the credential of an open stream.
-#[derive(Debug)]
-pub(crate) struct CredentialGuard {
-    hub: Handle,
-    principal: Principal,
-    watch: TopicWatch,
-    /// When to check next.
-    due: Instant,
-    /// The run an agent watches, and the rules version that allowed it.
-    seen: Option<(RunId, i64)>,
-}
 
 // === impl Handle ===
 
@@ -334,70 +318,4 @@ fn lesser(key: (Role, Option<Vec<KeyScope>>), token: (Role, Option<&[KeyScope]>)
 
 fn unknown() -> Error {
     Error::unauthenticated("The credential is unknown.")
-}
-
-// === impl CredentialGuard ===
-
-impl CredentialGuard {
-    pub(crate) fn new(hub: &Handle, principal: &Principal) -> Self {
-        let topic = match principal.who {
-            PrincipalKind::Key { key, .. } | PrincipalKind::Outside { key, .. } => Topic::Key(key),
-            PrincipalKind::Runtime { agent, .. } | PrincipalKind::Anonymous { agent } => Topic::Runtime(agent),
-            PrincipalKind::Run { run, .. } => Topic::Run(run),
-        };
-        let watch = hub.bus().watch(topic);
-        Self {
-            hub: hub.clone(),
-            principal: principal.clone(),
-            watch,
-            due: Instant::now() + RECHECK_INTERVAL,
-            seen: None,
-        }
-    }
-
-    /// The same for a run's stream: an agent that may no longer see the run loses the stream.
-    pub(crate) fn of_run(hub: &Handle, principal: &Principal, run: RunId) -> Self {
-        let seen = (principal.column() == RoleColumn::AgentKey).then(|| (run, hub.access().version(principal.tenant)));
-        Self { seen, ..Self::new(hub, principal) }
-    }
-
-    /// Resolves with the reason when the caller loses access. Safe to drop and call again.
-    pub(crate) async fn broken(&mut self) -> Error {
-        loop {
-            if tokio::time::timeout_at(self.due, self.watch.moved()).await.is_ok() {
-                self.due = Instant::now();
-            }
-            if let Err(error) = self.check_if_due().await {
-                return error;
-            }
-        }
-    }
-
-    /// Checks when due. A stream that is never idle calls it between pages.
-    pub(crate) async fn check_if_due(&mut self) -> Result<()> {
-        if Instant::now() < self.due && !self.watch.has_moved() {
-            return Ok(());
-        }
-        match self.check().await {
-            // A briefly busy store is no reason to cut a stream.
-            Err(error) if error.code.http_status() < 500 => Err(error),
-            Ok(()) | Err(_) => {
-                self.due = Instant::now() + RECHECK_INTERVAL;
-                Ok(())
-            }
-        }
-    }
-
-    async fn check(&mut self) -> Result<()> {
-        self.hub.recheck(&self.principal).await?;
-        let version = self.hub.access().version(self.principal.tenant);
-        match &mut self.seen {
-            Some((run, seen)) if *seen != version => {
-                self.hub.visible_run(&self.principal, *run).await?;
-                *seen = version;
-                Ok(())
-            }
-            Some(_) | None => Ok(()),
-        }
-    }
 }

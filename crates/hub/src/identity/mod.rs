@@ -1,6 +1,7 @@
 //! Authentication and authorization.
 
 pub(crate) mod access;
+mod access_guard;
 mod authenticate;
 mod cache;
 mod card_key;
@@ -16,7 +17,7 @@ mod session;
 mod table;
 pub(crate) mod token;
 
-pub(crate) use authenticate::CredentialGuard;
+pub(crate) use access_guard::{AccessGuard, StreamRight};
 pub(crate) use cache::{CredentialCache, CredentialLookup};
 pub use card_key::CardKey;
 pub(crate) use folder::IdentityFolder;

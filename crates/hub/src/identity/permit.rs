@@ -87,10 +87,10 @@ impl Principal {
         }
     }
 
-    /// A person's runs are those of the same user or, without a user, the same key. Other callers own the runs they
-    /// created themselves.
+    /// A person's runs are those of the same user or, without a user, the same key. Other callers, and keys that someone
+    /// else issued, own the runs they created themselves.
     pub(crate) fn own_runs(&self) -> RunOwner {
-        match self.user.filter(|_| matches!(self.column(), RoleColumn::Role(_))) {
+        match self.user.filter(|_| matches!(self.column(), RoleColumn::Role(_)) && !self.is_issued) {
             Some(user) => RunOwner::User(user),
             None => RunOwner::Caller(self.actor()),
         }

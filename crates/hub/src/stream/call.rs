@@ -27,7 +27,6 @@ pub enum CallDetail {
 #[derive(Debug)]
 pub struct CallFollow {
     hub: Handle,
-    principal: Principal,
     call: CallId,
     shown: CallDetail,
     events: RunFollow,
@@ -58,7 +57,7 @@ impl Handle {
         after: Option<i64>,
     ) -> Result<CallFollow> {
         let events = self.follow_run(by, call.run(), after).await.map_err(about_call)?;
-        Ok(CallFollow { hub: self.clone(), principal: by.clone(), call, shown, events, last: None, ended: false })
+        Ok(CallFollow { hub: self.clone(), call, shown, events, last: None, ended: false })
     }
 }
 
@@ -98,7 +97,7 @@ impl CallFollow {
     }
 
     async fn ending(&self, seq: i64) -> Option<CallFrame> {
-        let result = match self.hub.call_result(&self.principal, self.call).await {
+        let result = match self.hub.call_result(self.events.principal(), self.call).await {
             Ok(result) => result,
             Err(error) => {
                 tracing::debug!(run.id = %self.call.run(), %error, "the result of a call could not be read");

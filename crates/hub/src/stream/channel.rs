@@ -4,14 +4,13 @@ use std::collections::VecDeque;
 
 use attache_protocol::{ChannelId, wire::event::Event};
 
-use crate::{Handle, Principal, Result, bus::Topic, check, stream::StreamSlot, waiter::Waiter};
+use crate::{Handle, Principal, Result, bus::Topic, check, identity::StreamRight, stream::StreamSlot, waiter::Waiter};
 
 /// Follows a channel, even while it is disconnected, because its peer may come back. Ends if the hub drains or the
 /// caller loses access.
 #[derive(Debug)]
 pub struct ChannelFollow {
     hub: Handle,
-    principal: Principal,
     channel: ChannelId,
     after: i64,
     ready: VecDeque<Event>,
@@ -32,10 +31,10 @@ impl Handle {
         let after = check::after(after)?;
         // Subscribe before the first read, so that nothing is missed in between.
         let waiter = Waiter::new(self, by, Topic::Channel(channel), None);
+        let waiter = waiter.with_right(StreamRight::SeeChannel(channel));
         self.visible_channel(by, channel).await?;
         Ok(ChannelFollow {
             hub: self.clone(),
-            principal: by.clone(),
             channel,
             after,
             ready: VecDeque::new(),
@@ -51,14 +50,15 @@ impl ChannelFollow {
     /// The next event. `None` if there are no more.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
+            if self.waiter.check_access().await.is_err() {
+                return None;
+            }
             if let Some(event) = self.ready.pop_front() {
                 self.after = event.seq;
                 return Some(event);
             }
-            if self.waiter.check_access().await.is_err() {
-                return None;
-            }
-            match self.hub.channel_page(self.principal.tenant, self.channel, self.after, check::MAX_PAGE).await {
+            match self.hub.channel_page(self.waiter.principal().tenant, self.channel, self.after, check::MAX_PAGE).await
+            {
                 Ok(events) if !events.is_empty() => {
                     self.ready = events.into();
                     continue;

@@ -13,7 +13,7 @@ use attache_store::record::{OutlineScope, RunOutline};
 use crate::{
     Handle, Principal, Result, check,
     error::about,
-    identity::CredentialGuard,
+    identity::{AccessGuard, StreamRight},
     stream::{
         StreamSlot,
         feed::{EventBatch, RunFeedReader},
@@ -24,14 +24,13 @@ use crate::{
 #[derive(Debug)]
 pub struct RunFollow {
     hub: Handle,
-    principal: Principal,
     run: RunId,
     /// Events up to this seq were read. Those not returned yet are in `ready`.
     reached: i64,
     ready: VecDeque<Event>,
     /// The shared feed, once past events are read.
     joined: Option<RunFeedReader>,
-    guard: CredentialGuard,
+    guard: AccessGuard,
     ended: bool,
     _slot: StreamSlot,
 }
@@ -98,15 +97,14 @@ impl Handle {
     /// Everything after `after` and all new events, until the run ends.
     pub async fn follow_run(&self, by: &Principal, run: RunId, after: Option<i64>) -> Result<RunFollow> {
         let reached = check::after(after)?;
-        self.visible_run(by, run).await?;
+        let record = self.visible_run(by, run).await?;
         Ok(RunFollow {
             hub: self.clone(),
-            principal: by.clone(),
             run,
             reached,
             ready: VecDeque::new(),
             joined: None,
-            guard: CredentialGuard::of_run(self, by, run),
+            guard: AccessGuard::new(self, by, StreamRight::see_run(record)),
             ended: false,
             _slot: self.stream_slot(by)?,
         })
@@ -149,10 +147,14 @@ impl RunFollow {
     /// The next event. `None` after the terminal one.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
+            if self.guard.check_if_due().await.is_err() {
+                self.ready.clear();
+                self.ended = true;
+            }
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
             }
-            if self.ended || self.guard.check_if_due().await.is_err() {
+            if self.ended {
                 return None;
             }
             match &mut self.joined {
@@ -169,9 +171,14 @@ impl RunFollow {
         }
     }
 
+    /// The caller with their current rights.
+    pub(crate) const fn principal(&self) -> &Principal {
+        self.guard.principal()
+    }
+
     /// Reads past events on its own, and joins the feed at the end of them.
     async fn read(&mut self) {
-        let tenant = self.principal.tenant;
+        let tenant = self.principal().tenant;
         match self.hub.run_page(tenant, self.run, self.reached, check::MAX_PAGE).await {
             Ok(page) => {
                 self.reached = page.events.last().map_or(self.reached, |event| event.seq);

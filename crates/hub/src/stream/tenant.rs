@@ -5,14 +5,19 @@ use std::collections::VecDeque;
 use attache_protocol::{log::LogRow, wire::event::SeqRange};
 
 use crate::{
-    Handle, Principal, Result, bus::Topic, check, error::about, identity::Action, stream::StreamSlot, waiter::Waiter,
+    Handle, Principal, Result,
+    bus::Topic,
+    check,
+    error::about,
+    identity::{Action, StreamRight},
+    stream::StreamSlot,
+    waiter::Waiter,
 };
 
 /// Follows the tenant's log, for callers who may read it.
 #[derive(Debug)]
 pub struct TenantFollow {
     hub: Handle,
-    principal: Principal,
     after: i64,
     ready: VecDeque<LogRow>,
     /// Rows that retention removed before they could be read.
@@ -36,13 +41,13 @@ impl Handle {
     pub async fn follow_audit(&self, by: &Principal, after: Option<i64>) -> Result<TenantFollow> {
         by.may_all(Action::SeeAudit)?;
         let waiter = Waiter::new(self, by, Topic::Tenant(by.tenant), None);
+        let waiter = waiter.with_right(StreamRight::MayAll(Action::SeeAudit));
         let after = match after {
             Some(after) => check::after(Some(after))?,
             None => self.store().log(by.tenant, i64::MAX, 1).await.map_err(about("log"))?.head,
         };
         Ok(TenantFollow {
             hub: self.clone(),
-            principal: by.clone(),
             after,
             ready: VecDeque::new(),
             gap: None,
@@ -56,6 +61,7 @@ impl Handle {
     pub fn changes(&self, by: &Principal) -> Result<TenantChanges> {
         by.may_all(Action::SeeAgents)?;
         let waiter = Waiter::new(self, by, Topic::Tenant(by.tenant), None).poll_every(self.options().keep_alive);
+        let waiter = waiter.with_right(StreamRight::MayAll(Action::SeeAgents));
         Ok(TenantChanges { waiter, _slot: self.stream_slot(by)? })
     }
 }
@@ -76,16 +82,17 @@ impl TenantFollow {
     /// The next row. `None` if the hub drains or the caller loses access.
     pub async fn next(&mut self) -> Option<LogRow> {
         loop {
+            if self.ended || self.waiter.check_access().await.is_err() {
+                return None;
+            }
             if let Some(row) = self.ready.pop_front() {
                 self.after = row.seq;
                 return Some(row);
             }
-            if self.ended || self.waiter.check_access().await.is_err() {
-                return None;
-            }
-            match self.hub.store().log(self.principal.tenant, self.after, check::MAX_PAGE).await {
+            let by = self.waiter.principal();
+            match self.hub.store().log(by.tenant, self.after, check::MAX_PAGE).await {
                 Ok(mut page) => {
-                    if let Err(error) = self.hub.withhold_private(&self.principal, &mut page.rows).await {
+                    if let Err(error) = self.hub.withhold_private(by, &mut page.rows).await {
                         tracing::debug!(%error, "the log could not be read");
                         page.rows.clear();
                     }

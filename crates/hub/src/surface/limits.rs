@@ -1,11 +1,12 @@
-//! Checks for every request on the port, whichever surface serves it: host names, panics, counters.
+//! Checks for every request on the port, whichever surface serves it: host names, panics, counters, and the
+//! requests in progress.
 
 use std::{
     convert::Infallible,
     future::Future,
     net::{IpAddr, SocketAddr},
     panic::AssertUnwindSafe,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
 };
 
@@ -19,6 +20,7 @@ use axum::{
 use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
+use tokio::time::timeout;
 use tower::Service as _;
 
 use crate::{
@@ -28,7 +30,9 @@ use crate::{
         PeerAddress,
         extract::{self, RateLimitSlot, RequestIdentity},
         host::OwnNames,
+        in_progress::{RequestCaller, RequestSlot, RequestsInProgress, WAIT_AFTER},
         intake::{Budget, Called, Intake},
+        outgoing::{Outgoing, ResponseForm},
         reply,
         request_log::{RequestLog, note_route},
     },
@@ -52,6 +56,7 @@ struct EdgeContext {
     https_for_good: bool,
     /// The memory budget for unauthenticated bodies.
     strangers: Arc<Budget>,
+    in_progress: RequestsInProgress,
 }
 
 /// The caller, as far as the request head identifies it.
@@ -59,6 +64,8 @@ struct Asking {
     shown: Option<RequestIdentity>,
     /// Has a valid credential.
     is_known: bool,
+    /// Room for this request among those of its caller.
+    slot: RequestSlot,
 }
 
 /// Responses after which the rest of the body is not read.
@@ -82,7 +89,8 @@ impl EdgeServiceFactory {
         let https_for_good = hub.options().is_https_for_good();
         let router = router.route_layer(map_request(note_route));
         let strangers = Arc::new(Budget::new(hub.options().max_unauthenticated_bytes));
-        Self(Arc::new(EdgeContext { hub, names, router, https_for_good, strangers }))
+        let in_progress = RequestsInProgress::new(hub.options());
+        Self(Arc::new(EdgeContext { hub, names, router, https_for_good, strangers, in_progress }))
     }
 
     pub(crate) fn edge(&self, peer: SocketAddr, seat: ConnectionSlot) -> EdgeService {
@@ -103,9 +111,9 @@ impl EdgeService {
 }
 
 impl hyper::service::Service<Request<Incoming>> for EdgeService {
-    type Response = Response<Body>;
+    type Response = Response<Outgoing>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Outgoing>, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (shared, peer, seat, client) = (self.shared.clone(), self.peer, self.seat.clone(), self.client);
@@ -125,17 +133,17 @@ impl hyper::service::Service<Request<Incoming>> for EdgeService {
             let called = Called::of(request.headers());
             let mut request = arrived(request, &intake).await;
             let log = RequestLog::begin(&mut request);
-            let mut response = match caller {
-                Ok(asking) => {
+            let (mut response, slot) = match caller {
+                Ok(mut asking) => {
                     if let Some(shown) = asking.shown {
                         request.extensions_mut().insert(shown);
                     }
                     request.extensions_mut().insert(PeerAddress(peer));
                     request.extensions_mut().insert(seat);
                     request.extensions_mut().insert(intake.clone());
-                    shared.answer(request).await
+                    (shared.answer_or_wait(request, &mut asking.slot).await, Some(asking.slot))
                 }
-                Err(error) => error.into_response(),
+                Err(error) => (error.into_response(), None),
             };
             if let Some(refusal) = intake.untold(called) {
                 response = refusal;
@@ -155,7 +163,11 @@ impl hyper::service::Service<Request<Incoming>> for EdgeService {
             if may_be_cut && CUT.contains(&response.status()) && intake.is_unread() {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok(response)
+            let form = ResponseForm::of(&response);
+            if may_be_cut && form == ResponseForm::Stream {
+                connection.allow_stalls();
+            }
+            Ok(response.map(|body| Outgoing::new(body, form, slot)))
         })
     }
 }
@@ -203,6 +215,18 @@ fn forwarded(options: &Options, peer: SocketAddr, headers: &HeaderMap) -> Socket
 // === impl EdgeContext ===
 
 impl EdgeContext {
+    /// A request that takes long makes room for others of its caller.
+    async fn answer_or_wait(&self, request: Request<Body>, slot: &mut RequestSlot) -> Response<Body> {
+        let mut answer = pin!(self.answer(request));
+        match timeout(WAIT_AFTER, answer.as_mut()).await {
+            Ok(response) => response,
+            Err(_) => {
+                slot.begin_wait();
+                answer.await
+            }
+        }
+    }
+
     async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
         let told = self.hub.options().requests_per_minute.map(|_| RateLimitSlot::default());
         if let Some(told) = &told {
@@ -242,16 +266,19 @@ impl EdgeContext {
             Some(RequestIdentity(known)) => Some(known.clone()),
             None => extract::browser(&self.hub, headers).await,
         };
+        let mut caller = RequestCaller::new(None, peer.ip());
         let mut is_known = false;
         match known {
             Some(Ok(by)) => {
                 seat.identify(&by)?;
+                caller = RequestCaller::new(Some(&by), peer.ip());
                 is_known = true;
             }
             // A busy store says nothing about the caller.
             Some(Err(error)) if error.code.http_status() >= 500 => {}
             Some(Err(_)) | None => self.hub.attempts().anonymous(peer.ip())?,
         }
-        Ok(Asking { shown, is_known })
+        let slot = self.in_progress.begin(caller).await?;
+        Ok(Asking { shown, is_known, slot })
     }
 }

@@ -1,5 +1,6 @@
 //! The bytes of one connection: limits how much is read from a socket before it authenticates with its first frame
-//! (requests have their own limits), and closes so that a client which is still sending can read its response.
+//! (requests have their own limits), breaks if the client reads no response for too long, and closes so that a client
+//! which is still sending can read its response.
 
 use std::{
     future::Future as _,
@@ -11,7 +12,7 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Sleep, sleep},
+    time::{Instant, Sleep, sleep},
 };
 
 use crate::connection_slot::ConnectionSlot;
@@ -30,6 +31,11 @@ pub(crate) struct Metered<S> {
     stream: S,
     seat: ConnectionSlot,
     read: usize,
+    response_timeout: Duration,
+    /// Created when the client first fails to keep up.
+    stalled: Option<Pin<Box<Sleep>>>,
+    /// The last write had to wait.
+    is_stalled: bool,
     /// Set once our side is closed: until then, what the client still sends is discarded.
     lingering: Option<Pin<Box<Sleep>>>,
 }
@@ -37,8 +43,24 @@ pub(crate) struct Metered<S> {
 // === impl Metered ===
 
 impl<S> Metered<S> {
-    pub(crate) const fn new(stream: S, seat: ConnectionSlot) -> Self {
-        Self { stream, seat, read: 0, lingering: None }
+    pub(crate) const fn new(stream: S, seat: ConnectionSlot, response_timeout: Duration) -> Self {
+        Self { stream, seat, read: 0, response_timeout, stalled: None, is_stalled: false, lingering: None }
+    }
+
+    /// The result of a write, or an error if the client has read nothing for too long.
+    fn in_time<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() || self.seat.may_stall() {
+            self.is_stalled = false;
+            return written;
+        }
+        let timeout = self.response_timeout;
+        let timer = self.stalled.get_or_insert_with(|| Box::pin(sleep(timeout)));
+        if !self.is_stalled {
+            self.is_stalled = true;
+            timer.as_mut().reset(Instant::now() + timeout);
+        }
+        ready!(timer.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -79,7 +101,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.in_time(context, written)
     }
 
     fn poll_write_vectored(
@@ -87,7 +110,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {
         context: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.in_time(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -95,7 +119,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.in_time(context, flushed)
     }
 
     /// Closing a socket that has unread bytes resets the connection, and the client may lose a response that it has

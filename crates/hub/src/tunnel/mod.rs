@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Error, Handle, Principal, Result,
     connection_slot::ConnectionSlot,
-    identity::{Action, CredentialGuard, Permit},
+    identity::{AccessGuard, Action, Permit, StreamRight},
 };
 
 pub(crate) use relay::{hold_host, hold_remote};
@@ -187,9 +187,9 @@ fn token_hash(hex: &str) -> Result<[u8; 32]> {
     unhex(hex).ok_or_else(|| Error::invalid("token_sha256", "must be 64 hexadecimal digits"))
 }
 
-/// Cuts the tunnel when it expires, when its owner's credential becomes invalid, and when the hub stops.
+/// Cuts the tunnel when it expires, when its owner's credential or right to open tunnels ends, and when the hub stops.
 async fn keep(hub: Handle, passage: Arc<RelayedTunnel>, by: Principal) {
-    let mut guard = CredentialGuard::new(&hub, &by);
+    let mut guard = AccessGuard::new(&hub, &by, StreamRight::May(Action::OpenTunnel));
     let mut expires = passage.expires.subscribe();
     loop {
         // Timers don't count the time a machine was suspended.

@@ -14,6 +14,7 @@ on_both! {
     a_pending_permission_goes_to_the_runs_callback_or_the_agents_webhook
     the_query_of_a_url_is_sent_and_never_shown
     a_run_without_a_callback_sends_nothing
+    a_webhook_does_not_say_what_a_private_agent_is_asked
 }
 
 async fn the_end_of_a_call_is_delivered_signed_and_recorded(engine: Engine) {
@@ -178,4 +179,20 @@ async fn a_run_without_a_callback_sends_nothing(engine: Engine) {
     let alone = json!({"agent_id": "builder", "callback_events": ["approval"]});
     let refused = world.owner.post("/api/v1/task-runs", alone).await;
     assert_eq!(refused.refusal(), (400, "invalid_request".to_owned()));
+}
+
+async fn a_webhook_does_not_say_what_a_private_agent_is_asked(engine: Engine) {
+    let receiver = WebhookReceiver::start(&[]).await;
+    let (world, device) = world(engine, |options| options.tools = Some("/mcp".to_owned())).await;
+    let private = json!({"name": "local", "callers": "owner", "owner": "owner"});
+    world.owner.post("/api/v1/agent-accounts", private).await.expect(201);
+    let create = json!({"agent_id": "builder", "callback_url": receiver.url(), "callback_events": ["approval"]});
+    world.owner.post("/api/v1/task-runs", create).await.expect(201);
+    let run = world.anonymous().key(device.claim().await["mcp"]["token"].as_str().unwrap());
+    let call = json!({"agent_id": "local", "input": {"text": "cat admin.key"}});
+    assert_eq!(run.post("/api/v1/task-runs", call).await.status, 409);
+    let told = receiver.next().await.json();
+    assert_eq!((&told["tool"], &told["private"]), (&json!("remote_agent/local"), &json!(true)));
+    assert_eq!(told["input"], json!(null));
+    assert!(!told.to_string().contains("cat admin.key"), "{told}");
 }

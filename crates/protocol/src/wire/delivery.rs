@@ -83,7 +83,11 @@ pub struct PermissionRequestedNotice {
     pub task_run_id: RunId,
     pub agent_name: String,
     pub tool: String,
-    pub input: Json,
+    /// `null` if `private`.
+    pub input: Option<Json>,
+    /// It is a call to a private agent. Only its owner sees the input, at `decide_url`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub private: bool,
     pub cwd: Option<String>,
     pub paths: Vec<String>,
     pub reason: Option<String>,

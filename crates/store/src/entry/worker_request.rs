@@ -24,6 +24,14 @@ struct PermissionRequestedData<'a> {
     undisclosed: &'a [String],
 }
 
+/// A call to a private agent. Everyone who sees the calling run can read the row, so it doesn't say what is asked.
+#[derive(Serialize)]
+struct PrivateCallRequestedData<'a> {
+    permission_request_id: PermissionId,
+    tool: &'a str,
+    private: bool,
+}
+
 #[derive(Serialize)]
 struct ApprovalRequiredData {
     kind: &'static str,
@@ -101,6 +109,10 @@ struct ToolResultData<'a> {
 }
 
 pub(crate) fn permission_requested(new: &NewPermission) -> LogEntry {
+    if new.private_agent {
+        let row = PrivateCallRequestedData { permission_request_id: new.id, tool: &new.tool, private: true };
+        return (EventKind::PermissionRequested, Json::of(&row));
+    }
     let row = PermissionRequestedData {
         permission_request_id: new.id,
         tool: &new.tool,

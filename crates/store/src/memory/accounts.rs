@@ -14,10 +14,7 @@ use super::{
 };
 use crate::{
     Error, Result, WakeHint, WriteContext, entry, outcome,
-    record::{
-        AccountPatch, AccountRecord, AgentRef, ListPage, NewAccount, Pagination, RuntimeKind,
-        worker_request::GrantRecord,
-    },
+    record::{AccountPatch, AccountRecord, AgentRef, ListPage, NewAccount, Pagination, RuntimeKind},
 };
 
 const ARCHIVED: &str = "agent archived";
@@ -69,8 +66,7 @@ impl ModelState {
         let before = &self.accounts[&id];
         let (owner, callers) = (patch.owner.unwrap_or(before.owner), patch.callers.unwrap_or(before.callers));
         if callers == Callers::Owner && (before.callers != callers || before.owner != owner) {
-            let is_owners = |record: &GrantRecord| owner.is_some() && record.maker.user == owner;
-            self.revoke_grants(context, |record| record.agent == id && !is_owners(record));
+            self.revoke_grants_of_others(context, id, owner);
         }
         let AccountPatch { name, description, instructions, skills, a2a, approvals, owner, callers, run_timeout } =
             patch;

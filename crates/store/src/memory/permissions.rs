@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    Actor, GrantId, PermissionId, RunId, TenantId, Timestamp,
+    Actor, AgentId, GrantId, KeyId, PermissionId, RunId, TenantId, Timestamp, UserId,
     rules::{
         permission::{
             self, ApprovalDecision, DecisionSource, DecisionVerdict, GrantReach, OnTimeout, StandingGrant, decide,
@@ -24,7 +24,8 @@ use crate::{
         channel::OutboxFrame,
         delivery::DeliveryRecord,
         worker_request::{
-            GrantRecord, NewDecision, NewPermission, PermissionFilter, PermissionRecord, PermissionSettlement,
+            GrantMaker, GrantRecord, NewDecision, NewPermission, PermissionFilter, PermissionRecord,
+            PermissionSettlement,
         },
     },
     weight::has_room,
@@ -319,6 +320,28 @@ impl ModelState {
         for grant in found.collect::<Vec<_>>() {
             self.revoke_grant(context, grant).expect("it was just found");
         }
+    }
+
+    /// Revokes the approvals for an agent that anyone but `owner` answers for, or that were given with a credential that
+    /// someone else issued for the owner.
+    pub(super) fn revoke_grants_of_others(&mut self, context: &WriteContext, agent: AgentId, owner: Option<UserId>) {
+        let is_owners =
+            |maker: GrantMaker| owner.is_some() && maker.user == owner && self.has_only_keys_of(maker.key, owner);
+        let of_agent = self.grants.values().map(|(_, record)| record).filter(|record| record.agent == agent);
+        let others = of_agent.filter(|record| !is_owners(record.maker)).map(|record| record.grant.id);
+        let others: Vec<GrantId> = others.collect();
+        self.revoke_grants(context, |record| others.contains(&record.grant.id));
+    }
+
+    /// Whether the key, and every key it was issued or opened with, belongs to the user.
+    fn has_only_keys_of(&self, mut key: Option<KeyId>, user: Option<UserId>) -> bool {
+        while let Some(stored) = key.and_then(|key| self.keys.get(&key)) {
+            if stored.key.user != user {
+                return false;
+            }
+            key = stored.key.opener();
+        }
+        true
     }
 
     /// The grant with the end of its run.

@@ -93,7 +93,8 @@ impl WriteTransaction<'_, '_> {
         self.revoke_grants(context, "key = ?1", &[&IdBytes(key.uuid())])
     }
 
-    /// Revokes the approvals for an agent that anyone but `owner` answers for.
+    /// Revokes the approvals for an agent that anyone but `owner` answers for, or that were given with a credential that
+    /// someone else issued for the owner.
     pub(super) fn revoke_grants_of_others(
         &mut self,
         context: &WriteContext,
@@ -101,7 +102,13 @@ impl WriteTransaction<'_, '_> {
         owner: Option<UserId>,
     ) -> Result<()> {
         let owner = owner.map(|owner| IdBytes(owner.uuid()));
-        self.revoke_grants(context, "agent = ?1 and (?2 is null or user is not ?2)", &[&IdBytes(agent.uuid()), &owner])
+        let others = "agent = ?1 and (?2 is null or user is not ?2 or exists (
+            with recursive issuers (id, user, opener) as (
+                select id, user, opener from api_keys where id = permission_grants.key
+                union
+                select k.id, k.user, k.opener from api_keys k join issuers on k.id = issuers.opener)
+            select 1 from issuers where user is not ?2))";
+        self.revoke_grants(context, others, &[&IdBytes(agent.uuid()), &owner])
     }
 
     fn revoke_grants(&mut self, context: &WriteContext, which: &str, values: &[&dyn ToSql]) -> Result<()> {

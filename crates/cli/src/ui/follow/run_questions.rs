@@ -21,6 +21,9 @@ use crate::ui::{
     tool_input::{self, ToolInput},
 };
 
+/// Shown instead of the input that only the private agent's owner sees.
+const PRIVATE_CALL: &str = "a private agent, so only its owner sees the request and decides";
+
 /// The open questions of one run.
 #[derive(Debug)]
 pub(crate) struct RunQuestions {
@@ -28,8 +31,8 @@ pub(crate) struct RunQuestions {
     pub(crate) suffix: String,
     /// A person at the terminal can type answers.
     pub(crate) may_type: bool,
-    /// Tool and summary of the latest permission request.
-    asked: Option<(String, String)>,
+    /// The latest permission request.
+    asked: Option<RequestSummary>,
     /// Unanswered questions, oldest first. A typed line answers the first one.
     open: VecDeque<TerminalQuestion>,
     /// The first question is on the screen.
@@ -37,6 +40,17 @@ pub(crate) struct RunQuestions {
     lines: Option<Lines<BufReader<Stdin>>>,
     /// Display names of people who decided.
     names: DisplayNames,
+    /// The latest call to a private agent, if this person may see it. Its event doesn't say what is asked.
+    private_call: Option<PermissionRequest>,
+}
+
+/// A permission request in one line.
+#[derive(Debug, Default)]
+struct RequestSummary {
+    tool: String,
+    brief: String,
+    /// Only someone else sees and decides it.
+    hidden: bool,
 }
 
 /// A question that a person at the terminal can answer.
@@ -71,6 +85,8 @@ struct QuestionEventData {
     permission_request_id: Option<PermissionId>,
     tool: Option<String>,
     input: Option<Json>,
+    /// A call to a private agent, without its input.
+    private: bool,
     undisclosed: Vec<String>,
     reason: Option<String>,
     paths: Vec<String>,
@@ -95,14 +111,22 @@ impl RunQuestions {
             shown: false,
             lines: None,
             names: DisplayNames::default(),
+            private_call: None,
         }
     }
 
-    /// Looks up the display name of the person who decided.
-    pub(crate) async fn load_names(&mut self, hub: &HubClient, event: &Event) {
+    /// Looks up what the event doesn't contain: the display name of the person who decided, and a call to a private agent.
+    pub(crate) async fn load_details(&mut self, hub: &HubClient, event: &Event) {
         if event.kind == EventKind::PermissionDecided {
             let by = event.data.parse::<QuestionEventData>().unwrap_or_default().by;
             self.names = DisplayNames::of(hub, by).await;
+        }
+        if event.kind == EventKind::PermissionRequested {
+            let QuestionEventData { private, permission_request_id, .. } = event.data.parse().unwrap_or_default();
+            self.private_call = match permission_request_id.filter(|_| private) {
+                Some(id) => hub.permission(id).await.ok(),
+                None => None,
+            };
         }
     }
 
@@ -112,12 +136,20 @@ impl RunQuestions {
         let said = |style, text, line| Some(TerminalMessage { style, text, line });
         match event.event_kind() {
             Some(EventKind::PermissionRequested) => {
-                let QuestionEventData { tool, input, undisclosed, reason, paths, .. } = data();
+                let QuestionEventData { tool, input, private, undisclosed, reason, paths, .. } = data();
+                let tool = tool.unwrap_or_default();
+                if private {
+                    let seen = self.private_call.as_ref().map(tool_input::request_summary);
+                    let hidden = seen.is_none();
+                    let brief = seen.unwrap_or_else(|| PRIVATE_CALL.to_owned());
+                    self.asked = Some(RequestSummary { tool, brief, hidden });
+                    return None;
+                }
                 let brief = input.map_or_else(String::new, |input| {
                     let known = without_input(&input, &undisclosed, reason.as_deref(), &paths);
                     known.unwrap_or_else(|| ToolInput::new(&input).summary())
                 });
-                self.asked = Some((tool.unwrap_or_default(), brief));
+                self.asked = Some(RequestSummary { tool, brief, hidden: false });
                 None
             }
             Some(EventKind::ActionRequired) => {
@@ -125,10 +157,10 @@ impl RunQuestions {
                 if kind.as_deref() != Some("approval") {
                     return None;
                 }
-                let (tool, brief) = self.asked.take().unwrap_or_default();
+                let RequestSummary { tool, brief, hidden } = self.asked.take().unwrap_or_default();
                 let mut text =
                     format!("waiting for approval of {}: {}", clean::exact_line(&tool), clean::exact_line(&brief));
-                match permission_request_id {
+                match permission_request_id.filter(|_| !hidden) {
                     Some(id) if self.may_type => self.ask(TerminalQuestion::Approval(id)),
                     Some(id) => text = format!("{text}\n{}", self.commands(id)),
                     None => {}

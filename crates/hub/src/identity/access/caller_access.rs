@@ -185,7 +185,8 @@ impl<'a> CallerAccess<'a> {
             Self::Table => Ok(false),
             // The rules grant rights to the agent, not to the caller it works for in this run.
             Self::Rules(_) if by.column() == RoleColumn::Run => Ok(false),
-            Self::Rules(agents) => Ok(agents.conversation(run.user, run.conversation).await? == Visibility::Yes),
+            Self::Rules(agents) => Ok(agents.sees_work_of(run.agent).await?
+                && agents.conversation(run.user, run.conversation).await? == Visibility::Yes),
         }
     }
 
@@ -193,7 +194,8 @@ impl<'a> CallerAccess<'a> {
     pub(crate) async fn belongings(&mut self, agent: AgentId) -> Result<bool> {
         match self {
             Self::Person(person) => person.sees(agent).await,
-            Self::Table | Self::Rules(_) => Ok(true),
+            Self::Rules(agents) => agents.sees_work_of(agent).await,
+            Self::Table => Ok(true),
         }
     }
 
@@ -201,7 +203,8 @@ impl<'a> CallerAccess<'a> {
     pub(crate) async fn is_open(&mut self, run: &RunRecord) -> Result<bool> {
         match self {
             Self::Person(person) => person.sees_run(run).await,
-            Self::Table | Self::Rules(_) => Ok(true),
+            Self::Rules(agents) => Ok(has_part(agents.by, run) || agents.sees_work_of(run.agent).await?),
+            Self::Table => Ok(true),
         }
     }
 
@@ -294,7 +297,7 @@ impl Person<'_> {
 
     /// People keep seeing what they started, also after the agent became private.
     pub(crate) async fn sees_run(&mut self, run: &RunRecord) -> Result<bool> {
-        let started = run.caller == self.by.actor() || (!self.by.is_issued && self.by.own_runs().matches(run));
+        let started = run.caller == self.by.actor() || self.by.own_runs().matches(run);
         Ok(started || self.sees(run.agent).await?)
     }
 
@@ -338,7 +341,7 @@ impl Person<'_> {
                 PrincipalKind::Runtime { agent, .. }
                 | PrincipalKind::Outside { agent, .. }
                 | PrincipalKind::Run { agent, .. },
-            ) => agent == account.id || (account.owner.is_some() && account.owner == by.user),
+            ) => agent == account.id,
             (None, _) => false,
         };
         account.callers == Callers::Owner && !is_own
@@ -351,6 +354,11 @@ impl AgentAccess<'_> {
     /// Without patterns only the owner matters, and ids distinguish owners as well as names do.
     fn needs_names(&self) -> bool {
         !self.in_force.rules.entries.is_empty()
+    }
+
+    /// No rule opens the work of another agent that is private, even if both have the same owner.
+    async fn sees_work_of(&self, agent: AgentId) -> Result<bool> {
+        self.hub.private_work(self.by).sees(agent).await
     }
 
     async fn account(&self, agent: AgentId) -> Result<AccountRecord> {

@@ -17,7 +17,7 @@ use super::HandlerResult;
 use crate::{
     Error, Handle, Principal, Result,
     connection_slot::ConnectionSlot,
-    identity::CredentialGuard,
+    identity::{AccessGuard, Action, StreamRight},
     surface::{
         extract::{self, AuthenticatedCaller, CallerAddress, JsonBody, PathSegment, QueryParams, id},
         reply,
@@ -87,7 +87,7 @@ async fn join(
         let by = owner(&parts, &hub).await?;
         let passage = hub.own_tunnel(&by, id(&tunnel, "tunnel")?)?;
         // The tunnel ends with the key that opened it, this socket with its own credential.
-        let mut guard = CredentialGuard::new(&hub, &by);
+        let mut guard = AccessGuard::new(&hub, &by, StreamRight::May(Action::OpenTunnel));
         let hold = move |socket| async move {
             tokio::select! {
                 () = tunnel::hold_host(hub, passage, socket, seat) => {}
