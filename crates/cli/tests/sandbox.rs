@@ -77,8 +77,8 @@ fn a_wall_that_is_missing_is_noticed() {
 #[test]
 fn without_namespaces_files_network_and_programs_are_still_closed() {
     let proof = Launcher::without_namespaces(stage()).prove();
-    if proof.attempts.is_empty() {
-        println!("skipped: this system has no walls: {:?}", proof.missing);
+    if !proof.made_of.contains("Landlock") {
+        println!("skipped: this kernel has no Landlock: {:?}", proof.missing);
         return;
     }
     assert_eq!(proof.broken().filter_map(Attempt::limit).collect::<Vec<_>>(), [], "{proof:?}");
