@@ -44,6 +44,7 @@ on_both! {
     login_links_of_others_cannot_be_pushed_out
     a_private_agents_calls_are_approved_for_what_they_are
     no_one_elses_key_or_link_reaches_a_private_agent
+    the_log_withholds_the_names_of_private_files
     the_log_withholds_the_work_of_private_agents
     only_the_owner_sees_what_a_private_agent_is_asked
     approvals_given_with_an_issued_credential_end_when_the_agent_becomes_private
@@ -235,6 +236,16 @@ async fn expiring_credentials_cannot_create_permanent_ones(engine: Engine) {
     }
     let missing = world.owner.get(&format!("{ACCOUNTS}/ghost")).await;
     assert_eq!(missing.refusal(), not_found(), "a refusal makes nothing");
+    // A role is for good, so neither an expiring nor a scoped key raises one.
+    let ada = "/api/v1/users/ada";
+    world.owner.post("/api/v1/users", json!({"name": "ada", "role": "operator"})).await.expect(201);
+    let scoped = json!({"name": "scoped", "role": "owner", "scopes": ["admin"]});
+    let scoped = key(&world, &world.owner.post("/api/v1/api-keys", scoped).await.expect(201));
+    for by in [&token, &short, &scoped] {
+        assert_eq!(by.patch(ada, json!({"role": "owner"})).await.refusal(), forbidden());
+    }
+    short.patch(ada, json!({"role": "viewer"})).await.expect(200);
+    world.owner.patch(ada, json!({"role": "owner"})).await.expect(200);
 }
 
 async fn only_the_owner_decides_for_a_private_agent(engine: Engine) {
@@ -595,6 +606,21 @@ async fn no_one_elses_key_or_link_reaches_a_private_agent(engine: Engine) {
     }
     assert!(world.hub.authenticate_session(session.secret.expose()).await.is_err());
     ada.post(RUNS, task).await.expect(201);
+}
+
+async fn the_log_withholds_the_names_of_private_files(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let (ada, eve) = (person(&world, "ada", "operator").await, person(&world, "eve", "admin").await);
+    ada.post(ACCOUNTS, json!({"name": "shell", "callers": "owner"})).await.expect(201);
+    let run = ada.post(RUNS, json!({"agent_id": "shell"})).await.expect(201);
+    let workspace = run["workspace_id"].as_str().unwrap();
+    let path = format!("/api/v1/workspaces/{workspace}/artifacts/resignation.txt");
+    ada.call(Method::PUT, &path, "dear all").await.expect(201);
+    let says = |page: &Value| page.to_string().contains("resignation");
+    let withheld = eve.get("/api/v1/audit?limit=200").await.expect(200);
+    assert!(!says(&withheld), "{withheld}");
+    ada.patch(&format!("{ACCOUNTS}/shell"), json!({"callers": "everyone"})).await.expect(200);
+    assert!(says(&eve.get("/api/v1/audit?limit=200").await.expect(200)));
 }
 
 async fn the_log_withholds_the_work_of_private_agents(engine: Engine) {

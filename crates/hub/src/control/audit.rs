@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use attache_protocol::{
-    EventKind, TenantId, digest,
+    EventKind, TenantId, WorkspaceId, digest,
     log::LogRow,
     wire::audit::{AuditPage, Checkpoint},
 };
@@ -63,6 +63,7 @@ impl Handle {
                     }
                 }
                 None if row.kind == EventKind::ChannelMessage => self.is_channel_hidden(by, row).await?,
+                None if row.kind == EventKind::ArtifactChanged => self.is_artifact_hidden(by, row).await?,
                 None => false,
             };
             if is_hidden {
@@ -70,6 +71,17 @@ impl Handle {
             }
         }
         Ok(())
+    }
+
+    /// A file's name tells about the work in its conversation.
+    async fn is_artifact_hidden(&self, by: &Principal, row: &LogRow) -> Result<bool> {
+        let workspace: Option<WorkspaceId> = row.data.text_member("workspace_id").and_then(|id| id.parse().ok());
+        let Some(workspace) = workspace else { return Ok(true) };
+        match self.store().conversation(by.tenant, workspace.conversation()).await {
+            Ok(found) => Ok(!self.private_work(by).sees_conversation(&found).await?),
+            Err(attache_store::Error::NotFound) => self.private_work(by).has_hidden_agents().await,
+            Err(error) => Err(Error::from_store("conversation", error)),
+        }
     }
 
     async fn is_channel_hidden(&self, by: &Principal, row: &LogRow) -> Result<bool> {

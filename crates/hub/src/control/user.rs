@@ -87,6 +87,11 @@ impl Handle {
         }
         if let Some(role) = request.role {
             may_give(by, role)?;
+            // A higher role stays when the credential is gone, and has no scopes.
+            if role > found.role {
+                by.unscoped()?;
+                self.check_endless(by).await?;
+            }
         }
         let password = match &request.password {
             Some(password) => {
