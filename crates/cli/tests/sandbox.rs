@@ -17,6 +17,7 @@ fn stage() -> StageCommand {
 }
 
 /// Whether bubblewrap is there and works. Without it, only some of the walls can be tried.
+#[allow(clippy::print_stdout, reason = "says why a test is skipped")]
 fn has_namespaces() -> bool {
     let works = Path::new("/usr/bin/bwrap").exists() && Launcher::new(stage()).prove().missing.is_empty();
     if !works {
