@@ -99,6 +99,11 @@ fn writes_to_a_file_still_open_are_kept() {
         }
         open.write_all(b"mine\n").unwrap();
         drop(endless);
+        // A revert that opens it only now would wait for a writer.
+        while !reverting.is_finished() {
+            drop(fs::OpenOptions::new().read(true).write(true).open(&original));
+            std::thread::yield_now();
+        }
         reverting.join().unwrap()
     });
     assert_eq!(fs::read_to_string(dir.join("log")).unwrap(), "before\n");
