@@ -316,7 +316,7 @@ async fn walls(context: &CommandContext) -> Result<AdapterWalls, CommandFailure>
     .await
     .map_err(|error| CommandFailure::failed(format!("can't try out this machine's walls: {error}")))?;
     tracing::debug!(%proof, "walls");
-    let hide = home::own_folders(&context.config).into_iter().filter_map(|folder| folder.canonicalize().ok()).collect();
+    let hide = walls::own_folders(&context.config);
     Ok(AdapterWalls { proved: proof.limits(), launcher: Arc::new(launcher), hide })
 }
 

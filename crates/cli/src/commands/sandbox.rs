@@ -118,6 +118,7 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
     let mut inside = Walls::open(cwd).limit(&limits);
     inside.read = args.read.iter().map(folder).collect::<Result<_, _>>()?;
     inside.write = args.write.iter().map(folder).collect::<Result<_, _>>()?;
+    inside.hide = walls::own_folders(&context.config);
     let mut words = args.command.into_iter();
     let program = words.next().unwrap_or_default();
     let (bwrap, arguments) = launcher

@@ -38,6 +38,7 @@ pub use daemon::{DelegationDaemon, SOCKET};
 pub use peer::PeerTimings;
 pub use policy::{DelegationAdmission, DelegatorPolicy, DelegatorPolicyFile, HubKeys, OriginalsRetention};
 pub use queue::{ConcurrencyLimits, DelegatorScheduler, FairScheduler, FolderClaim, QueueDecision};
+pub use records::originals_folder;
 pub use refusal::DelegatorRefusal;
 pub use service::DelegatorService;
 pub use socket::MAX_SOCKET_PATH;

@@ -42,17 +42,23 @@ struct DelegationMetaTask<'a> {
 }
 
 const DIFF: &str = "changes.diff";
-pub(super) const BEFORE: &str = "before";
+const FOLDERS: &str = "delegations";
+const BEFORE: &str = "before";
 /// Exists once the originals were removed.
 const PRUNED: &str = "originals-removed";
 /// Exists until the hub knows how the delegation ended.
 const UNPUBLISHED: &str = "unpublished";
 
+/// Where a daemon with this home keeps the originals of changed files.
+pub fn originals_folder(home: &Path, delegation: DelegationId) -> PathBuf {
+    home.join(FOLDERS).join(delegation.to_string()).join(BEFORE)
+}
+
 // === impl DelegationRecords ===
 
 impl DelegationRecords {
     pub(super) fn open(home: &Path, env: Env) -> Result<Self, Error> {
-        for name in ["delegations", "exports", "logs"] {
+        for name in [FOLDERS, "exports", "logs"] {
             private_folder(&home.join(name))?;
         }
         Ok(Self { home: home.to_owned(), env })
@@ -60,7 +66,11 @@ impl DelegationRecords {
 
     /// `delegations/<id>`.
     pub(super) fn folder(&self, delegation: DelegationId) -> PathBuf {
-        self.home.join("delegations").join(delegation.to_string())
+        self.home.join(FOLDERS).join(delegation.to_string())
+    }
+
+    pub(super) fn originals(&self, delegation: DelegationId) -> PathBuf {
+        originals_folder(&self.home, delegation)
     }
 
     fn export(&self, delegation: DelegationId) -> PathBuf {
@@ -98,7 +108,7 @@ impl DelegationRecords {
     pub(super) fn prune(&self, ended: &[(DelegationId, Timestamp)], retention: OriginalsRetention, now: Timestamp) {
         let mut sizes: Vec<(DelegationId, Timestamp, u64)> = Vec::new();
         for (id, at) in ended {
-            let before = self.folder(*id).join(BEFORE);
+            let before = self.originals(*id);
             let files = fs::read_dir(&before).into_iter().flatten().flatten();
             let size = files.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum();
             if before.exists() {
@@ -116,7 +126,7 @@ impl DelegationRecords {
             let marked = replace(&self.folder(id).join(PRUNED), b"", &self.env);
             let removed = marked
                 .map_err(|error| error.to_string())
-                .and_then(|()| fs::remove_dir_all(self.folder(id).join(BEFORE)).map_err(|error| error.to_string()));
+                .and_then(|()| fs::remove_dir_all(self.originals(id)).map_err(|error| error.to_string()));
             match removed {
                 Ok(()) => {
                     tracing::info!(delegation.id = %id, bytes = size, "removed the originals of an old delegation");
@@ -164,7 +174,7 @@ impl DelegationRecords {
 
     /// Every recorded delegation, oldest first. Unreadable records are skipped and left in place.
     pub(super) fn load(&self) -> Result<Vec<Delegation>, Error> {
-        let folder = self.home.join("delegations");
+        let folder = self.home.join(FOLDERS);
         let mut found = Vec::new();
         for entry in fs::read_dir(&folder).map_err(Error::io(&folder))? {
             let path = entry.map_err(Error::io(&folder))?.path().join("status.json");

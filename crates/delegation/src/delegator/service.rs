@@ -26,7 +26,7 @@ use super::{
     lease::LeaseTask,
     policy::DelegationAdmission,
     queue::{FolderClaim, QueueDecision},
-    records::{BEFORE, DelegationRecords},
+    records::DelegationRecords,
     session::SessionTracker,
 };
 use crate::Error;
@@ -312,7 +312,7 @@ impl DelegatorService {
 
     /// `delegations/<id>/before`.
     pub(super) fn before(&self, delegation: DelegationId) -> PathBuf {
-        self.0.records.folder(delegation).join(BEFORE)
+        self.0.records.originals(delegation)
     }
 
     pub(super) async fn credentials(&self, admitted: &DelegationAdmission) -> Result<DelegationKeys, DelegatorRefusal> {

@@ -155,13 +155,13 @@ impl hyper::service::Service<Request<Incoming>> for EdgeService {
             if let Some(log) = log {
                 log.end(&response);
             }
-            // hyper closes a connection whose body was not read. These responses say so, so that the client doesn't
-            // send its next request on it.
+            // hyper closes a connection whose body was not read.
             if may_be_cut && intake.is_unread() {
                 connection.cut();
-            }
-            if may_be_cut && CUT.contains(&response.status()) && intake.is_unread() {
-                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                // The response says so, so that the client doesn't send its next request on it.
+                if CUT.contains(&response.status()) {
+                    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                }
             }
             let form = ResponseForm::of(&response);
             if may_be_cut && form == ResponseForm::Stream {

@@ -36,7 +36,7 @@ pub(crate) struct Metered<S> {
     stalled: Option<Pin<Box<Sleep>>>,
     /// The last write had to wait.
     is_stalled: bool,
-    /// Set once our side is closed: until then, what the client still sends is discarded.
+    /// Set once our side is closed. Until it elapses, what the client still sends is discarded.
     lingering: Option<Pin<Box<Sleep>>>,
 }
 

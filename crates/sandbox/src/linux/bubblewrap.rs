@@ -54,7 +54,9 @@ pub(super) fn arguments(program: &Path, walls: &Walls, stage: &Path) -> Vec<OsSt
     for path in walls.write.iter().chain([&walls.cwd]) {
         words.bind("--bind", path);
     }
-    for path in walls.hide.iter().filter(|path| path.is_dir()) {
+    // What is in a hidden folder is hidden with it.
+    let is_nested = |path: &Path| walls.hide.iter().any(|other| path != other && path.starts_with(other));
+    for path in walls.hide.iter().filter(|path| path.is_dir() && !is_nested(path)) {
         words.add(["--tmpfs"]);
         words.0.push(path.into());
     }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use attache_delegation::delegator::originals_folder;
 use attache_protocol::{
     DelegationId,
     error::exit,
@@ -50,7 +51,7 @@ pub(super) async fn run(context: &CommandContext, delegation: &IdArg, paths: &[S
 
 /// Where the daemon keeps the originals of changed files.
 fn originals(context: &CommandContext, delegation: DelegationId) -> Result<PathBuf, CommandFailure> {
-    Ok(context.config.awcp_home()?.join("delegations").join(delegation.to_string()).join("before"))
+    Ok(originals_folder(&context.config.awcp_home()?, delegation))
 }
 
 /// Compares the originals with the current files.
