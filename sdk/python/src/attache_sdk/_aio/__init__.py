@@ -1,0 +1,1 @@
+"""The asynchronous clients. `_sync` is generated from them."""
