@@ -33,7 +33,7 @@ CREATE TABLE agent_accounts (
     approvals text,
     created integer not null,
     archived integer
-, owner blob, callers integer not null default 0, run_timeout integer) without rowid;
+, owner blob, callers integer not null default 0, run_timeout integer, private_until integer) without rowid;
 CREATE UNIQUE INDEX agent_accounts_name on agent_accounts (tenant, name) where archived is null;
 CREATE TABLE agent_runtimes (
     no integer primary key,
@@ -50,7 +50,7 @@ CREATE TABLE agent_runtimes (
     attached integer not null,
     heartbeat integer,
     ended integer
-, extensions text, token_offered blob, token_rotated integer, token_reused integer);
+, extensions text, token_offered blob, token_rotated integer, token_reused integer, paired_by blob);
 CREATE UNIQUE INDEX agent_runtimes_active on agent_runtimes (agent) where state = 0;
 CREATE TABLE pairing_codes (
     code blob primary key,
@@ -240,7 +240,7 @@ CREATE TABLE permission_requests (
     permission_grant blob,
     -- A person's decision, as JSON.
     decision text
-, diff text, undisclosed text, private_agent integer not null default 0);
+, diff text, undisclosed text, private_agent integer not null default 0, used_by blob);
 CREATE INDEX permission_requests_run on permission_requests (run, no);
 CREATE INDEX permission_requests_agent on permission_requests (agent, no);
 CREATE INDEX permission_requests_pending on permission_requests (tenant, no) where state = 'pending';
@@ -384,7 +384,7 @@ CREATE TABLE peers (
     offered_card text,
     offered integer,
     problem text
-);
+, set_by blob);
 CREATE TABLE peer_tasks (
     no integer primary key,
     run blob not null unique,
@@ -444,6 +444,6 @@ CREATE INDEX permission_grants_user on permission_grants (user, no) where revoke
 CREATE INDEX permission_grants_key on permission_grants (key, no) where revoked is null and key is not null;
 CREATE TABLE conversation_agents (
     conversation blob not null,
-    agent blob not null,
+    agent blob not null, joined integer not null default 0,
     primary key (conversation, agent)
 ) without rowid;

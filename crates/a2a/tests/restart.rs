@@ -35,6 +35,7 @@ impl HubInstance {
         let address = listener.local_addr().unwrap();
         let mut options = Options::new(data.join("hub"), address);
         options.drain_limit = Duration::from_secs(2);
+        options.disk_reserve = Some(0);
         let store = Arc::new(SqliteStore::open(&data.join("hub.db")).unwrap());
         let hub = Hub::start(options, store, Env::system()).await.unwrap();
         let surface = router(hub.clone()).merge(attache_a2a::router(hub.clone()));

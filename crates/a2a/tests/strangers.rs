@@ -1,5 +1,6 @@
 //! Callers without a credential: what they may send, to whom, and how much of it.
 
+use attache_protocol::{Json, wire::account::AccountRequest};
 use serde_json::{Value, json};
 
 use crate::{
@@ -9,9 +10,13 @@ use crate::{
 
 /// Sends a text of so many bytes over JSON-RPC, without a credential.
 async fn say(scene: &A2aFixture, agent: &str, id: &str, bytes: usize) -> (u16, Value) {
+    let message = json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": "x".repeat(bytes)}]});
+    send(scene, agent, message).await
+}
+
+async fn send(scene: &A2aFixture, agent: &str, message: Value) -> (u16, Value) {
     let request = json!({"jsonrpc": "2.0", "id": 7, "method": "SendMessage", "params": {
-        "message": {"messageId": id, "role": "ROLE_USER", "parts": [{"text": "x".repeat(bytes)}]},
-        "configuration": {"returnImmediately": true},
+        "message": message, "configuration": {"returnImmediately": true},
     }});
     let sent = crate::speak::http().post(format!("{}/a2a/{agent}", scene.world.url));
     let sent = sent.header("A2A-Version", "1.0").header("content-type", "application/json");
@@ -62,5 +67,28 @@ async fn strangers_fill_neither_the_disk_nor_the_queue() {
             && answer["error"]["message"].as_str().unwrap().contains("queue for callers without a credential is full"),
         "{answer}"
     );
+    scene.world.stop().await;
+}
+
+/// All strangers are one caller, but what they tell one agent is not in a conversation of another.
+#[tokio::test]
+async fn a_context_of_strangers_belongs_to_one_agent() {
+    let scene = A2aFixture::start(world()).await;
+    scene.switch(json!({"anonymous": true})).await;
+    let (hub, owner) = (&scene.world.hub, &scene.world.owner);
+    let a2a = Some(Json::from_text(r#"{"anonymous":true}"#).unwrap());
+    let other = AccountRequest { name: Some("other".to_owned()), a2a, ..AccountRequest::default() };
+    hub.create_account(owner, other).await.unwrap();
+    let mut contexts = Vec::new();
+    for (agent, id) in [(AGENT, "m1"), (AGENT, "m2"), ("other", "m3")] {
+        let message = json!({"messageId": id, "role": "ROLE_USER", "contextId": "support", "parts": [{"text": "x"}]});
+        let (status, answer) = send(&scene, agent, message).await;
+        assert_eq!(status, 200, "{answer}");
+        let task = answer["result"]["task"]["id"].as_str().unwrap().to_owned();
+        let run = hub.run(owner, task.parse().unwrap()).await.unwrap();
+        contexts.push(run.conversation_id);
+    }
+    assert_eq!(contexts[0], contexts[1]);
+    assert_ne!(contexts[0], contexts[2]);
     scene.world.stop().await;
 }

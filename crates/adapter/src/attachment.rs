@@ -13,17 +13,14 @@ use std::{
 use attache_protocol::{
     Json,
     wire::{
-        adapter::{TaskFile, TaskReply},
-        base64,
+        adapter::{ATTACHMENT_FOLDER, TaskFile, TaskReply},
+        awcp, base64,
         part::{Part, PartContent},
     },
 };
 use serde::Deserialize;
 
 use crate::DriverRun;
-
-/// Folder for the files of runs, inside the host's working folder.
-const FOLDER: &str = ".attache";
 
 /// Files up to this size are read into memory, so a host that supports their type can receive them inline.
 const IN_MEMORY: u64 = 4 << 20;
@@ -217,37 +214,71 @@ impl PlacedFiles {
         if attachments.iter().all(|attachment| attachment.is_link()) {
             return Ok(Self::default());
         }
-        let shared = cwd.join(FOLDER);
+        let mut placed = Self::make_folder(cwd, run)?;
+        for attachment in attachments {
+            let path = cwd.join(ATTACHMENT_FOLDER).join(run).join(&attachment.name);
+            match &attachment.body {
+                AttachmentBody::Bytes(bytes) => create(&path, bytes)?,
+                AttachmentBody::File(from) => copy(from, &path)?,
+                AttachmentBody::Link(_) => continue,
+            }
+            let path = Path::new(ATTACHMENT_FOLDER).join(run).join(&attachment.name);
+            placed.files.push(PlacedFile { path, media_type: attachment.media_type.clone() });
+        }
+        Ok(placed)
+    }
+
+    /// Keeps the shared folder there while a run is inside walls, which hide what comes with other runs. `None` if the
+    /// run has a folder already, or if nobody can make one.
+    pub(crate) fn reserve(job: &DriverRun) -> Option<Self> {
+        // A delegated folder is used by one run only, and what is made in it is made at its owner's.
+        if job.task.task_type == awcp::TASK_TYPE {
+            return None;
+        }
+        Self::make_folder(&job.cwd, &job.task.task_run_id.to_string()).ok()
+    }
+
+    /// Whether it is a folder of its own, and no link to another one.
+    pub(crate) fn is_folder(path: &Path) -> bool {
+        fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
+    }
+
+    fn make_folder(cwd: &Path, run: &str) -> io::Result<Self> {
+        // Another run that ends removes the shared folder, perhaps between two of these steps.
+        let mut made = Self::try_make_folder(cwd, run);
+        for _ in 0..3 {
+            if !matches!(&made, Err(error) if error.kind() == io::ErrorKind::NotFound) {
+                break;
+            }
+            made = Self::try_make_folder(cwd, run);
+        }
+        made
+    }
+
+    fn try_make_folder(cwd: &Path, run: &str) -> io::Result<Self> {
+        let shared = cwd.join(ATTACHMENT_FOLDER);
         match fs::DirBuilder::new().mode(0o700).create(&shared) {
             // Keeps the files out of version control.
             Ok(()) => create(&shared.join(".gitignore"), b"*\n")?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 // Refuse a symlink: it would lead somewhere else.
-                if !fs::symlink_metadata(&shared)?.is_dir() {
-                    return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("`{FOLDER}` is no folder")));
+                if !Self::is_folder(&shared) {
+                    return Err(io::Error::new(
+                        io::ErrorKind::AlreadyExists,
+                        format!("`{ATTACHMENT_FOLDER}` is no folder"),
+                    ));
                 }
             }
             Err(error) => return Err(error),
         }
         let folder = shared.join(run);
         fs::DirBuilder::new().mode(0o700).create(&folder)?;
-        let mut placed = Self { folder: Some(folder.clone()), files: Vec::new() };
-        for attachment in attachments {
-            let path = folder.join(&attachment.name);
-            match &attachment.body {
-                AttachmentBody::Bytes(bytes) => create(&path, bytes)?,
-                AttachmentBody::File(from) => copy(from, &path)?,
-                AttachmentBody::Link(_) => continue,
-            }
-            let path = Path::new(FOLDER).join(run).join(&attachment.name);
-            placed.files.push(PlacedFile { path, media_type: attachment.media_type.clone() });
-        }
-        Ok(placed)
+        Ok(Self { folder: Some(folder), files: Vec::new() })
     }
 
     /// The folder with the files, if any were placed.
     pub(crate) fn folder(&self) -> Option<&Path> {
-        self.folder.as_deref()
+        self.folder.as_deref().filter(|_| !self.files.is_empty())
     }
 }
 

@@ -293,6 +293,12 @@ impl EventSink {
         self.0.push(event::LOG, Json::of(&AdapterLogLine::new(level, message)));
     }
 
+    /// What went over the network, or didn't.
+    pub(crate) fn network(&self, level: &str, message: String) {
+        let code = Some(AdapterLogLine::NETWORK.to_owned());
+        self.0.push(event::LOG, Json::of(&AdapterLogLine { code, ..AdapterLogLine::new(level, message) }));
+    }
+
     pub fn tool_call(&self, call: Json) {
         self.0.push(event::TOOL_CALL, call);
     }

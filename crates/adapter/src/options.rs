@@ -1,13 +1,15 @@
 //! Options of an adapter. The caller reads files and the environment; nothing here does.
 
 use std::{
+    fs, io,
     net::{Ipv4Addr, SocketAddr},
     num::NonZeroUsize,
-    path::PathBuf,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
-use attache_protocol::{Secret, env::Env};
+use attache_protocol::{Secret, Timestamp, env::Env};
 
 use attache_sandbox::Launcher;
 
@@ -40,8 +42,76 @@ pub struct Options {
 pub struct AdapterWalls {
     pub launcher: Arc<Launcher>,
     pub proved: Vec<SandboxLimit>,
-    /// Our own folders, which no task sees.
-    pub hide: Vec<PathBuf>,
+    /// What they are made of, for people.
+    pub made_of: String,
+    pub proved_at: Timestamp,
+    pub hide: Vec<HiddenFolder>,
+}
+
+/// A folder of our own, which no task sees.
+#[derive(Debug, Clone)]
+pub struct HiddenFolder {
+    path: PathBuf,
+    /// Device and inode, if it was there at the start.
+    identity: Option<(u64, u64)>,
+}
+
+// === impl AdapterWalls ===
+
+impl AdapterWalls {
+    /// The folders to hide from a process that is about to start in `cwd`. Fails if one was moved away, because whoever
+    /// moved it could read it at its new place.
+    pub(crate) fn hidden(&self, cwd: &Path) -> io::Result<Vec<PathBuf>> {
+        for HiddenFolder { path, .. } in self.hide.iter().filter(|folder| folder.is_below(cwd)) {
+            // Only what is there can be hidden, and a process inside must not be the one that makes it.
+            if !path.exists() {
+                fs::DirBuilder::new().mode(0o700).recursive(true).create(path)?;
+            }
+        }
+        // What a link leads to can be hidden, but not the link, so a process inside could replace it.
+        if let Some(link) = self.hide.iter().find_map(|folder| folder.link_below(cwd)) {
+            let why =
+                format!("{} is a link, which the task could replace; work in a folder without it", link.display());
+            return Err(io::Error::other(why));
+        }
+        let moved = |folder: &&HiddenFolder| folder.identity.is_some() && folder.identity != identity(&folder.path);
+        match self.hide.iter().find(moved) {
+            Some(folder) => Err(io::Error::other(format!(
+                "{} was moved or replaced since this adapter started; move it back",
+                folder.path.display()
+            ))),
+            None => Ok(self.folders()),
+        }
+    }
+
+    pub(crate) fn folders(&self) -> Vec<PathBuf> {
+        self.hide.iter().map(|folder| folder.path.clone()).collect()
+    }
+}
+
+// === impl HiddenFolder ===
+
+impl HiddenFolder {
+    pub fn new(path: PathBuf) -> Self {
+        Self { identity: identity(&path), path }
+    }
+
+    /// A link on the way to it that is in this folder.
+    fn link_below(&self, cwd: &Path) -> Option<&Path> {
+        let is_here =
+            |path: &Path| path.parent().and_then(|above| above.canonicalize().ok())?.starts_with(cwd).then_some(());
+        self.path.ancestors().find(|path| path.is_symlink() && is_here(path).is_some())
+    }
+
+    /// Whether its place, after all links on the way there, is below this folder.
+    pub fn is_below(&self, cwd: &Path) -> bool {
+        let above = self.path.ancestors().skip(1).find_map(|folder| folder.canonicalize().ok());
+        above.is_some_and(|above| above.starts_with(cwd))
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    path.metadata().ok().map(|found| (found.dev(), found.ino()))
 }
 
 // === impl Options ===

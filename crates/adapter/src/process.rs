@@ -10,12 +10,9 @@ use std::{
     time::Duration,
 };
 
-use attache_os::{
-    process_group::{ProcessGroup, RUN_ID_VARIABLE},
-    process_tree,
-};
-use attache_protocol::wire::adapter::{TaskOutput, TaskReply};
-use attache_sandbox::Walls;
+use attache_os::process_group::{ProcessGroup, RUN_ID_VARIABLE};
+use attache_protocol::wire::adapter::{ATTACHMENT_FOLDER, TaskOutput, TaskReply};
+use attache_sandbox::{FileView, Walls};
 use rustix::io::Errno;
 use tokio::{
     io::AsyncWriteExt as _,
@@ -26,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     AdapterWalls, DriverRun, EventSink, SandboxLimit, artifacts,
     attachment::PlacedFiles,
+    host::inside,
     output::{ChunkBoundary, GateOutput, TextGate, TextHead, TextLimit, TextTail, pump, pump_bytes},
     scratch::ScratchFolder,
     spool::{ContentKind, OutputSpool},
@@ -58,6 +56,8 @@ pub(crate) struct ProgramSpec {
     pub(crate) files: PlacedFiles,
     /// The walls around it. Without any, it runs like every other program of the user.
     pub(crate) limits: Vec<SandboxLimit>,
+    /// What it can read inside them, besides its folder.
+    pub(crate) reads: Vec<PathBuf>,
 }
 
 /// The result of a process.
@@ -75,13 +75,13 @@ struct ProgramExit {
 /// Starts the program, waits until it exits or is stopped, and leaves no process of its group behind.
 pub(crate) async fn run(program: ProgramSpec, scratch: ScratchFolder, job: DriverRun) -> TaskReply {
     let artifact_list = scratch.file("artifacts");
+    let _reserved = if program.limits.is_empty() { None } else { PlacedFiles::reserve(&job) };
     let started = command(&program, &scratch, &artifact_list, &job)
-        .and_then(|mut command| process_tree::spawn(&mut command, None));
-    let mut child = match started {
-        Ok(child) => child,
+        .and_then(|mut command| ProcessGroup::spawn(&mut command, Vec::new(), job.task.task_run_id));
+    let (mut child, group) = match started {
+        Ok(started) => started,
         Err(error) => return not_started(&program.name, &error),
     };
-    let group = ProcessGroup::of(&child, job.task.task_run_id);
     tracing::info!(run.id = %job.task.task_run_id, pid = child.id(), program = %program.name.display(), "process started");
     let ended = supervise(&mut child, group, program.stdin, OutputSpool::new(scratch.file("output")), &job).await;
     let name = program.name.display();
@@ -141,22 +141,30 @@ fn command(
     Ok(command)
 }
 
-/// The program inside the walls that its run asks for, with a home and temporary folder that end with the run.
+/// The program inside the walls of its run, with a temporary folder that ends with it. If it sees only its folder, its
+/// home folder has nothing but toolchains.
 fn inside_walls(
     program: &ProgramSpec,
-    AdapterWalls { launcher, hide, .. }: &AdapterWalls,
+    own: &AdapterWalls,
     scratch: &ScratchFolder,
     job: &DriverRun,
 ) -> io::Result<Command> {
     let mut walls = Walls::open(job.cwd.canonicalize()?).limit(&program.limits);
     walls.write.push(scratch.path().canonicalize()?);
-    walls.hide.clone_from(hide);
-    walls.read.extend(program.files.folder().map(Path::canonicalize).transpose()?);
+    walls.hide = own.hidden(&walls.cwd)?;
+    // What comes with other runs isn't this one's.
+    let came = walls.cwd.join(ATTACHMENT_FOLDER);
+    walls.hide.extend((own.launcher.has_namespaces() && PlacedFiles::is_folder(&came)).then_some(came));
+    walls.write.extend(program.files.folder().map(Path::canonicalize).transpose()?);
+    walls.read.extend(program.reads.iter().cloned());
     // A program outside the system's folders.
     walls.read.extend(Path::new(&program.name).is_absolute().then(|| PathBuf::from(&program.name)));
-    let (name, words) = launcher.command(&walls, &program.name)?;
+    if walls.files == FileView::Declared {
+        inside::show_toolchains(&mut walls, &job.environment);
+    }
+    let (name, words) = own.launcher.command(&walls, &program.name)?;
     let mut command = command_for_run(&name, job);
-    command.args(words).env("HOME", scratch.path()).env("TMPDIR", scratch.path());
+    command.args(words).env("TMPDIR", scratch.path());
     Ok(command)
 }
 

@@ -4,14 +4,14 @@ use std::{io, net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time
 
 use attache_protocol::{
     Code, Json, RunId, WorkspaceId,
-    wire::adapter::{HostInfo, RunTask, RunTools, TaskReply},
+    wire::adapter::{HostInfo, RunTask, RunTools, TaskReply, WallsProof},
 };
 use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Asker, DriverRun, EventSink, Options, SandboxLimit,
+    AdapterWalls, Asker, DriverRun, EventSink, Options, SandboxLimit,
     error::AdapterRefusal,
     execution::{Execution, StopReason},
     guard::RequestGuard,
@@ -125,6 +125,7 @@ pub async fn try_start(options: &Options) -> Result<(), String> {
         budget: None,
         cwd: None,
         sandbox: None,
+        default_sandbox: None,
         // Nothing listens there: this only tests whether the host accepts the tools.
         mcp: Some(RunTools { url: "http://127.0.0.1:9/mcp".to_owned(), token: "none".to_owned() }),
         deadline: None,
@@ -141,6 +142,7 @@ fn job(options: &Options, task: RunTask, execution: &Arc<Execution>) -> DriverRu
         standing: options.instructions.clone(),
         environment: options.environment.clone(),
         scratch: options.scratch.clone(),
+        hidden: options.walls.as_ref().map(AdapterWalls::folders).unwrap_or_default(),
         walls: options.walls.clone().filter(|_| options.driver.runs_inside_walls()),
         env: options.env.clone(),
         events: EventSink::of(execution.clone()),
@@ -168,6 +170,12 @@ impl AdapterService {
         limits.sort_unstable();
         limits.dedup();
         limits
+    }
+
+    pub(crate) fn walls(&self) -> Option<WallsProof> {
+        let walls = self.options.walls.as_ref().filter(|_| self.options.driver.runs_inside_walls())?;
+        let limits = walls.proved.iter().map(|limit| limit.as_str().to_owned()).collect();
+        Some(WallsProof { limits, made_of: walls.made_of.clone(), proved_at: walls.proved_at })
     }
 
     /// How many tasks run at a time.

@@ -81,6 +81,7 @@ async fn health(State(service): SharedService, headers: HeaderMap) -> Result<Res
                 also_running,
                 concurrency: Some(service.concurrency()).filter(|places| places.get() > 1),
                 enforces,
+                walls: service.walls(),
             };
             Ok(Json(health).into_response())
         }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use attache_client::{CallUpdate, Client};
-use attache_protocol::{Json, env::Env};
+use attache_protocol::{Json, env::Env, wire::run::Sandbox};
 use serde::Serialize;
 
 use super::{
@@ -43,6 +43,10 @@ struct HostFigures {
     ours_ms: f64,
     /// The median of the per-round differences.
     added_ms: f64,
+    /// The same task inside the machine's walls, without network. None where they don't hold.
+    walled_ms: Option<f64>,
+    /// The median of the per-round differences to `ours_ms`.
+    walls_ms: Option<f64>,
     printed_to_watcher_ms: f64,
     printed_to_watcher_worst_ms: f64,
 }
@@ -69,16 +73,21 @@ pub(super) async fn run(args: Args, shape: FiguresFormat) -> BenchResult<()> {
     let mut printer = BenchMachine::new(scratch.folder("printer", 0)?);
     printer.serve(&hub, &key, "printer", &[])?;
 
-    let (mut bare, mut ours) = (Vec::new(), Vec::new());
+    let limits = Sandbox { cwd_only: Some(true), allow_network: Some(false), ..Sandbox::default() };
+    let (mut bare, mut ours, mut walled) = (Vec::new(), Vec::new(), Vec::new());
     // The first round warms up caches and connections.
     for round in 0..=args.times {
         let alone = program(&args, &folder)?;
         let begun = Instant::now();
         client.call(&args.prompt).agent_type("host").wait().await?;
         let through = millis(begun.elapsed());
+        let begun = Instant::now();
+        let call = client.call(&args.prompt).agent_type("host").sandbox(limits).wait().await;
+        let inside = millis(begun.elapsed());
         if round > 0 {
             bare.push(alone);
             ours.push(through);
+            walled.extend(call.is_ok().then_some(inside));
         }
     }
     let delays = delays(&client).await?;
@@ -86,6 +95,9 @@ pub(super) async fn run(args: Args, shape: FiguresFormat) -> BenchResult<()> {
         bare_ms: median(bare.iter().copied()),
         ours_ms: median(ours.iter().copied()),
         added_ms: median(ours.iter().zip(&bare).map(|(ours, bare)| ours - bare)),
+        walled_ms: (walled.len() == ours.len()).then(|| median(walled.iter().copied())),
+        walls_ms: (walled.len() == ours.len())
+            .then(|| median(walled.iter().zip(&ours).map(|(walled, ours)| walled - ours))),
         printed_to_watcher_ms: median(delays.iter().copied()),
         printed_to_watcher_worst_ms: delays.iter().copied().fold(0.0, f64::max),
     };
@@ -141,6 +153,12 @@ impl HostFigures {
         println!("bare program                   {:>8.1} ms", self.bare_ms);
         println!("hub, runtime, adapter and host {:>8.1} ms", self.ours_ms);
         println!("overhead                       {:>8.1} ms", self.added_ms);
+        match (self.walled_ms, self.walls_ms) {
+            (Some(walled), Some(walls)) => {
+                println!("the same inside walls          {walled:>8.1} ms (walls add {walls:.1})");
+            }
+            _ => println!("the same inside walls          not available; see `attache sandbox`"),
+        }
         println!(
             "delay from print to a watcher   {:>7.1} ms (worst {:.1})",
             self.printed_to_watcher_ms, self.printed_to_watcher_worst_ms

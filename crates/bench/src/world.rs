@@ -103,6 +103,7 @@ impl BenchWorld {
             id: runtime,
             token: token.hash(),
             proof: PairingProof::Code(code),
+            paired_by: None,
             device_name: Some("bench".to_owned()),
             labels: Json::empty_object(),
         };
@@ -141,6 +142,7 @@ impl BenchWorld {
                 queue_ttl: Duration::from_secs(86_400),
             },
             trace_id: None,
+            approval: None,
             idempotency_key: match keyed {
                 IdempotencyMode::Yes => Some(random),
                 IdempotencyMode::No => None,

@@ -74,6 +74,58 @@ fn an_ask_says_why_it_waits_while_the_disk_is_full() {
     assert_eq!(ask.stdout(), "done\n");
 }
 
+/// One device uploads all it can. Everybody else can still sign in, work and clean up.
+#[test]
+fn uploads_leave_space_for_everything_else() {
+    const PASSWORD: &str = "correct+horse+battery";
+    let Some(home) = TestHome::on_small_disk("48m") else { return };
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let ada = json!({ "name": "ada", "role": "operator", "password": PASSWORD.replace('+', " ") });
+    hub.post("/api/v1/users", &ada).expect(201);
+    let device = hub.attach(&hub.pairing_code("builder"));
+    let token = device["runtime_token"].as_str().unwrap();
+    let run = hub.create_run("builder", "x");
+    let claim = format!("/api/v1/agent-accounts/{}/task-runs/pull", device["agent_id"].as_str().unwrap());
+    hub.worker(token, "POST", &claim, &json!({})).expect(200);
+    let workspace = hub.run(&run)["workspace_id"].as_str().unwrap().to_owned();
+    let upload = |number: usize, size: usize| {
+        let url = format!("{}/api/v1/workspaces/{workspace}/artifacts/{number}", hub.url);
+        let mut bytes = vec![b'x'; size];
+        bytes[..8].copy_from_slice(&number.to_le_bytes());
+        http::send("PUT", &url, &[("x-runtime-token", token)], &bytes).unwrap()
+    };
+    let uploads = (0..100).map(|number| upload(number, 4 << 20)).find(|reply| reply.status != 201).unwrap();
+    assert_eq!((uploads.status, uploads.error_code().as_str()), (503, "disk_low"));
+    for (number, size) in [(100, 100_000), (101, 5000), (102, 8)] {
+        upload(number, size);
+    }
+    assert_eq!(storage(&hub), (200, json!("degraded"), json!("disk_low")));
+    assert_eq!(ready(&hub).status, 200);
+    let sign_in = || {
+        let headers = [("content-type", "application/x-www-form-urlencoded"), ("origin", hub.url.as_str())];
+        let form = format!("name=ada&password={PASSWORD}");
+        http::send("POST", &format!("{}/login", hub.url), &headers, form.as_bytes()).unwrap().status
+    };
+    assert_eq!(sign_in(), 303);
+    hub.create_run("builder", "y");
+
+    // With even less space, nothing new begins, but work ends and can be deleted.
+    home.disk().fill_except(1 << 20);
+    let work = |path: &str, body: &Value| hub.worker(token, "POST", &format!("/api/v1/task-runs/{run}/{path}"), body);
+    let body = json!({ "agent_id": "builder", "input": { "text": "z" } });
+    assert_eq!(hub.post("/api/v1/task-runs", &body).expect(503).error_code(), "disk_low");
+    assert_eq!(work("progress", &json!({ "chunk": "x" })).expect(413).error_code(), "log_full");
+    work("complete", &json!({ "output": { "text": "done" } })).expect(200);
+    assert_eq!(sign_in(), 303);
+    let doctor = home.attache(&["doctor"]);
+    assert!(doctor.stdout.contains("is almost full: it accepts no uploads"), "{}", doctor.stdout);
+    hub.call("DELETE", &format!("/api/v1/task-runs/{run}"), None).expect(204);
+    home.disk().free();
+    assert_eq!(storage(&hub), (200, json!("ok"), json!("ok")));
+    hub.create_run("builder", "z");
+}
+
 /// A file that can't be written although it is open, as after a file system was read-only for a while.
 fn seal(home: &TestHome, how: &str) -> bool {
     let files = ["hub.db", "hub.db-wal"].map(|name| home.a2a().join("hub").join(name));

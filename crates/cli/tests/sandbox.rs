@@ -1,11 +1,12 @@
 //! Walls around processes: what holds is tried out, a missing wall is noticed, and runs with limits work inside.
 
-use std::{ffi::OsString, fs, process::Command};
+use std::{ffi::OsString, fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
 use attache_protocol::wire::run::SandboxLimit;
-use attache_sandbox::{Attempt, Launcher, Mechanism, StageCommand};
+use attache_sandbox::{Attempt, Launcher, Mechanism, StageCommand, Walls};
+use serde_json::Value;
 
-use crate::harness::TestHome;
+use crate::harness::{TestHome, until};
 
 fn stage() -> StageCommand {
     let word = |word: &str| vec![OsString::from(word)];
@@ -18,7 +19,7 @@ fn stage() -> StageCommand {
 
 /// Whether bubblewrap is there and works. Without it, only some of the walls can be tried.
 #[allow(clippy::print_stdout, reason = "says why a test is skipped")]
-fn has_namespaces() -> bool {
+pub fn has_namespaces() -> bool {
     // Asked of bubblewrap alone, so that a fault of ours is no reason to skip.
     let trial =
         Command::new("bwrap").args(["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "true"]).status();
@@ -30,10 +31,41 @@ fn has_namespaces() -> bool {
 }
 
 /// Whether a `sleep` for this long is running, whatever else it is called.
-fn is_running(seconds: &str) -> bool {
+pub fn is_running(seconds: &str) -> bool {
     let wanted = format!("sleep\0{seconds}\0");
     let processes = fs::read_dir("/proc").unwrap().flatten();
     processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok()).any(|line| line == wanted.as_bytes())
+}
+
+/// Puts the machine's toolchains into a home folder, as a person has them.
+pub fn show_toolchains(home: &Path) {
+    let own = std::env::var("HOME").unwrap();
+    for folder in [".cargo/bin", ".rustup", ".pyenv"] {
+        let (real, shown) = (Path::new(&own).join(folder), home.join(folder));
+        fs::create_dir_all(shown.parent().unwrap()).unwrap();
+        if real.exists() && !shown.exists() {
+            std::os::unix::fs::symlink(real, shown).unwrap();
+        }
+    }
+}
+
+/// A project that three toolchains can test.
+pub fn write_project(folder: &Path) {
+    let files = [
+        ("Cargo.toml", "[package]\nname = \"tiny\"\nedition = \"2024\"\n\n[workspace]\n"),
+        ("src/lib.rs", "#[test]\nfn adds() {\n    assert_eq!(1 + 1, 2);\n}\n"),
+        ("package.json", r#"{"name":"tiny","version":"1.0.0","scripts":{"test":"node --test"}}"#),
+        ("adds.test.js", "require('node:test')('adds', () => require('node:assert').equal(1 + 1, 2));\n"),
+        (
+            "test_adds.py",
+            "import unittest\n\nclass Adds(unittest.TestCase):\n    def test_adds(self):\n        assert 1 + 1 == 2\n",
+        ),
+    ];
+    for (name, text) in files {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
 }
 
 #[test]
@@ -56,7 +88,9 @@ fn a_wall_that_is_missing_is_noticed() {
     }
     let open = |left_out: &[Mechanism]| Launcher::new(stage()).prove_without(left_out).broken().collect::<Vec<_>>();
     let without = open(&[Mechanism::Seccomp]);
-    for attempt in [Attempt::Exec, Attempt::Trace, Attempt::Keyring] {
+    let typing = fs::read_to_string("/proc/sys/dev/tty/legacy_tiocsti").is_ok_and(|value| value.trim() == "1");
+    let terminal = typing.then_some(Attempt::Terminal);
+    for attempt in [Attempt::Exec, Attempt::Trace, Attempt::Keyring, Attempt::PathSocket].into_iter().chain(terminal) {
         assert!(without.contains(&attempt), "{attempt:?} {without:?}");
     }
     let without = open(&[Mechanism::Namespaces, Mechanism::Landlock]);
@@ -87,6 +121,57 @@ fn without_namespaces_files_network_and_programs_are_still_closed() {
     }
     assert_eq!(proof.broken().filter_map(Attempt::limit).collect::<Vec<_>>(), [], "{proof:?}");
     assert!(proof.missing[0].contains("bubblewrap"), "{proof:?}");
+}
+
+/// What the document says of each kind of machine is what this one proves when it is that kind.
+#[test]
+fn the_document_says_what_is_proved() {
+    if !has_namespaces() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let home = TestHome::new();
+    let program = home.path().join("attache");
+    fs::copy(env!("CARGO_BIN_EXE_attache"), &program).unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let without = ["unshare", "--user", "--map-user=65534"];
+    let kinds: [(&str, Vec<&str>); 3] = [
+        ("root", Vec::new()),
+        ("ordinary user", user.to_vec()),
+        ("ordinary user without user namespaces", [&user[..], &without].concat()),
+    ];
+    let document = include_str!("../../../docs/sandbox.md");
+    for (kind, prefix) in kinds {
+        let program = program.to_str().unwrap();
+        let words = [&prefix[..], &[program, "sandbox", "--json"]].concat();
+        let mut command = home.program(words[0]);
+        let output = command.args(&words[1..]).env("A2A_HOME", "/nonexistent").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let proof: Value = serde_json::from_str(&text)
+            .unwrap_or_else(|error| panic!("{kind}: {error} {text} {}", String::from_utf8_lossy(&output.stderr)));
+        let limits: Vec<_> =
+            proof["enforces"].as_array().unwrap().iter().map(|limit| limit.as_str().unwrap()).collect();
+        let made_of =
+            proof["made_of"].as_str().unwrap().replace(|letter: char| letter.is_ascii_digit(), "").replace(" ,", ",");
+        let row = format!("| {kind} | {} | {made_of} |", limits.join(", "));
+        assert!(document.contains(&row), "{row}");
+    }
+}
+
+/// Landlock can't leave a folder out of a visible one, so nothing is started there.
+#[test]
+fn a_folder_that_cannot_be_hidden_keeps_a_program_from_starting() {
+    let home = TestHome::new();
+    let own = home.path().join("work/.a2a");
+    fs::create_dir_all(&own).unwrap();
+    let launcher = Launcher::without_namespaces(stage());
+    let mut walls = Walls::open(home.path().join("work")).limit(&[SandboxLimit::CwdOnly]);
+    walls.hide.push(own.clone());
+    let refused = launcher.command(&walls, "true".as_ref()).unwrap_err().to_string();
+    assert!(refused.contains("can't be hidden from it without bubblewrap"), "{refused}");
+    walls.cwd = own.join("below");
+    fs::create_dir(&walls.cwd).unwrap();
+    assert!(launcher.command(&walls, "true".as_ref()).is_ok(), "the keys are outside of what it sees");
 }
 
 #[test]
@@ -132,7 +217,10 @@ fn a_run_with_limits_works_inside_walls() {
     let hub = home.hub(&[]);
     hub.add_agent("builder");
     let code = hub.pairing_code("builder");
-    home.attache(&["runtime", "pair", &code, "--api-base", &hub.url]).succeeds();
+    // A person's whole home, with our folders in it.
+    let folder = home.path();
+    let pair = ["runtime", "pair", &code, "--api-base", &hub.url, "--workspace", folder.to_str().unwrap()];
+    home.attache(&pair).succeeds();
     let _runtime = home.runtime(&[]);
     let key = home.path().join(".a2a/hub/admin.key");
     assert!(key.exists());
@@ -145,6 +233,135 @@ fn a_run_with_limits_works_inside_walls() {
     assert!(!is_running(&marker), "a process survived its run");
     let network = ask("no-network", "cut -d: -f1 /proc/net/dev | tail -n +3 | tr -d ' '").succeeds();
     assert_eq!(network.stdout, "lo\n");
+    // A service's socket in its folder, and what came with somebody else's run.
+    let _service = std::os::unix::net::UnixListener::bind(folder.join("service")).unwrap();
+    let connect = "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"service\")'; echo $?";
+    assert_eq!(home.attache(&["ask", "builder", connect]).succeeds().stdout, "0\n", "without limits it connects");
+    assert_eq!(ask("no-network", connect).succeeds().stdout, "1\n");
+    fs::create_dir_all(folder.join(".attache/run_of_others")).unwrap();
+    fs::write(folder.join(".attache/run_of_others/note"), "theirs").unwrap();
+    let look = "cat .attache/run_of_others/note; echo $?";
+    assert_eq!(home.attache(&["ask", "builder", look]).succeeds().stdout, "theirs0\n");
+    assert_eq!(ask("cwd-only", look).succeeds().stdout, "1\n");
+    // Files are handed over by a process outside, which knows what is hidden inside.
+    let handed = ask("cwd-only", "echo .a2a/hub/admin.key > $ATTACHE_ARTIFACTS").exits(1);
+    assert!(handed.stderr.contains("holds keys"), "{}", handed.stderr);
     let programs = ask("no-exec", "echo builtins; /bin/ls / && echo OPEN").exits(1);
     assert!(!programs.stdout.contains("OPEN"), "{}", programs.stdout);
+}
+
+/// Folders of ours below the working folder can be neither moved away nor made from inside, and what came with another
+/// run can't be handed over.
+#[test]
+fn a_process_inside_cannot_move_what_is_hidden() {
+    if !has_namespaces() {
+        return;
+    }
+    let mut home = TestHome::new();
+    let own = home.path().join("people/ann");
+    fs::create_dir_all(&own).unwrap();
+    home.set("A2A_HOME", own.join("a2a").to_str().unwrap());
+    home.set("AWCP_HOME", own.join("awcp").to_str().unwrap());
+    let (up, ready) = home.ready("up", &["up", "--listen", "127.0.0.1:0"]);
+    let hub = ready["url"].as_str().unwrap();
+    let key = own.join("a2a/hub/admin.key");
+    let ask = |script: &str| home.attache(&["ask", "local", script, "--hub", hub, "--key-file", key.to_str().unwrap()]);
+    let moved = ask("mv people p2; mv people/ann p2; rm -rf people; ls").succeeds();
+    assert!(moved.stdout.lines().any(|name| name == "people"), "{}", moved.stdout);
+    // At most a copy is made of what is visible.
+    assert!(key.exists() && !home.path().join("p2/a2a/hub").exists(), "{}", moved.stderr);
+    ask("echo 'enabled = true' > people/ann/awcp/policy.toml; true").succeeds();
+    assert!(!own.join("awcp/policy.toml").exists(), "a policy was planted");
+    // A link to a folder of ours could be replaced, so nothing starts beside one.
+    fs::rename(own.join("awcp"), own.join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", own.join("awcp")).unwrap();
+    let refused = ask("true").exits(1);
+    assert!(refused.stderr.contains("is a link, which the task could replace"), "{}", refused.stderr);
+    fs::remove_file(own.join("awcp")).unwrap();
+    fs::rename(own.join("elsewhere"), own.join("awcp")).unwrap();
+    // A link instead of the folder for attachments breaks nothing.
+    ask("ln -s /usr .attache").succeeds();
+    assert_eq!(ask("echo still works").succeeds().stdout, "still works\n");
+    assert!(up.is_running());
+}
+
+/// Whoever works beside another run doesn't see what came with it, even if nothing had come before.
+#[test]
+fn what_comes_with_another_run_stays_hidden() {
+    if !has_namespaces() {
+        return;
+    }
+    let home = TestHome::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let work = home.path().join("work");
+    fs::create_dir(&work).unwrap();
+    fs::write(home.path().join("sent.txt"), "theirs").unwrap();
+    let code = hub.pairing_code("builder");
+    let pair = ["runtime", "pair", &code, "--api-base", &hub.url, "--workspace", work.to_str().unwrap()];
+    home.attache(&pair).succeeds();
+    let _runtime = home.runtime(&["--concurrency", "2"]);
+    let watch = "until [ -e came ]; do sleep 0.05; done; find .attache -name sent.txt | wc -l; touch seen";
+    let watching = home.spawn("ask", &["ask", "builder", watch, "--sandbox", "cwd-only"]);
+    until("the watching run to begin", || work.join(".attache").exists().then_some(()));
+    let come = "cat $ATTACHE_FILES/sent.txt; touch came; until [ -e seen ]; do sleep 0.05; done";
+    let came = home.attache(&["ask", "builder", come, "--file", "sent.txt"]).succeeds();
+    assert!(watching.wait().success());
+    assert_eq!((came.stdout.as_str(), watching.stdout().as_str()), ("theirs", "0\n"));
+    until("the shared folder to be gone", || (!work.join(".attache").exists()).then_some(()));
+}
+
+#[test]
+fn the_shell_of_up_sees_only_its_folder_unless_told_otherwise() {
+    if !has_namespaces() {
+        return;
+    }
+    let home = TestHome::new();
+    fs::create_dir(home.path().join("work")).unwrap();
+    fs::write(home.path().join("secret"), "outside").unwrap();
+    let look = ["ask", "local", "cat ../secret 2>/dev/null; echo $? > seen; cat seen"];
+    let up = home.up(&["--cwd", "work"]);
+    up.agent_is("local", "online");
+    assert_eq!(home.attache(&look).succeeds().stdout, "1\n");
+    assert_eq!(fs::read_to_string(home.path().join("work/seen")).unwrap(), "1\n");
+    let shown = home.attache(&["agents", "show", "local"]).succeeds().stdout;
+    assert!(shown.contains("all runs see only their folder; proved "), "{shown}");
+    assert!(up.process.stdout().contains("Its tasks see only "), "{}", up.process.stdout());
+    up.process.terminate();
+    let up = home.up(&["--cwd", "work", "--sandbox", "off"]);
+    up.agent_is("local", "online");
+    assert_eq!(home.attache(&look).succeeds().stdout, "outside0\n");
+}
+
+#[test]
+fn runs_of_others_see_only_their_folder() {
+    if !has_namespaces() {
+        return;
+    }
+    let home = TestHome::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    home.attache(&["users", "add", "ann"]).succeeds();
+    let key = home.path().join("ann.key").to_str().unwrap().to_owned();
+    home.attache(&["keys", "add", "laptop", "--user", "ann", "--to-file", &key]).succeeds();
+    let work = home.path().join("work");
+    fs::create_dir(&work).unwrap();
+    fs::write(home.path().join("secret"), "outside").unwrap();
+    let code = hub.pairing_code("builder");
+    let pair = ["runtime", "pair", &code, "--api-base", &hub.url, "--workspace", work.to_str().unwrap()];
+    home.attache(&pair).succeeds();
+    let look = ["ask", "builder", "cat ../secret 2>/dev/null; echo $?"];
+    let (mine, theirs) = (look.to_vec(), [&look[..], &["--key-file", &key]].concat());
+    for (walled, seen_by_me, seen_by_them) in
+        [("others", "outside0\n", "1\n"), ("off", "outside0\n", "outside0\n"), ("all", "1\n", "1\n")]
+    {
+        if walled != "others" {
+            home.attache(&["runtime", "set", "--sandbox", walled]).succeeds();
+        }
+        let runtime = home.runtime(&[]);
+        assert_eq!(home.attache(&mine).succeeds().stdout, seen_by_me, "{walled}");
+        assert_eq!(home.attache(&theirs).succeeds().stdout, seen_by_them, "{walled}");
+        runtime.terminate();
+    }
+    home.attache(&["runtime", "set", "--sandbox", "some"]).exits(2);
 }

@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("attache-hub", &["attache-protocol", "attache-a2a-wire", "attache-os", "attache-store", "attache-client"]),
     ("attache-a2a", &["attache-protocol", "attache-a2a-wire", "attache-client", "attache-hub"]),
     ("attache-console", &["attache-protocol", "attache-hub"]),
-    ("attache-adapter", &["attache-protocol", "attache-a2a-wire", "attache-os", "attache-sandbox"]),
+    ("attache-adapter", &["attache-protocol", "attache-a2a-wire", "attache-client", "attache-os", "attache-sandbox"]),
     ("attache-workspace", &["attache-protocol"]),
     ("attache-mcp", &["attache-protocol", "attache-a2a-wire", "attache-client"]),
     (
@@ -161,7 +161,9 @@ const HUB_ROOMS: &[(&str, &[&str])] = &[
     ("bus", &[]),
     ("check", &[]),
     ("connection_slot", &["identity"]),
+    ("disk_space", &[]),
     ("keep", &[]),
+    ("long_reads", &[]),
     ("metrics", &[]),
     ("recovery", &[]),
     ("render", &[]),
@@ -170,7 +172,7 @@ const HUB_ROOMS: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms of the hub that all others may use.
-const SHARED_HUB_ROOMS: &[&str] = &["bus", "check", "render", "blob", "connection_slot"];
+const SHARED_HUB_ROOMS: &[&str] = &["bus", "check", "render", "blob", "connection_slot", "disk_space"];
 
 /// The rooms of `cli`, from top to bottom.
 const CLI_ROOMS: &[(&str, &[&str])] =

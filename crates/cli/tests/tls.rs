@@ -40,7 +40,8 @@ fn a_device_pairs_with_the_pin_and_works_over_tls() {
         without.stderr,
         format!(
             "The built-in shell never asks before it acts. Anyone who can call this agent can run commands on this \
-             device with your permissions.\n\
+             device: in its folder if this machine can enforce that (attache sandbox), otherwise with your \
+             permissions.\n\
              error: can't trust {url}: this machine doesn't trust its certificate\n\
              \x20 → If the hub uses --tls-self-signed, pass its pin with --pin sha256:… or ATTACHE_PIN. \
              `attache hub` prints the pin when it starts, and stores it in <data>/tls.pin.\n"

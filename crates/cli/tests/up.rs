@@ -401,12 +401,13 @@ fn runs_of_the_local_shell_are_visible_only_to_its_owner() {
     assert_eq!(up.run(&long)["status"], "running");
     up.post(&format!("/api/v1/permission-requests/{permission}/decision"), &allow).expect(200);
     home.attache(&["runs", "cancel", &long]).succeeds();
-    // Once shared explicitly, everyone can use it again.
+    // Once shared explicitly, everyone sees what it does from then on.
     let shared = json!({ "callers": "everyone" });
     up.call("PATCH", "/api/v1/agent-accounts/local", Some(&shared)).expect(200);
+    home.attache(&["ask", "local", "echo for-everyone"]).succeeds();
     let file = home.path().join("operator.key");
     let seen = home.attache(&["runs", "--key-file", file.to_str().unwrap()]).succeeds().stdout;
-    assert!(seen.contains("secret-of-the-owner"), "{seen}");
+    assert!(seen.contains("for-everyone") && !seen.contains("secret-of-the-owner"), "{seen}");
 }
 
 #[test]

@@ -178,6 +178,7 @@ fn notice(uri: &Uri, t: &'static Text) -> Option<&'static str> {
     let said = uri.query()?.split('&').find_map(|pair| pair.strip_prefix("said="))?;
     match said {
         "saved" => Some(t.said_saved),
+        "shared" => Some(t.said_shared),
         "revoked" => Some(t.said_revoked),
         "archived" => Some(t.said_archived),
         "confirmed" => Some(t.said_confirmed),

@@ -5,10 +5,11 @@ use std::{collections::VecDeque, convert::Infallible, time::Duration};
 use askama::Template;
 use attache_hub::{
     identity::{AccessVerdict, Action},
-    stream::{RunFollow, TenantChanges, TenantFollow},
+    stream::{OpenStream, RunFollow, TenantChanges, TenantFollow},
 };
 use attache_protocol::{AgentId, EventKind, RunId, log::LogRow};
 use axum::{
+    Extension,
     extract::{Path, Query},
     http::HeaderMap,
     response::{
@@ -89,7 +90,7 @@ pub(crate) async fn feed(session: BrowserSession, Query(asked): Query<FeedQuery>
         let event = feed.next().await?;
         Some((Ok::<_, Infallible>(event), feed))
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
+    Ok((Extension(OpenStream), Sse::new(events).keep_alive(KeepAlive::default())).into_response())
 }
 
 /// The log of one run: every event after a seq as a rendered item, then `end`.
@@ -111,7 +112,7 @@ pub(crate) async fn run(
         let event = log.next().await?;
         Some((Ok::<_, Infallible>(event), log))
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
+    Ok((Extension(OpenStream), Sse::new(events).keep_alive(KeepAlive::default())).into_response())
 }
 
 /// The position where a reconnecting browser stopped.

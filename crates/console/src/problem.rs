@@ -182,6 +182,7 @@ fn by_code(code: Code, t: &'static Text) -> Option<(&'static str, &'static str)>
         Code::IsPeer => (t.refused_is_peer, t.refused_is_peer_do),
         Code::Internal => (t.refused_internal, t.refused_internal_do),
         Code::DiskFull => (t.refused_disk_full, t.refused_disk_full_do),
+        Code::DiskLow => (t.refused_disk_low, t.refused_disk_low_do),
         Code::ReadOnly => (t.refused_read_only, t.refused_read_only_do),
         Code::Unknown => (t.refused_unknown, t.refused_unknown_do),
         Code::Overloaded => (t.refused_overloaded, t.refused_overloaded_do),

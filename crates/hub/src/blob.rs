@@ -21,10 +21,12 @@ use tokio::{
     sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use crate::{Error, Options, Result};
+use crate::{Error, Options, Result, disk_space::DiskUse};
 
 /// Frames are buffered to this size before they are written.
 const BLOCK: usize = 256 * 1024;
+/// The free space is checked this often.
+const CHECK_EVERY: u64 = 1 << 20;
 /// How many verified files are remembered.
 const MAX_VERIFIED: usize = 10_000;
 
@@ -68,16 +70,17 @@ impl BlobStore {
     }
 
     /// Streams to a temporary file while hashing, syncs it to disk, then renames it. The content is not removed while
-    /// the guard lives, so write its row before dropping it.
+    /// the guard lives, so write its row before dropping it. `max` is what is left for the run.
     pub(crate) async fn write<E>(
         &self,
         name: &str,
         bytes: impl Stream<Item = std::result::Result<Bytes, E>> + Unpin,
         options: &Options,
+        max: u64,
     ) -> Result<(Blob, RwLockReadGuard<'_, ()>)> {
         let mut incoming = IncomingBlob { path: self.root.join("incoming").join(name), kept: false };
         let file = File::create_new(&incoming.path).await.map_err(failed)?;
-        let blob = receive(file, bytes, options).await?;
+        let blob = receive(file, bytes, options, max).await?;
         let placing = self.placing.read().await;
         let target = self.path(&blob.blake3);
         let from = incoming.path.clone();
@@ -177,15 +180,24 @@ async fn receive<E>(
     mut file: File,
     mut bytes: impl Stream<Item = std::result::Result<Bytes, E>> + Unpin,
     options: &Options,
+    max: u64,
 ) -> Result<Blob> {
     let mut hasher = blake3::Hasher::new();
-    let mut size = 0_u64;
+    let (mut size, mut checked) = (0_u64, 0);
+    DiskUse::Upload.check(options)?;
     let mut block = BytesMut::with_capacity(BLOCK);
     while let Some(frame) = next_frame(&mut bytes, options).await? {
         size += frame.len() as u64;
         if size > options.max_artifact {
             let message = format!("The artifact is larger than {} bytes.", options.max_artifact);
             return Err(Error::new(Code::TooLarge, message).hint("Split it, or start the hub with a larger limit."));
+        }
+        if size > max {
+            return Err(run_full(options));
+        }
+        if size - checked >= CHECK_EVERY {
+            checked = size;
+            DiskUse::Upload.check(options)?;
         }
         hasher.update(&frame);
         if block.len() + frame.len() > BLOCK {
@@ -228,6 +240,12 @@ fn place(from: &Path, target: &Path) -> io::Result<()> {
     fs::rename(from, target)?;
     fs::File::open(folder)?.sync_all()?;
     folder.parent().map_or(Ok(()), |root| fs::File::open(root)?.sync_all())
+}
+
+/// The artifacts of a run take as much as they may.
+pub(crate) fn run_full(options: &Options) -> Error {
+    let message = format!("The artifacts of this run would take more than {} bytes.", options.max_run_artifacts);
+    Error::new(Code::TooLarge, message).hint("Upload less. The hub's --max-run-artifact-bytes option sets the limit.")
 }
 
 fn damaged(what: &str) -> Error {

@@ -62,6 +62,10 @@ enum ConnectionClass {
     Device,
 }
 
+/// The number of a connection, unique while the hub runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ConnectionId(u64);
+
 /// A connection's place in the limit. A WebSocket keeps it after the HTTP upgrade.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionSlot(Arc<ConnectionSlotInner>);
@@ -270,6 +274,10 @@ impl ConnectionSlot {
 
     pub(crate) fn may_stall(&self) -> bool {
         self.0.may_stall.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn id(&self) -> ConnectionId {
+        ConnectionId(self.0.number)
     }
 
     /// Resolves when the connection is evicted to make room for another.

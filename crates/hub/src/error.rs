@@ -233,6 +233,8 @@ impl Error {
             }
             E::RunDeleted => Self::new(Code::KeyReused, "The run created with this idempotency key was deleted.")
                 .hint("To run the task again, use a new idempotency key."),
+            E::ApprovalUsed => Self::new(Code::KeyReused, "This approval has already started a run.")
+                .hint("Each approval covers one run. Send the task again without it to request another."),
             E::InUse(used) => {
                 let (message, hint) = match used {
                     Use::Live => {

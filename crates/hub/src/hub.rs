@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Error, Result,
+    Error, Principal, Result,
     blob::BlobStore,
     bus::{Bus, Topic},
     channel::{self, LiveChannels},
@@ -33,6 +33,7 @@ use crate::{
         password::Passwords,
         token::TokenSigner,
     },
+    long_reads::{LongReadTurn, LongReads},
     metrics::Metrics,
     options::Options,
     owner_key::{OwnerKeyState, ensure_owner},
@@ -75,6 +76,7 @@ struct HubShared {
     logins: LoginLinks,
     /// Serializes revocations, so that two owner keys can't revoke each other.
     revoking: tokio::sync::Mutex<()>,
+    long_reads: LongReads,
     /// The tenant people sign in to before they have shown a credential.
     tenant: TenantId,
     owner_key: OwnerKeyState,
@@ -167,6 +169,7 @@ impl Hub {
             credentials,
             logins: LoginLinks::default(),
             revoking: tokio::sync::Mutex::default(),
+            long_reads: LongReads::default(),
             tenant,
             owner_key,
             default_agent: OnceLock::new(),
@@ -254,13 +257,13 @@ impl Handle {
 
     /// The hub's health, as far as known.
     pub fn health(&self) -> HubHealth {
-        self.health_with(self.store().fault().map_or(Storage::Ok, render::storage))
+        self.health_with(self.store().fault().map_or_else(|| self.writable_storage(), render::storage))
     }
 
     /// The health for `/healthz`, after checking the store.
     pub async fn checked_health(&self) -> HubHealth {
         let storage = match timeout(STORE_TIMEOUT, self.store().ping()).await {
-            Ok(Ok(())) => Storage::Ok,
+            Ok(Ok(())) => self.writable_storage(),
             Ok(Err(attache_store::Error::Unwritable(fault))) => render::storage(fault),
             Ok(Err(_)) => Storage::Failed,
             Err(_) => Storage::Slow,
@@ -391,6 +394,11 @@ impl Handle {
 
     pub(crate) fn logins(&self) -> &LoginLinks {
         &self.0.logins
+    }
+
+    /// The turn of a request that reads many pages. Others can read meanwhile.
+    pub(crate) async fn long_read(&self, by: &Principal) -> LongReadTurn {
+        self.0.long_reads.turn(by.holder()).await
     }
 
     pub(crate) fn revoking(&self) -> &tokio::sync::Mutex<()> {

@@ -111,6 +111,7 @@ impl Handle {
             id: self.env().runtime_id(),
             token: token.hash(),
             proof: PairingProof::Owner { tenant: by.tenant, agent: id },
+            paired_by: by.own_user(),
             device_name: Some("in process".to_owned()),
             labels: Json::of(&labels),
         };
@@ -146,6 +147,7 @@ impl Handle {
                     // Never shown to anyone.
                     token: Kind::RuntimeToken.generate(self.env()).hash(),
                     proof: PairingProof::Owner { tenant, agent },
+                    paired_by: None,
                     device_name: None,
                     labels: Json::of(&labels),
                 };
@@ -171,7 +173,8 @@ impl Handle {
         while let Some(run) = runs.next().await? {
             if run.runtime == Some(runtime) {
                 let left = self.store().left(tenant, run.id).await.map_err(about("run"))?;
-                let claimed = ClaimedRunRecord { run, agent_instructions: None, conversation_metadata: None, left };
+                let claimed =
+                    ClaimedRunRecord { run, agent_instructions: None, conversation_metadata: None, owner: None, left };
                 held.extend(render::claimed(claimed));
             }
         }

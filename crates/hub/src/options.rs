@@ -119,6 +119,10 @@ pub struct Options {
     pub trusted_proxies: Vec<IpNetwork>,
     /// The largest artifact, in bytes.
     pub max_artifact: u64,
+    /// How much the artifacts that workers add for one run may take, in bytes.
+    pub max_run_artifacts: u64,
+    /// Uploads are refused while less than this many bytes are free on the disk. `None`: depends on its size.
+    pub disk_reserve: Option<u64>,
     /// Failed pairing attempts allowed per minute, per address and per agent.
     pub pairing_failures_per_minute: u32,
     /// Wrong passwords allowed per minute, per address and per name.
@@ -127,6 +131,8 @@ pub struct Options {
     pub failures_per_minute: u32,
     /// Requests without a credential allowed per minute and address.
     pub anonymous_per_minute: u32,
+    /// How many tokens, login links and sessions one person may create, and how often they may change their account.
+    pub credentials_per_minute: u32,
     /// The queue limit of an agent for new runs of anonymous callers.
     pub anonymous_queue: usize,
     /// What anonymous callers may send to one agent per hour, in bytes. It is stored on the hub's disk.
@@ -213,10 +219,13 @@ impl Options {
             max_unauthenticated_bytes: 32 << 20,
             trusted_proxies: Vec::new(),
             max_artifact: 1 << 30,
+            max_run_artifacts: 4 << 30,
+            disk_reserve: None,
             pairing_failures_per_minute: 5,
             sign_in_failures_per_minute: 10,
             failures_per_minute: 60,
             anonymous_per_minute: 1200,
+            credentials_per_minute: 120,
             anonymous_queue: 100,
             anonymous_bytes_per_hour: 64 << 20,
             requests_per_minute: None,

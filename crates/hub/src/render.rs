@@ -50,6 +50,7 @@ pub(crate) fn account(record: record::AccountRecord) -> account::Account {
         peer: None,
         created_at: record.created_at,
         archived_at: record.archived_at,
+        ended: record.ended,
     }
 }
 
@@ -195,6 +196,7 @@ pub(crate) fn claimed(claimed: record::ClaimedRunRecord) -> Option<ClaimedRun> {
         deadline,
         budget: budget(claimed.left),
         sandbox: run.sandbox,
+        for_owner: false,
         mcp: None,
     })
 }

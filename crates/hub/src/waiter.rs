@@ -104,6 +104,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let mut options = Options::new(data.path(), SocketAddr::from(([127, 0, 0, 1], 7800)));
         options.poll_every = LONG * 10;
+        options.disk_reserve = Some(0);
         let hub = Hub::start(options, Arc::new(MemoryStore::new()), Env::system()).await.unwrap();
         let key = std::fs::read_to_string(data.path().join("admin.key")).unwrap();
         let owner = hub.authenticate_key(key.trim()).await.unwrap();

@@ -3,7 +3,7 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::{Engine, World, on_both};
 
 async fn workspace(world: &World) -> String {
     let conversation = world.owner.post("/api/v1/conversations", json!({})).await.expect(201);
@@ -99,4 +99,66 @@ async fn a_result_can_reference_only_artifacts_of_its_workspace() {
     device.client.post(&format!("{run}/complete"), refs(&uploaded["artifact_id"])).await.expect(200);
     let path = format!("/api/v1/artifacts/{}?meta=1", uploaded["artifact_id"].as_str().unwrap());
     assert_eq!(world.owner.get(&path).await.expect(200)["produced_by"], created["task_run_id"]);
+}
+
+on_both! {
+    a_worker_adds_so_much_to_a_run_and_no_more
+    uploads_stop_before_the_disk_is_full
+}
+
+async fn a_worker_adds_so_much_to_a_run_and_no_more(engine: Engine) {
+    let world = World::timed(engine, |options| options.max_run_artifacts = 1000).await;
+    world.agent("builder").await;
+    let device = world.device("builder").await;
+    let conversation = world.owner.post("/api/v1/conversations", json!({})).await.expect(201);
+    let workspace = conversation["workspace_id"].as_str().unwrap();
+    // What a person attached doesn't count.
+    upload(&world, workspace, "attachment", vec![b'a'; 900]).await;
+    for round in 0..2 {
+        world.advance(std::time::Duration::from_secs(1));
+        let body = json!({"agent_id": "builder", "input": {}, "conversation_id": conversation["conversation_id"]});
+        let run = world.owner.post("/api/v1/task-runs", body).await.expect(201);
+        device.claim().await;
+        let add = async |name: &str, size: usize| {
+            let path = format!("/api/v1/workspaces/{workspace}/artifacts/{round}-{name}");
+            device.client.call(Method::PUT, &path, vec![b'x'; size]).await
+        };
+        add("one", 600).await.expect(201);
+        assert_eq!(add("two", 401).await.refusal(), (413, "too_large".to_owned()));
+        add("three", 400).await.expect(201);
+        assert_eq!(add("four", 1).await.refusal(), (413, "too_large".to_owned()));
+        let path = format!("/api/v1/task-runs/{}/complete", run["task_run_id"].as_str().unwrap());
+        device.client.post(&path, json!({"output": {"text": "done"}})).await.expect(200);
+    }
+}
+
+/// Everything that frees space, and everything that ends work, goes on.
+async fn uploads_stop_before_the_disk_is_full(engine: Engine) {
+    let disk = rustix::fs::statvfs(std::env::temp_dir()).unwrap();
+    let free = disk.f_bavail * disk.f_frsize;
+    let world = World::timed(engine, |options| options.disk_reserve = Some(2 * free)).await;
+    world.agent("builder").await;
+    let device = world.device("builder").await;
+    let run = world.run("builder").await;
+    device.claim().await;
+    let low = || (503, "disk_low".to_owned());
+    let path = format!("/api/v1/workspaces/{}/artifacts/a", run["workspace_id"].as_str().unwrap());
+    for caller in [&world.owner, &device.client] {
+        assert_eq!(caller.call(Method::PUT, &path, "x").await.refusal(), low());
+    }
+    let large = json!({"agent_id": "builder", "input": {"text": "x".repeat(70_000)}});
+    assert_eq!(world.owner.post("/api/v1/task-runs", large).await.refusal(), low());
+    let ready = world.anonymous().get("/readyz").await.expect(200);
+    assert_eq!((&ready["status"], &ready["storage"]), (&json!("degraded"), &json!("disk_low")));
+    let run = format!("/api/v1/task-runs/{}", run["task_run_id"].as_str().unwrap());
+    device.client.post(&format!("{run}/progress"), json!({"chunk": "x"})).await.expect(200);
+    device.client.post(&format!("{run}/complete"), json!({"output": {"text": "done"}})).await.expect(200);
+    assert_eq!(world.owner.delete(&run).await.status, 204);
+
+    // Eight times the free space is too much for anything new.
+    let world = World::timed(engine, |options| options.disk_reserve = Some(8 * free)).await;
+    world.agent("builder").await;
+    let small = json!({"agent_id": "builder", "input": {"text": "x"}});
+    assert_eq!(world.owner.post("/api/v1/task-runs", small).await.refusal(), low());
+    world.owner.post("/api/v1/login-links", json!({})).await.expect(201);
 }

@@ -3,11 +3,16 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::world::{Engine, World, on_both};
+use crate::{
+    escalation::person,
+    work::ClaimedRunFixture,
+    world::{Engine, World, on_both},
+};
 
 on_both! {
     declared_extensions_are_kept_and_shown
     declared_extensions_have_limits
+    only_a_delegator_talks_to_an_agent_that_accepts_folders
     a2a_options_are_kept_as_sent
 }
 
@@ -110,4 +115,19 @@ async fn a2a_options_are_kept_as_sent(engine: Engine) {
     assert_eq!(world.owner.get(&path).await.expect(200)["a2a"], a2a, "a refusal changes nothing");
     let changed = world.owner.patch(&path, json!({"a2a": {"hidden": true}})).await.expect(200);
     assert_eq!(changed["a2a"], json!({"hidden": true}), "they are replaced, not mixed");
+}
+
+/// Otherwise someone else could send the START that says where the folder is.
+async fn only_a_delegator_talks_to_an_agent_that_accepts_folders(engine: Engine) {
+    let mut work = ClaimedRunFixture::begin(engine).await;
+    work.complete().await.expect(200);
+    let delegation = json!({"agent_id": "builder", "task_type": "awcp.delegation"});
+    let refused = work.world.owner.post("/api/v1/task-runs", delegation.clone()).await;
+    assert_eq!(refused.refusal(), (400, "invalid_request".to_owned()));
+    work.device.client.post(BEAT, json!({"extensions": [{"uri": AWCP}]})).await.expect(200);
+    work.next_run(delegation).await;
+    let bob = person(&work.world, "bob", "operator").await;
+    let start = json!({"parts": [{"data": {"awcp": {"type": "START"}}}]});
+    assert_eq!(bob.post(&work.path("/input"), start.clone()).await.refusal(), (403, "forbidden".to_owned()));
+    work.world.owner.post(&work.path("/input"), start).await.expect(200);
 }

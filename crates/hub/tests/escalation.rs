@@ -14,7 +14,7 @@ use crate::{
 };
 
 pub(crate) const ACCOUNTS: &str = "/api/v1/agent-accounts";
-const ATTACH: &str = "/api/v1/agent-runtimes/runtime/attach-via-pairing";
+pub(crate) const ATTACH: &str = "/api/v1/agent-runtimes/runtime/attach-via-pairing";
 pub(crate) const REGISTER: &str = "/api/a2a/register";
 const REQUESTS: &str = "/api/v1/agent-runtimes/runtime/pairing-requests";
 pub(crate) const RUNS: &str = "/api/v1/task-runs";
@@ -28,6 +28,7 @@ on_both! {
     a_pairing_code_ends_with_its_creator
     expiring_credentials_cannot_create_permanent_ones
     only_the_owner_decides_for_a_private_agent
+    no_one_takes_over_a_person_by_their_first_password
     names_used_in_rules_cannot_be_taken
     an_agent_has_no_more_rights_than_its_owner
     a_restricted_key_of_the_owner_does_not_reach_their_shell
@@ -248,8 +249,30 @@ async fn expiring_credentials_cannot_create_permanent_ones(engine: Engine) {
     world.owner.patch(ada, json!({"role": "owner"})).await.expect(200);
 }
 
+async fn no_one_takes_over_a_person_by_their_first_password(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let (dan, erin) = (person(&world, "dan", "admin").await, person(&world, "erin", "admin").await);
+    let password = json!({"password": "correct horse battery"});
+    let issued = |by: TestCaller, role: &'static str| {
+        let world = &world;
+        async move {
+            let body = json!({"name": "forged", "user": "erin", "role": role});
+            key(world, &by.post("/api/v1/api-keys", body).await.expect(201))
+        }
+    };
+    let forged = issued(dan.clone(), "admin").await;
+    assert_eq!(forged.patch("/api/v1/users/me", password.clone()).await.refusal(), forbidden());
+    // What is made with it in turn is no better.
+    let second = key(&world, &forged.post("/api/v1/api-keys", json!({"name": "second"})).await.expect(201));
+    assert_eq!(second.patch("/api/v1/users/me", password.clone()).await.refusal(), forbidden());
+    // The owner could set it directly, and so can Erin.
+    issued(world.owner.clone(), "admin").await.patch("/api/v1/users/me", password.clone()).await.expect(200);
+    let change = json!({"password": "battery horse correct", "current_password": "correct horse battery"});
+    erin.patch("/api/v1/users/me", change).await.expect(200);
+}
+
 async fn only_the_owner_decides_for_a_private_agent(engine: Engine) {
-    let work = ClaimedRunFixture::begin(engine).await;
+    let mut work = ClaimedRunFixture::begin(engine).await;
     let world = &work.world;
     let (bob, eve) = (person(world, "bob", "operator").await, person(world, "eve", "admin").await);
     let asked = work.pending("shell", json!({"command": "ls"})).await;
@@ -268,7 +291,10 @@ async fn only_the_owner_decides_for_a_private_agent(engine: Engine) {
     }
     world.owner.delete(&grant).await.expect(200);
     world.owner.patch(&patch, json!({"callers": "everyone"})).await.expect(200);
+    world.advance(Duration::from_secs(1));
     // For a shared agent, anyone who may decide can decide.
+    work.complete().await.expect(200);
+    work.next_run(json!({})).await;
     let open = work.pending("shell", json!({"command": "pwd"})).await;
     decide(&bob, &open, json!({"approved": true})).await.expect(200);
 }
@@ -416,7 +442,7 @@ async fn an_admin_cannot_delete_what_they_cannot_see(engine: Engine) {
     assert_eq!(eve.delete(&path).await.refusal(), not_found());
     let conversation = format!("/api/v1/conversations/{}", run["conversation_id"].as_str().unwrap());
     assert_eq!(eve.delete(&conversation).await.refusal(), not_found());
-    assert_eq!(ada.delete(&conversation).await.status, 403);
+    assert_eq!(ada.delete(&conversation).await.refusal(), not_found());
     assert_eq!(world.owner.delete(&path).await.status, 204);
 }
 
@@ -448,7 +474,7 @@ async fn a_private_agent_stays_out_of_other_peoples_conversations(engine: Engine
     let world = World::timed(engine, |_| {}).await;
     let (ada, bob) = (person(&world, "ada", "operator").await, person(&world, "bob", "operator").await);
     bob.post(ACCOUNTS, json!({"name": "mine", "callers": "owner"})).await.expect(201);
-    let place = ada.post("/api/v1/conversations", json!({})).await.expect(201);
+    let place = ada.post("/api/v1/conversations", json!({"metadata": {"space": "team"}})).await.expect(201);
     let id = place["conversation_id"].as_str().unwrap();
     let intrusion = bob.post(RUNS, json!({"agent_id": "mine", "conversation_id": id})).await;
     assert_eq!(intrusion.refusal(), forbidden());
@@ -495,10 +521,10 @@ async fn what_a_private_agent_left_stays_private_without_its_run(engine: Engine)
     }
     let listed = ada.get("/api/v1/conversations").await.expect(200);
     assert_eq!(listed["conversations"], json!([]));
-    // The owner shares the agent, and with it what it did.
+    // The owner shares the agent, but not what it did.
     world.owner.patch(&format!("{ACCOUNTS}/local"), json!({"callers": "everyone"})).await.expect(200);
     let listed = ada.get("/api/v1/conversations").await.expect(200);
-    assert_eq!(listed["conversations"][0]["title"], "plans");
+    assert_eq!(listed["conversations"], json!([]));
 }
 
 async fn a_delegation_to_a_private_agent_is_shown_to_no_one_else(engine: Engine) {
@@ -523,6 +549,14 @@ async fn a_delegation_to_a_private_agent_is_shown_to_no_one_else(engine: Engine)
         assert_eq!(other.get(&format!("/api/v1/delegations/{private}")).await.refusal(), not_found());
     }
     world.owner.get(&format!("/api/v1/delegations/{private}")).await.expect(200);
+    // Neither a longer address nor another name opens it.
+    let longer = "dlg_0190000000007000a000000000000003";
+    world.owner.put(&format!("/api/v1/delegations/{longer}"), shown("local/v1")).await.expect(200);
+    world.owner.patch(&format!("{ACCOUNTS}/local"), json!({"name": "shell"})).await.expect(200);
+    for id in [private, longer] {
+        assert_eq!(val.get(&format!("/api/v1/delegations/{id}")).await.refusal(), not_found());
+    }
+    val.get(&format!("/api/v1/delegations/{open}")).await.expect(200);
 }
 
 async fn an_admin_cannot_trust_a_card_for_a_private_agent(engine: Engine) {
@@ -532,7 +566,7 @@ async fn an_admin_cannot_trust_a_card_for_a_private_agent(engine: Engine) {
 }
 
 async fn login_links_of_others_cannot_be_pushed_out(engine: Engine) {
-    let world = World::timed(engine, |_| {}).await;
+    let world = World::timed(engine, |options| options.credentials_per_minute = u32::MAX).await;
     let val = person(&world, "val", "viewer").await;
     let link = world.owner.post("/api/v1/login-links", json!({})).await.expect(201);
     // More than the hub keeps: with one key, and with keys enough to fill it without passing a limit per key.
@@ -620,6 +654,11 @@ async fn the_log_withholds_the_names_of_private_files(engine: Engine) {
     let withheld = eve.get("/api/v1/audit?limit=200").await.expect(200);
     assert!(!says(&withheld), "{withheld}");
     ada.patch(&format!("{ACCOUNTS}/shell"), json!({"callers": "everyone"})).await.expect(200);
+    assert!(!says(&eve.get("/api/v1/audit?limit=200").await.expect(200)));
+    world.advance(Duration::from_secs(1));
+    let run = ada.post(RUNS, json!({"agent_id": "shell"})).await.expect(201);
+    let path = format!("/api/v1/workspaces/{}/artifacts/resignation.txt", run["workspace_id"].as_str().unwrap());
+    ada.call(Method::PUT, &path, "dear all").await.expect(201);
     assert!(says(&eve.get("/api/v1/audit?limit=200").await.expect(200)));
 }
 
@@ -704,9 +743,10 @@ async fn only_the_owner_sees_what_a_private_agent_is_asked(engine: Engine) {
     }
     assert!(!says(&others[2].get("/api/v1/audit?limit=200").await.expect(200)));
     assert!(says(&world.owner.get(&one).await.expect(200)));
-    // The owner shares the agent, and with it what it was asked.
+    // The owner shares the agent, but not what it was asked.
     world.owner.patch(&format!("{ACCOUNTS}/shell"), json!({"callers": "everyone"})).await.expect(200);
-    assert!(says(&others[0].get(&one).await.expect(200)));
+    assert_eq!(others[0].get(&one).await.refusal(), not_found());
+    assert!(says(&world.owner.get(&one).await.expect(200)));
 }
 
 async fn approvals_given_with_an_issued_credential_end_when_the_agent_becomes_private(engine: Engine) {
@@ -768,6 +808,12 @@ async fn a_token_cannot_end_its_key(engine: Engine) {
     let token = world.anonymous().key(token["token"].as_str().unwrap());
     assert_eq!(token.delete(&format!("/api/v1/api-keys/{id}")).await.refusal(), forbidden());
     ci.get(ACCOUNTS).await.expect(200);
+    // The refusal says what was tried.
+    let own = world.owner.post("/api/v1/tokens", json!({})).await.expect(201);
+    let own = world.anonymous().key(own["token"].as_str().unwrap());
+    let refused = own.patch("/api/v1/users/me", json!({})).await;
+    assert_eq!(refused.refusal(), forbidden());
+    assert_eq!(refused.json()["error"]["message"], "A short-lived token can't change people.");
     // A key may end itself, whatever its scopes.
     ci.delete(&format!("/api/v1/api-keys/{id}")).await.expect(200);
     assert_eq!(token.get(ACCOUNTS).await.status, 401);

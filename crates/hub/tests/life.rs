@@ -84,6 +84,7 @@ async fn whole_life(world: World) {
     assert_eq!(read["usage"], json!({"tokens": 9}));
     assert_eq!(read["runtime_id"], device.runtime.as_str());
     let page = world.owner.get(&format!("{path}/events?after=0")).await.expect(200);
+    world.owner.get(&format!("{path}/events?after={}", i64::MAX)).await.expect(200);
     let kinds: Vec<&str> = page["events"].as_array().unwrap().iter().map(|e| e["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["task.created", "task.claimed", "task.progress", "task.chunk", "task.completed"]);
     assert_eq!(page["events"][2]["data"], json!({"message": "half", "percent": 50}));

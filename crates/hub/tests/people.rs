@@ -101,6 +101,9 @@ async fn no_one_can_exceed_their_own_role(engine: Engine) {
     assert_eq!(refused(admin.patch("/api/v1/users/op", json!({"role": "owner"})).await), 403);
     assert_eq!(refused(admin.patch("/api/v1/users/owner", json!({"role": "viewer"})).await), 403);
     assert_eq!(refused(admin.patch("/api/v1/users/owner", json!({"password": PASSWORD})).await), 403);
+    world.owner.post("/api/v1/users", json!({"name": "other-admin", "role": "admin"})).await.expect(201);
+    let other = admin.patch("/api/v1/users/other-admin", json!({"password": PASSWORD})).await;
+    assert_eq!(refused(other), 403, "a password signs in as the other admin");
     assert_eq!(refused(admin.delete("/api/v1/users/owner").await), 403);
     assert_eq!(refused(admin.post("/api/v1/api-keys", json!({"name": "k", "user": "owner"})).await), 403);
     assert_eq!(refused(admin.post("/api/v1/api-keys", json!({"name": "k", "role": "owner"})).await), 403);

@@ -194,7 +194,10 @@ async fn http_2(address: SocketAddr, window: u32) -> H2Sender {
 /// The head of the response. Its body is not read.
 async fn head(world: &World, sender: &H2Sender, caller: &TestCaller, path: &str) -> Response<Incoming> {
     let request = Request::get(format!("http://{}{path}", world.address));
-    let request = request.header("authorization", caller.header("authorization"));
+    let request = match caller.header("authorization") {
+        "" => request,
+        key => request.header("authorization", key),
+    };
     let mut sender = sender.clone();
     let sent = sender.send_request(request.body(Full::new(Bytes::new())).unwrap());
     tokio::time::timeout(PATIENCE, sent).await.expect("a head in time").unwrap()
@@ -202,10 +205,16 @@ async fn head(world: &World, sender: &H2Sender, caller: &TestCaller, path: &str)
 
 /// The path of a new artifact of this size.
 async fn artifact(world: &World, size: usize) -> String {
-    let conversation = world.owner.post("/api/v1/conversations", json!({})).await.expect(201);
+    artifact_of_type(world, size, "application/octet-stream").await
+}
+
+async fn artifact_of_type(world: &World, size: usize, media_type: &str) -> String {
+    let conversation =
+        world.owner.post("/api/v1/conversations", json!({"metadata": {"space": "team"}})).await.expect(201);
     let workspace = conversation["workspace_id"].as_str().unwrap();
     let path = format!("/api/v1/workspaces/{workspace}/artifacts/large");
-    let stored = world.owner.call(Method::PUT, &path, vec![b'x'; size]).await.expect(201);
+    let uploader = world.owner.with("content-type", media_type);
+    let stored = uploader.call(Method::PUT, &path, vec![b'x'; size]).await.expect(201);
     format!("/api/v1/artifacts/{}", stored["artifact_id"].as_str().unwrap())
 }
 
@@ -224,14 +233,14 @@ async fn unread_responses_are_limited_per_caller_and_cut() {
         options.response_timeout = Duration::from_secs(3);
     })
     .await;
-    let large = artifact(&world, 1 << 20).await;
     let viewer = person(&world, "ada", "viewer").await;
-    // A client that accepts nothing, and one that accepts a byte.
-    for window in [0, 1] {
+    // A client that accepts nothing, and one that accepts a byte. The uploader's media type changes nothing.
+    for (window, media_type) in [(0, "image/png"), (1, "text/event-stream"), (0, "application/grpc")] {
+        let large = artifact_of_type(&world, 1 << 20, media_type).await;
         let sender = http_2(world.address, window).await;
         let heads = futures_util::future::join_all((0..128).map(|_| head(&world, &sender, &viewer, &large))).await;
         let (begun, refused): (Vec<_>, Vec<_>) = heads.into_iter().partition(|response| response.status() == 200);
-        assert_eq!((begun.len(), refused.len()), (8, 120));
+        assert_eq!((begun.len(), refused.len()), (8, 120), "{media_type}");
         assert!(refused.iter().all(|response| response.status() == 503));
         assert_eq!(world.owner.get("/api/v1/users/me").await.status, 200, "others are not affected");
         // Room for eight more means that all eight are cut.
@@ -261,6 +270,34 @@ async fn small_unread_responses_are_cut_too() {
     let _unread =
         futures_util::future::join_all((0..8).map(|_| head(&world, &sender, &viewer, "/api/v1/users/me"))).await;
     until_answered(&viewer).await;
+}
+
+/// One connection without a credential holds all it can. Others at the same address still get in.
+#[tokio::test]
+async fn nobody_keeps_others_at_its_address_from_signing_in() {
+    let world = World::tuned(|options| {
+        options.max_requests = 4;
+        options.response_timeout = Duration::from_secs(20);
+    })
+    .await;
+    let (sender, anonymous) = (http_2(world.address, 0).await, world.anonymous());
+    let hold = async |path: &str| {
+        let held = (0..4).map(|_| head(&world, &sender, &anonymous, path));
+        futures_util::future::join_all(held).await
+    };
+    let _documents = hold("/api/v1/openapi.json").await;
+    let _health = hold("/healthz").await;
+    let begun = Instant::now();
+    let statuses = [("/healthz", 200), ("/readyz", 200), ("/login", 404), ("/assets/x/style.css", 404)];
+    for (path, status) in statuses {
+        assert_eq!(world.anonymous().get(path).await.status, status, "{path}");
+    }
+    let pairing = json!({"pairing_token": "AAAA-AAAA", "device_name": "laptop"});
+    let paired = world.anonymous().post("/api/v1/agent-runtimes/runtime/attach-via-pairing", pairing).await;
+    assert_eq!(paired.refusal(), (404, "pairing_failed".to_owned()));
+    assert!(begun.elapsed() < Duration::from_secs(5), "they waited for a slot");
+    let others = world.anonymous().get("/api/v1/openapi.json").await;
+    assert_eq!(others.refusal(), (503, "overloaded".to_owned()), "larger responses are limited per address");
 }
 
 #[tokio::test]

@@ -1,12 +1,18 @@
 //! What others try to get from a private agent, or through its name.
 
+use std::time::Duration;
+
+use attache_client::egress::{EgressGuard, EgressPolicy};
 use attache_hub::control::{PageRequest, TaskQuery};
-use serde_json::json;
+use hyper::Method;
+use serde_json::{Value, json};
 
 use crate::{
-    escalation::{ACCOUNTS, REGISTER, RUNS, call_local, code, forbidden, key, not_found, person, redeem, with_local},
+    escalation::{
+        ACCOUNTS, ATTACH, REGISTER, RUNS, call_local, code, forbidden, key, not_found, person, redeem, with_local,
+    },
     work::{ClaimedRunFixture, decide},
-    world::{Engine, World, on_both},
+    world::{Engine, TestCaller, World, on_both},
 };
 
 on_both! {
@@ -14,6 +20,16 @@ on_both! {
     a_key_issued_by_others_lists_no_tasks_of_its_user
     no_agent_key_and_no_rule_reads_private_work
     the_name_of_a_private_agent_cannot_be_taken
+    what_others_added_ends_when_an_agent_becomes_private
+    no_one_else_chooses_who_receives_private_work
+    names_and_usage_do_not_reveal_private_runs
+    an_approval_starts_one_run_however_late
+    a_hub_owner_decides_what_becomes_of_a_removed_persons_agent
+    agents_do_not_read_what_their_owner_did_with_a_private_agent
+    a_conversation_is_its_users_own_until_an_agent_works_in_it
+    sharing_an_agent_opens_nothing_of_before
+    a_private_agent_keeps_its_work_when_it_is_given_away
+    no_one_diverts_a_call_to_a_private_agent
 }
 
 /// With a standing grant for everything, a request of its own making would approve the call to a private agent.
@@ -77,4 +93,342 @@ async fn the_name_of_a_private_agent_cannot_be_taken(engine: Engine) {
     // Once she has left, somebody has to.
     world.owner.delete("/api/v1/users/ada").await;
     eve.delete(&shell).await.expect(200);
+}
+
+fn with_callbacks(options: &mut attache_hub::Options) {
+    options.egress = EgressGuard::new(EgressPolicy { allow: vec!["127.0.0.1".parse().unwrap()] });
+}
+
+/// A device that this caller pairs with the agent.
+async fn device(world: &World, by: &TestCaller, agent: &str) -> TestCaller {
+    let made = code(by, agent).await.expect(201);
+    let paired = world.anonymous().post(ATTACH, json!({"pairing_token": made["pairing_code"]})).await.expect(200);
+    world.anonymous().with("x-runtime-token", paired["runtime_token"].as_str().unwrap())
+}
+
+/// Otherwise their device is the private agent, and their webhook reads what it wants to do.
+async fn what_others_added_ends_when_an_agent_becomes_private(engine: Engine) {
+    let world = World::timed(engine, with_callbacks).await;
+    let (ada, eve) = (person(&world, "ada", "operator").await, person(&world, "eve", "admin").await);
+    let made = json!({"name": "for ada", "user": "ada", "role": "operator"});
+    let issued = key(&world, &eve.post("/api/v1/api-keys", made).await.expect(201));
+    for name in ["theirs", "issued", "keyed", "own"] {
+        ada.post(ACCOUNTS, json!({"name": name})).await.expect(201);
+    }
+    let (theirs, by_issued) = (device(&world, &eve, "theirs").await, device(&world, &issued, "issued").await);
+    let keyed = key(&world, &redeem(&world, &code(&eve, "keyed").await.expect(201)).await.expect(200));
+    let own = device(&world, &ada, "own").await;
+    let hook = json!({"approvals": {"timeout_ms": 5000, "webhook_url": "http://127.0.0.1:9/eve"}});
+    eve.patch(&format!("{ACCOUNTS}/own"), hook).await.expect(200);
+    let expected = [
+        ("theirs", json!(["runtime"]), Value::Null),
+        ("issued", json!(["runtime"]), Value::Null),
+        ("keyed", json!(["runtime"]), Value::Null),
+        ("own", json!(["approval_webhook"]), json!({"timeout_ms": 5000})),
+    ];
+    for (name, ended, approvals) in &expected {
+        let path = format!("{ACCOUNTS}/{name}");
+        let account = ada.patch(&path, json!({"callers": "owner"})).await.expect(200);
+        assert_eq!((&account["ended"], &account["approvals"]), (ended, approvals), "{name}");
+        assert_eq!(account["runtime"].is_null(), *name != "own", "{name}");
+        assert_eq!(ada.patch(&path, json!({"description": "mine"})).await.expect(200).get("ended"), None);
+        ada.post(RUNS, json!({"agent_id": name, "input": {"text": "my diary"}})).await.expect(201);
+    }
+    let rows = world.audit("agent.updated").await;
+    let logged = rows.iter().filter(|row| row.1["callers"] == "owner").map(|row| row.1["ended"].clone());
+    assert_eq!(logged.collect::<Vec<_>>(), expected.map(|(_, ended, _)| ended));
+    for (device, agent, status) in [(&theirs, "theirs", 401), (&by_issued, "issued", 401), (&own, "own", 200)] {
+        let pull = format!("{ACCOUNTS}/{agent}/task-runs/pull?wait_ms=0");
+        assert_eq!(device.post(&pull, json!({})).await.status, status, "{agent}");
+    }
+    assert_eq!(keyed.get(ACCOUNTS).await.refusal(), (401, "runtime_revoked".to_owned()));
+    // What the owner sets in the same change stays.
+    let shared = json!({"callers": "everyone", "approvals": {"webhook_url": "http://127.0.0.1:9/eve"}});
+    ada.patch(&format!("{ACCOUNTS}/own"), shared).await.expect(200);
+    let chosen = json!({"callers": "owner", "approvals": {"webhook_url": "http://127.0.0.1:9/ada"}});
+    let account = ada.patch(&format!("{ACCOUNTS}/own"), chosen.clone()).await.expect(200);
+    assert_eq!((account.get("ended"), &account["approvals"]), (None, &chosen["approvals"]));
+    // A private agent that goes to someone else leaves everything behind.
+    let (bob, gift) = (person(&world, "bob", "admin").await, format!("{ACCOUNTS}/gift"));
+    bob.post(ACCOUNTS, json!({"name": "gift", "callers": "owner"})).await.expect(201);
+    device(&world, &bob, "gift").await;
+    let given = bob.patch(&gift, json!({"owner": "ada"})).await.expect(200);
+    assert_eq!(given["ended"], json!(["runtime"]));
+}
+
+async fn no_one_else_chooses_who_receives_private_work(engine: Engine) {
+    let world = World::timed(engine, with_callbacks).await;
+    let (ada, eve) = (person(&world, "ada", "operator").await, person(&world, "eve", "admin").await);
+    ada.post(ACCOUNTS, json!({"name": "shell"})).await.expect(201);
+    let hook = json!({"webhook_url": "http://127.0.0.1:9/eve"});
+    let change = json!({"callers": "owner", "approvals": hook});
+    assert_eq!(eve.patch(&format!("{ACCOUNTS}/shell"), change).await.refusal(), forbidden());
+    let made = json!({"name": "present", "owner": "ada", "callers": "owner", "approvals": hook});
+    assert_eq!(eve.post(ACCOUNTS, made).await.refusal(), forbidden());
+    let made = json!({"name": "present", "owner": "ada", "callers": "owner", "peer": {"url": "http://127.0.0.1:9"}});
+    assert_eq!(eve.post(ACCOUNTS, made).await.refusal(), forbidden());
+    ada.post(ACCOUNTS, json!({"name": "own", "callers": "owner", "approvals": hook})).await.expect(201);
+}
+
+async fn names_and_usage_do_not_reveal_private_runs(engine: Engine) {
+    let world = with_local(engine).await;
+    let (bob, vic) = (person(&world, "bob", "operator").await, person(&world, "vic", "viewer").await);
+    let own = call_local(&world.owner).await.expect(201);
+    let (run, caller) = (own["task_run_id"].as_str().unwrap(), own["caller"].as_str().unwrap());
+    world.owner.post(&format!("{RUNS}/{run}/cancel"), json!({})).await.expect(200);
+    let users = world.owner.get("/api/v1/users").await.expect(200);
+    let id_of = |name: &str| {
+        let found = users["users"].as_array().unwrap().iter().find(|user| user["name"] == name);
+        found.unwrap()["user_id"].as_str().unwrap().to_owned()
+    };
+    let (owner, bobs) = (id_of("owner"), id_of("bob"));
+    let names = format!("/api/v1/names?ids={run},{caller},{owner},{bobs}");
+    let all = json!({run: "local", caller: "owner", &owner: "owner", &bobs: "bob"});
+    // Who did something is shown to everyone by name.
+    let people = json!({caller: "owner", &owner: "owner", &bobs: "bob"});
+    for (by, known) in [(&world.owner, &all), (&bob, &people), (&vic, &people)] {
+        assert_eq!(by.get(&names).await.expect(200)["names"], *known);
+    }
+    let records = async |by: &TestCaller| {
+        let listed = by.get("/api/v1/usage/records?agent=local").await.expect(200);
+        let record = &listed["usage_records"][0];
+        (record["call_id"].clone(), record["caller"].clone(), record["callee"].clone())
+    };
+    assert_eq!(records(&vic).await, (Value::Null, json!(format!("user:{owner}")), json!("local")));
+    let call = format!("a2a-{}", run.trim_start_matches("run_"));
+    assert_eq!(records(&world.owner).await, (json!(call), json!(caller), json!("local")));
+}
+
+/// Idempotency keys are forgotten after a day, but a run may last for a month.
+async fn an_approval_starts_one_run_however_late(engine: Engine) {
+    let work = ClaimedRunFixture::tuned(engine, |options| options.tools = Some("/mcp".to_owned())).await;
+    let world = &work.world;
+    world.owner.post(ACCOUNTS, json!({"name": "local", "callers": "owner"})).await.expect(201);
+    work.complete().await.expect(200);
+    world.owner.post(RUNS, json!({"agent_id": "builder"})).await.expect(201);
+    let run = world.anonymous().key(work.device.claim().await["mcp"]["token"].as_str().unwrap());
+    assert_eq!(call_local(&run).await.refusal().1, "approval_required");
+    let listed = world.owner.get("/api/v1/permission-requests?state=pending").await.expect(200);
+    let id = listed["permission_requests"][0]["permission_request_id"].as_str().unwrap();
+    decide(&world.owner, id, json!({"approved": true})).await.expect(200);
+    call_local(&run).await.expect(201);
+    let days = Duration::from_secs(48 * 60 * 60);
+    world.store.advance_clock(days, world.env.now().plus(days)).await.unwrap();
+    assert_eq!(call_local(&run).await.refusal().1, "approval_required");
+    assert_eq!(
+        world.owner.get(&format!("{RUNS}?agent_id=local")).await.expect(200)["task_runs"].as_array().unwrap().len(),
+        1
+    );
+}
+
+async fn a_hub_owner_decides_what_becomes_of_a_removed_persons_agent(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let (ada, eve) = (person(&world, "ada", "operator").await, person(&world, "eve", "admin").await);
+    let scoped = json!({"name": "scoped", "role": "owner", "scopes": ["manage"]});
+    let scoped = key(&world, &world.owner.post("/api/v1/api-keys", scoped).await.expect(201));
+    let (shell, given) = (format!("{ACCOUNTS}/shell"), json!({"owner": "eve"}));
+    let agent = ada.post(ACCOUNTS, json!({"name": "shell", "callers": "owner"})).await.expect(201)["agent_id"].clone();
+    device(&world, &ada, "shell").await;
+    assert_eq!(world.owner.patch(&shell, given.clone()).await.refusal(), forbidden());
+    world.owner.delete("/api/v1/users/ada").await.expect(200);
+    for by in [&eve, &scoped] {
+        let refused = by.patch(&shell, given.clone()).await;
+        assert_eq!(refused.refusal(), forbidden());
+        assert!(refused.json()["error"]["hint"].as_str().unwrap().contains("An owner of the hub"), "{refused:?}");
+    }
+    // It is still not theirs to call.
+    let refused = world.owner.post(RUNS, json!({"agent_id": "shell", "input": {"text": "id"}})).await;
+    assert_eq!(refused.refusal(), forbidden());
+    let account = world.owner.patch(&shell, given).await.expect(200);
+    assert_eq!((&account["ended"], &account["runtime"]), (&json!(["runtime"]), &Value::Null));
+    let row = world.audit("agent.updated").await.pop().unwrap().1;
+    assert_eq!(row, json!({"agent_id": agent, "owner_id": account["owner_id"], "ended": ["runtime"]}));
+    eve.post(RUNS, json!({"agent_id": "shell", "input": {"text": "id"}})).await.expect(201);
+}
+
+const CONVERSATIONS: &str = "/api/v1/conversations";
+const PERMISSIONS: &str = "/api/v1/permission-requests";
+
+/// A run of the private agent `secret`, with a permission request, a result and a file.
+struct PrivateRun {
+    permission: String,
+    conversation: String,
+    /// Every path that shows something of it.
+    paths: Vec<String>,
+}
+
+async fn paired_device(world: &World, by: &TestCaller, agent: &str) -> (TestCaller, String) {
+    let made = code(by, agent).await.expect(201);
+    let attached = world.anonymous().post(ATTACH, json!({"pairing_token": made["pairing_code"]})).await.expect(200);
+    let device = world.anonymous().with("x-runtime-token", attached["runtime_token"].as_str().unwrap());
+    (device, format!("{ACCOUNTS}/{}/task-runs/pull?wait_ms=0", attached["agent_id"].as_str().unwrap()))
+}
+
+async fn private_run(ada: &TestCaller, (device, pull): &(TestCaller, String)) -> PrivateRun {
+    let made = ada.post(RUNS, json!({"agent_id": "secret", "input": {"text": "my diary"}})).await.expect(201);
+    let text = |name: &str| made[name].as_str().unwrap().to_owned();
+    let run = format!("{RUNS}/{}", text("task_run_id"));
+    device.post(pull, json!({})).await.expect(200);
+    let workspace = format!("/api/v1/workspaces/{}/artifacts", text("workspace_id"));
+    let uploaded = device.call(Method::PUT, &format!("{workspace}/diary.txt"), "body").await.expect(201);
+    let asked = json!({"tool": "shell", "input": {"command": "cat diary"}});
+    let asked = device.post(&format!("{run}/permission-requests"), asked).await.expect(201);
+    let permission = asked["permission_request_id"].as_str().unwrap().to_owned();
+    let conversation = text("conversation_id");
+    let place = format!("{CONVERSATIONS}/{conversation}");
+    let artifact = format!("/api/v1/artifacts/{}?meta=1", uploaded["artifact_id"].as_str().unwrap());
+    let paths =
+        vec![run.clone(), format!("{run}/events?after=0"), format!("{place}/messages"), place, workspace, artifact];
+    PrivateRun { permission, conversation, paths }
+}
+
+async fn agents_do_not_read_what_their_owner_did_with_a_private_agent(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let ada = person(&world, "ada", "operator").await;
+    for body in [json!({"name": "secret", "callers": "owner"}), json!({"name": "shared"})] {
+        ada.post(ACCOUNTS, body).await.expect(201);
+    }
+    let secret = paired_device(&world, &ada, "secret").await;
+    let made = private_run(&ada, &secret).await;
+    let agent = key(&world, &ada.post(REGISTER, json!({"agent_id": "spy"})).await.expect(200));
+    let (other, _) = paired_device(&world, &ada, "shared").await;
+    for path in &made.paths {
+        ada.get(path).await.expect(200);
+        for by in [&agent, &other] {
+            assert_eq!(by.get(path).await.refusal(), not_found(), "{path}");
+        }
+    }
+    let intrusion = json!({"agent_id": "shared", "conversation_id": made.conversation});
+    assert_eq!(agent.post(RUNS, intrusion).await.refusal(), not_found());
+    // Its own device still reads what it works on.
+    secret.0.get(&made.paths[2]).await.expect(200);
+}
+
+async fn a_conversation_is_its_users_own_until_an_agent_works_in_it(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let (ada, bob) = (person(&world, "ada", "operator").await, person(&world, "bob", "operator").await);
+    let (eve, vic) = (person(&world, "eve", "admin").await, person(&world, "vic", "viewer").await);
+    for body in [json!({"name": "secret", "callers": "owner"}), json!({"name": "shared"})] {
+        ada.post(ACCOUNTS, body).await.expect(201);
+    }
+    let minted = json!({"name": "for ada", "user": "ada", "role": "operator"});
+    let minted = key(&world, &eve.post("/api/v1/api-keys", minted).await.expect(201));
+    for by in [&bob, &minted] {
+        assert_eq!(by.post(CONVERSATIONS, json!({"agent_type": "secret"})).await.refusal(), forbidden());
+    }
+    for (agent, strangers, afterwards) in
+        [("shared", vec![&bob, &eve, &vic], 200), ("secret", vec![&bob, &minted], 404)]
+    {
+        let made = ada.post(CONVERSATIONS, json!({"title": agent, "agent_type": agent})).await.expect(201);
+        let place = format!("{CONVERSATIONS}/{}", made["conversation_id"].as_str().unwrap());
+        let workspace = format!("/api/v1/workspaces/{}/artifacts", made["workspace_id"].as_str().unwrap());
+        let uploaded = ada.call(Method::PUT, &format!("{workspace}/salary.pdf"), "body").await.expect(201);
+        let artifact = format!("/api/v1/artifacts/{}?meta=1", uploaded["artifact_id"].as_str().unwrap());
+        let run = json!({"agent_id": "shared", "conversation_id": made["conversation_id"]});
+        assert_eq!(bob.post(RUNS, run).await.refusal(), not_found());
+        let paths = [place.clone(), format!("{place}/messages"), workspace, artifact];
+        for by in &strangers {
+            for path in &paths {
+                assert_eq!(by.get(path).await.refusal(), not_found(), "{path}");
+            }
+            let listed = by.get(CONVERSATIONS).await.expect(200)["conversations"].clone();
+            assert!(!listed.as_array().unwrap().contains(&made), "{listed}");
+        }
+        ada.post(RUNS, json!({"agent_id": agent, "conversation_id": made["conversation_id"]})).await.expect(201);
+        for path in &paths {
+            ada.get(path).await.expect(200);
+            assert_eq!(bob.get(path).await.status, afterwards, "{path}");
+        }
+    }
+}
+
+async fn sharing_an_agent_opens_nothing_of_before(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let (ada, eve) = (person(&world, "ada", "operator").await, person(&world, "eve", "admin").await);
+    let vic = person(&world, "vic", "viewer").await;
+    ada.post(ACCOUNTS, json!({"name": "secret", "callers": "owner"})).await.expect(201);
+    let secret = paired_device(&world, &ada, "secret").await;
+    let made = private_run(&ada, &secret).await;
+    ada.patch(&format!("{ACCOUNTS}/secret"), json!({"callers": "everyone"})).await.expect(200);
+    world.advance(Duration::from_secs(1));
+    let request = format!("{PERMISSIONS}/{}", made.permission);
+    let hidden = || async {
+        for by in [&vic, &eve] {
+            for path in made.paths.iter().chain([&request]) {
+                assert_eq!(by.get(path).await.refusal(), not_found(), "{path}");
+            }
+            assert_eq!(by.get(RUNS).await.expect(200)["task_runs"], json!([]));
+            assert_eq!(by.get(PERMISSIONS).await.expect(200)["permission_requests"], json!([]));
+        }
+        let log = eve.get("/api/v1/audit?limit=200").await.expect(200)["events"].to_string();
+        assert!(!log.contains("diary"), "{log}");
+        for path in &made.paths {
+            ada.get(path).await.expect(200);
+        }
+    };
+    hidden().await;
+    ada.get(&request).await.expect(200);
+    // An admin can now pair it and write a rule for it. Neither opens what it did.
+    let eves = key(&world, &redeem(&world, &code(&eve, "secret").await.expect(201)).await.expect(200));
+    let rules = "agents:\n  secret:\n    can_access: [\"*\"]\n";
+    eve.put("/api/v1/permission-rules", json!({"text": rules})).await.expect(200);
+    for path in &made.paths {
+        assert_eq!(eves.get(path).await.refusal(), not_found(), "{path}");
+    }
+    // Nor can they take it over, make it private, and share it again.
+    for change in [json!({"owner": "eve"}), json!({"callers": "owner"}), json!({"callers": "everyone"})] {
+        eve.patch(&format!("{ACCOUNTS}/secret"), change).await.expect(200);
+        world.advance(Duration::from_secs(1));
+        hidden().await;
+    }
+    // What it does from now on is open.
+    let open = ada.post(RUNS, json!({"agent_id": "secret", "input": {"text": "for all"}})).await.expect(201);
+    let place = format!("{CONVERSATIONS}/{}/messages", open["conversation_id"].as_str().unwrap());
+    vic.get(&place).await.expect(200);
+    let listed = vic.get(RUNS).await.expect(200)["task_runs"].clone();
+    assert_eq!(
+        listed.as_array().unwrap().iter().map(|run| &run["task_run_id"]).collect::<Vec<_>>(),
+        [&open["task_run_id"]]
+    );
+}
+
+async fn a_private_agent_keeps_its_work_when_it_is_given_away(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let (eve, bob) = (person(&world, "eve", "admin").await, person(&world, "bob", "operator").await);
+    eve.post(ACCOUNTS, json!({"name": "secret", "callers": "owner"})).await.expect(201);
+    let made = private_run(&eve, &paired_device(&world, &eve, "secret").await).await;
+    eve.patch(&format!("{ACCOUNTS}/secret"), json!({"owner": "bob"})).await.expect(200);
+    for path in &made.paths {
+        eve.get(path).await.expect(200);
+        assert_eq!(bob.get(path).await.refusal(), not_found(), "{path}");
+    }
+}
+
+async fn no_one_diverts_a_call_to_a_private_agent(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let (ada, bob) = (person(&world, "ada", "operator").await, person(&world, "bob", "operator").await);
+    let skilled = |name: &str, skill: &str, callers: &str| json!({"name": name, "callers": callers, "skills": [{"id": skill, "name": skill}]});
+    let reached = async |by: &TestCaller, wanted: &str| {
+        let called = by.post("/api/a2a/call", json!({"task": "raise", "agent_type": wanted})).await.expect(200);
+        let run = called["call_id"].as_str().unwrap().replace("a2a-", "run_");
+        by.get(&format!("{RUNS}/{run}")).await.expect(200)["agent_name"].as_str().unwrap().to_owned()
+    };
+    ada.post(ACCOUNTS, skilled("payroll-bot", "payroll", "owner")).await.expect(201);
+    ada.post(ACCOUNTS, skilled("ada-docs", "docs", "everyone")).await.expect(201);
+    // Bob takes the skill as a name, and offers the same skills himself, once in private.
+    bob.post(ACCOUNTS, skilled("payroll", "payroll", "everyone")).await.expect(201);
+    bob.post(ACCOUNTS, skilled("bob-docs", "docs", "owner")).await.expect(201);
+    for (by, wanted, agent) in [
+        (&ada, "payroll", "payroll-bot"),
+        (&ada, "docs", "ada-docs"),
+        (&bob, "payroll", "payroll"),
+        (&bob, "docs", "bob-docs"),
+        (&world.owner, "payroll", "payroll"),
+        (&world.owner, "docs", "ada-docs"),
+    ] {
+        assert_eq!(reached(by, wanted).await, agent);
+    }
+    // His agent can still be named by its id.
+    let id = ada.get(&format!("{ACCOUNTS}/payroll")).await.expect(200)["agent_id"].as_str().unwrap().to_owned();
+    assert_eq!(reached(&ada, &id).await, "payroll");
 }

@@ -1,8 +1,11 @@
 //! Rate limits and their errors.
 
+use attache_protocol::{Code, Secret};
 use serde_json::json;
 
 use crate::world::{HttpReply, World};
+
+const PASSWORD: &str = "correct horse battery";
 
 fn told(reply: &HttpReply) -> (u16, &str, bool, bool) {
     let within = |text: &str| (1..=60).contains(&text.parse::<u64>().unwrap_or(0));
@@ -114,4 +117,31 @@ async fn a_principal_is_limited_only_if_configured() {
     assert_eq!(told(&refused), (429, "\"principal\";q=5;w=60", true, true));
     let ada = world.anonymous().key(made["api_key"].as_str().unwrap());
     assert_eq!(ada.get("/api/v1/task-runs").await.status, 200, "another person has their own");
+}
+
+/// Everyone may do these, and each is a row of the log that is kept for a year.
+#[tokio::test]
+async fn rows_that_everyone_may_write_are_limited() {
+    let world = World::tuned(|options| options.credentials_per_minute = 4).await;
+    let viewer =
+        world.owner.post("/api/v1/users", json!({"name": "vic", "role": "viewer", "password": PASSWORD})).await;
+    viewer.expect(201);
+    let issued = world.owner.post("/api/v1/api-keys", json!({"name": "v", "user": "vic", "role": "viewer"})).await;
+    let vic = world.anonymous().key(issued.expect(201)["api_key"].as_str().unwrap());
+    vic.post("/api/v1/tokens", json!({})).await.expect(201);
+    vic.post("/api/v1/login-links", json!({})).await.expect(201);
+    vic.patch("/api/v1/users/me", json!({})).await.expect(200);
+    let sign_in = async || world.hub.sign_in("vic", &Secret::new(PASSWORD.to_owned()), [127, 0, 0, 1].into()).await;
+    assert!(sign_in().await.is_ok());
+    let refused = [
+        vic.post("/api/v1/tokens", json!({})).await,
+        vic.post("/api/v1/login-links", json!({})).await,
+        vic.patch("/api/v1/users/me", json!({})).await,
+    ];
+    for reply in refused {
+        assert_eq!(told(&reply), (429, "\"credentials\";q=4;w=60", true, true));
+    }
+    assert_eq!(sign_in().await.unwrap_err().code, Code::TooManyRequests);
+    assert_eq!((world.audit("token.created").await.len(), world.audit("user.updated").await.len()), (1, 1));
+    world.owner.post("/api/v1/tokens", json!({})).await.expect(201);
 }

@@ -6,13 +6,17 @@ use attache_hub::control::CallHeaders;
 use attache_protocol::wire::{run::CreateRunRequest, runtime::ASKS};
 use serde_json::{Value, json};
 
-use crate::world::{Engine, TestCaller, TestDevice, World, on_both};
+use crate::{
+    escalation::{REGISTER, key, person},
+    world::{Engine, TestCaller, TestDevice, World, on_both},
+};
 
 const RUNS: &str = "/api/v1/task-runs";
 const BEAT: &str = "/api/v1/agent-runtimes/runtime/heartbeat";
 
 on_both! {
     a_run_passes_its_work_on_and_sees_nothing_else
+    only_what_the_owner_creates_in_person_counts_as_theirs
     loops_are_refused
     a_token_ends_with_its_claim
     a_token_cannot_create_anything_lasting
@@ -91,6 +95,42 @@ fn token(claim: &Value) -> &str {
 
 fn id(run: &Value) -> String {
     run["task_run_id"].as_str().unwrap().to_owned()
+}
+
+/// A device puts everything else inside its walls.
+async fn only_what_the_owner_creates_in_person_counts_as_theirs(engine: Engine) {
+    let three = ThreeAgents::start(engine).await;
+    let (world, task) = (&three.world, json!({"agent_id": "b"}));
+    let claim = three.begin(json!({})).await;
+    assert_eq!(claim["for_owner"], true);
+    let passed_on = async |by: &TestCaller| {
+        by.post(RUNS, task.clone()).await.expect(201);
+        three.b.claim().await["for_owner"].clone()
+    };
+    assert_eq!(passed_on(&three.holder(&claim)).await, false, "a run passes work on");
+    let bob = person(world, "bob", "operator").await;
+    assert_eq!(passed_on(&bob).await, false, "someone else");
+    let own_agent = world.owner.post(REGISTER, json!({"agent_id": "mine"})).await.expect(200);
+    assert_eq!(passed_on(&key(world, &own_agent)).await, false, "an agent of the owner");
+    let below = json!({"agent_id": "b", "parent_task_run_id": claim["task_run_id"]});
+    world.owner.post(RUNS, below).await.expect(201);
+    assert_eq!(three.b.claim().await["for_owner"], false, "a part of another run");
+
+    let (ada, eve) = (person(world, "ada", "operator").await, person(world, "eve", "admin").await);
+    ada.post("/api/v1/agent-accounts", json!({"name": "adas"})).await.expect(201);
+    let device = world.device_of(&ada, "adas").await;
+    let issued =
+        eve.post("/api/v1/api-keys", json!({"name": "x", "user": "ada", "role": "operator"})).await.expect(201);
+    let scoped = ada.post("/api/v1/api-keys", json!({"name": "ci", "scopes": ["call", "read"]})).await.expect(201);
+    for (by, own) in [(&ada, true), (&key(world, &issued), false), (&key(world, &scoped), false), (&world.owner, false)]
+    {
+        by.post(RUNS, json!({"agent_id": "adas"})).await.expect(201);
+        assert_eq!(device.claim().await["for_owner"], own);
+    }
+    // Whoever is given the agent doesn't get the device that Ada paired.
+    eve.patch("/api/v1/agent-accounts/adas", json!({"owner": "eve"})).await.expect(200);
+    eve.post(RUNS, json!({"agent_id": "adas"})).await.expect(201);
+    assert_eq!(device.claim().await["for_owner"], false);
 }
 
 async fn a_run_passes_its_work_on_and_sees_nothing_else(engine: Engine) {

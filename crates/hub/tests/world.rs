@@ -223,6 +223,7 @@ impl World {
         options.pairing_failures_per_minute = 10_000;
         options.failures_per_minute = 1_000_000;
         options.anonymous_per_minute = 1_000_000;
+        options.disk_reserve = Some(0);
         tune(&mut options);
         Self::on(listener, data, store, env, options).await
     }
@@ -288,7 +289,13 @@ impl World {
 
     /// Pairs a new device with the agent.
     pub async fn device(&self, agent: &str) -> TestDevice {
-        let code = self.code(agent).await;
+        self.device_of(&self.owner, agent).await
+    }
+
+    /// The same with a code of this person's.
+    pub async fn device_of(&self, person: &TestCaller, agent: &str) -> TestDevice {
+        let code = person.post(&format!("/api/v1/agent-accounts/{agent}/pairing-codes"), json!({})).await.expect(201);
+        let code = code["pairing_code"].as_str().unwrap();
         let body = json!({"pairing_token": code, "device_name": "laptop", "labels": {"host_type": "shell"}});
         let path = "/api/v1/agent-runtimes/runtime/attach-via-pairing";
         let reply = self.anonymous().post(path, body).await.expect(200);

@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, Read as _, Write as _},
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd as _, OwnedFd},
     path::{Component, Path, PathBuf},
 };
 
@@ -17,6 +17,9 @@ use rustix::{
 pub struct ConfinedFolder {
     root: PathBuf,
     folder: OwnedFd,
+    /// Not served although they are below the folder, except for one folder in them.
+    hidden: Vec<PathBuf>,
+    shown: Option<PathBuf>,
 }
 
 /// Opens a file beneath a folder for reading. Follows no symbolic link, not even one that stays inside.
@@ -35,7 +38,15 @@ impl ConfinedFolder {
     pub fn open(root: &Path) -> io::Result<Self> {
         let root = root.canonicalize()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self { folder: openat(CWD, &root, flags, Mode::empty())?, root })
+        Ok(Self { folder: openat(CWD, &root, flags, Mode::empty())?, root, hidden: Vec::new(), shown: None })
+    }
+
+    /// Serves nothing from these folders, except for what is below `shown`.
+    #[must_use]
+    pub fn hiding(mut self, hidden: &[PathBuf], shown: Option<PathBuf>) -> Self {
+        self.hidden = hidden.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())).collect();
+        self.shown = shown;
+        self
     }
 
     pub fn read(&self, path: &Path) -> io::Result<String> {
@@ -56,11 +67,12 @@ impl ConfinedFolder {
     pub fn write(&self, path: &Path, text: &str) -> io::Result<()> {
         let path = self.relative(path)?;
         self.make_folders(&path)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NONBLOCK;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK;
         let file = File::from(self.resolve(&path, flags, Mode::from_raw_mode(0o666))?);
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
         }
+        file.set_len(0)?;
         (&file).write_all(text.as_bytes())
     }
 
@@ -87,11 +99,27 @@ impl ConfinedFolder {
     fn resolve(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        openat2(&self.folder, path, flags | OFlags::CLOEXEC, mode, beneath).map_err(|errno| match errno {
-            // A symbolic link led out of the folder, or to one of the kernel's magic links.
-            Errno::XDEV | Errno::LOOP => outside(),
-            errno => errno.into(),
-        })
+        let found =
+            openat2(&self.folder, path, flags | OFlags::CLOEXEC, mode, beneath).map_err(|errno| match errno {
+                // A symbolic link led out of the folder, or to one of the kernel's magic links.
+                Errno::XDEV | Errno::LOOP => outside(),
+                errno => errno.into(),
+            })?;
+        self.check_hidden(&found)?;
+        Ok(found)
+    }
+
+    /// Where it really is, after all links.
+    fn check_hidden(&self, found: &OwnedFd) -> io::Result<()> {
+        if self.hidden.is_empty() {
+            return Ok(());
+        }
+        let real = std::fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
+        let is_shown = self.shown.as_ref().is_some_and(|shown| real.starts_with(shown));
+        match !is_shown && self.hidden.iter().any(|folder| real.starts_with(folder)) {
+            true => Err(outside()),
+            false => Ok(()),
+        }
     }
 
     /// The path relative to the root. `..` is refused rather than resolved: hosts don't need it.
@@ -142,6 +170,28 @@ mod tests {
         }
         assert_eq!(std::fs::read_to_string(twin.join("secret")).unwrap(), "secret");
         assert_eq!(std::fs::read_dir(&twin).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_hidden_is_not_served() {
+        let home = tempfile::tempdir().unwrap();
+        let root = home.path().canonicalize().unwrap();
+        for folder in ["keys", "sent/mine", "sent/theirs"] {
+            std::fs::create_dir_all(root.join(folder)).unwrap();
+            std::fs::write(root.join(folder).join("file"), "secret").unwrap();
+        }
+        symlink("keys/file", root.join("link")).unwrap();
+        symlink("sent", root.join("way")).unwrap();
+        let hidden = [root.join("keys"), root.join("sent")];
+        let beneath = ConfinedFolder::open(&root).unwrap().hiding(&hidden, Some(root.join("sent/mine")));
+        for path in ["keys/file", "link", "sent/theirs/file", "way/theirs/file"] {
+            assert!(beneath.admits(Path::new(path)).is_err(), "{path} is admitted");
+            assert!(beneath.read(Path::new(path)).is_err(), "{path} was read");
+            assert!(beneath.write(Path::new(path), "x").is_err(), "{path} was written");
+        }
+        assert_eq!(std::fs::read_to_string(root.join("keys/file")).unwrap(), "secret");
+        assert!(beneath.write(Path::new("keys/new"), "x").is_err());
+        assert_eq!(beneath.read(Path::new("way/mine/file")).unwrap(), "secret");
     }
 
     #[test]

@@ -1,12 +1,18 @@
 //! The processes of one run: the group of the started process, and processes that left the group, with or without the
 //! run's mark.
 
-use std::{path::PathBuf, process::Stdio, time::Duration};
+use std::{
+    io::{self, Write as _},
+    os::fd::OwnedFd,
+    path::PathBuf,
+    process::Stdio,
+    sync::Arc,
+    time::Duration,
+};
 
 use attache_protocol::RunId;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 use tokio::{
-    io::AsyncWriteExt as _,
     process::{Child, Command},
     time::{Instant, timeout_at},
 };
@@ -25,19 +31,22 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The environment variable that marks a process as part of a run, wherever it is.
 pub const RUN_ID_VARIABLE: &str = "ATTACHE_TASK_RUN_ID";
 
-/// Waits for a line. If none arrives, the adapter died before it could end the group and the processes that left it.
-const WATCHDOG_SCRIPT: &str = r#"read -r line && exit
+/// Waits for two lines: the leader's id, and the end. If one doesn't arrive, the adapter died before it could end the
+/// group and the processes that left it.
+const WATCHDOG_SCRIPT: &str = r#"read -r leader && read -r line && exit
 below() {
     for child in $(cat /proc/"$1"/task/*/children); do
         echo "$child"
         below "$child"
     done
 }
-family=$(below "$1")
-kill -KILL -"$1"
-kill -KILL $family
+if [ -n "$leader" ]; then
+    family=$(below "$leader")
+    kill -KILL -"$leader"
+    kill -KILL $family
+fi
 for pass in 1 2 3; do
-    for file in $(grep -lszxF -e "$2" /proc/[0-9]*/environ); do
+    for file in $(grep -lszxF -e "$1" /proc/[0-9]*/environ); do
         file=${file#/proc/}
         kill -KILL "${file%/environ}"
     done
@@ -49,18 +58,34 @@ pub struct ProcessGroup {
     leader: Option<Pid>,
     /// `ATTACHE_TASK_RUN_ID=run_…`, as in the environment of everything that the run started.
     mark: String,
-    watchdog: Option<Child>,
+    watchdog: Option<Watchdog>,
+}
+
+/// A small process that outlives the adapter by a moment: when the adapter is killed, its end of the pipe closes, and
+/// the watchdog kills the group.
+#[derive(Debug)]
+struct Watchdog {
+    process: Child,
+    pipe: io::PipeWriter,
 }
 
 // === impl ProcessGroup ===
 
 impl ProcessGroup {
-    /// The group of a child that was started with `process_group(0)`.
-    pub fn of(child: &Child, run: RunId) -> Self {
-        let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    /// Starts the leader of a group. The command has `process_group(0)` and the run's mark in its environment.
+    /// Descriptors that are passed on stay open in it, under the same numbers.
+    pub fn spawn(command: &mut Command, handed: Vec<Arc<OwnedFd>>, run: RunId) -> io::Result<(Child, Self)> {
         let mark = format!("{RUN_ID_VARIABLE}={run}");
-        let watchdog = leader.and_then(|leader| watchdog(leader, &mark));
-        Self { leader, mark, watchdog }
+        // First, so that there is no moment in which nobody would end the leader.
+        let watchdog = Watchdog::start(&mark)
+            .inspect_err(|error| tracing::warn!(%error, "failed to start `sh`; the run has no watchdog"));
+        let mut group = Self { leader: None, mark, watchdog: watchdog.ok() };
+        let child = process_tree::spawn(command, handed)?;
+        group.leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        if let (Some(leader), Some(watchdog)) = (group.leader, &mut group.watchdog) {
+            watchdog.tell(&leader.as_raw_nonzero().to_string());
+        }
+        Ok((child, group))
     }
 
     /// Interrupts only the leader, as Ctrl-C would.
@@ -118,12 +143,10 @@ impl ProcessGroup {
     /// Ends the watchdog, now that there is nothing left to watch.
     async fn end_watchdog(&mut self, until: Instant) {
         let Some(mut watchdog) = self.watchdog.take() else { return };
-        if let Some(mut stdin) = watchdog.stdin.take() {
-            let _ = stdin.write_all(b"\n").await;
-        }
-        let id = watchdog.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        watchdog.tell("");
+        let id = watchdog.process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         // If it doesn't exit, it is killed when it is dropped here.
-        if timeout_at(until, watchdog.wait()).await.is_ok()
+        if timeout_at(until, watchdog.process.wait()).await.is_ok()
             && let Some(id) = id
         {
             process_tree::forget(id);
@@ -159,24 +182,28 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// A small process that outlives the adapter by a moment: when the adapter is killed, its end of the pipe closes, and
-/// the watchdog kills the group.
-fn watchdog(leader: Pid, mark: &str) -> Option<Child> {
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", WATCHDOG_SCRIPT, "sh"])
-        .arg(leader.as_raw_nonzero().to_string())
-        .arg(mark)
-        .env_clear()
-        .current_dir("/")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .kill_on_drop(true);
-    process_tree::start(&mut command)
-        .inspect_err(|error| tracing::warn!(%error, "failed to start `sh`; the run has no watchdog"))
-        .ok()
+// === impl Watchdog ===
+
+impl Watchdog {
+    fn start(mark: &str) -> io::Result<Self> {
+        let (reader, pipe) = io::pipe()?;
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", WATCHDOG_SCRIPT, "sh", mark])
+            .env_clear()
+            .current_dir("/")
+            .stdin(reader)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .kill_on_drop(true);
+        Ok(Self { process: process_tree::start(&mut command)?, pipe })
+    }
+
+    /// A line is short enough to fit into the pipe before anyone reads it.
+    fn tell(&mut self, line: &str) {
+        let _ = self.pipe.write_all(format!("{line}\n").as_bytes());
+    }
 }
 
 /// Kills processes that left the group: hosts start their tools in separate sessions. Returns whether there were any,

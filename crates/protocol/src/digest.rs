@@ -30,6 +30,11 @@ pub fn half(hash: blake3::Hash) -> [u8; 16] {
     half
 }
 
+/// 32 digits that stand for a text.
+pub fn of_text(text: &str) -> String {
+    hex(&half(blake3::hash(text.as_bytes())))
+}
+
 /// An id derived from a hash: a custom uuid (version 8), so that it looks like every other id.
 pub fn uuid(hash: blake3::Hash) -> Uuid {
     uuid::Builder::from_custom_bytes(half(hash)).into_uuid()

@@ -106,6 +106,7 @@ codes! {
     TooManyRequests  "too_many_requests"  429 FAILED      "Wait a minute, then try again.";
     Internal         "internal"           500 FAILED      "This is a bug in the hub. See the hub's log for details.";
     DiskFull         "disk_full"          503 FAILED      "Free disk space on the hub's machine. The hub then recovers automatically. Nothing it acknowledged is lost.";
+    DiskLow          "disk_low"           503 FAILED      "Delete runs that are no longer needed, or free disk space on the hub's machine. Signing in, deleting and finishing runs still work. The hub's --disk-reserve option sets how much stays free.";
     ReadOnly         "read_only"          503 FAILED      "Make the file system of the hub's data folder writable again. The hub then recovers automatically.";
     StorageFailed    "storage_failed"     503 FAILED      "Check the hub's log and its disk. To restore from a backup, see /docs/backup.";
     Unknown          "outcome_unknown"    503 FAILED      "The hub can't tell whether the change was stored. Repeat the request with the same idempotency key.";

@@ -3,12 +3,17 @@
 use std::time::Duration;
 
 use attache_client::sse::SseParser;
+use attache_delegation::collaborator::RemoteWalls;
 use attache_protocol::{
     Json, RunId, Secret,
     json::Members,
-    wire::adapter::{
-        AdapterHealth, AdapterInputAnswer, AdapterInputRequest, AdapterPermissionDecision, AdapterPermissionRequest,
-        RunTask, TaskReply, event,
+    wire::{
+        adapter::{
+            AdapterHealth, AdapterInputAnswer, AdapterInputRequest, AdapterPermissionDecision,
+            AdapterPermissionRequest, RunTask, TaskReply, WallsProof, event,
+        },
+        awcp::{SandboxProfile, SandboxProof},
+        run::SandboxLimit,
     },
 };
 use reqwest::{
@@ -131,6 +136,17 @@ impl AdapterClient {
     /// The limits that it currently enforces. Empty if it doesn't say.
     pub(crate) async fn enforces(&self) -> Vec<String> {
         self.health().await.map(|health| health.enforces).unwrap_or_default()
+    }
+
+    /// The walls that it can put around a task. None if it doesn't say.
+    pub(crate) async fn walls(&self) -> RemoteWalls {
+        match self.health().await.ok().and_then(|health| health.walls) {
+            Some(WallsProof { limits, made_of, proved_at }) => RemoteWalls {
+                available: SandboxProfile::of(&SandboxLimit::known(limits.iter().map(String::as_str))),
+                proof: Some(SandboxProof { made_of, proved_at }),
+            },
+            None => RemoteWalls::default(),
+        }
     }
 
     /// Starts a task, or joins it if it is already executing. Events up to `after` are skipped if the adapter supports

@@ -10,7 +10,12 @@ use std::{
 use crate::link::HubLink;
 use attache_client::{ArtifactSource, Backoff, HubClient};
 use attache_os::confined::open_beneath;
-use attache_protocol::{Json, WorkspaceId, env::Env, json::Members, wire::adapter::FileRef};
+use attache_protocol::{
+    Json, WorkspaceId,
+    env::Env,
+    json::Members,
+    wire::adapter::{ATTACHMENT_FOLDER, FileRef},
+};
 
 /// Where a result's files are uploaded, and which folders they may come from.
 #[derive(Debug, Clone)]
@@ -20,6 +25,8 @@ pub(crate) struct ArtifactUploader {
     pub(crate) cwd: Option<PathBuf>,
     /// The folder in which adapters create the private folders of runs, which hold captured output.
     pub(crate) scratch: PathBuf,
+    /// Folders with keys, from which nothing is handed over.
+    pub(crate) withheld: Vec<PathBuf>,
     pub(crate) env: Env,
     pub(crate) link: HubLink,
 }
@@ -58,10 +65,10 @@ impl ArtifactUploader {
         let FileRef { path, name, media_type } =
             entry.parse().map_err(|_| format!("An entry of `{REFS}` is neither an artifact id nor {{\"path\":…}}."))?;
         let file_path = PathBuf::from(&path);
-        let (scratch, cwd) = (self.scratch.clone(), self.cwd.clone());
+        let (scratch, cwd, withheld) = (self.scratch.clone(), self.cwd.clone(), self.withheld.clone());
         let opened = tokio::task::spawn_blocking(move || {
             let root = private_folder_of(&file_path, &scratch).or(cwd);
-            open_below(root.as_deref(), &file_path)
+            open_below(root.as_deref(), &file_path, &withheld)
         })
         .await;
         let file = opened
@@ -83,8 +90,9 @@ impl ArtifactUploader {
                     self.link.hub_answered();
                     return Ok(artifact.artifact_id.to_string());
                 }
-                // Finished work must not be lost because the hub is temporarily unreachable.
-                Err(error) if error.is_passing() => {
+                // Finished work must not be lost because the hub is temporarily unreachable. But one that fails again and
+                // again would keep the run, and the device, forever.
+                Err(error) if error.is_passing() && (error.status() != Some(500) || backoff.tries() < MAX_TRIES) => {
                     self.link.failed(&error);
                     tokio::time::sleep(backoff.next(&self.env)).await;
                 }
@@ -93,6 +101,9 @@ impl ArtifactUploader {
         }
     }
 }
+
+/// How often an upload is tried that fails because of a fault of the hub: about a minute.
+const MAX_TRIES: u32 = 10;
 
 /// The private folder of a run that contains a file. Others can write to `scratch` too, so the folder must be named as
 /// adapters name theirs (`attache-PID-ID`) and be accessible only to this user.
@@ -105,16 +116,25 @@ fn private_folder_of(file: &Path, scratch: &Path) -> Option<PathBuf> {
     (metadata.is_dir() && is_private).then(|| folder.to_owned())
 }
 
-/// Opens a file that is below `root` after resolving all symbolic links.
-fn open_below(root: Option<&Path>, path: &Path) -> Result<File, String> {
+/// Opens a file that is below `root` after resolving all symbolic links, and not in a folder that holds keys.
+fn open_below(root: Option<&Path>, path: &Path, withheld: &[PathBuf]) -> Result<File, String> {
     let Some(root) = root else {
         return Err("this device has no working folder for tasks; pair it with --cwd".to_owned());
     };
-    let root = root.canonicalize().map_err(|error| format!("the folder {}: {error}", root.display()))?;
+    let root = root.canonicalize().map_err(|error| format!("the task's folder: {error}"))?;
     let real = root.join(path).canonicalize().map_err(|error| error.to_string())?;
     let Ok(below) = real.strip_prefix(&root) else {
-        return Err(format!("it is outside the task's folder {}", root.display()));
+        return Err("it is outside the task's folder".to_owned());
     };
+    // Of whichever run: what came with another one must not be handed over, and nobody needs their own back.
+    if below.starts_with(ATTACHMENT_FOLDER) {
+        return Err("it came with a task; copy it first, and name the copy".to_owned());
+    }
+    let mut ours = withheld.iter().filter_map(|folder| folder.canonicalize().ok());
+    // A mounted folder is itself below one of ours.
+    if ours.any(|folder| folder.starts_with(&root) && real.starts_with(folder)) {
+        return Err("that folder holds keys and pairings".to_owned());
+    }
     let folder = File::open(&root).map_err(|error| error.to_string())?;
     // Reopened from the folder itself, so that a link swapped in meanwhile leads nowhere.
     let file = open_beneath(&folder, below).map_err(|error| error.to_string())?;
@@ -148,18 +168,31 @@ mod tests {
 
         for path in ["out/a.txt", "./out/../out/a.txt", "inner", "absolute/a.txt", root.join("inner").to_str().unwrap()]
         {
-            let file = open_below(Some(root), Path::new(path)).unwrap();
+            let file = open_below(Some(root), Path::new(path), &[]).unwrap();
             assert_eq!(std::io::read_to_string(file).unwrap(), "a", "{path}");
         }
         let above = format!("../{}/secret", outside.path().file_name().unwrap().to_str().unwrap());
         let absolute = outside.path().join("secret");
         for path in ["leak", "way/secret", above.as_str(), absolute.to_str().unwrap()] {
-            let error = open_below(Some(root), Path::new(path)).unwrap_err();
+            let error = open_below(Some(root), Path::new(path), &[]).unwrap_err();
             assert!(error.contains("outside the task's folder"), "{path}: {error}");
         }
-        assert_eq!(open_below(Some(root), Path::new("out")).unwrap_err(), "it is not a file");
-        assert!(open_below(Some(root), Path::new("absent")).unwrap_err().contains("No such file"));
-        assert!(open_below(None, Path::new("x")).unwrap_err().contains("--cwd"));
+        assert_eq!(open_below(Some(root), Path::new("out"), &[]).unwrap_err(), "it is not a file");
+        assert!(open_below(Some(root), Path::new("absent"), &[]).unwrap_err().contains("No such file"));
+        assert!(open_below(None, Path::new("x"), &[]).unwrap_err().contains("--cwd"));
+        let ours = [root.join("out")];
+        for path in ["out/a.txt", "inner", "absolute/a.txt"] {
+            let error = open_below(Some(root), Path::new(path), &ours).unwrap_err();
+            assert!(error.contains("holds keys"), "{path}: {error}");
+        }
+        assert!(open_below(Some(&root.join("out")), Path::new("a.txt"), &[root.to_owned()]).is_ok());
+        fs::create_dir_all(root.join(".attache/run_1")).unwrap();
+        fs::write(root.join(".attache/run_1/sent"), "theirs").unwrap();
+        symlink(".attache/run_1", root.join("behind")).unwrap();
+        for path in [".attache/run_1/sent", "out/../.attache/run_1/sent", "behind/sent"] {
+            let error = open_below(Some(root), Path::new(path), &[]).unwrap_err();
+            assert!(error.contains("came with a task"), "{path}: {error}");
+        }
     }
 
     #[test]

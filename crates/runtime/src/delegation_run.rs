@@ -11,7 +11,7 @@ use attache_protocol::{
         awcp::{AwcpError, AwcpErrorCode, AwcpMessage, TASK_TYPE},
         output::OutputLocation,
         part::Part,
-        run::{ClaimedRun, OutputArtifact, OutputMessage},
+        run::{ClaimedRun, OutputArtifact, OutputMessage, Sandbox},
     },
 };
 use serde::{Deserialize, Serialize};
@@ -192,7 +192,8 @@ impl DelegationRun<'_> {
     /// Reads the policy and creates folders, so it runs on a blocking thread.
     async fn handle_message(&self, message: AwcpMessage) -> HostMessageOutcome {
         let (role, caller, id) = (self.role.clone(), self.caller.clone(), message.delegation().to_owned());
-        let handled = tokio::task::spawn_blocking(move || role.handle_message(&message, &caller)).await;
+        let walls = self.device.adapter.walls().await;
+        let handled = tokio::task::spawn_blocking(move || role.handle_message(&message, &caller, &walls)).await;
         handled.unwrap_or_else(|error| {
             tracing::error!(%error, "failed to handle an AWCP message");
             HostMessageOutcome::Reply(AwcpMessage::Error(AwcpError::new(
@@ -224,7 +225,7 @@ impl DelegationRun<'_> {
         if let Err(error) = mounted {
             return Ok((self.fail(*folder, error, None).await?, progress.finish().await));
         }
-        progress.push(note(format!("Mounted the folder at {}.", folder.mount_point().display())));
+        progress.push(note("Mounted the folder.".to_owned()));
         let mut task = task(job.task, &folder);
         if let Err(DispatchFailure { message, .. }) = dispatch::instruct(self.device, &mut task).await {
             let error = folder.error(AwcpErrorCode::TaskFailed, message);
@@ -387,6 +388,8 @@ fn task(task: RunTask, folder: &BorrowedFolder) -> RunTask {
         input: Json::of(&PromptInput { text: &folder.invite().task.prompt }),
         cwd: Some(path.clone()),
         workspace_root: Some(path),
+        sandbox: Some(Json::of(&Sandbox::from(folder.sandbox()))),
+        default_sandbox: None,
         ..task
     }
 }

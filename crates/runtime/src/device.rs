@@ -2,18 +2,19 @@
 
 use std::{
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use attache_client::{HubClient, channel::ChannelHandle};
 use attache_delegation::collaborator::Collaborator;
 use attache_protocol::{
-    RunId, WorkspaceId,
+    Json, RunId, WorkspaceId,
     env::Env,
-    wire::runtime::{ASKS, DeclaredExtension},
+    wire::{
+        adapter::WallsProof,
+        run::Sandbox,
+        runtime::{ASKS, DeclaredExtension, DeclaredSandbox, SANDBOX, WalledRuns},
+    },
 };
 
 use crate::{
@@ -43,19 +44,29 @@ pub(crate) struct DeviceRuntime {
     pub(crate) cwd: Option<PathBuf>,
     /// The folder in which adapters create the private folders of runs.
     pub(crate) scratch: PathBuf,
+    /// Folders with keys, from which nothing is handed over.
+    pub(crate) withheld: Vec<PathBuf>,
     /// Instructions of this device, for an adapter that doesn't read them itself.
     pub(crate) instruction_file: Option<PathBuf>,
     /// Accepts delegated folders, if its owner allows that.
     pub(crate) collaborator: Option<Collaborator>,
     /// Declared by every heartbeat, in addition to whether the agent asks.
     pub(crate) extensions: Vec<DeclaredExtension>,
-    /// Whether the agent asks before a risky step, as its adapter last reported.
-    pub(crate) asks: AtomicBool,
+    /// Whether the agent asks before a risky step, and its walls, as its adapter last reported.
+    pub(crate) agent: Mutex<ReportedAgent>,
+    pub(crate) walled: WalledRuns,
     pub(crate) env: Env,
     pub(crate) clock: HubClock,
     pub(crate) link: HubLink,
     pub(crate) claims: HeldClaims,
     pub(crate) reports: ReportQueue,
+}
+
+/// What the adapter says of its agent.
+#[derive(Debug, Default)]
+pub(crate) struct ReportedAgent {
+    asks: bool,
+    walls: Option<WallsProof>,
 }
 
 // === impl DeviceRuntime ===
@@ -64,11 +75,27 @@ impl DeviceRuntime {
     /// Everything this device declares, even if it is nothing: the hub remembers what an earlier process declared.
     pub(crate) async fn declared(&self) -> Vec<DeclaredExtension> {
         // If the adapter doesn't answer, the last known value stays.
-        if let Ok(health) = self.adapter.health().await {
-            self.asks.store(health.asks, Ordering::Relaxed);
+        let health = self.adapter.health().await.ok();
+        let mut agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(health) = health {
+            *agent = ReportedAgent { asks: health.asks, walls: health.walls };
         }
-        let asks = self.asks.load(Ordering::Relaxed).then(|| DeclaredExtension::new(ASKS));
-        self.extensions.iter().cloned().chain(asks).collect()
+        let asks = agent.asks.then(|| DeclaredExtension::new(ASKS));
+        let walls = agent.walls.clone().map(|proof| {
+            let params = Json::of(&DeclaredSandbox { runs: self.walled, proof });
+            DeclaredExtension { uri: SANDBOX.to_owned(), params: Some(params) }
+        });
+        self.extensions.iter().cloned().chain(asks).chain(walls).collect()
+    }
+
+    /// The limits of a run whose caller asked for none, wherever walls enforce them.
+    pub(crate) fn default_sandbox(&self, for_owner: bool) -> Option<Sandbox> {
+        let walled = match self.walled {
+            WalledRuns::Off => false,
+            WalledRuns::Others => !for_owner,
+            WalledRuns::All => true,
+        };
+        walled.then(|| Sandbox { cwd_only: Some(true), ..Sandbox::default() })
     }
 
     pub(crate) const fn hub(&self) -> &HubClient {
@@ -83,7 +110,8 @@ impl DeviceRuntime {
     pub(crate) fn artifact_uploader(&self, workspace: WorkspaceId) -> ArtifactUploader {
         let (hub, cwd) = (self.hub().clone(), self.cwd.clone());
         let scratch = self.scratch.clone();
-        ArtifactUploader { hub, workspace, cwd, scratch, env: self.env.clone(), link: self.link.clone() }
+        let withheld = self.withheld.clone();
+        ArtifactUploader { hub, workspace, cwd, scratch, withheld, env: self.env.clone(), link: self.link.clone() }
     }
 
     /// Appends an entry about work in progress. A full disk must not stop the work: without the entry, it counts as

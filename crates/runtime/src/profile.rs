@@ -8,7 +8,7 @@ use std::{
 };
 
 use attache_os::path_error::{lock, private_folder, replace};
-use attache_protocol::{AgentId, KeyPin, RuntimeId, Secret, Timestamp, env::Env};
+use attache_protocol::{AgentId, KeyPin, RuntimeId, Secret, Timestamp, env::Env, wire::runtime::WalledRuns};
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap as _};
 use serde_json::{Map, Value};
 
@@ -60,6 +60,9 @@ pub struct Profile {
     pub heartbeat_timeout_ms: u64,
     #[serde(default)]
     pub local_executor: LocalExecutor,
+    /// Whose runs are inside this machine's walls without asking for limits.
+    #[serde(default)]
+    pub sandbox: WalledRuns,
     /// Unknown members, kept.
     #[serde(flatten)]
     pub other: Map<String, Value>,
@@ -195,6 +198,7 @@ impl Profile {
             last_heartbeat_at: None,
             heartbeat_timeout_ms: two_minutes(),
             local_executor: LocalExecutor::default(),
+            sandbox: WalledRuns::default(),
             other: Map::new(),
         }
     }
@@ -248,6 +252,9 @@ impl Serialize for WithSecrets<'_, Profile> {
         map.serialize_entry("last_heartbeat_at", &profile.last_heartbeat_at)?;
         map.serialize_entry("heartbeat_timeout_ms", &profile.heartbeat_timeout_ms)?;
         map.serialize_entry("local_executor", &profile.local_executor)?;
+        if profile.sandbox != WalledRuns::default() {
+            map.serialize_entry("sandbox", &profile.sandbox)?;
+        }
         for (name, value) in &profile.other {
             map.serialize_entry(name, value)?;
         }

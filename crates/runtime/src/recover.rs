@@ -112,6 +112,7 @@ fn task(device: &DeviceRuntime, run: RunId, line: &LedgerEntry) -> Option<RunTas
         budget: None,
         cwd: device.cwd.as_ref().map(|cwd| cwd.display().to_string()),
         sandbox: None,
+        default_sandbox: None,
         mcp: None,
         deadline: line.deadline,
         files: Vec::new(),

@@ -3,7 +3,7 @@
 use std::{
     num::NonZeroUsize,
     path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -13,7 +13,11 @@ use attache_client::{
 };
 use attache_delegation::collaborator::Collaborator;
 use attache_os::lock;
-use attache_protocol::{Json, KeyPin, env::Env, wire::runtime::DeclaredExtension};
+use attache_protocol::{
+    Json, KeyPin,
+    env::Env,
+    wire::runtime::{DeclaredExtension, WalledRuns},
+};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -45,6 +49,8 @@ pub struct Options {
     pub home: PathBuf,
     /// The folder in which adapters create the private folders of runs. Default: `scratch` below the home folder.
     pub scratch: PathBuf,
+    /// Folders that hold keys, from which no file is handed over. Default: the home folder.
+    pub withheld: Vec<PathBuf>,
     /// `agt_…/rtm_…`. Default: the active profile.
     pub profile: Option<String>,
     /// Another address of the same hub, instead of the profile's.
@@ -62,6 +68,8 @@ pub struct Options {
     pub concurrency: NonZeroUsize,
     /// The A2A extensions that the device declares for its agent.
     pub extensions: Vec<DeclaredExtension>,
+    /// Whose runs are inside the machine's walls without asking for limits, instead of what the profile says.
+    pub sandbox: Option<WalledRuns>,
     /// Accepts delegated folders. Default: none.
     pub collaborator: Option<Collaborator>,
     pub env: Env,
@@ -191,10 +199,12 @@ impl RuntimeService {
             ledger,
             cwd,
             scratch: options.scratch,
+            withheld: options.withheld,
             instruction_file,
             collaborator: options.collaborator,
             extensions,
-            asks: AtomicBool::new(false),
+            agent: Mutex::default(),
+            walled: options.sandbox.unwrap_or(profile.sandbox),
             env: options.env,
             clock: HubClock::new(),
             link,
@@ -334,6 +344,7 @@ impl Options {
         let home = home.into();
         Self {
             scratch: home.join("scratch"),
+            withheld: vec![home.clone()],
             home,
             profile: None,
             api_base: None,
@@ -345,6 +356,7 @@ impl Options {
             pace: RuntimeTimings::default(),
             concurrency: NonZeroUsize::MIN,
             extensions: Vec::new(),
+            sandbox: None,
             collaborator: None,
             env: Env::system(),
         }

@@ -38,9 +38,14 @@ impl Launcher {
         Self { stage, bwrap: None }
     }
 
+    /// Whether a process inside has its own view of files, so that single folders can be hidden from it or be its own.
+    pub const fn has_namespaces(&self) -> bool {
+        self.bwrap.is_some()
+    }
+
     /// The command that starts a program inside the walls: its own program, then its arguments.
     ///
-    /// Fails if a path is not UTF-8.
+    /// Fails if a path is not UTF-8, or if a folder can't be hidden because it is inside a visible one.
     pub fn command(&self, walls: &Walls, program: &OsStr) -> io::Result<(OsString, Vec<OsString>)> {
         let mut words = system::arguments(self, walls)?;
         words.push("--".into());

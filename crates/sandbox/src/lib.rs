@@ -22,6 +22,6 @@ use portable as system;
 pub use self::{
     launcher::{Launcher, StageCommand},
     proof::{Attempt, AttemptResult, Proof},
-    system::{enter, probe},
-    walls::{FileView, Mechanism, Walls},
+    system::{enter, probe, receive_listeners},
+    walls::{FileView, Mechanism, NetworkAccess, Walls},
 };

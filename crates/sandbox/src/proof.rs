@@ -16,6 +16,7 @@ text_enum! {
         Tcp = "tcp",
         Udp = "udp",
         AbstractSocket = "abstract_socket",
+        PathSocket = "path_socket",
         Exec = "exec",
         OtherEnvironment = "other_environment",
         SignalOther = "signal_other",
@@ -24,6 +25,7 @@ text_enum! {
         UserNamespace = "user_namespace",
         Keyring = "keyring",
         NewPrivileges = "new_privileges",
+        Terminal = "terminal",
     }
 }
 
@@ -50,7 +52,7 @@ impl Attempt {
     pub const fn limit(self) -> Option<SandboxLimit> {
         match self {
             Self::ReadOutside | Self::WriteOutside | Self::FollowLink | Self::ProcRoot => Some(SandboxLimit::CwdOnly),
-            Self::Tcp | Self::Udp | Self::AbstractSocket => Some(SandboxLimit::NoNetwork),
+            Self::Tcp | Self::Udp | Self::AbstractSocket | Self::PathSocket => Some(SandboxLimit::NoNetwork),
             Self::Exec => Some(SandboxLimit::NoExec),
             Self::OtherEnvironment
             | Self::SignalOther
@@ -58,7 +60,8 @@ impl Attempt {
             | Self::Mount
             | Self::UserNamespace
             | Self::Keyring
-            | Self::NewPrivileges => None,
+            | Self::NewPrivileges
+            | Self::Terminal => None,
         }
     }
 
@@ -72,6 +75,7 @@ impl Attempt {
             Self::Tcp => "connect over TCP",
             Self::Udp => "send a datagram",
             Self::AbstractSocket => "connect to an abstract socket",
+            Self::PathSocket => "connect to a service's socket in its folder",
             Self::Exec => "start a program",
             Self::OtherEnvironment => "read the environment of another process",
             Self::SignalOther => "signal another process",
@@ -80,6 +84,7 @@ impl Attempt {
             Self::UserNamespace => "create a user namespace",
             Self::Keyring => "use the kernel's keyring",
             Self::NewPrivileges => "gain privileges from a setuid program",
+            Self::Terminal => "type into a terminal",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a process inside the walls may do.
 
-use std::path::PathBuf;
+use std::{os::fd::RawFd, path::PathBuf};
 
 use attache_protocol::wire::run::SandboxLimit;
 use serde::{Deserialize, Serialize};
@@ -14,11 +14,20 @@ pub struct Walls {
     pub write: Vec<PathBuf>,
     /// Other files and folders that can be read.
     pub read: Vec<PathBuf>,
+    /// Folders, such as the home folder, that are empty inside except for what is declared. What is written there ends
+    /// with the process.
+    #[serde(default)]
+    pub private: Vec<PathBuf>,
     /// Folders that are empty inside, wherever they are. Only namespaces can do that.
     pub hide: Vec<PathBuf>,
-    pub network: bool,
+    pub network: NetworkAccess,
+    /// With a proxy: ports of the loopback address inside whose listeners are handed out too, after the proxy's.
+    #[serde(default)]
+    pub ports: Vec<u16>,
     /// Whether it can start other programs.
     pub exec: bool,
+    /// Whether it keeps the terminal it was started from. It can't type into it either way.
+    pub terminal: bool,
     /// Left out, so that tests see the probe notice it.
     #[doc(hidden)]
     #[serde(default)]
@@ -33,6 +42,18 @@ pub enum FileView {
     All,
     /// The programs and libraries of the system, the working folder, and what is declared.
     Declared,
+}
+
+/// What a process can connect to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkAccess {
+    /// Nothing, not even this machine.
+    None,
+    /// One proxy, outside. Its listener is made inside and sent to it over this descriptor; see
+    /// [`receive_listeners`](crate::receive_listeners). Needs namespaces.
+    Proxy(RawFd),
+    All,
 }
 
 /// What a wall is made of.
@@ -54,9 +75,12 @@ impl Walls {
             files: FileView::All,
             write: Vec::new(),
             read: Vec::new(),
+            private: Vec::new(),
             hide: Vec::new(),
-            network: true,
+            network: NetworkAccess::All,
+            ports: Vec::new(),
             exec: true,
+            terminal: false,
             without: Vec::new(),
         }
     }
@@ -66,7 +90,7 @@ impl Walls {
         for limit in limits {
             match limit {
                 SandboxLimit::CwdOnly => self.files = FileView::Declared,
-                SandboxLimit::NoNetwork => self.network = false,
+                SandboxLimit::NoNetwork => self.network = NetworkAccess::None,
                 SandboxLimit::NoExec => self.exec = false,
             }
         }

@@ -9,14 +9,14 @@ pub(crate) mod user;
 pub(crate) mod worker_request;
 
 use attache_protocol::{
-    Actor, AgentId, ArtifactId, ConversationId, EventKind, Json, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId,
-    digest, log,
+    Actor, AgentId, ArtifactId, ConversationId, EventKind, Json, MessageId, RunId, RuntimeId, Timestamp, UserId,
+    WorkspaceId, digest, log,
     rules::run::{FailureCode, LifecycleEvent, WaitReason, WorkerRef},
-    wire::account::Callers,
+    wire::account::{AddedPart, Callers},
 };
 use serde::Serialize;
 
-use crate::record::{ArtifactRecord, RunResult};
+use crate::record::{AccountPatch, ArtifactRecord, RunResult};
 
 /// A row's `type` and `data`, before it has a seq, a time and an actor.
 pub(crate) type LogEntry = (EventKind, Json);
@@ -32,10 +32,15 @@ struct AgentData {
 }
 
 #[derive(Serialize)]
-struct AgentUpdatedData {
+struct AgentUpdatedData<'a> {
     agent_id: AgentId,
     #[serde(skip_serializing_if = "Option::is_none")]
     callers: Option<Callers>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[allow(clippy::option_option, reason = "an agent may be given to no one")]
+    owner_id: Option<Option<UserId>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    ended: &'a [AddedPart],
 }
 
 #[derive(Serialize)]
@@ -150,9 +155,10 @@ pub(crate) fn agent_created(agent: AgentId, name: &str) -> LogEntry {
     (EventKind::AgentCreated, Json::of(&AgentCreatedData { agent_id: agent, name }))
 }
 
-/// With `callers` if the change includes who may call the agent.
-pub(crate) fn agent_updated(agent: AgentId, callers: Option<Callers>) -> LogEntry {
-    (EventKind::AgentUpdated, Json::of(&AgentUpdatedData { agent_id: agent, callers }))
+/// With who may call the agent and who owns it, if the change includes that, and what ended because it became private.
+pub(crate) fn agent_updated(agent: AgentId, patch: &AccountPatch, ended: &[AddedPart]) -> LogEntry {
+    let AccountPatch { callers, owner, .. } = *patch;
+    (EventKind::AgentUpdated, Json::of(&AgentUpdatedData { agent_id: agent, callers, owner_id: owner, ended }))
 }
 
 pub(crate) fn agent_archived(agent: AgentId) -> LogEntry {

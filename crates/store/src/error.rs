@@ -35,6 +35,9 @@ pub enum Error {
     /// The run created with the idempotency key was deleted.
     #[error("the run that the idempotency key made was deleted")]
     RunDeleted,
+    /// The approval started another run before.
+    #[error("the approval has already started a run")]
+    ApprovalUsed,
     /// It can't be deleted yet.
     #[error("{0}")]
     InUse(Use),

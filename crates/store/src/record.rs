@@ -5,6 +5,7 @@ pub mod delegation;
 pub mod delivery;
 pub mod key;
 pub mod peer;
+mod privacy;
 pub mod push;
 pub mod quota;
 pub mod retention;
@@ -12,18 +13,18 @@ pub mod task;
 pub mod user;
 pub mod worker_request;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use attache_protocol::{
-    Actor, AgentId, ArtifactId, ChannelId, ConversationId, EventKind, Json, KeyId, MessageId, RunId, RuntimeId,
-    TenantId, Timestamp, UserId, WorkspaceId,
+    Actor, AgentId, ArtifactId, ChannelId, ConversationId, EventKind, Json, KeyId, MessageId, PermissionId, RunId,
+    RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
     rules::{
         quota::QuotaBudget,
         run::{FailureCode, RunLifecycle, RunLimits, RunStatus},
     },
     secret::SecretHash,
     wire::{
-        account::Callers,
+        account::{AddedPart, Callers},
         conversation,
         key::{KeyScope, Role},
         run::Sandbox,
@@ -91,11 +92,24 @@ pub struct AccountRecord {
     /// The user who created it, unless it was assigned to another.
     pub owner: Option<UserId>,
     pub callers: Callers,
+    /// When it was last shared, or given away while private. Its work from before belongs to those who started it.
+    pub private_until: Option<Timestamp>,
     pub run_timeout: Option<Duration>,
     pub created_at: Timestamp,
     pub archived_at: Option<Timestamp>,
     /// The active runtime, if any.
     pub runtime: Option<RuntimeRecord>,
+    /// What others had added, if it ended with the update that returns this record.
+    pub ended: Vec<AddedPart>,
+}
+
+impl AccountRecord {
+    /// [`AccountRecord::private_until`] after a change. A private agent's work goes to no one else with the agent.
+    pub(crate) fn private_until_after(&self, patch: &AccountPatch, at: Timestamp) -> Option<Timestamp> {
+        let is_shared = patch.callers == Some(Callers::Everyone);
+        let is_given = patch.owner.is_some_and(|owner| owner != self.owner);
+        if self.callers == Callers::Owner && (is_shared || is_given) { Some(at) } else { self.private_until }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,6 +131,8 @@ pub struct RuntimeRecord {
     pub token_reused_at: Option<Timestamp>,
     /// The extensions it supports: a JSON array of `{"uri","params"?}`.
     pub extensions: Option<Json>,
+    /// The user who paired it with a credential of their own. `None` if unknown.
+    pub paired_by: Option<UserId>,
 }
 
 /// A code for an agent, created by a signed-in person.
@@ -184,6 +200,8 @@ pub struct NewRuntime {
     pub kind: RuntimeKind,
     pub token: SecretHash,
     pub proof: PairingProof,
+    /// The user who pairs it, unless someone else issued their credential.
+    pub paired_by: Option<UserId>,
     /// With [`PairingProof::Poll`] the request's own name and labels are kept instead.
     pub device_name: Option<String>,
     pub labels: Json,
@@ -287,6 +305,8 @@ pub struct NewRun {
     pub sandbox: Option<Sandbox>,
     /// The channel whose peer requested the run and follows it.
     pub follow: Option<channel::NewFollow>,
+    /// The approval that allows it, which is used up by it.
+    pub approval: Option<PermissionId>,
     /// 16 bytes of a hash over the caller's key.
     pub idempotency_key: Option<[u8; 16]>,
     /// 16 bytes of a hash over the complete request, so that a key can't stand for two requests.
@@ -346,6 +366,8 @@ pub struct ClaimedRunRecord {
     pub agent_instructions: Option<String>,
     /// The metadata of the conversation, if it was created explicitly.
     pub conversation_metadata: Option<Json>,
+    /// The agent's owner.
+    pub owner: Option<UserId>,
     /// The remaining budget, considering its own budget and its quotas.
     pub left: QuotaBudget,
 }
@@ -496,6 +518,8 @@ pub struct NewConversation {
     pub id: ConversationId,
     pub title: Option<String>,
     pub metadata: Option<Json>,
+    /// The agent it is meant for, which counts as having a part in it. Not looked up.
+    pub agent: Option<AgentId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -505,10 +529,16 @@ pub struct ConversationRecord {
     pub metadata: Option<Json>,
     /// Its owner: the context's user, or the run's.
     pub user: Option<UserId>,
-    /// Every agent that ever had a run in it, sorted by id. It stays when the run is deleted: what a private agent
-    /// left in the conversation stays as private as the agent.
-    pub agents: Vec<AgentId>,
+    /// Every agent that ever had a run in it, or that it was created for, and since when. It stays when the run is
+    /// deleted: what a private agent left in the conversation stays as private as the agent.
+    pub agents: BTreeMap<AgentId, Timestamp>,
     pub created_at: Timestamp,
+}
+
+/// Adds an agent to those of a conversation. The first time counts.
+pub(crate) fn join(agents: &mut BTreeMap<AgentId, Timestamp>, agent: AgentId, at: Timestamp) {
+    let joined = agents.entry(agent).or_insert(at);
+    *joined = at.min(*joined);
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

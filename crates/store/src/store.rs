@@ -86,7 +86,7 @@ pub type WakeListener = Box<dyn Fn(&[WakeHint]) + Send + Sync>;
 /// |---|---|
 /// | `ensure_tenant` | `tenant.created {"name"}` when it is new |
 /// | `create_account` | `agent.created {"agent_id","name"}` |
-/// | `update_account` | `agent.updated {"agent_id","callers"?}` |
+/// | `update_account` | if it becomes private, first what `revoke_runtime`, `revoke_key` and `revoke_grant` log for what others added; then `agent.updated {"agent_id","callers"?,"owner_id"?,"ended"?}` |
 /// | `archive_account` | first what `revoke_runtime` and `cancel_run` (reason `agent archived`) log for its active runtime and its live runs in order of creation, then `agent.archived {"agent_id"}` |
 /// | `create_pairing_code` | `pairing.code_created {"agent_id","expires_at"}` |
 /// | `decide_pairing` | `pairing.confirmed {"agent_id"}` or `pairing.rejected {}` |
@@ -165,7 +165,8 @@ pub trait Store:
     async fn create_account(&self, context: WriteContext, account: NewAccount) -> Result<AccountRecord>;
 
     /// Errors, in this order: `AgentArchived`, `NameTaken`, `NotFound` for the owner. A patch without changes is logged
-    /// like any other.
+    /// like any other. If a private agent gets shared, or another owner, [`AccountRecord::private_until`] is the context's
+    /// time.
     async fn update_account(
         &self,
         context: WriteContext,
@@ -271,7 +272,8 @@ pub trait Store:
     /// creation by the clock of [`Store::advance_clock`]: the same request answers that run, another one is `KeyReused`, any
     /// is `RunDeleted` if somebody deleted it. The key is looked at first; then
     /// `NotFound` or `AgentArchived` for the agent, `NotFound` for the conversation (made explicitly, or a run's own), for
-    /// the parent, and for the follower's channel if it is unknown or was superseded. The same request again over another
+    /// the parent, for the follower's channel if it is unknown or was superseded, and for the approval; `ApprovalUsed` if
+    /// that started a run before. The same request again over another
     /// channel of the principal that follows the run moves the follow there, from the run's first event on.
     async fn create_run(&self, context: WriteContext, run: NewRun) -> Result<RunCreation>;
 

@@ -3,8 +3,10 @@
 use std::{convert::Infallible, time::Duration};
 
 use attache_a2a_wire::StreamResponse;
+use attache_hub::stream::OpenStream;
 use attache_protocol::Json;
 use axum::{
+    Extension,
     body::Body,
     http::{Response, StatusCode},
     response::{
@@ -24,7 +26,8 @@ pub(super) fn respond(updates: TaskUpdates, write: impl Fn(StreamResponse) -> Js
         let event = Event::default().data(write(update).get());
         Some((Ok::<_, Infallible>(event), (updates, write)))
     });
-    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+    let stream = Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE));
+    (Extension(OpenStream), stream).into_response()
 }
 
 /// A stream that contains only an error.

@@ -29,7 +29,8 @@ async fn another_tenants_agents_and_tasks_are_not_there() {
     let (store, env) = (Arc::new(MemoryStore::new()), Env::system());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let options = Options::new(data.path().join("hub"), listener.local_addr().unwrap());
+    let mut options = Options::new(data.path().join("hub"), listener.local_addr().unwrap());
+    options.disk_reserve = Some(0);
     let hub = Hub::start(options, store.clone(), env.clone()).await.unwrap();
     let surface = router(hub.clone()).merge(attache_a2a::router(hub.clone()));
     let (stop, stopped) = oneshot::channel::<()>();

@@ -87,6 +87,7 @@ impl OwnHubPeer {
         options.public_url = public_url;
         options.egress = EgressGuard::new(EgressPolicy { allow: vec!["127.0.0.0/8".parse().unwrap()] });
         options.cards_every = Duration::from_millis(200);
+        options.disk_reserve = Some(0);
         tune(&mut options);
         let key_file = options.data.join("admin.key");
         let store = SqliteStore::open(&data.path().join("hub.db")).unwrap();

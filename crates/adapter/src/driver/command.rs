@@ -1,7 +1,7 @@
 //! Runs any program as an agent: the task's text goes to its standard input or an argument, its standard output is the
 //! answer.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, path::PathBuf};
 
 use attache_protocol::wire::adapter::{HostInfo, TaskReply};
 use futures_util::future::BoxFuture;
@@ -32,6 +32,12 @@ impl CommandDriver {
         Self { program: program.into(), args: args.into_iter().map(Into::into).collect() }
     }
 
+    /// The files among the arguments that the device's owner chose, such as a script. The task's text is none of them.
+    fn own_files(&self) -> Vec<PathBuf> {
+        let paths = self.args.iter().map(PathBuf::from);
+        paths.filter(|path| path.is_absolute() && path.is_file()).collect()
+    }
+
     fn program(&self, text: String) -> Result<ProgramSpec, TaskReply> {
         let (name, mut args) = (self.program.clone(), self.args.clone());
         let mut places = args.iter_mut().filter(|arg| *arg == PLACEHOLDER).peekable();
@@ -42,11 +48,19 @@ impl CommandDriver {
                 stdin: Some(text),
                 files: PlacedFiles::default(),
                 limits: Vec::new(),
+                reads: Vec::new(),
             });
         }
         process::fits(&text, &name, "start the adapter without `{}`")?;
         places.for_each(|place| *place = text.clone().into());
-        Ok(ProgramSpec { name, args, stdin: None, files: PlacedFiles::default(), limits: Vec::new() })
+        Ok(ProgramSpec {
+            name,
+            args,
+            stdin: None,
+            files: PlacedFiles::default(),
+            limits: Vec::new(),
+            reads: Vec::new(),
+        })
     }
 }
 
@@ -63,9 +77,10 @@ impl Driver for CommandDriver {
         let label = format!("`{}`", self.program.display());
         let limits = limits::of_walls(&label, &job);
         let program = job.text().and_then(|text| self.program(text));
+        let reads = self.own_files();
         reply_either_way(async move {
             let limits = limits?;
-            let program = ProgramSpec { files: attachment::as_files(&job)?, limits, ..program? };
+            let program = ProgramSpec { files: attachment::as_files(&job)?, limits, reads, ..program? };
             let scratch =
                 ScratchFolder::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
             Ok(process::run(program, scratch, job).await)

@@ -11,9 +11,10 @@ mod shell;
 
 use std::{fmt, io, marker::PhantomData, path::PathBuf};
 
+use attache_os::confined::ConfinedFolder;
 use attache_protocol::{
     env::Env,
-    wire::adapter::{HostInfo, RunTask, TaskOutput, TaskReply},
+    wire::adapter::{ATTACHMENT_FOLDER, HostInfo, RunTask, TaskOutput, TaskReply},
 };
 use futures_util::{FutureExt as _, future::BoxFuture};
 use serde::Deserialize;
@@ -23,7 +24,9 @@ pub use self::{
     acp::AcpDriver, claude::ClaudeDriver, codex::CodexDriver, command::CommandDriver, conformance::ConformanceDriver,
     exec::ExecDriver, shell::ShellDriver,
 };
-use crate::{AdapterWalls, Asker, Environment, EventSink, HostSetup, SandboxLimit, attachment::Attachment};
+use crate::{
+    AdapterWalls, Asker, Environment, EventSink, HostSetup, SandboxLimit, attachment::Attachment, host::limits,
+};
 
 /// Drives one kind of agent. Gets one run at a time, unless the adapter is configured for more.
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
@@ -46,7 +49,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Whether its processes can run inside the machine's walls: they need no files of the user and no network.
+    /// Whether its processes can run inside the machine's walls.
     fn runs_inside_walls(&self) -> bool {
         false
     }
@@ -76,6 +79,8 @@ pub struct DriverRun {
     pub environment: Environment,
     /// Where runs create their private folders.
     pub scratch: PathBuf,
+    /// Folders of our own, from which no driver serves a file.
+    pub hidden: Vec<PathBuf>,
     /// The walls of this machine, for a driver that runs inside them.
     pub walls: Option<AdapterWalls>,
     pub env: Env,
@@ -132,8 +137,12 @@ impl<D: HostDialect> Driver for HostDriver<D> {
         self.setup.asks
     }
 
+    fn runs_inside_walls(&self) -> bool {
+        self.setup.needs.is_some()
+    }
+
     fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
-        reply_either_way(D::run(self.setup.clone(), job))
+        reply_either_way(D::run(limits::setup_for(&self.setup, &job), job))
     }
 
     fn try_start(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
@@ -144,6 +153,15 @@ impl<D: HostDialect> Driver for HostDriver<D> {
 // === impl DriverRun ===
 
 impl DriverRun {
+    /// The files that a driver serves or shows: those in the run's folder, but not our own, nor what came with other
+    /// runs.
+    pub(crate) fn files(&self) -> io::Result<ConfinedFolder> {
+        let folder = ConfinedFolder::open(&self.cwd)?;
+        let came = self.cwd.canonicalize()?.join(ATTACHMENT_FOLDER);
+        let hidden: Vec<PathBuf> = self.hidden.iter().cloned().chain([came.clone()]).collect();
+        Ok(folder.hiding(&hidden, Some(came.join(self.task.task_run_id.to_string()))))
+    }
+
     /// The instructions of the account and the conversation, then the adapter's own.
     pub fn instructions(&self) -> Option<String> {
         let parts = [self.task.instructions.as_deref(), self.standing.as_deref()];

@@ -44,5 +44,10 @@ async fn execute(job: DriverRun) -> Result<TaskReply, TaskReply> {
         vec![file.into_os_string()]
     };
     let files = attachment::as_files(&job)?;
-    Ok(process::run(ProgramSpec { name: "sh".into(), args, stdin: None, files, limits }, scratch, job).await)
+    Ok(process::run(
+        ProgramSpec { name: "sh".into(), args, stdin: None, files, limits, reads: Vec::new() },
+        scratch,
+        job,
+    )
+    .await)
 }

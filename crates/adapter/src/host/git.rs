@@ -33,11 +33,11 @@ const ALWAYS: &[(&str, &str)] = &[
 const CONFIG_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_CONFIG: u64 = 1 << 20;
 
-/// The environment variables for a host working in this run's folder.
-pub(super) async fn variables(job: &DriverRun) -> Vec<(OsString, OsString)> {
+/// The environment variable for a host working in this run's folder.
+pub(super) async fn variable(job: &DriverRun) -> (OsString, OsString) {
     let listed = timeout(CONFIG_LIST_TIMEOUT, list(job)).await.ok().flatten().unwrap_or_default();
     let fixed = ALWAYS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    as_variables(fixed.chain(overrides(&String::from_utf8_lossy(&listed))))
+    as_variable(fixed.chain(overrides(&String::from_utf8_lossy(&listed))))
 }
 
 /// Lists the configuration with the scope of each setting. Listing executes nothing.
@@ -59,16 +59,12 @@ async fn list(job: &DriverRun) -> Option<Vec<u8>> {
     read.is_ok().then_some(listed)
 }
 
-fn as_variables(settings: impl Iterator<Item = (String, String)>) -> Vec<(OsString, OsString)> {
-    let mut variables = Vec::new();
-    let mut count = 0_usize;
-    for (key, value) in settings {
-        variables.push((format!("GIT_CONFIG_KEY_{count}").into(), key.into()));
-        variables.push((format!("GIT_CONFIG_VALUE_{count}").into(), value.into()));
-        count += 1;
-    }
-    variables.push(("GIT_CONFIG_COUNT".into(), count.to_string().into()));
-    variables
+/// As git passes `-c` on to its own children. Not as `GIT_CONFIG_KEY_0` and so on: hosts keep variables from commands that
+/// have `KEY` in their name, and git fails if it finds only a part of them.
+fn as_variable(settings: impl Iterator<Item = (String, String)>) -> (OsString, OsString) {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''").replace('!', r"'\!'"));
+    let settings: Vec<String> = settings.map(|(key, value)| format!("{}={}", quoted(&key), quoted(&value))).collect();
+    ("GIT_CONFIG_PARAMETERS".into(), settings.join(" ").into())
 }
 
 /// The overrides for repository settings that name programs, from `scope NUL key LF value NUL …`.
@@ -161,16 +157,15 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_counted() {
-        let pair = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
-        let settings = [("a.b".to_owned(), "1".to_owned()), ("c.d".to_owned(), String::new())];
-        let expected = [
-            pair("GIT_CONFIG_KEY_0", "a.b"),
-            pair("GIT_CONFIG_VALUE_0", "1"),
-            pair("GIT_CONFIG_KEY_1", "c.d"),
-            pair("GIT_CONFIG_VALUE_1", ""),
-            pair("GIT_CONFIG_COUNT", "2"),
-        ];
-        assert_eq!(as_variables(settings.into_iter()), expected);
+    fn git_reads_the_settings_as_they_were_meant() {
+        let settings = [("core.pager", "cat"), ("filter.It's a=b!.clean", ""), ("alias.st", "!x 'y' \\z")];
+        let (name, value) = as_variable(settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+        let mut git = std::process::Command::new("git");
+        git.args(["config", "--list", "--show-scope", "--null"]).env_clear().env(&name, &value).current_dir("/");
+        let Ok(output) = git.env("PATH", std::env::var_os("PATH").unwrap_or_default()).output() else { return };
+        let listed = String::from_utf8(output.stdout).unwrap();
+        for (key, value) in settings {
+            assert!(listed.contains(&format!("command\0{key}\n{value}\0")), "{listed:?}");
+        }
     }
 }

@@ -9,12 +9,30 @@ use attache_protocol::{
     wire::{adapter::TaskReply, run::Sandbox},
 };
 
-use super::{HostSetup, HostUsage, TurnVerdict, budget::RunBudget, outcome};
+use super::{HostMemory, HostSetup, HostUsage, TurnVerdict, budget::RunBudget, outcome};
 use crate::DriverRun;
 
-/// The task's limits, if its host enforces all of them. Otherwise the failure reply, and nothing is started.
-pub(crate) fn agreed(setup: &HostSetup, job: &DriverRun) -> Result<Vec<SandboxLimit>, TaskReply> {
-    let limits = check_limits(job.task.sandbox.as_ref(), &setup.label, &setup.enforces)?;
+/// The limits of a run, and who enforces them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct AgreedLimits {
+    /// By the host itself.
+    pub(crate) own: Vec<SandboxLimit>,
+    /// By the walls around it.
+    pub(crate) walled: Vec<SandboxLimit>,
+}
+
+/// The task's limits, if all of them are enforced. Otherwise the failure reply, and nothing is started.
+pub(crate) fn agreed(setup: &HostSetup, job: &DriverRun) -> Result<AgreedLimits, TaskReply> {
+    let proved = job.walls.as_ref().map(|walls| walls.proved.as_slice()).unwrap_or_default();
+    let enforced: Vec<SandboxLimit> = setup.enforces.iter().chain(proved).copied().collect();
+    let mut limits = check_limits(job.task.sandbox.as_ref(), &setup.label, &enforced)?;
+    add_defaults(&mut limits, job.task.default_sandbox.as_ref(), proved)?;
+    // A host that can do without programs is told so. Another one would only meet errors.
+    let by_walls = |limit: &SandboxLimit| {
+        proved.contains(limit) && !(*limit == SandboxLimit::NoExec && setup.enforces.contains(limit))
+    };
+    let (walled, own) = limits.into_iter().partition(by_walls);
+    let limits = AgreedLimits { own, walled };
     check_folder(setup, job)?;
     let budget = RunBudget::of(job.task.budget.as_ref());
     if budget.cost_usd.is_some() && !setup.tells_cost {
@@ -31,10 +49,37 @@ pub(crate) fn agreed(setup: &HostSetup, job: &DriverRun) -> Result<Vec<SandboxLi
     }
 }
 
+/// The setup of a host for this run. One that sees only its folder has no session to continue: the records of a host's
+/// sessions aren't kept apart, and those of one person are not for another.
+pub(crate) fn setup_for(setup: &HostSetup, job: &DriverRun) -> HostSetup {
+    let is_asked = |sandbox: Option<&Json>| {
+        requested_sandbox(sandbox).is_ok_and(|sandbox| sandbox.limits().contains(&SandboxLimit::CwdOnly))
+    };
+    let is_walled = job.walls.as_ref().is_some_and(|walls| walls.proved.contains(&SandboxLimit::CwdOnly))
+        && (is_asked(job.task.sandbox.as_ref()) || is_asked(job.task.default_sandbox.as_ref()));
+    let memory = if is_walled { HostMemory::Stateless } else { setup.memory.clone() };
+    HostSetup { memory, ..setup.clone() }
+}
+
 /// The same for a plain program, which runs inside the machine's walls if there are limits.
 pub(crate) fn of_walls(label: &str, job: &DriverRun) -> Result<Vec<SandboxLimit>, TaskReply> {
     let proved = job.walls.as_ref().map(|walls| walls.proved.as_slice()).unwrap_or_default();
-    check_limits(job.task.sandbox.as_ref(), label, proved)
+    let mut limits = check_limits(job.task.sandbox.as_ref(), label, proved)?;
+    add_defaults(&mut limits, job.task.default_sandbox.as_ref(), proved)?;
+    Ok(limits)
+}
+
+/// Adds the limits that the device's owner wants wherever walls enforce them.
+fn add_defaults(
+    limits: &mut Vec<SandboxLimit>,
+    wanted: Option<&Json>,
+    proved: &[SandboxLimit],
+) -> Result<(), TaskReply> {
+    let wanted = requested_sandbox(wanted)?.limits();
+    limits.extend(wanted.into_iter().filter(|limit| proved.contains(limit)));
+    limits.sort_unstable();
+    limits.dedup();
+    Ok(())
 }
 
 fn check_limits(sandbox: Option<&Json>, host: &str, enforces: &[SandboxLimit]) -> Result<Vec<SandboxLimit>, TaskReply> {
@@ -123,5 +168,18 @@ mod tests {
              (allow_exec: false), so the task was not started; remove the limits, or use an agent that enforces them"
         );
         assert!(check("[1]", &limits).unwrap_err().starts_with("refused: the run's `sandbox` is invalid"));
+    }
+
+    #[test]
+    fn limits_of_the_devices_owner_apply_where_walls_enforce_them() {
+        let wanted = Json::from_text(r#"{"cwd_only":true,"allow_network":false}"#).unwrap();
+        let with = |asked: &[SandboxLimit], proved: &[SandboxLimit]| {
+            let mut limits = asked.to_vec();
+            add_defaults(&mut limits, Some(&wanted), proved).map(|()| limits)
+        };
+        assert_eq!(with(&[], &[]), Ok(Vec::new()));
+        assert_eq!(with(&[], &[SandboxLimit::CwdOnly]), Ok(vec![SandboxLimit::CwdOnly]));
+        let both = vec![SandboxLimit::CwdOnly, SandboxLimit::NoNetwork];
+        assert_eq!(with(&[SandboxLimit::NoNetwork], &SandboxLimit::ALL), Ok(both));
     }
 }

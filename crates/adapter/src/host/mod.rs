@@ -6,6 +6,7 @@
 pub(crate) mod budget;
 mod exchange;
 mod git;
+pub(crate) mod inside;
 pub(crate) mod limits;
 pub(crate) mod lines;
 mod memory;
@@ -20,7 +21,6 @@ pub(crate) mod turn;
 
 use std::{ffi::OsString, path::PathBuf};
 
-pub use self::limits::SandboxLimit;
 pub(crate) use self::{
     budget::HostUsage,
     exchange::{HostExchange, HostInput, OpenQuestion},
@@ -29,6 +29,10 @@ pub(crate) use self::{
     process::{HostLaunch, HostProcess, InheritedSecret},
     question::{ApprovalAnswer, ApprovalQuestion, KeyedAnswer},
     turn::HostTurn,
+};
+pub use self::{
+    inside::{AllowedHostName, HostFolder, HostNeeds},
+    limits::SandboxLimit,
 };
 
 /// Name of the MCP server with our tools for one run. Not `attache`: `attache mcp install` uses that name for the
@@ -48,6 +52,9 @@ pub struct HostSetup {
     pub version: Option<String>,
     /// The limits this host can enforce itself.
     pub enforces: Vec<SandboxLimit>,
+    /// What it needs inside the machine's walls. `None` if it can't run inside.
+    pub needs: Option<HostNeeds>,
+    pub folder: HostFolder,
     /// Files in the working folder that this host would execute, whatever it is told. A run in a folder that contains
     /// one of them is refused.
     pub executes: Vec<PathBuf>,
@@ -80,6 +87,8 @@ impl HostSetup {
             args: Vec::new(),
             version: None,
             enforces: Vec::new(),
+            needs: None,
+            folder: HostFolder::default(),
             executes: Vec::new(),
             asks: false,
             memory: HostMemory::Stateless,

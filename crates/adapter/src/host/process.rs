@@ -10,14 +10,14 @@ use std::{
     time::Duration,
 };
 
-use attache_os::{process_group::ProcessGroup, process_tree};
+use attache_os::process_group::ProcessGroup;
 use attache_protocol::wire::adapter::TaskReply;
 use tokio::{
     process::{Child, ChildStderr, ChildStdin, ChildStdout},
     task::JoinHandle,
 };
 
-use super::{HostMemory, TurnVerdict, git};
+use super::{HostMemory, HostSetup, SandboxLimit, TurnVerdict, git, inside::HostEnclosure};
 use crate::{
     DriverRun, EventSink,
     output::{ChunkBoundary, GateOutput, TextGate, TextTail, pump},
@@ -33,6 +33,8 @@ pub(crate) struct HostLaunch {
     pub(crate) variables: Vec<(OsString, OsString)>,
     /// A secret that stays open in the host.
     pub(crate) handed: Option<InheritedSecret>,
+    /// Folders that it writes to besides the run's.
+    pub(crate) writes: Vec<PathBuf>,
 }
 
 /// A text that only the host can read, and only once. It is in no file, variable or argument.
@@ -46,6 +48,8 @@ pub(crate) struct HostProcess {
     group: ProcessGroup,
     errors: Arc<Mutex<TextTail>>,
     reader: JoinHandle<()>,
+    /// What is around it, if there are walls.
+    _enclosure: Option<HostEnclosure>,
 }
 
 /// How a host's process exited.
@@ -79,23 +83,44 @@ impl InheritedSecret {
 // === impl HostProcess ===
 
 impl HostProcess {
-    pub(crate) async fn start(launch: &HostLaunch, job: &DriverRun) -> Result<Self, TaskReply> {
-        let mut command = plain::command_for_run(&launch.program, job);
+    /// `walled` are the limits that the machine's walls hold.
+    pub(crate) async fn start(
+        setup: &HostSetup,
+        launch: &HostLaunch,
+        walled: &[SandboxLimit],
+        job: &DriverRun,
+    ) -> Result<Self, TaskReply> {
+        let not_started = |error: io::Error| plain::not_started(&launch.program, &error);
+        let mut handed: Vec<_> = launch.handed.iter().map(|handed| handed.0.clone()).collect();
+        let mut enclosure = None;
+        let mut command = match (&job.walls, &setup.needs) {
+            (Some(walls), Some(needs)) if !walled.is_empty() => {
+                let inside = HostEnclosure::prepare(setup, needs, (walled, &launch.writes), walls, job);
+                let inside = inside.map_err(not_started)?;
+                let (program, words) = walls.launcher.command(&inside.walls, &launch.program).map_err(not_started)?;
+                handed.extend(inside.handed);
+                enclosure = Some(inside.enclosure);
+                let mut command = plain::command_for_run(&program, job);
+                command.args(words).env("TMPDIR", inside.temporary);
+                command
+            }
+            _ => plain::command_for_run(&launch.program, job),
+        };
         command
             .args(&launch.args)
-            .envs(git::variables(job).await)
+            .envs([git::variable(job).await])
             .envs(launch.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let handed = launch.handed.as_ref().map(|handed| handed.0.clone());
-        let mut child =
-            process_tree::spawn(&mut command, handed).map_err(|error| plain::not_started(&launch.program, &error))?;
-        let group = ProcessGroup::of(&child, job.task.task_run_id);
+        let (mut child, group) =
+            ProcessGroup::spawn(&mut command, handed, job.task.task_run_id).map_err(not_started)?;
+        // The proxy's socket ends with the process only if nobody else has it.
+        drop(command);
         tracing::info!(run.id = %job.task.task_run_id, pid = child.id(), program = %launch.program.display(), "host started");
         let errors = Arc::new(Mutex::new(TextTail::new(MAX_STDERR)));
         let reader = tokio::spawn(read_errors(child.stderr.take(), errors.clone(), job.events.clone()));
-        Ok(Self { child, group, errors, reader })
+        Ok(Self { child, group, errors, reader, _enclosure: enclosure })
     }
 
     /// Its standard input. Can be taken once.

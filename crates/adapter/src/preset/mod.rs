@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 
 use serde::Deserialize;
 
-use crate::{HostSetup, SandboxLimit};
+use crate::{HostFolder, HostNeeds, HostSetup, SandboxLimit};
 
 pub use self::{
     detect::{DetectedHost, DetectionEnvironment, HostProblem, LoginState, PROBE_TIMEOUT, detect, probe, version},
@@ -63,6 +63,8 @@ pub struct Preset {
     pub costs: bool,
     /// Arguments that pass the remaining budget to the host. `{cost_usd}` is replaced by the amount.
     pub budget: Vec<String>,
+    /// What it needs inside the machine's walls. `None` if it can't run inside.
+    pub walls: Option<HostNeeds>,
 }
 
 /// Which driver speaks with the host.
@@ -129,6 +131,8 @@ impl Preset {
             executes: self.executes.iter().map(PathBuf::from).collect(),
             tells_cost: self.costs,
             asks: self.asks == ApprovalSupport::Yes,
+            needs: self.walls.clone().map(|needs| HostNeeds { login: self.login.files.clone(), ..needs }),
+            folder: HostFolder { variable: self.login.folder_variable.clone(), name: self.login.folder.clone() },
             ..HostSetup::new(&self.name, &self.label, program)
         }
     }
@@ -177,8 +181,8 @@ impl ApprovalSupport {
             ),
             Self::No => {
                 format!(
-                    "{label} never asks before it acts. Anyone who can call this agent can run commands on this device \
-                     with your permissions."
+                    "{label} never asks before it acts. Anyone who can call this agent can run commands on this device: in \
+                     its folder if this machine can enforce that (attache sandbox), otherwise with your permissions."
                 )
             }
             Self::Unknown => format!("Whether {label} asks before a risky step depends on that program."),

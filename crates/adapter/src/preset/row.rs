@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{ApprovalSupport, DriverKind, ExecOutputFormat, ExecOutputRules, LoginRule, Preset, VersionRule};
-use crate::SandboxLimit;
+use crate::{HostNeeds, SandboxLimit};
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -26,6 +26,7 @@ pub(super) struct PresetRow {
     asks: Option<ApprovalSupport>,
     costs: Option<bool>,
     budget: Option<Vec<String>>,
+    walls: Option<HostNeeds>,
 }
 
 /// Reserved names of built-in drivers.
@@ -68,6 +69,11 @@ impl PresetRow {
             asks: other.asks.or(self.asks),
             costs: other.costs.or(self.costs),
             budget: other.budget.or(self.budget),
+            // What a person adds doesn't take away what the host needs.
+            walls: match (self.walls, other.walls) {
+                (Some(own), Some(more)) => Some(own.with(more)),
+                (own, more) => more.or(own),
+            },
         }
     }
 
@@ -121,6 +127,7 @@ impl PresetRow {
             }),
             output,
             budget,
+            walls: self.walls,
         })
     }
 }

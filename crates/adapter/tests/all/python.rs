@@ -71,7 +71,8 @@ async fn the_python_example_follows_the_contract() {
             running: None,
             also_running: Vec::new(),
             concurrency: None,
-            enforces: Vec::new()
+            enforces: Vec::new(),
+            walls: None,
         }
     );
 
@@ -177,6 +178,7 @@ async fn the_hermes_example_follows_the_contract() {
         also_running: Vec::new(),
         concurrency: None,
         enforces: Vec::new(),
+        walls: None,
     };
     assert_eq!(serde_json::from_str::<AdapterHealth>(&health.body).unwrap(), expected);
 

@@ -173,7 +173,7 @@ impl CallChecks {
             user: Some(user),
             scopes: Some(vec![KeyScope::Read, KeyScope::Call, KeyScope::Manage]),
             secret: secret.hash(),
-            expires_at: Some(env.now().plus(Duration::from_secs(86_400))),
+            expires_at: None,
         };
         store.create_key(context.clone(), key).await?;
         let caller = register(address, &secret, "caller").await?;

@@ -11,11 +11,11 @@ use std::{
 };
 
 use attache_adapter::{
-    Adapter, AdapterWalls, Driver, Environment, HostMemory, Options,
+    Adapter, AdapterWalls, Driver, Environment, HiddenFolder, HostMemory, Options,
     driver::{CommandDriver, ConformanceDriver, ShellDriver},
     preset,
 };
-use attache_protocol::{Secret, error::exit, secret::Kind};
+use attache_protocol::{Secret, error::exit, secret::Kind, wire::run::SandboxLimit};
 use clap::Subcommand;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -167,6 +167,14 @@ impl Args {
 // === impl AdapterDriverCommand ===
 
 impl AdapterDriverCommand {
+    /// Whether it drives an agent with a state folder and a model of its own.
+    const fn is_host(&self) -> bool {
+        match self {
+            Self::Shell(_) | Self::Command { .. } | Self::Conformance { .. } => false,
+            Self::Acp { .. } | Self::Claude(_) | Self::Codex(_) | Self::Preset { .. } => true,
+        }
+    }
+
     const fn common(&self) -> &AdapterCommonArgs {
         match self {
             Self::Shell(common)
@@ -182,6 +190,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     let mut at_a_time = None;
     let plain = |common: &AdapterCommonArgs| config::task_environment(&common.pass_env);
     check_common(&context, args.driver.common())?;
+    let is_host = args.driver.is_host();
     let (driver, environment, common): (Arc<dyn Driver>, Environment, AdapterCommonArgs) = match args.driver {
         AdapterDriverCommand::Shell(common) => (Arc::new(ShellDriver), plain(&common), common),
         AdapterDriverCommand::Conformance { common, streaming_timeout } => {
@@ -214,13 +223,15 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         (keep == SecretRetention::ForNextTime).then(|| home::read_secret(&home.adapter_secret(common.listen)).ok());
     let secret = earlier.flatten().unwrap_or_else(|| Kind::AdapterSecret.generate(&context.env));
 
-    let mut options = Options::new(driver, secret.clone(), working_directory(common.cwd)?, scratch);
+    let cwd = working_directory(common.cwd)?;
+    let walls = walls(&context, is_host, &cwd).await?;
+    let mut options = Options::new(driver, secret.clone(), cwd, scratch);
     options.listen = common.listen;
     options.environment = environment;
     options.instructions = common.instruction_file.as_deref().map(read_instructions).transpose()?;
     options.concurrency = common.concurrency.or(at_a_time).unwrap_or(NonZeroUsize::MIN);
     options.env = context.env.clone();
-    options.walls = Some(walls(&context).await?);
+    options.walls = Some(walls);
     let adapter = Adapter::bind(options).await.map_err(|error| {
         let exit = if matches!(error, attache_adapter::BindError::NotLoopback(_)) { exit::USAGE } else { exit::FAILED };
         CommandFailure::new("failed", exit, error.to_string())
@@ -307,7 +318,7 @@ async fn host_driver(
 }
 
 /// The walls of this machine. Trying them out takes a moment, so it happens once, before any task.
-async fn walls(context: &CommandContext) -> Result<AdapterWalls, CommandFailure> {
+async fn walls(context: &CommandContext, is_host: bool, cwd: &Path) -> Result<AdapterWalls, CommandFailure> {
     let launcher = walls::launcher()?;
     let (launcher, proof) = tokio::task::spawn_blocking(move || {
         let proof = launcher.prove();
@@ -316,8 +327,14 @@ async fn walls(context: &CommandContext) -> Result<AdapterWalls, CommandFailure>
     .await
     .map_err(|error| CommandFailure::failed(format!("can't try out this machine's walls: {error}")))?;
     tracing::debug!(%proof, "walls");
-    let hide = walls::own_folders(&context.config);
-    Ok(AdapterWalls { proved: proof.limits(), launcher: Arc::new(launcher), hide })
+    let hide: Vec<_> = home::own_folders(&context.config).into_iter().map(HiddenFolder::new).collect();
+    let (mut proved, made_of, proved_at) = (proof.limits(), proof.made_of, context.env.now());
+    if !launcher.has_namespaces() {
+        let holds_ours = cwd.canonicalize().is_ok_and(|cwd| hide.iter().any(|folder| folder.is_below(&cwd)));
+        // A host needs a home folder of its own inside, and a way to its model.
+        proved.retain(|limit| !is_host && (*limit != SandboxLimit::CwdOnly || !holds_ours));
+    }
+    Ok(AdapterWalls { launcher: Arc::new(launcher), proved, made_of, proved_at, hide })
 }
 
 fn split(program: Vec<OsString>) -> (OsString, Vec<OsString>) {

@@ -9,11 +9,12 @@ use std::{
 
 use attache_client::HubClient;
 use attache_protocol::{
-    AgentId, Json, KeyPin,
+    AgentId, Json, KeyPin, Timestamp,
     error::exit,
     wire::{
-        account::{Account, AccountRequest, Callers, PeerRequest, Presence, TrustRequest},
+        account::{Account, AccountRequest, AddedPart, Callers, PeerRequest, Presence, TrustRequest},
         channel::RegisterAgent,
+        runtime::{DeclaredExtension, DeclaredSandbox, Runtime},
     },
 };
 use clap::Subcommand;
@@ -25,7 +26,7 @@ use super::page::{self, PageArgs};
 use crate::{
     env::{
         context::{CommandContext, HubArgs},
-        home,
+        home, walls,
     },
     ui::{
         failure::CommandFailure,
@@ -224,11 +225,29 @@ async fn set(
             CommandFailure::usage("nothing to change").hint("Pass at least one option; see attache agents set --help.")
         );
     }
+    let was_private = match change.callers {
+        Some(Callers::Everyone) => hub.account(agent).await.is_ok_and(|account| account.callers == Callers::Owner),
+        Some(Callers::Owner) | None => false,
+    };
     let account = hub.update_account(agent, change).await.map_err(|error| explain(error, agent))?;
     if output.is_json() {
         return output.json(&account);
     }
-    output.say(format_args!("Updated {}.", clean::line(&account.name)));
+    let more = if was_private { " It is now shared. Its earlier work stays visible only to you." } else { "" };
+    output.say(format_args!("Updated {}.{more}", clean::line(&account.name)));
+    for part in &account.ended {
+        output.say(match part {
+            AddedPart::Runtime => {
+                "Unpaired its device, which someone else had paired. Pair it again: attache agents code NAME"
+            }
+            AddedPart::Key => "Revoked its key, which was created with someone else's credential.",
+            AddedPart::Peer => "Removed its outside agent, which someone else had set.",
+            AddedPart::ApprovalWebhook => {
+                "Removed its approval webhook. Set it again: attache agents set NAME --approval-webhook URL"
+            }
+            AddedPart::Grants => "Revoked standing approvals by others.",
+        });
+    }
     Ok(())
 }
 
@@ -324,6 +343,7 @@ async fn show(context: &CommandContext, hub: &HubClient, agent: &str) -> Result<
         Some(runtime) => {
             row("device", TextCell::plain(runtime.device_name.as_deref().unwrap_or("unnamed")));
             row("host", TextCell::plain(runtime.labels.text_member("host_type").as_deref().unwrap_or("–")));
+            row("sandbox", TextCell::plain(sandbox_text(runtime, now)));
             row("runtime", TextCell::plain(runtime.runtime_id.to_string()));
             row("paired", TextCell::plain(time::relative(runtime.attached_at, now)));
             row("last seen", TextCell::plain(time::relative_or(runtime.last_heartbeat_at, now, "never")));
@@ -331,6 +351,17 @@ async fn show(context: &CommandContext, hub: &HubClient, agent: &str) -> Result<
         None => row("device", TextCell::plain(format!("none; pair one: attache agents code {}", account.name))),
     }
     output.table(&table)
+}
+
+/// `runs of others see only their folder; proved 5 minutes ago: cwd_only, no_network, no_exec`
+fn sandbox_text(runtime: &Runtime, now: Timestamp) -> String {
+    match DeclaredExtension::sandbox(&runtime.extensions).filter(|walls| !walls.proof.limits.is_empty()) {
+        Some(DeclaredSandbox { runs, proof }) => {
+            let limits = clean::line(&proof.limits.join(", ")).into_owned();
+            format!("{}; proved {}: {limits}", walls::describe(runs), time::relative(proof.proved_at, now))
+        }
+        None => "none; runs see everything its user can see".to_owned(),
+    }
 }
 
 /// Archives an agent. This can't be undone: its name becomes available to other agents.

@@ -8,7 +8,7 @@ use attache_client::{CallBuilder, Client, HubClient, PageQuery, RunFilter};
 use attache_protocol::{
     ConversationId, Json, RunId,
     error::exit,
-    wire::{part::Part, run::Sandbox, usage::Budget},
+    wire::{conversation::CreateConversationRequest, part::Part, run::Sandbox, usage::Budget},
 };
 use clap::ValueEnum;
 
@@ -128,13 +128,11 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         None => None,
     };
     let files = attachment::Files::look(&args.files)?;
-    let (conversation, parts) = match files.total() <= MAX_INLINE {
-        true => (conversation, files.inline()?),
-        false => files.upload(&context, &hub, conversation, &text).await?,
+    let run = match conversation {
+        _ if files.total() <= MAX_INLINE => start(&hub, text, (conversation, files.inline()?), &args).await?,
+        Some(id) => start(&hub, text, (conversation, files.upload(&context, &hub, id).await?), &args).await?,
+        None => start_in_new_conversation(&context, &hub, text, &files, &args).await?,
     };
-    let started =
-        call(&hub, text, (conversation, parts), &args).start().await.map_err(|error| explain(error, &args))?;
-    let run = started.call_id.run();
     if args.no_wait {
         if context.output.is_json() {
             return context.output.json(&hub.run(run).await?);
@@ -173,6 +171,39 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
                 .hint(format!("See the run: attache runs show {run}")))
         }
     }
+}
+
+async fn start(
+    hub: &HubClient,
+    text: String,
+    place: (Option<ConversationId>, Vec<Part>),
+    args: &Args,
+) -> Result<RunId, CommandFailure> {
+    let started = call(hub, text, place, args).start().await.map_err(|error| explain(error, args))?;
+    Ok(started.call_id.run())
+}
+
+/// Uploads the files to a conversation for the agent, which goes again if the hub refuses the run.
+async fn start_in_new_conversation(
+    context: &CommandContext,
+    hub: &HubClient,
+    text: String,
+    files: &attachment::Files,
+    args: &Args,
+) -> Result<RunId, CommandFailure> {
+    let request =
+        CreateConversationRequest { agent_type: Some(args.agent.clone()), ..CreateConversationRequest::default() };
+    let created = hub.create_conversation(&request).await.map_err(|error| explain(error, args))?;
+    let id = created.conversation_id;
+    let started = async { start(hub, text, (Some(id), files.upload(context, hub, id).await?), args).await }.await;
+    // Without a response, the run may exist.
+    if let Err(failure) = &started
+        && (failure.exit == exit::UNREACHABLE || hub.delete_conversation(id).await.is_err())
+    {
+        let delete = format!("attache conversations delete {id}");
+        context.output.say(format_args!("The uploaded files are in {id}. To delete them: {delete}"));
+    }
+    started
 }
 
 /// Builds the call from the arguments. Retries after a lost response create only one run.

@@ -74,7 +74,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     match args.command.unwrap_or(ConversationsCommand::List(args.page)) {
         ConversationsCommand::List(page) => list(&context, &hub, &page).await,
         ConversationsCommand::Add { title } => {
-            let request = CreateConversationRequest { title, metadata: None };
+            let request = CreateConversationRequest { title, ..CreateConversationRequest::default() };
             let conversation = hub.create_conversation(&request).await?;
             if context.output.is_json() {
                 return context.output.json(&conversation);

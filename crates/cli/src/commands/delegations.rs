@@ -13,7 +13,11 @@ use attache_delegation::awcp_policy::PolicyChange;
 use attache_protocol::{
     DelegationId, KeyPin,
     error::exit,
-    wire::delegation::{Delegation, DelegationList},
+    wire::{
+        awcp::{SandboxProfile, SandboxProof},
+        delegation::{Delegation, DelegationList},
+        run::Sandbox,
+    },
 };
 use clap::Subcommand;
 use serde::Serialize;
@@ -304,7 +308,9 @@ fn show(context: &CommandContext, delegation: &Delegation) -> Result<(), Command
             row(name, TextCell::plain(time::relative(at, now)));
         }
     }
+    let sandbox = delegation.sandbox.map(|profile| sandbox_text(profile, delegation.sandbox_proof.as_ref()));
     for (name, text) in [
+        ("sandbox", &sandbox),
         ("waiting for", &delegation.waits_for),
         ("mounted at", &delegation.remote_mount_point),
         ("remote task", &delegation.task_id),
@@ -481,4 +487,16 @@ async fn ended_of(
         ended.push(delegate::follow(context, daemon, delegation, &name).await?);
     }
     Ok(ended)
+}
+
+/// What the remote says it enforces, and how it knows.
+fn sandbox_text(profile: SandboxProfile, proof: Option<&SandboxProof>) -> String {
+    let limits: Vec<String> = Sandbox::from(profile).limits().iter().map(ToString::to_string).collect();
+    match (limits.is_empty(), proof) {
+        (true, _) => "none: the agent runs with all rights of the remote's user".to_owned(),
+        (false, Some(proof)) => {
+            format!("{}; tried out at {} by the remote: {}", limits.join(", "), proof.proved_at, proof.made_of)
+        }
+        (false, None) => format!("{}, as the remote says", limits.join(", ")),
+    }
 }

@@ -11,7 +11,11 @@ use std::{
 };
 
 use attache_client::{HubClient, PageQuery};
-use attache_protocol::{Code, error::exit, wire::system::Storage};
+use attache_protocol::{
+    Code,
+    error::exit,
+    wire::{run::SandboxLimit, system::Storage},
+};
 use attache_runtime::{
     ConnectionStatus,
     profile::{Profile, Profiles},
@@ -23,6 +27,7 @@ use crate::{
     env::{
         context::{ChosenHub, CommandContext, HubArgs, KeySource},
         home::Home,
+        walls,
     },
     server::{
         collaborator_setup::{self, CollaboratorReadiness},
@@ -67,6 +72,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     let choice = check_hub(&context, &args.hub, &mut findings).await;
     check_profiles(&context, choice.as_ref(), &mut findings).await;
     check_delegations(&context, &mut findings).await;
+    findings.push(check_walls().await);
     let hosts = hosts::check(&context, &mut findings).await;
     if args.hub.hub.is_none() && context.config.url.is_none() {
         downgrade_missing_hub(&context, &mut findings);
@@ -121,6 +127,24 @@ fn check_home(context: &CommandContext) -> DoctorFinding {
         return finding;
     }
     DoctorFinding::ok("home", format!("{shown} is private"))
+}
+
+/// Whether agents can be confined on this machine.
+async fn check_walls() -> DoctorFinding {
+    let proof = match walls::launcher() {
+        Ok(launcher) => tokio::task::spawn_blocking(move || launcher.prove()).await,
+        Err(failure) => return DoctorFinding::warning("sandbox", failure.message),
+    };
+    match proof {
+        Ok(proof) if proof.limits() == SandboxLimit::ALL => {
+            DoctorFinding::ok("sandbox", format!("agents can be confined here: {proof}"))
+        }
+        Ok(proof) => {
+            let fix = proof.missing.first().cloned().unwrap_or_else(|| "Run `attache sandbox` for details.".to_owned());
+            DoctorFinding::warning("sandbox", format!("agents can't be confined completely here: {proof}")).fix(fix)
+        }
+        Err(error) => DoctorFinding::warning("sandbox", format!("can't try out this machine's walls: {error}")),
+    }
 }
 
 /// Without free disk space, a device accepts no tasks and a hub can't store anything.
@@ -181,13 +205,17 @@ async fn check_hub(context: &CommandContext, args: &HubArgs, findings: &mut Vec<
 }
 
 fn check_storage(origin: &str, storage: Storage) -> DoctorFinding {
+    if storage == Storage::DiskLow {
+        let finding = format!("the disk of the hub at {origin} is almost full: it accepts no uploads");
+        return DoctorFinding::warning("storage", finding).fix(Code::DiskLow.hint());
+    }
     let Some(problem) = storage.problem() else {
         return DoctorFinding::ok("storage", format!("the hub at {origin} can write to its storage"));
     };
     let fix = match storage {
         Storage::DiskFull => Code::DiskFull.hint(),
         Storage::ReadOnly => Code::ReadOnly.hint(),
-        Storage::Ok | Storage::Failed | Storage::Slow => Code::StorageFailed.hint(),
+        Storage::Ok | Storage::DiskLow | Storage::Failed | Storage::Slow => Code::StorageFailed.hint(),
     };
     DoctorFinding::problem("storage", format!("the hub at {origin} can't write to its storage: {problem}")).fix(fix)
 }

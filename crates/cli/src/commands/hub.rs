@@ -106,6 +106,12 @@ struct HubTuningArgs {
     /// Maximum artifact size [default: 1073741824]
     #[arg(long, value_name = "BYTES", hide_short_help = true)]
     max_artifact_bytes: Option<u64>,
+    /// Maximum size of all artifacts that workers upload for one run [default: 4294967296]
+    #[arg(long, value_name = "BYTES", hide_short_help = true)]
+    max_run_artifact_bytes: Option<u64>,
+    /// Refuse uploads while less than this is free on the disk [default: 2 % of it, between 256 MiB and 1 GiB]
+    #[arg(long, value_name = "BYTES", hide_short_help = true)]
+    disk_reserve: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -185,5 +191,7 @@ impl HubTuningArgs {
             options.max_streams = usize::try_from(most).unwrap_or(usize::MAX);
         }
         options.max_artifact = self.max_artifact_bytes.unwrap_or(options.max_artifact);
+        options.max_run_artifacts = self.max_run_artifact_bytes.unwrap_or(options.max_run_artifacts);
+        options.disk_reserve = self.disk_reserve;
     }
 }

@@ -38,6 +38,9 @@ use crate::{
 /// How long to wait for a device to report that its agent doesn't accept input.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// How many of a run's last events are searched for what it reached.
+const MAX_LAST_EVENTS: u32 = 200;
+
 /// List, show, answer, cancel and delete runs
 #[derive(Debug, clap::Args)]
 #[command(
@@ -356,7 +359,20 @@ async fn show(context: &CommandContext, hub: &HubClient, run: &Run) -> Result<()
         print_questions(context, hub, run).await?;
         context.output.say(format_args!("\nFollow it: attache watch {}", run.task_run_id));
     }
-    Ok(())
+    let network = network(hub, run).await;
+    if network.is_empty() { Ok(()) } else { section(context, "network", &network.join("\n")) }
+}
+
+/// What a run without network of its own reached, or was refused. That is told at its end.
+async fn network(hub: &HubClient, run: &Run) -> Vec<String> {
+    if run.sandbox.is_none_or(|sandbox| sandbox.allow_network != Some(false)) {
+        return Vec::new();
+    }
+    let after = run.last_seq.saturating_sub(MAX_LAST_EVENTS.into()).max(0);
+    let Ok(page) = hub.run_events(run.task_run_id, after, Some(MAX_LAST_EVENTS)).await else { return Vec::new() };
+    let told = page.events.into_iter().filter_map(|event| event.data.parse::<AdapterLogLine>().ok());
+    let told = told.filter(|line| line.code.as_deref() == Some(AdapterLogLine::NETWORK));
+    told.map(|line| line.message.trim_start_matches("network: ").to_owned()).collect()
 }
 
 /// The failure code of a run, followed by the agent's own code if it differs.

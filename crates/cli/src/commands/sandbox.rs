@@ -13,7 +13,7 @@ use attache_sandbox::{Launcher, Proof, Walls};
 use serde::Serialize;
 
 use crate::{
-    env::{context::CommandContext, walls},
+    env::{config, context::CommandContext, home, walls},
     ui::failure::CommandFailure,
 };
 
@@ -118,13 +118,19 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
     let mut inside = Walls::open(cwd).limit(&limits);
     inside.read = args.read.iter().map(folder).collect::<Result<_, _>>()?;
     inside.write = args.write.iter().map(folder).collect::<Result<_, _>>()?;
-    inside.hide = walls::own_folders(&context.config);
+    inside.hide = home::own_folders(&context.config);
+    inside.terminal = true;
     let mut words = args.command.into_iter();
     let program = words.next().unwrap_or_default();
     let (bwrap, arguments) = launcher
         .command(&inside, &program)
         .map_err(|error| CommandFailure::failed(format!("can't build the walls: {error}")))?;
-    let error = Command::new(bwrap).args(arguments).args(words).exec();
+    let mut command = Command::new(bwrap);
+    command.args(arguments).args(words);
+    config::OWN_VARIABLES.iter().for_each(|name| {
+        command.env_remove(name);
+    });
+    let error = command.exec();
     Err(CommandFailure::failed(format!("can't start `{}`: {error}", program.display())))
 }
 

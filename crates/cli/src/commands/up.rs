@@ -16,6 +16,7 @@ use attache_protocol::{
     wire::{
         account::{Account, AccountRequest, Callers},
         pairing::AttachRequest,
+        runtime::WalledRuns,
         session::LoginLinkRequest,
     },
 };
@@ -31,7 +32,7 @@ use crate::{
         amount, config,
         context::CommandContext,
         home::{self, DEFAULT_LISTEN, Home},
-        hosts,
+        hosts, walls,
     },
     server::{
         keep::Keep,
@@ -50,9 +51,10 @@ use crate::{
   attache up --listen 127.0.0.1:0     use a free port
   attache up --cwd ~/work             run tasks in this folder
   attache up --share-local            let everyone who can call agents on this hub use this shell
+  attache up --sandbox off            let tasks of `local` see all your files
 
-The agent `local` is a shell with your permissions: it can read your files and keys. Only you can call it, unless you pass
---share-local. If `local` belongs to someone else on this hub, yours is `local-2`. The data, the agent and the pairing
+The agent `local` is a shell on this machine. Its tasks see only the working folder, programs and libraries, as far as this
+machine can enforce that; `attache sandbox` shows it. Only you can call it, unless you pass --share-local. If `local` belongs to someone else on this hub, yours is `local-2`. The data, the agent and the pairing
 persist across restarts. Ctrl-C finishes the running task and exits; press it again to exit immediately.")]
 pub(crate) struct Args {
     /// Loopback address to listen on; port 0 picks a free port
@@ -64,7 +66,7 @@ pub(crate) struct Args {
     /// Working folder for tasks of `local`; their artifacts must be inside it [default: the current folder]
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// Let everyone who can call agents on this hub call `local`, a shell with your permissions
+    /// Let everyone who can call agents on this hub call `local`, a shell on this machine
     #[arg(long)]
     share_local: bool,
     /// Default time limit for runs (90s, 30m, 8h, 7d); callers and agents can override it [default: 60m]
@@ -86,6 +88,12 @@ pub(crate) struct Args {
     /// *.example.org); repeatable
     #[arg(long, value_name = "CIDR|HOST")]
     egress_allow: Vec<EgressRule>,
+    /// Whose tasks of `local` see only the working folder, where this machine's walls hold (`attache sandbox`)
+    #[arg(long, value_name = WalledRuns::CHOICES, value_parser = walls::walled_runs, default_value = "all")]
+    sandbox: WalledRuns,
+    /// Refuse uploads while less than this is free on the disk [default: 2 % of it, between 256 MiB and 1 GiB]
+    #[arg(long, value_name = "BYTES", hide_short_help = true)]
+    disk_reserve: Option<u64>,
     /// Replace a lost owner key: write a new one to <data>/admin.key and revoke the old one
     #[arg(long)]
     recover_owner_key: bool,
@@ -138,7 +146,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     let ending = ShutdownSignals::of_signals()?;
     let place = LocalServerOptions { listen: args.listen, data: args.data, tls: args.tls };
     let (default_agent, permissions, recover) = (args.default_agent, args.permissions, args.recover_owner_key);
-    let (run_timeout, keep) = (args.run_timeout, args.keep);
+    let (run_timeout, keep, disk_reserve) = (args.run_timeout, args.keep, args.disk_reserve);
     let egress = EgressGuard::new(EgressPolicy { allow: args.egress_allow });
     let site = LocalServer::open(&context, place, |options| {
         if recover {
@@ -147,6 +155,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         options.permissions = permissions;
         options.default_agent = default_agent;
         options.egress = egress;
+        options.disk_reserve = disk_reserve;
         options.run_timeout = run_timeout.unwrap_or(options.run_timeout);
         keep.into_iter().for_each(|keep| keep.apply(options));
     })
@@ -168,7 +177,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     let online = Arc::new(Notify::new());
     let working = match profile {
         Some(profile) => {
-            let runtime = runtime(&context, &profile, &url, own_pin, cwd, online.clone())?;
+            let runtime = runtime(&context, &profile, &url, own_pin, (cwd.clone(), args.sandbox), online.clone())?;
             let shutdown = Shutdown { finish: ending.finish.clone(), abort: ending.abort.clone() };
             Some(tokio::spawn(Box::pin(runtime.run(shutdown))))
         }
@@ -190,7 +199,8 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         pin,
         hosts: offers(&context),
     };
-    print_welcome(&context, &started, working.is_some())?;
+    let walled = (args.sandbox == WalledRuns::All).then_some(&*cwd);
+    print_welcome(&context, &started, working.is_some(), walled)?;
 
     let closing = async {
         ending.finish.cancelled().await;
@@ -230,6 +240,7 @@ fn print_welcome(
     context: &CommandContext,
     started: &UpOutput<'_>,
     agent_runs_here: bool,
+    sees_only: Option<&Path>,
 ) -> Result<(), CommandFailure> {
     let output = &context.output;
     if output.is_json() {
@@ -241,6 +252,12 @@ fn print_welcome(
     if agent_runs_here {
         let command = format!("attache ask {} \"uname -a\"", started.agent_name);
         output.line(format_args!("Try it in another terminal: {}", strong(&command)))?;
+    }
+    if let Some(folder) = sees_only.filter(|_| agent_runs_here) {
+        let folder = folder.display();
+        output.line(format_args!(
+            "Its tasks see only {folder}, as far as this machine can enforce that (attache sandbox). To show them everything: attache up --sandbox off"
+        ))?;
     }
     if !started.hosts.is_empty() {
         output.line("Installed on this machine. Run the command in a separate terminal to add it as an agent:")?;
@@ -319,7 +336,8 @@ async fn find_or_create(
             let account = updated.map_err(|error| unprepared(&name, &error))?;
             let now = match callers {
                 Callers::Everyone => {
-                    "is now shared: everyone who can call agents on this hub has a shell with your permissions"
+                    "is now shared: everyone who can call agents on this hub has a shell on this machine. Its earlier \
+                     work stays visible only to you"
                 }
                 Callers::Owner => "is now private to you. To share it: attache up --share-local",
             };
@@ -435,14 +453,16 @@ fn runtime(
     profile: &Profile,
     url: &str,
     pin: Option<KeyPin>,
-    cwd: PathBuf,
+    (cwd, sandbox): (PathBuf, WalledRuns),
     online: Arc<Notify>,
 ) -> Result<RuntimeService, CommandFailure> {
     let home = context.home()?;
     let mut options = Options::new(home.path());
     options.scratch = config::temporary_folder();
+    options.withheld = home::own_folders(&context.config);
     options.adapter = supervised_adapter::source(context, profile, Some(&cwd), NonZeroUsize::MIN)?;
     options.cwd = Some(cwd);
+    options.sandbox = Some(sandbox);
     options.profile = Some(profile.key());
     // The port may differ from the last start.
     options.api_base = Some(url.to_owned());

@@ -1,26 +1,31 @@
 //! How this program starts itself inside walls.
 
-use std::path::PathBuf;
-
+use attache_protocol::wire::runtime::WalledRuns;
 use attache_sandbox::{Launcher, StageCommand};
 
-use crate::{
-    env::{config::Config, home},
-    ui::failure::CommandFailure,
-};
+use crate::ui::failure::CommandFailure;
 
 /// The first argument of the second stage, which becomes another program.
 pub(crate) const STAGE: &str = "sandbox-stage";
 /// The first argument of the probe.
 pub(crate) const PROBE: &str = "sandbox-probe";
 
-/// Our own folders, which nothing inside sees, even if they are in its working folder.
-pub(crate) fn own_folders(config: &Config) -> Vec<PathBuf> {
-    home::own_folders(config).into_iter().filter_map(|folder| folder.canonicalize().ok()).collect()
-}
-
 pub(crate) fn launcher() -> Result<Launcher, CommandFailure> {
     let program = std::env::current_exe()
         .map_err(|error| CommandFailure::failed(format!("can't find this program's own file: {error}")))?;
     Ok(Launcher::new(StageCommand { program, enter: vec![STAGE.into()], probe: vec![PROBE.into()] }))
+}
+
+/// Parses `--sandbox off|others|all`.
+pub(crate) fn walled_runs(text: &str) -> Result<WalledRuns, String> {
+    WalledRuns::from_text(text).ok_or_else(|| format!("must be one of {}", WalledRuns::CHOICES.replace('|', ", ")))
+}
+
+/// Whose runs are inside the walls, for people.
+pub(crate) const fn describe(runs: WalledRuns) -> &'static str {
+    match runs {
+        WalledRuns::Off => "only runs that ask for limits",
+        WalledRuns::Others => "runs of others see only their folder",
+        WalledRuns::All => "all runs see only their folder",
+    }
 }

@@ -24,7 +24,9 @@ pub(crate) const fn general(code: Code) -> &'static str {
         Code::Unauthenticated => {
             "Pass a key for this hub with --key-file FILE or ATTACHE_KEY. The owner key is `admin.key` in the hub's data folder."
         }
-        Code::NotFound => "Check the name or id. To list them: `attache agents`, `attache runs`.",
+        Code::NotFound => {
+            "Check the name or id. To list them: `attache agents`, `attache runs`, `attache conversations`, `attache users`."
+        }
         Code::Forbidden => "Use a key whose role allows this (--key-file), or ask an owner.",
         Code::KeyReused => "Use another --idempotency-key, or omit it.",
         Code::TooLarge => "Send less, or upload it as an artifact: attache artifacts put",

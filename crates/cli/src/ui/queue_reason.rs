@@ -71,7 +71,9 @@ async fn of_agent(hub: &HubClient, run: &Run, status: RunStatus) -> Vec<Run> {
     let page = PageQuery { limit: Some(MAX_LOOK), cursor: None };
     let agent = Some(run.agent_id.to_string());
     let listed = hub.runs(&RunFilter { status: Some(status), agent, page, ..RunFilter::default() }).await;
-    listed.map(|list| list.task_runs).unwrap_or_default()
+    let listed = listed.map(|list| list.task_runs).unwrap_or_default();
+    // It may have been claimed just now.
+    listed.into_iter().filter(|other| other.task_run_id != run.task_run_id).collect()
 }
 
 /// The reason if the agent is online but busy.

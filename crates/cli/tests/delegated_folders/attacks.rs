@@ -3,6 +3,7 @@
 use std::{fs, path::Path, process::Command};
 
 use super::world::{DelegationWorld, FolderRoute};
+use crate::sandbox::{has_namespaces, show_toolchains, write_project};
 
 fn git(dir: &Path, args: &[&str]) -> (bool, String) {
     let mut git = Command::new("git");
@@ -184,9 +185,12 @@ fn autorun_files_from_a_remote_are_listed_first() {
     assert_eq!(first, 5, "{diff}");
 }
 
+/// Where there are no walls.
 #[test]
 fn a_lease_key_is_in_no_file_and_signs_for_no_other_process() {
-    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
+    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "[collaborator.sandbox]\ncwd_only = false\n") else {
+        return;
+    };
     world.write("secret of the host.txt", "the owner's\n");
     let script = "set +e; here=$(pwd); cd /; root=${here%/*/*}
         grep -rls 'PRIVATE KEY' $root | sed 's/^/key in /'
@@ -197,4 +201,56 @@ fn a_lease_key_is_in_no_file_and_signs_for_no_other_process() {
         echo | timeout 20 ssh -F $config lease -s sftp > /dev/null 2>&1; echo ssh ended with $?";
     let said = summary(&world.delegate(&[], script));
     assert_eq!(said.trim(), "700\n700\nthere is an agent\nssh ended with 255");
+}
+
+#[test]
+fn delegated_work_sees_its_folder_and_nothing_else_of_the_remote() {
+    if !has_namespaces() {
+        return;
+    }
+    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "[collaborator.sandbox]\nallow_network = false\n")
+    else {
+        return;
+    };
+    let secret = world.remote.path().join("secret");
+    fs::write(&secret, "OUTSIDE").unwrap();
+    let mounts = world.remote.path().join(".AWCP/mounts");
+    fs::create_dir_all(mounts.join("dlg_other/workspace")).unwrap();
+    let script = format!(
+        "echo made > made.txt; cat {} {}/runtime.json; ls {} | wc -l; cut -d: -f1 /proc/net/dev | tail -n +3 | tr -d ' '",
+        secret.display(),
+        world.remote.path().join(".a2a").display(),
+        mounts.display()
+    );
+    let ended = world.delegate(&[], &script);
+    // Its own lease, and the loopback of its own network.
+    assert_eq!(summary(&ended), "1\nlo\n");
+    assert_eq!(world.read("made.txt"), "made\n");
+    assert_eq!((&ended["sandbox"]["cwd_only"], &ended["sandbox"]["allow_network"]), (&true.into(), &false.into()));
+    assert!(ended["sandbox_proof"]["made_of"].as_str().unwrap().contains("bubblewrap"), "{ended:#}");
+    let shown = world.delegations(&["show", ended["delegation_id"].as_str().unwrap()]).succeeds().stdout;
+    let limits = "only its folder (cwd_only), no network (allow_network: false); tried out at ";
+    assert!(shown.contains(limits), "{shown}");
+}
+
+/// Toolchains do real work in a mounted folder, inside walls and without network.
+#[test]
+fn delegated_work_builds_tests_and_commits_inside_walls() {
+    if !has_namespaces() {
+        return;
+    }
+    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "[collaborator.sandbox]\nallow_network = false\n")
+    else {
+        return;
+    };
+    show_toolchains(world.remote.path());
+    write_project(&world.folder);
+    let script = "cargo test --offline -q >cargo.log 2>&1 && echo cargo; node --test >node.log 2>&1 && echo node
+        python3 -m unittest -q >python.log 2>&1 && echo python
+        (git add . && git -c user.name=a -c user.email=a@b commit -qm x) >git.log 2>&1 && echo git; true";
+    git_does(&world.folder, &["init", "-q"]);
+    let ended = world.delegate(&[], script);
+    let log = |name: &str| fs::read_to_string(world.folder.join(name)).unwrap_or_default();
+    let logs = || ["cargo.log", "node.log", "python.log", "git.log"].map(log).join("\n");
+    assert_eq!(summary(&ended), "cargo\nnode\npython\ngit\n", "{}", logs());
 }

@@ -58,6 +58,12 @@ fn a_revert_keeps_the_owners_edits_and_asks() {
         ("before\n".into(), false),
         "{reverted:#}"
     );
+    // One choice doesn't rule out the other.
+    world.delegations(&["revert", &delegation.id, "--take", "mine", "one.txt", "new.txt"]).succeeds();
+    assert_eq!(
+        (world.read("one.txt"), world.read("new.txt")),
+        ("the owner's one\n".into(), "the owner's last word\n".into())
+    );
     let before = world.host.path().join(".AWCP/delegations").join(&delegation.id).join("before");
     let kept: Vec<String> =
         fs::read_dir(before).unwrap().filter_map(|entry| fs::read_to_string(entry.unwrap().path()).ok()).collect();

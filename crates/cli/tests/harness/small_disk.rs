@@ -56,6 +56,13 @@ impl SmallDisk {
         while file.write(&[0; 64 << 10]).is_ok_and(|written| written > 0) {}
     }
 
+    /// Fills the disk until this many bytes are left.
+    pub fn fill_except(&self, left: u64) {
+        let disk = rustix::fs::statvfs(self.seen(&self.place)).unwrap();
+        let size = (disk.f_bavail * disk.f_frsize).saturating_sub(left);
+        fs::write(self.seen(&self.place.join("filler")), vec![0; usize::try_from(size).unwrap()]).unwrap();
+    }
+
     /// Frees the space again.
     pub fn free(&self) {
         fs::remove_file(self.seen(&self.place.join("filler"))).unwrap();

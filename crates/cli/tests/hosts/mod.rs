@@ -11,3 +11,4 @@ mod matrix;
 mod model;
 mod programs;
 mod real;
+mod walled;

@@ -1,5 +1,11 @@
 //! The hub's `/mcp` endpoint: tools with the permissions of the caller's key.
 
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    time::Duration,
+};
+
 use serde_json::{Value, json};
 
 use crate::harness::{TestHome, TestHub, http};
@@ -142,4 +148,67 @@ fn a_run_calls_other_agents_with_its_own_token() {
     device(&path, &json!({ "epoch": 1, "output": { "text": "done" } })).expect(200);
     let (status, answer) = ask(&hub, Some(token), &[], "tools/list", json!({}));
     assert_eq!((status, &answer["error"]["code"]), (401, &json!("unauthenticated")));
+}
+
+/// A frame of HTTP/2.
+fn h2_frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Results are server-sent events, but count like every other response until they are read.
+#[test]
+fn unread_results_are_limited_per_caller() {
+    const REQUESTS: usize = 70;
+    const INDEXED_200: u8 = 0x88;
+    let home = TestHome::new();
+    let hub = home.up(&[]);
+    hub.post("/api/v1/users", &json!({ "name": "vic", "role": "viewer" })).expect(201);
+    let key = json!({ "name": "looks", "user": "vic", "role": "viewer" });
+    let key = hub.post("/api/v1/api-keys", &key).expect(201).json();
+    let bearer = format!("Bearer {}", key["api_key"].as_str().unwrap());
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "list_agents" } });
+    let body = body.to_string();
+    let length = body.len().to_string();
+    let mut head = Vec::new();
+    for (name, value) in [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":authority", hub.address()),
+        (":path", "/mcp"),
+        ("authorization", &bearer),
+        ("content-type", "application/json"),
+        ACCEPT,
+        ("content-length", &length),
+    ] {
+        // A literal that is not indexed. Every length here fits into seven bits.
+        head.push(0);
+        for text in [name, value] {
+            head.push(u8::try_from(text.len()).ok().filter(|length| *length < 127).unwrap());
+            head.extend_from_slice(text.as_bytes());
+        }
+    }
+    let mut stream = TcpStream::connect(hub.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(25))).unwrap();
+    // No stream has a window: the client accepts nothing.
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend(h2_frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]));
+    for number in 0..u32::try_from(REQUESTS).unwrap() {
+        bytes.extend(h2_frame(1, 4, 2 * number + 1, &head));
+        bytes.extend(h2_frame(0, 1, 2 * number + 1, body.as_bytes()));
+    }
+    stream.write_all(&bytes).unwrap();
+    let mut statuses = Vec::new();
+    while statuses.len() < REQUESTS {
+        let mut frame = [0; 9];
+        stream.read_exact(&mut frame).unwrap();
+        let mut payload = vec![0; usize::from(frame[1]) << 8 | usize::from(frame[2])];
+        stream.read_exact(&mut payload).unwrap();
+        // A dynamic table update may come first.
+        if frame[3] == 1 {
+            statuses.push(payload.iter().find(|byte| **byte & 0xe0 != 0x20) == Some(&INDEXED_200));
+        }
+    }
+    assert_eq!(statuses.iter().filter(|ok| **ok).count(), 64);
+    hub.get("/api/v1/agent-accounts");
 }

@@ -124,6 +124,11 @@ impl CheckedUrl {
         self.url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
     }
 
+    /// `hooks.example.org:443`, for messages and the `host` field of a request.
+    pub(super) fn authority(&self) -> String {
+        format!("{}:{}", self.url.host_str().unwrap_or_default(), self.port)
+    }
+
     /// The full URL. Its path and query may contain a secret: keep it out of logs.
     pub fn as_str(&self) -> &str {
         self.url.as_str()

@@ -20,6 +20,7 @@
 mod address;
 mod allow;
 mod location;
+mod proxy;
 mod refusal;
 mod resolver;
 mod send;
@@ -35,6 +36,7 @@ use attache_protocol::KeyPin;
 pub use address::AddressRange;
 pub use allow::{EgressRule, InvalidEgressRule, IpNetwork};
 pub use location::{CheckedUrl, UrlHost, masked, origin};
+pub use proxy::{AllowedHost, EgressProxy, TargetTraffic};
 pub use refusal::{EgressFailure, EgressRefusal};
 pub use resolver::{Resolver, ResolverLookup, SystemResolver};
 pub use send::{EgressReply, EgressRequest, FramedReply, StreamedReply};

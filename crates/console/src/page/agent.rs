@@ -114,7 +114,11 @@ pub(crate) async fn update(Path(agent): Path<String>, posted: SubmittedForm) -> 
         ..AccountRequest::default()
     };
     match session.hub.update_account(&session.principal, &agent, request).await {
-        Ok(account) => Ok(redirect_after_form(&format!("/agents/{}?said=saved", account.agent_id))),
+        Ok(account) => {
+            let is_opened = known.callers == Callers::Owner && account.callers == Callers::Everyone;
+            let said = if is_opened { "shared" } else { "saved" };
+            Ok(redirect_after_form(&format!("/agents/{}?said={said}", account.agent_id)))
+        }
         Err(error) if matches!(error.code.http_status(), 400 | 409) => {
             let typed = Account { description: Some(description), instructions: Some(instructions), ..known };
             page(&session, typed, Some(message(&error, session.t).into_owned()), None).await

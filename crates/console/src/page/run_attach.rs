@@ -32,9 +32,9 @@ const MAX_INLINE: usize = 700 * 1024;
 /// How many chunks are buffered while writing to disk.
 const QUEUE: usize = 8;
 
-/// Reads the files of the form.
-pub(crate) async fn take(posted: &mut PostedFiles, title: &str) -> PageResult<Attached> {
-    let (mut attached, mut inline) = (Attached::default(), 0);
+/// Reads the files of the form. The conversation is set as soon as there is one.
+pub(crate) async fn take(posted: &mut PostedFiles, agent: &str, attached: &mut Attached) -> PageResult<()> {
+    let mut inline = 0;
     while let Some(head) = posted.next_file().await? {
         let name = plain(head.filename.as_deref().unwrap_or_default()).replace(['/', '\\'], "_");
         let kind = head.media_type.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
@@ -55,8 +55,8 @@ pub(crate) async fn take(posted: &mut PostedFiles, title: &str) -> PageResult<At
         let conversation = match attached.conversation {
             Some(conversation) => conversation,
             None => {
-                let title = Some(title.chars().take(80).collect());
-                let request = CreateConversationRequest { title, metadata: None };
+                let agent_type = Some(agent.to_owned());
+                let request = CreateConversationRequest { agent_type, ..CreateConversationRequest::default() };
                 posted.session.hub.create_conversation(&posted.session.principal, request).await?.conversation_id
             }
         };
@@ -64,7 +64,7 @@ pub(crate) async fn take(posted: &mut PostedFiles, title: &str) -> PageResult<At
         let head = PartHead { filename: Some(name), media_type: Some(kind), ..head };
         attached.parts.push(upload(posted, conversation, head, bytes.into()).await?);
     }
-    Ok(attached)
+    Ok(())
 }
 
 /// Streams a file into the conversation's workspace: first the bytes already read, then the rest.

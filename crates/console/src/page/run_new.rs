@@ -68,11 +68,24 @@ pub(crate) async fn create(mut posted: PostedFiles) -> PageResult {
     }
 }
 
-/// Files are sent the same way as with `ask --file`.
+/// Files are sent the same way as with `ask --file`. Their conversation goes again if the run is refused.
 async fn begin(posted: &mut PostedFiles, agent: &str, text: &str) -> PageResult<RunId> {
+    let mut attached = Attached::default();
+    let begun = begin_with(posted, agent, text, &mut attached).await;
+    if let (Err(_), Some(conversation)) = (&begun, attached.conversation) {
+        let session = &posted.session;
+        if let Err(error) = session.hub.delete_conversation(&session.principal, conversation).await {
+            tracing::debug!(%conversation, %error, "the files of a refused run were not removed");
+        }
+    }
+    begun
+}
+
+async fn begin_with(posted: &mut PostedFiles, agent: &str, text: &str, attached: &mut Attached) -> PageResult<RunId> {
     let timeout_ms = timeout(&posted.fields)?;
     let idempotency_key = posted.fields.non_empty("key");
-    let Attached { parts, conversation } = run_attach::take(posted, first_line(text)).await?;
+    run_attach::take(posted, agent, attached).await?;
+    let parts = std::mem::take(&mut attached.parts);
     if parts.is_empty() {
         let request = CreateRunRequest {
             agent_id: agent.to_owned(),
@@ -86,17 +99,13 @@ async fn begin(posted: &mut PostedFiles, agent: &str, text: &str) -> PageResult<
     let call = CallRequest {
         task: text.to_owned(),
         agent_type: Some(agent.to_owned()),
-        conversation_id: conversation,
+        conversation_id: attached.conversation,
         parts: Some(parts),
         timeout_ms,
         ..CallRequest::default()
     };
     let headers = CallHeaders { idempotency_key, ..CallHeaders::default() };
     Ok(posted.session.hub.call(&posted.session.principal, call, headers).await?.run())
-}
-
-fn first_line(text: &str) -> &str {
-    text.trim().lines().next().unwrap_or_default()
 }
 
 /// The chosen time limit, if any.

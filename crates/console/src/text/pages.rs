@@ -275,6 +275,10 @@ texts! {
     device_active{at}: "paired {at}";
     device_superseded{at}: "replaced {at}";
     revoked_at{at}: "revoked {at}";
+    device_walls_all{at}: "Sandbox: every run sees only its folder, proved {at}";
+    device_walls_others{at}: "Sandbox: runs of others see only their folder, proved {at}";
+    device_walls_off: "Sandbox: only for runs that ask for limits";
+    device_walls_none: "Sandbox: none; a run sees everything its user can see";
     device_token_reused{at}: "An old token of this device was used {at}. Unless that was a restored copy of the device, pair it again to lock out every copy.";
     revoke_runtime_note: "The device is disconnected immediately and its current work is lost. The agent stays, and you can pair a device again later.";
     agent_archived: "This agent is archived and accepts no new runs.";
@@ -323,6 +327,7 @@ texts! {
     said_confirmed: "Confirmed. The device connects within seconds.";
     said_rejected: "Rejected. The device has been notified.";
     said_saved: "Saved.";
+    said_shared: "Saved. The agent is now shared. Its earlier work stays visible only to you.";
     said_revoked: "Revoked.";
     said_archived: "Archived.";
 
@@ -570,6 +575,8 @@ texts! {
     refused_internal_do: "This is a bug in the hub. See the hub’s log for details.";
     refused_disk_full: "The hub’s disk is full, so nothing was stored.";
     refused_disk_full_do: "Free disk space on the hub’s machine. The hub then recovers automatically. Nothing it acknowledged is lost.";
+    refused_disk_low: "The hub’s disk is almost full, so it accepts no uploads and may refuse new work.";
+    refused_disk_low_do: "Delete runs that are no longer needed, or free disk space on the hub’s machine.";
     refused_read_only: "The hub’s file system is read-only, so nothing was stored.";
     refused_read_only_do: "Make the file system of the hub’s data folder writable again. The hub then recovers automatically.";
     refused_unknown: "The store could not confirm the change.";

@@ -2,8 +2,8 @@
 
 use attache_protocol::wire::{
     account::{Account, Presence},
-    run::Run,
-    runtime::{Runtime, RuntimeState},
+    run::{Run, SandboxLimit},
+    runtime::{DeclaredExtension, Runtime, RuntimeState, WalledRuns},
 };
 
 use super::{
@@ -61,6 +61,8 @@ pub(crate) struct AgentDevice {
     pub(crate) name: String,
     pub(crate) host: String,
     pub(crate) note: Markup,
+    /// How much of the machine its runs see.
+    pub(crate) walls: Option<Markup>,
     /// Warning that an old token of the device was used.
     pub(crate) alarm: Option<Markup>,
     pub(crate) class: &'static str,
@@ -175,6 +177,7 @@ impl AgentDevice {
             name: device_name(runtime, t),
             host: host::name(&runtime.labels, t).unwrap_or_else(|| t.no_host.to_owned()),
             note,
+            walls: (runtime.state == RuntimeState::Active).then(|| walls(runtime, t)),
             alarm: runtime
                 .token_reused_at
                 .filter(|_| runtime.state == RuntimeState::Active)
@@ -183,5 +186,16 @@ impl AgentDevice {
             icon,
             active: runtime.state == RuntimeState::Active,
         }
+    }
+}
+
+fn walls(runtime: &Runtime, t: &Text) -> Markup {
+    let proved = DeclaredExtension::sandbox(&runtime.extensions)
+        .filter(|walls| walls.proof.limits.iter().any(|limit| limit == SandboxLimit::CwdOnly.as_str()));
+    match proved.map(|walls| (walls.runs, walls.proof.proved_at)) {
+        Some((WalledRuns::All, at)) => t.device_walls_all(at),
+        Some((WalledRuns::Others, at)) => t.device_walls_others(at),
+        Some((WalledRuns::Off, _)) => Markup::text(t.device_walls_off),
+        None => Markup::text(t.device_walls_none),
     }
 }

@@ -100,6 +100,7 @@ impl ConsoleWorld {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let mut options = attache_hub::Options::new(folder.path(), listen);
+        options.disk_reserve = Some(0);
         change(&mut options);
         let hub = Hub::start(options, store.clone(), env).await.unwrap();
         let key = std::fs::read_to_string(folder.path().join("admin.key")).unwrap();

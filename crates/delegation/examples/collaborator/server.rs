@@ -13,7 +13,7 @@ use attache_a2a_wire::{
 };
 use attache_delegation::collaborator::{
     AdvertisedLimits, BorrowedFolder, Collaborator, CollaboratorAuditEntry, CollaboratorAuditSink, CollaboratorPolicy,
-    DelegationConsent, HostMessageOutcome, WorkDone,
+    DelegationConsent, HostMessageOutcome, RemoteWalls, WorkDone,
 };
 use attache_protocol::{
     Json,
@@ -184,7 +184,10 @@ impl ExampleServer {
             None => self.begin(message.delegation()),
         };
         let role = self.0.role.clone();
-        let outcome = tokio::task::spawn_blocking(move || role.handle_message(&message, CALLER)).await.ok()?;
+        let outcome =
+            tokio::task::spawn_blocking(move || role.handle_message(&message, CALLER, &RemoteWalls::default()))
+                .await
+                .ok()?;
         match outcome {
             HostMessageOutcome::Reply(last) | HostMessageOutcome::Ended(last) => self.show(&id, &last),
             HostMessageOutcome::Begin(folder) => {
@@ -293,12 +296,17 @@ fn summarise(folder: &Path, prompt: &str) -> io::Result<String> {
 // === impl OneFolderPolicy ===
 
 impl CollaboratorPolicy for OneFolderPolicy {
-    fn consider(&self, _invite: &awcp::AwcpInvite, _caller: &str) -> Result<DelegationConsent, AwcpError> {
+    fn consider(
+        &self,
+        _invite: &awcp::AwcpInvite,
+        _caller: &str,
+        _available: SandboxProfile,
+    ) -> Result<DelegationConsent, AwcpError> {
         let limits = CollaboratorLimits {
             access_modes: vec![AccessMode::Ro, AccessMode::Rw],
             max_ttl: HOUR,
             wanted: SandboxProfile::NOTHING,
-            enforced: SandboxProfile::NOTHING,
+            available: SandboxProfile::NOTHING,
         };
         Ok(DelegationConsent { limits, mount_roots: self.roots(), requires_empty_dir: true })
     }

@@ -25,13 +25,16 @@ pub struct CollaboratorSection {
     pub sandbox: SandboxSection,
 }
 
-/// The sandbox that the owner requires. If it is stricter than what is enforced today, every delegation is declined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// The sandbox that the owner requires. If the machine can't enforce it, every delegation is declined.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SandboxSection {
-    pub cwd_only: bool,
-    pub allow_network: bool,
-    pub allow_exec: bool,
+    /// Default: yes, where the machine can enforce it.
+    pub cwd_only: Option<bool>,
+    /// Default: yes.
+    pub allow_network: Option<bool>,
+    /// Default: yes.
+    pub allow_exec: Option<bool>,
 }
 
 // === impl CollaboratorSection ===
@@ -107,16 +110,14 @@ impl CollaboratorSection {
 
 // === impl SandboxSection ===
 
-impl Default for SandboxSection {
-    fn default() -> Self {
-        Self { cwd_only: false, allow_network: true, allow_exec: true }
-    }
-}
-
-impl From<SandboxSection> for SandboxProfile {
-    fn from(sandbox: SandboxSection) -> Self {
-        let SandboxSection { cwd_only, allow_network, allow_exec } = sandbox;
-        Self { cwd_only, allow_network, allow_exec }
+impl SandboxSection {
+    /// What every delegation gets on a machine that can enforce this.
+    pub fn profile(self, available: SandboxProfile) -> SandboxProfile {
+        SandboxProfile {
+            cwd_only: self.cwd_only.unwrap_or(available.cwd_only),
+            allow_network: self.allow_network.unwrap_or(true),
+            allow_exec: self.allow_exec.unwrap_or(true),
+        }
     }
 }
 
@@ -153,7 +154,7 @@ mod tests {
             access_modes: vec![AccessMode::Ro],
             delegators: vec!["user:ann".to_owned(), "agent:*".to_owned()],
             tunnel_hosts: vec!["10.0.0.0/8".to_owned()],
-            sandbox: SandboxSection { cwd_only: true, ..SandboxSection::default() },
+            sandbox: SandboxSection { cwd_only: Some(true), ..SandboxSection::default() },
         };
         assert_eq!(all, expected);
         let (home, person) = (Path::new("/home/ann/.AWCP"), Some(Path::new("/home/ann")));

@@ -6,7 +6,7 @@ use attache_protocol::{
     Secret, Timestamp,
     rules::{assignment::AssignmentKey, delegation::LeaseTerms},
     wire::{
-        awcp::{AccessMode, AwcpDone, AwcpError, AwcpErrorCode, AwcpInvite, AwcpMessage, AwcpStart},
+        awcp::{AccessMode, AwcpDone, AwcpError, AwcpErrorCode, AwcpInvite, AwcpMessage, AwcpStart, SandboxProfile},
         output::OutputLocation,
     },
 };
@@ -22,6 +22,7 @@ pub struct BorrowedFolder {
     key: AssignmentKey,
     invite: AwcpInvite,
     terms: LeaseTerms,
+    sandbox: SandboxProfile,
     deadline: Timestamp,
     /// The same deadline on the monotonic clock.
     ends: Instant,
@@ -77,14 +78,28 @@ impl BorrowedFolder {
         key: AssignmentKey,
         invite: AwcpInvite,
         started: (AwcpStart, Secret<String>, MountPoint),
-        (terms, deadline): (LeaseTerms, Timestamp),
+        (terms, deadline, sandbox): (LeaseTerms, Timestamp, SandboxProfile),
         outcome: PendingOutcome,
     ) -> Self {
         let mount_point = started.2.mount_point();
         let started = Some(started);
         let ends = Instant::now() + terms.ttl;
         let (mounted, notes, has_ended) = (None, None, false);
-        Self { role, key, invite, terms, deadline, ends, notes, mount_point, started, mounted, outcome, has_ended }
+        Self {
+            role,
+            key,
+            invite,
+            terms,
+            sandbox,
+            deadline,
+            ends,
+            notes,
+            mount_point,
+            started,
+            mounted,
+            outcome,
+            has_ended,
+        }
     }
 
     pub const fn invite(&self) -> &AwcpInvite {
@@ -93,6 +108,11 @@ impl BorrowedFolder {
 
     pub const fn access_mode(&self) -> AccessMode {
         self.terms.access_mode
+    }
+
+    /// The limits that the work was accepted with.
+    pub const fn sandbox(&self) -> SandboxProfile {
+        self.sandbox
     }
 
     pub const fn deadline(&self) -> Timestamp {

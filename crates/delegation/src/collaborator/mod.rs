@@ -18,6 +18,6 @@ pub use attache_workspace::mount::{GuardCommand, MissingProgram, MountPoint, Mou
 pub use audit::{CollaboratorAuditEntry, CollaboratorAuditFile, CollaboratorAuditSink};
 pub use borrowed_folder::{BorrowedFolder, LeaseEnd, WorkDone};
 pub use policy::{AdvertisedLimits, CollaboratorPolicy, CollaboratorPolicyFile, DelegationConsent};
-pub use role::{Collaborator, HostMessageOutcome, Options, PendingOutcome};
+pub use role::{Collaborator, HostMessageOutcome, Options, PendingOutcome, RemoteWalls};
 pub use schedule::{CollaboratorScheduler, SchedulerPermit, SlotScheduler};
 pub use tunnel::{HubTunnelDialer, TunnelDialer};

@@ -12,8 +12,13 @@ use crate::awcp_policy::{CollaboratorSection as Rules, PolicyFile};
 
 /// Decides whose folders are accepted, and on which terms.
 pub trait CollaboratorPolicy: Send + Sync + fmt::Debug {
-    /// Accepts this caller's invitation or declines it. May read files.
-    fn consider(&self, invite: &AwcpInvite, caller: &str) -> Result<DelegationConsent, AwcpError>;
+    /// Accepts this caller's invitation or declines it. May read files. `available` is what this machine can enforce.
+    fn consider(
+        &self,
+        invite: &AwcpInvite,
+        caller: &str,
+        available: SandboxProfile,
+    ) -> Result<DelegationConsent, AwcpError>;
 
     /// The limits for the agent's card. `None` while no folders are accepted.
     fn terms(&self) -> Option<AdvertisedLimits>;
@@ -47,9 +52,6 @@ pub struct CollaboratorPolicyFile {
     is_enabled: bool,
 }
 
-/// The agent's processes currently run with all the rights of the runtime's user.
-const ENFORCED: SandboxProfile = SandboxProfile::NOTHING;
-
 // === impl CollaboratorPolicyFile ===
 
 impl CollaboratorPolicyFile {
@@ -70,7 +72,12 @@ impl CollaboratorPolicyFile {
 }
 
 impl CollaboratorPolicy for CollaboratorPolicyFile {
-    fn consider(&self, invite: &AwcpInvite, caller: &str) -> Result<DelegationConsent, AwcpError> {
+    fn consider(
+        &self,
+        invite: &AwcpInvite,
+        caller: &str,
+        available: SandboxProfile,
+    ) -> Result<DelegationConsent, AwcpError> {
         let decline = |message: &str| AwcpError::new(&invite.delegation_id, AwcpErrorCode::Declined, message);
         // The details are only for the owner of the file.
         let rules = self.rules().map_err(|error| {
@@ -87,8 +94,8 @@ impl CollaboratorPolicy for CollaboratorPolicyFile {
             limits: CollaboratorLimits {
                 access_modes: rules.access_modes.clone(),
                 max_ttl: Duration::from_secs(rules.max_ttl_seconds),
-                wanted: rules.sandbox.into(),
-                enforced: ENFORCED,
+                wanted: rules.sandbox.profile(available),
+                available,
             },
             mount_roots: rules.roots(&self.home, self.file.home_folder()),
             requires_empty_dir: rules.requires_empty_dir,

@@ -13,7 +13,7 @@ use attache_protocol::{
     wire::{
         awcp::{
             AwcpAccept, AwcpError, AwcpErrorCode, AwcpInvite, AwcpMessage, AwcpStart, EXTENSION, REDACTED,
-            RemoteConstraints, RemoteMount, SSHFS, SshCredential,
+            RemoteConstraints, RemoteMount, SSHFS, SandboxProfile, SandboxProof, SshCredential,
         },
         runtime::DeclaredExtension,
     },
@@ -40,6 +40,13 @@ pub struct Options {
     pub env: Env,
 }
 
+/// The walls that this machine can put around the agent's work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteWalls {
+    pub available: SandboxProfile,
+    pub proof: Option<SandboxProof>,
+}
+
 /// The role. Clones share the same state.
 #[derive(Clone)]
 pub struct Collaborator(Arc<CollaboratorShared>);
@@ -60,6 +67,8 @@ struct AcceptedDelegation {
     /// Both are taken at START.
     place: Option<MountPoint>,
     key: Option<Secret<String>>,
+    /// The limits that the work gets.
+    sandbox: SandboxProfile,
     /// The final message, once there is one.
     last: watch::Sender<Option<AwcpMessage>>,
 }
@@ -92,6 +101,14 @@ struct CardExtensionParams {
     access_modes: Vec<attache_protocol::wire::awcp::AccessMode>,
 }
 
+// === impl RemoteWalls ===
+
+impl Default for RemoteWalls {
+    fn default() -> Self {
+        Self { available: SandboxProfile::NOTHING, proof: None }
+    }
+}
+
 // === impl Collaborator ===
 
 impl Collaborator {
@@ -115,23 +132,23 @@ impl Collaborator {
 
     /// Handles a message of a host. `caller` is the authenticated caller, never taken from the message. Reads files and
     /// creates folders, so it blocks briefly.
-    pub fn handle_message(&self, message: &AwcpMessage, caller: &str) -> HostMessageOutcome {
+    pub fn handle_message(&self, message: &AwcpMessage, caller: &str, walls: &RemoteWalls) -> HostMessageOutcome {
         let key = AssignmentKey { caller: caller.to_owned(), delegation: message.delegation().to_owned() };
         let now = self.env().now();
         let mut state = self.state();
         state.expire_unstarted(now, self);
         match (state.assignments.receive(&key, message, now), message) {
             (assignment::AssignmentEffect::Invited, AwcpMessage::Invite(invite)) => {
-                HostMessageOutcome::Reply(self.answer(&mut state, &key, invite))
+                HostMessageOutcome::Reply(self.answer(&mut state, &key, invite, walls))
             }
             (assignment::AssignmentEffect::Begin { terms, deadline }, AwcpMessage::Start(start)) => {
                 match self.begin(&mut state, &key, start) {
-                    Ok((place, private_key)) => HostMessageOutcome::Begin(Box::new(BorrowedFolder::new(
+                    Ok((place, private_key, sandbox)) => HostMessageOutcome::Begin(Box::new(BorrowedFolder::new(
                         self.clone(),
                         key.clone(),
                         state.assignments.invite(&key).cloned().expect("a started delegation has an invitation"),
                         (start.clone(), private_key, place),
-                        (terms, deadline),
+                        (terms, deadline, sandbox),
                         state.outcome(&key),
                     ))),
                     Err(error) => HostMessageOutcome::Reply(self.finish(&mut state, &key, AwcpMessage::Error(error))),
@@ -168,8 +185,14 @@ impl Collaborator {
     }
 
     /// Answers a new invitation.
-    fn answer(&self, state: &mut CollaboratorState, key: &AssignmentKey, invite: &AwcpInvite) -> AwcpMessage {
-        match self.consider(state, key, invite) {
+    fn answer(
+        &self,
+        state: &mut CollaboratorState,
+        key: &AssignmentKey,
+        invite: &AwcpInvite,
+        walls: &RemoteWalls,
+    ) -> AwcpMessage {
+        match self.consider(state, key, invite, walls) {
             Ok(accept) => {
                 self.record(key, |entry| entry, "accept");
                 accept
@@ -183,9 +206,10 @@ impl Collaborator {
         state: &mut CollaboratorState,
         key: &AssignmentKey,
         invite: &AwcpInvite,
+        walls: &RemoteWalls,
     ) -> Result<AwcpMessage, AwcpError> {
         let refuse = |code, message: String| AwcpError::new(&invite.delegation_id, code, message);
-        let consent = self.options().policy.consider(invite, &key.caller)?;
+        let consent = self.options().policy.consider(invite, &key.caller, walls.available)?;
         let terms = consent.limits.agree(invite)?;
         if let Some(missing) = missing().first() {
             let hint = missing.fix();
@@ -197,7 +221,7 @@ impl Collaborator {
         }
         let place = MountPoint::reserve(&consent.mount_roots, &invite.delegation_id, self.env())
             .map_err(|error| refuse(AwcpErrorCode::MountpointDenied, error.to_string()))?;
-        let pair = ssh::make_key(self.env());
+        let (pair, sandbox) = (ssh::make_key(self.env()), consent.limits.wanted);
         let accept = AwcpAccept {
             delegation_id: invite.delegation_id.clone(),
             remote_mount: RemoteMount {
@@ -208,11 +232,13 @@ impl Collaborator {
             remote_constraints: Some(RemoteConstraints {
                 accepted_access_mode: Some(terms.access_mode),
                 max_ttl_seconds: Some(terms.ttl.as_secs()),
-                sandbox_profile: Some(consent.limits.enforced),
+                sandbox_profile: Some(sandbox),
+                sandbox_proof: walls.proof.clone().filter(|_| sandbox != SandboxProfile::NOTHING),
             }),
         };
         let reply = state.assignments.accept(key, invite, accept, terms, self.env().now());
-        let held = AcceptedDelegation { place: Some(place), key: Some(pair.private), last: watch::Sender::new(None) };
+        let (place, pair) = (Some(place), Some(pair.private));
+        let held = AcceptedDelegation { place, key: pair, sandbox, last: watch::Sender::new(None) };
         state.held.insert(key.clone(), held);
         Ok(reply)
     }
@@ -223,10 +249,11 @@ impl Collaborator {
         state: &mut CollaboratorState,
         key: &AssignmentKey,
         start: &AwcpStart,
-    ) -> Result<(MountPoint, Secret<String>), AwcpError> {
+    ) -> Result<(MountPoint, Secret<String>, SandboxProfile), AwcpError> {
         let refuse = |code, message: &str| AwcpError::new(&key.delegation, code, message);
         let held = state.held.get_mut(key);
-        let Some((place, own)) = held.and_then(|held| Some((held.place.take()?, held.key.take()?))) else {
+        let taken = held.and_then(|held| Some((held.place.take()?, held.key.take()?, held.sandbox)));
+        let Some((place, own, sandbox)) = taken else {
             return Err(refuse(
                 AwcpErrorCode::StartExpired,
                 "this START is too late: its mount point has been released",
@@ -255,7 +282,7 @@ impl Collaborator {
             let text = "START has no `host_key`, so the server can't be verified";
             return Err(refuse(AwcpErrorCode::MountFailed, text));
         }
-        Ok((place, private_key))
+        Ok((place, private_key, sandbox))
     }
 
     /// Ends the delegation with a final message. The first one counts.

@@ -208,6 +208,7 @@ impl LeaseTask {
             return Ok(());
         }
         let constraints = accept.remote_constraints.clone().unwrap_or_default();
+        let (sandbox, proof) = (constraints.sandbox_profile, constraints.sandbox_proof.clone());
         self.step(&DelegationCommand::Accept(constraints))?;
         let terms = self.state.terms;
         service.agree(id, terms);
@@ -217,6 +218,7 @@ impl LeaseTask {
             shown.access_mode = terms.access_mode;
             shown.ttl_seconds = terms.ttl.as_secs();
             shown.remote_mount_point = Some(accept.remote_mount.mount_point.clone());
+            (shown.sandbox, shown.sandbox_proof) = (sandbox, proof);
             shown.waits_for = None;
         });
         service.persist(id).await;

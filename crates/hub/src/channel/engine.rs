@@ -20,6 +20,7 @@ use super::{
     outbox::FollowedRun,
     response::{FrameRefusal, yes},
     session::{ActionReply, ChannelSession},
+    tools::ChannelTools,
 };
 use crate::{
     Error, Principal,
@@ -217,10 +218,9 @@ impl ChannelSession {
                 let follow = self.hub.store().follower(ask.run).await.map_err(about("tool call"))?;
                 let follow = follow.ok_or_else(|| Error::not_found("tool call"))?;
                 let engine = self.hub.store().channel(by.tenant, follow.channel).await.map_err(about("channel"))?;
-                let live = self.hub.live_channels();
-                let tools = live.tools(&engine).await;
                 let (tool, result) = (tool.clone(), result.clone());
-                live.off_thread(move || tools.check_result(&tool, &result)).await??;
+                let check = move |tools: &ChannelTools| tools.check_result(&tool, &result);
+                self.hub.live_channels().with_tools(&engine, check).await??;
             }
             (_, None, _) => return Err(FrameRefusal::missing("payload.result")),
         }

@@ -17,7 +17,10 @@ use attache_store::record::{
 };
 use uuid::Uuid;
 
-use super::response::{FrameDraft, no, object, yes};
+use super::{
+    response::{FrameDraft, no, object, yes},
+    tools::ChannelTools,
+};
 use crate::{Error, Handle, Result, channel::FrameRefusal, error::about, start_secrets::InputRecipient};
 
 /// A question whose answer doesn't come as an outbox frame.
@@ -149,6 +152,7 @@ pub(super) async fn claimed(
             let conversation = store.conversation(tenant, run.conversation).await.map_err(about("conversation"))?;
             ClaimedRunRecord {
                 left: store.left(tenant, run.id).await.map_err(about("run"))?,
+                owner: agent.owner,
                 agent_instructions: agent.instructions,
                 conversation_metadata: conversation.metadata,
                 run,
@@ -165,7 +169,7 @@ pub(super) async fn claimed(
     let (allowed, tools) = match follow {
         Some(follow) => {
             let engine = store.channel(tenant, follow.channel).await.map_err(about("channel"))?;
-            hub.live_channels().tools(&engine).await.offered(run.allowed_tools.as_ref())
+            ChannelTools::offered(&engine.tools, run.allowed_tools.as_ref())
         }
         None => (run.allowed_tools.clone().unwrap_or_else(empty), empty()),
     };

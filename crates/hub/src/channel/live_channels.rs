@@ -17,8 +17,10 @@ use super::{response::FrameRefusal, tools::ChannelTools};
 use crate::{Error, Handle};
 
 const GATES: usize = 32;
-/// Engines whose compiled tools are cached. The oldest are evicted and compiled again when needed.
+/// Engines whose compiled tools are cached, and the memory for all of them. The least recently used are evicted and
+/// compiled again when needed.
 const MAX_COMPILED: usize = 256;
+const MAX_COMPILED_BYTES: usize = 64 << 20;
 /// How many schemas are compiled or checked concurrently.
 const SCHEMAS_AT_ONCE: usize = 2;
 /// HTTP callers whose registered tools are remembered. The oldest are evicted and must register again.
@@ -73,39 +75,33 @@ impl LiveChannels {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).insert(channel);
     }
 
-    /// Parses and compiles a peer's tools.
-    pub(super) async fn compile(&self, tools: Json) -> Result<Arc<ChannelTools>, FrameRefusal> {
+    /// Whether a peer's tools compile. They are compiled again for the first call, because most are never called.
+    pub(super) async fn check_tools(&self, tools: Json) -> Result<(), FrameRefusal> {
         // Most peers have no tools.
         if tools.get() == "[]" {
-            return Ok(Arc::default());
+            return Ok(());
         }
-        self.off_thread(move || ChannelTools::compile(&tools).map(Arc::new)).await?
+        let _turn = self.schemas.acquire().await.map_err(|error| Error::internal(&error))?;
+        let compiled = tokio::task::spawn_blocking(move || ChannelTools::compile(&tools).map(drop)).await;
+        compiled.map_err(|error| Error::internal(&error))?
     }
 
-    /// Runs work on third-party schemas and patterns with limited concurrency, off the threads that serve requests.
-    pub(super) async fn off_thread<T: Send + 'static>(
+    /// Runs a check with the engine's compiled tools, with limited concurrency, off the threads that serve requests.
+    pub(super) async fn with_tools<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> T + Send + 'static,
+        channel: &ChannelRecord,
+        check: impl FnOnce(&ChannelTools) -> T + Send + 'static,
     ) -> Result<T, FrameRefusal> {
         let _turn = self.schemas.acquire().await.map_err(|error| Error::internal(&error))?;
-        tokio::task::spawn_blocking(work).await.map_err(|error| Error::internal(&error).into())
-    }
-
-    /// The engine's compiled tools. They compiled when they were registered, so they compile again.
-    pub(super) async fn tools(&self, channel: &ChannelRecord) -> Arc<ChannelTools> {
-        if let Some(tools) = self.known_tools(channel.id) {
-            return tools;
-        }
-        let tools = match self.compile(channel.tools.clone()).await {
-            Ok(tools) => tools,
-            Err(refusal) => {
-                // Registered under wider limits than today's: the engine gets no calls until it registers again.
-                tracing::warn!(channel.id = %channel.id, reason = %refusal.message, "an engine's tools are no longer usable");
-                Arc::default()
-            }
+        // Looked up now, so that those who wait for their turn hold none.
+        let (id, described, known) = (channel.id, channel.tools.clone(), self.known_tools(channel.id));
+        let work = move || {
+            let tools = known.unwrap_or_else(|| Arc::new(compile_again(id, &described)));
+            (check(&tools), tools)
         };
-        self.keep_tools(channel.id, tools.clone());
-        tools
+        let (checked, tools) = tokio::task::spawn_blocking(work).await.map_err(|error| Error::internal(&error))?;
+        self.keep_tools(id, tools);
+        Ok(checked)
     }
 
     fn known_tools(&self, channel: ChannelId) -> Option<Arc<ChannelTools>> {
@@ -113,13 +109,15 @@ impl LiveChannels {
         compiled.iter().find(|(known, _)| *known == channel).map(|(_, tools)| tools.clone())
     }
 
-    pub(super) fn keep_tools(&self, channel: ChannelId, tools: Arc<ChannelTools>) {
+    /// Keeps the tools as the most recently used ones.
+    fn keep_tools(&self, channel: ChannelId, tools: Arc<ChannelTools>) {
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        if compiled.iter().all(|(known, _)| *known != channel) {
-            if compiled.len() >= MAX_COMPILED {
-                compiled.pop_front();
-            }
-            compiled.push_back((channel, tools));
+        compiled.retain(|(known, _)| *known != channel);
+        compiled.push_back((channel, tools));
+        let mut size: usize = compiled.iter().map(|(_, tools)| tools.size()).sum();
+        while size > MAX_COMPILED_BYTES || compiled.len() > MAX_COMPILED {
+            let Some((_, evicted)) = compiled.pop_front() else { return };
+            size -= evicted.size();
         }
     }
 
@@ -169,6 +167,15 @@ impl Default for LiveChannels {
     }
 }
 
+/// The tools compiled when they were registered, so they compile again.
+fn compile_again(channel: ChannelId, described: &Json) -> ChannelTools {
+    ChannelTools::compile(described).unwrap_or_else(|refusal| {
+        // Registered under wider limits than today's: the engine gets no calls until it registers again.
+        tracing::warn!(channel.id = %channel, reason = %refusal.message, "an engine's tools are no longer usable");
+        ChannelTools::default()
+    })
+}
+
 /// Reports to the store, in batches, which channels were heard. Runs until the hub drains.
 pub(crate) async fn store_seen_channels(hub: Handle) {
     let lease = hub.options().heartbeat_timeout;
@@ -188,5 +195,36 @@ pub(crate) async fn store_seen_channels(hub: Handle) {
                 tracing::debug!(channel.id = %channel, %error, "could not remove frames");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use attache_protocol::env::Env;
+
+    use super::*;
+
+    fn compiled(patterns: usize) -> Arc<ChannelTools> {
+        let tools = (0..patterns).map(|number| {
+            format!(r#"{{"name":"t{number}","input_schema":{{"properties":{{"a":{{"pattern":"^a{number}$"}}}}}}}}"#)
+        });
+        let tools = Json::from_text(format!("[{}]", tools.collect::<Vec<_>>().join(","))).unwrap();
+        Arc::new(ChannelTools::compile(&tools).unwrap())
+    }
+
+    #[test]
+    fn compiled_tools_have_a_memory_budget() {
+        let (live, env) = (LiveChannels::default(), Env::seeded(7));
+        let (heavy, light) = (compiled(64), compiled(1));
+        let used = env.channel_id();
+        live.keep_tools(used, light.clone());
+        for _ in 0..MAX_COMPILED {
+            live.keep_tools(env.channel_id(), heavy.clone());
+            live.keep_tools(used, light.clone());
+            let size: usize = live.compiled.lock().unwrap().iter().map(|(_, tools)| tools.size()).sum();
+            assert!(size <= MAX_COMPILED_BYTES, "{size}");
+        }
+        assert!(live.known_tools(used).is_some(), "what is used stays");
+        assert_eq!(live.compiled.lock().unwrap().len(), MAX_COMPILED_BYTES / heavy.size() + 1);
     }
 }

@@ -66,7 +66,7 @@ impl ChannelSession {
     ) -> Result<channel::ChannelRecord, FrameRefusal> {
         let (peer_role, worker) = role(by, request.peer_role)?;
         let tools = request.tools.unwrap_or_else(empty_list);
-        let compiled = self.hub.live_channels().compile(tools.clone()).await?;
+        self.hub.live_channels().check_tools(tools.clone()).await?;
         let capabilities = request.capabilities.unwrap_or_default();
         if capabilities.len() > MAX_CAPABILITIES {
             return Err(FrameRefusal::wrong("payload.capabilities", "must have at most 64 entries"));
@@ -105,9 +105,6 @@ impl ChannelSession {
         let number = live.number();
         live.connect(id, number);
         drop(gate);
-        if !compiled.is_empty() {
-            live.keep_tools(id, compiled);
-        }
         if let (Some((runtime, _)), Some(extensions)) = (worker, extensions) {
             self.hub.declare_extensions(runtime, &extensions).await?;
         }

@@ -20,15 +20,21 @@ const MAX_SIZE: usize = 256 * 1024;
 /// two hundred times.
 const MAX_PATTERN_SIZE: usize = 64 * 1024;
 
-/// Compiled once per channel.
+/// What a compiled pattern takes at most, as measured: 123 KiB after use.
+const PATTERN_BYTES: usize = 128 * 1024;
+/// What a compiled schema takes at most for each byte of its text, as measured: 37 for a long `enum`.
+const BYTES_PER_BYTE: usize = 40;
+
+/// The tools of one channel.
 #[derive(Debug, Default)]
-pub(crate) struct ChannelTools(Vec<CompiledTool>);
+pub(crate) struct ChannelTools {
+    tools: Vec<CompiledTool>,
+    size: usize,
+}
 
 #[derive(Debug)]
 struct CompiledTool {
     name: String,
-    /// As described by the peer.
-    described: Json,
     input: Option<Schema>,
     output: Option<Schema>,
 }
@@ -37,6 +43,11 @@ struct CompiledTool {
 struct Schema {
     validator: Validator,
     weight: Weight,
+}
+
+#[derive(Deserialize)]
+struct ToolName {
+    name: String,
 }
 
 /// The limits for a run's tool calls.
@@ -61,6 +72,7 @@ impl ChannelTools {
         if described.get().len() > MAX_SIZE {
             return Err(FrameRefusal::new(Code::TooLarge, "The tools are larger than 256 KiB.").field("payload.tools"));
         }
+        let text = described.get().len();
         let list: Vec<Json> =
             described.parse().map_err(|_| FrameRefusal::wrong("payload.tools", "must be an array of tools"))?;
         if list.len() > MAX_TOOLS {
@@ -69,28 +81,32 @@ impl ChannelTools {
         let mut scale = Scale::default();
         let mut tools: Vec<CompiledTool> = Vec::with_capacity(list.len());
         for (index, described) in list.into_iter().enumerate() {
-            let tool = CompiledTool::compile(&format!("payload.tools[{index}]"), described, &mut scale)?;
+            let tool = CompiledTool::compile(&format!("payload.tools[{index}]"), &described, &mut scale)?;
             if tools.iter().any(|known| known.name == tool.name) {
                 let field = format!("payload.tools[{index}].name");
                 return Err(FrameRefusal::wrong(&field, "is a duplicate tool name"));
             }
             tools.push(tool);
         }
-        Ok(Self(tools))
+        let size = text * BYTES_PER_BYTE + scale.patterns() * PATTERN_BYTES;
+        Ok(Self { tools, size })
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// About how much memory they take.
+    pub(crate) const fn size(&self) -> usize {
+        self.size
     }
 
-    /// The names a run may call, and the engine's descriptions.
-    pub(crate) fn offered(&self, allowed: Option<&Json>) -> (Json, Json) {
+    /// The names of an engine's tools that a run may call, and the engine's descriptions.
+    pub(crate) fn offered(described: &Json, allowed: Option<&Json>) -> (Json, Json) {
         let names = allowed.map(names);
-        let offered = self.0.iter().filter(|tool| names.as_ref().is_none_or(|names| names.contains(&tool.name)));
-        let described: Vec<&Json> = offered.clone().map(|tool| &tool.described).collect();
+        let tools: Vec<Json> = described.parse().unwrap_or_default();
+        let offered = tools.iter().filter_map(|tool| Some((tool.parse::<ToolName>().ok()?.name, tool)));
+        let offered = offered.filter(|(name, _)| names.as_ref().is_none_or(|names| names.contains(name)));
+        let (offered, described): (Vec<String>, Vec<&Json>) = offered.unzip();
         let listed = match allowed {
             Some(allowed) => allowed.clone(),
-            None => Json::of(&offered.map(|tool| &tool.name).collect::<Vec<_>>()),
+            None => Json::of(&offered),
         };
         (listed, Json::of(&described))
     }
@@ -101,7 +117,7 @@ impl ChannelTools {
         if bounds.allowed.as_ref().is_some_and(|allowed| !names(allowed).iter().any(|known| known == name)) {
             return Err(refused(format!("The caller does not allow the tool `{}`.", shown(name))));
         }
-        let tool = self.0.iter().find(|tool| tool.name == name);
+        let tool = self.tools.iter().find(|tool| tool.name == name);
         let tool = tool.ok_or_else(|| refused(format!("The caller has no tool `{}`.", shown(name))))?;
         let arguments = serde_json::from_str::<StrictJson>(arguments.get()).map_err(|error| {
             FrameRefusal::new(Code::ToolRefused, format!("The arguments are invalid: {error}."))
@@ -116,7 +132,7 @@ impl ChannelTools {
 
     /// Rejects a result that doesn't match the tool's output schema.
     pub(crate) fn check_result(&self, name: &str, result: &Json) -> Result<(), FrameRefusal> {
-        let schema = self.0.iter().find(|tool| tool.name == name).and_then(|tool| tool.output.as_ref());
+        let schema = self.tools.iter().find(|tool| tool.name == name).and_then(|tool| tool.output.as_ref());
         let Some(schema) = schema else { return Ok(()) };
         let result: Value = result.parse().unwrap_or(Value::Null);
         validate(schema, &result, None, "payload.result")
@@ -154,7 +170,7 @@ fn validate(schema: &Schema, value: &Value, root: Option<&str>, field: &str) -> 
 // === impl CompiledTool ===
 
 impl CompiledTool {
-    fn compile(field: &str, described: Json, scale: &mut Scale) -> Result<Self, FrameRefusal> {
+    fn compile(field: &str, described: &Json, scale: &mut Scale) -> Result<Self, FrameRefusal> {
         #[derive(Deserialize)]
         struct ToolDescription {
             name: String,
@@ -175,7 +191,7 @@ impl CompiledTool {
         }
         let input = read.input_schema.map(|schema| compile(&at("input_schema"), &schema, scale)).transpose()?;
         let output = read.output_schema.map(|schema| compile(&at("output_schema"), &schema, scale)).transpose()?;
-        Ok(Self { name: read.name, described, input, output })
+        Ok(Self { name: read.name, input, output })
     }
 }
 
@@ -200,14 +216,13 @@ mod tests {
         Json::from_text(text).unwrap()
     }
 
-    fn tools() -> ChannelTools {
-        ChannelTools::compile(&json(
-            r##"[{"name":"read","input_schema":{"type":"object","required":["path"],"additionalProperties":false,
+    const TOOLS: &str = r##"[{"name":"read","input_schema":{"type":"object","required":["path"],"additionalProperties":false,
                 "properties":{"path":{"$ref":"#/$defs/p"},"more":{"type":"array","items":{"$ref":"#/$defs/p"}},"deep":{"type":"object","properties":{"p":{"$ref":"#/$defs/p"}}}},
                 "$defs":{"p":{"type":"string","format":"path"}}}},
-              {"name":"add","output_schema":{"type":"number"}}]"##,
-        ))
-        .unwrap()
+              {"name":"add","output_schema":{"type":"number"}}]"##;
+
+    fn tools() -> ChannelTools {
+        ChannelTools::compile(&json(TOOLS)).unwrap()
     }
 
     fn field(arguments: &str) -> Option<String> {
@@ -249,8 +264,9 @@ mod tests {
         assert_eq!(field(tools().check_call("add", &json("[]"), &none)), "payload.arguments");
         assert_eq!(tools().check_result("add", &json("7")), Ok(()));
         assert_eq!(field(tools().check_result("add", &json("\"7\""))), "payload.result");
-        assert_eq!(tools().offered(None).0.get(), r#"["read","add"]"#);
-        assert_eq!(tools().offered(Some(&only_add)).1.get(), r#"[{"name":"add","output_schema":{"type":"number"}}]"#);
+        let offered = |allowed| ChannelTools::offered(&json(TOOLS), allowed);
+        assert_eq!(offered(None).0.get(), r#"["read","add"]"#);
+        assert_eq!(offered(Some(&only_add)).1.get(), r#"[{"name":"add","output_schema":{"type":"number"}}]"#);
     }
 
     #[test]

@@ -52,6 +52,10 @@ struct Weighing<'a> {
 // === impl Scale ===
 
 impl Scale {
+    pub(super) const fn patterns(&self) -> usize {
+        self.patterns
+    }
+
     /// Weighs a schema. The error names the exceeded limit.
     pub(super) fn weigh(&mut self, schema: &Value) -> Result<Weight, String> {
         let before = self.patterns;

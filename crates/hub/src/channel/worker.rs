@@ -22,7 +22,7 @@ use super::{
     frame_text::{self, PendingRequest, PendingRequestKind},
     response::{FrameRefusal, yes},
     session::{ActionReply, ChannelSession, OpenChannel},
-    tools::ToolBounds,
+    tools::{ChannelTools, ToolBounds},
 };
 use crate::{Error, Principal, bus::Topic, check, control::worker_error, error::about, start_secrets::InputRecipient};
 
@@ -306,11 +306,10 @@ impl ChannelSession {
         let follow = self.hub.store().follower(run.id).await.map_err(about("run"))?;
         let Some(follow) = follow else { return Err(Error::from_store("run", attache_store::Error::NoEngine).into()) };
         let engine = self.hub.store().channel(by.tenant, follow.channel).await.map_err(about("channel"))?;
-        let live = self.hub.live_channels();
-        let tools = live.tools(&engine).await;
         let bounds = ToolBounds { allowed: run.allowed_tools, root: run.workspace_root };
         let (tool, arguments) = (tool.to_owned(), arguments.clone());
-        live.off_thread(move || tools.check_call(&tool, &arguments, &bounds)).await?
+        let check = move |tools: &ChannelTools| tools.check_call(&tool, &arguments, &bounds);
+        self.hub.live_channels().with_tools(&engine, check).await?
     }
 
     async fn answer_or_wait(

@@ -4,11 +4,11 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use attache_protocol::{
     Code, Json, UserId,
-    wire::account::{Account, AccountList, AccountRequest},
+    wire::account::{Account, AccountList, AccountRequest, Callers},
 };
 use attache_store::{
     WriteContext,
-    record::{AccountPatch, AgentRef, NewAccount, user::UserRef},
+    record::{AccountPatch, AccountRecord, AgentRef, NewAccount, user::UserRef},
 };
 
 use crate::{
@@ -33,6 +33,7 @@ impl Handle {
             self.free_of_rules(by, name, None).await?;
         }
         let owner = self.new_owner(by, request.owner.as_deref()).await?;
+        check_recipients(by, &request, request.callers.unwrap_or_default(), owner.unwrap_or(by.user))?;
         self.check_webhook(&request).await?;
         // Read the card first: an agent that can't be used is not added.
         let peer = match request.peer.clone() {
@@ -94,8 +95,8 @@ impl Handle {
         let agent = self.find_agent(&permit, agent).await?;
         check_request(&request)?;
         // An admin may stop such an agent, but can't put it to work.
-        let account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
-        self.check_caller(by, &account).await?;
+        let mut account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
+        self.check_editor(by, &account).await?;
         if let Some(name) = request.name.as_ref().filter(|name| **name != account.name) {
             self.keep_limits(&permit, &agent).await?;
             self.free_of_rules(by, name, Some(&account.name)).await?;
@@ -105,14 +106,18 @@ impl Handle {
             Some(peer) => Some(self.look_at_peer(peer, Some(&account)).await?),
             None => None,
         };
+        if sets_recipients(&request) {
+            // They were looked up, which takes as long as others like. The agent may have become private meanwhile.
+            account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
+            self.check_editor(by, &account).await?;
+        }
+        let owner = self.new_owner(by, request.owner.as_deref()).await?;
+        if owner.is_some() {
+            self.check_owner(by, account.owner).await?;
+        }
+        check_recipients(by, &request, request.callers.unwrap_or(account.callers), owner.unwrap_or(account.owner))?;
         let patch = AccountPatch {
-            owner: match self.new_owner(by, request.owner.as_deref()).await? {
-                Some(owner) => {
-                    self.check_owner(by, account.owner).await?;
-                    Some(owner)
-                }
-                None => None,
-            },
+            owner,
             approvals: request.approvals.map(|policy| Json::of(&policy)),
             name: request.name,
             description: request.description,
@@ -122,14 +127,11 @@ impl Handle {
             callers: request.callers,
             run_timeout: request.run_timeout_ms.map(run_timeout),
         };
-        let gives = patch.owner.is_some();
         let updated = self.store().update_account(self.context(by), agent, patch).await.map_err(about("agent"))?;
         self.access().names.agents.forget(&updated.id);
-        if gives {
-            // The key it registered with has been revoked, and its devices now act for another user.
-            self.credentials().forget_agent(updated.id);
-        }
         if (updated.callers, updated.owner) != (account.callers, account.owner) {
+            // Keys and devices of others have been revoked, or now act for another user.
+            self.credentials().forget_agent(updated.id);
             self.bus().wake([Topic::Rights(by.tenant)]);
         }
         if let Some(peer) = peer {
@@ -147,6 +149,21 @@ impl Handle {
         let archived = self.store().archive_account(self.context(by), agent).await.map_err(about("agent"))?;
         self.credentials().forget_agent(archived.id);
         self.show_account(archived).await
+    }
+
+    /// Whoever may put the agent to work. Once its owner was removed, an owner of the hub decides what becomes of it.
+    async fn check_editor(&self, by: &Principal, account: &AccountRecord) -> Result<()> {
+        match self.check_caller(by, account).await {
+            Err(_) if by.is_owner(None) && by.scopes.is_none() && self.has_left(by, account.owner).await? => Ok(()),
+            checked => checked,
+        }
+    }
+
+    /// Whether this owner was removed.
+    pub(crate) async fn has_left(&self, by: &Principal, owner: Option<UserId>) -> Result<bool> {
+        let Some(owner) = owner else { return Ok(false) };
+        let owner = self.store().user(by.tenant, UserRef::Id(owner)).await.map_err(about("user"))?;
+        Ok(owner.removed_at.is_some())
     }
 
     /// The name of an archived agent is free, and whoever takes it gets what its owner still sends there. So only its
@@ -216,6 +233,20 @@ impl Handle {
 /// Users can see each other's agents, so this does not reveal anything.
 fn not_own() -> Error {
     Error::forbidden("This agent belongs to someone else.").hint("Ask its owner or an admin.")
+}
+
+/// Whether the request says where an agent's work or approval requests are sent.
+fn sets_recipients(request: &AccountRequest) -> bool {
+    request.peer.is_some() || request.approvals.as_ref().is_some_and(|policy| policy.webhook_url.is_some())
+}
+
+/// No one but its owner chooses who receives what a private agent is asked.
+fn check_recipients(by: &Principal, request: &AccountRequest, callers: Callers, owner: Option<UserId>) -> Result<()> {
+    match callers == Callers::Owner && sets_recipients(request) && !by.is_owner(owner) {
+        true => Err(Error::forbidden("Only its owner can set the webhook or the outside agent of a private agent.")
+            .hint("Leave out `approvals.webhook_url` and `peer`; the owner can add them.")),
+        false => Ok(()),
+    }
 }
 
 /// 0 means the hub's default.

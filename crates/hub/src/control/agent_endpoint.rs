@@ -63,7 +63,7 @@ impl Handle {
     }
 }
 
-fn declared(runtime: attache_store::record::RuntimeRecord) -> Vec<String> {
+pub(super) fn declared(runtime: attache_store::record::RuntimeRecord) -> Vec<String> {
     let extensions: Vec<DeclaredExtension> =
         runtime.extensions.and_then(|given| given.parse().ok()).unwrap_or_default();
     extensions.into_iter().map(|extension| extension.uri).collect()

@@ -1,21 +1,27 @@
 //! Artifacts: files in a workspace, streamed to disk and back.
 
 use attache_protocol::{
-    ArtifactId, WorkspaceId,
+    ArtifactId, Code, WorkspaceId,
+    rules::run::RunStatus,
     wire::artifact::{ArtifactList, WorkspaceArtifact},
 };
-use attache_store::record::{self, NewArtifact};
+use attache_store::record::{self, NewArtifact, RunFilter};
 use bytes::Bytes;
 use futures_util::Stream;
 use tokio::fs::File;
 
 use crate::{
-    Error, Handle, Principal, Result, check,
+    Error, Handle, Principal, PrincipalKind, Result,
+    blob::run_full,
+    check,
     control::PageRequest,
     error::{about, about_list},
     identity::{Action, access::Visibility},
     render,
 };
+
+/// How many artifacts workers may add for one run.
+const MAX_RUN_ARTIFACTS: usize = 10_000;
 
 /// The name and media type of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,14 +50,46 @@ impl Handle {
         check::line("content-type", &media_type, 1..=200)?;
         self.store().conversation(by.tenant, workspace.conversation()).await.map_err(about("workspace"))?;
         let id = self.env().artifact_id();
-        let (blob, placing) = self.blobs().write(&id.to_string(), bytes, self.options()).await?;
+        let left = self.left_for_run(by, workspace).await?;
+        let (blob, placing) = self.blobs().write(&id.to_string(), bytes, self.options(), left).await?;
         // A long upload may outlive its credential, or the right it began with.
         let by = &self.recheck(by).await?;
         self.check_conversation(&by.may(Action::UploadArtifact)?, workspace.conversation(), "workspace").await?;
+        // Others may have been uploaded meanwhile.
+        if blob.size > self.left_for_run(by, workspace).await? {
+            drop(placing);
+            self.remove_blobs(vec![blob.blake3]).await?;
+            return Err(run_full(self.options()));
+        }
         let new = NewArtifact { id, workspace, name: upload.name, media_type, size: blob.size, blake3: blob.blake3 };
         let added = self.store().add_artifact(self.context(by), new).await;
         drop(placing);
         added.map(render::artifact).map_err(about("workspace"))
+    }
+
+    /// How many bytes a worker may still add to the workspace of its run, so that no device fills the disk. Everything
+    /// that was added since the run was created counts.
+    async fn left_for_run(&self, by: &Principal, workspace: WorkspaceId) -> Result<u64> {
+        if matches!(by.who, PrincipalKind::Key { .. }) {
+            return Ok(u64::MAX);
+        }
+        let (conversation, status) = (Some(workspace.conversation()), Some(RunStatus::Running));
+        let filter = RunFilter { conversation, status, ..RunFilter::default() };
+        let mut runs = check::all_pages("run", |page| self.store().runs(by.tenant, filter.clone(), page));
+        let mut since = self.now();
+        while let Some(run) = runs.next().await? {
+            since = since.min(run.created_at);
+        }
+        let (mut left, mut count) = (self.options().max_run_artifacts, 0);
+        let mut artifacts = check::all_pages("workspace", |page| self.store().artifacts(by.tenant, workspace, page));
+        while let Some(artifact) = artifacts.next().await?.filter(|artifact| artifact.created_at >= since) {
+            (left, count) = (left.saturating_sub(artifact.size), count + 1);
+            if count == MAX_RUN_ARTIFACTS {
+                return Err(Error::new(Code::TooLarge, format!("This run already has {MAX_RUN_ARTIFACTS} artifacts."))
+                    .hint("Pack the files into an archive and upload that."));
+            }
+        }
+        Ok(left)
     }
 
     pub async fn artifact(&self, by: &Principal, artifact: ArtifactId) -> Result<WorkspaceArtifact> {

@@ -89,7 +89,7 @@ impl Handle {
         let Some(channel) = channel else { return Ok(true) };
         match self.store().channel(by.tenant, channel).await {
             Ok(found) => match found.agent {
-                Some(agent) => Ok(!self.private_work(by).sees(agent).await?),
+                Some(agent) => Ok(!self.private_work(by).sees_work(agent, row.at).await?),
                 None => Ok(false),
             },
             Err(attache_store::Error::NotFound) => self.private_work(by).has_hidden_agents().await,

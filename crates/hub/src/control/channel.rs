@@ -7,7 +7,10 @@ use attache_protocol::{
         event::{Event, SeqRange, SnapshotRepair},
     },
 };
-use attache_store::record::channel::{self, ChannelFilter};
+use attache_store::record::{
+    AgentRef,
+    channel::{self, ChannelFilter},
+};
 
 use crate::{
     Error, Handle, Principal, Result, check,
@@ -95,9 +98,14 @@ impl Handle {
         limit: usize,
     ) -> Result<Vec<Event>> {
         let read = self.store().channel_events(tenant, channel, after, limit).await.map_err(about("channel"))?;
-        let mut events = read.events;
+        let (mut events, now) = (read.events, self.store().channel(tenant, channel).await.map_err(about("channel"))?);
+        if let Some(agent) = now.agent {
+            // What a worker says over its channel is part of its work.
+            let account = self.store().account(tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
+            let is_hidden = |event: &Event| account.private_until.is_some_and(|until| event.at <= until);
+            events.retain(|event| event.kind != EventKind::ChannelMessage || !is_hidden(event));
+        }
         if after < read.floor {
-            let now = self.store().channel(tenant, channel).await.map_err(about("channel"))?;
             let missing = SeqRange { from: after + 1, to: read.floor };
             let repaired = Event {
                 seq: read.floor,

@@ -24,10 +24,23 @@ impl Handle {
             }
             _ => None,
         };
-        let mcp = self.tools_for(run)?;
+        let (mcp, for_owner) = (self.tools_for(run)?, self.is_by_owner(&claimed).await);
         Ok(render::claimed(claimed).map(|shown| match caller {
-            Some(caller) => ClaimedRun { caller, mcp, ..shown },
-            None => ClaimedRun { mcp, ..shown },
+            Some(caller) => ClaimedRun { caller, mcp, for_owner, ..shown },
+            None => ClaimedRun { mcp, for_owner, ..shown },
         }))
+    }
+
+    /// Whether the agent's owner created the run in person: with a credential of their own, not through an agent, another
+    /// run, or a key that someone else issued; and whether they paired the device, which an agent that is given to someone
+    /// else keeps. If that can't be told any more, they didn't.
+    async fn is_by_owner(&self, claimed: &ClaimedRunRecord) -> bool {
+        let (run, Some(owner)) = (&claimed.run, claimed.owner) else { return false };
+        let (Actor::Key(key), Some(runtime)) = (&run.caller, run.runtime) else { return false };
+        if run.parent.is_some() || run.user != Some(owner) || !self.is_own_key(*key, owner).await.unwrap_or(false) {
+            return false;
+        }
+        let device = self.store().runtime(run.tenant, runtime).await;
+        device.is_ok_and(|device| device.paired_by == Some(owner))
     }
 }

@@ -1,16 +1,19 @@
 //! Conversations: the boundary of context.
 
 use attache_protocol::{
-    ConversationId,
-    wire::conversation::{Conversation, ConversationList, CreateConversationRequest},
+    AgentId, ConversationId,
+    wire::{
+        account::Callers,
+        conversation::{Conversation, ConversationList, CreateConversationRequest},
+    },
 };
 use attache_store::record::NewConversation;
 
 use crate::{
     Handle, Principal, Result, check,
-    control::PageRequest,
+    control::{PageRequest, route::AgentSelector},
     error::{about, about_list},
-    identity::Action,
+    identity::{Action, Permit},
     render,
 };
 
@@ -22,17 +25,30 @@ impl Handle {
         by: &Principal,
         request: CreateConversationRequest,
     ) -> Result<Conversation> {
-        by.may_all(Action::CreateConversation)?;
+        let permit = by.may(Action::CreateConversation)?;
         if let Some(title) = &request.title {
             check::line("title", title, 0..=500)?;
         }
         if let Some(metadata) = &request.metadata {
             check::object("metadata", metadata, MAX_METADATA)?;
         }
-        let new =
-            NewConversation { id: self.env().conversation_id(), title: request.title, metadata: request.metadata };
+        let agent = match request.agent_type.as_deref() {
+            Some(agent) => self.private_target(&permit, agent).await?,
+            None => None,
+        };
+        let id = self.env().conversation_id();
+        let new = NewConversation { id, title: request.title, metadata: request.metadata, agent };
         let created = self.store().create_conversation(self.context(by), new).await;
         created.map(render::conversation).map_err(about("conversation"))
+    }
+
+    /// The agent that a conversation is meant for, if it is private. With a shared one, the conversation is its user's own
+    /// until the agent works in it.
+    async fn private_target(&self, permit: &Permit<'_>, agent: &str) -> Result<Option<AgentId>> {
+        let agent = self.route(permit, AgentSelector::Type(agent)).await?;
+        let account = self.store().account(permit.by().tenant, agent.into()).await.map_err(about("agent"))?;
+        self.check_caller(permit.by(), &account).await?;
+        Ok((account.callers == Callers::Owner).then_some(agent))
     }
 
     /// Includes conversations that a run created for itself.

@@ -5,7 +5,7 @@ use std::{ops::RangeInclusive, time::Duration};
 use attache_protocol::{
     Code, Json, PermissionId, RunId,
     digest::half,
-    rules::run::RunLimits,
+    rules::{quota::QuotaBudget, run::RunLimits},
     wire::{
         awcp,
         run::{CreateRunRequest, Run},
@@ -18,7 +18,10 @@ use attache_store::{
 
 use crate::{
     Error, Handle, Principal, Result, check,
-    control::{PushSubscription, approval::CallApproval, quota::budget, run_origin::RunOrigin},
+    control::{
+        PushSubscription, agent_endpoint::declared, approval::CallApproval, quota::budget, run_origin::RunOrigin,
+    },
+    disk_space::DiskUse,
     error::about,
     identity::{Action, RoleColumn},
     render,
@@ -77,13 +80,16 @@ impl Handle {
         }
         check_within_run(by, &request, &headers)?;
         let parts = [&request.input, &request.context_fragments];
-        self.admit_guest(by, parts.into_iter().flatten().map(|part| part.get().len()).sum()).await?;
+        let size = parts.into_iter().flatten().map(|part| part.get().len()).sum();
+        self.check_space(DiskUse::of_size(size))?;
+        self.admit_guest(by, size).await?;
         request.parent_task_run_id = parent(request.parent_task_run_id, headers.parent)?;
         let new = match request.conversation_id.filter(|_| headers.opens_conversation) {
             Some(conversation) => self.unopened(by, conversation).await?,
             None => None,
         };
         let origin = self.origin_of(&permit, &request, new.as_ref()).await?;
+        self.check_collaborator(by, &request).await?;
         let ttl = ttl(origin.hops_left(), headers.ttl.unwrap_or(self.options().hops))?;
         let key = idempotency_key(request.idempotency_key.take(), headers.idempotency_key)?;
         let request_digest = headers.sameness.unwrap_or_else(|| digest(&request));
@@ -119,11 +125,35 @@ impl Handle {
 
     async fn make_run(&self, by: &Principal, run: NewRun) -> Result<RunCreation> {
         let budget = run.budget;
-        match self.store().create_run(self.context(by), run).await {
+        let created = self.store().create_run(self.context(by), run).await;
+        self.made_run(by, created, budget).await
+    }
+
+    async fn made_run(
+        &self,
+        by: &Principal,
+        created: attache_store::Result<RunCreation>,
+        budget: QuotaBudget,
+    ) -> Result<RunCreation> {
+        match created {
             Err(StoreError::QuotaExceeded { target, exceeded }) => {
                 Err(self.quota_exceeded(by, target, exceeded, budget).await)
             }
             other => other.map_err(about(WHAT)),
+        }
+    }
+
+    /// Only an agent whose runtime says so works in delegated folders.
+    async fn check_collaborator(&self, by: &Principal, request: &CreateRunRequest) -> Result<()> {
+        if request.task_type.as_deref() != Some(awcp::TASK_TYPE) {
+            return Ok(());
+        }
+        let agent = check::agent_ref("agent_id", &request.agent_id)?;
+        let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
+        match account.runtime.map(declared).unwrap_or_default().iter().any(|uri| uri == awcp::EXTENSION) {
+            true => Ok(()),
+            false => Err(Error::invalid("task_type", "is for agents that accept folders, which this one does not")
+                .hint("Its owner can let it: `attache runtime start --collaborator`.")),
         }
     }
 
@@ -137,7 +167,7 @@ impl Handle {
     ) -> Result<RunCreation> {
         let under = |approval: PermissionId| {
             let key = key_hash(by, &format!("approval:{approval}"));
-            NewRun { idempotency_key: Some(key), ..run.clone() }
+            NewRun { approval: Some(approval), idempotency_key: Some(key), ..run.clone() }
         };
         if let Some(approval) = approval {
             let approval = self.approved_before(by, step, approval).await?;
@@ -145,10 +175,12 @@ impl Handle {
         }
         for time in 0..MAX_REPETITIONS {
             let approval = self.approved(by, step, time).await?;
-            match self.make_run(by, under(approval)).await? {
+            match self.store().create_run(self.context(by), under(approval)).await {
                 // The same task again is a new task and needs its own approval.
-                RunCreation::Existing(_) if run.idempotency_key.is_none() => {}
-                created => return Ok(created),
+                Ok(RunCreation::Existing(_)) if run.idempotency_key.is_none() => {}
+                // Its idempotency key has expired since.
+                Err(StoreError::ApprovalUsed) => {}
+                created => return self.made_run(by, created, run.budget).await,
             }
         }
         Err(Error::new(Code::TooManyRequests, "The run has repeated this call too many times."))
@@ -197,6 +229,7 @@ impl Handle {
             priority: check::range("priority", request.priority.unwrap_or(0), -100..=100)?,
             limits: self.limits(origin, request.max_attempts, request.timeout_ms, request.queue_ttl_ms)?,
             trace_id: Some(traceparent.and_then(trace_id).unwrap_or_else(|| self.new_trace_id())),
+            approval: None,
             idempotency_key: key.map(|key| key_hash(by, &key)),
             request_digest,
         })

@@ -133,17 +133,26 @@ impl Handle {
             return Ok(false);
         }
         let shown: DelegationProjection = found.shown.parse().map_err(|error| Error::internal(&error))?;
-        let mut segments = shown.peer_url.split(['?', '#']).next().unwrap_or_default().split('/').rev();
-        let Some(name) = segments.by_ref().find(|segment| !segment.is_empty()) else { return Ok(false) };
-        if segments.next() != Some("a2a") {
-            return Ok(false);
-        }
+        let parts: Vec<&str> = shown.peer_url.split(['?', '#', '/']).filter(|part| !part.is_empty()).collect();
+        let named = parts.iter().position(|part| *part == "a2a").and_then(|at| parts.get(at + 1));
+        let Some(name) = named else { return Ok(false) };
         let Ok(agent) = check::agent_in_path(name) else { return Ok(false) };
         match self.store().account(by.tenant, agent).await {
-            Ok(account) => Ok(self.private_work(by).is_kept(&account)),
-            Err(attache_store::Error::NotFound) => Ok(false),
+            Ok(account) => {
+                let begun = shown.created_at.min(found.updated_at);
+                Ok(!self.private_work(by).sees_work(account.id, begun).await?)
+            }
+            // Renamed or archived, if the address is ours: nobody can tell any more that it wasn't private.
+            Err(attache_store::Error::NotFound) => Ok(parts.get(1).is_some_and(|host| self.is_own_host(host))),
             Err(error) => Err(about("agent")(error)),
         }
+    }
+
+    fn is_own_host(&self, host: &str) -> bool {
+        let options = self.options();
+        let own = [Some(options.origin()), options.reachable_origin()];
+        let is_own = own.iter().flatten().any(|origin| origin.split("://").nth(1) == Some(host));
+        is_own || host.split(':').next().is_some_and(|name| matches!(name, "127.0.0.1" | "localhost"))
     }
 
     /// The public view, with the owner's name.

@@ -17,11 +17,11 @@ impl Handle {
     pub async fn delete_conversation(&self, by: &Principal, conversation: ConversationId) -> Result<()> {
         let permit = by.may(Action::DeleteConversation)?;
         let found = self.store().conversation(by.tenant, conversation).await.map_err(about("conversation"))?;
+        // Its runs are deleted with it, so the caller must be able to see all of them.
+        self.check_kept(by, conversation, "conversation").await?;
         if !permit.covers_user(found.user) {
             return Err(Error::forbidden("This conversation belongs to someone else."));
         }
-        // Its runs are deleted with it, so the caller must be able to see all of them.
-        self.check_kept(by, conversation, "conversation").await?;
         loop {
             let removed = self.store().delete_conversation(self.context(by), conversation).await;
             let RetentionResult { more, blobs } = removed.map_err(about("conversation"))?;

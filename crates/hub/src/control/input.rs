@@ -5,7 +5,10 @@ use std::time::Duration;
 use attache_protocol::{
     Code, Json, RunId, WorkerRequestId, digest,
     rules::run::RunRefusal,
-    wire::input_request::{CreateInputRequest, GiveInputRequest, GiveInputResponse, InputAnswer, WorkerRequestState},
+    wire::{
+        awcp,
+        input_request::{CreateInputRequest, GiveInputRequest, GiveInputResponse, InputAnswer, WorkerRequestState},
+    },
 };
 use attache_store::{
     Error as StoreError,
@@ -55,6 +58,12 @@ impl Handle {
         if by.role().is_some() {
             let account = self.store().account(by.tenant, AgentRef::Id(record.agent)).await.map_err(about("agent"))?;
             self.check_caller(by, &account).await?;
+        }
+        // A START says where the folder is, and everything else is between the delegator and the device too.
+        let is_own = record.caller == by.actor() || by.own_runs().matches(&record);
+        if record.task_type == awcp::TASK_TYPE && !is_own {
+            return Err(Error::forbidden("Only the delegator can send input to a delegation's run.")
+                .hint("To end it, cancel the run or the delegation."));
         }
         if let Some(key) = &request.idempotency_key {
             check::token("idempotency_key", key, 1..=200)?;

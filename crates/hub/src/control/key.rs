@@ -24,7 +24,7 @@ impl Handle {
     /// The only response that contains the key. A key can't have more rights than its creator or its user.
     pub async fn create_key(&self, by: &Principal, request: CreateKeyRequest) -> Result<CreatedKey> {
         let permit = by.may(Action::CreateKey)?;
-        by.lasting()?;
+        by.lasting("create keys")?;
         check::line("name", &request.name, 1..=200)?;
         let own_role = by.role().ok_or_else(|| Error::forbidden("Only people can create keys."))?;
         let (user, most) = match &request.user {
@@ -108,7 +108,7 @@ impl Handle {
     /// The key is rejected from the next request on. A key may revoke itself. Only an owner may revoke an owner's key.
     pub async fn revoke_key(&self, by: &Principal, key: KeyId) -> Result<Key> {
         // A token is not the key: a read-only copy for minutes must not end what it was made with.
-        if by.key() != Some(key) || by.lasting().is_err() {
+        if by.key() != Some(key) || by.lasting("end its key").is_err() {
             self.check_revocable(&by.may(Action::RevokeKey)?, key).await?;
         }
         let _turn = self.revoking().lock().await;

@@ -11,6 +11,7 @@ use attache_store::record::{NewMessage, Pagination, RunFilter, RunRecord};
 use crate::{
     Error, Handle, Principal, Result, check,
     control::{PageRequest, conversation::MAX_METADATA},
+    disk_space::DiskUse,
     error::about,
     identity::Action,
     render,
@@ -47,6 +48,7 @@ impl Handle {
         if let Some(metadata) = &request.metadata {
             check::object("metadata", metadata, MAX_METADATA)?;
         }
+        self.check_space(DiskUse::of_size(request.text.len()))?;
         let new = NewMessage {
             id: self.env().message_id(),
             conversation,

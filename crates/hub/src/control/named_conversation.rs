@@ -1,9 +1,14 @@
 //! Conversations by the names their callers use.
 
+use std::collections::BTreeMap;
+
 use attache_protocol::{ConversationId, digest};
 use attache_store::record::ConversationRecord;
 
-use crate::{Error, Handle, Principal, Result, identity::RoleColumn};
+use crate::{
+    Error, Handle, Principal, Result,
+    identity::{PrincipalKind, RoleColumn},
+};
 
 impl Handle {
     /// The conversation with this name. Each caller has its own names.
@@ -14,6 +19,10 @@ impl Handle {
             Some(user) => hasher.update(user.uuid().as_bytes()),
             None => hasher.update(by.actor().to_string().as_bytes()),
         };
+        // All strangers are one caller, but what they tell one agent isn't for another.
+        if let PrincipalKind::Anonymous { agent } = by.who {
+            hasher.update(agent.uuid().as_bytes());
+        }
         hasher.update(b"\0").update(name.as_bytes());
         ConversationId::from_uuid(digest::uuid(hasher.finalize()))
     }
@@ -23,7 +32,7 @@ impl Handle {
         match self.store().conversation(by.tenant, id).await {
             Ok(_) => Ok(None),
             Err(attache_store::Error::NotFound) => {
-                let (user, created_at, agents) = (by.user, self.now(), Vec::new());
+                let (user, created_at, agents) = (by.user, self.now(), BTreeMap::new());
                 Ok(Some(ConversationRecord { id, title: None, metadata: None, user, agents, created_at }))
             }
             Err(error) => Err(Error::from_store("conversation", error)),

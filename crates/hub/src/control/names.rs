@@ -11,8 +11,8 @@ use crate::{Error, Handle, Principal, Result, identity::Action};
 const MAX_NAMES: usize = 200;
 
 impl Handle {
-    /// The names behind ids (`rtm_…`, `agt_…`, `usr_…`, `key_…`, `run_…`) and actors (`key:key_…`). Unknown ids are
-    /// left out. Only people may call this: identities may be secret to agents.
+    /// The names behind ids (`rtm_…`, `agt_…`, `usr_…`, `key_…`, `run_…`) and actors (`key:key_…`). Unknown ids and
+    /// runs hidden from the caller are left out. Only people may call this: identities may be secret to agents.
     pub async fn names(&self, by: &Principal, ids: &[String]) -> Result<NameList> {
         by.may_all(Action::SeeRuntimes)?;
         if ids.len() > MAX_NAMES {
@@ -41,8 +41,8 @@ impl Handle {
                 found_or_none(found).map(|runtime| runtime.and_then(|runtime| runtime.device_name))
             }
             Actor::Run(run) => {
-                let found = self.store().run(by.tenant, run).await;
-                found_or_none(found).map(|run| run.map(|run| run.agent_name))
+                let Some(run) = found_or_none(self.store().run(by.tenant, run).await)? else { return Ok(None) };
+                Ok(self.private_work(by).sees_run(&run).await?.then_some(run.agent_name))
             }
             Actor::System | Actor::Grant(_) | Actor::Other(_) => Ok(None),
         }

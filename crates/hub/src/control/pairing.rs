@@ -48,8 +48,8 @@ impl Handle {
         };
         let proof = PairingProof::Code(self.hash_code(&code));
         let found = self.store().pairing(proof, self.now()).await;
-        self.check_pairing(self.redeemed(slot, found)?).await?;
-        let (token, new) = self.new_device(proof, request.device_name, request.labels);
+        let (maker, _) = self.check_pairing(self.redeemed(slot, found)?).await?;
+        let (token, new) = self.new_device(&maker, proof, request.device_name, request.labels);
         let attached = self.store().attach_runtime(new, self.now()).await;
         self.attached(attached.map_err(|error| self.failed_redemption(from, error))?, &token).await
     }
@@ -84,8 +84,8 @@ impl Handle {
         // The token can't be guessed and devices poll repeatedly, so only wrong tokens count.
         let proof = PairingProof::Poll(request.poll_token.hash());
         let found = self.store().pairing(proof, self.now()).await;
-        self.check_pairing(found.map_err(|error| self.failed_redemption(from, error))?).await?;
-        let (token, new) = self.new_device(proof, None, None);
+        let (maker, _) = self.check_pairing(found.map_err(|error| self.failed_redemption(from, error))?).await?;
+        let (token, new) = self.new_device(&maker, proof, None, None);
         let attached = self.store().attach_runtime(new, self.now()).await;
         self.attached(attached.map_err(|error| self.failed_redemption(from, error))?, &token).await
     }
@@ -157,6 +157,7 @@ impl Handle {
 
     fn new_device(
         &self,
+        maker: &Principal,
         proof: PairingProof,
         device_name: Option<String>,
         labels: Option<Json>,
@@ -167,6 +168,7 @@ impl Handle {
             id: self.env().runtime_id(),
             token: token.hash(),
             proof,
+            paired_by: maker.own_user(),
             device_name,
             labels: labels.unwrap_or_else(Json::empty_object),
         };

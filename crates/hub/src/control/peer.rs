@@ -159,7 +159,7 @@ impl Handle {
             let key = key.expose().as_bytes();
             (!key.is_empty()).then(|| self.seal(&sealed_for(agent), key))
         };
-        let new = store::NewPeer { url: url.clone(), sealed: key.map(seal) };
+        let new = store::NewPeer { url: url.clone(), sealed: key.map(seal), set_by: by.own_user() };
         self.store().set_peer(self.context(by), AgentRef::Id(agent), new).await.map_err(about("agent"))?;
         self.take_card(self.context(by), agent, &url, &found, CardTrust::Vouched).await?;
         self.bus().wake([Topic::Peers]);
@@ -187,7 +187,7 @@ impl Handle {
         let key = NewKey {
             id: self.env().key_id(),
             opening: None,
-            issuer: None,
+            issuer: by.key().filter(|_| by.is_issued),
             agent: Some(agent),
             name: format!("outside agent {agent}"),
             role: by.role().map_or(Role::Viewer, |role| role.min(Role::Operator)),

@@ -177,14 +177,14 @@ impl Handle {
         by: &Principal,
         asked: &PermissionRecord,
     ) -> Result<bool> {
-        if !reach.belongings(asked.agent).await? {
+        if !reach.request(asked.agent, asked.run).await? {
             return Ok(false);
         }
         if !asked.private_agent {
             return Ok(true);
         }
         match self.called_private_agent(by, asked).await? {
-            Some(called) => reach.belongings(called).await,
+            Some(called) => reach.request(called, asked.run).await,
             None => Ok(false),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use attache_protocol::{
-    EventKind, Json, RunId,
+    Code, EventKind, Json, RunId,
     json::{Members, explain},
     rules::run::{FailureCode, RunStatus, WorkerRef},
     wire::{
@@ -17,7 +17,7 @@ use attache_store::{
     record::{NewEvent, NewProgress, RunResult, channel::ReportKey},
 };
 
-use crate::{Error, Handle, Principal, Result, check, identity::Action};
+use crate::{Error, Handle, Principal, Result, check, disk_space::DiskUse, identity::Action};
 
 const MAX_USAGE: usize = 16 * 1024;
 /// Artifacts may be larger than messages.
@@ -43,6 +43,11 @@ impl Handle {
         let usage = request.usage.clone();
         let counts = usage.is_some();
         let events = events(request)?;
+        // Workers then stop reporting and finish.
+        if !events.is_empty() && self.check_space(DiskUse::Record).is_err() {
+            return Err(Error::new(Code::LogFull, "The hub's disk is almost full, so it stores no progress of runs.")
+                .hint("`complete` and `fail` still work."));
+        }
         let lease = self.options().heartbeat_timeout;
         let progress = NewProgress { events, usage, report };
         match self.store().progress(worker, run, progress, lease, self.now()).await {

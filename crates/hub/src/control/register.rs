@@ -50,13 +50,13 @@ impl Handle {
         by.may_see_and_call()?;
         let name = request.agent_id.ok_or_else(|| Error::invalid("agent_id", "is missing"))?;
         if let Some(url) = request.url {
-            by.lasting()?;
+            by.lasting("register agents")?;
             return self.register_peer(by, name, url).await;
         }
         self.check_endless(by).await?;
         let agent = self.agent_named(by, &name).await?;
         let proof = PairingProof::Owner { tenant: by.tenant, agent };
-        let (api_key, agent) = self.bind(address, proof, labels).await?;
+        let (api_key, agent) = self.bind(by, address, proof, labels).await?;
         Ok(AgentRegistration { api_key, agent_id: name, account_id: agent })
     }
 
@@ -79,18 +79,25 @@ impl Handle {
         if name.is_some_and(|name| name != account.name && name != account.id.to_string()) {
             return Err(Error::invalid("agent_id", "does not match the pairing code's agent"));
         }
-        let (api_key, agent) = self.bind(address, PairingProof::Code(code), labels).await?;
+        let (api_key, agent) = self.bind(&maker, address, PairingProof::Code(code), labels).await?;
         Ok(AgentRegistration { api_key, agent_id: name.unwrap_or(&account.name).to_owned(), account_id: agent })
     }
 
     /// Makes a new key the agent's only key.
-    async fn bind(&self, address: IpAddr, proof: PairingProof, labels: Json) -> Result<(Secret<String>, AgentId)> {
+    async fn bind(
+        &self,
+        by: &Principal,
+        address: IpAddr,
+        proof: PairingProof,
+        labels: Json,
+    ) -> Result<(Secret<String>, AgentId)> {
         let api_key = Kind::ApiKey.generate(self.env());
         let new = NewRuntime {
             kind: RuntimeKind::AgentKey,
             id: self.env().runtime_id(),
             token: api_key.hash(),
             proof,
+            paired_by: by.own_user(),
             device_name: None,
             labels,
         };

@@ -5,7 +5,10 @@ use std::collections::HashMap;
 use attache_protocol::{
     AgentId, Code, Json,
     secret::mask,
-    wire::{account::Skill, channel::CAPABILITIES},
+    wire::{
+        account::{Callers, Skill},
+        channel::CAPABILITIES,
+    },
 };
 use attache_store::record::{AccountRecord, channel::ChannelFilter};
 
@@ -40,6 +43,9 @@ struct RouteCandidate {
     skills: Vec<String>,
     /// Declared at registration or connection.
     capabilities: Vec<String>,
+    /// Whether it belongs to the caller's user.
+    is_own: bool,
+    is_private: bool,
 }
 
 impl Handle {
@@ -54,7 +60,7 @@ impl Handle {
 
     async fn default_agent(&self, by: &Principal) -> Result<AgentId> {
         if let Some(name) = self.default_agent_name() {
-            return self.named(by, name).await?.ok_or_else(|| match by.column() {
+            return self.named(by, name).await?.map(|account| account.id).ok_or_else(|| match by.column() {
                 RoleColumn::AgentKey | RoleColumn::Run | RoleColumn::Anonymous => {
                     Error::new(Code::NotFound, "This hub has no default agent that you may call.")
                         .remedy(attache_protocol::error::Remedy::NameAgent)
@@ -80,10 +86,21 @@ impl Handle {
 
     async fn agent_of_type(&self, by: &Principal, text: &str) -> Result<AgentId> {
         check::line("agent_type", text, 1..=200)?;
-        if let Some(agent) = self.named(by, text).await? {
-            return Ok(agent);
+        let named = self.named(by, text).await?;
+        if let Some(agent) = named.as_ref().filter(|agent| agent.id.to_string() == text || owns(by, agent)) {
+            return Ok(agent.id);
         }
         let mut candidates = self.candidates(by).await?;
+        if let Some(agent) = named {
+            // Anyone can name an agent like a skill. That must not divert what the caller sends to their private agent.
+            if candidates.iter().any(|candidate| candidate.is_own && candidate.is_private) {
+                self.add_channel_words(by, &mut candidates).await?;
+            }
+            let private = matching(&candidates, |candidate| {
+                candidate.is_own && candidate.is_private && candidate.answers_to(text)
+            });
+            return if private.is_empty() { Ok(agent.id) } else { only(text, &private) };
+        }
         let skilled = matching(&candidates, |candidate| has(&candidate.skills, text));
         if !skilled.is_empty() {
             return only(text, &skilled);
@@ -120,10 +137,10 @@ impl Handle {
     }
 
     /// An agent the caller can't reach does not exist for them.
-    async fn named(&self, by: &Principal, text: &str) -> Result<Option<AgentId>> {
+    async fn named(&self, by: &Principal, text: &str) -> Result<Option<AccountRecord>> {
         let Ok(agent) = check::agent_ref("agent_type", text) else { return Ok(None) };
         match self.store().account(by.tenant, agent).await {
-            Ok(account) => Ok(self.caller_access(by).await?.agent(&account).await?.then_some(account.id)),
+            Ok(account) => Ok(self.caller_access(by).await?.agent(&account).await?.then_some(account)),
             Err(attache_store::Error::NotFound) => Ok(None),
             Err(error) => Err(Error::from_store("agent", error)),
         }
@@ -134,8 +151,10 @@ impl Handle {
         let (mut found, mut reach) = (Vec::new(), self.caller_access(by).await?);
         let mut accounts = check::all_pages("agent", |page| self.store().accounts(by.tenant, page));
         while let Some(account) = accounts.next().await? {
-            if reach.agent(&account).await? {
-                found.push(RouteCandidate::new(account));
+            // People see the private agents of others, but can't call them.
+            let is_closed = by.role().is_some() && !owns(by, &account) && self.private_work(by).is_kept(&account);
+            if !is_closed && reach.agent(&account).await? {
+                found.push(RouteCandidate::new(by, account));
             }
         }
         Ok(found)
@@ -161,12 +180,13 @@ impl Handle {
 // === impl RouteCandidate ===
 
 impl RouteCandidate {
-    fn new(account: AccountRecord) -> Self {
+    fn new(by: &Principal, account: AccountRecord) -> Self {
+        let (is_own, is_private) = (owns(by, &account), account.callers == Callers::Owner);
         let skills: Vec<Skill> = account.skills.parse().unwrap_or_default();
         let skills =
             skills.into_iter().flat_map(|skill| [skill.id, skill.name].into_iter().chain(skill.tags)).collect();
         let capabilities = account.runtime.map(|runtime| registered(&runtime.labels)).unwrap_or_default();
-        Self { id: account.id, name: account.name, skills, capabilities }
+        Self { id: account.id, name: account.name, skills, capabilities, is_own, is_private }
     }
 
     fn answers_to(&self, word: &str) -> bool {
@@ -195,8 +215,15 @@ fn has(words: &[String], wanted: &str) -> bool {
     words.iter().any(|word| word == wanted)
 }
 
+/// Those that fit. The caller's own come first: no one else can add an agent that takes part in the choice.
 fn matching(candidates: &[RouteCandidate], fits: impl Fn(&RouteCandidate) -> bool) -> Vec<&RouteCandidate> {
-    candidates.iter().filter(|candidate| fits(candidate)).collect()
+    let all: Vec<&RouteCandidate> = candidates.iter().filter(|candidate| fits(candidate)).collect();
+    let own: Vec<&RouteCandidate> = all.iter().copied().filter(|candidate| candidate.is_own).collect();
+    if own.is_empty() { all } else { own }
+}
+
+fn owns(by: &Principal, account: &AccountRecord) -> bool {
+    account.owner.is_some() && by.owns(account.owner)
 }
 
 fn only(wanted: &str, found: &[&RouteCandidate]) -> Result<AgentId> {

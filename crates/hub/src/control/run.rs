@@ -103,7 +103,11 @@ impl Handle {
         let filter = RunFilter { status, agent, conversation: query.conversation, parent, user, detail };
         let (mut reach, mut found, wanted) = (self.caller_access(by).await?, Vec::new(), page.limit);
         // Runs hidden from the caller leave no gaps in the page.
-        for _ in 0..MAX_LOOKS {
+        let mut turn = None;
+        for look in 0..MAX_LOOKS {
+            if turn.is_none() && (look > 0 || sieve.text.is_some()) {
+                turn = Some(self.long_read(by).await);
+            }
             let failed = about_list("run", &page);
             let asked = Pagination { limit: wanted - found.len(), cursor: page.cursor.take() };
             let listed = self.store().runs(by.tenant, filter.clone(), asked).await.map_err(failed)?;

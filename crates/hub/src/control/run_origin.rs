@@ -347,8 +347,7 @@ fn links(by: &Principal, chain: &[RunRecord]) -> Vec<AgentId> {
             _ => None,
         };
         for agent in [Some(run.agent), caller].into_iter().flatten() {
-            let is_caller = matches!(by.who, PrincipalKind::Runtime { agent: own, .. } | PrincipalKind::Outside { agent: own, .. } | PrincipalKind::Run { agent: own, .. } if own == agent);
-            if !is_caller && !links.contains(&agent) {
+            if by.agent() != Some(agent) && !links.contains(&agent) {
                 links.push(agent);
             }
         }

@@ -27,7 +27,7 @@ impl Handle {
             return Err(Error::forbidden("Only a person's key can create tokens."));
         };
         by.may_in_any_scope(Action::CreateToken)?.for_unowned();
-        by.lasting()?;
+        by.lasting("create tokens")?;
         let ttl = request.ttl_seconds.unwrap_or(TTL);
         if !(1..=MAX_TTL).contains(&ttl) {
             return Err(Error::invalid("ttl_seconds", "must be between 1 and 3600"));
@@ -35,6 +35,7 @@ impl Handle {
         if let Some(audience) = &request.audience {
             check::token("audience", audience, 1..=MAX_AUDIENCE)?;
         }
+        self.attempts().credential(by)?;
         let grant = TokenGrant {
             audience: request.audience,
             at: self.now(),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use attache_protocol::{
-    AgentId, Code, Timestamp, UserId,
+    Actor, AgentId, Code, Timestamp, UserId,
     rules::quota::UtcDay,
     wire::{
         call::CallId,
@@ -87,14 +87,20 @@ impl Handle {
             in_time && run.state.status().is_terminal() && permit.covers_user(run.user)
         };
         let filter = RunFilter { agent, user, detail: RunDetail::Excerpt, ..RunFilter::default() };
-        let mut usage_records = Vec::new();
-        for _ in 0..MAX_LOOKS {
+        let (mut usage_records, mut seen) = (Vec::new(), self.private_work(by));
+        let mut turn = None;
+        for look in 0..MAX_LOOKS {
+            if turn.is_none() && look > 0 {
+                turn = Some(self.long_read(by).await);
+            }
             let failed = about_list("run", &page);
             let asked = Pagination { limit: wanted - usage_records.len(), cursor: page.cursor.take() };
             let listed = self.store().runs(by.tenant, filter.clone(), asked).await.map_err(failed)?;
             let is_past = |run: &RunRecord| day.is_some_and(|day| UtcDay::of(run.created_at) < day);
             let is_over = listed.items.last().is_some_and(is_past);
-            usage_records.extend(listed.items.iter().filter(|run| is_wanted(run)).map(record));
+            for run in listed.items.iter().filter(|run| is_wanted(run)) {
+                usage_records.push(record(run, seen.sees_run(run).await?));
+            }
             page.cursor = listed.next.filter(|_| !is_over);
             if page.cursor.is_none() || usage_records.len() >= wanted {
                 break;
@@ -126,12 +132,13 @@ impl Handle {
     }
 }
 
-fn record(run: &RunRecord) -> UsageRecord {
+/// What a private run cost is no secret, but how to find it is.
+fn record(run: &RunRecord, is_seen: bool) -> UsageRecord {
     let used = run.usage.as_ref().and_then(|usage| ReportedUsage::read(usage).ok()).unwrap_or(ReportedUsage::NOTHING);
     let ended = run.ended_at.unwrap_or(run.created_at);
     UsageRecord {
-        call_id: CallId::of(run.id),
-        caller: run.caller.to_string(),
+        call_id: is_seen.then(|| CallId::of(run.id)),
+        caller: run.user.filter(|_| !is_seen).map_or_else(|| run.caller.clone(), Actor::User).to_string(),
         callee: run.agent_name.clone(),
         tokens: used.tokens,
         cost: used.micro_usd.map(cost),

@@ -27,7 +27,7 @@ use crate::{
 impl Handle {
     pub async fn create_user(&self, by: &Principal, request: CreateUserRequest) -> Result<User> {
         by.may_all(Action::CreateUser)?;
-        by.lasting()?;
+        by.lasting("add people")?;
         check::user_name(&request.name)?;
         let role = request.role.unwrap_or(Role::Operator);
         may_give(by, role)?;
@@ -73,7 +73,7 @@ impl Handle {
     /// People can change their own password by giving the current one. Everything else is for admins.
     pub async fn update_user(&self, by: &Principal, user: &str, request: UpdateUserRequest) -> Result<User> {
         let permit = by.may(Action::EditUser)?;
-        by.lasting()?;
+        by.lasting("change people")?;
         let found = self.find_user(&permit, user).await?;
         let own = by.user == Some(found.id);
         if let Some(name) = &request.name {
@@ -100,11 +100,18 @@ impl Handle {
                 password::check_new("password", password)?;
                 if own {
                     self.check_current(by, &found, &request).await?;
+                } else if by.role() != Some(Role::Owner) && by.role().is_none_or(|role| role <= found.role) {
+                    // A password signs in as the person.
+                    return Err(Error::forbidden("You can set passwords only for people whose role is below yours.")
+                        .hint("Ask an owner of the hub."));
                 }
                 Some(self.passwords().hash(self.env(), password).await?)
             }
             None => None,
         };
+        if own {
+            self.attempts().credential(by)?;
+        }
         let patch = UserPatch { name: request.name, role: request.role, password };
         let keep = match by.who {
             PrincipalKind::Key { key, .. } if own => Some(key),
@@ -127,7 +134,7 @@ impl Handle {
     /// Immediately ends everything that acts for the user. Agents and runs stay.
     pub async fn remove_user(&self, by: &Principal, user: &str) -> Result<User> {
         let permit = by.may(Action::RemoveUser)?;
-        by.lasting()?;
+        by.lasting("remove people")?;
         let found = self.find_user(&permit, user).await?;
         let removed = self.store().remove_user(self.context(by), UserRef::Id(found.id)).await.map_err(about("user"))?;
         self.credentials().forget_user(removed.id);
@@ -200,11 +207,12 @@ impl Handle {
         request: &UpdateUserRequest,
     ) -> Result<()> {
         let Some(hash) = &user.password else {
-            return if by.role() == Some(user.role) {
+            // Whoever issued the credential could sign in with it, so they must be allowed to set it themselves.
+            return if by.role() == Some(user.role) && self.issuers_are_above(by, user.role).await? {
                 Ok(())
             } else {
-                Err(Error::forbidden("This key has fewer rights than its user, and a password would have all of them.")
-                    .hint("Sign in to the console with a login link, or ask an admin to set the password."))
+                Err(Error::forbidden("This credential has fewer rights than its user, or someone else issued it, and a password would have all rights.")
+                    .hint("Use a key or session of your own, or ask someone with a higher role to set the password."))
             };
         };
         let Some(current) = &request.current_password else {

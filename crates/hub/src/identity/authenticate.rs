@@ -192,6 +192,38 @@ impl Handle {
         }
     }
 
+    /// Whether a key or session is the person's own, with all of their rights.
+    pub(crate) async fn is_own_key(&self, key: KeyId, person: UserId) -> Result<bool> {
+        let StoredCredential::Key { tenant, user, role, scopes, revoked, agent, opener, .. } =
+            self.credential(CredentialLookup::Key(key)).await?
+        else {
+            return Ok(false);
+        };
+        if user != Some(person) || revoked || agent.is_some() {
+            return Ok(false);
+        }
+        let ((role, scopes), is_issued) = self.limit_by_openers(user, (role, scopes), opener).await?;
+        let whole = self.store().user(tenant, UserRef::Id(person)).await.map_err(about("user"))?.role;
+        Ok(!is_issued && scopes.is_none() && role >= whole)
+    }
+
+    /// Whether everyone else who had a part in issuing this credential has a higher role than this.
+    pub(crate) async fn issuers_are_above(&self, by: &Principal, role: Role) -> Result<bool> {
+        let mut next = by.key();
+        while let Some(key) = next {
+            let StoredCredential::Key { user, role: own, opener, .. } =
+                self.credential(CredentialLookup::Key(key)).await?
+            else {
+                break;
+            };
+            if user != by.user && own <= role {
+                return Ok(false);
+            }
+            next = opener;
+        }
+        Ok(true)
+    }
+
     /// Limits a credential to what those it was opened or issued with may still do. Also whether someone else's is among
     /// them.
     async fn limit_by_openers(
@@ -269,7 +301,7 @@ impl Handle {
     /// A credential that never expires (a password, an agent's key, a device's token, a code for either) can't be
     /// created with a token or key that does, nor in a session opened with such a key.
     pub(crate) async fn check_endless(&self, by: &Principal) -> Result<()> {
-        by.lasting()?;
+        by.lasting("create a credential that doesn't expire")?;
         match self.backing_key(by).await? {
             Some((_, Some(_))) => Err(Error::forbidden("A key that expires can't create a credential that doesn't.")
                 .hint("Use a key without an expiry, or sign in to the console with a password.")),

@@ -1,7 +1,7 @@
 //! The authenticated caller: the tenant and identity behind a credential.
 
 use attache_protocol::{
-    Actor, AgentId, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
+    Actor, AgentId, Code, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
     rules::run::WorkerRef,
     secret::SecretHash,
     wire::key::{KeyScope, Role},
@@ -89,6 +89,11 @@ impl Principal {
         }
     }
 
+    /// The user, unless someone else issued their credential.
+    pub(crate) fn own_user(&self) -> Option<UserId> {
+        self.user.filter(|_| !self.is_issued)
+    }
+
     /// When the credential expires. Nothing created with it lasts longer.
     pub const fn ends_at(&self) -> Option<Timestamp> {
         self.ends_at
@@ -105,6 +110,16 @@ impl Principal {
         }
     }
 
+    /// The agent that calls, or for which a device or a run works.
+    pub(crate) const fn agent(&self) -> Option<AgentId> {
+        match self.who {
+            PrincipalKind::Runtime { agent, .. }
+            | PrincipalKind::Outside { agent, .. }
+            | PrincipalKind::Run { agent, .. } => Some(agent),
+            PrincipalKind::Key { .. } | PrincipalKind::Anonymous { .. } => None,
+        }
+    }
+
     /// A person's role. Devices and agents have none.
     pub const fn role(&self) -> Option<Role> {
         match self.who {
@@ -117,16 +132,17 @@ impl Principal {
     }
 
     /// Fails for short-lived tokens, which can't create anything that outlives them: keys, passwords, tokens, login
-    /// links.
-    pub(crate) fn lasting(&self) -> Result<()> {
+    /// links. `tried` says what, as in "A token can't …".
+    pub(crate) fn lasting(&self, tried: &str) -> Result<()> {
         match self.proof {
             PresentedCredential::Secret(_) | PresentedCredential::Maker(_) => Ok(()),
             PresentedCredential::Nothing { .. } | PresentedCredential::Here { .. } => Err(Error::no_credential()),
             PresentedCredential::Run { .. } => {
-                Err(Error::forbidden("A run's token can't create anything that outlives the run."))
+                let message = format!("A run's token can't {tried}, because that would outlive the run.");
+                Err(Error::new(Code::Forbidden, message))
             }
             PresentedCredential::Token { .. } => {
-                Err(Error::forbidden("A short-lived token can't create keys, tokens or login links.")
+                Err(Error::new(Code::Forbidden, format!("A short-lived token can't {tried}."))
                     .hint("Use the API key that created the token."))
             }
         }
@@ -160,6 +176,16 @@ impl Principal {
     /// Whether something that belongs to this user, or to no one, is the caller's own.
     pub(crate) fn owns(&self, owner: Option<UserId>) -> bool {
         self.user == owner
+    }
+
+    /// Whether an agent of this owner is the caller's own, and they created the credential themselves. Agents without an
+    /// owner belong to the hub's owners.
+    pub(crate) fn is_owner(&self, owner: Option<UserId>) -> bool {
+        match owner {
+            _ if self.is_issued => false,
+            Some(owner) => self.user == Some(owner),
+            None => self.role() == Some(Role::Owner),
+        }
     }
 
     /// The runtime and its agent; an error for people.

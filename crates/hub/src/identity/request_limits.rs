@@ -1,4 +1,5 @@
-//! Rate limits: requests without a credential, wrong credentials, wrong passwords and, if configured, all requests.
+//! Rate limits: requests without a credential, wrong credentials, wrong passwords, new short-lived credentials and, if
+//! configured, all requests.
 
 use std::net::IpAddr;
 
@@ -20,6 +21,8 @@ pub(crate) struct RequestLimits {
     failed: RateLimiter<ClientNetwork>,
     /// Requests that carry no credential.
     anonymous: RateLimiter<ClientNetwork>,
+    /// Tokens, login links, sessions and changes of one's own account: everyone may write these rows of the log.
+    credentials: RateLimiter<RateSubject>,
     /// Authenticated requests. Unlimited unless configured.
     principals: Option<RateLimiter<RateSubject>>,
 }
@@ -45,6 +48,7 @@ impl RequestLimits {
             by_name: RateLimiter::new("sign-in", options.sign_in_failures_per_minute),
             failed: RateLimiter::new("failed", options.failures_per_minute),
             anonymous: RateLimiter::new("anonymous", options.anonymous_per_minute),
+            credentials: RateLimiter::new("credentials", options.credentials_per_minute),
             principals: options.requests_per_minute.map(|limit| RateLimiter::new("principal", limit)),
         }
     }
@@ -61,18 +65,33 @@ impl RequestLimits {
 
     /// An authenticated request. A paired device's reports about its work are not counted.
     pub(crate) fn admit(&self, by: &Principal) -> Result<Option<RateLimitStatus>> {
-        let Some(limiter) = &self.principals else { return Ok(None) };
-        let subject = match by.who {
+        let (Some(limiter), Some(subject)) = (&self.principals, RateSubject::of(by)) else { return Ok(None) };
+        limiter.take(subject).map(Some)
+    }
+
+    /// A person makes a credential that needs no rights, or changes their own account.
+    pub(crate) fn credential(&self, by: &Principal) -> Result<()> {
+        RateSubject::of(by).map_or(Ok(()), |subject| self.credentials.take(subject).map(drop))
+    }
+
+    /// A person, known by other means than a credential, signs in.
+    pub(crate) fn session(&self, user: UserId) -> Result<()> {
+        self.credentials.take(RateSubject::User(user)).map(drop)
+    }
+}
+
+// === impl RateSubject ===
+
+impl RateSubject {
+    fn of(by: &Principal) -> Option<Self> {
+        Some(match by.who {
             PrincipalKind::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, .. }
-            | PrincipalKind::Anonymous { .. } => {
-                return Ok(None);
-            }
+            | PrincipalKind::Anonymous { .. } => return None,
             PrincipalKind::Runtime { agent, kind: RuntimeKind::AgentKey, .. }
             | PrincipalKind::Outside { agent, .. }
-            | PrincipalKind::Run { agent, .. } => RateSubject::Agent(agent),
-            PrincipalKind::Key { key, .. } => by.user.map_or(RateSubject::Key(key), RateSubject::User),
-        };
-        limiter.take(subject).map(Some)
+            | PrincipalKind::Run { agent, .. } => Self::Agent(agent),
+            PrincipalKind::Key { key, .. } => by.user.map_or(Self::Key(key), Self::User),
+        })
     }
 }
 

@@ -79,7 +79,7 @@ impl Handle {
     /// The session has at most the rights of the key that created the link, and ends with it.
     pub async fn login_link(&self, by: &Principal, request: LoginLinkRequest) -> Result<LoginLink> {
         let permit = by.may(Action::CreateLoginLink)?;
-        by.lasting()?;
+        by.lasting("create login links")?;
         let own = by.role().ok_or_else(|| Error::forbidden("Only people can sign in."))?;
         let user = match (&request.user, by.user) {
             (Some(user), _) => {
@@ -93,6 +93,7 @@ impl Handle {
             role: user.as_ref().map_or(own, |user| user.role.min(own)),
         };
         let user = user.map(|user| user.id);
+        self.attempts().credential(by)?;
         let token = Kind::Session.generate(self.env());
         let expires_at = [Some(self.now().plus(self.options().login_ttl)), by.ends_at].into_iter().flatten().min();
         let expires_at = expires_at.unwrap_or_else(|| self.now());
@@ -180,6 +181,10 @@ impl Handle {
 
     async fn open_session(&self, new: NewSession) -> Result<SignedInSession> {
         let NewSession { tenant, user, role, scopes, opener, from } = new;
+        // A link was counted when it was created.
+        if let (Some(user), None) = (user, opener) {
+            self.attempts().session(user)?;
+        }
         let secret = Kind::Session.generate(self.env());
         let key = NewKey {
             id: self.env().key_id(),

@@ -16,5 +16,6 @@ pub use call::{CallDetail, CallFollow, CallFrame};
 pub use channel::ChannelFollow;
 pub use run::RunFollow;
 pub(crate) use slots::{StreamSlot, StreamSlots};
-pub use sse::{SseSource, respond};
+pub(crate) use sse::events;
+pub use sse::{OpenStream, SseSource, respond};
 pub use tenant::{TenantChanges, TenantFollow};

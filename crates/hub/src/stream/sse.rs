@@ -16,6 +16,11 @@ use crate::{
     stream::{ChannelFollow, RunFollow, TenantFollow},
 };
 
+/// In the extensions of a response: it is a stream that holds a slot of its caller, so its reader may pause. Only the code
+/// that makes the stream sets it; a media type says nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenStream;
+
 /// A source that can be followed from a cursor.
 pub trait SseSource: Send + 'static {
     /// The next event in wire format. `None` at the end.
@@ -35,7 +40,7 @@ struct CountedStream<F> {
     begun: bool,
 }
 
-/// A response that streams the source until its end.
+/// A response that streams the source until its end. The source holds a slot of the caller.
 pub fn respond(hub: &Handle, followed: impl SseSource) -> Response<Body> {
     hub.metrics().streams.add(1);
     let open = CountedStream { hub: hub.clone(), followed, begun: false };
@@ -43,7 +48,14 @@ pub fn respond(hub: &Handle, followed: impl SseSource) -> Response<Body> {
         let frame = open.next_frame().await?;
         Some((Ok::<_, Infallible>(frame), open))
     });
-    let mut response = Response::new(Body::from_stream(frames));
+    let mut response = events(Body::from_stream(frames));
+    response.extensions_mut().insert(OpenStream);
+    response
+}
+
+/// Server-sent events, complete or not.
+pub(crate) fn events(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

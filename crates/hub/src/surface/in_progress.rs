@@ -14,7 +14,9 @@ use std::{
 use attache_protocol::{Actor, Code};
 use tokio::{sync::Semaphore, time::timeout};
 
-use crate::{Error, Options, Principal, PrincipalKind, Result, identity::limiter::ClientNetwork};
+use crate::{
+    Error, Options, Principal, PrincipalKind, Result, connection_slot::ConnectionId, identity::limiter::ClientNetwork,
+};
 
 /// A request that takes longer waits for something to happen. From then on it counts like a stream.
 pub(crate) const WAIT_AFTER: Duration = Duration::from_millis(500);
@@ -24,6 +26,17 @@ const QUEUE_PART: u32 = 3;
 const MAX_QUEUED: usize = 1024;
 /// Of callers without a credential, per network.
 const MAX_ANONYMOUS_WAITS: usize = 64;
+/// What people and devices need before they have a credential. Each response is small, or in memory anyway.
+const ENTRANCES: [&str; 6] = [
+    "/healthz",
+    "/readyz",
+    "/login",
+    "/api/v1/agent-runtimes/runtime/attach-via-pairing",
+    "/api/v1/agent-runtimes/runtime/pairing-requests",
+    "/api/v1/agent-runtimes/runtime/pairing-requests/poll",
+];
+/// The parts of the sign-in page.
+const ASSETS: &str = "/assets/";
 /// Idle callers are forgotten when this many are known, or twice as many as were active the last time.
 const SWEEP_SIZE: usize = 1024;
 
@@ -47,6 +60,8 @@ struct CallersInProgress {
 pub(crate) enum RequestCaller {
     Principal(Actor),
     Network(ClientNetwork),
+    /// Health checks, sign-in and pairing, per connection: nobody is kept from them by others at the same address.
+    Entrance(ConnectionId, ClientNetwork),
 }
 
 #[derive(Debug)]
@@ -98,7 +113,7 @@ impl RequestsInProgress {
         }
         let max_waits = match caller {
             RequestCaller::Principal(_) => self.max_waits,
-            RequestCaller::Network(_) => self.max_waits.min(MAX_ANONYMOUS_WAITS),
+            RequestCaller::Network(_) | RequestCaller::Entrance(..) => self.max_waits.min(MAX_ANONYMOUS_WAITS),
         };
         let requests = Arc::new(CallerRequests {
             max: self.max,
@@ -120,6 +135,15 @@ impl RequestCaller {
         match known {
             Some(by) if !matches!(by.who, PrincipalKind::Anonymous { .. }) => Self::Principal(by.holder()),
             Some(_) | None => Self::Network(ClientNetwork::from(from)),
+        }
+    }
+
+    /// The same caller, on its way in. Only small responses may count like this: the limit per network doesn't hold.
+    pub(crate) fn enters(self, path: &str, connection: ConnectionId) -> Self {
+        let is_entrance = ENTRANCES.contains(&path) || path.starts_with(ASSETS);
+        match self {
+            Self::Network(network) if is_entrance => Self::Entrance(connection, network),
+            other => other,
         }
     }
 }

@@ -124,7 +124,7 @@ impl hyper::service::Service<Request<Incoming>> for EdgeService {
             let peer = forwarded(shared.hub.options(), peer, request.headers());
             let named = shared.names.check(request.uri(), request.headers());
             // Authenticate before reading anything.
-            let caller = shared.identify(named, request.headers(), client, peer, &seat).await;
+            let caller = shared.identify(named, &request, client, peer, &seat).await;
             let budget = match &caller {
                 Ok(Asking { is_known: true, .. }) => None,
                 Ok(_) | Err(_) => Some(shared.strangers.clone()),
@@ -252,7 +252,7 @@ impl EdgeContext {
     async fn identify(
         &self,
         named: crate::Result<()>,
-        headers: &HeaderMap,
+        request: &Request<Incoming>,
         client: Option<Fingerprint>,
         peer: SocketAddr,
         seat: &ConnectionSlot,
@@ -261,6 +261,7 @@ impl EdgeContext {
             self.hub.attempts().anonymous(peer.ip())?;
             return Err(error);
         }
+        let headers = request.headers();
         let shown = extract::identify(&self.hub, headers, client).await;
         let known = match &shown {
             Some(RequestIdentity(known)) => Some(known.clone()),
@@ -278,7 +279,7 @@ impl EdgeContext {
             Some(Err(error)) if error.code.http_status() >= 500 => {}
             Some(Err(_)) | None => self.hub.attempts().anonymous(peer.ip())?,
         }
-        let slot = self.in_progress.begin(caller).await?;
+        let slot = self.in_progress.begin(caller.enters(request.uri().path(), seat.id())).await?;
         Ok(Asking { shown, is_known, slot })
     }
 }

@@ -14,7 +14,7 @@ use std::{
 
 use axum::{
     body::{Body, Bytes},
-    http::{HeaderMap, Response, StatusCode, header},
+    http::{HeaderMap, Response, StatusCode},
 };
 use bytes::Buf;
 use futures_util::task::AtomicWaker;
@@ -22,9 +22,12 @@ use hyper::{
     body::{Body as _, Frame, SizeHint},
     rt::Executor,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
-use crate::surface::in_progress::RequestSlot;
+use crate::{
+    stream::OpenStream,
+    surface::in_progress::{RequestSlot, WAIT_AFTER},
+};
 
 /// hyper hands a frame to HTTP/2 as soon as the client accepts one byte of it. Large frames are cut into pieces, so that
 /// the rest stays here.
@@ -58,7 +61,9 @@ pub(crate) struct Outgoing {
     delivery: Option<Arc<Delivery>>,
     /// Set once the body has ended, with its trailers.
     end: Option<Option<HeaderMap>>,
-    form: ResponseForm,
+    /// Created when the body first pauses.
+    pause: Option<Pin<Box<Sleep>>>,
+    is_paused: bool,
     /// Ends only when all pieces are taken. Until then, the stream can be reset.
     holds_end: bool,
     /// At least one piece was handed over.
@@ -72,13 +77,11 @@ pub(crate) struct Piece {
     delivery: Option<Arc<Delivery>>,
 }
 
-/// What a response is, as far as its head tells.
+/// What a response is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseForm {
     Complete,
-    /// Complete, or a stream: known once it pauses.
-    Grpc,
-    /// Server-sent events, or a socket.
+    /// An [`OpenStream`], or a socket.
     Stream,
 }
 
@@ -149,6 +152,12 @@ impl Delivery {
         *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = slot;
     }
 
+    fn begin_wait(&self) {
+        if let Some(slot) = &mut *self.slot.lock().unwrap_or_else(PoisonError::into_inner) {
+            slot.begin_wait();
+        }
+    }
+
     fn note_progress(&self) {
         let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.progress.store(millis, Ordering::Relaxed);
@@ -177,14 +186,9 @@ impl Delivery {
 
 impl ResponseForm {
     pub(crate) fn of(response: &Response<Body>) -> Self {
-        let kind = response.headers().get(header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS || kind.starts_with(b"text/event-stream") {
-            Self::Stream
-        } else if kind.starts_with(b"application/grpc") {
-            Self::Grpc
-        } else {
-            Self::Complete
-        }
+        let is_socket = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let is_stream = is_socket || response.extensions().get::<OpenStream>().is_some();
+        if is_stream { Self::Stream } else { Self::Complete }
     }
 }
 
@@ -203,7 +207,7 @@ impl Outgoing {
         let holds_end = stream.is_some() && (!is_small || is_crowded);
         let delivery = stream.unwrap_or_else(|| Arc::new(Delivery::new()));
         delivery.set_slot(slot);
-        Self { delivery: Some(delivery), form, holds_end, ..Self::from(body) }
+        Self { delivery: Some(delivery), holds_end, ..Self::from(body) }
     }
 
     fn hand_over(&mut self) -> Frame<Piece> {
@@ -216,13 +220,16 @@ impl Outgoing {
         Frame::data(Piece { bytes: self.rest.split_to(size), delivery })
     }
 
-    /// A response that pauses is a stream.
-    fn pause(&mut self) {
-        if self.form == ResponseForm::Grpc
-            && let Some(delivery) = self.delivery.take()
-        {
-            delivery.set_slot(None);
-            self.holds_end = false;
+    /// A response that pauses for long waits for something to happen, like a request that is not answered at once.
+    fn pause(&mut self, context: &mut Context<'_>) {
+        let Some(delivery) = &self.delivery else { return };
+        let timer = self.pause.get_or_insert_with(|| Box::pin(sleep(WAIT_AFTER)));
+        if !self.is_paused {
+            self.is_paused = true;
+            timer.as_mut().reset(Instant::now() + WAIT_AFTER);
+        }
+        if timer.as_mut().poll(context).is_ready() {
+            delivery.begin_wait();
         }
     }
 }
@@ -234,7 +241,8 @@ impl From<Body> for Outgoing {
             rest: Bytes::new(),
             delivery: None,
             end: None,
-            form: ResponseForm::Complete,
+            pause: None,
+            is_paused: false,
             holds_end: false,
             has_begun: false,
         }
@@ -262,10 +270,11 @@ impl hyper::body::Body for Outgoing {
                     break;
                 }
                 Poll::Pending => {
-                    this.pause();
+                    this.pause(context);
                     return Poll::Pending;
                 }
             };
+            this.is_paused = false;
             match frame.into_data() {
                 Ok(bytes) => {
                     this.rest = bytes;

@@ -327,3 +327,33 @@ async fn small_requests_with_tools_grow_the_store_little_and_are_removed() {
     world.advance(Duration::from_secs(2 * 60 * 60));
     world.until(channels, |list| count(list) <= 2).await;
 }
+
+#[tokio::test]
+async fn streams_of_envelopes_count_and_frames_that_are_answered_at_once_do_not() {
+    let world = World::tuned(|options| options.max_streams = 2).await;
+    world.agent("builder").await;
+    let execute = |name: &str| frame(name, "request", json!({"action": "execute", "query": "go"}));
+    let mut open = Vec::new();
+    for name in ["r1", "r2"] {
+        let mut frames = post(&world, &execute(name), None).await;
+        frames.next().await.unwrap();
+        open.push(frames);
+    }
+    let refused = world.owner.post("/api/envelope", execute("r3")).await;
+    assert_eq!(refused.refusal(), (429, "too_many_requests".to_owned()));
+    let runs = world.owner.get("/api/v1/task-runs").await.expect(200);
+    assert_eq!(runs["task_runs"].as_array().unwrap().len(), 2, "nothing was begun");
+    let register = frame("r4", "request", json!({"action": "register", "peer_role": "client"}));
+    assert_eq!(post(&world, &register, None).await.rest().await.len(), 1);
+    open.pop();
+    let closed = async {
+        loop {
+            let metrics = world.owner.get("/metrics").await;
+            if String::from_utf8_lossy(&metrics.body).contains("attache_streams 1\n") {
+                break;
+            }
+        }
+    };
+    timeout(PATIENCE, closed).await.expect("a closed stream makes room");
+    post(&world, &execute("r5"), None).await.next().await.unwrap();
+}

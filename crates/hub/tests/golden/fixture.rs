@@ -219,7 +219,8 @@ impl<'a> GoldenFixture<'a> {
                 ("grant", text(&decided, "grant_id"))
             }
             "conversation" | "workspace" => {
-                let made = self.maker.post("/api/v1/conversations", json!({})).await.expect(201);
+                let made =
+                    self.maker.post("/api/v1/conversations", json!({"metadata": {"space": "team"}})).await.expect(201);
                 self.made.insert("conversation", text(&made, "conversation_id"));
                 self.made.insert("workspace", text(&made, "workspace_id"));
                 let name = if what == "workspace" { "workspace" } else { "conversation" };

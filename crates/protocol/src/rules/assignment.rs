@@ -15,15 +15,15 @@ use crate::{
     },
 };
 
-/// What this machine's owner allows, and what is actually enforced.
+/// What this machine's owner allows, and what it can enforce.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CollaboratorLimits {
     pub access_modes: Vec<AccessMode>,
     pub max_ttl: Duration,
-    /// The sandbox the owner requires.
+    /// The sandbox the owner requires, which the work gets.
     pub wanted: SandboxProfile,
-    /// The sandbox that is available.
-    pub enforced: SandboxProfile,
+    /// What this machine can enforce.
+    pub available: SandboxProfile,
 }
 
 /// All delegations this side knows, by caller and delegation id. Callers can't start, end or learn about each other's
@@ -112,12 +112,12 @@ impl CollaboratorLimits {
 
     /// The requirements that are not enforced, as text.
     fn unenforced(&self) -> Option<String> {
-        let Self { wanted, enforced, .. } = self;
+        let Self { wanted, available, .. } = self;
         let mut wishes = String::new();
         let unfulfilled = [
-            (wanted.cwd_only && !enforced.cwd_only, "cwd_only = true"),
-            (!wanted.allow_network && enforced.allow_network, "allow_network = false"),
-            (!wanted.allow_exec && enforced.allow_exec, "allow_exec = false"),
+            (wanted.cwd_only && !available.cwd_only, "cwd_only = true"),
+            (!wanted.allow_network && available.allow_network, "allow_network = false"),
+            (!wanted.allow_exec && available.allow_exec, "allow_exec = false"),
         ];
         for (_, wish) in unfulfilled.into_iter().filter(|(is_unfulfilled, _)| *is_unfulfilled) {
             let comma = if wishes.is_empty() { "" } else { ", " };

@@ -33,6 +33,23 @@ text_enum! {
     }
 }
 
+text_enum! {
+    /// What others had added to an agent.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    pub enum AddedPart {
+        /// A device or program that someone else paired or registered.
+        Runtime = "runtime",
+        /// A key of an outside agent that was created with someone else's credential.
+        Key = "key",
+        /// The outside agent that someone else made it stand for.
+        Peer = "peer",
+        /// `approvals.webhook_url`, whoever set it.
+        ApprovalWebhook = "approval_webhook",
+        /// Standing approvals by others.
+        Grants = "grants",
+    }
+}
+
 /// The body of `POST` and, with all members optional, `PATCH /api/v1/agent-accounts`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -54,7 +71,7 @@ pub struct AccountRequest {
     /// The owner, by name or id, or `""` for none. Only admins can set this. By default, the creator is the owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Who may put it to work. Only its owner can share a private agent.
+    /// Who may put it to work. Only its owner can share a private agent. `owner` ends what others added to the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callers: Option<Callers>,
     /// The default time limit of its runs. 0 restores the hub's default.
@@ -138,6 +155,9 @@ pub struct Account {
     pub peer: Option<PeerInfo>,
     pub created_at: Timestamp,
     pub archived_at: Option<Timestamp>,
+    /// What this change ended because the agent is now private. Only in the response to that change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ended: Vec<AddedPart>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -11,6 +11,9 @@ use crate::{
     wire::run::{OutputArtifact, OutputMessage, OutputReply},
 };
 
+/// The folder for what comes with tasks, in their working folder.
+pub const ATTACHMENT_FOLDER: &str = ".attache";
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdapterHealth {
     pub ok: bool,
@@ -31,6 +34,17 @@ pub struct AdapterHealth {
     /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub enforces: Vec<String>,
+    /// The limits that the machine's own walls enforce, whatever the agent does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub walls: Option<WallsProof>,
+}
+
+/// What was tried out and held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WallsProof {
+    pub limits: Vec<String>,
+    pub made_of: String,
+    pub proved_at: Timestamp,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +80,10 @@ pub struct RunTask {
     /// ends the run as `refused`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Json>,
+    /// The limits that the device's owner wants wherever the machine's walls enforce them, in the same form. Elsewhere
+    /// they don't apply, and the task is executed anyway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_sandbox: Option<Json>,
     /// Tools for calling other agents while this run lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp: Option<RunTools>,
@@ -195,7 +213,7 @@ pub struct AdapterLogLine {
     #[serde(default = "info")]
     pub level: String,
     pub message: String,
-    /// A machine-readable code: [`INPUT_UNHEARD`](Self::INPUT_UNHEARD).
+    /// A machine-readable code: [`INPUT_UNHEARD`](Self::INPUT_UNHEARD), [`NETWORK`](Self::NETWORK).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
 }
@@ -269,6 +287,8 @@ fn info() -> String {
 impl AdapterLogLine {
     /// The caller's input did not reach the agent.
     pub const INPUT_UNHEARD: &str = "input_unheard";
+    /// What a run without network of its own reached through the proxy, or was refused.
+    pub const NETWORK: &str = "network";
 
     pub fn new(level: impl Into<String>, message: impl Into<String>) -> Self {
         Self { level: level.into(), message: message.into(), code: None }

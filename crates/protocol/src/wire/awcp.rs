@@ -12,6 +12,7 @@ use crate::{
     wire::{
         output::OutputLocation,
         part::{Part, PartContent},
+        run::{Sandbox, SandboxLimit},
     },
 };
 
@@ -101,14 +102,25 @@ pub struct RemoteConstraints {
     pub max_ttl_seconds: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_profile: Option<SandboxProfile>,
+    /// How the remote knows that it enforces that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_proof: Option<SandboxProof>,
 }
 
 /// What the remote actually enforces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SandboxProfile {
     pub cwd_only: bool,
     pub allow_network: bool,
     pub allow_exec: bool,
+}
+
+/// The remote tried to break out of its own walls, and failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SandboxProof {
+    pub made_of: String,
+    /// By the remote's clock.
+    pub proved_at: Timestamp,
 }
 
 /// Host → remote: gives access to the folder.
@@ -393,6 +405,22 @@ impl Default for LeaseRequirements {
 impl SandboxProfile {
     /// No limits enforced.
     pub const NOTHING: Self = Self { cwd_only: false, allow_network: true, allow_exec: true };
+
+    /// These limits, and no others.
+    pub fn of(limits: &[SandboxLimit]) -> Self {
+        let has = |limit| limits.contains(&limit);
+        Self {
+            cwd_only: has(SandboxLimit::CwdOnly),
+            allow_network: !has(SandboxLimit::NoNetwork),
+            allow_exec: !has(SandboxLimit::NoExec),
+        }
+    }
+}
+
+impl From<SandboxProfile> for Sandbox {
+    fn from(SandboxProfile { cwd_only, allow_network, allow_exec }: SandboxProfile) -> Self {
+        Self { cwd_only: Some(cwd_only), allow_network: Some(allow_network), allow_exec: Some(allow_exec) }
+    }
 }
 
 // === impl AwcpError ===

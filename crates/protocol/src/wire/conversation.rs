@@ -13,6 +13,9 @@ pub struct CreateConversationRequest {
     /// Any object. Its `instructions` are passed to the agents of this conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Json>,
+    /// The agent it is meant for, as in a call. If the agent is private, so is the conversation, from the beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_type: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

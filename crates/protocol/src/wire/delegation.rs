@@ -8,7 +8,7 @@ use crate::{
     DelegationId, Timestamp,
     rules::delegation::{DelegationStatus, LeaseTerms},
     wire::{
-        awcp::{AccessMode, AwcpErrorCode},
+        awcp::{AccessMode, AwcpErrorCode, SandboxProfile, SandboxProof},
         output::OutputLocation,
     },
 };
@@ -65,6 +65,11 @@ pub struct Delegation {
     /// Where the remote mounted the folder, as it reports.
     #[serde(default)]
     pub remote_mount_point: Option<String>,
+    /// The limits that the remote enforces on its agent, as it reports.
+    #[serde(default)]
+    pub sandbox: Option<SandboxProfile>,
+    #[serde(default)]
+    pub sandbox_proof: Option<SandboxProof>,
     /// The remote's id for the task.
     #[serde(default)]
     pub task_id: Option<String>,
@@ -103,6 +108,8 @@ impl Delegation {
             ended_at: None,
             waits_for: None,
             remote_mount_point: None,
+            sandbox: None,
+            sandbox_proof: None,
             task_id: None,
             progress: None,
             revision: 1,

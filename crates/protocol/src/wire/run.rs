@@ -203,6 +203,9 @@ pub struct ClaimedRun {
     /// The limits its caller required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Sandbox>,
+    /// Whether the agent's owner created it in person, not through an agent or another run.
+    #[serde(default)]
+    pub for_owner: bool,
     /// The hub's tools, with a token limited to this run's rights while this claim lasts. Must not be logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]

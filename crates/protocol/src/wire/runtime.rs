@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 
-use crate::{AgentId, Json, RunId, RuntimeId, Secret, Timestamp, wire::account::Presence};
+use crate::{
+    AgentId, Json, RunId, RuntimeId, Secret, Timestamp, text_enum,
+    wire::{account::Presence, adapter::WallsProof},
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -65,6 +68,29 @@ pub struct HeartbeatRequest {
 /// approval in the calling run.
 pub const ASKS: &str = "https://attache.dev/ext/asks/v1";
 
+/// Declared by a runtime on a machine with walls, with [`DeclaredSandbox`] as parameters.
+pub const SANDBOX: &str = "https://attache.dev/ext/sandbox/v1";
+
+text_enum! {
+    /// Whose runs a device puts inside its walls although their callers asked for no limits.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum WalledRuns {
+        Off = "off",
+        /// Everyone's but the agent's owner's.
+        #[default]
+        Others = "others",
+        All = "all",
+    }
+}
+
+/// What a device's walls are proved to enforce, and for whose runs they are used without being asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeclaredSandbox {
+    pub runs: WalledRuns,
+    #[serde(flatten)]
+    pub proof: WallsProof,
+}
+
 /// An A2A extension that a runtime declares for its agent's card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeclaredExtension {
@@ -97,5 +123,10 @@ fn shown<S: Serializer>(token: &Option<Secret<String>>, serializer: S) -> Result
 impl DeclaredExtension {
     pub fn new(uri: impl Into<String>) -> Self {
         Self { uri: uri.into(), params: None }
+    }
+
+    /// What a runtime declares about its walls.
+    pub fn sandbox(declared: &[Self]) -> Option<DeclaredSandbox> {
+        declared.iter().find(|extension| extension.uri == SANDBOX)?.params.as_ref()?.parse().ok()
     }
 }

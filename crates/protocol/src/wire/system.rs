@@ -7,7 +7,7 @@ use crate::{KeyPin, Timestamp, UserId, wire::key::Role};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HubHealth {
-    /// `ok`, or `degraded` while nothing can be stored.
+    /// `ok`, or `degraded` while storage has a problem.
     pub status: String,
     pub version: String,
     /// What an acknowledged write survives: `power_loss` or `nothing` (the in-memory store).
@@ -24,6 +24,8 @@ pub struct HubHealth {
 #[serde(rename_all = "snake_case")]
 pub enum Storage {
     Ok,
+    /// Little space is left, so uploads are refused. Everything else works.
+    DiskLow,
     DiskFull,
     ReadOnly,
     /// The disk reports errors, or part of the database is damaged.
@@ -35,10 +37,10 @@ pub enum Storage {
 // === impl Storage ===
 
 impl Storage {
-    /// The problem as part of a sentence. `None` if there is none.
+    /// Why nothing can be stored, as part of a sentence. `None` if it can.
     pub const fn problem(self) -> Option<&'static str> {
         match self {
-            Self::Ok => None,
+            Self::Ok | Self::DiskLow => None,
             Self::DiskFull => Some("its disk is full"),
             Self::ReadOnly => Some("its file system is read-only"),
             Self::Failed => Some("its disk reports errors"),

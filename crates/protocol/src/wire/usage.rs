@@ -133,9 +133,10 @@ pub struct UsageReport {
 /// The usage of one call, as in `GET /api/v1/usage/records`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UsageRecord {
-    #[schema(value_type = String)]
-    pub call_id: CallId,
-    /// The caller, as `kind:id`.
+    /// Null if the call is to a private agent and hidden from you.
+    #[schema(value_type = Option<String>)]
+    pub call_id: Option<CallId>,
+    /// The caller, as `kind:id`. For a hidden call, the person it was made for.
     pub caller: String,
     /// The agent's name.
     pub callee: String,

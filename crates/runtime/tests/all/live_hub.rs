@@ -209,6 +209,7 @@ async fn serve_on(
     let mut options = attache_hub::Options::new(data.join("hub"), listener.local_addr().unwrap());
     options.public_url = Some(format!("http://{proxy}"));
     options.drain_limit = Duration::from_millis(200);
+    options.disk_reserve = Some(0);
     tune(&mut options);
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&data.join("hub.db")).unwrap());
     let hub = Hub::start(options, store, Env::system()).await.unwrap();

@@ -41,7 +41,7 @@ async fn a_run_is_pulled_executed_and_reported_with_its_progress() {
         [
             json!({"task_run_id": run(7), "conversation_id": format!("cnv_{:032x}", 7), "workspace_id": format!("wsp_{:032x}", 7),
             "task_type": "prompt", "input": {"text": "say it"}, "instructions": "be brief", "cwd": "/srv/work",
-            "deadline": "2030-01-01T00:00:00.000Z"})
+            "default_sandbox": {"cwd_only": true}, "deadline": "2030-01-01T00:00:00.000Z"})
         ]
     );
     assert_eq!(world.adapter.secrets(), [Some(format!("Bearer {SECRET}"))]);

@@ -1,12 +1,13 @@
 //! Namespaces of its own for a process: mounts, processes, messages, host name and, without network, the network.
 
 use std::{
+    collections::BTreeSet,
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
-use crate::{FileView, Walls};
+use crate::{FileView, NetworkAccess, Walls};
 
 use super::view;
 
@@ -28,42 +29,67 @@ pub(super) fn arguments(program: &Path, walls: &Walls, stage: &Path) -> Vec<OsSt
     let mut words = Words(vec![program.into()]);
     words.add(["--die-with-parent", "--unshare-user-try", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]);
     words.add(["--unshare-cgroup-try", "--cap-drop", "ALL"]);
-    if !walls.network {
+    if walls.network != NetworkAccess::All {
         words.add(["--unshare-net"]);
     }
+    let system = view::system();
     match walls.files {
         FileView::Declared => {
-            for path in view::system() {
-                words.bind("--ro-bind", &path);
+            for path in &system {
+                words.bind("--ro-bind", path);
             }
             words.add(["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp"]);
         }
         FileView::All => {
             words.add(["--bind", "/", "/", "--proc", "/proc", "--dev-bind", "/dev", "/dev"]);
-            if !walls.network {
+            if walls.network != NetworkAccess::All {
                 for folder in SOCKET_FOLDERS.into_iter().filter(|folder| is_folder(folder)) {
                     words.add(["--tmpfs", folder]);
                 }
             }
         }
     }
-    words.bind("--ro-bind", stage);
-    for path in &walls.read {
-        words.bind("--ro-bind", path);
-    }
-    for path in walls.write.iter().chain([&walls.cwd]) {
-        words.bind("--bind", path);
-    }
-    // What is in a hidden folder is hidden with it.
-    let is_nested = |path: &Path| walls.hide.iter().any(|other| path != other && path.starts_with(other));
-    for path in walls.hide.iter().filter(|path| path.is_dir() && !is_nested(path)) {
+    for path in &walls.private {
         words.add(["--tmpfs"]);
         words.0.push(path.into());
+    }
+    words.bind("--ro-bind", stage);
+    // What is there already would be shown twice.
+    let is_new = |path: &&PathBuf| !system.iter().any(|shown| path.starts_with(shown));
+    for path in walls.read.iter().filter(is_new) {
+        words.bind("--ro-bind", path);
+    }
+    let writable = || walls.write.iter().chain([&walls.cwd]);
+    for path in writable() {
+        words.bind("--bind", path);
+    }
+    // Looked at now: they may not have been there when the adapter started.
+    let hidden: Vec<PathBuf> = walls.hide.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    // What is in a hidden folder is hidden with it.
+    let is_nested = |path: &Path| hidden.iter().any(|other| path != other && path.starts_with(other));
+    let covered: Vec<&PathBuf> = hidden.iter().filter(|path| path.is_dir() && !is_nested(path)).collect();
+    // A mount can't be moved, so whoever is inside can't move a folder away with what is hidden in it. Each once and all
+    // before anything is covered: a second one would uncover what is below.
+    let above: BTreeSet<&Path> =
+        covered.iter().flat_map(|path| path.ancestors().skip(1)).filter(|folder| is_inside(folder, walls)).collect();
+    above.into_iter().for_each(|folder| words.bind("--bind", folder));
+    for path in covered {
+        words.add(["--tmpfs"]);
+        words.0.push(path.into());
+    }
+    // A folder of ours may hold the one to work in, such as a mounted one.
+    for path in writable().filter(|path| hidden.iter().any(|other| path.starts_with(other))) {
+        words.bind("--bind", path);
     }
     words.add(["--chdir"]);
     words.0.push(walls.cwd.clone().into());
     words.add(["--"]);
     words.0
+}
+
+/// Below a folder that can be written to.
+fn is_inside(path: &Path, walls: &Walls) -> bool {
+    walls.write.iter().chain([&walls.cwd]).any(|folder| path != folder && path.starts_with(folder))
 }
 
 /// A folder of its own: a link such as `/var/run` leads to one that is hidden already.
@@ -116,6 +142,27 @@ mod tests {
                    --chdir /tmp/work --";
         assert!(line.ends_with(end), "{line}");
         assert!(line.contains("--unshare-net") && !line.contains(" /etc/shadow"), "{line}");
+    }
+
+    #[test]
+    fn nothing_uncovers_what_is_hidden() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let (first, second) = (root.join("a/b/one"), root.join("a/b/two"));
+        for hidden in [&first, &second] {
+            std::fs::create_dir_all(hidden).unwrap();
+        }
+        let mut walls = Walls::open(&root).limit(&[SandboxLimit::CwdOnly]);
+        walls.hide = vec![second.clone(), first.clone()];
+        let line = line(&walls);
+        let at = |text: String| {
+            assert_eq!(line.matches(&text).count(), 1, "{text} {line}");
+            line.find(&text).unwrap()
+        };
+        let bind = |path: &Path| at(format!("--bind {0} {0} ", path.display()));
+        let cover = |path: &Path| at(format!("--tmpfs {} ", path.display()));
+        let order = [bind(&root), bind(&root.join("a")), bind(&root.join("a/b")), cover(&second), cover(&first)];
+        assert!(order.is_sorted(), "{line}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use ::landlock::{
     RulesetCreatedAttr as _, Scope, path_beneath_rules,
 };
 
-use crate::{FileView, Walls};
+use crate::{FileView, NetworkAccess, Walls};
 
 use super::view;
 
@@ -24,7 +24,8 @@ fn apply(walls: &Walls, is_in_namespaces: bool) -> Result<(), ::landlock::Rulese
     if walls.files == FileView::Declared {
         rules = rules.handle_access(AccessFs::from_all(KNOWN))?;
     }
-    if !walls.network {
+    // A network of its own has nobody else in it.
+    if walls.network != NetworkAccess::All && !is_in_namespaces {
         rules = rules.handle_access(AccessNet::from_all(KNOWN))?;
     }
     let mut rules = rules.create()?.set_compatibility(CompatLevel::BestEffort);
@@ -56,6 +57,7 @@ fn writable(walls: &Walls, is_in_namespaces: bool) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = walls.write.iter().chain([&walls.cwd]).cloned().collect();
     if is_in_namespaces {
         // Its own, and empty.
+        paths.extend(walls.private.iter().cloned());
         paths.extend(["/tmp", "/var/tmp", "/dev/shm", "/dev/pts"].map(PathBuf::from));
     }
     paths

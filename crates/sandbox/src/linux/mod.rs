@@ -5,9 +5,10 @@ mod exec_once;
 mod landlock;
 mod probe;
 mod prove;
+mod proxy_listener;
 mod seccomp;
 mod stage;
 mod view;
 
 pub(crate) use self::{bubblewrap::find as bwrap, prove::prove, stage::arguments};
-pub use self::{probe::probe, stage::enter};
+pub use self::{probe::probe, proxy_listener::receive_listeners, stage::enter};

@@ -29,6 +29,8 @@ pub(super) struct ProbeTargets {
     pub(super) udp: SocketAddr,
     /// The name of an abstract socket.
     pub(super) socket: String,
+    /// A service's socket that can be seen.
+    pub(super) path_socket: PathBuf,
     /// A process outside, of the same user.
     pub(super) process: i32,
     /// Stands in that process's environment.
@@ -63,6 +65,7 @@ fn out(attempt: Attempt, targets: &ProbeTargets) -> bool {
         }
         Attempt::AbstractSocket => net::SocketAddr::from_abstract_name(&targets.socket)
             .is_ok_and(|address| net::UnixStream::connect_addr(&address).is_ok()),
+        Attempt::PathSocket => net::UnixStream::connect(&targets.path_socket).is_ok(),
         Attempt::Exec => {
             let mut program = Command::new("/bin/true");
             program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -75,6 +78,7 @@ fn out(attempt: Attempt, targets: &ProbeTargets) -> bool {
         Attempt::UserNamespace => makes_user_namespace(),
         Attempt::Keyring => reaches_keyring(),
         Attempt::NewPrivileges => !rustix::thread::no_new_privs().unwrap_or(false),
+        Attempt::Terminal => types(),
     }
 }
 
@@ -101,6 +105,15 @@ fn signals(targets: &ProbeTargets) -> bool {
 fn traces() -> bool {
     // SAFETY: asks to be traced by the parent, which changes nothing in this process.
     unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) == 0 }
+}
+
+/// Into the terminal that is its standard input, as if it had been started there.
+#[allow(unsafe_code, reason = "a system call that reads one byte")]
+fn types() -> bool {
+    let _ = rustix::process::ioctl_tiocsctty(std::io::stdin());
+    let letter = b'x';
+    // SAFETY: the kernel reads the byte, which outlives the call.
+    unsafe { libc::ioctl(0, libc::TIOCSTI, &raw const letter) == 0 }
 }
 
 fn mounts() -> bool {

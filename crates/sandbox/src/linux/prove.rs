@@ -1,9 +1,14 @@
 //! Prepares what is outside, runs the probe inside, and judges.
 
 use std::{
+    ffi::OsStr,
     fs, io,
     net::{TcpListener, UdpSocket},
-    os::{linux::net::SocketAddrExt as _, unix::net},
+    os::{
+        fd::OwnedFd,
+        linux::net::SocketAddrExt as _,
+        unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _, net},
+    },
     path::Path,
     process::{Child, Command, Stdio},
     thread,
@@ -11,6 +16,7 @@ use std::{
 };
 
 use attache_protocol::wire::run::SandboxLimit;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::{Attempt, AttemptResult, Launcher, Mechanism, Proof, Walls};
 
@@ -24,7 +30,9 @@ struct Outside {
     targets: ProbeTargets,
     udp: UdpSocket,
     process: Child,
-    _listeners: (TcpListener, net::UnixListener),
+    /// The other end of a terminal.
+    terminal: OwnedFd,
+    _listeners: (TcpListener, [net::UnixListener; 2]),
 }
 
 pub(crate) fn prove(launcher: &Launcher, left_out: &[Mechanism]) -> Proof {
@@ -62,14 +70,34 @@ fn landlock_version() -> Option<i64> {
     (version > 0).then_some(version)
 }
 
+/// In the strictest walls, and in those of each single limit: a run may ask for any of them.
 fn attempt(launcher: &Launcher, left_out: &[Mechanism]) -> io::Result<Vec<AttemptResult>> {
+    // Side by side: most of the time goes into starting processes, and an adapter waits for all of it.
+    let (strictest, single) = thread::scope(|scope| {
+        let single = SandboxLimit::ALL.map(|limit| (limit, scope.spawn(move || within(launcher, &[limit], left_out))));
+        let strictest = within(launcher, &SandboxLimit::ALL, left_out);
+        let joined = single.map(|(limit, probe)| (limit, probe.join()));
+        (strictest, joined)
+    });
+    let mut results = strictest?;
+    for (limit, alone) in single {
+        let alone = alone.map_err(|_| io::Error::other("a probe panicked"))??;
+        let concerned = alone.iter().filter(|one| one.attempt.limit().is_none_or(|broken| broken == limit));
+        for open in concerned.filter(|one| !one.held) {
+            results.iter_mut().filter(|one| one.attempt == open.attempt).for_each(|one| one.held = false);
+        }
+    }
+    Ok(results)
+}
+
+fn within(launcher: &Launcher, limits: &[SandboxLimit], left_out: &[Mechanism]) -> io::Result<Vec<AttemptResult>> {
     let folder = tempfile::tempdir()?;
     let inside = folder.path().join("inside");
     fs::create_dir(&inside)?;
-    let mut outside = Outside::prepare(&folder.path().join("outside"))?;
-    let mut walls = Walls::open(&inside).limit(&SandboxLimit::ALL);
+    let mut outside = Outside::prepare(&folder.path().join("outside"), &inside)?;
+    let mut walls = Walls::open(&inside).limit(limits);
     walls.without = left_out.to_vec();
-    let results = run(launcher, &walls, &outside.targets);
+    let results = run(launcher, &walls, &outside);
     outside.end();
     let mut results = results?;
     for result in &mut results {
@@ -82,9 +110,9 @@ fn attempt(launcher: &Launcher, left_out: &[Mechanism]) -> io::Result<Vec<Attemp
     Ok(results)
 }
 
-fn run(launcher: &Launcher, walls: &Walls, targets: &ProbeTargets) -> io::Result<Vec<AttemptResult>> {
+fn run(launcher: &Launcher, walls: &Walls, outside: &Outside) -> io::Result<Vec<AttemptResult>> {
     let (program, words) = launcher.command(walls, launcher.stage.program.as_os_str())?;
-    let targets = serde_json::to_string(targets).map_err(io::Error::other)?;
+    let targets = serde_json::to_string(&outside.targets).map_err(io::Error::other)?;
     let mut probe = Command::new(program)
         .args(words)
         .args(&launcher.stage.probe)
@@ -92,7 +120,7 @@ fn run(launcher: &Launcher, walls: &Walls, targets: &ProbeTargets) -> io::Result
         .env_clear()
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .current_dir(&walls.cwd)
-        .stdin(Stdio::null())
+        .stdin(outside.terminal()?)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
@@ -115,13 +143,18 @@ fn run(launcher: &Launcher, walls: &Walls, targets: &ProbeTargets) -> io::Result
 // === impl Outside ===
 
 impl Outside {
-    fn prepare(folder: &Path) -> io::Result<Self> {
+    fn prepare(folder: &Path, inside: &Path) -> io::Result<Self> {
         fs::create_dir(folder)?;
         let canary = folder.join("canary");
         fs::write(&canary, "outside")?;
         let name = format!("attache-probe-{:016x}", getrandom::u64().map_err(io::Error::other)?);
         let (tcp, udp) = (TcpListener::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
         let socket = net::UnixListener::bind_addr(&net::SocketAddr::from_abstract_name(&name)?)?;
+        let path_socket = inside.join("service");
+        let seen = net::UnixListener::bind(&path_socket)?;
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+        grantpt(&terminal)?;
+        unlockpt(&terminal)?;
         let mut process = Command::new("cat");
         let process = process.env(MARKER, &name).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let process = process.spawn()?;
@@ -131,10 +164,17 @@ impl Outside {
             tcp: tcp.local_addr()?,
             udp: udp.local_addr()?,
             socket: name.clone(),
+            path_socket,
             process: i32::try_from(process.id()).map_err(io::Error::other)?,
             marker: name,
         };
-        Ok(Self { targets, udp, process, _listeners: (tcp, socket) })
+        Ok(Self { targets, udp, process, terminal, _listeners: (tcp, [socket, seen]) })
+    }
+
+    fn terminal(&self) -> io::Result<fs::File> {
+        let name = ptsname(&self.terminal, Vec::new())?;
+        let path = Path::new(OsStr::from_bytes(name.to_bytes()));
+        fs::File::options().read(true).write(true).custom_flags(libc::O_NOCTTY).open(path)
     }
 
     fn end(&mut self) {

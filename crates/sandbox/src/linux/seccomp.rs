@@ -6,7 +6,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
-use crate::Walls;
+use crate::{NetworkAccess, Walls};
 
 use super::exec_once::ExecPermit;
 
@@ -56,12 +56,18 @@ const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP) as u64;
 
+/// Sockets that reach nobody from a network of its own. Those in the file system do reach others.
+const OWN_SOCKETS: [i32; 2] = [libc::AF_INET, libc::AF_INET6];
+
+/// Requests that type into a terminal, where somebody else's shell would read it.
+const TYPING: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
+
 /// Restricts this thread and everything it starts. With a permit, that one call still starts a program.
 pub(super) fn restrict(walls: &Walls, is_in_namespaces: bool, permit: Option<ExecPermit>) -> io::Result<()> {
     let refused = compile(refusals(walls, is_in_namespaces, permit), libc::EPERM)?;
     // Its flags are in memory that the filter can't see, and programs fall back to `clone`.
     let absent = compile(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?;
-    for filter in [refused, absent] {
+    for filter in [refused, absent, other_numbers()] {
         seccompiler::apply_filter(&filter).map_err(io::Error::other)?;
     }
     Ok(())
@@ -79,9 +85,10 @@ fn refusals(walls: &Walls, is_in_namespaces: bool, permit: Option<ExecPermit>) -
     let namespace = |bit: u64| is(0, SeccompCmpOp::MaskedEq(bit), bit);
     let bits = (0..u64::BITS).map(|shift| 1_u64 << shift).filter(|bit| NAMESPACES & bit != 0);
     refused.insert(libc::SYS_clone, bits.map(namespace).collect());
-    if !walls.network {
-        // Without namespaces, services of the machine could be reached through sockets in the file system.
-        let kinds = if is_in_namespaces { vec![is(0, SeccompCmpOp::Ne, libc::AF_UNIX as u64)] } else { Vec::new() };
+    refused.insert(libc::SYS_ioctl, TYPING.into_iter().map(request).collect());
+    if walls.network != NetworkAccess::All {
+        // With namespaces, the process is alone in its network.
+        let kinds = if is_in_namespaces { vec![none_of(&OWN_SOCKETS)] } else { Vec::new() };
         refused.insert(libc::SYS_socket, kinds);
     }
     if let Some(ExecPermit { arguments, environment }) = permit {
@@ -90,6 +97,38 @@ fn refusals(walls: &Walls, is_in_namespaces: bool, permit: Option<ExecPermit>) -
         refused.insert(libc::SYS_execve, others);
     }
     refused
+}
+
+/// Refuses the calls of other interfaces to the same kernel, whose numbers the filters above don't know (x32).
+fn other_numbers() -> BpfProgram {
+    const X32_BIT: u32 = 0x4000_0000;
+    let instruction = |code: u32, jt: u8, k: u32| seccompiler::sock_filter {
+        code: u16::try_from(code).expect("BPF codes are short"),
+        jt,
+        jf: 0,
+        k,
+    };
+    vec![
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        instruction(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, X32_BIT),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs()),
+    ]
+}
+
+/// A rule about the first argument of a call: it is none of these.
+fn none_of(values: &[i32]) -> SeccompRule {
+    let conditions = values.iter().map(|value| {
+        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, u64::from(value.unsigned_abs()))
+            .expect("system calls have six arguments")
+    });
+    SeccompRule::new(conditions.collect()).expect("there are conditions")
+}
+
+/// A rule about the request of an `ioctl`, of which the kernel looks at the lower half only.
+fn request(value: u64) -> SeccompRule {
+    let condition = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value);
+    SeccompRule::new(vec![condition.expect("system calls have six arguments")]).expect("one condition")
 }
 
 /// A rule about one argument of a call.

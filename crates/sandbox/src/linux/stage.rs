@@ -11,11 +11,12 @@ use std::{
     process::Command,
 };
 
+use rustix::process::{Resource, Rlimit};
 use serde::{Deserialize, Serialize};
 
-use crate::{Launcher, Mechanism, Walls};
+use crate::{FileView, Launcher, Mechanism, NetworkAccess, Walls};
 
-use super::{bubblewrap, exec_once::LastExec, landlock, seccomp};
+use super::{bubblewrap, exec_once::LastExec, landlock, proxy_listener, seccomp};
 
 /// What the second stage is told.
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,12 +33,29 @@ const ENV: &str = "/usr/bin/env";
 pub(crate) fn arguments(launcher: &Launcher, walls: &Walls) -> io::Result<Vec<OsString>> {
     let stage = &launcher.stage;
     let bwrap = launcher.bwrap.as_deref().filter(|_| walls.uses(Mechanism::Namespaces));
+    if bwrap.is_none() && walls.files == FileView::Declared {
+        check_hidden(walls)?;
+    }
     let mut words = bwrap.map(|bwrap| bubblewrap::arguments(bwrap, walls, &stage.program)).unwrap_or_default();
     let order = StageOrder { walls: walls.clone(), is_in_namespaces: bwrap.is_some() };
     words.push(stage.program.clone().into());
     words.extend(stage.enter.iter().cloned());
     words.push(serde_json::to_string(&order).map_err(io::Error::other)?.into());
     Ok(words)
+}
+
+/// Landlock can show a folder, but not all of it except for one.
+fn check_hidden(walls: &Walls) -> io::Result<()> {
+    let visible: Vec<PathBuf> =
+        walls.read.iter().chain(&walls.write).chain([&walls.cwd]).filter_map(|path| path.canonicalize().ok()).collect();
+    let hidden = walls.hide.iter().filter_map(|path| path.canonicalize().ok());
+    match hidden.into_iter().find(|path| visible.iter().any(|folder| path.starts_with(folder))) {
+        Some(path) => Err(io::Error::other(format!(
+            "{} can't be hidden from it without bubblewrap; work in another folder, or install bubblewrap",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Builds the walls around this process and becomes the program. Returns only if it can't. For a process with one
@@ -48,6 +66,18 @@ pub fn enter(order: &str, command: Vec<OsString>) -> io::Result<Infallible> {
     let name = words.next().ok_or_else(|| io::Error::other("no program was named"))?;
     let program = find(&name)?;
     env::set_current_dir(&walls.cwd)?;
+    if !walls.terminal {
+        // Without bubblewrap, it may lead its group, and then it keeps its session.
+        let _ = rustix::process::setsid();
+    }
+    // A crash must not leave the memory of a host, with its login, in the folder.
+    rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    if let NetworkAccess::Proxy(descriptor) = walls.network {
+        if !is_in_namespaces {
+            return Err(io::Error::other("a proxy as the only way out needs namespaces"));
+        }
+        proxy_listener::send(descriptor, &walls.ports)?;
+    }
     if walls.exec {
         restrict(&walls, is_in_namespaces, None)?;
         return Err(Command::new(program).arg0(name).args(words).exec());

@@ -349,8 +349,12 @@ mod tests {
         let tenant = env.tenant_id();
         store.ensure_tenant(tenant, "t", Timestamp::default()).await.unwrap();
         for name in ["one", "two"] {
-            let conversation =
-                NewConversation { id: env.conversation_id(), title: Some(name.to_owned()), metadata: None };
+            let conversation = NewConversation {
+                id: env.conversation_id(),
+                title: Some(name.to_owned()),
+                metadata: None,
+                agent: None,
+            };
             let context = WriteContext::new(tenant, "system", Timestamp::default());
             store.create_conversation(context, conversation).await.unwrap();
         }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use attache_protocol::{
-    AgentId, TenantId,
+    AgentId, TenantId, UserId,
     rules::run::RunCommand,
-    wire::{account::Callers, runtime::RuntimeState},
+    wire::{account::AddedPart, runtime::RuntimeState},
 };
 
 use super::{
     page::{self, NameCursor, PageOrder},
-    state::ModelState,
+    state::{ModelKey, ModelState},
 };
 use crate::{
     Error, Result, WakeHint, WriteContext, entry, outcome,
@@ -37,10 +37,12 @@ impl ModelState {
             approvals,
             owner: context.user,
             callers,
+            private_until: None,
             run_timeout,
             created_at: context.at,
             archived_at: None,
             runtime: None,
+            ended: Vec::new(),
         };
         self.append(context.tenant, context.at, &context.actor, entry::agent_created(id, &account.name));
         self.accounts.insert(id, account.clone());
@@ -64,10 +66,14 @@ impl ModelState {
             self.end_agent_keys(context, id);
         }
         let before = &self.accounts[&id];
-        let (owner, callers) = (patch.owner.unwrap_or(before.owner), patch.callers.unwrap_or(before.callers));
-        if callers == Callers::Owner && (before.callers != callers || before.owner != owner) {
-            self.revoke_grants_of_others(context, id, owner);
+        let private_until = before.private_until_after(&patch, context.at);
+        let (mut dropped, mut ended) = (None, Vec::new());
+        if let Some(owner) = before.made_private(&patch) {
+            dropped = before.without_webhook(&patch);
+            ended = self.end_added_by_others(context, id, owner);
+            ended.extend(dropped.as_ref().map(|_| AddedPart::ApprovalWebhook));
         }
+        let entry = entry::agent_updated(id, &patch, &ended);
         let AccountPatch { name, description, instructions, skills, a2a, approvals, owner, callers, run_timeout } =
             patch;
         let account = self.accounts.get_mut(&id).expect("it was just found");
@@ -76,12 +82,31 @@ impl ModelState {
         account.instructions = instructions.or_else(|| account.instructions.clone());
         account.skills = skills.unwrap_or_else(|| account.skills.clone());
         account.a2a = a2a.or_else(|| account.a2a.clone());
-        account.approvals = approvals.or_else(|| account.approvals.clone());
+        account.approvals = approvals.or(dropped).or_else(|| account.approvals.clone());
         account.owner = owner.unwrap_or(account.owner);
         account.callers = callers.unwrap_or(account.callers);
+        account.private_until = private_until;
         account.run_timeout = run_timeout.unwrap_or(account.run_timeout);
-        self.append(context.tenant, context.at, &context.actor, entry::agent_updated(id, callers));
-        Ok(self.shown_account(id))
+        self.append(context.tenant, context.at, &context.actor, entry);
+        Ok(AccountRecord { ended, ..self.shown_account(id) })
+    }
+
+    /// A private agent is only as private as what works for it, and only its owner decides for it.
+    fn end_added_by_others(&mut self, context: &WriteContext, agent: AgentId, owner: Option<UserId>) -> Vec<AddedPart> {
+        let mut ended = Vec::new();
+        let is_peer = self.remove_peer_of_others(agent, owner);
+        let runtime = self.active_runtime(agent).filter(|id| is_peer || self.runtimes[id].is_of_others(owner));
+        ended.extend(is_peer.then_some(AddedPart::Peer).or(runtime.map(|_| AddedPart::Runtime)));
+        if let Some(runtime) = runtime {
+            self.end_runtime(runtime, RuntimeState::Revoked, &context.actor, context.at);
+        }
+        let is_valid = |stored: &&ModelKey| stored.key.agent == Some(agent) && stored.key.revoked_at.is_none();
+        let keys = self.keys.values().filter(is_valid).map(|stored| stored.key.id);
+        let keys: Vec<_> = keys.filter(|key| owner.is_none() || !self.has_only_keys_of(Some(*key), owner)).collect();
+        ended.extend((!keys.is_empty()).then_some(AddedPart::Key));
+        self.revoke_keys(context, |stored| keys.contains(&stored.key.id));
+        ended.extend(self.revoke_grants_of_others(context, agent, owner).then_some(AddedPart::Grants));
+        ended
     }
 
     /// The key an agent was registered with acts for its owner, and ends when the owner changes.

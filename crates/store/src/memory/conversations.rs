@@ -1,5 +1,7 @@
 //! Conversations, their messages, and the artifacts of their workspaces.
 
+use std::collections::BTreeMap;
+
 use attache_protocol::{ArtifactId, ConversationId, RunId, TenantId, WorkspaceId};
 
 use super::{
@@ -23,8 +25,10 @@ impl ModelState {
         new: NewConversation,
     ) -> Result<ConversationRecord> {
         self.known_tenant(context.tenant)?;
-        let NewConversation { id, title, metadata } = new;
-        let (user, created_at, agents) = (context.user, context.at, Vec::new());
+        let NewConversation { id, title, metadata, agent } = new;
+        let (user, created_at) = (context.user, context.at);
+        let agents: BTreeMap<_, _> = agent.map(|agent| (agent, context.at)).into_iter().collect();
+        self.conversation_agents.insert(id, agents.clone());
         let conversation = ConversationRecord { id, title, metadata, user, agents, created_at };
         self.conversations.insert(id, (context.tenant, conversation.clone()));
         self.append(context.tenant, context.at, &context.actor, entry::conversation_created(id));
@@ -39,13 +43,12 @@ impl ModelState {
         if record.conversation != id {
             return Err(Error::NotFound);
         }
-        let (user, created_at, agents) = (record.user, record.created_at, Vec::new());
+        let (user, created_at, agents) = (record.user, record.created_at, BTreeMap::new());
         Ok(self.with_agents(&ConversationRecord { id, title: None, metadata: None, user, agents, created_at }))
     }
 
     fn with_agents(&self, conversation: &ConversationRecord) -> ConversationRecord {
-        let agents = self.conversation_agents.get(&conversation.id);
-        let agents = agents.map(|agents| agents.iter().copied().collect()).unwrap_or_default();
+        let agents = self.conversation_agents.get(&conversation.id).cloned().unwrap_or_default();
         ConversationRecord { agents, ..conversation.clone() }
     }
 

@@ -109,6 +109,7 @@ impl ModelState {
         let tenant = account.tenant;
         if new.kind != RuntimeKind::Hub {
             self.no_peer(agent)?;
+            account.check_paired_by(new.paired_by)?;
         }
         self.use_up(new.proof, agent);
         let actor = entry::runtime_actor(new.id);
@@ -130,6 +131,7 @@ impl ModelState {
             token_rotated_at: None,
             token_reused_at: None,
             extensions: None,
+            paired_by: new.paired_by,
         };
         self.append(tenant, at, &actor, entry::runtime_attached(agent, new.id, runtime.device_name.as_deref()));
         self.tokens.insert(new.token, new.id);

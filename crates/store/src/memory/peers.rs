@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, Json, RunId, RuntimeId, TenantId, Timestamp,
+    AgentId, Json, RunId, RuntimeId, TenantId, Timestamp, UserId,
     rules::run::{RunCommand, WorkerRef},
 };
 
@@ -45,6 +45,16 @@ impl ModelState {
     fn peer(&self, tenant: TenantId, agent: AgentId) -> Result<Option<PeerRecord>> {
         self.agent(tenant, &AgentRef::Id(agent))?;
         Ok(self.peers.get(&agent).cloned())
+    }
+
+    /// Makes the agent an ordinary one again, if anyone but `owner` made it stand for an outside agent.
+    pub(super) fn remove_peer_of_others(&mut self, agent: AgentId, owner: Option<UserId>) -> bool {
+        let is_others = self.peers.get(&agent).is_some_and(|peer| owner.is_none() || peer.set_by != owner);
+        if is_others {
+            self.peers.remove(&agent);
+            self.woken.push(WakeHint::Peers);
+        }
+        is_others
     }
 
     /// An outside agent can't be paired with a device.

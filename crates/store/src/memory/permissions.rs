@@ -87,6 +87,7 @@ impl ModelState {
             diff: new.diff,
             undisclosed: new.undisclosed,
             private_agent: new.private_agent,
+            used_by: None,
             subject: new.subject,
             request: new.request,
             requested_at: at,
@@ -312,29 +313,36 @@ impl ModelState {
         Ok(self.shown_grant(&record))
     }
 
-    /// Revokes the selected approvals of the tenant, in order of creation.
-    pub(super) fn revoke_grants(&mut self, context: &WriteContext, wanted: impl Fn(&GrantRecord) -> bool) {
+    /// Revokes the selected approvals of the tenant, in order of creation. Whether there were any.
+    pub(super) fn revoke_grants(&mut self, context: &WriteContext, wanted: impl Fn(&GrantRecord) -> bool) -> bool {
         let standing = |record: &GrantRecord| record.grant.approved && record.revoked_at.is_none();
         let found = self.grants.values().filter(|(owner, _)| *owner == context.tenant).map(|(_, record)| record);
         let found = found.filter(|record| standing(record) && wanted(record)).map(|record| record.grant.id);
-        for grant in found.collect::<Vec<_>>() {
-            self.revoke_grant(context, grant).expect("it was just found");
+        let found: Vec<_> = found.collect();
+        for grant in &found {
+            self.revoke_grant(context, *grant).expect("it was just found");
         }
+        !found.is_empty()
     }
 
     /// Revokes the approvals for an agent that anyone but `owner` answers for, or that were given with a credential that
     /// someone else issued for the owner.
-    pub(super) fn revoke_grants_of_others(&mut self, context: &WriteContext, agent: AgentId, owner: Option<UserId>) {
+    pub(super) fn revoke_grants_of_others(
+        &mut self,
+        context: &WriteContext,
+        agent: AgentId,
+        owner: Option<UserId>,
+    ) -> bool {
         let is_owners =
             |maker: GrantMaker| owner.is_some() && maker.user == owner && self.has_only_keys_of(maker.key, owner);
         let of_agent = self.grants.values().map(|(_, record)| record).filter(|record| record.agent == agent);
         let others = of_agent.filter(|record| !is_owners(record.maker)).map(|record| record.grant.id);
         let others: Vec<GrantId> = others.collect();
-        self.revoke_grants(context, |record| others.contains(&record.grant.id));
+        self.revoke_grants(context, |record| others.contains(&record.grant.id))
     }
 
     /// Whether the key, and every key it was issued or opened with, belongs to the user.
-    fn has_only_keys_of(&self, mut key: Option<KeyId>, user: Option<UserId>) -> bool {
+    pub(super) fn has_only_keys_of(&self, mut key: Option<KeyId>, user: Option<UserId>) -> bool {
         while let Some(stored) = key.and_then(|key| self.keys.get(&key)) {
             if stored.key.user != user {
                 return false;

@@ -219,7 +219,7 @@ impl ModelState {
         if run.record.conversation == own {
             if self.runs.iter().any(|other| other.record.conversation == own) {
                 let (user, created_at) = (run.record.user, run.record.created_at);
-                let agents = Vec::new();
+                let agents = BTreeMap::new();
                 let conversation =
                     ConversationRecord { id: own, title: None, metadata: None, user, agents, created_at };
                 self.conversations.insert(own, (run.record.tenant, conversation));

@@ -21,7 +21,7 @@ use crate::{
     outcome,
     record::{
         ListPage, LiveCounts, NewConversation, NewRun, Pagination, RunCreation, RunFilter, RunRecord, RuntimeKind,
-        RuntimeRecord, delivery::DeliveryRecord,
+        RuntimeRecord, delivery::DeliveryRecord, join,
     },
 };
 
@@ -59,11 +59,19 @@ impl ModelState {
         if let Some(follow) = &new.follow {
             self.able_to_follow(context.tenant, follow.channel)?;
         }
+        if let Some(approval) = new.approval
+            && self.permission(context.tenant, approval)?.used_by.is_some()
+        {
+            return Err(Error::ApprovalUsed);
+        }
         let reservation =
             self.reserve(context, agent, ReservationRequest { budget: new.budget, ..ReservationRequest::default() })?;
         // No more checks after this.
+        if let Some((_, approval)) = new.approval.and_then(|approval| self.permissions.get_mut(&approval)) {
+            approval.used_by = Some(new.id);
+        }
         if let Some(id) = opens {
-            self.create_conversation(context, NewConversation { id, title: None, metadata: None })?;
+            self.create_conversation(context, NewConversation { id, title: None, metadata: None, agent: None })?;
         }
         let place = self.runs.next_place();
         if let Some(key) = key {
@@ -71,7 +79,7 @@ impl ModelState {
         }
         self.places.insert(new.id, place);
         let conversation = new.conversation.unwrap_or(new.id.own_conversation());
-        self.conversation_agents.entry(conversation).or_default().insert(agent);
+        join(self.conversation_agents.entry(conversation).or_default(), agent, context.at);
         let entry = entry::task_created(agent, &new.task_type);
         let record = RunRecord {
             id: new.id,

@@ -1,7 +1,7 @@
 //! The complete state of the model, and appending rows to a tenant's log.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     ops::{Index, IndexMut},
 };
 
@@ -60,7 +60,7 @@ pub(super) struct ModelState {
     pub(super) deleted_keys: BTreeMap<(TenantId, [u8; 16]), Timestamp>,
     pub(super) conversations: ModelTable<ConversationId, (TenantId, ConversationRecord)>,
     /// Every agent that ever had a run in a conversation, explicit or a run's own.
-    pub(super) conversation_agents: BTreeMap<ConversationId, BTreeSet<AgentId>>,
+    pub(super) conversation_agents: BTreeMap<ConversationId, BTreeMap<AgentId, Timestamp>>,
     pub(super) messages: ModelTable<MessageId, (ConversationId, MessageRecord)>,
     pub(super) artifacts: ModelTable<ArtifactId, (TenantId, ArtifactRecord)>,
     pub(super) channels: ModelTable<ChannelId, ModelChannel>,

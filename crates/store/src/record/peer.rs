@@ -1,6 +1,6 @@
 //! Outside A2A agents that accounts stand for, and the tasks they execute for our runs.
 
-use attache_protocol::{AgentId, Json, RunId, Timestamp, rules::recovery::Recovery};
+use attache_protocol::{AgentId, Json, RunId, Timestamp, UserId, rules::recovery::Recovery};
 
 /// The data of an outside agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct PeerRecord {
     pub offered: Option<PinnedCard>,
     /// Why it can't be used at the moment.
     pub problem: Option<String>,
+    /// The user who set it last, with a credential of their own. `None` if unknown.
+    pub set_by: Option<UserId>,
 }
 
 /// A card, as its agent served it.
@@ -32,6 +34,8 @@ pub struct NewPeer {
     pub url: String,
     /// `None` keeps the credential, but never carries it over to another URL.
     pub sealed: Option<Option<Vec<u8>>>,
+    /// The user who sets it, unless someone else issued their credential.
+    pub set_by: Option<UserId>,
 }
 
 /// The task of a peer that executes one of our runs. Both ids exist side by side; neither replaces the other.
@@ -82,8 +86,8 @@ pub(crate) enum PeerTaskLogEffect {
 
 impl PeerRecord {
     pub(crate) fn new(agent: AgentId, new: NewPeer) -> Self {
-        let NewPeer { url, sealed } = new;
-        Self { agent, url, sealed: sealed.flatten(), pin: None, offered: None, problem: None }
+        let NewPeer { url, sealed, set_by } = new;
+        Self { agent, url, sealed: sealed.flatten(), pin: None, offered: None, problem: None, set_by }
     }
 
     /// The peer after the change. Trust and credentials of one URL don't carry over to another.
@@ -91,7 +95,7 @@ impl PeerRecord {
         if new.url != self.url {
             return Self::new(self.agent, new);
         }
-        Self { sealed: new.sealed.unwrap_or(self.sealed), problem: None, ..self }
+        Self { sealed: new.sealed.unwrap_or(self.sealed), problem: None, set_by: new.set_by, ..self }
     }
 }
 

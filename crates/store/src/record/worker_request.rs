@@ -70,6 +70,8 @@ pub struct PermissionRecord {
     pub expires_at: Option<Timestamp>,
     pub on_timeout: OnTimeout,
     pub state: PermissionState,
+    /// The run that it started.
+    pub used_by: Option<RunId>,
     /// How it was settled; `None` while it is pending.
     pub settled: Option<PermissionSettlement>,
 }

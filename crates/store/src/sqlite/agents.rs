@@ -1,6 +1,6 @@
 //! Writes on tenants and agent accounts.
 
-use attache_protocol::{Json, TenantId, Timestamp, log::GENESIS, wire::account::Callers};
+use attache_protocol::{AgentId, Json, TenantId, Timestamp, UserId, log::GENESIS, wire::account::AddedPart};
 use rusqlite::{OptionalExtension as _, params};
 
 use super::{
@@ -88,17 +88,19 @@ impl WriteTransaction<'_, '_> {
         if patch.owner.is_some_and(|owner| owner != account.owner) {
             self.end_agent_keys(context, &account)?;
         }
-        // Only its owner decides for a private agent.
-        let (owner, callers) = (patch.owner.unwrap_or(account.owner), patch.callers.unwrap_or(account.callers));
-        if callers == Callers::Owner && (account.callers != callers || account.owner != owner) {
-            self.revoke_grants_of_others(context, account.id, owner)?;
+        let (mut approvals, mut ended) = (None, Vec::new());
+        if let Some(owner) = account.made_private(patch) {
+            ended = self.end_added_by_others(context, account.id, owner)?;
+            approvals = account.without_webhook(patch);
+            ended.extend(approvals.as_ref().map(|_| AddedPart::ApprovalWebhook));
         }
         self.connection
             .prepare_cached(
                 "update agent_accounts set name = coalesce(?2, name), description = coalesce(?3, description),
                     instructions = coalesce(?4, instructions), skills = coalesce(?5, skills), a2a = coalesce(?6, a2a),
                     approvals = coalesce(?7, approvals), owner = case when ?8 then ?9 else owner end,
-                    callers = coalesce(?10, callers), run_timeout = case when ?11 then ?12 else run_timeout end
+                    callers = coalesce(?10, callers), run_timeout = case when ?11 then ?12 else run_timeout end,
+                    private_until = ?13
                  where id = ?1",
             )?
             .execute(params![
@@ -108,16 +110,44 @@ impl WriteTransaction<'_, '_> {
                 patch.instructions,
                 patch.skills.as_ref().map(Json::get),
                 patch.a2a.as_ref().map(Json::get),
-                patch.approvals.as_ref().map(Json::get),
+                patch.approvals.as_ref().or(approvals.as_ref()).map(Json::get),
                 patch.owner.is_some(),
                 patch.owner.flatten().map(|owner| IdBytes(owner.uuid())),
                 patch.callers.map(rows::callers_number),
                 patch.run_timeout.is_some(),
                 patch.run_timeout.flatten().map(rows::millis),
+                account.private_until_after(patch, context.at).map(Timestamp::millis),
             ])?;
         self.directory.forget();
-        self.log(context.tenant, context.stamp(), &entry::agent_updated(account.id, patch.callers), None)?;
-        self.account(context.tenant, &AgentRef::Id(account.id))
+        self.log(context.tenant, context.stamp(), &entry::agent_updated(account.id, patch, &ended), None)?;
+        Ok(AccountRecord { ended, ..self.account(context.tenant, &AgentRef::Id(account.id))? })
+    }
+
+    /// A private agent is only as private as what works for it, and only its owner decides for it.
+    fn end_added_by_others(
+        &mut self,
+        context: &WriteContext,
+        agent: AgentId,
+        owner: Option<UserId>,
+    ) -> Result<Vec<AddedPart>> {
+        let mut ended = Vec::new();
+        let runtime = self.account(context.tenant, &AgentRef::Id(agent))?.runtime;
+        if self.remove_peer_of_others(agent, owner)? {
+            ended.push(AddedPart::Peer);
+            if let Some(runtime) = &runtime {
+                self.revoke_runtime(context, runtime.id)?;
+            }
+        } else if let Some(runtime) = runtime.filter(|runtime| runtime.is_of_others(owner)) {
+            ended.push(AddedPart::Runtime);
+            self.revoke_runtime(context, runtime.id)?;
+        }
+        let keys = self.keys_of_agent_by_others(agent, owner)?;
+        ended.extend((!keys.is_empty()).then_some(AddedPart::Key));
+        for key in keys {
+            self.revoke_key(context, key)?;
+        }
+        ended.extend(self.revoke_grants_of_others(context, agent, owner)?.then_some(AddedPart::Grants));
+        Ok(ended)
     }
 
     /// The key an agent was registered with acts for its owner, and ends when the owner changes.

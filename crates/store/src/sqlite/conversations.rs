@@ -1,6 +1,6 @@
 //! Writes on conversations, messages and artifacts.
 
-use attache_protocol::{AgentId, ArtifactId, ConversationId, Json, TenantId};
+use attache_protocol::{AgentId, ArtifactId, ConversationId, Json, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::{
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     Error, Result, WriteContext, entry,
-    record::{ArtifactRecord, ConversationRecord, MessageRecord, NewArtifact, NewConversation, NewMessage},
+    record::{ArtifactRecord, ConversationRecord, MessageRecord, NewArtifact, NewConversation, NewMessage, join},
 };
 
 pub(super) const ARTIFACT: &str = "uid, workspace, name, media_type, size, blake3, created, \
@@ -41,15 +41,21 @@ impl WriteTransaction<'_, '_> {
                 context.user.map(|user| IdBytes(user.uuid())),
             ],
         )?;
+        if let Some(agent) = new.agent {
+            self.join_conversation(new.id, agent, context.at)?;
+        }
         self.log(context.tenant, context.stamp(), &entry::conversation_created(new.id), None)?;
         self.conversation(context.tenant, new.id)
     }
 
     /// Records that the agent has had a run in the conversation.
-    pub(super) fn join_conversation(&self, conversation: ConversationId, agent: AgentId) -> Result<()> {
+    pub(super) fn join_conversation(&self, conversation: ConversationId, agent: AgentId, at: Timestamp) -> Result<()> {
         self.connection
-            .prepare_cached("insert or ignore into conversation_agents (conversation, agent) values (?1, ?2)")?
-            .execute([IdBytes(conversation.uuid()), IdBytes(agent.uuid())])?;
+            .prepare_cached(
+                "insert into conversation_agents (conversation, agent, joined) values (?1, ?2, ?3)
+                 on conflict do update set joined = min(joined, excluded.joined)",
+            )?
+            .execute(params![IdBytes(conversation.uuid()), IdBytes(agent.uuid()), at.millis()])?;
         Ok(())
     }
 
@@ -137,10 +143,14 @@ impl WriteTransaction<'_, '_> {
     }
 }
 
-/// The agents of a conversation, each as 32 hexadecimal digits.
+/// The agents of a conversation, each as 32 hexadecimal digits and when it joined.
 macro_rules! conversation_agents {
     ($id:literal) => {
-        concat!("(select group_concat(hex(m.agent), '') from conversation_agents m where m.conversation = ", $id, ")")
+        concat!(
+            "(select group_concat(hex(m.agent) || m.joined, ' ') from conversation_agents m where m.conversation = ",
+            $id,
+            ")"
+        )
     };
 }
 
@@ -168,17 +178,15 @@ pub(super) fn read_conversation(
             " from task_runs r where r.uid = ?1 and r.tenant = ?2 and r.conversation is null"
         ))?
         .query_row(key(), |row| {
-            let mut agents = rows::agents(row, 3)?;
-            agents.push(rows::agent_id(row.get(2)?));
-            agents.sort_unstable();
-            agents.dedup();
+            let (mut agents, created_at) = (rows::agents(row, 3)?, rows::time(row, 0)?);
+            join(&mut agents, rows::agent_id(row.get(2)?), created_at);
             Ok(ConversationRecord {
                 id: conversation,
                 title: None,
                 metadata: None,
                 user: rows::maybe_user(row, 1)?,
                 agents,
-                created_at: rows::time(row, 0)?,
+                created_at,
             })
         })
         .optional()?

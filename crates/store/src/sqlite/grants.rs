@@ -7,7 +7,7 @@ use attache_protocol::{
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
 use super::{
-    lists,
+    keys, lists,
     rows::{self, IdBytes},
     writer::WriteTransaction,
 };
@@ -85,33 +85,29 @@ impl WriteTransaction<'_, '_> {
 
     /// Revokes the approvals that this user answers for, in order of creation.
     pub(super) fn revoke_grants_of_user(&mut self, context: &WriteContext, user: UserId) -> Result<()> {
-        self.revoke_grants(context, "user = ?1", &[&IdBytes(user.uuid())])
+        self.revoke_grants(context, "user = ?1", &[&IdBytes(user.uuid())]).map(drop)
     }
 
     /// The same for a key.
     pub(super) fn revoke_grants_of_key(&mut self, context: &WriteContext, key: KeyId) -> Result<()> {
-        self.revoke_grants(context, "key = ?1", &[&IdBytes(key.uuid())])
+        self.revoke_grants(context, "key = ?1", &[&IdBytes(key.uuid())]).map(drop)
     }
 
     /// Revokes the approvals for an agent that anyone but `owner` answers for, or that were given with a credential that
-    /// someone else issued for the owner.
+    /// someone else issued for the owner. Whether there were any.
     pub(super) fn revoke_grants_of_others(
         &mut self,
         context: &WriteContext,
         agent: AgentId,
         owner: Option<UserId>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let owner = owner.map(|owner| IdBytes(owner.uuid()));
-        let others = "agent = ?1 and (?2 is null or user is not ?2 or exists (
-            with recursive issuers (id, user, opener) as (
-                select id, user, opener from api_keys where id = permission_grants.key
-                union
-                select k.id, k.user, k.opener from api_keys k join issuers on k.id = issuers.opener)
-            select 1 from issuers where user is not ?2))";
-        self.revoke_grants(context, others, &[&IdBytes(agent.uuid()), &owner])
+        let issued = keys::issued_by_others("permission_grants.key");
+        let others = format!("agent = ?1 and (?2 is null or user is not ?2 or {issued})");
+        self.revoke_grants(context, &others, &[&IdBytes(agent.uuid()), &owner])
     }
 
-    fn revoke_grants(&mut self, context: &WriteContext, which: &str, values: &[&dyn ToSql]) -> Result<()> {
+    fn revoke_grants(&mut self, context: &WriteContext, which: &str, values: &[&dyn ToSql]) -> Result<bool> {
         let sql =
             format!("select id from permission_grants where {which} and approved and revoked is null order by no");
         let found = self
@@ -119,10 +115,10 @@ impl WriteTransaction<'_, '_> {
             .prepare_cached(&sql)?
             .query_map(values, |row| Ok(rows::grant_id(row.get(0)?)))?
             .collect::<rusqlite::Result<Vec<_>>>()?;
-        for grant in found {
-            self.revoke_grant(context, grant)?;
+        for grant in &found {
+            self.revoke_grant(context, *grant)?;
         }
-        Ok(())
+        Ok(!found.is_empty())
     }
 
     pub(super) fn revoke_grant(&mut self, context: &WriteContext, id: GrantId) -> Result<GrantRecord> {

@@ -110,6 +110,20 @@ impl WriteTransaction<'_, '_> {
             .collect::<rusqlite::Result<_>>()?)
     }
 
+    /// Those of them that anyone but `owner` had a part in creating.
+    pub(super) fn keys_of_agent_by_others(&self, agent: AgentId, owner: Option<UserId>) -> Result<Vec<KeyId>> {
+        let others = issued_by_others("api_keys.id");
+        Ok(self
+            .connection
+            .prepare_cached(&format!(
+                "select id from api_keys where agent = ?1 and revoked is null and (?2 is null or {others}) order by no"
+            ))?
+            .query_map(params![IdBytes(agent.uuid()), owner.map(|owner| IdBytes(owner.uuid()))], |row| {
+                Ok(rows::key_id(row.get(0)?))
+            })?
+            .collect::<rusqlite::Result<_>>()?)
+    }
+
     pub(super) fn record_event(&mut self, context: &WriteContext, event: &AuditEvent) -> Result<()> {
         self.log(context.tenant, context.stamp(), &entry::key::event(event), None).map(drop)
     }
@@ -140,6 +154,18 @@ impl WriteTransaction<'_, '_> {
             .optional()?
             .ok_or(Error::NotFound)
     }
+}
+
+/// A condition: the key in this column, or one that it was issued or opened with, does not belong to the user `?2`.
+pub(super) fn issued_by_others(column: &str) -> String {
+    format!(
+        "exists (
+            with recursive issuers (id, user, opener) as (
+                select id, user, opener from api_keys where id = {column}
+                union
+                select k.id, k.user, k.opener from api_keys k join issuers on k.id = issuers.opener)
+            select 1 from issuers where user is not ?2)"
+    )
 }
 
 /// The credential behind this secret.

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use attache_protocol::{AgentId, ChannelId, RuntimeId, TenantId, wire::runtime::RuntimeState};
+use attache_protocol::{AgentId, ChannelId, RuntimeId, TenantId, UserId, wire::runtime::RuntimeState};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::{
@@ -29,6 +29,7 @@ pub(super) struct CachedAgent {
     pub(super) name: String,
     pub(super) instructions: Option<String>,
     pub(super) archived: bool,
+    pub(super) owner: Option<UserId>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +68,7 @@ impl LookupCache {
             return Ok(Arc::clone(agent));
         }
         let agent = connection
-            .prepare_cached("select tenant, name, instructions, archived from agent_accounts where id = ?1")?
+            .prepare_cached("select tenant, name, instructions, archived, owner from agent_accounts where id = ?1")?
             .query_row([IdBytes(id.uuid())], |row| {
                 Ok(CachedAgent {
                     id,
@@ -75,6 +76,7 @@ impl LookupCache {
                     name: row.get(1)?,
                     instructions: row.get(2)?,
                     archived: row.get::<_, Option<i64>>(3)?.is_some(),
+                    owner: row.get::<_, Option<_>>(4)?.map(rows::user_id),
                 })
             })
             .optional()?

@@ -25,6 +25,9 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0014_makers.sql"),
     include_str!("migrations/0015_issuers.sql"),
     include_str!("migrations/0016_conversation_agents.sql"),
+    include_str!("migrations/0017_paired_by.sql"),
+    include_str!("migrations/0018_used_approvals.sql"),
+    include_str!("migrations/0019_private_until.sql"),
 ];
 
 /// The connection of the single writer. Migrates the schema.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use attache_protocol::{AgentId, Json, RunId, RuntimeId, TenantId, Timestamp, rules::run::WorkerRef};
+use attache_protocol::{AgentId, Json, RunId, RuntimeId, TenantId, Timestamp, UserId, rules::run::WorkerRef};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
@@ -22,7 +22,7 @@ use crate::{
 
 /// The columns that [`peer`] reads, with their table.
 const PEER: &str = "p.agent, p.url, p.sealed, p.pin_digest, p.pin_card, p.pinned, p.offered_digest, p.offered_card, \
-     p.offered, p.problem, p.tenant from peers p";
+     p.offered, p.problem, p.tenant, p.set_by from peers p";
 
 // === impl WriteTransaction ===
 
@@ -47,6 +47,19 @@ impl WriteTransaction<'_, '_> {
         self.log(context.tenant, context.stamp(), &entry::peer::set(&peer), None)?;
         self.woken.push(WakeHint::Peers);
         Ok(peer)
+    }
+
+    /// Makes the agent an ordinary one again, if anyone but `owner` made it stand for an outside agent.
+    pub(super) fn remove_peer_of_others(&mut self, agent: AgentId, owner: Option<UserId>) -> Result<bool> {
+        let owner = owner.map(|owner| IdBytes(owner.uuid()));
+        let removed = self.connection.execute(
+            "delete from peers where agent = ?1 and (?2 is null or set_by is not ?2)",
+            params![IdBytes(agent.uuid()), owner],
+        )?;
+        if removed > 0 {
+            self.woken.push(WakeHint::Peers);
+        }
+        Ok(removed > 0)
     }
 
     /// An outside agent can't be paired with a device.
@@ -142,7 +155,7 @@ impl WriteTransaction<'_, '_> {
         self.connection
             .prepare_cached(
                 "update peers set url = ?2, sealed = ?3, pin_digest = ?4, pin_card = ?5, pinned = ?6,
-                    offered_digest = ?7, offered_card = ?8, offered = ?9, problem = ?10
+                    offered_digest = ?7, offered_card = ?8, offered = ?9, problem = ?10, set_by = ?11
                  where agent = ?1",
             )?
             .execute(params![
@@ -156,6 +169,7 @@ impl WriteTransaction<'_, '_> {
                 offered.map(|offered| offered.card.get()),
                 offered.map(|offered| offered.pinned_at.millis()),
                 peer.problem,
+                peer.set_by.map(|user| IdBytes(user.uuid())),
             ])?;
         Ok(())
     }
@@ -199,6 +213,7 @@ fn peer(row: &Row<'_>) -> rusqlite::Result<PeerRecord> {
         pin: pin(row, 3)?,
         offered: pin(row, 6)?,
         problem: row.get(9)?,
+        set_by: rows::maybe_user(row, 11)?,
     })
 }
 

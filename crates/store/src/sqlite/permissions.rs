@@ -35,7 +35,7 @@ use crate::{
 /// The columns that [`permission`] reads, with their tables.
 const PERMISSION: &str = "p.id, p.run, p.agent, a.name, p.conversation, p.runtime, p.epoch, p.channel, p.tool, p.input, \
      p.cwd, p.paths, p.reason, p.risk, p.subject, p.request, p.requested, p.expires, p.on_timeout, p.state, p.decided, \
-     p.decided_by, p.source, p.decided_via, p.decided_from, p.permission_grant, p.decision, p.diff, p.undisclosed, p.private_agent \
+     p.decided_by, p.source, p.decided_via, p.decided_from, p.permission_grant, p.decision, p.diff, p.undisclosed, p.private_agent, p.used_by \
      from permission_requests p cross join agent_accounts a on a.id = p.agent";
 
 /// The effect of a settled permission on its run.
@@ -169,6 +169,21 @@ impl WriteTransaction<'_, '_> {
                 (!new.undisclosed.is_empty()).then(|| Json::of(&new.undisclosed).get().to_owned()),
                 new.private_agent,
             ])?;
+        Ok(())
+    }
+
+    /// An approval that has started no run yet.
+    pub(super) fn unused_approval(&self, tenant: TenantId, id: PermissionId) -> Result<()> {
+        match read_permission(self.connection, tenant, id)?.used_by {
+            Some(_) => Err(Error::ApprovalUsed),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn use_approval(&self, id: PermissionId, run: RunId) -> Result<()> {
+        self.connection
+            .prepare_cached("update permission_requests set used_by = ?2 where id = ?1")?
+            .execute([IdBytes(id.uuid()), IdBytes(run.uuid())])?;
         Ok(())
     }
 
@@ -413,6 +428,7 @@ fn permission(row: &Row<'_>) -> rusqlite::Result<PermissionRecord> {
             None => Vec::new(),
         },
         private_agent: row.get(29)?,
+        used_by: row.get::<_, Option<_>>(30)?.map(rows::run_id),
         subject: PermissionSubject(row.get(14)?),
         request: row.get(15)?,
         requested_at: rows::time(row, 16)?,

@@ -370,7 +370,7 @@ impl WriteTransaction<'_, '_> {
                          select uid, tenant, created, user from task_runs where id = ?1",
                     )?
                     .execute([run.row])?;
-                self.join_conversation(run.id.own_conversation(), rows::agent_id(run.agent))?;
+                self.join_conversation(run.id.own_conversation(), rows::agent_id(run.agent), run.created)?;
             } else {
                 self.remove_conversation(run.id.own_conversation(), blobs)?;
             }

@@ -1,6 +1,6 @@
 //! Converts between table rows and Rust types: how ids, times, states and JSON are stored.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use attache_protocol::{
     Actor, AgentId, ArtifactId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
@@ -40,11 +40,12 @@ pub(super) const RUN: &str = "r.id, r.uid, r.tenant, r.agent, r.status, r.until,
 
 pub(super) const ACCOUNT: &str = "a.id, a.tenant, a.name, a.description, a.instructions, a.skills, a.a2a, a.created, \
      a.archived, t.id, t.tenant, t.agent, t.state, t.online, t.device_name, t.labels, t.attached, t.heartbeat, t.ended, \
-     t.kind, t.extensions, t.token_rotated, t.token_reused, a.approvals, a.owner, a.callers, a.run_timeout \
+     t.kind, t.extensions, t.token_rotated, t.token_reused, t.paired_by, a.approvals, a.owner, a.callers, \
+     a.run_timeout, a.private_until \
      from agent_accounts a left join agent_runtimes t on t.agent = a.id and t.state = 0";
 
 pub(super) const RUNTIME: &str = "id, tenant, agent, state, online, device_name, labels, attached, heartbeat, ended, \
-     kind, extensions, token_rotated, token_reused from agent_runtimes";
+     kind, extensions, token_rotated, token_reused, paired_by from agent_runtimes";
 
 /// A run as the rules see it, with its position in the tables.
 #[derive(Debug, Clone)]
@@ -354,7 +355,7 @@ pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<AccountRecord> {
         None => None,
     };
     Ok(AccountRecord {
-        owner: maybe_user(row, 24)?,
+        owner: maybe_user(row, 25)?,
         id: agent_id(row.get(0)?),
         tenant: tenant_id(row.get(1)?),
         name: row.get(2)?,
@@ -362,15 +363,17 @@ pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<AccountRecord> {
         instructions: row.get(4)?,
         skills: json(row, 5)?,
         a2a: maybe_json(row, 6)?,
-        approvals: maybe_json(row, 23)?,
-        callers: callers(row, 25)?,
+        approvals: maybe_json(row, 24)?,
+        callers: callers(row, 26)?,
+        private_until: maybe_time(row, 28)?,
         run_timeout: row
-            .get::<_, Option<i64>>(26)?
+            .get::<_, Option<i64>>(27)?
             .and_then(|millis| u64::try_from(millis).ok())
             .map(Duration::from_millis),
         created_at: time(row, 7)?,
         archived_at: maybe_time(row, 8)?,
         runtime,
+        ended: Vec::new(),
     })
 }
 
@@ -395,6 +398,7 @@ fn runtime_at(row: &Row<'_>, first: usize) -> rusqlite::Result<RuntimeRecord> {
         extensions: maybe_json(row, first + 11)?,
         token_rotated_at: maybe_time(row, first + 12)?,
         token_reused_at: maybe_time(row, first + 13)?,
+        paired_by: maybe_user(row, first + 14)?,
     })
 }
 
@@ -462,13 +466,14 @@ pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<KeyRecord> {
 }
 
 /// Agents as [`super::conversations::CONVERSATION`] lists them.
-pub(super) fn agents(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<AgentId>> {
-    let Some(text) = row.get_ref(column)?.as_str_or_null()? else { return Ok(Vec::new()) };
-    let agent = |digits: &[u8]| Uuid::try_parse_ascii(digits).map_err(|_| corrupt(column, "not an agent's id"));
-    let agents = text.as_bytes().chunks(32).map(|digits| agent(digits).map(AgentId::from_uuid));
-    let mut agents = agents.collect::<rusqlite::Result<Vec<_>>>()?;
-    agents.sort_unstable();
-    Ok(agents)
+pub(super) fn agents(row: &Row<'_>, column: usize) -> rusqlite::Result<BTreeMap<AgentId, Timestamp>> {
+    let text = row.get_ref(column)?.as_str_or_null()?.unwrap_or_default();
+    let agent = |text: &str| {
+        let (digits, joined) = text.split_at_checked(32)?;
+        Some((AgentId::from_uuid(Uuid::try_parse(digits).ok()?), Timestamp::from_millis(joined.parse().ok()?)))
+    };
+    let agents = text.split_terminator(' ').map(|text| agent(text).ok_or_else(|| corrupt(column, "not an agent's id")));
+    agents.collect()
 }
 
 /// Reads [`super::conversations::CONVERSATION`].

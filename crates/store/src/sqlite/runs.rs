@@ -51,11 +51,17 @@ impl WriteTransaction<'_, '_> {
         if let Some(follow) = &new.follow {
             self.able_to_follow(context.tenant, follow.channel)?;
         }
+        if let Some(approval) = new.approval {
+            self.unused_approval(context.tenant, approval)?;
+        }
         let request = quota::ReservationRequest { budget: new.budget, ..quota::ReservationRequest::default() };
         let reservation = self.reserve(&context, agent.id, request)?;
         // No more checks after this.
+        if let Some(approval) = new.approval {
+            self.use_approval(approval, new.id)?;
+        }
         if let Some(id) = opens {
-            self.create_conversation(&context, &NewConversation { id, title: None, metadata: None })?;
+            self.create_conversation(&context, &NewConversation { id, title: None, metadata: None, agent: None })?;
         }
         let state = RunLifecycle::created(new.limits, context.at);
         let stamp = LogStamp { actor: &context.actor, at: context.at };
@@ -85,7 +91,7 @@ impl WriteTransaction<'_, '_> {
         };
         hot.row = self.insert_run(&context, &new, &hot)?;
         if let Some(conversation) = new.conversation {
-            self.join_conversation(conversation, agent.id)?;
+            self.join_conversation(conversation, agent.id, context.at)?;
         }
         if let Some(follow) = &new.follow {
             self.follow(hot.row, follow)?;
@@ -225,7 +231,7 @@ impl WriteTransaction<'_, '_> {
                 return Ok(None);
             }
         };
-        let agent_instructions = self.directory.agent(self.connection, agent)?.instructions.clone();
+        let account = self.directory.agent(self.connection, agent)?;
         self.lower_running_floor(whole.hot.row)?;
         let actor = entry::runtime_actor(runtime);
         let state = &whole.hot.state;
@@ -242,7 +248,9 @@ impl WriteTransaction<'_, '_> {
             true => None,
             false => self.conversation(run.tenant, run.conversation)?.metadata,
         };
-        Ok(Some(ClaimedRunRecord { run, agent_instructions, conversation_metadata, left }))
+        let agent_instructions = account.instructions.clone();
+        let owner = account.owner;
+        Ok(Some(ClaimedRunRecord { run, agent_instructions, conversation_metadata, owner, left }))
     }
 
     pub(super) fn progress(

@@ -134,6 +134,7 @@ impl WriteTransaction<'_, '_> {
         }
         if new.kind != RuntimeKind::Hub {
             self.no_peer(agent)?;
+            account.check_paired_by(new.paired_by)?;
         }
         if let Some(code) = code {
             self.connection.execute("update pairing_codes set state = ?2 where code = ?1", params![code.0, USED])?;
@@ -146,8 +147,9 @@ impl WriteTransaction<'_, '_> {
             self.lose_claims(old.id, stamp)?;
         }
         self.connection.execute(
-            "insert into agent_runtimes (id, tenant, agent, token, state, online, device_name, labels, attached, kind)
-             values (?1, ?2, ?3, ?4, 0, 0, ?5, ?6, ?7, ?8)",
+            "insert into agent_runtimes (id, tenant, agent, token, state, online, device_name, labels, attached, kind,
+                paired_by)
+             values (?1, ?2, ?3, ?4, 0, 0, ?5, ?6, ?7, ?8, ?9)",
             params![
                 IdBytes(new.id.uuid()),
                 IdBytes(tenant.uuid()),
@@ -157,6 +159,7 @@ impl WriteTransaction<'_, '_> {
                 labels.get(),
                 at.millis(),
                 rows::runtime_kind_number(new.kind),
+                new.paired_by.map(|user| IdBytes(user.uuid())),
             ],
         )?;
         self.log(tenant, stamp, &entry::runtime_attached(agent, new.id, device_name.as_deref()), None)?;

@@ -51,7 +51,7 @@ pub(super) fn run_events(
     }
     events.sort_by_key(|event| event.seq);
     // If one of the two sources ended early, the other may continue beyond it: a stream must not have gaps.
-    let whole = events.iter().zip(after + 1..).take_while(|(event, seq)| event.seq == *seq).count();
+    let whole = events.iter().zip(after.saturating_add(1)..).take_while(|(event, seq)| event.seq == *seq).count();
     events.truncate(whole.min(limit));
     events.truncate(weight::fitting(&events));
     Ok(RunEvents { events, floor, last_seq: hot.last_seq, status: hot.state.status() })

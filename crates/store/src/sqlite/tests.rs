@@ -64,6 +64,7 @@ impl StoreFixture {
             kind: RuntimeKind::Device,
             token: SecretHash([1; 32]),
             proof: PairingProof::Owner { tenant, agent },
+            paired_by: None,
             device_name: None,
             labels: json("{}"),
         };
@@ -96,6 +97,7 @@ impl StoreFixture {
             push: None,
             budget: QuotaBudget::default(),
             follow: None,
+            approval: None,
             idempotency_key: None,
             request_digest: [0; 16],
         }

@@ -59,6 +59,7 @@ impl World {
             id: env.runtime_id(),
             token: attache_protocol::secret::SecretHash([2; 32]),
             proof: PairingProof::Code(code),
+            paired_by: None,
             device_name: Some("laptop".to_owned()),
             labels: json("{}"),
         };
@@ -95,6 +96,7 @@ impl World {
                 queue_ttl: Duration::from_secs(600),
             },
             trace_id: None,
+            approval: None,
             idempotency_key: None,
             request_digest: [0; 16],
         };

@@ -10,12 +10,13 @@ use attache_protocol::{
         run::{RunLimits, RunRefusal, WorkerRef},
     },
     secret::SecretHash,
-    wire::account::Callers,
+    wire::account::{AddedPart, Callers},
 };
 use attache_store::{
     Error, WakeHint,
     record::{
-        AgentRef, LeaseTimes, NewAccount, NewPairingCode, NewRun, NewRuntime, PairingProof, RunResult, RuntimeKind,
+        AccountPatch, AgentRef, LeaseTimes, NewAccount, NewPairingCode, NewRun, NewRuntime, PairingProof, RunResult,
+        RuntimeKind,
         peer::{NewPeer, NewPeerTask, PeerRecord, PeerTask, PeerTaskChange, PinnedCard},
     },
 };
@@ -47,7 +48,7 @@ impl World {
     }
 
     async fn set(&self, agent: AgentId, url: &str, sealed: Option<Option<Vec<u8>>>) -> Result<PeerRecord, Error> {
-        let new = NewPeer { url: url.to_owned(), sealed };
+        let new = NewPeer { url: url.to_owned(), sealed, set_by: None };
         self.store.set_peer(self.context("key:owner"), AgentRef::Id(agent), new).await
     }
 
@@ -59,7 +60,7 @@ impl World {
         let id = self.env.runtime_id();
         let proof = PairingProof::Owner { tenant: self.tenant, agent };
         let token = SecretHash::of(&id.to_string());
-        let new = NewRuntime { kind, id, token, proof, device_name: None, labels: json("{}") };
+        let new = NewRuntime { kind, id, token, proof, paired_by: None, device_name: None, labels: json("{}") };
         self.store.attach_runtime(new, self.env.now()).await.map(|runtime| runtime.id)
     }
 
@@ -92,6 +93,24 @@ fn said(task: &str, status: &str) -> PeerTaskChange {
     PeerTaskChange { peer_task_id, native_status, ..PeerTaskChange::default() }
 }
 
+/// Otherwise they would receive the tasks of the private agent.
+#[tokio::test]
+async fn a_peer_that_others_set_ends_when_its_agent_becomes_private() {
+    for world in World::all().await {
+        let agent = world.outsider().await;
+        let runtime = world.attach(agent, RuntimeKind::Hub).await.unwrap();
+        let private = AccountPatch { callers: Some(Callers::Owner), ..AccountPatch::default() };
+        let updated = world.store.update_account(world.context("key:owner"), agent.into(), private).await.unwrap();
+        assert_eq!((updated.ended, updated.runtime), (vec![AddedPart::Peer], None));
+        assert_eq!(world.store.peer(world.tenant, agent).await.unwrap(), None);
+        let expected = [
+            format!(r#"runtime.revoked {{"agent_id":"{agent}","runtime_id":"{runtime}"}}"#),
+            format!(r#"agent.updated {{"agent_id":"{agent}","callers":"owner","ended":["peer"]}}"#),
+        ];
+        assert_eq!(world.newest(2).await, expected);
+    }
+}
+
 #[tokio::test]
 async fn what_was_known_of_one_url_does_not_hold_for_another() {
     for world in World::all().await {
@@ -105,7 +124,10 @@ async fn what_was_known_of_one_url_does_not_hold_for_another() {
         assert_eq!((same.pin, same.sealed), (Some(world.card(7)), Some(vec![1, 2, 3])));
         let other = world.set(agent, "https://other.example", None).await.unwrap();
         let url = "https://other.example".to_owned();
-        assert_eq!(other, PeerRecord { agent, url, sealed: None, pin: None, offered: None, problem: None });
+        assert_eq!(
+            other,
+            PeerRecord { agent, url, sealed: None, pin: None, offered: None, problem: None, set_by: None }
+        );
         // A card that was read before comes too late.
         let late = world.store.pin_card(world.context("system"), agent, URL, world.card(7)).await;
         assert_eq!(late, Err(Error::NotFound));

@@ -78,6 +78,7 @@ impl World {
             id: env.runtime_id(),
             token: SecretHash([2; 32]),
             proof: PairingProof::Owner { tenant, agent },
+            paired_by: None,
             device_name: None,
             labels: json("{}"),
         };
@@ -142,6 +143,7 @@ impl World {
                 queue_ttl: Duration::from_secs(600),
             },
             trace_id: None,
+            approval: None,
             idempotency_key: None,
             request_digest: [0; 16],
         }
@@ -316,7 +318,10 @@ async fn nobody_answers_in_time_and_the_run_ends() {
         let cancelled = world.store.permission(world.tenant, second_id).await.unwrap();
         assert_eq!(cancelled.state, PermissionState::Cancelled);
         let failed = world.store.run(world.tenant, run).await.unwrap();
-        assert_eq!(failed.result.unwrap().get(), r#"{"error":"The run failed.","code":"permission_denied"}"#);
+        assert_eq!(
+            failed.result.unwrap().get(),
+            r#"{"error":"A permission request was not answered in time.","code":"permission_denied"}"#
+        );
     }
 }
 

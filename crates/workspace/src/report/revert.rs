@@ -168,9 +168,8 @@ fn plan_step<'a>(
 ) -> Result<Option<(&'a PathBefore, Option<PathHandle>)>, RevertSkip> {
     let alone = |reason: &str, conflict| RevertSkip { reason: reason.to_owned(), conflict };
     let now = root.find_optional(path).map_err(|refusal| alone(&refusal.to_string(), false))?;
-    if changed(record, &entry.was, now.as_ref()).is_none()
-        && (entry.versions.is_empty() || take != Some(ConflictChoice::Mine))
-    {
+    let is_as_before = changed(record, &entry.was, now.as_ref()).is_none();
+    if is_as_before && (entry.versions.is_empty() || take != Some(ConflictChoice::Mine)) {
         return Ok(None);
     }
     if entry.left == PathAfter::Untouched {
@@ -181,7 +180,8 @@ fn plan_step<'a>(
     if is_folder && matches!(entry.was, PathBefore::Folder { .. } | PathBefore::Absent) {
         return Ok(Some((&entry.was, now)));
     }
-    let is_edited = !entry.left.is_unchanged(now.as_ref().map(|now| &now.attributes));
+    // After a revert to the state before the lease, the other choice can still be made.
+    let is_edited = !is_as_before && !entry.left.is_unchanged(now.as_ref().map(|now| &now.attributes));
     let mine = entry.versions.last();
     let was = match (take, mine) {
         (None, _) if is_edited => return Err(alone(EDITED, true)),

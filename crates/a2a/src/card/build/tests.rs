@@ -29,6 +29,7 @@ fn account(name: &str) -> Account {
         runtime: None,
         created_at: Timestamp::from_millis(0),
         archived_at: None,
+        ended: Vec::new(),
     }
 }
 

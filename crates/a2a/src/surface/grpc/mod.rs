@@ -9,7 +9,7 @@ use attache_a2a_wire::{
     StreamResponse,
     grpc::{v1::a2a_service_server::A2aServiceServer, v03::a2a_service_server::A2aServiceServer as OldServer},
 };
-use attache_hub::surface::accept_body;
+use attache_hub::{stream::OpenStream, surface::accept_body};
 use axum::{
     Router,
     body::Body,
@@ -81,7 +81,12 @@ fn answered<T>(asked: &AgentRequest, message: T) -> Response<T> {
 }
 
 /// Updates in the form of a version.
-fn stream<T: From<StreamResponse> + Send + 'static>(updates: TaskUpdates) -> GrpcStream<T> {
+fn streamed<T>(asked: &AgentRequest, updates: TaskUpdates) -> Response<GrpcStream<T>>
+where
+    T: From<StreamResponse> + Send + 'static,
+{
     let next = |mut updates: TaskUpdates| async move { Some((Ok(T::from(updates.next().await?)), updates)) };
-    futures_util::stream::unfold(updates, next).boxed()
+    let mut response = answered(asked, futures_util::stream::unfold(updates, next).boxed());
+    response.extensions_mut().insert(OpenStream);
+    response
 }

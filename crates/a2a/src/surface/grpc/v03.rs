@@ -8,7 +8,7 @@ use attache_a2a_wire::{
 use attache_protocol::Code;
 use tonic::Request;
 
-use super::{GrpcResult, GrpcStream, answered, asked, stream};
+use super::{GrpcResult, GrpcStream, answered, asked, streamed};
 use crate::{
     ServerContext,
     agent_request::A2aVersion,
@@ -35,7 +35,7 @@ impl A2aService for GrpcServiceV03 {
     ) -> GrpcResult<Self::SendStreamingMessageStream> {
         let (asked, message) = asked(&self.0, request, A2aVersion::V03, "").await?;
         let updates = asked.stream(SendMessage::try_from(message).map_err(Error::from)?).await?;
-        Ok(answered(&asked, stream(updates)))
+        Ok(streamed(&asked, updates))
     }
 
     async fn get_task(&self, request: Request<v03::GetTaskRequest>) -> GrpcResult<v03::Task> {
@@ -56,7 +56,7 @@ impl A2aService for GrpcServiceV03 {
     ) -> GrpcResult<Self::TaskSubscriptionStream> {
         let (asked, message) = asked(&self.0, request, A2aVersion::V03, "").await?;
         let updates = asked.subscribe(SubscribeToTask::try_from(message).map_err(Error::from)?).await?;
-        Ok(answered(&asked, stream(updates)))
+        Ok(streamed(&asked, updates))
     }
 
     async fn create_task_push_notification_config(

@@ -7,7 +7,7 @@ use attache_a2a_wire::{
 };
 use tonic::Request;
 
-use super::{GrpcResult, GrpcStream, answered, asked, stream};
+use super::{GrpcResult, GrpcStream, answered, asked, streamed};
 use crate::{ServerContext, agent_request::A2aVersion, error::Error};
 
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ impl A2aService for GrpcServiceV1 {
         let tenant = request.get_ref().tenant.clone();
         let (asked, message) = asked(&self.0, request, A2aVersion::V10, &tenant).await?;
         let updates = asked.stream(SendMessage::try_from(message).map_err(Error::from)?).await?;
-        Ok(answered(&asked, stream(updates)))
+        Ok(streamed(&asked, updates))
     }
 
     async fn get_task(&self, request: Request<v1::GetTaskRequest>) -> GrpcResult<v1::Task> {
@@ -62,7 +62,7 @@ impl A2aService for GrpcServiceV1 {
         let tenant = request.get_ref().tenant.clone();
         let (asked, message) = asked(&self.0, request, A2aVersion::V10, &tenant).await?;
         let updates = asked.subscribe(SubscribeToTask::from(message)).await?;
-        Ok(answered(&asked, stream(updates)))
+        Ok(streamed(&asked, updates))
     }
 
     async fn create_task_push_notification_config(

@@ -8,15 +8,12 @@ mod message;
 mod tool_calls;
 mod update;
 
-use std::path::Path;
-
-use attache_os::confined::ConfinedFolder;
 use attache_protocol::wire::adapter::TaskReply;
 
 use self::conversation::{AcpConversation, AcpTask};
 use super::{DriverRun, HostDialect, HostDriver};
 use crate::{
-    attachment,
+    SandboxLimit, attachment,
     host::{HostLaunch, HostProcess, HostSetup, HostTurn, TurnVerdict, limits, outage, outcome, prompt},
 };
 
@@ -31,10 +28,10 @@ impl HostDialect for AcpDialect {
     async fn run(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskReply> {
         let attached = attachment::of(&job)?;
         let text = job.task_text(&attached)?;
-        limits::agreed(&setup, &job)?;
+        let limits = limits::agreed(&setup, &job)?;
         let task = AcpTask { system: prompt::system(&job), text, attached };
         let cwd = job.folder()?;
-        let (process, mut conversation) = start(&setup, &job, &cwd).await?;
+        let (process, mut conversation) = start(&setup, &job, &limits.walled).await?;
         let verdict = tokio::select! {
             biased;
             verdict = conversation.converse(&setup, &job, &cwd, task) => verdict,
@@ -51,7 +48,7 @@ impl HostDialect for AcpDialect {
     /// Starts the agent up to the point where it would accept a task.
     async fn try_start(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskReply> {
         let cwd = job.folder()?;
-        let (process, mut conversation) = start(&setup, &job, &cwd).await?;
+        let (process, mut conversation) = start(&setup, &job, &[]).await?;
         let verdict = conversation
             .open(&setup, &job, &cwd)
             .await
@@ -62,11 +59,15 @@ impl HostDialect for AcpDialect {
     }
 }
 
-async fn start(setup: &HostSetup, job: &DriverRun, cwd: &Path) -> Result<(HostProcess, AcpConversation), TaskReply> {
-    let files = ConfinedFolder::open(cwd).map_err(|error| job.no_folder(&error))?;
+async fn start(
+    setup: &HostSetup,
+    job: &DriverRun,
+    walled: &[SandboxLimit],
+) -> Result<(HostProcess, AcpConversation), TaskReply> {
+    let files = job.files().map_err(|error| job.no_folder(&error))?;
     let turn = HostTurn::begin(&setup.label, job);
     let launch = HostLaunch { program: setup.program.clone(), args: setup.args.clone(), ..HostLaunch::default() };
-    let mut process = HostProcess::start(&launch, job).await?;
+    let mut process = HostProcess::start(setup, &launch, walled, job).await?;
     let conversation = AcpConversation::with(&mut process, turn, files);
     Ok((process, conversation))
 }

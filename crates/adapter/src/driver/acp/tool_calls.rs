@@ -5,6 +5,8 @@ use std::{
     path::PathBuf,
 };
 
+use attache_protocol::digest;
+
 use super::{
     message::{AcpPermissionOption, AcpPermissionOutcome, AcpPermissionRequest, AcpPermissionResponse},
     update::{AcpToolCall, AcpToolContent},
@@ -22,6 +24,9 @@ pub(super) struct OpenToolCalls {
     /// Calls that people denied. Whatever status the agent reports at the end, they count as failed.
     denied: HashSet<String>,
 }
+
+/// The hub's limit for the name of a tool.
+const MAX_NAME: usize = 200;
 
 /// How many open calls are remembered. No agent has this many at once.
 const MAX_OPEN_CALLS: usize = 1024;
@@ -88,10 +93,17 @@ impl OpenToolCalls {
     }
 }
 
-/// The kind of the call, which is stable from one call to the next. A call without a kind goes by its title.
+/// The kind of the call, which is stable from one call to the next. A call without a kind goes by its title. A title that
+/// can't be a name, such as a whole command, is shown as the reason only; what is allowed under one such title isn't
+/// under another.
 fn name(call: &AcpToolCall) -> String {
+    let is_name = |text: &str| text.len() <= MAX_NAME && !text.contains(char::is_control);
     let kind = call.kind.as_deref().filter(|kind| !matches!(*kind, "other" | ""));
-    kind.or(call.title.as_deref()).unwrap_or("tool").to_owned()
+    match kind.or(call.title.as_deref()).filter(|text| !text.trim().is_empty()) {
+        Some(name) if is_name(name) => name.to_owned(),
+        Some(long) => format!("tool {}", digest::of_text(long)),
+        None => "tool".to_owned(),
+    }
 }
 
 fn risk(kind: Option<&str>) -> ApprovalRisk {
@@ -215,6 +227,15 @@ mod tests {
             r#"{"id":"c","name":"edit","status":"completed","title":"Write a","input":{"a":1.0},"output":"ok"}"#;
         assert_eq!(told(ended).as_deref(), Some(expected));
         assert!(calls.open.is_empty());
+    }
+
+    #[test]
+    fn a_title_that_is_too_long_for_a_name_is_only_the_reason() {
+        let named = |title: &str| name(&AcpToolCall { title: Some(title.to_owned()), ..AcpToolCall::default() });
+        assert_eq!([named("Fetch a page"), named(" ")], ["Fetch a page", "tool"]);
+        let (long, longer) = ("x".repeat(201), "x".repeat(202));
+        assert!(named(&long).starts_with("tool ") && named(&long).len() <= MAX_NAME);
+        assert!(named("two\nlines").starts_with("tool ") && named(&long) != named(&longer));
     }
 
     #[test]

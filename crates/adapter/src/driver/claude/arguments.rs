@@ -79,6 +79,8 @@ const VARIABLES: &[(&str, &str)] = &[
 #[derive(Debug, Clone, Default)]
 pub(super) struct ClaudeCommandLine<'a> {
     pub(super) limits: &'a [SandboxLimit],
+    /// Those that the walls around it enforce.
+    pub(super) walled: &'a [SandboxLimit],
     /// The tools the task allows. `None` allows all.
     pub(super) allowed: Option<&'a [String]>,
     /// The MCP configuration for our own tools, including their token.
@@ -103,7 +105,10 @@ pub(super) fn launch(setup: &HostSetup, line: &ClaudeCommandLine<'_>) -> HostLau
     let mut args = setup.args.clone();
     let mut add = |parts: &[&str]| args.extend(parts.iter().map(Into::into));
     add(ALWAYS);
-    add(&["--disallowedTools", &NEVER.join(",")]);
+    let is_offline = line.walled.contains(&SandboxLimit::NoNetwork);
+    // The model's side would fetch for it.
+    let never = NEVER.iter().chain(NETWORK.iter().filter(|_| is_offline)).copied().collect::<Vec<_>>();
+    add(&["--disallowedTools", &never.join(",")]);
     add(&["--settings", &settings(line.allowed_by_owner)]);
     if line.limits.contains(&SandboxLimit::CwdOnly) {
         // Keeps the file tools inside the folder, symlinks included.
@@ -125,7 +130,7 @@ pub(super) fn launch(setup: &HostSetup, line: &ClaudeCommandLine<'_>) -> HostLau
         ClaudeSessionMode::Resumed(session) => add(&["--resume", session]),
     }
     let variables = VARIABLES.iter().map(|(name, value)| (name.into(), value.into())).collect();
-    HostLaunch { program: setup.program.clone(), args, variables, handed: line.tools.cloned() }
+    HostLaunch { program: setup.program.clone(), args, variables, handed: line.tools.cloned(), writes: Vec::new() }
 }
 
 /// Rules that ask take precedence over rules that allow.

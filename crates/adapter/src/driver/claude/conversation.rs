@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io,
     path::Path,
     time::Duration,
 };
@@ -302,7 +303,7 @@ impl<'a> ClaudeConversation<'a> {
 
     async fn ask(&mut self, id: String, ask: ClaudeToolRequest) {
         let present = match permission::changes(&ask) {
-            Some(path) => present(&self.job.cwd, path).await,
+            Some(path) => present(self.job.files(), path).await,
             None => FileBefore::Unknown,
         };
         let question = permission::question(&ask, &present);
@@ -342,9 +343,8 @@ impl<'a> ClaudeConversation<'a> {
 }
 
 /// Current content of a file inside the run's folder.
-async fn present(folder: &Path, path: String) -> FileBefore {
-    let folder = folder.to_owned();
-    let read = tokio::task::spawn_blocking(move || ConfinedFolder::open(&folder)?.read(Path::new(&path)));
+async fn present(files: io::Result<ConfinedFolder>, path: String) -> FileBefore {
+    let read = tokio::task::spawn_blocking(move || files?.read(Path::new(&path)));
     match read.await {
         Ok(Ok(text)) => FileBefore::Text(text),
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => FileBefore::Absent,

@@ -51,14 +51,15 @@ pub(super) async fn run(setup: &HostSetup, job: &DriverRun) -> Result<TaskReply,
         let tools = job.task.mcp.as_ref().map(|tools| InheritedSecret::new(&arguments::tools_file(tools)));
         let tools = tools.transpose().map_err(|error| no_descriptor(setup, &error))?;
         let line = ClaudeCommandLine {
-            limits: &limits,
+            limits: &limits.own,
+            walled: &limits.walled,
             allowed: allowed.as_deref(),
             tools: tools.as_ref(),
             cost_usd: turn.budget().cost_usd,
             record: note.record(),
             allowed_by_owner: &allowed_by_owner,
         };
-        let mut process = HostProcess::start(&arguments::launch(setup, &line), job).await?;
+        let mut process = HostProcess::start(setup, &arguments::launch(setup, &line), &limits.walled, job).await?;
         let (speaker, lines) = (HostWriter::to(process.stdin()), HostLines::of(process.stdout()));
         let mut talk = ClaudeConversation::begin(&mut turn, job, speaker, lines);
         let verdict = talk.converse(system.as_deref(), &task, &given.native).await;
@@ -88,7 +89,8 @@ pub(super) async fn run(setup: &HostSetup, job: &DriverRun) -> Result<TaskReply,
 /// Starts Claude Code up to the point where it would accept a task.
 pub(super) async fn try_start(setup: &HostSetup, job: &DriverRun) -> Result<TaskReply, TaskReply> {
     let mut turn = HostTurn::begin(&setup.label, job);
-    let mut process = HostProcess::start(&arguments::launch(setup, &ClaudeCommandLine::default()), job).await?;
+    let launch = arguments::launch(setup, &ClaudeCommandLine::default());
+    let mut process = HostProcess::start(setup, &launch, &[], job).await?;
     let (speaker, lines) = (HostWriter::to(process.stdin()), HostLines::of(process.stdout()));
     let mut talk = ClaudeConversation::begin(&mut turn, job, speaker, lines);
     let verdict = talk.initialize().await;

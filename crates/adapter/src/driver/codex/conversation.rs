@@ -18,10 +18,10 @@ use super::{
     turn_result::{self, TurnActivity as Said},
 };
 use crate::{
-    SandboxLimit,
     attachment::Attachment,
     host::{
         ApprovalAnswer, HostExchange, HostLines, HostProcess, HostTurn, HostWriter, KeyedAnswer, TurnVerdict,
+        limits::AgreedLimits,
         lines::HostLine,
         outage,
         rpc::{self, HostRpc, HostRpcMessage, RpcConversation, answer_to, excerpt, started_within, step, understood},
@@ -34,7 +34,7 @@ pub(super) struct CodexConversation<'a> {
     rpc: HostRpc,
     turn: HostTurn,
     cwd: &'a Path,
-    limits: &'a [SandboxLimit],
+    limits: &'a AgreedLimits,
     steps: CodexSteps,
     thread: Option<String>,
     /// Id of the current turn.
@@ -82,7 +82,7 @@ const INTERRUPT_TIMEOUT: Duration = Duration::from_millis(700);
 // === impl CodexConversation ===
 
 impl<'a> CodexConversation<'a> {
-    pub(super) fn with(process: &mut HostProcess, turn: HostTurn, cwd: &'a Path, limits: &'a [SandboxLimit]) -> Self {
+    pub(super) fn with(process: &mut HostProcess, turn: HostTurn, cwd: &'a Path, limits: &'a AgreedLimits) -> Self {
         Self {
             exchange: HostExchange::new(HostLines::of(process.stdout())),
             rpc: HostRpc::new(HostWriter::to(process.stdin())),
@@ -122,7 +122,9 @@ impl<'a> CodexConversation<'a> {
 
     /// Opens a thread and returns its id.
     pub(super) async fn open(&mut self, opening: &ThreadOptions<'_>) -> Result<String, TurnVerdict> {
-        let is_confined = settings::is_confined(self.limits);
+        let is_confined = settings::is_confined(&self.limits.own);
+        // Its own sandbox can't be built inside walls, which hold without it.
+        let sandbox = if self.limits.walled.is_empty() { "workspace-write" } else { "danger-full-access" };
         let mut open = CodexOpenThread {
             thread_id: None,
             cwd: opening.cwd,
@@ -132,7 +134,7 @@ impl<'a> CodexConversation<'a> {
                 CodexApprovalPolicy::Asking("untrusted")
             },
             approvals_reviewer: "user",
-            sandbox: (!is_confined).then_some("workspace-write"),
+            sandbox: (!is_confined).then_some(sandbox),
             developer_instructions: opening.instructions.as_deref(),
             config: &opening.config,
             ephemeral: None,
@@ -155,7 +157,7 @@ impl<'a> CodexConversation<'a> {
 
     fn opened(&mut self, opened: CodexThreadOpened) -> Result<String, TurnVerdict> {
         let profile = opened.active_permission_profile.map(|profile| profile.id);
-        if settings::is_confined(self.limits) && profile.as_deref() != Some(settings::PROFILE) {
+        if settings::is_confined(&self.limits.own) && profile.as_deref() != Some(settings::PROFILE) {
             let message = "it didn't accept the run's limits, so the task was not started".to_owned();
             return Err(TurnVerdict::Refused { message });
         }
@@ -350,7 +352,7 @@ impl RpcConversation for CodexConversation<'_> {
     }
 
     async fn on_request(&mut self, id: Json, method: String, params: Json) {
-        let Some(asked) = self.steps.approval_request(&method, &params, self.cwd, self.limits) else {
+        let Some(asked) = self.steps.approval_request(&method, &params, self.cwd, &self.limits.own) else {
             self.log("info", format!("Codex requested `{method}`, which isn't supported"));
             return self.rpc.refuse(&id, &rpc::Error::unknown(&method)).await;
         };

@@ -14,9 +14,11 @@ use attache_protocol::wire::adapter::TaskReply;
 use self::conversation::{CodexConversation, ThreadOptions, ThreadPersistence};
 use super::{DriverRun, HostDialect, HostDriver};
 use crate::{
-    SandboxLimit,
     attachment::{self, Attachment, PreparedTask},
-    host::{HostLaunch, HostMemory, HostProcess, HostSetup, HostTurn, TurnVerdict, limits, outcome, prompt},
+    host::{
+        HostLaunch, HostMemory, HostProcess, HostSetup, HostTurn, TurnVerdict, limits, limits::AgreedLimits, outcome,
+        prompt,
+    },
 };
 
 pub type CodexDriver = HostDriver<CodexDialect>;
@@ -35,7 +37,8 @@ impl HostDialect for CodexDialect {
         let folder = job.folder()?;
         let cwd = named(&folder)?;
         let turn = HostTurn::begin(&setup.label, &job);
-        let mut process = HostProcess::start(&launch(&setup, cwd, &limits), &job).await?;
+        let launch = launch(&setup, cwd, &limits);
+        let mut process = HostProcess::start(&setup, &launch, &limits.walled, &job).await?;
         let mut conversation = CodexConversation::with(&mut process, turn, &folder, &limits);
         let verdict = tokio::select! {
             biased;
@@ -56,8 +59,9 @@ impl HostDialect for CodexDialect {
         let folder = job.folder()?;
         let cwd = named(&folder)?;
         let turn = HostTurn::begin(&setup.label, &job);
-        let mut process = HostProcess::start(&launch(&setup, cwd, &[]), &job).await?;
-        let mut conversation = CodexConversation::with(&mut process, turn, &folder, &[]);
+        let limits = AgreedLimits::default();
+        let mut process = HostProcess::start(&setup, &launch(&setup, cwd, &limits), &[], &job).await?;
+        let mut conversation = CodexConversation::with(&mut process, turn, &folder, &limits);
         let opened = async {
             conversation.initialize().await?;
             let config = settings::config(job.task.mcp.as_ref(), &[], &[]);
@@ -81,7 +85,7 @@ fn named(folder: &Path) -> Result<&str, TaskReply> {
     })
 }
 
-fn launch(setup: &HostSetup, cwd: &str, limits: &[SandboxLimit]) -> HostLaunch {
+fn launch(setup: &HostSetup, cwd: &str, limits: &AgreedLimits) -> HostLaunch {
     HostLaunch {
         program: setup.program.clone(),
         args: setup.args.iter().cloned().chain(settings::arguments(cwd, limits)).collect(),
@@ -105,7 +109,7 @@ async fn converse(
     setup: &HostSetup,
     job: &DriverRun,
     cwd: &str,
-    limits: &[SandboxLimit],
+    limits: &AgreedLimits,
     given: &PreparedTask,
 ) -> TurnVerdict {
     let work = async {
@@ -119,14 +123,14 @@ async fn converse(
         }
         let conversation_id = job.task.conversation_id;
         // A resumed thread doesn't report which commands ask to leave the sandbox, so limits need a new thread.
-        let remembers = limits.is_empty() && setup.memory != HostMemory::Stateless;
+        let remembers = limits.own.is_empty() && setup.memory != HostMemory::Stateless;
         let earlier = setup.memory.recall(setup, conversation_id).filter(|_| remembers);
         let programs = programs(process);
         let programs: Vec<&Path> = programs.iter().map(PathBuf::as_path).collect();
         let opening = ThreadOptions {
             cwd,
             instructions: prompt::system(job),
-            config: settings::config(job.task.mcp.as_ref(), limits, &programs),
+            config: settings::config(job.task.mcp.as_ref(), &limits.own, &programs),
             keeping: if remembers { ThreadPersistence::Thread(earlier.as_deref()) } else { ThreadPersistence::Nothing },
         };
         let thread = conversation.open(&opening).await?;

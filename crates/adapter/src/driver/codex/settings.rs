@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, ffi::OsString, path::Path};
 use attache_protocol::{Json, wire::adapter::RunTools};
 use serde::Serialize;
 
-use crate::{SandboxLimit, host::TOOLS_SERVER};
+use crate::{
+    SandboxLimit,
+    host::{TOOLS_SERVER, limits::AgreedLimits},
+};
 
 /// Name of the permission profile with the run's limits.
 pub(super) const PROFILE: &str = "attache_run";
@@ -71,16 +74,19 @@ struct CodexNetworkAccess {
 }
 
 /// The arguments of `codex`, after those from the setup.
-pub(super) fn arguments(cwd: &str, limits: &[SandboxLimit]) -> Vec<OsString> {
+pub(super) fn arguments(cwd: &str, limits: &AgreedLimits) -> Vec<OsString> {
     let key = Json::of(cwd);
     let untrusted = format!("projects={{{}={{trust_level=\"untrusted\"}}}}", key.get());
-    let limiting = limits.iter().flat_map(|limit| match limit {
+    let offline = limits.walled.iter().filter(|limit| **limit == SandboxLimit::NoNetwork);
+    let limiting = limits.own.iter().chain(offline).flat_map(|limit| match limit {
         SandboxLimit::NoExec => ["features.shell_tool=false", "features.unified_exec=false"].as_slice(),
         // It reads images itself, outside the sandbox.
         SandboxLimit::CwdOnly => &["features.view_image=false"],
         SandboxLimit::NoNetwork => &["web_search=\"disabled\""],
     });
-    let settings = ALWAYS.iter().chain(limiting).map(|setting| (*setting).to_owned());
+    // Inside, the files of a login shell aren't there, and it would forget where the toolchains are.
+    let shell = limits.walled.contains(&SandboxLimit::CwdOnly).then_some(&"allow_login_shell=false");
+    let settings = ALWAYS.iter().chain(limiting).chain(shell).map(|setting| (*setting).to_owned());
     let settings = settings.chain([untrusted]).flat_map(|setting| ["-c".to_owned(), setting]);
     ["app-server".to_owned()].into_iter().chain(settings).map(OsString::from).collect()
 }
@@ -135,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_folder_is_never_trusted() {
-        let arguments = arguments("/srv/a \"b\"", &[]);
+        let arguments = arguments("/srv/a \"b\"", &AgreedLimits::default());
         assert_eq!(arguments[0], "app-server");
         assert_eq!(arguments.len(), 1 + 2 * (ALWAYS.len() + 1));
         assert_eq!(arguments.last().unwrap(), r#"projects={"/srv/a \"b\""={trust_level="untrusted"}}"#);

@@ -120,8 +120,13 @@ impl Driver for ExecDriver {
         self.setup.asks
     }
 
+    fn runs_inside_walls(&self) -> bool {
+        self.setup.needs.is_some()
+    }
+
     fn run(&self, job: DriverRun) -> BoxFuture<'static, TaskReply> {
-        reply_either_way(execute(self.clone(), job))
+        let setup = limits::setup_for(&self.setup, &job);
+        reply_either_way(execute(Self { setup, ..self.clone() }, job))
     }
 }
 
@@ -135,9 +140,10 @@ async fn execute(exec: ExecDriver, job: DriverRun) -> Result<TaskReply, TaskRepl
     let usage_file = scratch.file("usage.json");
     let turn = HostTurn::begin(&exec.setup.label, &job);
     let cost_usd = turn.budget().cost_usd;
-    let asked = ExecArguments { prompt: &prompt, cwd: &job.cwd, usage_file: &usage_file, limits: &kept, cost_usd };
-    let (launch, input) = exec.launch(&asked)?;
-    let mut process = HostProcess::start(&launch, &job).await?;
+    let asked = ExecArguments { prompt: &prompt, cwd: &job.cwd, usage_file: &usage_file, limits: &kept.own, cost_usd };
+    let (mut launch, input) = exec.launch(&asked)?;
+    launch.writes.extend(scratch.path().canonicalize());
+    let mut process = HostProcess::start(&exec.setup, &launch, &kept.walled, &job).await?;
     if job.task.mcp.is_some() {
         turn.log("info", format!("{} doesn't support our MCP tools, so it can't call other agents", exec.setup.label));
     }

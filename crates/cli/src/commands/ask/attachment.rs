@@ -6,11 +6,7 @@ use std::{
 };
 
 use attache_client::{ArtifactSource, HubClient};
-use attache_protocol::{
-    ConversationId,
-    error::exit,
-    wire::{conversation::CreateConversationRequest, part::Part},
-};
+use attache_protocol::{ConversationId, error::exit, wire::part::Part};
 use tokio::fs::File;
 
 use crate::{
@@ -21,9 +17,6 @@ use crate::{
 /// Existing, readable files and their sizes.
 #[derive(Debug)]
 pub(super) struct Files(Vec<(PathBuf, u64)>);
-
-/// Maximum length of the title, taken from the task, of a conversation created for attachments.
-const TITLE: usize = 80;
 
 // === impl Files ===
 
@@ -53,22 +46,13 @@ impl Files {
         self.0.iter().map(part).collect()
     }
 
-    /// Streams the files to the conversation's workspace. Creates a conversation if the task has none.
+    /// Streams the files to the conversation's workspace.
     pub(super) async fn upload(
         &self,
         context: &CommandContext,
         hub: &HubClient,
-        conversation: Option<ConversationId>,
-        task: &str,
-    ) -> Result<(Option<ConversationId>, Vec<Part>), CommandFailure> {
-        let conversation = match conversation {
-            Some(conversation) => conversation,
-            None => {
-                let title = task.trim().lines().next().unwrap_or_default().chars().take(TITLE).collect();
-                let request = CreateConversationRequest { title: Some(title), metadata: None };
-                hub.create_conversation(&request).await?.conversation_id
-            }
-        };
+        conversation: ConversationId,
+    ) -> Result<Vec<Part>, CommandFailure> {
         let mut parts = Vec::new();
         for (path, size) in &self.0 {
             let (name, kind) = (name(path), media_type(path));
@@ -81,7 +65,7 @@ impl Files {
                 context.output.say(format_args!("Uploaded {} ({}).", path.display(), time::size(*size)));
             }
         }
-        Ok((Some(conversation), parts))
+        Ok(parts)
     }
 }
 

@@ -1,18 +1,22 @@
-//! `attache runtime set`: changes the hub address, pin or device name of a pairing, without pairing again.
+//! `attache runtime set`: changes the hub address, pin, device name or sandbox of a pairing, without pairing again.
 
 use attache_client::HubAddress;
-use attache_protocol::KeyPin;
+use attache_protocol::{KeyPin, wire::runtime::WalledRuns};
 use attache_runtime::profile::Profiles;
 
 use super::status;
-use crate::{env::context::CommandContext, ui::failure::CommandFailure};
+use crate::{
+    env::{context::CommandContext, walls},
+    ui::failure::CommandFailure,
+};
 
-/// Change a pairing's hub address, certificate pin or device name
+/// Change a pairing's hub address, certificate pin, device name or sandbox
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache runtime set --api-base https://hub.example.org       the hub has moved
   attache runtime set --pin sha256:…                           the hub has a new self-signed certificate
   attache runtime set --device-name workbench --profile agt_…/rtm_…
+  attache runtime set --sandbox all                            also your own runs see only their folder
 
 Restart a running runtime to apply the changes.")]
 pub(super) struct Args {
@@ -25,6 +29,10 @@ pub(super) struct Args {
     /// Display name of this device; sent to the hub at the next pairing
     #[arg(long, value_name = "NAME")]
     device_name: Option<String>,
+    /// Whose runs see only their folder although they ask for no limits: nobody's, everyone's but yours, or all;
+    /// where this machine's walls hold (`attache sandbox`) [default: others]
+    #[arg(long, value_name = WalledRuns::CHOICES, value_parser = walls::walled_runs)]
+    sandbox: Option<WalledRuns>,
     /// Pairing to change [default: the active one]
     #[arg(long, value_name = "AGENT/RUNTIME")]
     profile: Option<String>,
@@ -46,7 +54,7 @@ fn parse_pin(text: &str) -> Result<PinChangeArg, String> {
 }
 
 pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFailure> {
-    if args.api_base.is_none() && args.pin.is_none() && args.device_name.is_none() {
+    if args.api_base.is_none() && args.pin.is_none() && args.device_name.is_none() && args.sandbox.is_none() {
         return Err(CommandFailure::usage("nothing to change")
             .hint("Pass at least one option; see attache runtime set --help."));
     }
@@ -67,6 +75,7 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
             None => {}
         }
         profile.device_name = args.device_name.or_else(|| profile.device_name.clone());
+        profile.sandbox = args.sandbox.unwrap_or(profile.sandbox);
         Some(profile.clone())
     })?;
     let Some(profile) = changed else {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use tokio::sync::Notify;
 
 use crate::{
-    env::{config, context::CommandContext},
+    env::{config, context::CommandContext, home},
     server::{
         collaborator_setup::{self, CollaboratorOptIn},
         process, supervised_adapter,
@@ -88,6 +88,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     let key = profile.key();
     let mut options = Options::new(home.path());
     options.scratch = config::temporary_folder();
+    options.withheld = home::own_folders(&context.config);
     options.adapter = supervised_adapter::source(&context, profile, None, args.concurrency)?;
     options.profile = Some(key.clone());
     let address = HubAddress::parse(args.api_base.as_deref().unwrap_or(&profile.api_base))?;

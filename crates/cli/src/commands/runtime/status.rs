@@ -3,7 +3,7 @@
 use std::{fs, path::Path, time::Duration};
 
 use attache_client::{HubAddress, HubClient, HubClientOptions, HubCredential};
-use attache_protocol::{AgentId, KeyPin, RuntimeId, Timestamp};
+use attache_protocol::{AgentId, KeyPin, RuntimeId, Timestamp, wire::runtime::WalledRuns};
 use attache_runtime::{
     ConnectionStatus,
     ledger::ExecutionLedger,
@@ -12,7 +12,7 @@ use attache_runtime::{
 use serde::Serialize;
 
 use crate::{
-    env::context::CommandContext,
+    env::{context::CommandContext, walls},
     ui::{
         failure::CommandFailure,
         output::{TextCell, TextStyle, TextTable, clean, time},
@@ -49,6 +49,7 @@ pub(in crate::commands) struct ProfileOutput {
     last_heartbeat_at: Option<Timestamp>,
     heartbeat_timeout_ms: u64,
     local_executor: LocalExecutor,
+    sandbox: WalledRuns,
 }
 
 /// Whether a profile is the active one, which commands use by default.
@@ -108,6 +109,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     row("hub reachable", if status.hub_reachable { good("yes") } else { TextCell::styled("no", TextStyle::Bad) });
     row("last heartbeat", TextCell::plain(time::relative_or(view.last_heartbeat_at, context.now(), "never")));
     row("executor", TextCell::plain(executor(&view.local_executor)));
+    row("sandbox", TextCell::plain(walls::describe(view.sandbox)));
     row("adapter", TextCell::plain(view.local_agent_endpoint.as_deref().unwrap_or("started by the runtime")));
     output.table(&table)
 }
@@ -173,6 +175,7 @@ impl ProfileOutput {
             last_heartbeat_at: profile.last_heartbeat_at,
             heartbeat_timeout_ms: profile.heartbeat_timeout_ms,
             local_executor: profile.local_executor.clone(),
+            sandbox: profile.sandbox,
         }
     }
 }

@@ -146,6 +146,7 @@ impl ScriptedRemote {
                 accepted_access_mode: Some(AccessMode::Ro),
                 max_ttl_seconds: Some(50),
                 sandbox_profile: None,
+                sandbox_proof: None,
             },
             _ => RemoteConstraints::default(),
         };

@@ -4,7 +4,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use attache_protocol::{
-    AgentId, Code, ConversationId, UserId,
+    AgentId, Code, ConversationId, RunId, Timestamp, UserId,
     rules::{
         access::{AccessObject, RuleAgent, RuleDecision, RuleReason},
         run::RunPhase,
@@ -38,8 +38,18 @@ pub(crate) enum CallerAccess<'a> {
 pub(crate) struct Person<'a> {
     hub: &'a Handle,
     by: &'a Principal,
-    /// Whether an agent's belongings are hidden from them, as far as looked up.
-    kept: HashMap<AgentId, bool>,
+    /// What is hidden from them of an agent, as far as looked up.
+    kept: HashMap<AgentId, HiddenWork>,
+}
+
+/// What of an agent's work is hidden from a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HiddenWork {
+    /// All of it: the agent is private to someone else.
+    All,
+    /// What it did while it was private, as far as others started it.
+    Until(Timestamp),
+    Nothing,
 }
 
 /// An agent under the rules, with what was looked up for it.
@@ -87,13 +97,7 @@ impl Handle {
         if matches!(by.who, PrincipalKind::Key { .. }) {
             return Ok(CallerAccess::Person(self.private_work(by)));
         }
-        let (
-            RoleColumn::AgentKey | RoleColumn::Run,
-            PrincipalKind::Runtime { agent, .. }
-            | PrincipalKind::Outside { agent, .. }
-            | PrincipalKind::Run { agent, .. },
-        ) = (by.column(), by.who)
-        else {
+        let (RoleColumn::AgentKey | RoleColumn::Run, Some(agent)) = (by.column(), by.agent()) else {
             return Ok(CallerAccess::Table);
         };
         let in_force = self.rules_in_force(by.tenant).await?;
@@ -124,9 +128,15 @@ impl Handle {
             return Err(Error::new(Code::Forbidden, message)
                 .hint("Sign in with your own password, or use a key that you created yourself."));
         }
-        if !is_own(by, role, account) {
-            return Err(Error::new(Code::Forbidden, format!("The agent `{}` is private to its owner.", account.name))
-                .hint("Its owner can share it: `attache agents set NAME --callers everyone`."));
+        if !by.is_owner(account.owner) {
+            let error = Error::new(Code::Forbidden, format!("The agent `{}` is private to its owner.", account.name));
+            return Err(match self.has_left(by, account.owner).await? {
+                true => error.hint(
+                    "Its owner was removed. An owner of the hub can give it to someone (`attache agents set NAME --owner \
+                     USER`), share it (`--callers everyone`) or archive it.",
+                ),
+                false => error.hint("Its owner can share it: `attache agents set NAME --callers everyone`."),
+            });
         }
         let owner_role = match account.owner {
             Some(owner) => self.store().user(by.tenant, UserRef::Id(owner)).await.map_err(about("user"))?.role,
@@ -185,12 +195,21 @@ impl<'a> CallerAccess<'a> {
             Self::Table => Ok(false),
             // The rules grant rights to the agent, not to the caller it works for in this run.
             Self::Rules(_) if by.column() == RoleColumn::Run => Ok(false),
-            Self::Rules(agents) => Ok(agents.sees_work_of(run.agent).await?
+            Self::Rules(agents) => Ok(!agents.is_from_private_time(run.agent, run.created_at).await?
+                && agents.sees_work_of(run.agent).await?
                 && agents.conversation(run.user, run.conversation).await? == Visibility::Yes),
         }
     }
 
-    /// Whether this agent's belongings (runs, requests, grants and artifacts) are visible to the caller.
+    /// Whether a request of this run is visible to the caller, as far as it is about this agent's work.
+    pub(crate) async fn request(&mut self, agent: AgentId, run: RunId) -> Result<bool> {
+        match self {
+            Self::Person(person) => person.sees_request(agent, run).await,
+            Self::Rules(_) | Self::Table => self.belongings(agent).await,
+        }
+    }
+
+    /// Whether this agent's belongings (grants and channels) are visible to the caller.
     pub(crate) async fn belongings(&mut self, agent: AgentId) -> Result<bool> {
         match self {
             Self::Person(person) => person.sees(agent).await,
@@ -212,7 +231,10 @@ impl<'a> CallerAccess<'a> {
     pub(crate) async fn conversation(&mut self, conversation: &ConversationRecord) -> Result<Visibility> {
         match self {
             Self::Table | Self::Person(_) => Ok(Visibility::No),
-            Self::Rules(agents) => agents.conversation(conversation.user, conversation.id).await,
+            Self::Rules(agents) => {
+                let seen = agents.conversation(conversation.user, conversation.id).await?;
+                agents.without_private_time(conversation, seen).await
+            }
         }
     }
 
@@ -220,7 +242,10 @@ impl<'a> CallerAccess<'a> {
     pub(crate) async fn artifact(&mut self, of: &ConversationRecord, name: &str) -> Result<Visibility> {
         match self {
             Self::Table | Self::Person(_) => Ok(Visibility::No),
-            Self::Rules(agents) => agents.artifact(of, name).await,
+            Self::Rules(agents) => {
+                let seen = agents.artifact(of, name).await?;
+                agents.without_private_time(of, seen).await
+            }
         }
     }
 
@@ -271,43 +296,63 @@ pub(crate) fn has_part(by: &Principal, run: &RunRecord) -> bool {
     }
 }
 
-/// Whether the agent belongs to the credential's user, who created the credential themselves. Agents without an owner
-/// belong to the hub's owners.
-fn is_own(by: &Principal, role: Role, account: &AccountRecord) -> bool {
-    match account.owner {
-        _ if by.is_issued => false,
-        Some(owner) => by.user == Some(owner),
-        None => role == Role::Owner,
-    }
-}
-
 // === impl Person ===
 
 impl Person<'_> {
-    /// A private agent's work is visible only to its owner.
+    /// A private agent's belongings are visible only to its owner.
     pub(crate) async fn sees(&mut self, agent: AgentId) -> Result<bool> {
-        if let Some(kept) = self.kept.get(&agent) {
-            return Ok(!kept);
-        }
-        let account = self.hub.store().account(self.by.tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
-        let kept = self.is_kept(&account);
-        self.kept.insert(agent, kept);
-        Ok(!kept)
+        Ok(self.hidden(agent).await? != HiddenWork::All)
+    }
+
+    /// Whether they see what the agent did at this time, whoever started it. Sharing an agent doesn't open what it did
+    /// while it was private, and no one gets it by taking over the agent.
+    pub(crate) async fn sees_work(&mut self, agent: AgentId, at: Timestamp) -> Result<bool> {
+        Ok(match self.hidden(agent).await? {
+            HiddenWork::All => false,
+            HiddenWork::Until(until) => at > until,
+            HiddenWork::Nothing => true,
+        })
     }
 
     /// People keep seeing what they started, also after the agent became private.
     pub(crate) async fn sees_run(&mut self, run: &RunRecord) -> Result<bool> {
-        let started = run.caller == self.by.actor() || self.by.own_runs().matches(run);
-        Ok(started || self.sees(run.agent).await?)
+        Ok(self.started(run) || self.sees_work(run.agent, run.created_at).await?)
     }
 
-    /// Whether some agent is private to someone else.
+    /// Only the owner of a private agent sees its requests. After it was shared, those of an earlier run are for whoever
+    /// started the run.
+    async fn sees_request(&mut self, agent: AgentId, run: RunId) -> Result<bool> {
+        let HiddenWork::Until(until) = self.hidden(agent).await? else { return self.sees(agent).await };
+        let run = self.hub.store().run(self.by.tenant, run).await.map_err(about("run"))?;
+        Ok(run.created_at > until || self.started(&run))
+    }
+
+    fn started(&self, run: &RunRecord) -> bool {
+        run.caller == self.by.actor() || self.by.own_runs().matches(run)
+    }
+
+    async fn hidden(&mut self, agent: AgentId) -> Result<HiddenWork> {
+        if let Some(hidden) = self.kept.get(&agent) {
+            return Ok(*hidden);
+        }
+        let account = self.hub.store().account(self.by.tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
+        let hidden = match account.private_until {
+            _ if self.is_kept(&account) => HiddenWork::All,
+            // An agent needs a part in it, or a rule, which does not open it either.
+            Some(until) if self.by.agent() != Some(agent) => HiddenWork::Until(until),
+            Some(_) | None => HiddenWork::Nothing,
+        };
+        self.kept.insert(agent, hidden);
+        Ok(hidden)
+    }
+
+    /// Whether some agent is, or was, private to someone else.
     pub(crate) async fn has_hidden_agents(&self) -> Result<bool> {
         let mut cursor = None;
         loop {
             let page = Pagination { limit: check::MAX_PAGE, cursor };
             let listed = self.hub.store().accounts(self.by.tenant, page).await.map_err(about("agent"))?;
-            if listed.items.iter().any(|account| self.is_kept(account)) {
+            if listed.items.iter().any(|account| self.is_kept(account) || account.private_until.is_some()) {
                 return Ok(true);
             }
             cursor = listed.next;
@@ -317,32 +362,30 @@ impl Person<'_> {
         }
     }
 
-    /// Whether no agent that ever worked in it is private to someone else. People keep seeing their own conversations, also
-    /// after an agent in them became private: a private agent never joins somebody else's.
+    /// Whether no agent that ever worked in it is private to someone else, or was when it joined. People keep seeing their
+    /// own conversations, also after an agent in them became private: a private agent never joins somebody else's. Until
+    /// an agent works in it, other people see it only if it names a space, because it may be meant for a private agent.
     pub(crate) async fn sees_conversation(&mut self, conversation: &ConversationRecord) -> Result<bool> {
-        if !self.by.is_issued && conversation.user.is_some() && conversation.user == self.by.user {
+        let is_own = self.by.role().is_some() && self.by.owns(conversation.user);
+        if is_own && conversation.user.is_some() && !self.by.is_issued {
             return Ok(true);
         }
-        for agent in &conversation.agents {
-            if !self.sees(*agent).await? {
+        for (agent, joined) in &conversation.agents {
+            if !self.sees_work(*agent, *joined).await? {
                 return Ok(false);
             }
         }
-        Ok(true)
+        // Agents see it only by rule.
+        let is_shared = !conversation.agents.is_empty() || named_space(conversation).is_some();
+        Ok(is_own || is_shared || self.by.role().is_none())
     }
 
     /// Whether the agent is private to someone else.
     pub(crate) fn is_kept(&self, account: &AccountRecord) -> bool {
         let by = self.by;
-        let is_own = match (by.role(), by.who) {
-            (Some(role), _) => is_own(by, role, account),
-            (
-                None,
-                PrincipalKind::Runtime { agent, .. }
-                | PrincipalKind::Outside { agent, .. }
-                | PrincipalKind::Run { agent, .. },
-            ) => agent == account.id,
-            (None, _) => false,
+        let is_own = match by.role() {
+            Some(_) => by.is_owner(account.owner),
+            None => by.agent() == Some(account.id),
         };
         account.callers == Callers::Owner && !is_own
     }
@@ -359,6 +402,21 @@ impl AgentAccess<'_> {
     /// No rule opens the work of another agent that is private, even if both have the same owner.
     async fn sees_work_of(&self, agent: AgentId) -> Result<bool> {
         self.hub.private_work(self.by).sees(agent).await
+    }
+
+    /// The rules are for admins, who may also pair an agent once it is shared, so no rule opens what even this agent did
+    /// while it was private.
+    async fn is_from_private_time(&self, agent: AgentId, at: Timestamp) -> Result<bool> {
+        Ok(self.account(agent).await?.private_until.is_some_and(|until| at <= until))
+    }
+
+    async fn without_private_time(&self, conversation: &ConversationRecord, seen: Visibility) -> Result<Visibility> {
+        for (agent, joined) in conversation.agents.iter().filter(|_| seen == Visibility::Yes) {
+            if self.is_from_private_time(*agent, *joined).await? {
+                return Ok(Visibility::No);
+            }
+        }
+        Ok(seen)
     }
 
     async fn account(&self, agent: AgentId) -> Result<AccountRecord> {
@@ -433,8 +491,11 @@ impl AgentAccess<'_> {
 
 /// The space of a conversation's artifacts: the one its metadata names, or its workspace.
 pub(crate) fn space(of: &ConversationRecord) -> String {
-    let named = of.metadata.as_ref().and_then(|metadata| metadata.text_member("space"));
-    named.unwrap_or_else(|| of.id.workspace().to_string())
+    named_space(of).unwrap_or_else(|| of.id.workspace().to_string())
+}
+
+fn named_space(of: &ConversationRecord) -> Option<String> {
+    of.metadata.as_ref().and_then(|metadata| metadata.text_member("space"))
 }
 
 // === impl CallerChain ===

@@ -12,8 +12,7 @@ use attache_protocol::{
 use axum::{
     body::Body,
     extract::State,
-    http::{HeaderMap, Request, Response, StatusCode, header, request::Parts},
-    response::IntoResponse as _,
+    http::{HeaderMap, Request, Response, StatusCode, request::Parts},
 };
 use bytes::Bytes;
 use tokio::time::sleep_until;
@@ -21,7 +20,7 @@ use tokio::time::sleep_until;
 use crate::{
     Error, Handle, Principal, Result,
     channel::{ChannelDialect, ChannelSession, ConnectionOrigin, FrameRefusal, SessionEnd, refusal_text, yes_text},
-    stream::{SseSource, respond},
+    stream::{SseSource, StreamSlot, events, respond},
     surface::{
         accept_body, body,
         extract::{CallerAddress, MaybeCaller, accepts, header_text},
@@ -37,6 +36,13 @@ struct EnvelopeStream {
     first: Option<String>,
     /// The response ends with this run.
     run: Option<RunId>,
+    _slot: StreamSlot,
+}
+
+enum EnvelopeAnswer {
+    /// The response to a frame that is answered at once.
+    Settled(Option<String>),
+    Stream(EnvelopeStream),
 }
 
 /// Send one envelope; its response frames are server-sent events
@@ -81,7 +87,7 @@ pub(super) async fn take(
         Err(error) => Err(error.into()),
     };
     Ok(match done {
-        Ok(answer) => answer.into_response(&headers),
+        Ok(answer) => answer.into_response(&hub, &headers),
         Err(refusal) => refused(&hub, envelope.action().as_deref(), Some(&envelope.header.msg_id), &refusal),
     })
 }
@@ -94,7 +100,8 @@ async fn begin(
     envelope: &Envelope,
     execute: Execute,
     last: Option<i64>,
-) -> std::result::Result<EnvelopeStream, FrameRefusal> {
+) -> std::result::Result<EnvelopeAnswer, FrameRefusal> {
+    let slot = hub.stream_slot(by)?;
     let id = channel_id(by, &envelope.header.msg_id);
     let token = token(hub, id);
     let repaired = match hub.own_channel(by, id).await? {
@@ -135,7 +142,8 @@ async fn begin(
             .map_err(|error| Error::internal(&error))?;
     }
     let first = Some(yes_text(hub, &envelope.header.msg_id, payload));
-    Ok(EnvelopeStream { hub: hub.clone(), session, channel: Some(id), first, run: Some(run.task_run_id) })
+    let (hub, run) = (hub.clone(), Some(run.task_run_id));
+    Ok(EnvelopeAnswer::Stream(EnvelopeStream { hub, session, channel: Some(id), first, run, _slot: slot }))
 }
 
 /// Frames that are answered immediately.
@@ -144,19 +152,14 @@ async fn settle(
     mut session: Box<ChannelSession>,
     by: &Principal,
     text: &str,
-) -> std::result::Result<EnvelopeStream, FrameRefusal> {
+) -> std::result::Result<EnvelopeAnswer, FrameRefusal> {
     let first = session.settle(by, text).await?;
     if let Some(channel) = session.channel() {
         hub.live_channels().register(by.actor(), channel);
         session.end(SessionEnd::Finished);
         session.close(SessionEnd::Finished).await;
-        session = Box::new(ChannelSession::new(hub.clone(), origin(), None));
     }
-    Ok(EnvelopeStream { hub: hub.clone(), session, channel: None, first, run: None })
-}
-
-const fn origin() -> ConnectionOrigin {
-    ConnectionOrigin { transport: Transport::Sse, dialect: ChannelDialect::Envelope, address: None }
+    Ok(EnvelopeAnswer::Settled(first))
 }
 
 /// The tools the caller registered earlier: on the named channel, or with its last registration here.
@@ -224,22 +227,26 @@ fn refused(hub: &Handle, action: Option<&str>, parent: Option<&str>, refusal: &F
     response
 }
 
+// === impl EnvelopeAnswer ===
+
+impl EnvelopeAnswer {
+    fn into_response(self, hub: &Handle, headers: &HeaderMap) -> Response<Body> {
+        let first = match self {
+            Self::Stream(stream) => return respond(hub, stream),
+            Self::Settled(first) => first,
+        };
+        if accepts(headers, "application/json") && !accepts(headers, "text/event-stream") {
+            let mut response = reply::json(StatusCode::OK, &Json::empty_object());
+            *response.body_mut() = Body::from(first.unwrap_or_else(|| "{}".to_owned()));
+            return response;
+        }
+        events(first.map_or_else(Body::empty, |first| Body::from(event(None, &first))))
+    }
+}
+
 // === impl EnvelopeStream ===
 
 impl EnvelopeStream {
-    fn into_response(self, headers: &HeaderMap) -> Response<Body> {
-        let wants_json = accepts(headers, "application/json") && !accepts(headers, "text/event-stream");
-        if self.run.is_none() && wants_json {
-            let mut response = reply::json(StatusCode::OK, &Json::empty_object());
-            *response.body_mut() = Body::from(self.first.unwrap_or_else(|| "{}".to_owned()));
-            return response;
-        }
-        let hub = self.hub.clone();
-        let mut response = respond(&hub, self).into_response();
-        response.headers_mut().remove(header::CONTENT_LENGTH);
-        response
-    }
-
     /// The run has been streamed to its end.
     fn finish(&mut self) {
         self.run = None;

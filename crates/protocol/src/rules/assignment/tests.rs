@@ -80,7 +80,7 @@ fn limits() -> CollaboratorLimits {
         access_modes: vec![AccessMode::Ro, AccessMode::Rw],
         max_ttl: Duration::from_secs(100),
         wanted: SandboxProfile::NOTHING,
-        enforced: SandboxProfile::NOTHING,
+        available: SandboxProfile::NOTHING,
     }
 }
 
@@ -113,9 +113,9 @@ fn an_unenforced_requirement_declines_and_is_named() {
     let declined = limits.agree(&invite("d", 60, AccessMode::Rw)).expect_err("declined");
     assert_eq!(declined.code, AwcpErrorCode::Declined);
     assert!(declined.message.contains("cwd_only = true, allow_network = false"), "{}", declined.message);
-    let enforced = SandboxProfile { cwd_only: true, allow_network: false, allow_exec: false };
+    let available = SandboxProfile { cwd_only: true, allow_network: false, allow_exec: false };
     assert!(
-        CollaboratorLimits { enforced, ..limits }.agree(&invite("d", 60, AccessMode::Rw)).is_ok(),
+        CollaboratorLimits { available, ..limits }.agree(&invite("d", 60, AccessMode::Rw)).is_ok(),
         "more than is wanted"
     );
 }

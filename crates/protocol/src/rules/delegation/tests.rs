@@ -26,6 +26,7 @@ fn commands() -> impl Strategy<Value = DelegationCommand> {
             accepted_access_mode: mode,
             max_ttl_seconds: most,
             sandbox_profile: None,
+            sandbox_proof: None,
         })
     });
     prop_oneof![
@@ -92,6 +93,7 @@ fn the_normal_sequence() {
         accepted_access_mode: Some(AccessMode::Ro),
         max_ttl_seconds: Some(30),
         sandbox_profile: None,
+        sandbox_proof: None,
     };
     let way = [
         (DelegationCommand::Invite, DelegationStatus::Invited, vec![]),

@@ -44,6 +44,8 @@ pub struct ExecuteFrame {
     pub budget: Option<Budget>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Sandbox>,
+    #[serde(default)]
+    pub for_owner: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp: Option<RunTools>,
 }
@@ -170,6 +172,7 @@ impl ExecuteFrame {
             deadline: run.deadline,
             budget: run.budget,
             sandbox: run.sandbox,
+            for_owner: run.for_owner,
             mcp: run.mcp,
         }
     }
@@ -200,6 +203,7 @@ impl ExecuteFrame {
             deadline: self.deadline,
             budget: self.budget,
             sandbox: self.sandbox,
+            for_owner: self.for_owner,
             mcp: self.mcp,
         }
     }

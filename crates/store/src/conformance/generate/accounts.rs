@@ -137,6 +137,7 @@ impl StepGenerator {
             id: self.draw.env.runtime_id(),
             token: self.draw.secret(),
             proof,
+            paired_by: self.draw.percent(80).then(|| self.user()),
             device_name: self.draw.maybe_text(),
             labels: self.draw.json(),
         };

@@ -166,7 +166,7 @@ fn meaning(generator: &StepGenerator, step: &StoreStep, answer: &StepResult) -> 
 }
 
 /// Answers that sequences must produce, besides success of every step.
-const ANSWERS: [&str; 139] = [
+const ANSWERS: [&str; 140] = [
     "Acknowledge NotFound",
     "AddArtifact NotFound",
     "AddInput Ended",
@@ -214,6 +214,7 @@ const ANSWERS: [&str; 139] = [
     "CreatePairingCode IsPeer",
     "CreatePairingCode NotFound",
     "CreateRun AgentArchived",
+    "CreateRun ApprovalUsed",
     "CreateRun KeyReused",
     "CreateRun NotFound",
     "CreateRun QuotaExceeded",

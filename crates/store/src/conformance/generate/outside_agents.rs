@@ -29,6 +29,7 @@ impl StepGenerator {
             id: self.draw.env.runtime_id(),
             token: self.draw.secret(),
             proof: PairingProof::Owner { tenant: self.tenant(), agent: self.outsider() },
+            paired_by: None,
             device_name: self.draw.maybe_text(),
             labels: self.draw.json(),
         };
@@ -41,7 +42,8 @@ impl StepGenerator {
             1 => Some(None),
             _ => Some(Some(self.draw.bytes::<5>().to_vec())),
         };
-        StoreStep::SetPeer(self.context(), self.agent_ref(), NewPeer { url: self.peer_url(), sealed })
+        let set_by = self.draw.percent(50).then(|| self.user());
+        StoreStep::SetPeer(self.context(), self.agent_ref(), NewPeer { url: self.peer_url(), sealed, set_by })
     }
 
     /// A card is read and pinned or offered, the owner trusts one, or it can't be read.

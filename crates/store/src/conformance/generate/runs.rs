@@ -106,6 +106,7 @@ impl StepGenerator {
             priority: self.draw.one_of(&[0, 0, 0, 1, -1, 7, i64::MAX, i64::MIN]).unwrap_or(0),
             limits,
             trace_id: self.draw.maybe_text(),
+            approval: self.draw.percent(15).then(|| self.draw.recent(&self.known.permissions)).flatten(),
             idempotency_key: key,
             request_digest: digest,
         };
@@ -208,6 +209,7 @@ impl StepGenerator {
             id: self.draw.env.conversation_id(),
             title: self.draw.maybe_text(),
             metadata: self.draw.maybe_json(),
+            agent: self.draw.percent(30).then(|| self.agent()),
         };
         StoreStep::CreateConversation(self.context(), new)
     }

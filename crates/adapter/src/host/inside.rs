@@ -1,0 +1,323 @@
+//! A host inside the machine's walls: what it sees besides its folder, and how it reaches its model.
+
+use std::{
+    collections::BTreeSet,
+    env, fs, io,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use attache_client::egress::{AllowedHost, EgressProxy, TargetTraffic};
+use attache_protocol::wire::adapter::ATTACHMENT_FOLDER;
+use attache_sandbox::{FileView, NetworkAccess, Walls};
+use serde::Deserialize;
+use tokio::task::JoinHandle;
+
+use crate::{
+    AdapterWalls, DriverRun, Environment, EventSink, SandboxLimit, attachment::PlacedFiles, scratch::ScratchFolder,
+};
+
+use super::HostSetup;
+
+/// What a host needs inside walls: a row of its preset. Paths are relative to the host's own folder, `~/…`, or
+/// absolute.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostNeeds {
+    /// Settings and programs that it reads.
+    pub reads: Vec<String>,
+    /// Its login, which it renews.
+    #[serde(skip)]
+    pub login: Vec<String>,
+    /// The hosts of its model.
+    pub hosts: Vec<AllowedHostName>,
+    /// Variables with the address of its model, if the owner chose another one.
+    pub address_variables: Vec<String>,
+}
+
+/// A host of a model, as in `presets.toml`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct AllowedHostName(AllowedHost);
+
+/// The host's own folder: the variable that names it, or its place in the home folder.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostFolder {
+    pub variable: Option<String>,
+    pub name: String,
+}
+
+/// Held while the host runs.
+#[derive(Debug)]
+pub(super) struct HostEnclosure {
+    _scratch: ScratchFolder,
+    _reserved: Option<PlacedFiles>,
+    proxy: Option<(EgressProxy, JoinHandle<()>)>,
+    events: EventSink,
+}
+
+/// How to start a host inside.
+pub(super) struct EnclosedLaunch {
+    pub(super) walls: Walls,
+    /// The end of the proxy's socket that the host's first stage gets.
+    pub(super) handed: Option<Arc<OwnedFd>>,
+    pub(super) enclosure: HostEnclosure,
+    /// Where temporary files go.
+    pub(super) temporary: PathBuf,
+}
+
+/// How many refused targets of a run are reported one by one.
+const MAX_REFUSALS: usize = 50;
+
+/// Folders of toolchains in a home folder, without anybody's credentials.
+const TOOLS: [&str; 18] = [
+    ".asdf",
+    ".bun",
+    ".cargo/bin",
+    ".cargo/git",
+    ".cargo/registry",
+    ".deno/bin",
+    ".local/bin",
+    ".local/share/mise/installs",
+    ".local/share/mise/shims",
+    ".local/share/uv/python",
+    ".local/share/uv/tools",
+    ".nvm",
+    ".pyenv",
+    ".rustup",
+    ".sdkman",
+    ".volta",
+    "go/bin",
+    "go/pkg/mod",
+];
+
+// === impl HostNeeds ===
+
+impl HostNeeds {
+    #[must_use]
+    pub(crate) fn with(mut self, more: Self) -> Self {
+        self.reads.extend(more.reads);
+        self.hosts.extend(more.hosts);
+        self.address_variables.extend(more.address_variables);
+        self
+    }
+}
+
+// === impl HostEnclosure ===
+
+impl HostEnclosure {
+    /// Prepares the walls for a host that is about to start. `limits` are those that walls hold; `writes` is what the
+    /// run needs besides its folder.
+    pub(super) fn prepare(
+        setup: &HostSetup,
+        needs: &HostNeeds,
+        (limits, writes): (&[SandboxLimit], &[PathBuf]),
+        own: &AdapterWalls,
+        job: &DriverRun,
+    ) -> io::Result<EnclosedLaunch> {
+        let scratch = ScratchFolder::create(&job.scratch, &job.env)?;
+        let temporary = scratch.path().canonicalize()?;
+        let mut walls = Walls::open(job.cwd.canonicalize()?).limit(limits);
+        walls.write.push(temporary.clone());
+        walls.write.extend_from_slice(writes);
+        walls.hide = own.hidden(&walls.cwd)?;
+        // What comes with other runs isn't this one's.
+        let reserved = PlacedFiles::reserve(job);
+        let came = walls.cwd.join(ATTACHMENT_FOLDER);
+        if PlacedFiles::is_folder(&came) {
+            walls.write.extend(came.join(job.task.task_run_id.to_string()).canonicalize());
+            walls.hide.push(came);
+        }
+        if walls.files == FileView::Declared {
+            declare(&mut walls, setup, needs, job);
+        }
+        let events = job.events.clone();
+        let (mut handed, mut proxy) = (None, None);
+        if walls.network == NetworkAccess::None {
+            let (outside, inside) = UnixStream::pair()?;
+            let inside = Arc::new(OwnedFd::from(inside));
+            walls.network = NetworkAccess::Proxy(std::os::fd::AsRawFd::as_raw_fd(&*inside));
+            handed = Some(inside);
+            let allowed = allowed_hosts(needs, job);
+            walls.ports = allowed.iter().filter_map(AllowedHost::loopback_port).collect();
+            walls.ports.sort_unstable();
+            walls.ports.dedup();
+            let ports = walls.ports.clone();
+            let server = EgressProxy::new(allowed, refusals(events.clone()));
+            proxy = Some((server.clone(), tokio::spawn(serve(server, outside, ports))));
+        }
+        Ok(EnclosedLaunch {
+            walls,
+            handed,
+            enclosure: Self { _scratch: scratch, _reserved: reserved, proxy, events },
+            temporary,
+        })
+    }
+}
+
+impl Drop for HostEnclosure {
+    fn drop(&mut self) {
+        let Some((proxy, serving)) = &self.proxy else { return };
+        serving.abort();
+        for TargetTraffic { target, connections, sent, received } in proxy.reached() {
+            let times = if connections == 1 { "once".to_owned() } else { format!("{connections} times") };
+            let text = format!("network: {target} was reached {times}, {sent} bytes out, {received} bytes in");
+            self.events.network("info", text);
+        }
+    }
+}
+
+/// Reports each refused target once.
+fn refusals(events: EventSink) -> impl Fn(&str, &str) + Send + Sync + 'static {
+    let told = Mutex::new(BTreeSet::new());
+    move |target, why| {
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < MAX_REFUSALS && told.insert(target.to_owned()) {
+            events.network("warning", format!("network: {why}"));
+        }
+    }
+}
+
+/// Serves the host as soon as it is inside. The ports lead to the same ports of this machine.
+async fn serve(proxy: EgressProxy, outside: UnixStream, ports: Vec<u16>) {
+    let received = tokio::task::spawn_blocking(move || attache_sandbox::receive_listeners(&outside)).await;
+    let listeners = received.map_err(io::Error::other).and_then(|listeners| {
+        let ready = |listener: std::net::TcpListener| {
+            listener.set_nonblocking(true)?;
+            tokio::net::TcpListener::from_std(listener)
+        };
+        listeners?.into_iter().map(ready).collect::<io::Result<Vec<_>>>()
+    });
+    let mut listeners = match listeners {
+        Ok(listeners) => listeners.into_iter(),
+        Err(error) => return tracing::warn!(%error, "a host has no way to its model"),
+    };
+    let Some(own) = listeners.next() else { return };
+    let forwarded = listeners.zip(ports).map(|(listener, port)| proxy.clone().forward(listener, port));
+    futures_util::future::join(proxy.clone().serve(own), futures_util::future::join_all(forwarded)).await;
+}
+
+/// The model's hosts, and the hub with the run's tools.
+fn allowed_hosts(needs: &HostNeeds, job: &DriverRun) -> Vec<AllowedHost> {
+    let chosen = needs.address_variables.iter().filter_map(|name| job.environment.get(name)?.to_str());
+    let urls = chosen.chain(job.task.mcp.as_ref().map(|tools| tools.url.as_str()));
+    let own = needs.hosts.iter().map(|AllowedHostName(host)| host.clone());
+    own.chain(urls.filter_map(AllowedHost::of_url)).collect()
+}
+
+/// Shows the toolchains of the user: the folders in `PATH`, and those that toolchains have in a home folder, of which
+/// nothing else is there.
+pub(crate) fn show_toolchains(walls: &mut Walls, environment: &Environment) {
+    let home = home(environment);
+    let tools = home.iter().flat_map(|home| TOOLS.iter().map(|tool| home.join(tool)));
+    let read = path_folders(environment).into_iter().map(whole_toolchain).chain(tools);
+    walls.read.extend(read.filter(|path| can_be_shown(path, home.as_deref())));
+    walls.private.extend(home);
+}
+
+/// The whole toolchain of a folder in `PATH`, wherever it is installed.
+fn whole_toolchain(folder: PathBuf) -> PathBuf {
+    let whole = folder.ancestors().find(|folder| TOOLS.iter().any(|tool| folder.ends_with(tool)));
+    whole.map_or_else(|| folder.clone(), Path::to_owned)
+}
+
+/// What isn't there can't be shown, and a folder with the whole home folder in it must not be.
+fn can_be_shown(path: &Path, home: Option<&Path>) -> bool {
+    path.canonicalize().is_ok_and(|real| !home.is_some_and(|home| home.starts_with(real)))
+}
+
+fn home(environment: &Environment) -> Option<PathBuf> {
+    environment.get("HOME").map(PathBuf::from).and_then(|home| home.canonicalize().ok())
+}
+
+fn path_folders(environment: &Environment) -> Vec<PathBuf> {
+    let path = environment.get("PATH").cloned().unwrap_or_default();
+    env::split_paths(&path).filter(|folder| folder.is_absolute()).collect()
+}
+
+/// What a host sees besides its folder: its installation, its settings and login, and toolchains.
+fn declare(walls: &mut Walls, setup: &HostSetup, needs: &HostNeeds, job: &DriverRun) {
+    let home = home(&job.environment);
+    let folder = setup.folder.path(job, home.as_deref());
+    let place = |name: &String| match name.strip_prefix("~/") {
+        Some(rest) => home.as_ref().map(|home| home.join(rest)),
+        None if name.starts_with('/') => Some(PathBuf::from(name)),
+        None => folder.as_ref().map(|folder| folder.join(name)),
+    };
+    show_toolchains(walls, &job.environment);
+    let mut read = installation(Path::new(&setup.program), &path_folders(&job.environment));
+    read.extend(needs.reads.iter().filter_map(place));
+    walls.read.extend(read.into_iter().filter(|path| can_be_shown(path, home.as_deref())));
+    walls.write.extend(needs.login.iter().filter_map(place).filter(|path| path.exists()));
+    let is_elsewhere = |folder: &PathBuf| !home.as_ref().is_some_and(|home| folder.starts_with(home));
+    walls.private.extend(folder.filter(is_elsewhere));
+}
+
+/// Where a program is installed: its file, and the folder with everything that came with it.
+fn installation(program: &Path, folders: &[PathBuf]) -> Vec<PathBuf> {
+    let found = if program.components().count() > 1 {
+        Some(program.to_owned())
+    } else {
+        folders.iter().map(|folder| folder.join(program)).find(|path| path.is_file())
+    };
+    let Some(found) = found else { return Vec::new() };
+    let Ok(file) = found.canonicalize() else { return vec![found] };
+    let packages = file.ancestors().filter(|folder| folder.ends_with("node_modules")).last();
+    let environment = file.ancestors().find(|folder| folder.join("pyvenv.cfg").is_file());
+    let python = environment.and_then(base_python);
+    let whole = packages.or(environment).map(Path::to_owned);
+    [Some(found), whole.or(Some(file)), python].into_iter().flatten().collect()
+}
+
+/// The Python that a virtual environment was made from.
+fn base_python(environment: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string(environment.join("pyvenv.cfg")).ok()?;
+    let programs = text.lines().find_map(|line| line.strip_prefix("home")?.trim_start().strip_prefix('='))?;
+    Path::new(programs.trim()).parent().filter(|folder| folder.is_absolute()).map(Path::to_owned)
+}
+
+// === impl HostFolder ===
+
+impl HostFolder {
+    fn path(&self, job: &DriverRun, home: Option<&Path>) -> Option<PathBuf> {
+        let chosen = self.variable.as_ref().and_then(|name| job.environment.get(name)).map(PathBuf::from);
+        chosen.or_else(|| Some(home?.join(&self.name))).filter(|_| !self.name.is_empty())
+    }
+}
+
+// === impl AllowedHostName ===
+
+impl TryFrom<String> for AllowedHostName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse().map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_installation_is_shown_whole() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let at = |path: &str| root.join(path);
+        for folder in ["lib/node_modules/@x/host/bin", "bin", "venv/bin", "plain"] {
+            fs::create_dir_all(at(folder)).unwrap();
+        }
+        for file in ["lib/node_modules/@x/host/bin/cli.js", "venv/bin/hermes", "plain/tool"] {
+            fs::write(at(file), "").unwrap();
+        }
+        fs::write(at("venv/pyvenv.cfg"), "home = /opt/python3.14/bin\nversion = 3.14\n").unwrap();
+        std::os::unix::fs::symlink("../lib/node_modules/@x/host/bin/cli.js", at("bin/host")).unwrap();
+        let folders = [at("bin"), at("venv/bin"), at("plain")];
+        let found = |program: &str| installation(Path::new(program), &folders);
+        assert_eq!(found("host"), [at("bin/host"), at("lib/node_modules")]);
+        assert_eq!(found("hermes"), [at("venv/bin/hermes"), at("venv"), "/opt/python3.14".into()]);
+        assert_eq!(found("tool"), [at("plain/tool"), at("plain/tool")]);
+        assert_eq!(found("absent"), Vec::<PathBuf>::new());
+    }
+}

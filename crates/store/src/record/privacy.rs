@@ -1,0 +1,45 @@
+//! What an agent may keep when it becomes private: only what its owner added.
+
+use attache_protocol::{
+    Json, UserId,
+    wire::{account::Callers, permission::ApprovalPolicy},
+};
+
+use super::{AccountPatch, AccountRecord, RuntimeKind, RuntimeRecord};
+use crate::{Error, Result};
+
+// === impl AccountRecord ===
+
+impl AccountRecord {
+    /// The new owner, if the change makes the agent private or gives a private agent to someone else.
+    #[allow(clippy::option_option, reason = "the outer one is the change, the inner one an agent without an owner")]
+    pub(crate) fn made_private(&self, patch: &AccountPatch) -> Option<Option<UserId>> {
+        let (owner, callers) = (patch.owner.unwrap_or(self.owner), patch.callers.unwrap_or(self.callers));
+        (callers == Callers::Owner && (self.callers, self.owner) != (callers, owner)).then_some(owner)
+    }
+
+    /// The approval policy without its webhook, if it has one and the change has no policy of its own.
+    pub(crate) fn without_webhook(&self, patch: &AccountPatch) -> Option<Json> {
+        let kept = self.approvals.as_ref().filter(|_| patch.approvals.is_none())?;
+        let policy = kept.parse::<ApprovalPolicy>().ok().filter(|policy| policy.webhook_url.is_some())?;
+        Some(Json::of(&ApprovalPolicy { webhook_url: None, ..policy }))
+    }
+
+    /// Only the owner pairs a private agent.
+    pub(crate) fn check_paired_by(&self, user: Option<UserId>) -> Result<()> {
+        match self.owner.filter(|_| self.callers == Callers::Owner) {
+            Some(owner) if user != Some(owner) => Err(Error::PairingInvalid { agent: Some(self.id) }),
+            _ => Ok(()),
+        }
+    }
+}
+
+// === impl RuntimeRecord ===
+
+impl RuntimeRecord {
+    /// Whether it has to be replaced when the agent becomes private to this owner. The hub's own worker does what the
+    /// agent's peer says.
+    pub(crate) fn is_of_others(&self, owner: Option<UserId>) -> bool {
+        self.kind != RuntimeKind::Hub && (owner.is_none() || self.paired_by != owner)
+    }
+}
