@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,6 +62,10 @@ class Running:
             self._loop.run_until_complete(self.worker.serve())
         except BaseException as error:
             self.error = error
+
+    def freeze(self, seconds: float) -> None:
+        """The worker does nothing for a while: it reads and writes nothing either."""
+        self._loop.call_soon_threadsafe(time.sleep, seconds)
 
     def stop(self) -> None:
         if self._thread.is_alive():

@@ -258,6 +258,19 @@ def test_a_stopped_worker_fails_runs_that_take_too_long(hub: Hub, client: A2ACli
     assert "stopped" in failed.value.message
 
 
+def test_a_run_on_its_way_to_a_worker_that_stops_is_worked_on(hub: Hub, client: A2AClient) -> None:
+    name = f"stopping-{uuid.uuid4().hex[:6]}"
+    running = Running(Worker(name, lambda run: "finished", url=hub.url, key=hub.key))
+    eventually(lambda: name in [agent["name"] for agent in client.agents()])
+    eventually(lambda: client.call(name, "first").summary == "finished")
+    # The worker is told to stop while the run waits unread in its socket.
+    running.freeze(1.0)
+    call = client.call(name, "go", wait=False)["call_id"]
+    eventually(lambda: client.get_result(call)["status"] == "running")
+    running.stop()
+    assert client.wait(call, timeout=10).summary == "finished"
+
+
 def test_limits_are_declared(client: A2AClient, start: StartWorker) -> None:
     able = start(lambda run: str(run.task["sandbox"]), enforces=["no_network"])
     assert "allow_network" in client.call(able, "go", sandbox={"allow_network": False}).summary

@@ -118,8 +118,6 @@ class Worker:
         """Takes no more runs, lets the current ones finish, then ends `serve`. Call it from the loop's own thread."""
         if not self._stopping:
             self._stopping = True
-            if self._wire is not None:
-                self._wire.post(ch.frame("notification", {"action": "ready", "credits": 0}, uuid.uuid4().hex))
             if self._stopped is not None:
                 self._stopped.set()
 
@@ -150,6 +148,7 @@ class Worker:
         """Once stopped, waits for the runs; those that take too long fail."""
         assert self._stopped is not None and self._wire is not None
         await self._stopped.wait()
+        await self._wire.drain()
         if self._work:
             await asyncio.wait(set(self._work), timeout=self._grace)
         for run in list(self._runs.values()):
@@ -298,6 +297,8 @@ class Worker:
 
     async def _outcome(self, run: ChannelRun) -> Answer | Fail:
         assert self._handler is not None
+        if run.given_up is not None:
+            return Fail(run.given_up)
         handler = asyncio.ensure_future(execute(self._handler, run))
         run.handled_by(handler)
         try:

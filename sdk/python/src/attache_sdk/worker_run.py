@@ -23,6 +23,7 @@ _MAX_CHUNK = 10_000
 # A frame has at most 1 MiB.
 _MAX_TEXT = 150_000
 _RESEND_AFTER = 1.0
+_DRAIN_TIMEOUT = 2.0
 
 
 class Wire:
@@ -58,6 +59,14 @@ class Wire:
         finally:
             self._answers.pop(msg_id, None)
             self._channel.forget(msg_id)
+
+    async def drain(self) -> None:
+        """Takes no more runs. Once the hub has answered, none is on its way."""
+        if self._outbox is not None:
+            try:
+                await asyncio.wait_for(self.request({"action": "drain"}, uuid.uuid4().hex), _DRAIN_TIMEOUT)
+            except (asyncio.TimeoutError, HubError):
+                pass  # disconnected: the hub queues again what never arrived
 
     def answered(self, msg_id: str, payload: dict[str, Any]) -> None:
         answer = self._answers.get(msg_id)
@@ -147,8 +156,10 @@ class ChannelRun(Run):
             self._work.cancel()
 
     def give_up(self, reason: str) -> None:
-        """Stops the function and fails the run."""
-        if self._handler is not None and not self._handler.done() and self._work is not None:
+        """Stops the function, or never starts it, and fails the run."""
+        if self._handler is None:
+            self.given_up = reason
+        elif not self._handler.done() and self._work is not None:
             self.given_up = reason
             self._stop_waiting()
             self._work.cancel()
