@@ -99,7 +99,7 @@ CREATE TABLE task_runs (
     request text not null,
     usage text,
     result text
-, user blob);
+, user blob, payer blob);
 CREATE INDEX task_runs_queue on task_runs (agent, priority desc, id) where status = 0;
 CREATE INDEX task_runs_unsuccessful on task_runs (status, id) where status >= 3;
 CREATE INDEX task_runs_conversation on task_runs (conversation, id) where conversation is not null;
@@ -411,7 +411,7 @@ CREATE TABLE delegations (
     shown text not null,
     cancel_requested integer not null,
     updated integer not null
-);
+, agent blob);
 CREATE INDEX delegations_tenant on delegations (tenant, no);
 CREATE UNIQUE INDEX agent_runtimes_offered on agent_runtimes (token_offered) where token_offered is not null;
 CREATE TABLE replaced_tokens (

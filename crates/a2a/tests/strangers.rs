@@ -15,9 +15,12 @@ async fn say(scene: &A2aFixture, agent: &str, id: &str, bytes: usize) -> (u16, V
 }
 
 async fn send(scene: &A2aFixture, agent: &str, message: Value) -> (u16, Value) {
-    let request = json!({"jsonrpc": "2.0", "id": 7, "method": "SendMessage", "params": {
-        "message": message, "configuration": {"returnImmediately": true},
-    }});
+    let immediate = json!({"message": message, "configuration": {"returnImmediately": true}});
+    request(scene, agent, "SendMessage", immediate).await
+}
+
+async fn request(scene: &A2aFixture, agent: &str, method: &str, params: Value) -> (u16, Value) {
+    let request = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
     let sent = crate::speak::http().post(format!("{}/a2a/{agent}", scene.world.url));
     let sent = sent.header("A2A-Version", "1.0").header("content-type", "application/json");
     let answer = sent.body(request.to_string()).send().await.unwrap();
@@ -67,6 +70,20 @@ async fn strangers_fill_neither_the_disk_nor_the_queue() {
             && answer["error"]["message"].as_str().unwrap().contains("queue for callers without a credential is full"),
         "{answer}"
     );
+    scene.world.stop().await;
+}
+
+#[tokio::test]
+async fn a_refused_stream_leaves_no_run() {
+    let scene = A2aFixture::start(world().tuned(|options| options.max_streams = 0)).await;
+    scene.switch(json!({"anonymous": true})).await;
+    for (id, method) in [("m1", "SendStreamingMessage"), ("m2", "SendMessage")] {
+        let message = json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": "x"}]});
+        let (_, answer) = request(&scene, AGENT, method, json!({"message": message})).await;
+        assert!(answer["error"]["message"].as_str().unwrap().contains("open streams"), "{answer}");
+    }
+    let listed = scene.world.hub.runs(&scene.world.owner, attache_hub::control::RunQuery::default()).await.unwrap();
+    assert!(listed.task_runs.is_empty(), "{listed:?}");
     scene.world.stop().await;
 }
 

@@ -15,7 +15,7 @@ use attache_protocol::{
 };
 use attache_store::{
     Store, WriteContext,
-    record::{AgentRef, NewAccount, NewPairingCode, NewRun, NewRuntime, PairingProof, RuntimeKind},
+    record::{AgentRef, NewAccount, NewPairingCode, NewRun, NewRuntime, PairingProof, RunSpec, RuntimeKind},
     sqlite::SqliteStore,
 };
 
@@ -119,35 +119,25 @@ impl BenchWorld {
         let mut random = [0; 16];
         self.env.fill(&mut random);
         NewRun {
-            callback: None,
             push: None,
-            budget: attache_protocol::rules::quota::QuotaBudget::default(),
-            ttl: 8,
             follow: None,
             id: self.env.run_id(),
             agent: AgentRef::Id(agent),
             conversation: None,
             opens_conversation: false,
-            parent: None,
-            task_type: "prompt".to_owned(),
-            input: input(),
-            context_fragments: None,
-            allowed_tools: None,
-            workspace_root: None,
-            sandbox: None,
-            priority: 0,
+            payer: None,
             limits: RunLimits {
                 max_attempts: 1,
                 timeout: Duration::from_secs(3600),
                 queue_ttl: Duration::from_secs(86_400),
             },
-            trace_id: None,
             approval: None,
             idempotency_key: match keyed {
                 IdempotencyMode::Yes => Some(random),
                 IdempotencyMode::No => None,
             },
             request_digest: random,
+            spec: RunSpec::new("prompt", input()),
         }
     }
 }

@@ -3,7 +3,11 @@ import "./theme.js";
 import "./time.js";
 import "./copy.js";
 import "./keys.js";
+import "./drafts.js";
 import "./live.js";
+
+// Browsers hold the session back when a link on another site leads here. From our own page they send it.
+if (document.querySelector("form[data-ask-again]")) location.replace("/login");
 
 // A sign-in link submits itself when a person opens it, but not in a preview or a prerendered page.
 const login = document.querySelector("form[data-submit]");

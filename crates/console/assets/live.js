@@ -1,4 +1,6 @@
 // The tenant feed: on changes, refreshes the marked parts of the page from a new copy of it.
+import { typed } from "./drafts.js";
+
 const path = document.body.dataset.feed;
 const pulse = document.getElementById("pulse");
 let after = document.body.dataset.after ?? "";
@@ -46,9 +48,18 @@ open();
 /// Fetches one of our pages as a document.
 export async function fetchPage(url) {
   const response = await fetch(url, { headers: { accept: "text/html" }, redirect: "error" });
-  if (response.status === 401) location.reload();
+  if (response.status === 401) signedOut();
   if (!response.ok) return undefined;
   return new DOMParser().parseFromString(await response.text(), "text/html");
+}
+
+// Leads to the login, unless that would take away what the person is typing.
+function signedOut() {
+  if (!typed() || !pulse) return location.reload();
+  const link = document.createElement("a");
+  Object.assign(link, { href: "/login", target: "_blank", textContent: pulse.dataset.out });
+  say("off");
+  pulse.replaceChildren(link);
 }
 
 /// Whether the user is interacting with this element.

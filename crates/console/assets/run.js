@@ -52,7 +52,7 @@ function flush() {
   if (queue.length === 0) return;
   const events = queue;
   queue = [];
-  const stay = following && !ended && innerHeight + scrollY >= document.documentElement.scrollHeight - 120;
+  const stay = following && !ended && atEnd();
   const template = document.createElement("template");
   for (const event of events) {
     const seq = Number(event.lastEventId);
@@ -62,13 +62,33 @@ function flush() {
     append(template.content.querySelector("li"));
   }
   document.getElementById("log-more")?.remove();
-  if (stay) scrollTo({ top: document.documentElement.scrollHeight });
+  if (stay) toEnd();
   find(false);
+}
+
+function atEnd() {
+  return innerHeight + scrollY >= document.documentElement.scrollHeight - 120;
+}
+
+function toEnd() {
+  scrollTo({ top: document.documentElement.scrollHeight });
+}
+
+// The end of a tool call completes the item of its start, whether or not that is folded.
+function completes(item) {
+  const fresh = item.querySelector("[data-call]");
+  const shown = fresh && log.querySelector(`[data-call="${CSS.escape(fresh.dataset.call)}"]`);
+  if (!shown) return false;
+  for (const part of [".callstate", ".callout", ".callin"]) {
+    const replacement = fresh.querySelector(part);
+    if (replacement.childElementCount > 0) shown.querySelector(part).replaceChildren(...replacement.childNodes);
+  }
+  return true;
 }
 
 // A continued text is appended to the previous item, as on the server.
 function append(item) {
-  if (!item) return;
+  if (!item || completes(item)) return;
   const before = log.lastElementChild;
   if (item.hasAttribute("data-joins") && before?.dataset.kind === item.dataset.kind && !before.querySelector(".rest") && !item.querySelector(".rest")) {
     const [into, from] = [before, item].map((element) => element.querySelector(".line, .prose"));
@@ -125,7 +145,7 @@ function state(lost) {
 
 button.addEventListener("click", () => {
   following = !following;
-  if (following) scrollTo({ top: document.documentElement.scrollHeight });
+  if (following) toEnd();
   state();
 });
 
@@ -143,9 +163,10 @@ field.hidden = false;
 function places(words) {
   const found = [];
   const wanted = words.toLowerCase();
+  const unseen = new Set([...document.querySelectorAll(".toggles input:not(:checked)")].map((toggle) => toggle.id.replace("show-", "k-")));
   const walker = document.createTreeWalker(log, NodeFilter.SHOW_TEXT, (node) => {
-    const item = node.parentElement.closest("li");
-    const hidden = !item || getComputedStyle(item).display === "none" || node.parentElement.closest(".seq, time, summary, .tag");
+    const item = node.parentElement.closest("#log > li");
+    const hidden = !item || unseen.has(item.className) || node.parentElement.closest(".seq, time, summary, .tag");
     return hidden ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT;
   });
   while (walker.nextNode()) {
@@ -190,12 +211,17 @@ function show(go) {
   if (go) {
     for (let fold = current.startContainer.parentElement.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
     current.startContainer.parentElement.scrollIntoView({ block: "nearest" });
+    // A long text is on the screen before the match in it is.
+    const { top, bottom } = current.getBoundingClientRect();
+    if (top < 60 || bottom > innerHeight - 60) scrollBy({ top: top - innerHeight / 3 });
   }
 }
 
+let typing;
 input.addEventListener("input", () => {
   at = -1;
-  find(true);
+  clearTimeout(typing);
+  typing = setTimeout(() => find(true), 120);
 });
 input.addEventListener("keydown", (event) => {
   if (event.key !== "Enter") return;
@@ -210,6 +236,14 @@ for (const toggle of document.querySelectorAll(".toggles input")) toggle.addEven
 
 document.addEventListener("visibilitychange", () => (document.hidden ? shut() : !ended && open()));
 addEventListener("pagehide", shut);
+// Whoever scrolls back reads; whoever scrolls to the end follows. What waits for a person comes first, as does a link.
+addEventListener("scroll", () => {
+  if (ended || following === atEnd()) return;
+  following = !following;
+  state();
+}, { passive: true });
+if (!ended && location.hash === "" && document.getElementById("run-wait").childElementCount === 0) toEnd();
+following = atEnd();
 state();
 // An ended run may have more events than the page shows.
 open();

@@ -36,6 +36,7 @@ const ALL: &[Asset] = &[
     Asset { name: "approvals.js", kind: JS, content: include_str!("../assets/approvals.js") },
     Asset { name: "app.js", kind: JS, content: include_str!("../assets/app.js") },
     Asset { name: "copy.js", kind: JS, content: include_str!("../assets/copy.js") },
+    Asset { name: "drafts.js", kind: JS, content: include_str!("../assets/drafts.js") },
     Asset { name: "keys.js", kind: JS, content: include_str!("../assets/keys.js") },
     Asset { name: "live.js", kind: JS, content: include_str!("../assets/live.js") },
     Asset { name: "pair.js", kind: JS, content: include_str!("../assets/pair.js") },

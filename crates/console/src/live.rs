@@ -25,9 +25,11 @@ use crate::{
     page::{names, run},
     problem::{PageError, PageResult},
     session::BrowserSession,
+    text::Text,
     view::{
         log::{LogItem, LogItemBody, LogItemReader},
         status,
+        tool_input::ToolInputBlock,
     },
 };
 
@@ -66,6 +68,7 @@ enum TenantFeed {
 #[derive(Template)]
 #[template(path = "log_item.html")]
 struct LogItemFragment<'a> {
+    t: &'static Text,
     item: &'a LogItem,
 }
 
@@ -194,7 +197,10 @@ impl RunLogStream {
                     }
                     let item = self.reader.item(&event);
                     // A carriage return would end a line of the event stream.
-                    let html = LogItemFragment { item: &item }.render().unwrap_or_default().replace('\r', "");
+                    let html = LogItemFragment { t: self.session.t, item: &item }
+                        .render()
+                        .unwrap_or_default()
+                        .replace('\r', "");
                     self.ready.push_back(Event::default().event("item").id(event.seq.to_string()).data(html));
                     if event.event_kind().is_some_and(changes_the_run) {
                         self.ready.push_back(Event::default().event("changed").data(&event.kind));

@@ -5,7 +5,7 @@ pub struct Options {
     pub cookies: CookiePolicy,
 }
 
-/// How the session cookie is sent.
+/// How cookies are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CookiePolicy {
     /// Over plain HTTP, on loopback or a trusted network.
@@ -31,6 +31,14 @@ impl CookiePolicy {
         match self {
             Self::Plain => "attache_session",
             Self::Secure => "__Host-attache_session",
+        }
+    }
+
+    /// The page to return to after signing in.
+    pub(crate) const fn place_name(self) -> &'static str {
+        match self {
+            Self::Plain => "attache_place",
+            Self::Secure => "__Host-attache_place",
         }
     }
 

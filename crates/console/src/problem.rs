@@ -30,7 +30,7 @@ pub(crate) enum PageError {
     /// A field of the form is missing.
     Form,
     /// The session has ended or doesn't exist.
-    SignedOut(SignedOutVisit),
+    SignedOut(SignedOutVisit, Option<HeaderValue>),
     /// A template failed to render, which is a bug.
     Template,
 }
@@ -86,13 +86,22 @@ impl From<askama::Error> for PageError {
 impl IntoResponse for PageError {
     fn into_response(self) -> Response<Body> {
         let mut response = match &self {
-            Self::SignedOut(SignedOutVisit::First) => return Redirect::to("/login").into_response(),
-            Self::SignedOut(SignedOutVisit::Over) => return Redirect::to("/login?over=1").into_response(),
+            Self::SignedOut(SignedOutVisit::First, place) => return to_login("/login", place.clone()),
+            Self::SignedOut(SignedOutVisit::Over, place) => return to_login("/login?over=1", place.clone()),
             fault => fault.status().into_response(),
         };
         response.extensions_mut().insert(self);
         response
     }
+}
+
+/// The login page, with a cookie for the page to show afterwards.
+fn to_login(path: &str, place: Option<HeaderValue>) -> Response<Body> {
+    let mut response = Redirect::to(path).into_response();
+    if let Some(place) = place {
+        response.headers_mut().insert(header::SET_COOKIE, place);
+    }
+    response
 }
 
 impl PageError {
@@ -105,7 +114,7 @@ impl PageError {
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::Csrf | Self::Foreign => StatusCode::FORBIDDEN,
             Self::Form => StatusCode::BAD_REQUEST,
-            Self::SignedOut(_) => StatusCode::UNAUTHORIZED,
+            Self::SignedOut(..) => StatusCode::UNAUTHORIZED,
             Self::Template => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -118,7 +127,7 @@ impl PageError {
             Self::Csrf => Code::Forbidden,
             Self::Foreign => Code::ForeignOrigin,
             Self::Form => Code::InvalidRequest,
-            Self::SignedOut(_) => Code::Unauthenticated,
+            Self::SignedOut(..) => Code::Unauthenticated,
             Self::Template => Code::Internal,
         }
     }
@@ -131,7 +140,7 @@ impl PageError {
             Self::Csrf => (t.error_csrf, t.error_csrf_text.into(), t.error_csrf_hint.into()),
             Self::Foreign => (t.error_csrf, t.login_foreign.into(), none),
             Self::Form => (t.error_other, t.error_form_text.into(), t.error_csrf_hint.into()),
-            Self::SignedOut(_) => (t.sign_in, t.session_over.into(), none),
+            Self::SignedOut(..) => (t.sign_in, t.session_over.into(), none),
             Self::Template => (t.error_other, none, t.refused_internal_do.into()),
             Self::Hub(error) => match error.code {
                 Code::NotFound => (t.error_not_found, t.error_not_found_text.into(), none),

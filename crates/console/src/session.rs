@@ -9,7 +9,7 @@ use attache_hub::{
 use attache_protocol::{digest::hex, secret::SecretHash};
 use axum::{
     extract::FromRequestParts,
-    http::{HeaderMap, HeaderValue, Uri, header, request::Parts},
+    http::{HeaderMap, HeaderValue, Method, Uri, header, request::Parts, uri::PathAndQuery},
 };
 
 use crate::{
@@ -20,6 +20,9 @@ use crate::{
     text::{self, Text},
 };
 
+/// How long a login may take.
+const PLACE_SECONDS: u64 = 900;
+const MAX_PLACE: usize = 1024;
 const CSRF: &str = "attache console 2026 form token";
 
 /// A signed-in person, what they asked for, and their language and theme.
@@ -50,7 +53,7 @@ impl FromRequestParts<ConsoleState> for BrowserSession {
     async fn from_request_parts(parts: &mut Parts, console: &ConsoleState) -> Result<Self, PageError> {
         let name = console.options.cookies.session_name();
         let Some(secret) = cookie(&parts.headers, name) else {
-            return Err(PageError::SignedOut(visit(&parts.headers, SignedOutVisit::First)));
+            return Err(signed_out(parts, console.options.cookies, SignedOutVisit::First));
         };
         match console.hub.authenticate_session(secret).await {
             Ok(principal) => {
@@ -67,7 +70,7 @@ impl FromRequestParts<ConsoleState> for BrowserSession {
             Err(error) if error.code.http_status() >= 500 => Err(PageError::Hub(error)),
             // Rate-limits guessing of session cookies.
             Err(_) if let Err(error) = console.hub.refuse_credential(address(parts)) => Err(PageError::Hub(error)),
-            Err(_) => Err(PageError::SignedOut(visit(&parts.headers, SignedOutVisit::Over))),
+            Err(_) => Err(signed_out(parts, console.options.cookies, SignedOutVisit::Over)),
         }
     }
 }
@@ -90,6 +93,36 @@ fn visit(headers: &HeaderMap, person: SignedOutVisit) -> SignedOutVisit {
         None if !wants_stream => person,
         _ => SignedOutVisit::Module,
     }
+}
+
+/// Remembers the page that a person asked for, for after the login.
+fn signed_out(parts: &Parts, cookies: CookiePolicy, person: SignedOutVisit) -> PageError {
+    let visit = visit(&parts.headers, person);
+    let asked = parts.uri.path_and_query().map(PathAndQuery::as_str).filter(|asked| is_place(asked));
+    let place = asked.filter(|_| parts.method == Method::GET && visit != SignedOutVisit::Module).and_then(|asked| {
+        let text = format!("{}={asked}; Max-Age={PLACE_SECONDS}; {}", cookies.place_name(), cookies.attributes());
+        HeaderValue::from_str(&text).ok()
+    });
+    PageError::SignedOut(visit, place)
+}
+
+/// The page to show after the login.
+pub(crate) fn place(headers: &HeaderMap, cookies: CookiePolicy) -> String {
+    let place = cookie(headers, cookies.place_name()).filter(|place| is_place(place));
+    place.unwrap_or("/runs").to_owned()
+}
+
+/// A cookie that forgets that page.
+pub(crate) fn forget_place(cookies: CookiePolicy) -> Option<HeaderValue> {
+    let text = format!("{}=; Max-Age=0; {}", cookies.place_name(), cookies.attributes());
+    HeaderValue::from_str(&text).ok()
+}
+
+/// A path of the console, and nothing that a browser takes for another site or a cookie for its end.
+fn is_place(path: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b',' | b'"' | b'\\');
+    let is_own = path.starts_with('/') && !path.starts_with("//") && !path.starts_with("/login") && path != "/";
+    is_own && path.len() <= MAX_PLACE && path.bytes().all(is_plain)
 }
 
 /// The value of a cookie.

@@ -198,7 +198,7 @@ impl Options {
             idle_after: MINUTE,
             cards_every: 5 * MINUTE,
             card_fresh: Duration::from_secs(15),
-            hops: 8,
+            hops: attache_store::record::USUAL_TTL,
             pairing_ttl: 10 * MINUTE,
             login_ttl: 10 * MINUTE,
             session_ttl: 30 * DAY,

@@ -133,6 +133,36 @@ async fn only_its_owner_changes_a_delegation_and_agents_see_their_owners() {
 }
 
 #[tokio::test]
+async fn a_delegation_to_a_private_agent_stays_hidden_whoever_has_its_name_later() {
+    let world = World::start().await;
+    let (ann, bob) = (person(&world, "ann", "operator").await, person(&world, "bob", "operator").await);
+    let viewer = person(&world, "vera", "viewer").await;
+    let accounts = "/api/v1/agent-accounts";
+    ann.post(accounts, json!({"name": "builder", "callers": "owner"})).await.expect(201);
+    let (plain, encoded) = (id(), id());
+    let hidden = projection(DelegationStatus::Running);
+    hub(&world, &ann).publish_delegation(plain, &hidden).await.unwrap();
+    let hidden = DelegationProjection { peer_url: "https://hub.example/a2a/%62uilder".to_owned(), ..hidden };
+    hub(&world, &ann).publish_delegation(encoded, &hidden).await.unwrap();
+    let is_hidden = async || {
+        for id in [plain, encoded] {
+            for by in [&bob, &viewer] {
+                assert_eq!(by.get(&format!("/api/v1/delegations/{id}")).await.status, 404);
+                assert_eq!(by.get("/api/v1/delegations").await.expect(200)["delegations"], json!([]));
+            }
+        }
+    };
+    is_hidden().await;
+    ann.patch(&format!("{accounts}/builder"), json!({"name": "elsewhere"})).await.expect(200);
+    is_hidden().await;
+    bob.post(accounts, json!({"name": "builder"})).await.expect(201);
+    is_hidden().await;
+    // Published again, it is still the first agent's.
+    hub(&world, &ann).publish_delegation(plain, &projection(DelegationStatus::Completed)).await.unwrap();
+    is_hidden().await;
+}
+
+#[tokio::test]
 async fn paths_and_oversized_values_are_refused() {
     let world = World::start().await;
     let path = format!("/api/v1/delegations/{}", id());

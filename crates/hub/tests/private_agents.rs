@@ -22,6 +22,7 @@ on_both! {
     the_name_of_a_private_agent_cannot_be_taken
     what_others_added_ends_when_an_agent_becomes_private
     no_one_else_chooses_who_receives_private_work
+    where_work_is_sent_is_decided_with_lasting_rights
     names_and_usage_do_not_reveal_private_runs
     an_approval_starts_one_run_however_late
     a_hub_owner_decides_what_becomes_of_a_removed_persons_agent
@@ -168,6 +169,34 @@ async fn no_one_else_chooses_who_receives_private_work(engine: Engine) {
     let made = json!({"name": "present", "owner": "ada", "callers": "owner", "peer": {"url": "http://127.0.0.1:9"}});
     assert_eq!(eve.post(ACCOUNTS, made).await.refusal(), forbidden());
     ada.post(ACCOUNTS, json!({"name": "own", "callers": "owner", "approvals": hook})).await.expect(201);
+}
+
+/// What is sent there goes on when the credential has ended, and shows what it may not read.
+async fn where_work_is_sent_is_decided_with_lasting_rights(engine: Engine) {
+    let world = World::timed(engine, with_callbacks).await;
+    let (ada, eve) = (person(&world, "ada", "operator").await, person(&world, "eve", "admin").await);
+    ada.post(ACCOUNTS, json!({"name": "adas"})).await.expect(201);
+    world.agent("owners").await;
+    let end = world.env.now().plus(Duration::from_secs(60)).to_string();
+    let made = async |body: Value| key(&world, &ada.post("/api/v1/api-keys", body).await.expect(201));
+    let short = made(json!({"name": "short", "expires_at": end})).await;
+    let manages = made(json!({"name": "manages", "scopes": ["manage"]})).await;
+    let does_all = made(json!({"name": "all", "scopes": ["read", "call", "manage"]})).await;
+    let token = ada.post("/api/v1/tokens", json!({"scopes": ["manage"], "ttl_seconds": 60})).await.expect(201);
+    let token = world.anonymous().key(token["token"].as_str().unwrap());
+    let hook = json!({"approvals": {"webhook_url": "http://127.0.0.1:9/x"}});
+    for change in [hook.clone(), json!({"peer": {"url": "http://127.0.0.1:9"}})] {
+        for by in [&short, &manages, &token] {
+            assert_eq!(by.patch(&format!("{ACCOUNTS}/adas"), change.clone()).await.refusal(), forbidden());
+            let mut new = change.clone();
+            new["name"] = json!("new");
+            assert_eq!(by.post(ACCOUNTS, new).await.refusal(), forbidden());
+        }
+        // An admin doesn't decide about the work of an owner.
+        assert_eq!(eve.patch(&format!("{ACCOUNTS}/owners"), change).await.refusal(), forbidden());
+    }
+    manages.patch(&format!("{ACCOUNTS}/adas"), json!({"description": "as before"})).await.expect(200);
+    does_all.patch(&format!("{ACCOUNTS}/adas"), hook).await.expect(200);
 }
 
 async fn names_and_usage_do_not_reveal_private_runs(engine: Engine) {

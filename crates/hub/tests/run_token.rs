@@ -24,6 +24,7 @@ on_both! {
     child_runs_share_the_budget_and_the_limits
     a_run_and_its_children_stop_at_the_runs_budget
     a_child_stops_when_the_parents_budget_is_used_up
+    what_is_passed_on_counts_towards_the_quota_of_the_first_caller
     rules_apply_to_everyone_in_the_chain
     an_agent_without_approvals_gets_only_approved_tasks
     an_approval_creates_one_run
@@ -122,8 +123,10 @@ async fn only_what_the_owner_creates_in_person_counts_as_theirs(engine: Engine) 
     let issued =
         eve.post("/api/v1/api-keys", json!({"name": "x", "user": "ada", "role": "operator"})).await.expect(201);
     let scoped = ada.post("/api/v1/api-keys", json!({"name": "ci", "scopes": ["call", "read"]})).await.expect(201);
-    for (by, own) in [(&ada, true), (&key(world, &issued), false), (&key(world, &scoped), false), (&world.owner, false)]
-    {
+    let token = ada.post("/api/v1/tokens", json!({"ttl_seconds": 3600, "scopes": ["call"]})).await.expect(201);
+    let token = world.anonymous().key(token["token"].as_str().unwrap());
+    let (issued, scoped) = (key(world, &issued), key(world, &scoped));
+    for (by, own) in [(&ada, true), (&issued, false), (&scoped, false), (&token, false), (&world.owner, false)] {
         by.post(RUNS, json!({"agent_id": "adas"})).await.expect(201);
         assert_eq!(device.claim().await["for_owner"], own);
     }
@@ -366,6 +369,25 @@ async fn a_child_stops_when_the_parents_budget_is_used_up(engine: Engine) {
     assert_eq!(report(&three.a, &claim, 56).await, "failed");
     let ended = three.world.owner.get(&format!("{RUNS}/{}", id(&claim))).await.expect(200);
     assert!(ended["task_result"]["error"].as_str().unwrap().contains("116 tokens of 100"), "{ended}");
+}
+
+async fn what_is_passed_on_counts_towards_the_quota_of_the_first_caller(engine: Engine) {
+    let three = ThreeAgents::start(engine).await;
+    let bob = person(&three.world, "bob", "operator").await;
+    let put = three.world.owner.with("content-type", "application/json");
+    let quota = json!({"user": "bob", "calls": 3});
+    put.call(hyper::Method::PUT, "/api/v1/quotas", quota.to_string()).await.expect(200);
+    bob.post(RUNS, json!({"agent_id": "a"})).await.expect(201);
+    let first = three.a.claim().await;
+    three.holder(&first).post(RUNS, json!({"agent_id": "b"})).await.expect(201);
+    let second = three.b.claim().await;
+    three.holder(&second).post(RUNS, json!({"agent_id": "c"})).await.expect(201);
+    for by in [&three.holder(&second), &three.holder(&first), &bob] {
+        assert_eq!(by.post(RUNS, json!({"agent_id": "c"})).await.refusal(), (429, "quota_exceeded".to_owned()));
+    }
+    // The agents' owner passes on work of their own, and has a quota of their own.
+    let own = three.begin(json!({})).await;
+    three.holder(&own).post(RUNS, json!({"agent_id": "c"})).await.expect(201);
 }
 
 async fn rules_apply_to_everyone_in_the_chain(engine: Engine) {

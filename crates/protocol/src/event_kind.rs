@@ -154,6 +154,7 @@ impl EventKind {
                 | Self::TaskInputRequired
                 | Self::TaskAuthorizationRequired
                 | Self::TaskInputReceived
+                | Self::TaskCancelled
                 | Self::ArtifactChanged
         )
     }

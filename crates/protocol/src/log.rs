@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{EventKind, id::RunId, json::Json, time::Timestamp};
+use crate::{EventKind, digest, id::RunId, json::Json, time::Timestamp};
 
 pub const GENESIS: [u8; 32] = [0; 32];
 
@@ -35,6 +35,9 @@ pub struct LogRow {
     /// The data is withheld from this reader: it belongs to someone else's private agent. The hash covers the real data.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub withheld: bool,
+    /// The BLAKE3 hash of withheld data, in hex. With it, the chain can be verified without the data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_digest: Option<String>,
     /// The chain's hash up to and including this row, in hex.
     pub hash: String,
 }
@@ -54,17 +57,36 @@ pub struct ChainedFields<'a> {
 // === impl ChainedFields ===
 
 impl ChainedFields<'_> {
-    /// The chain's hash after this entry. Every field is length-prefixed, so that no two entries share an encoding.
+    /// The chain's hash after this entry. It covers the hash of the data, so that whoever may not see the data can
+    /// verify everything else.
     pub fn chain(&self, previous: &[u8; 32]) -> [u8; 32] {
+        self.chain_digest(previous, blake3::hash(self.data.as_bytes()).as_bytes())
+    }
+
+    fn chain_digest(&self, previous: &[u8; 32], data: &[u8; 32]) -> [u8; 32] {
+        // No text has this length, so no entry shares its encoding with one of before.
+        self.chained(previous, u64::MAX, data)
+    }
+
+    /// The hash as it was written when it covered the data itself.
+    fn chain_data(&self, previous: &[u8; 32]) -> [u8; 32] {
+        let length = u64::try_from(self.data.len()).unwrap_or(u64::MAX - 1);
+        self.chained(previous, length, self.data.as_bytes())
+    }
+
+    /// Every field is length-prefixed, so that no two entries share an encoding.
+    fn chained(&self, previous: &[u8; 32], length: u64, data: &[u8]) -> [u8; 32] {
         // One buffer and one call: many small updates cost more than the hash itself.
-        let mut bytes = Vec::with_capacity(160 + self.actor.len() + self.kind.len() + self.data.len());
+        let mut bytes = Vec::with_capacity(160 + self.actor.len() + self.kind.len() + data.len());
         bytes.extend_from_slice(previous);
         bytes.extend_from_slice(&self.seq.to_le_bytes());
         bytes.extend_from_slice(&self.at.millis().to_le_bytes());
-        for text in [self.actor, self.kind, self.data] {
+        for text in [self.actor, self.kind] {
             bytes.extend_from_slice(&u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes());
             bytes.extend_from_slice(text.as_bytes());
         }
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(data);
         // Each case has a different length. Rows have both or neither, but a row with only one is covered too.
         match (self.run, self.run_seq) {
             (Some(run), Some(run_seq)) => {
@@ -105,14 +127,20 @@ impl LogRow {
         }
     }
 
-    /// Whether this row follows a row with the hash `previous`. Only a reader of the data can tell, so a withheld row
-    /// counts as following.
+    /// Whether this row follows a row with the hash `previous`.
     pub fn follows(&self, previous: &[u8; 32]) -> bool {
-        self.withheld || crate::digest::hex(&self.entry().chain(previous)) == self.hash
+        let entry = self.entry();
+        let is = |hash: [u8; 32]| digest::hex(&hash) == self.hash;
+        match &self.data_digest {
+            Some(data) => digest::unhex(data).is_some_and(|data| is(entry.chain_digest(previous, &data))),
+            None if self.withheld => false,
+            None => is(entry.chain(previous)) || is(entry.chain_data(previous)),
+        }
     }
 
-    /// Removes the data for a reader who may not see it.
+    /// Replaces the data by its hash, for a reader who may not see it.
     pub fn withhold(&mut self) {
+        self.data_digest = Some(digest::hex(blake3::hash(self.data.get().as_bytes()).as_bytes()));
         (self.data, self.withheld) = (Json::empty_object(), true);
     }
 }
@@ -146,7 +174,7 @@ mod tests {
         ];
         let different: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(different.len(), all.len());
-        // The encoding of all existing chains.
+        // The encoding of chains that cover the data itself, and of those that cover its hash.
         let mut bytes = [GENESIS.as_slice(), &1_i64.to_le_bytes(), &1_i64.to_le_bytes()].concat();
         for text in ["system", "a.b", "{}"] {
             bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
@@ -154,6 +182,42 @@ mod tests {
         }
         let with_run = [bytes.as_slice(), run.uuid().as_bytes(), &7_i64.to_le_bytes()].concat();
         bytes.push(0);
-        assert_eq!((all[0], all[5]), (*blake3::hash(&bytes).as_bytes(), *blake3::hash(&with_run).as_bytes()));
+        let both = (*blake3::hash(&bytes).as_bytes(), *blake3::hash(&with_run).as_bytes());
+        let run_entry = ChainedFields { run: Some(run), run_seq: Some(7), ..entry };
+        assert_eq!((entry.chain_data(&GENESIS), run_entry.chain_data(&GENESIS)), both);
+        let length = bytes.len() - 1 - 2 - 8;
+        let hashed = [&bytes[..length], &u64::MAX.to_le_bytes(), blake3::hash(b"{}").as_bytes(), &[0]].concat();
+        assert_eq!(all[0], *blake3::hash(&hashed).as_bytes());
+    }
+
+    #[test]
+    fn a_withheld_row_is_verified_except_for_its_data() {
+        let mut row = LogRow {
+            seq: 1,
+            at: Timestamp::from_millis(1),
+            actor: "system".to_owned(),
+            kind: "a.b".to_owned(),
+            run: None,
+            run_seq: None,
+            data: Json::from_text(r#"{"secret":1}"#).unwrap(),
+            withheld: false,
+            data_digest: None,
+            hash: String::new(),
+        };
+        row.hash = digest::hex(&row.entry().chain(&GENESIS));
+        row.withhold();
+        assert!(row.follows(&GENESIS));
+        for change in [
+            |row: &mut LogRow| row.actor = "key:x".to_owned(),
+            |row: &mut LogRow| row.kind = "a.c".to_owned(),
+            |row: &mut LogRow| row.at = Timestamp::from_millis(2),
+            |row: &mut LogRow| row.data_digest = None,
+            |row: &mut LogRow| row.data_digest = Some(digest::hex(&GENESIS)),
+            |row: &mut LogRow| row.hash = digest::hex(&GENESIS),
+        ] {
+            let mut forged = row.clone();
+            change(&mut forged);
+            assert!(!forged.follows(&GENESIS), "{forged:?}");
+        }
     }
 }

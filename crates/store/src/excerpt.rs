@@ -2,7 +2,7 @@
 
 use attache_protocol::{Json, json::Members};
 
-use crate::record::{RunDetail, RunRecord};
+use crate::record::{RunDetail, RunRecord, RunSpec};
 
 /// Larger JSON is cut.
 const MAX_LISTED: usize = 2 << 10;
@@ -18,7 +18,9 @@ impl RunRecord {
     #[must_use]
     pub fn excerpt(self) -> Self {
         let result = self.result.map(excerpt);
-        Self { input: excerpt(self.input), result, context_fragments: None, allowed_tools: None, ..self }
+        let spec =
+            RunSpec { input: excerpt(self.spec.input), context_fragments: None, allowed_tools: None, ..self.spec };
+        Self { spec, result, ..self }
     }
 }
 

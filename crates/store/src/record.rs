@@ -278,6 +278,51 @@ pub enum StoredCredential {
     },
 }
 
+/// How often work is passed on unless its caller says otherwise.
+pub const USUAL_TTL: i64 = 8;
+
+/// What a run is to do and how: what its caller decides, and nobody changes later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunSpec {
+    pub parent: Option<RunId>,
+    pub task_type: String,
+    pub input: Json,
+    pub context_fragments: Option<Json>,
+    pub allowed_tools: Option<Json>,
+    pub workspace_root: Option<String>,
+    pub priority: i64,
+    /// A person created it, with a key or session of their own that had all of their rights.
+    pub in_person: bool,
+    pub trace_id: Option<String>,
+    /// How many more agents the work may be passed on to.
+    pub ttl: i64,
+    pub callback: Option<delivery::RunCallback>,
+    /// The maximum usage.
+    pub budget: QuotaBudget,
+    pub sandbox: Option<Sandbox>,
+}
+
+impl RunSpec {
+    /// A task on its own, with the usual number of hops and no limits.
+    pub fn new(task_type: &str, input: Json) -> Self {
+        Self {
+            parent: None,
+            task_type: task_type.to_owned(),
+            input,
+            context_fragments: None,
+            allowed_tools: None,
+            workspace_root: None,
+            priority: 0,
+            in_person: false,
+            trace_id: None,
+            ttl: USUAL_TTL,
+            callback: None,
+            budget: QuotaBudget::default(),
+            sandbox: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRun {
     pub id: RunId,
@@ -286,23 +331,12 @@ pub struct NewRun {
     pub conversation: Option<ConversationId>,
     /// Creates the conversation if there is none with this id, unless the run is refused.
     pub opens_conversation: bool,
-    pub parent: Option<RunId>,
-    pub task_type: String,
-    pub input: Json,
-    pub context_fragments: Option<Json>,
-    pub allowed_tools: Option<Json>,
-    pub workspace_root: Option<String>,
-    pub priority: i64,
+    pub spec: RunSpec,
     pub limits: RunLimits,
-    pub trace_id: Option<String>,
-    /// How many more agents the work may be passed on to.
-    pub ttl: i64,
-    pub callback: Option<delivery::RunCallback>,
+    /// The user whose quotas it counts towards. `None` means the one who creates it.
+    pub payer: Option<UserId>,
     /// Push configs from the start. A repeated request doesn't change them.
     pub push: Option<push::NewPushConfig>,
-    /// The maximum usage.
-    pub budget: QuotaBudget,
-    pub sandbox: Option<Sandbox>,
     /// The channel whose peer requested the run and follows it.
     pub follow: Option<channel::NewFollow>,
     /// The approval that allows it, which is used up by it.
@@ -321,21 +355,12 @@ pub struct RunRecord {
     pub agent_name: String,
     /// The given conversation, or the run's own.
     pub conversation: ConversationId,
-    pub parent: Option<RunId>,
-    pub task_type: String,
-    pub input: Json,
-    pub context_fragments: Option<Json>,
-    pub allowed_tools: Option<Json>,
-    pub workspace_root: Option<String>,
-    pub priority: i64,
+    pub spec: RunSpec,
     pub caller: Actor,
     /// The context's user.
     pub user: Option<UserId>,
-    pub trace_id: Option<String>,
-    pub ttl: i64,
-    pub callback: Option<delivery::RunCallback>,
-    pub budget: QuotaBudget,
-    pub sandbox: Option<Sandbox>,
+    /// The user whose quotas it counts towards.
+    pub payer: Option<UserId>,
     pub state: RunLifecycle,
     /// The channel of the latest claim. `None` over HTTP.
     pub channel: Option<ChannelId>,

@@ -79,8 +79,8 @@ impl PageWeight for attache_protocol::log::LogRow {
 
 impl PageWeight for RunRecord {
     fn weight(&self) -> usize {
-        let parts = [&self.context_fragments, &self.allowed_tools, &self.result, &self.usage];
-        self.input.get().len() + parts.into_iter().flatten().map(|part| part.get().len()).sum::<usize>()
+        let parts = [&self.spec.context_fragments, &self.spec.allowed_tools, &self.result, &self.usage];
+        self.spec.input.get().len() + parts.into_iter().flatten().map(|part| part.get().len()).sum::<usize>()
     }
 }
 

@@ -45,12 +45,15 @@ impl AgentRequest {
     pub(crate) async fn send(&self, request: SendMessage) -> Result<SendMessageResponse> {
         let configuration = request.configuration.clone().unwrap_or_default();
         let most = history(configuration.history_length)?;
-        let run = self.begin(request).await?;
         let wait = match (configuration.return_immediately, self.version) {
             (Some(true), _) => Some(Duration::ZERO),
             (None, A2aVersion::V03) => Some(DEFAULT_BLOCKING_TIMEOUT),
             (Some(false), _) | (None, A2aVersion::V10) => None,
         };
+        if wait != Some(Duration::ZERO) {
+            self.hub.check_stream_slot(self.by())?;
+        }
+        let run = self.begin(request).await?;
         let run = match wait {
             Some(Duration::ZERO) => run,
             wait => self.hub.await_run(self.by(), run.task_run_id, wait).await?,
@@ -68,6 +71,7 @@ impl AgentRequest {
             return Err(Error::fault(Fault::UnsupportedOperation, "This agent doesn't support streaming."));
         }
         let most = history(request.configuration.as_ref().and_then(|given| given.history_length))?;
+        self.hub.check_stream_slot(self.by())?;
         let run = self.begin(request).await?;
         TaskUpdates::of_message(self, &run, most).await
     }

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
+use attache_client::{HubClient, HubClientOptions, HubCredential};
 use attache_hub::{Hub, Options};
 use attache_protocol::{
     Secret,
@@ -9,6 +10,7 @@ use attache_protocol::{
     rules::quota::QuotaLimits,
     secret::Kind,
     wire::{
+        access::SetAccessRules,
         call::{CallResult, CallStarted, CallStatus},
         channel::RegisterAgent,
         key::{KeyScope, Role},
@@ -109,11 +111,12 @@ fn agent(number: usize) -> String {
     format!("bench-{number}")
 }
 
+fn client(address: SocketAddr, key: &Secret<String>) -> BenchResult<HubClient> {
+    let options = HubClientOptions::new(format!("http://{address}"), HubCredential::Key(key.clone()));
+    Ok(HubClient::new(options)?)
+}
+
 async fn register(address: SocketAddr, key: &Secret<String>, name: &str) -> BenchResult<Secret<String>> {
-    let options = attache_client::HubClientOptions::new(
-        format!("http://{address}"),
-        attache_client::HubCredential::Key(key.clone()),
-    );
     let request = RegisterAgent {
         agent_id: Some(name.to_owned()),
         capabilities: None,
@@ -121,7 +124,7 @@ async fn register(address: SocketAddr, key: &Secret<String>, name: &str) -> Benc
         url: None,
         pairing_token: None,
     };
-    Ok(attache_client::HubClient::new(options)?.register_agent(&request).await?.api_key)
+    Ok(client(address, key)?.register_agent(&request).await?.api_key)
 }
 
 // === impl CallChecks ===
@@ -179,7 +182,8 @@ impl CallChecks {
         let caller = register(address, &secret, "caller").await?;
         let rules = "agents:\n  caller:\n    can_access:\n      - agents/bench-*\n      - conversations/ann/*\n    \
                      cannot_access:\n      - conversations/other_users/*\n      - agents/*/memory/*\n";
-        store.set_access_rules(context.clone(), rules.to_owned(), None).await?;
+        let rules = SetAccessRules { text: rules.to_owned(), version: None };
+        client(address, owner)?.set_access_rules(&rules).await?;
         Ok(vec![secret, caller])
     }
 }

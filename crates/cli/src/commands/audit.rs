@@ -376,7 +376,6 @@ impl ChainVerifier {
         {
             self.removed = Some(removal.through);
         }
-        // A withheld row can't be verified by this reader, but the next row is bound to its hash.
         let Some(hash) = digest::unhex(&row.hash) else { return self.fail(row.seq, AuditProblem::Changed) };
         self.hash = hash;
         self.head = row.seq;
@@ -452,6 +451,7 @@ mod tests {
                     run_seq: None,
                     data: Json::empty_object(),
                     withheld: false,
+                    data_digest: None,
                     hash: String::new(),
                 };
                 hash = row.entry().chain(&hash);

@@ -1,8 +1,8 @@
 //! `attache daemon`: runs the delegation daemon, which shares folders of this machine under leases.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
-use attache_client::{HubAddress, daemon};
+use attache_client::HubAddress;
 use attache_delegation::delegator::{DelegationDaemon, HubKeys, Options};
 use attache_protocol::Secret;
 use serde::Serialize;
@@ -49,10 +49,6 @@ struct DaemonReadyFile<'a> {
     pid: u32,
 }
 
-/// Slightly longer than the daemon itself waits for remote agents.
-const STOP_TIMEOUT: Duration = Duration::from_secs(25);
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
 /// The hub keys that commands on this machine would use.
 #[derive(Debug)]
 struct MachineHubKeys(Config);
@@ -84,27 +80,11 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
 
 async fn stop(context: &CommandContext) -> Result<(), CommandFailure> {
     let client = daemon_access::client(context)?;
-    let health = match client.health().await {
-        Ok(health) => health,
-        Err(daemon::Error::NotRunning { .. }) => {
-            context.output.say("No daemon is running.");
-            return Ok(());
-        }
-        Err(error) => return Err(error.into()),
+    let Some(health) = daemon_access::health(&client).await? else {
+        context.output.say("No daemon is running.");
+        return Ok(());
     };
-    let pid = i32::try_from(health.pid).ok().and_then(rustix::process::Pid::from_raw);
-    let pid = pid.ok_or_else(|| CommandFailure::failed("the daemon didn't report its process id"))?;
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM)
-        .map_err(|error| CommandFailure::failed(format!("can't signal the daemon: {error}")))?;
-    let mut waited = Duration::ZERO;
-    while rustix::process::test_kill_process(pid).is_ok() {
-        if waited > STOP_TIMEOUT {
-            return Err(CommandFailure::failed("the daemon is taking too long to stop")
-                .hint("Check $AWCP_HOME/logs/daemon.log."));
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
-        waited += POLL_INTERVAL;
-    }
+    daemon_access::stop(&health).await?;
     context.output.say("Stopped the daemon. All delegations have ended.");
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::{
     fs, io,
     os::unix::fs::OpenOptionsExt as _,
     process::{Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use attache_client::daemon::{self, DaemonClient};
@@ -12,7 +12,8 @@ use attache_delegation::{
     awcp_policy::{PolicyChangeError, PolicyFile},
     delegator::{MAX_SOCKET_PATH, SOCKET},
 };
-use attache_protocol::error::exit;
+use attache_protocol::{error::exit, wire::delegation::DaemonHealth};
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
 use crate::{
     env::{context::CommandContext, home},
@@ -21,34 +22,69 @@ use crate::{
 
 /// Maximum time for a new daemon to answer.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
+/// A daemon that finds another one, which may be stopping, doesn't start.
+const START_INTERVAL: Duration = Duration::from_secs(3);
+/// Slightly longer than a stopping daemon waits for remote agents.
+const STOP_TIMEOUT: Duration = Duration::from_secs(25);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A client of the daemon; starts the daemon if it isn't running.
 pub(crate) async fn daemon(context: &CommandContext) -> Result<DaemonClient, CommandFailure> {
     let client = client(context)?;
-    match client.health().await {
-        Err(daemon::Error::NotRunning { .. }) => {}
-        Err(error) => return Err(error.into()),
-        Ok(_) => return Ok(client),
+    if health(&client).await?.is_some() {
+        return Ok(client);
     }
-    start(context)?;
-    let mut waited = Duration::ZERO;
-    loop {
-        match client.health().await {
-            Ok(_) => return Ok(client),
-            Err(daemon::Error::NotRunning { .. }) if waited < START_TIMEOUT => {
-                tokio::time::sleep(POLL_INTERVAL).await;
-                waited += POLL_INTERVAL;
+    let begun = Instant::now();
+    while begun.elapsed() < START_TIMEOUT {
+        start(context)?;
+        let started = Instant::now();
+        while started.elapsed() < START_INTERVAL {
+            if health(&client).await?.is_some() {
+                return Ok(client);
             }
-            Err(error) => {
-                let failure = CommandFailure::from(error);
-                let log = context.config.awcp_home()?.join("logs").join("daemon.log");
-                return Err(
-                    failure.hint(format!("The daemon was started but doesn't answer. See its log: {}", log.display()))
-                );
-            }
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
+    let log = context.config.awcp_home()?.join("logs").join("daemon.log");
+    let failure = CommandFailure::failed("the daemon was started but doesn't answer");
+    Err(failure.hint(format!("See its log: {}", log.display())))
+}
+
+/// What the daemon says about itself. `None` if it isn't running. One that is just stopping is waited for.
+pub(crate) async fn health(client: &DaemonClient) -> Result<Option<DaemonHealth>, daemon::Error> {
+    let asked = Instant::now();
+    loop {
+        match client.health().await {
+            Ok(health) => return Ok(Some(health)),
+            Err(daemon::Error::NotRunning { .. }) => return Ok(None),
+            Err(daemon::Error::NoAnswer { .. }) if asked.elapsed() < STOP_TIMEOUT => {
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Stops a daemon, and waits until it is gone.
+pub(crate) async fn stop(health: &DaemonHealth) -> Result<(), CommandFailure> {
+    let pid = i32::try_from(health.pid).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| CommandFailure::failed("the daemon didn't report its process id"))?;
+    rustix::process::kill_process(pid, Signal::TERM)
+        .map_err(|error| CommandFailure::failed(format!("can't signal the daemon: {error}")))?;
+    let told = Instant::now();
+    while !is_gone(pid) {
+        if told.elapsed() > STOP_TIMEOUT {
+            return Err(CommandFailure::failed("the daemon is taking too long to stop")
+                .hint("Check $AWCP_HOME/logs/daemon.log."));
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+    Ok(())
+}
+
+/// Whether a process has ended. One that this process started has to be waited for.
+fn is_gone(pid: Pid) -> bool {
+    matches!(waitpid(Some(pid), WaitOptions::NOHANG), Ok(Some(_))) || rustix::process::test_kill_process(pid).is_err()
 }
 
 /// A client of the daemon, whether or not it is running.
@@ -67,11 +103,7 @@ pub(crate) fn client(context: &CommandContext) -> Result<DaemonClient, CommandFa
 
 /// Whether the daemon is running.
 pub(crate) async fn is_running(context: &CommandContext) -> Result<bool, CommandFailure> {
-    match client(context)?.health().await {
-        Ok(_) => Ok(true),
-        Err(daemon::Error::NotRunning { .. }) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    Ok(health(&client(context)?).await?.is_some())
 }
 
 /// Stops a daemon that was started only for a query, unless it has work by now.
@@ -81,10 +113,8 @@ pub(crate) async fn end_idle(context: &CommandContext) {
     if all.iter().any(|delegation| !delegation.status.has_ended()) {
         return;
     }
-    if let Some(pid) = i32::try_from(health.pid).ok().and_then(rustix::process::Pid::from_raw) {
-        // If the signal fails, `attache daemon --stop` can still stop it.
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-    }
+    // If that fails, `attache daemon --stop` can still stop it.
+    let _ = stop(&health).await;
 }
 
 /// Starts a daemon that outlives this process. If two processes do so at once, the second daemon finds the first and

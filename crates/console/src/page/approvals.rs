@@ -1,5 +1,7 @@
 //! The approvals page: pending requests, past decisions and standing decisions.
 
+use std::cmp::Reverse;
+
 use askama::Template;
 use attache_hub::control::{PageRequest, PermissionQuery};
 use attache_protocol::{GrantId, rules::permission::PermissionState as Pending, wire::permission::PermissionRequest};
@@ -63,7 +65,8 @@ pub(crate) async fn list(session: BrowserSession, Query(asked): Query<ApprovalsP
     let is_cut = cards.len() < pending.permission_requests.len();
     let cursor = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let page = PageRequest { limit: Some(MAX_DECIDED), cursor: cursor(&asked.decided) };
-    let all = hub.permissions(by, PermissionQuery::default(), page).await?;
+    let mut all = hub.permissions(by, PermissionQuery::default(), page).await?;
+    all.permission_requests.sort_by_key(|request| Reverse(request.decided_at));
     let page = PageRequest { limit: Some(MAX_GRANTS), cursor: cursor(&asked.grants) };
     let grants = hub.grants(by, page).await?;
     let names = agent_names(&session).await?;

@@ -17,6 +17,7 @@ use crate::{
     ConsoleState,
     form::{self, FormFields, SubmittedForm},
     layout::BareLayout,
+    options::CookiePolicy,
     page::{html, redirect_after_form},
     problem::PageResult,
     session,
@@ -42,6 +43,8 @@ struct LoginPage {
     token: Option<String>,
     problem: Option<Markup>,
     up: Markup,
+    /// A link from elsewhere led here, so the browser held the session back: our own page asks again.
+    asks_again: bool,
 }
 
 /// Changes nothing, so that a link preview doesn't use up the link.
@@ -52,6 +55,13 @@ pub(crate) async fn show(
 ) -> PageResult {
     let t = text::for_request(&headers);
     let token = link.token.filter(|token| !token.is_empty());
+    let cookies = console.options.cookies;
+    if token.is_none()
+        && let Some(secret) = session::cookie(&headers, cookies.session_name())
+        && console.hub.authenticate_session(secret).await.is_ok()
+    {
+        return Ok(entered(&headers, cookies));
+    }
     let problem = (token.is_none() && link.over.is_some()).then_some(t.session_over);
     page(&console, &headers, token, problem)
 }
@@ -85,11 +95,22 @@ pub(crate) async fn redeem(State(console): State<ConsoleState>, headers: HeaderM
         Err(_) => return Ok(refused(page(&console, &headers, None, Some(wrong))?, StatusCode::UNAUTHORIZED)),
     };
     let seconds = opened.expires_at.since(console.hub.now()).as_secs();
-    let mut response = redirect_after_form("/runs");
+    let mut response = entered(&headers, console.options.cookies);
     if let Some(cookie) = session::set(console.options.cookies, opened.secret.expose(), seconds) {
-        response.headers_mut().insert(header::SET_COOKIE, cookie);
+        response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     Ok(response)
+}
+
+/// Leads to the page that the person had asked for.
+fn entered(headers: &HeaderMap, cookies: CookiePolicy) -> Response<Body> {
+    let mut response = redirect_after_form(&session::place(headers, cookies));
+    if session::cookie(headers, cookies.place_name()).is_some()
+        && let Some(forgotten) = session::forget_place(cookies)
+    {
+        response.headers_mut().append(header::SET_COOKIE, forgotten);
+    }
+    response
 }
 
 pub(crate) async fn sign_out(State(console): State<ConsoleState>, posted: SubmittedForm) -> PageResult {
@@ -125,6 +146,7 @@ fn page(
         token,
         problem: problem.map(Markup::marked),
         up: Markup::marked(t.login_up),
+        asks_again: headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site"),
     })
 }
 

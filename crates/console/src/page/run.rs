@@ -39,7 +39,7 @@ use crate::{
         log::{LogItem, LogItemBody, LogItemReader, join, requeue_reason},
         log_questions,
         permission::ApprovalCard,
-        run::{RunAgentContext, RunDetail, device_names, task},
+        run::{RunAgentContext, RunDetail, WaitSpan, device_names, task},
         status,
         time::{TimeElement, size},
         tool_input::ToolInputBlock,
@@ -117,6 +117,7 @@ struct RunPageData {
     busy_with: Option<Run>,
     /// Lifecycle events.
     life: Vec<Event>,
+    waits: Vec<WaitSpan>,
     wait: RunWaitView,
 }
 
@@ -232,8 +233,9 @@ async fn load(session: &BrowserSession, run: &str) -> PageResult<RunPageData> {
         RunStatus::Running | RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled => None,
     };
     let life = hub.run_outline(by, id, i64::MAX, OutlineScope::Artifacts).await?.events;
+    let waits = wait_spans(&life);
     let wait = run_wait::load(session, &run).await?;
-    Ok(RunPageData { run, account, runtimes, busy_with, life, wait })
+    Ok(RunPageData { run, account, runtimes, busy_with, life, waits, wait })
 }
 
 /// The events of one page: at least one, if there are any.
@@ -275,6 +277,22 @@ async fn files(session: &BrowserSession, run: &Run) -> PageResult<Vec<ArtifactLi
         .collect())
 }
 
+/// When the run waited for people: from an event that says so to the next of its life.
+fn wait_spans(life: &[Event]) -> Vec<WaitSpan> {
+    let mut spans: Vec<WaitSpan> = Vec::new();
+    for event in life {
+        let Some(kind) = event.event_kind() else { continue };
+        let waits = kind == EventKind::TaskWaiting && event.data.text_member("waiting").is_some();
+        match spans.last_mut().filter(|span| span.until.is_none()) {
+            Some(_) if waits => {}
+            Some(open) if kind.is_pushed() => open.until = Some(event.at),
+            None if waits => spans.push(WaitSpan { since: event.at, until: None }),
+            _ => {}
+        }
+    }
+    spans
+}
+
 fn timeline(loaded: &RunPageData, viewer: &PageViewer, t: &'static Text) -> Vec<TimelineStep> {
     #[derive(Debug, Default, Deserialize)]
     #[serde(default)]
@@ -283,6 +301,7 @@ fn timeline(loaded: &RunPageData, viewer: &PageViewer, t: &'static Text) -> Vec<
         attempt: Option<i64>,
         reason: Option<String>,
         code: Option<String>,
+        waiting: Option<String>,
     }
     let run = &loaded.run;
     let names: HashMap<_, _> = device_names(&loaded.runtimes, t);
@@ -307,6 +326,14 @@ fn timeline(loaded: &RunPageData, viewer: &PageViewer, t: &'static Text) -> Vec<
                 let reason = requeue_reason(data.reason.as_deref().unwrap_or_default(), t);
                 let note = Some(Markup::text(&reason));
                 TimelineStep { class: "queued", icon: "s-queued", word: t.step_requeued, note, at }
+            }
+            Some(EventKind::TaskWaiting) => {
+                let (class, icon, word) = match data.waiting.as_deref() {
+                    Some("input") => ("wait", "s-wait", t.log_waiting_input),
+                    Some(_) => ("wait", "s-wait", t.log_waiting_approval),
+                    None => ("live", "s-dot", t.log_waiting_over),
+                };
+                TimelineStep { class, icon, word, note: None, at }
             }
             _ => continue,
         };
@@ -335,6 +362,6 @@ impl RunPageData {
     fn around(&self) -> RunAgentContext<'_> {
         let device = self.run.runtime_id.and_then(|id| self.runtimes.iter().find(|runtime| runtime.runtime_id == id));
         let (account, busy_with) = (self.account.as_ref(), self.busy_with.as_ref());
-        RunAgentContext { account, device, busy_with, moved: self.wait.moved }
+        RunAgentContext { account, device, busy_with, moved: self.wait.moved, waits: &self.waits }
     }
 }

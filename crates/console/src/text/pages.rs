@@ -125,6 +125,7 @@ texts! {
     row_offline{agent, since}: "{agent} is offline, last seen {since}. The run starts when it reconnects.";
     row_unpaired{agent}: "No device is paired with {agent}";
     ribbon_label(queued, worked): "{queued} queued, {worked} working";
+    ribbon_label_waited(queued, worked, waited): "{queued} queued, {worked} working, {waited} waiting for a person";
     untitled: "(no task text)";
     caller_key: "API key";
     caller_runtime: "Device";
@@ -163,6 +164,7 @@ texts! {
     why_failed_queued{took, title}: "Failed in the queue after {took}: {title}";
     why_cancelled{at}: "Cancelled {at}";
     ribbon_caption{queued, worked}: "{queued} queued, {worked} working";
+    ribbon_caption_waited{queued, worked, waited}: "{queued} queued, {worked} working, {waited} waiting for a person";
     unknown_device: "an unnamed device";
     host_on(host, device): "{host} on {device}";
     result: "Result";
@@ -197,6 +199,10 @@ texts! {
     log_artifact{name, about}: "Created {name}: {about}";
     log_gap(from, to): "Events {from} to {to} were removed by retention";
     log_rest(size): "Show {size} more";
+    tool: "Tool";
+    tool_started: "Running";
+    tool_completed: "Completed";
+    tool_failed: "Failed";
     text_cut(size): "… {size} more. The full text is in the raw log and the API.";
     fact_conversation: "Conversation";
     fact_parent: "Parent run";

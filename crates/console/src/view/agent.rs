@@ -123,7 +123,7 @@ impl CurrentRun {
             title: run::title(run, scene.t),
             status: super::recovery::status(run, scene.t),
             duration: run::run_duration(run, scene.now, scene.t),
-            ribbon: run::ribbon(run, scene.now, scene.t, RibbonScale::Absolute),
+            ribbon: run::ribbon(run, &[], scene.now, scene.t, RibbonScale::Absolute),
         }
     }
 }

@@ -7,7 +7,6 @@ use attache_protocol::{
     wire::event::{self, Event},
 };
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::{
     actor::{ActorLabel, Names},
@@ -17,6 +16,7 @@ use super::{
     log_questions,
     run::ViewContext,
     time::{TimeElement, size},
+    tool_call::{OpenToolCalls, ToolCallView},
 };
 use crate::text::Text;
 
@@ -54,7 +54,7 @@ pub(crate) enum LogItemBody {
     Text(CappedText),
     Thought(CappedText),
     Host { level: LogLevel, text: CappedText },
-    Call { name: String, about: String, data: CappedText },
+    Call(Box<ToolCallView>),
     Progress { message: String, percent: Option<u8> },
     Step { class: &'static str, icon: &'static str, text: Markup },
     Gap(String),
@@ -83,6 +83,7 @@ pub(crate) struct LogItemReader {
     names: Names,
     chunks: EscapeStripper,
     thoughts: EscapeStripper,
+    calls: OpenToolCalls,
 }
 
 /// The members of an event's data that are shown.
@@ -118,6 +119,7 @@ impl LogItemReader {
             names,
             chunks: EscapeStripper::default(),
             thoughts: EscapeStripper::default(),
+            calls: OpenToolCalls::default(),
         }
     }
 
@@ -150,7 +152,9 @@ impl LogItemReader {
                 let text = plain(data.message.as_deref().unwrap_or_default());
                 (LogItemKind::Host, LogItemBody::Host { level, text: CappedText::new(text, t) })
             }
-            Some(EventKind::TaskToolCall) => (LogItemKind::Call, call(event, t)),
+            Some(EventKind::TaskToolCall) => {
+                (LogItemKind::Call, LogItemBody::Call(Box::new(self.calls.take(event, t))))
+            }
             Some(EventKind::TaskProgress) => {
                 let percent = data.percent.filter(|percent| percent.is_finite());
                 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..=100")]
@@ -208,10 +212,20 @@ impl LogItemReader {
     }
 }
 
-/// Joins consecutive chunks of the same text.
+/// Joins consecutive chunks of the same text, and the end of a tool call with its start.
 pub(crate) fn join(items: impl IntoIterator<Item = LogItem>) -> Vec<LogItem> {
     let mut joined: Vec<LogItem> = Vec::new();
+    let mut calls: HashMap<String, usize> = HashMap::new();
     for item in items {
+        if let LogItemBody::Call(call) = &item.body
+            && let Some(id) = &call.id
+        {
+            if let Some(place) = calls.get(id) {
+                joined[*place].body = item.body;
+                continue;
+            }
+            calls.insert(id.clone(), joined.len());
+        }
         if let Some(previous) = joined.last_mut()
             && previous.takes(&item)
         {
@@ -229,17 +243,6 @@ pub(crate) fn requeue_reason(reason: &str, t: &Text) -> String {
         "released" => t.requeued_released.to_owned(),
         other => plain(other),
     }
-}
-
-fn call(event: &Event, t: &Text) -> LogItemBody {
-    let value: Value = event.data.parse().unwrap_or(Value::Null);
-    let member = |names: &[&str]| {
-        names.iter().find_map(|name| value.get(name)?.as_str()).map(plain).filter(|text| !text.is_empty())
-    };
-    let name = member(&["tool_name", "name", "tool", "title", "kind"]).unwrap_or_else(|| "tool".to_owned());
-    let about = member(&["summary", "command", "path", "status"]).unwrap_or_default();
-    let data = serde_json::to_string_pretty(&value).unwrap_or_default();
-    LogItemBody::Call { name, about, data: CappedText::new(plain(&data), t) }
 }
 
 fn gap(event: &Event, t: &Text) -> LogItemBody {
@@ -379,6 +382,21 @@ mod tests {
             })
             .collect();
         assert_eq!(texts, [(1, 2, "one two"), (3, 3, "-"), (4, 4, "three")]);
+    }
+
+    #[test]
+    fn a_tool_call_is_one_item() {
+        let mut reader = reader();
+        let events = [
+            event(1, "task.tool_call", r#"{"id":"a","name":"Bash","status":"started","input":{"command":"ls"}}"#),
+            event(2, "task.tool_call", r#"{"id":"b","name":"Read","status":"started"}"#),
+            event(3, "task.chunk", r#"{"text":"meanwhile"}"#),
+            event(4, "task.tool_call", r#"{"id":"a","name":"Bash","status":"completed","output":"x"}"#),
+        ];
+        let items = join(events.iter().map(|event| reader.item(event)));
+        assert_eq!(items.iter().map(|item| item.seq).collect::<Vec<_>>(), [1, 2, 3]);
+        let LogItemBody::Call(call) = &items[0].body else { panic!("{items:?}") };
+        assert_eq!((call.brief.to_string(), call.output.as_ref().unwrap().shown.as_str()), ("ls".to_owned(), "x"));
     }
 
     #[test]

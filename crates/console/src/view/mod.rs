@@ -3,6 +3,7 @@
 pub(crate) mod actor;
 pub(crate) mod agent;
 pub(crate) mod amount;
+pub(crate) mod answer;
 pub(crate) mod callsign;
 pub(crate) mod channel;
 pub(crate) mod chart;
@@ -27,5 +28,6 @@ pub(crate) mod session;
 pub(crate) mod status;
 pub(crate) mod time;
 pub(crate) mod time_limit;
+pub(crate) mod tool_call;
 pub(crate) mod tool_input;
 pub(crate) mod usage_breakdown;

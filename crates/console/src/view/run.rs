@@ -86,7 +86,17 @@ pub(crate) struct RunFailureView {
 #[derive(Debug, Clone)]
 pub(crate) struct RunAnswerView {
     pub(crate) text: String,
+    /// The text in Markdown, unless a program wrote it.
+    pub(crate) prose: Option<Markup>,
     pub(crate) details: Option<String>,
+}
+
+/// A time in which a run waited for a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WaitSpan {
+    pub(crate) since: Timestamp,
+    /// `None` while it still waits.
+    pub(crate) until: Option<Timestamp>,
 }
 
 /// What is known about the agent of a run.
@@ -99,6 +109,8 @@ pub(crate) struct RunAgentContext<'a> {
     pub(crate) busy_with: Option<&'a Run>,
     /// The time of the run's last event.
     pub(crate) moved: Option<Timestamp>,
+    /// When it waited for people, in order.
+    pub(crate) waits: &'a [WaitSpan],
 }
 
 // === impl ViewContext ===
@@ -135,7 +147,7 @@ impl RunListRow {
             sign: callsign::small(run.agent_id),
             device,
             caller: scene.caller(&run.caller),
-            ribbon: ribbon(run, now, t, RibbonScale::Absolute),
+            ribbon: ribbon(run, &[], now, t, RibbonScale::Absolute),
             duration: run_duration(run, now, t),
             started: TimeElement::clock(run.created_at),
         }
@@ -180,13 +192,6 @@ impl RunDetail {
             (Some(host), Some(device)) => Some(t.host_on(host, device)),
             (_, device) => device.clone(),
         };
-        let (queued, worked) = spans(run, now);
-        // An unfinished duration ticks in the browser.
-        let live = Markup::of(run_duration(run, now, t));
-        let (queued, worked) = match worked {
-            Some(_) => (Markup::text(&duration(queued, t)), live),
-            None => (live, Markup::text(&duration(Duration::ZERO, t))),
-        };
         Self {
             id: run.task_run_id.to_string(),
             short: short(&run.task_run_id.to_string()),
@@ -201,10 +206,10 @@ impl RunDetail {
             sign: callsign::small(run.agent_id),
             host_on,
             caller: scene.caller(&run.caller),
-            ribbon: ribbon(run, now, t, RibbonScale::Whole),
-            ribbon_caption: t.ribbon_caption(queued, worked),
+            ribbon: ribbon(run, around.waits, now, t, RibbonScale::Whole),
+            ribbon_caption: caption(run, around.waits, now, t),
             failure: failure_of(run, t),
-            result: answer(run, t),
+            result: answer(run, around, t),
         }
     }
 }
@@ -268,7 +273,7 @@ fn failure_of(run: &Run, t: &'static Text) -> Option<RunFailureView> {
     }
 }
 
-fn answer(run: &Run, t: &Text) -> Option<RunAnswerView> {
+fn answer(run: &Run, around: RunAgentContext<'_>, t: &Text) -> Option<RunAnswerView> {
     if run.status != RunStatus::Completed {
         return None;
     }
@@ -278,7 +283,10 @@ fn answer(run: &Run, t: &Text) -> Option<RunAnswerView> {
         .and_then(|value| value.get("details").filter(|details| !details.is_null()).cloned())
         .and_then(|details| serde_json::to_string_pretty(&details).ok())
         .map(|details| excerpt(plain(&details), t));
-    Some(RunAnswerView { text: excerpt(plain(&member(result, "text")), t), details })
+    let text = excerpt(plain(&member(result, "text")), t);
+    let by_program = around.device.is_some_and(|device| host::runs_scripts(&device.labels));
+    let prose = (!by_program).then(|| super::answer::answer(&text));
+    Some(RunAnswerView { text, prose, details })
 }
 
 // --- helpers
@@ -337,6 +345,34 @@ fn spans(run: &Run, now: Timestamp) -> (Duration, Option<Duration>) {
     }
 }
 
+/// The time that the run waited for people since it was claimed.
+fn waited(run: &Run, waits: &[WaitSpan], now: Timestamp) -> Duration {
+    let end = run.ended_at.unwrap_or(now);
+    let claimed = run.claimed_at.unwrap_or(run.created_at);
+    let spans = waits.iter().map(|wait| wait.until.unwrap_or(end).since(wait.since.max(claimed)));
+    spans.sum()
+}
+
+/// How long the run was queued, worked and waited. What isn't over ticks in the browser.
+fn caption(run: &Run, waits: &[WaitSpan], now: Timestamp, t: &'static Text) -> Markup {
+    let (queued, claimed) = spans(run, now);
+    let ticking = |so_far: Duration| Markup::of(DurationElement::so_far(now.minus(so_far), now, t));
+    let still = |total: Duration| Markup::text(&duration(total, t));
+    let Some(claimed) = claimed else {
+        let queued = if run.ended_at.is_some() { still(queued) } else { ticking(queued) };
+        return t.ribbon_caption(queued, still(Duration::ZERO));
+    };
+    let waited = waited(run, waits, now);
+    let worked = claimed.saturating_sub(waited);
+    let is_waiting = run.ended_at.is_none() && waits.last().is_some_and(|wait| wait.until.is_none());
+    let is_working = run.ended_at.is_none() && !is_waiting;
+    let worked = if is_working { ticking(worked) } else { still(worked) };
+    if waited.is_zero() && !is_waiting {
+        return t.ribbon_caption(still(queued), worked);
+    }
+    t.ribbon_caption_waited(still(queued), worked, if is_waiting { ticking(waited) } else { still(waited) })
+}
+
 pub(crate) fn run_duration(run: &Run, now: Timestamp, t: &Text) -> DurationElement {
     let since = run.claimed_at.filter(|_| run.status != RunStatus::Pending).unwrap_or(run.created_at);
     match run.ended_at {
@@ -353,8 +389,8 @@ pub(crate) enum RibbonScale {
     Whole,
 }
 
-/// The time ribbon: a thin line for queued time, a solid bar for working time.
-pub(crate) fn ribbon(run: &Run, now: Timestamp, t: &Text, scale: RibbonScale) -> Markup {
+/// The time ribbon: a thin line for queued time, a solid bar for working time, a hollow one for waiting.
+pub(crate) fn ribbon(run: &Run, waits: &[WaitSpan], now: Timestamp, t: &Text, scale: RibbonScale) -> Markup {
     let (queued, worked) = spans(run, now);
     let total = queued.as_secs_f64() + worked.unwrap_or_default().as_secs_f64();
     let width = match scale {
@@ -371,13 +407,18 @@ pub(crate) fn ribbon(run: &Run, now: Timestamp, t: &Text, scale: RibbonScale) ->
         None => (width, 0.0),
     };
     let class = match run.status {
-        RunStatus::Running if run.waiting.is_some() => "waits",
+        RunStatus::Running if run.waiting.is_some() && waits.is_empty() => "waits",
         RunStatus::Running => "on",
         RunStatus::Completed => "ok",
         RunStatus::Failed => "bad",
         RunStatus::Pending | RunStatus::Cancelled => "",
     };
-    let label = t.ribbon_label(duration(queued, t), duration(worked.unwrap_or_default(), t));
+    let waited = waited(run, waits, now);
+    let working = duration(worked.unwrap_or_default().saturating_sub(waited), t);
+    let label = match waited.is_zero() {
+        true => t.ribbon_label(duration(queued, t), working),
+        false => t.ribbon_label_waited(duration(queued, t), working, duration(waited, t)),
+    };
     let (top, height) = if scale == RibbonScale::Whole { (0, 12) } else { (2, 8) };
     let mut svg = format!("<svg class=\"ribbon {class}\" role=\"img\" aria-label=\"{label}\">");
     if line > 0.0 {
@@ -387,6 +428,17 @@ pub(crate) fn ribbon(run: &Run, now: Timestamp, t: &Text, scale: RibbonScale) ->
         svg.push_str(&format!(
             "<rect class=\"w\" x=\"{line:.1}%\" y=\"{top}\" width=\"{bar:.1}%\" height=\"{height}\" rx=\"1.5\"/>"
         ));
+    }
+    if let (Some(worked), Some(claimed)) = (worked.filter(|worked| !worked.is_zero()), run.claimed_at) {
+        let end = run.ended_at.unwrap_or(now);
+        for wait in waits {
+            let since = wait.since.max(claimed);
+            let place = |span: Duration| span.as_secs_f64() / worked.as_secs_f64() * bar;
+            let (x, wide) = (line + place(since.since(claimed)), place(wait.until.unwrap_or(end).since(since)));
+            svg.push_str(&format!(
+                "<rect class=\"p\" x=\"{x:.1}%\" y=\"{top}\" width=\"{wide:.1}%\" height=\"{height}\" rx=\"1.5\"/>"
+            ));
+        }
     }
     svg.push_str("</svg>");
     Markup::trusted(svg)

@@ -104,6 +104,17 @@ async fn a_person_pairs_a_device_runs_a_task_and_watches_it_live() {
     };
     device.report(run, more).await;
     browser.wait("document.querySelectorAll('#log > li').length === 7").await;
+    // A call is one row, from its start to its end.
+    for call in [
+        r#"{"id":"c1","name":"Bash","status":"started","input":{"command":"git status --short"}}"#,
+        r#"{"id":"c1","name":"Bash","status":"completed","output":" M src/lexer.rs\n"}"#,
+    ] {
+        let report = ProgressRequest { tool_call: Some(Json::from_text(call).unwrap()), ..ProgressRequest::default() };
+        device.report(run, report).await;
+        browser.wait("document.querySelector('[data-call=c1] code').textContent === 'git status --short'").await;
+    }
+    browser.wait("document.querySelector('[data-call=c1] .callout pre')?.textContent.includes('lexer.rs')").await;
+    browser.wait("document.querySelectorAll('#log > li').length === 8").await;
 
     // The search counts every match.
     browser.write("#find input", "HELLO").await;

@@ -44,6 +44,44 @@ async fn a_login_link_works_once_and_a_preview_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_login_leads_to_the_page_that_was_asked_for() {
+    let world = ConsoleWorld::new().await;
+    let mut visitor = world.visitor();
+    let away = visitor.get("/approvals?state=decided").await;
+    assert_eq!((away.status, away.header("location")), (StatusCode::SEE_OTHER, "/login"));
+    visitor.keep(&away);
+    let token = world.login_token().await;
+    let entered = visitor.post_bare("/login", &[("token", &token)], &[]).await;
+    assert_eq!(entered.header("location"), "/approvals?state=decided");
+    visitor.keep(&entered);
+    assert_eq!(visitor.get("/login").await.header("location"), "/runs", "only once");
+
+    // A link on another site leads here without the session, which browsers hold back.
+    let mut linked = world.visitor();
+    let away = linked.send(Request::get("/agents").header("sec-fetch-mode", "navigate"), Body::empty()).await;
+    linked.keep(&away);
+    let foreign = linked.send(Request::get("/login").header("sec-fetch-site", "cross-site"), Body::empty()).await;
+    assert!(foreign.body.contains("data-ask-again"), "{}", foreign.body);
+    assert!(!linked.get("/login").await.body.contains("data-ask-again"));
+    linked.keep(&entered);
+    linked.keep(&away);
+    assert_eq!(linked.get("/login").await.header("location"), "/agents");
+
+    for (path, hostile) in [("//example.org/", true), ("/login?token=x", true), ("/runs/a%3bb", false)] {
+        let answer = world.visitor().get(path).await;
+        let kept = answer.header("set-cookie").starts_with("attache_place=");
+        assert!(!(kept && hostile), "{path}: {answer:?}");
+    }
+    let mut lured = world.visitor();
+    for place in ["//example.org", "https://example.org", "/\\example.org", "/login"] {
+        lured.set("attache_place", place);
+        let token = world.login_token().await;
+        let entered = lured.post_bare("/login", &[("token", &token)], &[]).await;
+        assert_eq!(entered.header("location"), "/runs", "{place}");
+    }
+}
+
+#[tokio::test]
 async fn a_password_signs_in_and_a_wrong_one_reveals_nothing() {
     let world = ConsoleWorld::new().await;
     let request = CreateUserRequest {

@@ -236,13 +236,17 @@ impl TestVisitor {
         world.hub.authenticate_session(secret).await.unwrap()
     }
 
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        self.cookies.retain(|(known, _)| known != name);
+        self.cookies.push((name.to_owned(), value.to_owned()));
+    }
+
     /// Stores the cookies of a response.
     pub(crate) fn keep(&mut self, answer: &PageAnswer) {
         for cookie in answer.headers.get_all(header::SET_COOKIE) {
             let pair = cookie.to_str().unwrap().split(';').next().unwrap();
             let (name, value) = pair.split_once('=').unwrap();
-            self.cookies.retain(|(known, _)| known != name);
-            self.cookies.push((name.to_owned(), value.to_owned()));
+            self.set(name, value);
         }
     }
 }

@@ -57,6 +57,8 @@ impl ChannelSession {
                 let message = "The frame's token belongs to a different principal than the connection.";
                 return Err(FrameRefusal::new(Code::Forbidden, message).field("metadata.auth_token"));
             }
+            // A token may have fewer rights than the key it belongs to.
+            return Ok(own);
         }
         Ok(by)
     }

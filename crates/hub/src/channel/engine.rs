@@ -27,6 +27,7 @@ use crate::{
     bus::Topic,
     control::{CallHeaders, CreatedRun, DecisionOrigin},
     error::about,
+    identity::Action,
 };
 
 /// The worker receives it in a frame of its own, which adds some overhead.
@@ -205,6 +206,7 @@ impl ChannelSession {
         frame: &Envelope,
         response: &ResponsePayload,
     ) -> Result<(), FrameRefusal> {
+        let permit = by.may(Action::GiveInput)?;
         if frame.payload.get().len() > MAX_RESULT {
             let message =
                 "A tool's result can have at most 768 KiB. Upload larger data as an artifact and send its id.";
@@ -212,6 +214,7 @@ impl ChannelSession {
         }
         let ask = self.hub.store().worker_request(by.tenant, id).await.map_err(about("tool call"))?;
         let WorkerRequestKind::Tool { tool, .. } = &ask.what else { return Err(Error::not_found("tool call").into()) };
+        self.hub.find_run(&permit, ask.run).await.map_err(|_| Error::not_found("tool call"))?;
         match (response.ok, &response.result, &response.error) {
             (Some(false), _, _) | (None, None, Some(_)) => {}
             (_, Some(result), _) => {

@@ -163,15 +163,15 @@ pub(super) async fn claimed(
     if run.state.epoch != epoch || !matches!(run.state.phase, RunPhase::Running(_)) {
         return Ok(None);
     }
-    let metadata = EnvelopeMetadata { trace_id: run.trace_id.clone(), ttl: Some(run.ttl), auth_token: None };
+    let metadata = EnvelopeMetadata { trace_id: run.spec.trace_id.clone(), ttl: Some(run.spec.ttl), auth_token: None };
     let follow = store.follower(run.id).await.map_err(about("run"))?;
     let empty = || Json::from_text("[]").expect("[] is JSON");
     let (allowed, tools) = match follow {
         Some(follow) => {
             let engine = store.channel(tenant, follow.channel).await.map_err(about("channel"))?;
-            ChannelTools::offered(&engine.tools, run.allowed_tools.as_ref())
+            ChannelTools::offered(&engine.tools, run.spec.allowed_tools.as_ref())
         }
-        None => (run.allowed_tools.clone().unwrap_or_else(empty), empty()),
+        None => (run.spec.allowed_tools.clone().unwrap_or_else(empty), empty()),
     };
     Ok(hub.show_claim(claimed).await?.map(|claimed| (ExecuteFrame::new(claimed, allowed, tools), metadata)))
 }

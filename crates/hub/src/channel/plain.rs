@@ -226,7 +226,7 @@ pub(super) async fn frame(
         && fresh.as_ref().is_none_or(|fresh| fresh.run.id != run)
     {
         let run = hub.store().run(to.tenant, run).await.map_err(about("run"))?;
-        if run.sandbox.is_some_and(|sandbox| sandbox.unmet(&[]).is_some()) {
+        if run.spec.sandbox.is_some_and(|sandbox| sandbox.unmet(&[]).is_some()) {
             return Ok(None);
         }
     }

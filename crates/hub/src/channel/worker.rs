@@ -306,7 +306,7 @@ impl ChannelSession {
         let follow = self.hub.store().follower(run.id).await.map_err(about("run"))?;
         let Some(follow) = follow else { return Err(Error::from_store("run", attache_store::Error::NoEngine).into()) };
         let engine = self.hub.store().channel(by.tenant, follow.channel).await.map_err(about("channel"))?;
-        let bounds = ToolBounds { allowed: run.allowed_tools, root: run.workspace_root };
+        let bounds = ToolBounds { allowed: run.spec.allowed_tools, root: run.spec.workspace_root };
         let (tool, arguments) = (tool.to_owned(), arguments.clone());
         let check = move |tools: &ChannelTools| tools.check_call(&tool, &arguments, &bounds);
         self.hub.live_channels().with_tools(&engine, check).await?

@@ -4,7 +4,10 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use attache_protocol::{
     Code, Json, UserId,
-    wire::account::{Account, AccountList, AccountRequest, Callers},
+    wire::{
+        account::{Account, AccountList, AccountRequest, Callers},
+        key::KeyScope,
+    },
 };
 use attache_store::{
     WriteContext,
@@ -33,6 +36,9 @@ impl Handle {
             self.free_of_rules(by, name, None).await?;
         }
         let owner = self.new_owner(by, request.owner.as_deref()).await?;
+        if sets_recipients(&request) {
+            self.check_forwarding(by).await?;
+        }
         check_recipients(by, &request, request.callers.unwrap_or_default(), owner.unwrap_or(by.user))?;
         self.check_webhook(&request).await?;
         // Read the card first: an agent that can't be used is not added.
@@ -97,6 +103,10 @@ impl Handle {
         // An admin may stop such an agent, but can't put it to work.
         let mut account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
         self.check_editor(by, &account).await?;
+        if sets_recipients(&request) {
+            self.check_forwarding(by).await?;
+            self.check_owner(by, account.owner).await?;
+        }
         if let Some(name) = request.name.as_ref().filter(|name| **name != account.name) {
             self.keep_limits(&permit, &agent).await?;
             self.free_of_rules(by, name, Some(&account.name)).await?;
@@ -156,6 +166,17 @@ impl Handle {
         match self.check_caller(by, account).await {
             Err(_) if by.is_owner(None) && by.scopes.is_none() && self.has_left(by, account.owner).await? => Ok(()),
             checked => checked,
+        }
+    }
+
+    /// Where an agent's work is sent outlasts whoever says so, and shows them what a key may not read.
+    pub(crate) async fn check_forwarding(&self, by: &Principal) -> Result<()> {
+        self.check_lasting(by, "decide where an agent's work is sent").await?;
+        let has = |scope| by.scopes.as_ref().is_none_or(|scopes| scopes.contains(&scope));
+        match has(KeyScope::Read) && has(KeyScope::Call) {
+            true => Ok(()),
+            false => Err(Error::forbidden("This key can't decide where an agent's work is sent.")
+                .hint("Use a key with the scopes read, call and manage, or one without scopes.")),
         }
     }
 

@@ -13,7 +13,7 @@ impl Handle {
     /// whose folders to accept.
     pub(crate) async fn show_claim(&self, claimed: ClaimedRunRecord) -> Result<Option<ClaimedRun>> {
         let run = &claimed.run;
-        let caller = match (run.task_type.as_str(), &run.caller, run.user) {
+        let caller = match (run.spec.task_type.as_str(), &run.caller, run.user) {
             (awcp::TASK_TYPE, Actor::Agent(id), _) => {
                 let agent = self.store().account(run.tenant, AgentRef::Id(*id)).await.map_err(about("agent"))?;
                 Some(format!("agent:{}", agent.name))
@@ -32,12 +32,15 @@ impl Handle {
     }
 
     /// Whether the agent's owner created the run in person: with a credential of their own, not through an agent, another
-    /// run, or a key that someone else issued; and whether they paired the device, which an agent that is given to someone
-    /// else keeps. If that can't be told any more, they didn't.
+    /// run, a token, or a key that someone else issued; and whether they paired the device, which an agent that is given
+    /// to someone else keeps. If that can't be told any more, they didn't.
     async fn is_by_owner(&self, claimed: &ClaimedRunRecord) -> bool {
         let (run, Some(owner)) = (&claimed.run, claimed.owner) else { return false };
         let (Actor::Key(key), Some(runtime)) = (&run.caller, run.runtime) else { return false };
-        if run.parent.is_some() || run.user != Some(owner) || !self.is_own_key(*key, owner).await.unwrap_or(false) {
+        if !run.spec.in_person || run.spec.parent.is_some() || run.user != Some(owner) {
+            return false;
+        }
+        if !self.is_own_key(*key, owner).await.unwrap_or(false) {
             return false;
         }
         let device = self.store().runtime(run.tenant, runtime).await;

@@ -13,7 +13,7 @@ use attache_protocol::{
 };
 use attache_store::{
     Error as StoreError,
-    record::{NewRun, RunCreation, channel::NewFollow},
+    record::{NewRun, RunCreation, RunSpec, channel::NewFollow},
 };
 
 use crate::{
@@ -98,17 +98,17 @@ impl Handle {
         request.parent_task_run_id = origin.parent();
         let step = self.task_to_approve(by, &request, key.as_deref()).await?;
         let mut run = self.new_run(by, &origin, request, headers.traceparent.as_deref(), key, request_digest)?;
-        (run.ttl, run.follow, run.callback) = (ttl, headers.follow, callback);
+        (run.spec.ttl, run.follow, run.spec.callback) = (ttl, headers.follow, callback);
         run.opens_conversation = headers.opens_conversation;
-        run.budget = self.part_of_budget(by, &origin, run.budget).await?;
-        run.sandbox = origin.sandbox(run.sandbox);
+        run.spec.budget = self.part_of_budget(by, &origin, run.spec.budget).await?;
+        run.spec.sandbox = origin.sandbox(run.spec.sandbox);
         if let Some(push) = headers.push {
             by.may_subscribe()?;
             run.push = Some(self.checked_push(run.id, push).await?);
         }
         if let Some(trace) = headers.trace_id {
             check::line("trace_id", &trace, 1..=200)?;
-            run.trace_id = Some(trace);
+            run.spec.trace_id = Some(trace);
         }
         let created = match step {
             Some(step) => self.make_approved_run(by, run, &step, headers.approval).await?,
@@ -124,7 +124,7 @@ impl Handle {
     }
 
     async fn make_run(&self, by: &Principal, run: NewRun) -> Result<RunCreation> {
-        let budget = run.budget;
+        let budget = run.spec.budget;
         let created = self.store().create_run(self.context(by), run).await;
         self.made_run(by, created, budget).await
     }
@@ -180,7 +180,7 @@ impl Handle {
                 Ok(RunCreation::Existing(_)) if run.idempotency_key.is_none() => {}
                 // Its idempotency key has expired since.
                 Err(StoreError::ApprovalUsed) => {}
-                created => return self.made_run(by, created, run.budget).await,
+                created => return self.made_run(by, created, run.spec.budget).await,
             }
         }
         Err(Error::new(Code::TooManyRequests, "The run has repeated this call too many times."))
@@ -210,28 +210,32 @@ impl Handle {
             check::line("workspace_root", root, 1..=4096)?;
         }
         Ok(NewRun {
-            ttl: self.options().hops,
             follow: None,
-            callback: None,
             push: None,
-            budget: budget(request.budget.as_ref())?,
-            sandbox: request.sandbox,
             id: self.env().run_id(),
             agent,
             conversation: request.conversation_id,
             opens_conversation: false,
-            parent: request.parent_task_run_id,
-            task_type,
-            input,
-            context_fragments: request.context_fragments,
-            allowed_tools: request.allowed_tools,
-            workspace_root: request.workspace_root,
-            priority: check::range("priority", request.priority.unwrap_or(0), -100..=100)?,
+            payer: origin.payer(),
             limits: self.limits(origin, request.max_attempts, request.timeout_ms, request.queue_ttl_ms)?,
-            trace_id: Some(traceparent.and_then(trace_id).unwrap_or_else(|| self.new_trace_id())),
             approval: None,
             idempotency_key: key.map(|key| key_hash(by, &key)),
             request_digest,
+            spec: RunSpec {
+                ttl: self.options().hops,
+                callback: None,
+                budget: budget(request.budget.as_ref())?,
+                sandbox: request.sandbox,
+                parent: request.parent_task_run_id,
+                in_person: by.is_in_person(),
+                task_type,
+                input,
+                context_fragments: request.context_fragments,
+                allowed_tools: request.allowed_tools,
+                workspace_root: request.workspace_root,
+                priority: check::range("priority", request.priority.unwrap_or(0), -100..=100)?,
+                trace_id: Some(traceparent.and_then(trace_id).unwrap_or_else(|| self.new_trace_id())),
+            },
         })
     }
 

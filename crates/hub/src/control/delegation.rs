@@ -39,7 +39,15 @@ impl Handle {
     ) -> Result<PublishedDelegation> {
         let owner = by.may(Action::PublishDelegation)?.holder();
         let projection = checked(projection)?;
-        let new = NewDelegation { id, owner, status: projection.status, shown: Json::of(&projection) };
+        let agent = match agent_of(&projection.peer_url) {
+            Some(agent) => match self.store().account(by.tenant, agent).await {
+                Ok(account) => Some(account.id),
+                Err(StoreError::NotFound) => None,
+                Err(error) => return Err(Error::from_store("agent", error)),
+            },
+            None => None,
+        };
+        let new = NewDelegation { id, owner, agent, status: projection.status, shown: Json::of(&projection) };
         let kept = self.store().publish_delegation(self.context(by), new).await.map_err(about(WHAT))?;
         if !is_live(&kept) {
             self.cut_tunnels_of(id);
@@ -125,30 +133,26 @@ impl Handle {
         }
     }
 
-    /// Whether the folder goes to an agent of this hub that is private to someone else: the agent's work is not shown
-    /// to others, however it was asked for it. The daemon may know the hub by any address, so the path decides.
+    /// Whether the folder went to an agent of this hub that is private to someone else: the agent's work is not shown to
+    /// others, however it was asked for it.
     async fn works_for_private_agent(&self, by: &Principal, found: &DelegationRecord) -> Result<bool> {
         let is_theirs = by.role().is_some() || found.owner == by.holder();
         if is_owner(by, found) && is_theirs && !by.is_issued {
             return Ok(false);
         }
         let shown: DelegationProjection = found.shown.parse().map_err(|error| Error::internal(&error))?;
-        let parts: Vec<&str> = shown.peer_url.split(['?', '#', '/']).filter(|part| !part.is_empty()).collect();
-        let named = parts.iter().position(|part| *part == "a2a").and_then(|at| parts.get(at + 1));
-        let Some(name) = named else { return Ok(false) };
-        let Ok(agent) = check::agent_in_path(name) else { return Ok(false) };
-        match self.store().account(by.tenant, agent).await {
-            Ok(account) => {
+        match found.agent {
+            Some(agent) => {
                 let begun = shown.created_at.min(found.updated_at);
-                Ok(!self.private_work(by).sees_work(account.id, begun).await?)
+                Ok(!self.private_work(by).sees_work(agent, begun).await?)
             }
-            // Renamed or archived, if the address is ours: nobody can tell any more that it wasn't private.
-            Err(attache_store::Error::NotFound) => Ok(parts.get(1).is_some_and(|host| self.is_own_host(host))),
-            Err(error) => Err(about("agent")(error)),
+            // If the address is ours, nobody can tell any more that the agent wasn't private.
+            None => Ok(agent_of(&shown.peer_url).is_some() && self.is_own_host(&shown.peer_url)),
         }
     }
 
-    fn is_own_host(&self, host: &str) -> bool {
+    fn is_own_host(&self, url: &str) -> bool {
+        let host = url.split("://").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default();
         let options = self.options();
         let own = [Some(options.origin()), options.reachable_origin()];
         let is_own = own.iter().flatten().any(|origin| origin.split("://").nth(1) == Some(host));
@@ -185,6 +189,14 @@ fn is_live(found: &DelegationRecord) -> bool {
 /// Whether it belongs to the caller, or to the agent's owner.
 fn is_owner(by: &Principal, found: &DelegationRecord) -> bool {
     found.owner == by.holder() || by.user.is_some_and(|user| found.owner == Actor::User(user))
+}
+
+/// The agent in an address of a hub, `…/a2a/{agent}`. The daemon may know this hub by any name, so only the path counts.
+fn agent_of(peer_url: &str) -> Option<AgentRef> {
+    let mut parts = peer_url.split(['?', '#', '/']).filter(|part| !part.is_empty());
+    parts.find(|part| *part == "a2a")?;
+    let name = percent_encoding::percent_decode_str(parts.next()?).decode_utf8().ok()?;
+    check::agent_in_path(&name).ok()
 }
 
 /// Only what may be shown: names without paths, all of bounded size.

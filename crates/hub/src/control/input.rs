@@ -61,7 +61,7 @@ impl Handle {
         }
         // A START says where the folder is, and everything else is between the delegator and the device too.
         let is_own = record.caller == by.actor() || by.own_runs().matches(&record);
-        if record.task_type == awcp::TASK_TYPE && !is_own {
+        if record.spec.task_type == awcp::TASK_TYPE && !is_own {
             return Err(Error::forbidden("Only the delegator can send input to a delegation's run.")
                 .hint("To end it, cancel the run or the delegation."));
         }

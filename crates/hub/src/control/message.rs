@@ -150,7 +150,7 @@ impl Handle {
 
 /// A run's messages: its input and, once it has ended, its result or error.
 fn run_messages(run: RunRecord) -> impl Iterator<Item = ConversationMessage> {
-    let input = text_of(&run.input, "text").map(|text| ConversationMessage {
+    let input = text_of(&run.spec.input, "text").map(|text| ConversationMessage {
         message_id: format!("{}/input", run.id),
         role: MessageRole::User,
         author: run.caller.to_string(),

@@ -209,6 +209,8 @@ impl Handle {
         let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
         // The trusted card decides where the owner's key and tasks go.
         self.check_caller(by, &account).await?;
+        self.check_forwarding(by).await?;
+        self.check_owner(by, account.owner).await?;
         if seen.is_none() {
             self.check_offer(&account).await?;
         }

@@ -347,7 +347,7 @@ impl Handle {
     /// The run's callback for permission requests, which replaces the agent's webhook. The store decides whether the
     /// run exists and accepts a request.
     pub(super) async fn callback_for_approval(&self, by: &Principal, run: RunId) -> Option<String> {
-        let callback = self.store().run(by.tenant, run).await.ok()?.callback?;
+        let callback = self.store().run(by.tenant, run).await.ok()?.spec.callback?;
         callback.approvals.then_some(callback.url)
     }
 

@@ -293,7 +293,7 @@ impl RunMatcher {
     fn keeps(&self, run: &RunRecord) -> bool {
         let waits = !self.waiting || run.state.waiting().is_some();
         let asked = self.caller.as_ref().is_none_or(|caller| run.caller == *caller);
-        let task = || run.input.text_member("text").unwrap_or_else(|| run.input.get().to_owned());
+        let task = || run.spec.input.text_member("text").unwrap_or_else(|| run.spec.input.get().to_owned());
         let says = self.text.as_ref().is_none_or(|text| task().to_lowercase().contains(text));
         waits && asked && says && !self.is_too_old(run)
     }

@@ -3,12 +3,13 @@
 //! An agent that makes a call while it holds a claim does so for that claim, whether or not it says so. Otherwise it
 //! could do things for a caller that the caller may not do. If it holds several claims, the call gets only the rights
 //! they share. Naming one of them, or a live run that it created, sets the parent and does not add rights. With a run's
-//! token, the parent is that run. People act on their own: a child run created by a person has that person's rights.
+//! token, the parent is that run. Such a call counts towards the quotas of the person for whom the work is done. People
+//! act on their own: a child run created by a person has that person's rights.
 
 use std::time::Duration;
 
 use attache_protocol::{
-    Actor, AgentId, Code, ConversationId, RunId,
+    Actor, AgentId, Code, ConversationId, RunId, UserId,
     rules::{
         quota::{QuotaBudget, Spend, usd},
         run::RunStatus,
@@ -52,6 +53,8 @@ pub(super) struct RunOrigin {
     parent: Option<RunId>,
     /// The chains of runs that limit it, each from the nearest ancestor up.
     chains: Vec<Vec<RunRecord>>,
+    /// Whose quotas it counts towards, if not those of the agent's owner: the person whose work is passed on.
+    payer: Option<UserId>,
     /// The default time limit for its agent's runs.
     timeout: Option<Duration>,
 }
@@ -63,6 +66,10 @@ impl RunOrigin {
         self.parent
     }
 
+    pub(super) fn payer(&self) -> Option<UserId> {
+        self.payer
+    }
+
     /// The agent's default time limit for runs.
     pub(super) fn timeout(&self) -> Option<Duration> {
         self.timeout
@@ -70,13 +77,13 @@ impl RunOrigin {
 
     /// Adds the limits of all ancestors.
     pub(super) fn sandbox(&self, wanted: Option<Sandbox>) -> Option<Sandbox> {
-        let above = self.chains.iter().filter_map(|chain| chain.first()).filter_map(|run| run.sandbox);
+        let above = self.chains.iter().filter_map(|chain| chain.first()).filter_map(|run| run.spec.sandbox);
         above.fold(wanted, |wanted, above| Some(wanted.unwrap_or_default().and(above)))
     }
 
     /// How many hops the ancestors have left.
     pub(super) fn hops_left(&self) -> Option<i64> {
-        self.chains.iter().filter_map(|chain| chain.first()).map(|run| run.ttl).min()
+        self.chains.iter().filter_map(|chain| chain.first()).map(|run| run.spec.ttl).min()
     }
 }
 
@@ -123,7 +130,7 @@ impl Handle {
                 Err(attache_store::Error::NotFound) => None,
                 Err(error) => return Err(Error::from_store(WHAT, error)),
             };
-            return Ok(RunOrigin { parent: request.parent_task_run_id, chains, timeout });
+            return Ok(RunOrigin { parent: request.parent_task_run_id, chains, payer: None, timeout });
         }
         let target = check::agent_ref("agent_id", &request.agent_id)?;
         let target = self.store().account(by.tenant, target).await.map_err(about(WHAT))?;
@@ -159,7 +166,12 @@ impl Handle {
             refuse_others(chain, &target)?;
             self.check_rights(by, chain, &target, (request, new)).await?;
         }
-        Ok(RunOrigin { parent: request.parent_task_run_id.or(only), chains, timeout: target.run_timeout })
+        Ok(RunOrigin {
+            parent: request.parent_task_run_id.or(only),
+            payer: payer(&chains),
+            chains,
+            timeout: target.run_timeout,
+        })
     }
 
     /// The budget of a new run: the requested one, limited by what its ancestors have left.
@@ -171,7 +183,7 @@ impl Handle {
     ) -> Result<QuotaBudget> {
         let mut part = wanted;
         for run in origin.chains.iter().filter_map(|chain| chain.first()) {
-            if run.budget != QuotaBudget::default() {
+            if run.spec.budget != QuotaBudget::default() {
                 let below = self.used_below(by, run.id, Live::Reserved).await?;
                 part = part_of(part, run, ReportedUsage::spend(run.usage.as_ref()).plus(below))?;
             }
@@ -192,7 +204,7 @@ impl Handle {
     }
 
     async fn over_budget(&self, by: &Principal, record: &RunRecord) -> Result<Option<String>> {
-        if record.budget == QuotaBudget::default() || record.state.status().is_terminal() {
+        if record.spec.budget == QuotaBudget::default() || record.state.status().is_terminal() {
             return Ok(None);
         }
         let below = self.used_below(by, record.id, Live::Reported).await?;
@@ -201,7 +213,7 @@ impl Handle {
         }
         let all = ReportedUsage::spend(record.usage.as_ref()).plus(below);
         let over = |limit: Option<u64>, used: u64| limit.filter(|limit| used > *limit);
-        Ok(match (over(record.budget.tokens, all.tokens), over(record.budget.micro_usd, all.micro_usd)) {
+        Ok(match (over(record.spec.budget.tokens, all.tokens), over(record.spec.budget.micro_usd, all.micro_usd)) {
             (Some(limit), _) => Some(format!("{} tokens of {limit}", all.tokens)),
             (None, Some(limit)) => Some(format!("{} of {} dollars", usd(all.micro_usd), usd(limit))),
             (None, None) => None,
@@ -221,8 +233,8 @@ impl Handle {
                     above.push(part.id);
                 } else {
                     // Its own child runs are covered by its budget.
-                    used.tokens = used.tokens.saturating_add(part.budget.tokens.unwrap_or(reported.tokens));
-                    let cost = part.budget.micro_usd.unwrap_or(reported.micro_usd);
+                    used.tokens = used.tokens.saturating_add(part.spec.budget.tokens.unwrap_or(reported.tokens));
+                    let cost = part.spec.budget.micro_usd.unwrap_or(reported.micro_usd);
                     used.micro_usd = used.micro_usd.saturating_add(cost);
                 }
                 looked_at += 1;
@@ -278,14 +290,14 @@ impl Handle {
     }
 
     async fn chain(&self, by: &Principal, parent: RunRecord) -> Result<Vec<RunRecord>> {
-        let mut above = parent.parent;
+        let mut above = parent.spec.parent;
         let mut chain = vec![parent];
         while let Some(run) = above {
             if chain.len() >= MAX_CHAIN {
                 return Err(Error::new(Code::LoopRefused, "The work was passed on too many times."));
             }
             let run = self.store().run(by.tenant, run).await.map_err(about(WHAT))?;
-            above = run.parent;
+            above = run.spec.parent;
             chain.push(run);
         }
         Ok(chain)
@@ -334,6 +346,13 @@ impl Handle {
     }
 }
 
+/// The person for whom all of these runs work.
+fn payer(chains: &[Vec<RunRecord>]) -> Option<UserId> {
+    let mut payers = chains.iter().filter_map(|chain| chain.first()).map(|run| run.payer);
+    let first = payers.next().flatten();
+    first.filter(|_| payers.all(|payer| payer == first))
+}
+
 fn unknown_parent(error: Error) -> Error {
     if error.code == Code::NotFound { Error::not_found(WHAT) } else { error }
 }
@@ -367,8 +386,8 @@ fn part_of(wanted: QuotaBudget, run: &RunRecord, used: Spend) -> Result<QuotaBud
             Some(left) => Ok(Some(wanted.map_or(left, |wanted| wanted.min(left)))),
         };
     Ok(QuotaBudget {
-        tokens: part(run.budget.tokens, used.tokens, wanted.tokens)?,
-        micro_usd: part(run.budget.micro_usd, used.micro_usd, wanted.micro_usd)?,
+        tokens: part(run.spec.budget.tokens, used.tokens, wanted.tokens)?,
+        micro_usd: part(run.spec.budget.micro_usd, used.micro_usd, wanted.micro_usd)?,
     })
 }
 

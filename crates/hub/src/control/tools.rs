@@ -39,10 +39,10 @@ impl Handle {
 /// Whether the work may be passed on: hops are left, the caller had a credential, it is not a delegated folder, and the
 /// caller did not list other tools instead.
 fn may_pass_on(run: &RunRecord) -> bool {
-    let listed: Vec<String> = run.allowed_tools.as_ref().and_then(|tools| tools.parse().ok()).unwrap_or_default();
+    let listed: Vec<String> = run.spec.allowed_tools.as_ref().and_then(|tools| tools.parse().ok()).unwrap_or_default();
     let ours = |tool: &String| NAMES.contains(&tool.as_str()) || tool.starts_with(PREFIX);
-    run.ttl > 0
+    run.spec.ttl > 0
         && run.caller != Actor::Anonymous
-        && run.task_type != awcp::TASK_TYPE
+        && run.spec.task_type != awcp::TASK_TYPE
         && (listed.is_empty() || listed.iter().any(ours))
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{ChannelId, Json};
-use attache_store::record::RunRecord;
+use attache_store::record::{RunRecord, RunSpec};
 use tokio::time::Instant;
 
 use crate::{
@@ -54,9 +54,7 @@ impl StreamRight {
     /// Seeing this run. Only what decides about it is kept.
     pub(crate) fn see_run(run: RunRecord) -> Self {
         Self::SeeRun(Box::new(RunRecord {
-            input: Json::of(&()),
-            context_fragments: None,
-            allowed_tools: None,
+            spec: RunSpec { input: Json::of(&()), context_fragments: None, allowed_tools: None, ..run.spec },
             result: None,
             usage: None,
             ..run

@@ -301,9 +301,14 @@ impl Handle {
     /// A credential that never expires (a password, an agent's key, a device's token, a code for either) can't be
     /// created with a token or key that does, nor in a session opened with such a key.
     pub(crate) async fn check_endless(&self, by: &Principal) -> Result<()> {
-        by.lasting("create a credential that doesn't expire")?;
+        self.check_lasting(by, "create a credential that doesn't expire").await
+    }
+
+    /// What a credential sets up may not outlast it. `tried` says what, as in "A token can't …".
+    pub(crate) async fn check_lasting(&self, by: &Principal, tried: &str) -> Result<()> {
+        by.lasting(tried)?;
         match self.backing_key(by).await? {
-            Some((_, Some(_))) => Err(Error::forbidden("A key that expires can't create a credential that doesn't.")
+            Some((_, Some(_))) => Err(Error::new(Code::Forbidden, format!("A key that expires can't {tried}."))
                 .hint("Use a key without an expiry, or sign in to the console with a password.")),
             Some((_, None)) | None => Ok(()),
         }

@@ -94,6 +94,13 @@ impl Principal {
         self.user.filter(|_| !self.is_issued)
     }
 
+    /// Whether a person acts with a key or session of their own that has no limits. A token, which is made to be handed
+    /// to something else, is none.
+    pub(crate) fn is_in_person(&self) -> bool {
+        let own = matches!(self.proof, PresentedCredential::Secret(_)) && !self.is_issued;
+        own && matches!(self.who, PrincipalKind::Key { .. }) && self.scopes.is_none()
+    }
+
     /// When the credential expires. Nothing created with it lasts longer.
     pub const fn ends_at(&self) -> Option<Timestamp> {
         self.ends_at

@@ -89,6 +89,11 @@ impl Handle {
         slot.inspect_err(|_| self.metrics().streams_refused.add(1))
     }
 
+    /// Whether this caller may have one more stream, before something is created only to be followed.
+    pub fn check_stream_slot(&self, by: &Principal) -> Result<()> {
+        self.stream_slot(by).map(drop)
+    }
+
     /// A slot for a request that waits. `None` if it is answered at once.
     pub(crate) fn wait_slot(&self, by: &Principal, wait: Duration) -> Result<Option<StreamSlot>> {
         if wait.is_zero() { Ok(None) } else { self.stream_slot(by).map(Some) }

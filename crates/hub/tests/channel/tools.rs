@@ -154,6 +154,27 @@ async fn only_the_engine_can_answer_a_tool_call() {
     assert_eq!(sub.find_action("call_tool").await["payload"]["result"], json!({"text": "truth"}));
 }
 
+/// A token of the engine's key has the engine's name, but not all of its rights.
+#[tokio::test]
+async fn a_token_that_only_reads_answers_no_tool_call() {
+    let world = World::start().await;
+    let (mut sub, mut host, id) = at_work(&world).await;
+    let frame = sub.frame("request", call(&id, "read", json!({"path": "a"})));
+    sub.send(&frame).await;
+    let asked = host.find_action("call_tool").await;
+    let token = world.owner.post("/api/v1/tokens", json!({"scopes": ["read"]})).await.expect(201);
+    let reader = world.anonymous().key(token["token"].as_str().unwrap());
+    let mut reply = host.frame("response", json!({"action": "call_tool", "ok": true, "result": {"text": "lie"}}));
+    reply["header"]["parent_id"] = asked["header"]["msg_id"].clone();
+    assert_eq!(reader.post("/api/envelope", reply.clone()).await.refusal(), (403, "forbidden".to_owned()));
+    reply["metadata"] = json!({"auth_token": token["token"]});
+    assert_eq!(host.ask(&reply).await["payload"]["error"]["code"], "forbidden");
+    let mut reply = host.frame("response", json!({"ok": true, "result": {"text": "truth"}}));
+    reply["header"]["parent_id"] = asked["header"]["msg_id"].clone();
+    host.send(&reply).await;
+    assert_eq!(sub.find_action("call_tool").await["payload"]["result"], json!({"text": "truth"}));
+}
+
 /// A frame that registers tools over HTTP.
 fn registration(tools: &Value) -> Value {
     json!({

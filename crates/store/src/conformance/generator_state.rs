@@ -158,7 +158,7 @@ impl GeneratorState {
                 self.follows.extend(new.follow.as_ref().map(|follow| (follow.channel, run)));
                 if let RunCreation::New(run) = &**created {
                     self.runs.push(run.id);
-                    self.deliveries.extend(run.callback.as_ref().map(|_| DeliveryId::of_run(run.id)));
+                    self.deliveries.extend(run.spec.callback.as_ref().map(|_| DeliveryId::of_run(run.id)));
                     // Usually claimed at once.
                     self.deliveries.extend(new.push.as_ref().map(|push| DeliveryId::of_push(run.id, &push.id, 2)));
                     self.pushes.extend(new.push.as_ref().map(|_| run.id));

@@ -33,8 +33,7 @@ impl ModelState {
             }
         };
         let is_changed = before.as_ref().is_none_or(|before| before.status != new.status);
-        let cancel_requested = before.is_some_and(|before| before.cancel_requested);
-        let delegation = new.into_record(context.tenant, cancel_requested, context.at);
+        let delegation = new.into_record(before.as_ref(), context.tenant, context.at);
         self.delegations.insert(place, delegation.clone());
         if is_changed {
             let row = entry::delegation::changed(delegation.id, delegation.status);

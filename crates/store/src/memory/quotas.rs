@@ -67,7 +67,7 @@ impl ModelState {
     fn spent(&self, tenant: TenantId, target: QuotaTarget, day: UtcDay) -> QuotaAccount {
         let mut account = QuotaAccount::new(day);
         for ModelRun { record, reservation, refused, .. } in self.runs.iter().chain(&self.removed_runs) {
-            if record.tenant != tenant || reservation.day != day || !target.covers(record.user, record.agent) {
+            if record.tenant != tenant || reservation.day != day || !target.covers(record.payer, record.agent) {
                 continue;
             }
             if !record.state.status().is_terminal() {
@@ -79,7 +79,7 @@ impl ModelState {
         account
     }
 
-    /// The quotas that apply to a run of this user with this agent, with their accounts of that day.
+    /// The quotas that apply to a run that this user pays for with this agent, with their accounts of that day.
     fn quota_lines(
         &self,
         tenant: TenantId,
@@ -96,17 +96,18 @@ impl ModelState {
 
     fn quota_lines_of(&self, place: usize) -> Vec<QuotaLine> {
         let ModelRun { record, reservation, .. } = &self.runs[place];
-        self.quota_lines(record.tenant, record.user, record.agent, reservation.day).1
+        self.quota_lines(record.tenant, record.payer, record.agent, reservation.day).1
     }
 
     /// What a new run reserves, if its quotas have room for it.
     pub(super) fn reserve(
         &self,
         context: &WriteContext,
+        payer: Option<UserId>,
         agent: AgentId,
         request: ReservationRequest,
     ) -> Result<QuotaReservation> {
-        let (targets, lines) = self.quota_lines(context.tenant, context.user, agent, UtcDay::of(context.at));
+        let (targets, lines) = self.quota_lines(context.tenant, payer, agent, UtcDay::of(context.at));
         match reserve(&lines, request, context.at) {
             Ok(reservation) => Ok(reservation),
             Err(exceeded) => {
@@ -131,7 +132,7 @@ impl ModelState {
     /// Whether this worker may claim a pending run: it must enforce every limit the run asks for. If not, the run
     /// fails. One that was never claimed isn't counted.
     pub(super) fn keeps_limits(&mut self, place: usize, enforces: &[SandboxLimit], at: Timestamp) -> bool {
-        let Some(unmet) = self.runs[place].record.sandbox.and_then(|sandbox| sandbox.unmet(enforces)) else {
+        let Some(unmet) = self.runs[place].record.spec.sandbox.and_then(|sandbox| sandbox.unmet(enforces)) else {
             return true;
         };
         self.runs[place].refused = self.runs[place].record.state.epoch == 0;
@@ -201,7 +202,7 @@ impl ModelState {
             if record.tenant != tenant || *refused || day < first || day > last {
                 continue;
             }
-            let (user, agent) = (record.user, record.agent);
+            let (user, agent) = (record.payer, record.agent);
             let row = rows.entry((day, user, agent)).or_insert(DailyUsage {
                 day,
                 user,

@@ -121,7 +121,8 @@ impl ModelState {
         if !run.state.status().is_terminal() {
             return Some(Use::Live);
         }
-        let is_live_child = |child: &RunRecord| child.parent == Some(run.id) && !child.state.status().is_terminal();
+        let is_live_child =
+            |child: &RunRecord| child.spec.parent == Some(run.id) && !child.state.status().is_terminal();
         if self.runs.iter().any(|child| is_live_child(&child.record)) {
             return Some(Use::LiveChild);
         }
@@ -210,7 +211,7 @@ impl ModelState {
         self.idempotency.retain(|_, of| *of != place);
         for child in self.runs.places() {
             let record = &mut self.runs[child].record;
-            record.parent = record.parent.filter(|parent| *parent != id);
+            record.spec.parent = record.spec.parent.filter(|parent| *parent != id);
         }
         for artifact in self.artifacts_with(|artifact| artifact.produced_by == Some(id)) {
             self.remove_artifact(artifact, blobs);

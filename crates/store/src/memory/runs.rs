@@ -53,7 +53,7 @@ impl ModelState {
             Some((_, found)) => found.map(|_| None)?,
             None => None,
         };
-        if let Some(parent) = new.parent {
+        if let Some(parent) = new.spec.parent {
             self.place(context.tenant, parent)?;
         }
         if let Some(follow) = &new.follow {
@@ -64,8 +64,9 @@ impl ModelState {
         {
             return Err(Error::ApprovalUsed);
         }
-        let reservation =
-            self.reserve(context, agent, ReservationRequest { budget: new.budget, ..ReservationRequest::default() })?;
+        let payer = new.payer.or(context.user);
+        let request = ReservationRequest { budget: new.spec.budget, ..ReservationRequest::default() };
+        let reservation = self.reserve(context, payer, agent, request)?;
         // No more checks after this.
         if let Some((_, approval)) = new.approval.and_then(|approval| self.permissions.get_mut(&approval)) {
             approval.used_by = Some(new.id);
@@ -80,29 +81,19 @@ impl ModelState {
         self.places.insert(new.id, place);
         let conversation = new.conversation.unwrap_or(new.id.own_conversation());
         join(self.conversation_agents.entry(conversation).or_default(), agent, context.at);
-        let entry = entry::task_created(agent, &new.task_type);
+        let entry = entry::task_created(agent, &new.spec.task_type);
         let record = RunRecord {
             id: new.id,
             tenant: context.tenant,
             agent,
             agent_name: String::new(),
             conversation,
-            parent: new.parent,
-            task_type: new.task_type,
-            input: new.input,
-            context_fragments: new.context_fragments,
-            allowed_tools: new.allowed_tools,
-            workspace_root: new.workspace_root,
-            sandbox: new.sandbox,
-            priority: new.priority,
+            spec: new.spec,
             caller: context.actor.clone(),
             user: context.user,
-            trace_id: new.trace_id,
-            ttl: new.ttl,
-            callback: new.callback,
-            budget: new.budget,
-            channel: None,
+            payer,
             state: Rules::created(new.limits, context.at),
+            channel: None,
             runtime: None,
             claimed_at: None,
             result: None,
@@ -167,7 +158,7 @@ impl ModelState {
                 && filter.status.is_none_or(|status| status == record.state.status())
                 && filter.agent.is_none_or(|agent| agent == record.agent)
                 && filter.conversation.is_none_or(|conversation| conversation == record.conversation)
-                && filter.parent.is_none_or(|parent| Some(parent) == record.parent)
+                && filter.parent.is_none_or(|parent| Some(parent) == record.spec.parent)
                 && filter.user.is_none_or(|user| Some(user) == record.user)
         };
         let places = self.runs.places().into_iter().rev().filter(|place| wanted(&self.runs[*place].record));
@@ -245,7 +236,7 @@ impl ModelState {
         }
         self.append_for(place, at, actor, entry);
         let record = &self.runs[place].record;
-        if let Some(callback) = record.callback.clone().filter(|_| record.ended_at.is_some()) {
+        if let Some(callback) = record.spec.callback.clone().filter(|_| record.ended_at.is_some()) {
             self.deliver(DeliveryRecord::due(record.tenant, record.id, None, callback.url, at));
         }
     }

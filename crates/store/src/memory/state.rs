@@ -314,6 +314,7 @@ impl ModelState {
             run_seq: run.map(|(_, run_seq)| run_seq),
             data,
             withheld: false,
+            data_digest: None,
             hash: String::new(),
         };
         tenant.head_hash = row.entry().chain(&tenant.head_hash);

@@ -77,7 +77,7 @@ impl ModelState {
         };
         // `max_by_key` returns the last of several maxima. Iterating backwards, that is the oldest.
         let waiting = self.runs.places().into_iter().rev().filter(claimable);
-        waiting.max_by_key(|place| self.runs[*place].record.priority)
+        waiting.max_by_key(|place| self.runs[*place].record.spec.priority)
     }
 
     pub(super) fn progress(

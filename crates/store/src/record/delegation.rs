@@ -1,6 +1,6 @@
 //! Delegations as published by daemons.
 
-use attache_protocol::{Actor, DelegationId, Json, TenantId, Timestamp, rules::delegation::DelegationStatus};
+use attache_protocol::{Actor, AgentId, DelegationId, Json, TenantId, Timestamp, rules::delegation::DelegationStatus};
 
 /// A delegation's current state, as published by a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -8,6 +8,8 @@ pub struct NewDelegation {
     pub id: DelegationId,
     /// Its owner. No one else can change it.
     pub owner: Actor,
+    /// The agent of this hub that it goes to. The first one counts.
+    pub agent: Option<AgentId>,
     pub status: DelegationStatus,
     /// Everything that is shown of it, as published.
     pub shown: Json,
@@ -18,6 +20,8 @@ pub struct DelegationRecord {
     pub id: DelegationId,
     pub tenant: TenantId,
     pub owner: Actor,
+    /// The agent of this hub that it went to when it was first published.
+    pub agent: Option<AgentId>,
     pub status: DelegationStatus,
     pub shown: Json,
     /// A person asked for it to end.
@@ -36,11 +40,13 @@ pub struct DelegationFilter {
 impl NewDelegation {
     pub(crate) fn into_record(
         self,
+        before: Option<&DelegationRecord>,
         tenant: TenantId,
-        cancel_requested: bool,
         updated_at: Timestamp,
     ) -> DelegationRecord {
-        let Self { id, owner, status, shown } = self;
-        DelegationRecord { id, tenant, owner, status, shown, cancel_requested, updated_at }
+        let Self { id, owner, agent, status, shown } = self;
+        let cancel_requested = before.is_some_and(|before| before.cancel_requested);
+        let agent = before.map_or(agent, |before| before.agent);
+        DelegationRecord { id, tenant, owner, agent, status, shown, cancel_requested, updated_at }
     }
 }

@@ -18,8 +18,8 @@ use crate::{
 };
 
 /// The columns that [`delegation`] reads, with their table.
-const DELEGATION: &str =
-    "d.uid, d.tenant, d.owner, d.status, d.shown, d.cancel_requested, d.updated from delegations d";
+const DELEGATION: &str = "d.uid, d.tenant, d.owner, d.status, d.shown, d.cancel_requested, d.updated, d.agent \
+     from delegations d";
 
 // === impl WriteTransaction ===
 
@@ -38,12 +38,11 @@ impl WriteTransaction<'_, '_> {
             None => drop(self.cache.head(context.tenant).ok_or(Error::NotFound)?),
         }
         let is_changed = before.as_ref().is_none_or(|before| before.status != new.status);
-        let cancel_requested = before.is_some_and(|before| before.cancel_requested);
-        let delegation = new.into_record(context.tenant, cancel_requested, context.at);
+        let delegation = new.into_record(before.as_ref(), context.tenant, context.at);
         self.connection
             .prepare_cached(
-                "insert into delegations (uid, tenant, owner, status, shown, cancel_requested, updated)
-                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+                "insert into delegations (uid, tenant, owner, status, shown, cancel_requested, updated, agent)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
                  on conflict (uid) do update set status = excluded.status, shown = excluded.shown,
                     updated = excluded.updated",
             )?
@@ -55,6 +54,7 @@ impl WriteTransaction<'_, '_> {
                 delegation.shown.get(),
                 delegation.cancel_requested,
                 delegation.updated_at.millis(),
+                delegation.agent.map(|agent| IdBytes(agent.uuid())),
             ])?;
         if is_changed {
             let row = entry::delegation::changed(delegation.id, delegation.status);
@@ -127,6 +127,7 @@ fn delegation(row: &Row<'_>) -> rusqlite::Result<DelegationRecord> {
         shown: rows::json(row, 4)?,
         cancel_requested: row.get(5)?,
         updated_at: rows::time(row, 6)?,
+        agent: row.get::<_, Option<_>>(7)?.map(rows::agent_id),
     })
 }
 

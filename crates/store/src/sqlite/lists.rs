@@ -90,7 +90,7 @@ impl WriteTransaction<'_, '_> {
 fn matches(filter: &RunFilter, record: &RunRecord) -> bool {
     filter.agent.is_none_or(|agent| record.agent == agent)
         && filter.conversation.is_none_or(|conversation| record.conversation == conversation)
-        && filter.parent.is_none_or(|parent| record.parent == Some(parent))
+        && filter.parent.is_none_or(|parent| record.spec.parent == Some(parent))
         && filter.user.is_none_or(|user| record.user == Some(user))
 }
 

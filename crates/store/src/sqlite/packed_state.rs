@@ -17,10 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use uuid::Uuid;
 
 use super::rows::{self, LogPositions, RunState};
-use crate::record::{NewRun, channel::ReportKey, delivery::RunCallback};
-
-/// Of runs that were not passed on; it is not written down.
-const USUAL_TTL: i64 = 8;
+use crate::record::{RunSpec, USUAL_TTL, channel::ReportKey, delivery::RunCallback};
 
 /// The content of `state`: seven-bit varints and sixteen-byte ids.
 #[derive(Debug, PartialEq, Eq)]
@@ -85,6 +82,8 @@ pub(super) struct StoredRequest<'a> {
     pub(super) budget: StoredBudget,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) sandbox: Option<Sandbox>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) in_person: bool,
     pub(super) input: Cow<'a, Json>,
 }
 
@@ -349,19 +348,20 @@ impl PackedReader<'_> {
 // === impl StoredRequest ===
 
 impl<'a> StoredRequest<'a> {
-    pub(super) fn of(new: &'a NewRun, caller: &'a Actor) -> Self {
+    pub(super) fn of(spec: &'a RunSpec, caller: &'a Actor) -> Self {
         Self {
-            task_type: Cow::Borrowed(&new.task_type),
+            task_type: Cow::Borrowed(&spec.task_type),
             caller: Cow::Borrowed(caller),
-            trace: new.trace_id.as_deref().map(Cow::Borrowed),
-            workspace_root: new.workspace_root.as_deref().map(Cow::Borrowed),
-            context_fragments: new.context_fragments.as_ref().map(Cow::Borrowed),
-            allowed_tools: new.allowed_tools.as_ref().map(Cow::Borrowed),
-            ttl: new.ttl,
-            callback: new.callback.as_ref().map(Cow::Borrowed),
-            budget: StoredBudget { tokens: new.budget.tokens, micro_usd: new.budget.micro_usd },
-            sandbox: new.sandbox,
-            input: Cow::Borrowed(&new.input),
+            trace: spec.trace_id.as_deref().map(Cow::Borrowed),
+            workspace_root: spec.workspace_root.as_deref().map(Cow::Borrowed),
+            context_fragments: spec.context_fragments.as_ref().map(Cow::Borrowed),
+            allowed_tools: spec.allowed_tools.as_ref().map(Cow::Borrowed),
+            ttl: spec.ttl,
+            callback: spec.callback.as_ref().map(Cow::Borrowed),
+            budget: StoredBudget { tokens: spec.budget.tokens, micro_usd: spec.budget.micro_usd },
+            sandbox: spec.sandbox,
+            in_person: spec.in_person,
+            input: Cow::Borrowed(&spec.input),
         }
     }
 

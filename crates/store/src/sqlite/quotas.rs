@@ -106,7 +106,7 @@ impl WriteTransaction<'_, '_> {
         Ok(self.cache.ledger.open(tenant, target, day, written))
     }
 
-    /// The quotas that apply to a run of this user with this agent, with their accounts of that day.
+    /// The quotas that apply to a run that this user pays for with this agent, with their accounts of that day.
     fn quota_lines(
         &mut self,
         tenant: TenantId,
@@ -127,17 +127,18 @@ impl WriteTransaction<'_, '_> {
     }
 
     fn quota_lines_of(&mut self, hot: &RunState) -> Result<Vec<QuotaLine>> {
-        self.quota_lines(hot.tenant, hot.user, hot.agent, hot.reservation.day).map(|(_, lines)| lines)
+        self.quota_lines(hot.tenant, hot.payer, hot.agent, hot.reservation.day).map(|(_, lines)| lines)
     }
 
     /// What a new run reserves, if its quotas have room for it.
     pub(super) fn reserve(
         &mut self,
         context: &WriteContext,
+        payer: Option<UserId>,
         agent: AgentId,
         request: ReservationRequest,
     ) -> Result<QuotaReservation> {
-        let (targets, lines) = self.quota_lines(context.tenant, context.user, agent, UtcDay::of(context.at))?;
+        let (targets, lines) = self.quota_lines(context.tenant, payer, agent, UtcDay::of(context.at))?;
         match reserve(&lines, request, context.at) {
             Ok(reservation) => Ok(reservation),
             Err(exceeded) => {
@@ -162,7 +163,7 @@ impl WriteTransaction<'_, '_> {
     /// Whether this worker may claim a pending run: it must enforce every limit the run asks for. If not, the run
     /// fails. One that was never claimed isn't counted.
     pub(super) fn keeps_limits(&mut self, run: &LoadedRun, enforces: &[SandboxLimit], at: Timestamp) -> Result<bool> {
-        let Some(unmet) = run.record.sandbox.and_then(|sandbox| sandbox.unmet(enforces)) else { return Ok(true) };
+        let Some(unmet) = run.record.spec.sandbox.and_then(|sandbox| sandbox.unmet(enforces)) else { return Ok(true) };
         let refused = run.hot.state.epoch == 0;
         let result = outcome::refused_for_limits(&unmet);
         self.halt(&RunState { refused, ..run.hot.clone() }, FailureCode::Refused, &result, at)?;

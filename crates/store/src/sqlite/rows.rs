@@ -26,17 +26,19 @@ use super::packed_state::{PackedState, StoredRequest};
 use crate::{
     outcome,
     record::{
-        AccountRecord, ArtifactRecord, ConversationRecord, KeyKind, KeyRecord, MessageRecord, RunRecord, RuntimeKind,
-        RuntimeRecord, SessionOpening, channel::ReportKey,
+        AccountRecord, ArtifactRecord, ConversationRecord, KeyKind, KeyRecord, MessageRecord, RunRecord, RunSpec,
+        RuntimeKind, RuntimeRecord, SessionOpening, channel::ReportKey,
     },
 };
 
 /// What the rules need of a run, without its texts: the columns that [`run_state`] reads.
-pub(super) const RUN_STATE: &str = "id, uid, tenant, agent, status, until, state, created, user, usage is not null";
+pub(super) const RUN_STATE: &str = "id, uid, tenant, agent, status, until, state, created, \
+     coalesce(payer, user), usage is not null";
 
 /// The columns that [`run`] reads, of `task_runs r join agent_accounts a`; first those of [`RUN_STATE`].
-pub(super) const RUN: &str = "r.id, r.uid, r.tenant, r.agent, r.status, r.until, r.state, r.created, r.user, \
-     r.usage is not null, a.name, r.conversation, r.parent, r.request, r.priority, r.result, r.usage, r.ended";
+pub(super) const RUN: &str = "r.id, r.uid, r.tenant, r.agent, r.status, r.until, r.state, r.created, \
+     coalesce(r.payer, r.user), r.usage is not null, a.name, r.conversation, r.parent, r.request, r.priority, r.result, r.usage, r.ended, \
+     r.user";
 
 pub(super) const ACCOUNT: &str = "a.id, a.tenant, a.name, a.description, a.instructions, a.skills, a.a2a, a.created, \
      a.archived, t.id, t.tenant, t.agent, t.state, t.online, t.device_name, t.labels, t.attached, t.heartbeat, t.ended, \
@@ -68,7 +70,8 @@ pub(super) struct RunState {
     /// The newest report of the newest claim that can be told from another.
     pub(super) report: Option<ReportKey>,
     pub(super) created: Timestamp,
-    pub(super) user: Option<UserId>,
+    /// Whose quotas it counts towards.
+    pub(super) payer: Option<UserId>,
     /// What it holds of its quotas until it ends.
     pub(super) reservation: QuotaReservation,
     /// Whether it has said what it used.
@@ -282,7 +285,7 @@ pub(super) fn run_state(row: &Row<'_>) -> rusqlite::Result<RunState> {
         channel: packed.channel,
         report: packed.report,
         created,
-        user: maybe_user(row, 8)?,
+        payer: maybe_user(row, 8)?,
         reservation: packed.terms.reservation(UtcDay::of(created)),
         reported: row.get(9)?,
         calls_back: packed.terms.calls_back,
@@ -306,20 +309,24 @@ pub(super) fn loaded_run(row: &Row<'_>) -> rusqlite::Result<LoadedRun> {
         agent: hot.agent,
         agent_name: row.get(10)?,
         conversation: row.get::<_, Option<_>>(11)?.map_or_else(|| hot.id.own_conversation(), conversation_id),
-        parent: row.get::<_, Option<_>>(12)?.map(run_id),
-        task_type: request.task_type.into_owned(),
-        input: request.input.into_owned(),
-        context_fragments: request.context_fragments.map(Cow::into_owned),
-        allowed_tools: request.allowed_tools.map(Cow::into_owned),
-        workspace_root: request.workspace_root.map(Cow::into_owned),
-        priority: row.get(14)?,
         caller: request.caller.into_owned(),
-        user: hot.user,
-        callback: request.callback.map(Cow::into_owned),
-        budget: request.budget.into(),
-        sandbox: request.sandbox,
-        trace_id: request.trace.map(Cow::into_owned),
-        ttl: request.ttl,
+        spec: RunSpec {
+            parent: row.get::<_, Option<_>>(12)?.map(run_id),
+            task_type: request.task_type.into_owned(),
+            input: request.input.into_owned(),
+            context_fragments: request.context_fragments.map(Cow::into_owned),
+            allowed_tools: request.allowed_tools.map(Cow::into_owned),
+            workspace_root: request.workspace_root.map(Cow::into_owned),
+            priority: row.get(14)?,
+            in_person: request.in_person,
+            trace_id: request.trace.map(Cow::into_owned),
+            ttl: request.ttl,
+            callback: request.callback.map(Cow::into_owned),
+            budget: request.budget.into(),
+            sandbox: request.sandbox,
+        },
+        user: maybe_user(row, 18)?,
+        payer: hot.payer,
         channel: hot.channel,
         state: hot.state.clone(),
         runtime: hot.runtime,

@@ -45,7 +45,7 @@ impl WriteTransaction<'_, '_> {
             Some((_, found)) => found.map(|_| None)?,
             None => None,
         };
-        if let Some(parent) = new.parent {
+        if let Some(parent) = new.spec.parent {
             self.own_run(context.tenant, parent)?;
         }
         if let Some(follow) = &new.follow {
@@ -54,8 +54,9 @@ impl WriteTransaction<'_, '_> {
         if let Some(approval) = new.approval {
             self.unused_approval(context.tenant, approval)?;
         }
-        let request = quota::ReservationRequest { budget: new.budget, ..quota::ReservationRequest::default() };
-        let reservation = self.reserve(&context, agent.id, request)?;
+        let request = quota::ReservationRequest { budget: new.spec.budget, ..quota::ReservationRequest::default() };
+        let payer = new.payer.or(context.user);
+        let reservation = self.reserve(&context, payer, agent.id, request)?;
         // No more checks after this.
         if let Some(approval) = new.approval {
             self.use_approval(approval, new.id)?;
@@ -65,7 +66,7 @@ impl WriteTransaction<'_, '_> {
         }
         let state = RunLifecycle::created(new.limits, context.at);
         let stamp = LogStamp { actor: &context.actor, at: context.at };
-        let created = entry::task_created(agent.id, &new.task_type);
+        let created = entry::task_created(agent.id, &new.spec.task_type);
         let seq = self.log(context.tenant, stamp, &created, Some((new.id, 1)))?;
         let mut hot = RunState {
             row: 0,
@@ -82,10 +83,10 @@ impl WriteTransaction<'_, '_> {
             channel: None,
             report: None,
             created: context.at,
-            user: context.user,
+            payer,
             reservation,
             reported: false,
-            calls_back: new.callback.is_some(),
+            calls_back: new.spec.callback.is_some(),
             refused: false,
             log_bytes: 0,
         };
@@ -110,22 +111,12 @@ impl WriteTransaction<'_, '_> {
             agent: agent.id,
             agent_name: agent.name.clone(),
             conversation: new.conversation.unwrap_or_else(|| new.id.own_conversation()),
-            parent: new.parent,
-            task_type: new.task_type,
-            ttl: new.ttl,
-            callback: new.callback,
-            budget: new.budget,
-            channel: None,
-            input: new.input,
-            context_fragments: new.context_fragments,
-            allowed_tools: new.allowed_tools,
-            workspace_root: new.workspace_root,
-            sandbox: new.sandbox,
-            priority: new.priority,
+            spec: new.spec,
             caller: context.actor,
             user: context.user,
-            trace_id: new.trace_id,
+            payer,
             state,
+            channel: None,
             runtime: None,
             claimed_at: None,
             result: None,
@@ -180,15 +171,16 @@ impl WriteTransaction<'_, '_> {
             IdBytes(new.id.uuid()),
             IdBytes(context.tenant.uuid()),
             IdBytes(hot.agent.uuid()),
-            new.priority,
+            new.spec.priority,
             expires,
             context.at.millis(),
             new.conversation.map(|conversation| IdBytes(conversation.uuid())),
-            new.parent.map(|parent| IdBytes(parent.uuid())),
+            new.spec.parent.map(|parent| IdBytes(parent.uuid())),
             new.idempotency_key.map(|key| [key, new.request_digest].concat()),
             PackedState::of(hot).bytes(),
-            StoredRequest::of(new, &context.actor).text(),
+            StoredRequest::of(&new.spec, &context.actor).text(),
             context.user.map(|user| IdBytes(user.uuid())),
+            new.payer.map(|payer| IdBytes(payer.uuid())),
         ])?;
         Ok(self.connection.last_insert_rowid())
     }

@@ -29,8 +29,8 @@ impl<'c> Statements<'c> {
             )?,
             insert_run: connection.prepare(
                 "insert into task_runs (uid, tenant, agent, status, priority, until, created, conversation, parent,
-                    idempotency, state, request, user)
-                 values (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                    idempotency, state, request, user, payer)
+                 values (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
             )?,
             next_run: connection.prepare(&format!(
                 "select {run} from task_runs r indexed by task_runs_queue

@@ -165,6 +165,7 @@ pub(super) fn log(connection: &Connection, tenant: TenantId, after: i64, limit: 
                 run_seq: row.get(5)?,
                 data: rows::json(row, 6)?,
                 withheld: false,
+                data_digest: None,
                 hash: digest::hex(&row.get::<_, [u8; 32]>(7)?),
             })
         })?

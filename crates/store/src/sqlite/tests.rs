@@ -8,7 +8,7 @@ use attache_protocol::{
     digest::unhex,
     env::Env,
     rules::{
-        quota::{QuotaAccount, QuotaBudget, QuotaLimits, Spend, UtcDay},
+        quota::{QuotaAccount, QuotaLimits, Spend, UtcDay},
         run::{self, RunStatus, WorkerRef},
     },
     secret::SecretHash,
@@ -20,7 +20,7 @@ use super::{SqliteStore, open, writer::UndoMode};
 use crate::{
     Error, QuotaStore as _, Store as _, WriteContext,
     record::{
-        AgentRef, LiveCounts, NewAccount, NewRun, NewRuntime, Pagination, PairingProof, RunFilter, RunResult,
+        AgentRef, LiveCounts, NewAccount, NewRun, NewRuntime, Pagination, PairingProof, RunFilter, RunResult, RunSpec,
         RuntimeKind,
         delivery::RunCallback,
         quota::{DailyUsage, QuotaTarget},
@@ -82,24 +82,17 @@ impl StoreFixture {
             agent: AgentRef::Id(self.agent),
             conversation: None,
             opens_conversation: false,
-            parent: None,
-            task_type: "chat".to_owned(),
-            input: json(r#"{"text":"hi"}"#),
-            context_fragments: None,
-            allowed_tools: None,
-            workspace_root: None,
-            sandbox: None,
-            priority: 0,
+            payer: None,
             limits: run::RunLimits { max_attempts: 3, timeout: LEASE * 10, queue_ttl: LEASE * 10 },
-            trace_id: None,
-            ttl: 8,
-            callback: callback.map(|url| RunCallback { url: url.to_owned(), approvals: false }),
             push: None,
-            budget: QuotaBudget::default(),
             follow: None,
             approval: None,
             idempotency_key: None,
             request_digest: [0; 16],
+            spec: RunSpec {
+                callback: callback.map(|url| RunCallback { url: url.to_owned(), approvals: false }),
+                ..RunSpec::new("chat", json(r#"{"text":"hi"}"#))
+            },
         }
     }
 

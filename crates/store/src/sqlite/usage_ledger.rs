@@ -306,7 +306,7 @@ pub(super) fn maybe_id<T>(row: &Row<'_>, column: usize, id: fn([u8; 16]) -> T) -
 
 impl UsageCell {
     pub(super) const fn of(hot: &RunState) -> Self {
-        Self { tenant: hot.tenant, day: hot.reservation.day, user: hot.user, agent: hot.agent }
+        Self { tenant: hot.tenant, day: hot.reservation.day, user: hot.payer, agent: hot.agent }
     }
 }
 

@@ -8,7 +8,6 @@ use std::{
 use attache_protocol::{
     EventKind, Json, TenantId, Timestamp,
     env::Env,
-    rules::quota::QuotaBudget,
     rules::run::{RunLimits, WorkerRef},
     wire::account::Callers,
 };
@@ -17,7 +16,7 @@ use attache_store::{
     memory::MemoryStore,
     record::{
         AgentRef, NewAccount, NewEvent, NewPairingCode, NewProgress, NewRun, NewRuntime, PairingProof, RetentionLimits,
-        RunCreation, RunRecord, RunResult, RuntimeKind, RuntimeRecord,
+        RunCreation, RunRecord, RunResult, RunSpec, RuntimeKind, RuntimeRecord,
     },
 };
 
@@ -73,32 +72,22 @@ impl World {
 
     async fn create_run(&self) -> RunRecord {
         let new = NewRun {
-            callback: None,
             push: None,
-            budget: QuotaBudget::default(),
-            ttl: 8,
             follow: None,
             id: self.env.run_id(),
             agent: AgentRef::Name("builder".to_owned()),
             conversation: None,
             opens_conversation: false,
-            parent: None,
-            task_type: "prompt".to_owned(),
-            input: json(r#"{"text":"hi"}"#),
-            context_fragments: None,
-            allowed_tools: None,
-            workspace_root: None,
-            sandbox: None,
-            priority: 0,
+            payer: None,
             limits: RunLimits {
                 max_attempts: 1,
                 timeout: Duration::from_secs(3600),
                 queue_ttl: Duration::from_secs(600),
             },
-            trace_id: None,
             approval: None,
             idempotency_key: None,
             request_digest: [0; 16],
+            spec: RunSpec::new("prompt", json(r#"{"text":"hi"}"#)),
         };
         let context = WriteContext::new(self.tenant, "key:owner", self.now());
         match self.store.create_run(context, new).await.unwrap() {

@@ -10,7 +10,6 @@ use attache_protocol::{
     env::Env,
     rules::{
         permission::{ApprovalDecision, DecisionScope, OnTimeout, PermissionState, PermissionSubject},
-        quota::QuotaBudget,
         run::{RunLimits, RunStatus, WaitReason, WorkerRef},
     },
     secret::SecretHash,
@@ -24,8 +23,9 @@ use attache_store::{
     Error, MAX_FRAMES, Store, WakeHint, WriteContext,
     memory::MemoryStore,
     record::{
-        AgentRef, NewAccount, NewEvent, NewProgress, NewRun, NewRuntime, PairingProof, RunResult, RuntimeKind,
+        AgentRef, NewAccount, NewEvent, NewProgress, NewRun, NewRuntime, PairingProof, RunResult, RunSpec, RuntimeKind,
         channel::{ChannelResume, NewChannel, NewFollow, OutboxFrame, ReportKey},
+        delivery::RunCallback,
         worker_request::{GrantMaker, NewDecision, NewInput, NewPermission, NewWorkerRequest, WorkerRequestKind},
     },
     sqlite::SqliteStore,
@@ -120,33 +120,29 @@ impl World {
     /// A run that the engine follows.
     pub(crate) fn new_run(&self) -> NewRun {
         NewRun {
-            callback: None,
             push: None,
-            budget: QuotaBudget::default(),
-            ttl: 8,
             follow: Some(NewFollow { channel: self.engine, message: "msg".to_owned() }),
             id: self.env.run_id(),
             agent: AgentRef::Id(self.agent),
             conversation: None,
             opens_conversation: false,
-            parent: None,
-            task_type: "prompt".to_owned(),
-            input: json("{}"),
-            context_fragments: None,
-            allowed_tools: None,
-            workspace_root: None,
-            sandbox: None,
-            priority: 0,
+            payer: None,
             limits: RunLimits {
                 max_attempts: 1,
                 timeout: Duration::from_secs(60),
                 queue_ttl: Duration::from_secs(600),
             },
-            trace_id: None,
             approval: None,
             idempotency_key: None,
             request_digest: [0; 16],
+            spec: RunSpec::new("prompt", json("{}")),
         }
+    }
+
+    /// The same, with a callback.
+    pub(crate) fn new_run_calling(&self, callback: Option<RunCallback>) -> NewRun {
+        let new = self.new_run();
+        NewRun { spec: RunSpec { callback, ..new.spec }, ..new }
     }
 
     /// A run that the engine follows, claimed over the worker's channel.
@@ -440,7 +436,7 @@ async fn a_new_channel_takes_over_what_its_worker_knows_of() {
 async fn a_run_whose_limits_the_worker_does_not_enforce_is_never_claimed() {
     for world in World::all().await {
         let sandbox = Some(Sandbox { allow_exec: Some(false), ..Sandbox::default() });
-        let refused = NewRun { sandbox, ..world.new_run() };
+        let refused = NewRun { spec: RunSpec { sandbox, ..RunSpec::new("prompt", json("{}")) }, ..world.new_run() };
         let run = refused.id;
         world.store.create_run(world.context("key:engine"), refused).await.unwrap();
         let claim = async |enforces| {
@@ -454,7 +450,7 @@ async fn a_run_whose_limits_the_worker_does_not_enforce_is_never_claimed() {
         assert!(result.get().contains("(allow_exec: false)), so nothing was started"), "{}", result.get());
         assert!(result.get().contains(r#""code":"refused""#), "{}", result.get());
         // Whoever enforces it is given it.
-        let kept = NewRun { sandbox, ..world.new_run() };
+        let kept = NewRun { spec: RunSpec { sandbox, ..RunSpec::new("prompt", json("{}")) }, ..world.new_run() };
         let run = kept.id;
         world.store.create_run(world.context("key:engine"), kept).await.unwrap();
         assert_eq!(claim(vec![SandboxLimit::NoExec]).await.unwrap().run.id, run);

@@ -115,7 +115,7 @@ async fn a_quota_that_became_smaller_refuses_the_oldest_run_at_its_claim() {
     for world in World::all().await {
         world.limit(calls(2)).await;
         let callback = Some(RunCallback { url: URL.to_owned(), approvals: false });
-        let first = world.queue(NewRun { callback, ..world.new_run() }).await.unwrap();
+        let first = world.queue(world.new_run_calling(callback)).await.unwrap();
         let second = world.one_more().await.unwrap();
         let today = UtcDay::of(world.env.now());
         let exceeded = ExceededLimit {
@@ -260,7 +260,7 @@ async fn a_run_falls_under_the_quotas_of_its_tenant_its_user_its_agent_and_both(
 async fn what_was_delivered_can_be_sent_again_and_attempts_go_on_counting() {
     for world in World::all().await {
         let callback = Some(RunCallback { url: URL.to_owned(), approvals: true });
-        let run = world.queue(NewRun { callback, ..world.new_run() }).await.unwrap();
+        let run = world.queue(world.new_run_calling(callback)).await.unwrap();
         world.store.cancel_run(world.context("key:owner"), run, None).await.unwrap();
         let (id, at) = (DeliveryId::of_run(run), world.env.now());
         let made = DeliveryRecord::due(world.tenant, run, None, URL.to_owned(), at);
@@ -311,7 +311,7 @@ async fn a_hint_follows_when_a_delivery_is_due() {
             heard.try_iter().last()
         };
         let callback = Some(RunCallback { url: URL.to_owned(), approvals: false });
-        let run = world.queue(NewRun { callback, ..world.new_run() }).await.unwrap();
+        let run = world.queue(world.new_run_calling(callback)).await.unwrap();
         assert_eq!(last().await, Some(false));
         world.store.cancel_run(world.context("key:owner"), run, None).await.unwrap();
         assert_eq!(last().await, Some(true));
@@ -327,7 +327,7 @@ async fn retention_takes_old_deliveries_that_nobody_waits_for() {
         let callback = Some(RunCallback { url: URL.to_owned(), approvals: false });
         let mut made = Vec::new();
         for _ in 0..3 {
-            let run = world.queue(NewRun { callback: callback.clone(), ..world.new_run() }).await.unwrap();
+            let run = world.queue(world.new_run_calling(callback.clone())).await.unwrap();
             world.store.cancel_run(world.context("key:owner"), run, None).await.unwrap();
             made.push(DeliveryId::of_run(run));
             world.env.advance(Duration::from_secs(1));

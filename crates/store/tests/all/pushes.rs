@@ -70,7 +70,8 @@ fn pairs(expected: &[(&str, i64)]) -> Vec<(String, i64)> {
 async fn every_subscriber_is_told_of_every_change_until_the_run_ends() {
     for world in World::all().await {
         let callback = Some(RunCallback { url: URL.to_owned(), approvals: false });
-        let run = world.queue(NewRun { push: Some(config("a", URL)), callback, ..world.new_run() }).await.unwrap();
+        let run =
+            world.queue(NewRun { push: Some(config("a", URL)), ..world.new_run_calling(callback) }).await.unwrap();
         world.subscribe(run, "b").await.unwrap();
         assert_eq!(world.pushed(run).await, []);
         assert_eq!(world.claim().await, Some(run));

@@ -21,7 +21,11 @@ impl StepGenerator {
         let own = OWNERS[usize::from(id.uuid().as_bytes()[15]) % OWNERS.len()];
         let owner = if self.draw.percent(8) { self.owner() } else { own.into() };
         let status = self.draw.one_of(&DelegationStatus::ALL).unwrap_or(DelegationStatus::Created);
-        StoreStep::PublishDelegation(self.context(), NewDelegation { id, owner, status, shown: self.draw.json() })
+        let agent = self.draw.percent(50).then(|| self.agent());
+        StoreStep::PublishDelegation(
+            self.context(),
+            NewDelegation { id, owner, agent, status, shown: self.draw.json() },
+        )
     }
 
     pub(super) fn cancel_delegation(&self) -> StoreStep {

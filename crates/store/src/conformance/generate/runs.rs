@@ -22,7 +22,7 @@ use crate::{
     memory::MemoryStore,
     record::{
         AgentRef, KeyKind, LeaseTimes, NewArtifact, NewConversation, NewEvent, NewMessage, NewRun, Pagination,
-        RetentionLimits, RunDetail, RunFilter, RunRecord, RunResult, TokenChange,
+        RetentionLimits, RunDetail, RunFilter, RunRecord, RunResult, RunSpec, TokenChange,
     },
 };
 
@@ -81,10 +81,7 @@ impl StepGenerator {
         };
         let opens_conversation = self.draw.percent(5);
         let new = NewRun {
-            callback: self.callback(),
             push: self.draw.percent(20).then(|| self.push_config()),
-            budget: self.budget(),
-            ttl: self.draw.one_of(&[8, 8, 1, 0]).unwrap_or(8),
             follow: self.follow(),
             id: self.draw.env.run_id(),
             agent,
@@ -96,19 +93,26 @@ impl StepGenerator {
                     .then(|| self.conversation()),
             },
             opens_conversation,
-            parent: self.draw.percent(if self.known.runs.is_empty() { 3 } else { 25 }).then(|| self.run()),
-            task_type: self.draw.text(),
-            input: self.draw.json(),
-            context_fragments: self.draw.maybe_json(),
-            allowed_tools: self.draw.maybe_json(),
-            workspace_root: self.draw.maybe_text(),
-            sandbox: sandbox(digest),
-            priority: self.draw.one_of(&[0, 0, 0, 1, -1, 7, i64::MAX, i64::MIN]).unwrap_or(0),
+            payer: self.draw.percent(10).then(|| self.user()),
             limits,
-            trace_id: self.draw.maybe_text(),
             approval: self.draw.percent(15).then(|| self.draw.recent(&self.known.permissions)).flatten(),
             idempotency_key: key,
             request_digest: digest,
+            spec: RunSpec {
+                callback: self.callback(),
+                budget: self.budget(),
+                ttl: self.draw.one_of(&[8, 8, 1, 0]).unwrap_or(8),
+                parent: self.draw.percent(if self.known.runs.is_empty() { 3 } else { 25 }).then(|| self.run()),
+                in_person: self.draw.percent(50),
+                task_type: self.draw.text(),
+                input: self.draw.json(),
+                context_fragments: self.draw.maybe_json(),
+                allowed_tools: self.draw.maybe_json(),
+                workspace_root: self.draw.maybe_text(),
+                sandbox: sandbox(digest),
+                priority: self.draw.one_of(&[0, 0, 0, 1, -1, 7, i64::MAX, i64::MIN]).unwrap_or(0),
+                trace_id: self.draw.maybe_text(),
+            },
         };
         StoreStep::CreateRun(self.context(), Box::new(new))
     }
