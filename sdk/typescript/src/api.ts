@@ -844,6 +844,8 @@ export interface LogRow {
   actor: string;
   at: Timestamp;
   data: Json;
+  /** The BLAKE3 hash of withheld data, in hex. With it, the chain can be verified without the data. */
+  data_digest?: string | null;
   /** The chain's hash up to and including this row, in hex. */
   hash: string;
   /** The event's seq in the run's own stream. */

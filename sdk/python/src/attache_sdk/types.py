@@ -1177,6 +1177,8 @@ class _LogRowRequired(TypedDict):
 
 class LogRow(_LogRowRequired, total=False):
     """One row of a tenant's log. Serves as lifecycle event, audit record and feed item."""
+    data_digest: str | None
+    """The BLAKE3 hash of withheld data, in hex. With it, the chain can be verified without the data."""
     run_seq: int | None
     """The event's seq in the run's own stream."""
     task_run_id: RunId | None
