@@ -16,7 +16,6 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from . import channel as ch
 from ._aio.client import AsyncA2AClient
 from .errors import (
-    AttacheError,
     HubError,
     NotFound,
     RunConflict,
@@ -139,6 +138,8 @@ class Worker:
                 for task in done:
                     task.result()
             finally:
+                for run in list(self._runs.values()):
+                    run.cancel()
                 for task in (connection, stopping, *self._work):
                     task.cancel()
                 await asyncio.gather(connection, stopping, *self._work, return_exceptions=True)
@@ -285,7 +286,7 @@ class Worker:
             await run.finish(await self._outcome(run))
         except (RunConflict, NotFound, RunCancelled):
             log.info("run %s is no longer ours", run.id)
-        except AttacheError as error:
+        except Exception as error:
             log.error("the hub doesn't accept the outcome of run %s: %s", run.id, error)
 
     def _ended(self, run: ChannelRun, work: asyncio.Task[None]) -> None:
