@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -271,6 +273,23 @@ def test_whatever_goes_wrong_ends_the_run_and_not_the_worker(client: A2AClient, 
         client.call(agent, task, wait_timeout=PATIENCE)
     assert failed.value.code == "task_failed" and failed.value.message
     assert client.call(agent, "go", wait_timeout=PATIENCE).summary == "fine"
+
+
+def test_a_script_says_that_it_is_connected(hub: Hub, client: A2AClient, tmp_path: Path) -> None:
+    name = f"script-{uuid.uuid4().hex[:6]}"
+    script = "import sys, attache_sdk as sdk; sdk.Worker(sys.argv[1], lambda run: 'x', url=sys.argv[2], key=sys.argv[3]).run()"
+    with open(tmp_path / "stderr", "w") as stderr:
+        process = subprocess.Popen([sys.executable, "-c", script, name, hub.url, hub.key], stderr=stderr)
+    try:
+        assert client.call(eventually(lambda: _online(client, name)), "go", wait_timeout=PATIENCE).summary == "x"
+        assert f"{name}: connected to {hub.url}, waiting for tasks\n" in (tmp_path / "stderr").read_text()
+    finally:
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+
+
+def _online(client: A2AClient, name: str) -> str | None:
+    return next((agent["name"] for agent in client.agents() if agent["name"] == name and agent["status"] == "online"), None)
 
 
 def test_a_newer_worker_takes_over(hub: Hub, client: A2AClient, workers: list[Running]) -> None:

@@ -29,7 +29,7 @@ export interface WorkerOptions extends ClientOptions {
   enforces?: string[];
   /** How long the hub may be silent before it is asked for a sign of life. Default: ten seconds. */
   heartbeatMs?: number;
-  /** What happens to the connection and to tasks. Default: failures and broken connections go to `console.error`. */
+  /** What happens to the connection and to tasks. Default: connects, disconnects and failures go to `console.error`. */
   onNotice?(notice: Notice): void;
 }
 
@@ -213,6 +213,8 @@ export class Worker {
   }
 
   #print(notice: Notice): void {
+    if (notice.type === "connected")
+      console.error(`attache: connected to ${this.client.hub.url.origin} as ${notice.agentId}, waiting for tasks.`);
     if (notice.type === "broken") console.error(`attache: ${notice.error.message} Retrying.`);
     if (notice.type === "failed") console.error(`attache: ${notice.taskRunId} failed:`, notice.error);
     if (notice.type === "refused")
