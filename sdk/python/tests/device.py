@@ -12,16 +12,17 @@ from hub import Hub, binary, eventually
 
 
 class RunningAdapter:
-    def __init__(self, handler: Any, **options: Any) -> None:
+    def __init__(self, handler: Any, *, port: int = 0, **options: Any) -> None:
         self._urls: list[str] = []
-        self.adapter = Adapter(handler, port=0, on_ready=self._urls.append, **options)
+        self.adapter = Adapter(handler, port=port, on_ready=self._urls.append, **options)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self.adapter.serve()), daemon=True)
         self._thread.start()
         self.url: str = eventually(lambda: self._urls)[0]
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self.adapter.stop)
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self.adapter.stop)
         self._thread.join(60)
         assert not self._thread.is_alive(), "the adapter stops"
 

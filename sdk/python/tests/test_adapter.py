@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -14,7 +16,7 @@ import httpx
 import pytest
 from attache_sdk import A2AClient, BlockingRun, Run
 from device import RunningAdapter, Runtime
-from hub import Hub, eventually
+from hub import PATIENCE, Hub, eventually, free_port
 
 TASK = {"task_run_id": "run_1", "conversation_id": "cnv_1", "workspace_id": "wsp_1", "task_type": "prompt", "input": {"text": "one two"}}
 STREAM = {"accept": "text/event-stream"}
@@ -35,6 +37,7 @@ class Direct:
         name = running.url.removeprefix("http://").replace(":", "_")
         file = home / "adapters" / name
         assert file.stat().st_mode & 0o777 == 0o600
+        self.running = running
         self.http = httpx.Client(base_url=running.url, headers={"authorization": f"Bearer {file.read_text().strip()}"}, timeout=20)
 
     def run(self, task: dict[str, Any] = TASK) -> Any:
@@ -217,6 +220,99 @@ def test_the_deadline_ends_the_work_but_not_while_a_person_thinks(serve: Any) ->
 
     direct = serve(lambda run: time.sleep(20))
     assert direct.run({**TASK, "deadline": soon(1)})["error"]["code"] == "timed_out"
+
+
+def test_a_restarted_adapter_keeps_its_secret(serve: Any, home: Path) -> None:
+    port = free_port()
+    file = home / "adapters" / f"127.0.0.1_{port}"
+    first: Direct = serve(count, port=port)
+    secret = file.read_text()
+    first.running.stop()
+    file.chmod(0o644)
+    again: Direct = serve(count, port=port)
+    assert file.read_text() == secret, "the file is private again, and says the same"
+    assert again.run()["success"]
+    again.running.stop()
+    for damaged in (b"", b"\n", b"two words\n", b"\xff\xfe", b"\0\0\0\0"):
+        file.write_bytes(damaged)
+        next_one: Direct = serve(count, port=port)
+        assert next_one.run()["success"] and len(file.read_text().strip()) >= 32
+        next_one.running.stop()
+    given: Direct = serve(count, port=port, secret="mine")
+    assert (given.run()["success"], file.read_text()) == (True, "mine\n")
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_a_secret_of_a_port_that_the_system_picked_ends_with_its_adapter(serve: Any, home: Path) -> None:
+    direct: Direct = serve(count)
+    direct.running.stop()
+    assert list((home / "adapters").iterdir()) == []
+
+
+async def goes_wrong(run: Run) -> Any:
+    """Each in a way that shows only after the function has returned, or isn't an ordinary exception."""
+    match run.text:
+        case "bytes":
+            return b"bytes"
+        case "details":
+            return sdk.Answer("x", details=b"bytes")
+        case "number":
+            return sdk.Answer("x", details=float("nan"))
+        case "output":
+            return sdk.Answer("x", output=5)  # type: ignore[arg-type]
+        case "attached":
+            run.artifact_refs.append(object())
+        case "exit":
+            raise SystemExit(3)
+        case "cancelled":
+            raise asyncio.CancelledError
+    return "fine"
+
+
+WRONG = ["bytes", "details", "number", "output", "attached", "exit", "cancelled", "deadline"]
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_whatever_goes_wrong_ends_the_task_and_not_the_adapter(
+    serve: Any, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    direct: Direct = serve(goes_wrong)
+    deadline = {"deadline": "tomorrow"} if text == "deadline" else {}
+    failed = direct.run({**TASK, "input": {"text": text}, **deadline})
+    assert (failed["success"], failed["error"]["code"]) == (False, "task_failed")
+    if text == "bytes":
+        assert failed["error"]["message"] == "The agent's function returned bytes. Return str or Answer."
+        assert failed["error"]["message"] in caplog.text, "the adapter's own log says it too"
+    assert direct.http.get("/health").json()["running"] is None
+    assert direct.run({**TASK, "task_run_id": "run_last"})["output"]["text"] == "fine"
+
+
+def test_an_adapter_ends_when_it_is_told_to(home: Path) -> None:
+    script = "import attache_sdk as sdk; sdk.Adapter(lambda run: b'bytes', port=0, secret='s').run()"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[-1]
+        try:
+            answer = httpx.post(f"{url}/run-task", json=TASK, headers={"authorization": "Bearer s"}, timeout=PATIENCE).json()
+            assert answer["success"] is False
+            process.terminate()
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()
+
+
+def test_a_pairing_survives_a_restart_of_the_adapter(hub: Hub, client: A2AClient, home: Path, serve: Any) -> None:
+    port = free_port()
+    first: Direct = serve(lambda run: "first", port=port)
+    runtime = Runtime(hub, client, "restarted", home, "--local-agent-endpoint", first.running.url)
+    try:
+        runtime.start()
+        assert client.call("restarted", "who?", wait_timeout=PATIENCE).summary == "first"
+        first.running.stop()
+        serve(lambda run: "second", port=port)
+        assert client.call("restarted", "who?", wait_timeout=PATIENCE).summary == "second"
+    finally:
+        runtime.kill()
 
 
 def test_with_the_real_runtime(hub: Hub, client: A2AClient, home: Path, serve: Any, tmp_path: Path) -> None:

@@ -108,4 +108,7 @@ def test_what_a_person_has_not_allowed_is_refused(daemon: DaemonClient, tmp_path
 def test_without_a_daemon_the_error_says_how_to_start_one(tmp_path: Path) -> None:
     with DaemonClient(tmp_path / "daemon.sock") as client, pytest.raises(sdk.DaemonNotRunning) as absent:
         client.health()
-    assert "attache daemon" in absent.value.hint
+    assert absent.value.hint == (
+        "Start it with `attache daemon`, and leave it running. `attache delegate` starts it too; this package doesn't."
+    )
+    assert absent.value.hint in str(absent.value)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pty
 import re
 import shlex
 import shutil
@@ -68,8 +69,28 @@ class Terminal:
 
     def run(self, *arguments: str) -> str:
         done = subprocess.run(arguments, env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, f"{arguments}\n{done.stdout}{done.stderr}{(self.folder / 'background.log').read_text()}"
+        assert done.returncode == 0, f"{arguments}\n{done.stdout}{done.stderr}{self.log()}"
         return done.stdout
+
+    def log(self) -> str:
+        """What the other terminals show."""
+        return (self.folder / "background.log").read_text()
+
+    def seen(self, *arguments: str) -> str:
+        """What a command shows on a terminal, where it streams."""
+        own, others = pty.openpty()
+        shown = b""
+        with subprocess.Popen(arguments, env=self.environment, cwd=self.folder, stdin=others, stdout=others, stderr=others) as process:
+            os.close(others)
+            try:
+                while data := os.read(own, 4096):
+                    shown += data
+            except OSError:
+                pass  # the end of a terminal
+        os.close(own)
+        assert process.returncode == 0, shown
+        assert b"lost" not in shown, shown
+        return shown.decode()
 
     def online(self, agent: str) -> None:
         """The reader looks at the other terminal before going on."""
@@ -126,6 +147,10 @@ def shell(terminal: Terminal, block: Block) -> None:
         terminal.background(command)
         if command == "python agent.py":
             terminal.online("counter")
+            assert f"counter: connected to http://127.0.0.1:{terminal.port}, waiting for tasks\n" in terminal.log()
+            assert terminal.seen("attache", "ask", "counter", "one two three").strip().endswith("3 words")
+        elif command == "attache daemon":
+            eventually((terminal.folder / ".AWCP" / "daemon.sock").exists, "the daemon starts")
         elif command == "python adapter.py":
             secret = terminal.folder / ".a2a" / "adapters" / f"127.0.0.1_{terminal.adapter_port}"
             eventually(secret.exists, "the adapter listens")
@@ -152,8 +177,6 @@ def prepare_delegation(terminal: Terminal) -> bool:
     (terminal.folder / "site" / "index.html").write_text("old\n")
     terminal.run("attache", "delegations", "allow", "--folder", str(terminal.folder / "site"))
     terminal.run("attache", "delegations", "allow", "--peer", f"http://127.0.0.1:{terminal.port}/a2a/builder")
-    terminal.background("attache daemon")
-    eventually((terminal.folder / ".AWCP" / "daemon.sock").exists, "the daemon starts")
     return True
 
 

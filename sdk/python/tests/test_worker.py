@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -13,7 +15,7 @@ import attache_sdk as sdk
 import pytest
 from attache_sdk import A2AClient, BlockingRun, Run, Worker
 from conftest import Cut, Running, StartWorker
-from hub import Hub, eventually
+from hub import PATIENCE, Hub, eventually
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
@@ -203,6 +205,91 @@ def test_runs_cancelled_at_any_moment_leave_the_worker_free(client: A2AClient, s
         time.sleep(number * 0.0005)
         client.cancel(call)
     assert client.call(agent, "go", wait_timeout=20).summary == "free"
+
+
+@pytest.mark.parametrize("value", [5, True, False, 1.5, {"a": 1}, ["a"], b"bytes", sdk.Answer(5)], ids=lambda value: type(value).__name__)  # type: ignore[arg-type]
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_function_that_returns_anything_else_fails_its_run(
+    client: A2AClient, start: StartWorker, caplog: pytest.LogCaptureFixture, kind: str, value: Any
+) -> None:
+    async def asynchronous(run: Run) -> Any:
+        return value
+
+    agent = start((lambda run: value) if kind == "plain" else asynchronous)
+    with pytest.raises(sdk.CallFailed) as failed:
+        client.call(agent, "go", wait_timeout=PATIENCE)
+    wanted = "Make it str." if isinstance(value, sdk.Answer) else f"returned {type(value).__name__}. Return str or Answer."
+    assert failed.value.code == "task_failed" and failed.value.message.endswith(wanted)
+    assert failed.value.message in caplog.text, "the agent's own log says it too"
+
+
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+async def goes_wrong(run: Run) -> Any:
+    """Each in a way that shows only after the function has returned, or isn't an ordinary exception."""
+    match run.text:
+        case "details":
+            return sdk.Answer("x", details=object())
+        case "number":
+            return sdk.Answer("x", cost_usd=float("nan"))
+        case "large":
+            return sdk.Answer("x", details="x" * (5 << 20))
+        case "nested":
+            deep: list[Any] = []
+            for _ in range(5000):
+                deep = [deep]
+            return sdk.Answer("x", details=deep)
+        case "output":
+            return sdk.Answer("x", output=5)  # type: ignore[arg-type]
+        case "code":
+            raise sdk.Fail("no disk", "Not A Code!" * 1000)
+        case "message":
+            raise sdk.Fail("x" * (5 << 20))
+        case "log":
+            await run.log(b"bytes")  # type: ignore[arg-type]
+        case "progress":
+            await run.progress("counting", float("nan"))
+        case "question":
+            await run.approve("tool", "x" * (5 << 20))
+        case "exit":
+            raise SystemExit(3)
+        case "cancelled":
+            raise asyncio.CancelledError
+        case "wordless":
+            raise Wordless
+    return "fine"
+
+
+WRONG = ["details", "number", "large", "nested", "output", "code", "message", "log", "progress", "question", "exit", "cancelled", "wordless"]
+
+
+@pytest.mark.parametrize("task", WRONG)
+def test_whatever_goes_wrong_ends_the_run_and_not_the_worker(client: A2AClient, start: StartWorker, task: str) -> None:
+    agent = start(goes_wrong)
+    with pytest.raises(sdk.CallFailed) as failed:
+        client.call(agent, task, wait_timeout=PATIENCE)
+    assert failed.value.code == "task_failed" and failed.value.message
+    assert client.call(agent, "go", wait_timeout=PATIENCE).summary == "fine"
+
+
+def test_a_script_says_that_it_is_connected(hub: Hub, client: A2AClient, tmp_path: Path) -> None:
+    name = f"script-{uuid.uuid4().hex[:6]}"
+    script = "import sys, attache_sdk as sdk; sdk.Worker(sys.argv[1], lambda run: 'x', url=sys.argv[2], key=sys.argv[3]).run()"
+    with open(tmp_path / "stderr", "w") as stderr:
+        process = subprocess.Popen([sys.executable, "-c", script, name, hub.url, hub.key], stderr=stderr)
+    try:
+        assert client.call(eventually(lambda: _online(client, name)), "go", wait_timeout=PATIENCE).summary == "x"
+        assert f"{name}: connected to {hub.url}, waiting for tasks\n" in (tmp_path / "stderr").read_text()
+    finally:
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+
+
+def _online(client: A2AClient, name: str) -> str | None:
+    return next((agent["name"] for agent in client.agents() if agent["name"] == name and agent["status"] == "online"), None)
 
 
 def test_a_newer_worker_takes_over(hub: Hub, client: A2AClient, workers: list[Running]) -> None:

@@ -1,8 +1,9 @@
 // One task of an adapter: its events, kept so that a runtime can replay them, the answers to its questions, and its end.
 import type { Budget, Sandbox } from "./api.js";
-import { AttacheError, TaskFailure } from "./errors.js";
+import { TaskFailure, errorText, failureCode } from "./errors.js";
 import {
   TaskCancelled,
+  checkedOutput,
   givenInput,
   inputText,
   pieces,
@@ -204,10 +205,21 @@ export class AdapterRun implements AdapterTask {
 
   async #work(handler: TaskHandler<AdapterTask>): Promise<void> {
     const work = Promise.resolve().then(() => handler(this));
-    const outcome = await unlessAborted(work, this.signal).then(succeeded, failed);
-    this.#finish(outcome);
+    // Without an outcome, the run would occupy this adapter for good, so whatever goes wrong becomes one.
+    this.#finish(
+      await unlessAborted(work, this.signal)
+        .then(succeeded)
+        .catch((error) => this.#failed(error)),
+    );
     // An agent that was cancelled may need a moment to stop.
     await work.catch(() => {});
+  }
+
+  #failed(error: unknown): Outcome {
+    const message = errorText(error);
+    if (error instanceof TaskCancelled) return { success: false, error: { code: "cancelled", message } };
+    if (!(error instanceof TaskFailure)) console.error(`attache: ${this.id} failed:`, error);
+    return { success: false, error: { code: failureCode(error), message } };
   }
 
   #finish(outcome: Outcome): void {
@@ -273,14 +285,10 @@ export class AdapterRun implements AdapterTask {
   }
 }
 
-function succeeded(output: TaskOutput): Outcome {
-  const { text, ...rest } = typeof output === "string" ? { text: output } : output;
-  return { success: true, output: { text, artifact_refs: [], ...rest } };
-}
-
-function failed(error: unknown): Outcome {
-  const message = error instanceof Error ? error.message : String(error);
-  if (error instanceof TaskCancelled) return { success: false, error: { code: "cancelled", message } };
-  const code = error instanceof TaskFailure || error instanceof AttacheError ? error.code : "task_failed";
-  return { success: false, error: { code, message } };
+function succeeded(returned: TaskOutput): Outcome {
+  const { text, ...rest } = checkedOutput(returned);
+  const outcome: Outcome = { success: true, output: { text, artifact_refs: [], ...rest } };
+  // What can't be sent can't be the outcome.
+  JSON.stringify(outcome);
+  return outcome;
 }

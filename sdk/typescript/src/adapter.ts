@@ -1,11 +1,11 @@
 // An adapter: the small HTTP service on a device through which `attache runtime` gives tasks to your agent
 // (docs/adapter.md).
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { homedir } from "node:os";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { AdapterRun, type AdapterTask, type RunTask } from "./adapter-run.js";
 import type { TaskHandler } from "./task.js";
 
@@ -18,7 +18,8 @@ export interface AdapterOptions {
   host?: "127.0.0.1" | "::1";
   /**
    * What callers must know, because every program on this machine can reach a port. By default, it is created and kept in
-   * `$A2A_HOME/adapters`, where `attache runtime pair` finds it. `false`: none.
+   * `$A2A_HOME/adapters`, where `attache runtime pair` finds it. The next adapter on the same `port` has the same one, so a
+   * paired runtime survives a restart. `false`: none.
    */
   secret?: string | false;
   /** How many tasks to work on at a time. Default: one. */
@@ -68,12 +69,23 @@ export async function serveAdapter(handler: TaskHandler<AdapterTask>, options: A
   });
   const { port } = server.address() as AddressInfo;
   const name = host === "::1" ? "[::1]" : host;
-  const secret = options.secret ?? keptSecret(`${name}_${port}`);
-  const service = new AdapterService(handler, options, port, secret || undefined);
+  const file = options.secret === undefined ? secretFile(`${name}_${port}`) : undefined;
+  let secret = options.secret || undefined;
+  try {
+    if (file) secret = keepSecret(file, options.port);
+  } catch (error) {
+    server.close();
+    throw error;
+  }
+  const service = new AdapterService(handler, options, port, secret);
   server.on("request", (request, response) => void service.serve(request, response));
   return {
     url: `http://${name}:${port}`,
-    close: () => close(server, service),
+    close: async () => {
+      await close(server, service);
+      // The next adapter that is given a free port isn't this one.
+      if (file && !options.port) rmSync(file, { force: true });
+    },
   };
 }
 
@@ -85,20 +97,34 @@ async function close(server: Server, service: AdapterService): Promise<void> {
   });
 }
 
-/** The same file that the built-in adapters use. A restarted adapter keeps its secret. */
-function keptSecret(name: string): string {
-  const home = process.env["A2A_HOME"] ?? join(homedir(), ".a2a");
-  const file = join(home, "adapters", name);
-  try {
-    const kept = readFileSync(file, "utf8").trim();
-    if (kept) return kept;
-  } catch {
-    // There is none yet.
-  }
-  const secret = randomBytes(32).toString("hex");
+/** The same file that the built-in adapters use. */
+function secretFile(name: string): string {
+  return join(process.env["A2A_HOME"] || join(homedir(), ".a2a"), "adapters", name);
+}
+
+/** The secret of the adapter that was at this port before, or a new one. */
+function keepSecret(file: string, chosenPort: number | undefined): string {
+  const secret = (chosenPort ? readSecret(file) : undefined) ?? randomBytes(32).toString("hex");
   mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
-  writeFileSync(file, `${secret}\n`, { mode: 0o600 });
+  // In one step: whoever reads it meanwhile finds a complete secret, and nobody else can read it.
+  const draft = join(dirname(file), `.${basename(file)}.${randomBytes(8).toString("hex")}`);
+  try {
+    writeFileSync(draft, `${secret}\n`, { mode: 0o600, flag: "wx" });
+    renameSync(draft, file);
+  } finally {
+    rmSync(draft, { force: true });
+  }
   return secret;
+}
+
+/** Nothing if the file is missing or damaged: a secret is one word that a header can carry. */
+function readSecret(file: string): string | undefined {
+  try {
+    const text = readFileSync(file, "utf8").trim();
+    return /^[\x21-\x7e]+$/.test(text) ? text : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 class AdapterService {

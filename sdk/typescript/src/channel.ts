@@ -77,6 +77,13 @@ const HEARTBEAT_MS = 10_000;
 const RETRY_MS = [50, 5_000] as const;
 /** How many numbered frames may be on their way. */
 const MAX_UNCONFIRMED = 64;
+/** A frame has at most 1 MiB, with its header. */
+const MAX_PAYLOAD = (1 << 20) - 1_024;
+const TOO_LARGE = {
+  code: "too_large",
+  message: "A message to the hub has at most 1 MiB.",
+  hint: "Upload larger data as an artifact, and return its id.",
+};
 const PROTOCOL = "attache.envelope.v1";
 /** Reasons for which the hub closes a connection that must not come back. */
 const FINAL_REASONS = new Set(["superseded", "unauthenticated"]);
@@ -154,7 +161,7 @@ export class Channel {
       const timestamp = Math.floor(Date.now() / 1000);
       this.#outbox.push({
         type,
-        payload,
+        payload: sendable(payload),
         parentId: null,
         ...given,
         timestamp,
@@ -334,6 +341,16 @@ export class Channel {
     const header = { msg_id: msgId, parent_id: parentId, type, from: "sdk", to, timestamp, seq };
     socket?.send(JSON.stringify({ header, metadata, payload }));
   }
+}
+
+/**
+ * A copy as it will arrive. What can't be sent is refused before it is queued: there, it would break this connection and
+ * the next ones.
+ */
+function sendable(payload: Payload): Payload {
+  const text = JSON.stringify(payload);
+  if (new TextEncoder().encode(text).length > MAX_PAYLOAD) throw new HubError(0, { error: TOO_LARGE });
+  return JSON.parse(text) as Payload;
 }
 
 function parse(text: string): Frame | undefined {

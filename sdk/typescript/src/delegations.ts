@@ -186,7 +186,7 @@ export class DelegationDaemon {
   #unanswered(error: Error): AttacheError {
     if (["ENOENT", "ECONNREFUSED"].includes(errno(error) ?? "")) {
       return new AttacheError("unreachable", `No daemon is running at ${this.socket}.`, {
-        hint: "Start it: `attache daemon`.",
+        hint: "Start it with `attache daemon`, and leave it running. `attache delegate` starts it too; this package doesn't.",
         cause: error,
       });
     }

@@ -82,6 +82,20 @@ export class TaskFailure extends Error {
   }
 }
 
+/** What was thrown, as text. Anything can be thrown, and its text can be an error itself. */
+export function errorText(error: unknown): string {
+  try {
+    return String(error instanceof Error ? error.message : error);
+  } catch {
+    return "an error without a message";
+  }
+}
+
+/** The code of a failed run. */
+export function failureCode(error: unknown): string {
+  return error instanceof TaskFailure || error instanceof AttacheError ? String(error.code) : "task_failed";
+}
+
 /** Nothing was stored: the same request can always be sent again. */
 const NOTHING_STORED = new Set([
   "overloaded",

@@ -72,6 +72,16 @@ export interface Task {
 /** Your agent. What it throws becomes the failure of the run; a `TaskFailure` also sets the code. */
 export type TaskHandler<T extends Task = Task> = (task: T) => TaskOutput | Promise<TaskOutput>;
 
+/** What an agent returned, as an object. In JavaScript, that can be anything. */
+export function checkedOutput(returned: unknown): Exclude<TaskOutput, string> {
+  if (typeof returned === "string") return { text: returned };
+  if (typeof (returned as { text?: unknown } | null | undefined)?.text === "string")
+    return returned as Exclude<TaskOutput, string>;
+  const kind = returned === null ? "null" : Array.isArray(returned) ? "an array" : typeof returned;
+  const what = kind === "object" ? "an object without a text" : kind;
+  throw new TypeError(`The agent's function returned ${what}. Return a string or {text, …}.`);
+}
+
 export function givenInput(parts: unknown): GivenInput {
   const list = (Array.isArray(parts) ? parts : []) as Array<Record<string, unknown>>;
   const texts = list.map((part) => part["text"]).filter((text) => typeof text === "string");

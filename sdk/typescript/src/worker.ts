@@ -1,10 +1,11 @@
 // An agent on a channel: takes tasks from a hub, reports, asks, and finishes them, across broken connections.
 import { Channel, type Frame, type Payload } from "./channel.js";
 import { A2AClient, type CallOptions, type CallReply } from "./client.js";
-import { AttacheError, HubError, TaskFailure } from "./errors.js";
+import { HubError, errorText, failureCode, type AttacheError } from "./errors.js";
 import type { ClientOptions } from "./http.js";
 import {
   TaskCancelled,
+  checkedOutput,
   givenInput,
   inputText,
   pieces,
@@ -14,7 +15,6 @@ import {
   type GivenInput,
   type Task,
   type TaskHandler,
-  type TaskOutput,
   type Usage,
 } from "./task.js";
 import { sleep } from "./timing.js";
@@ -29,7 +29,7 @@ export interface WorkerOptions extends ClientOptions {
   enforces?: string[];
   /** How long the hub may be silent before it is asked for a sign of life. Default: ten seconds. */
   heartbeatMs?: number;
-  /** What happens to the connection and to tasks. Default: failures and broken connections go to `console.error`. */
+  /** What happens to the connection and to tasks. Default: connects, disconnects and failures go to `console.error`. */
   onNotice?(notice: Notice): void;
 }
 
@@ -55,6 +55,7 @@ export interface WorkerTask extends Task {
 }
 
 const DRAIN_TIMEOUT_MS = 2_000;
+const MAX_REASON = 1_000;
 
 export class Worker {
   readonly client: A2AClient;
@@ -169,25 +170,31 @@ export class Worker {
     try {
       // It may have been cancelled while it waited for its turn.
       claim.signal.throwIfAborted();
-      const output: TaskOutput = await unlessAborted(
+      const returned = await unlessAborted(
         Promise.resolve().then(() => this.#handler(claim)),
         claim.signal,
       );
-      if (typeof output === "string") return { action: "done", result_summary: output, artifact_refs: [] };
-      const { usage, ...rest } = output;
+      const { usage, ...rest } = checkedOutput(returned);
+      if (typeof returned === "string") return { action: "done", result_summary: returned, artifact_refs: [] };
       return { action: "done", output: { artifact_refs: [], ...rest }, usage_stats: usage };
     } catch (error) {
       if (!claim.signal.aborted) this.#notice({ type: "failed", taskRunId: claim.id, error });
-      const code = error instanceof TaskFailure || error instanceof AttacheError ? error.code : "task_failed";
-      return { action: "fail", error: error instanceof Error ? error.message : String(error), code };
+      return { action: "fail", error: errorText(error), code: failureCode(error) };
     }
   }
 
   async #finish(claim: Claim, end: Payload): Promise<void> {
     if (claim.signal.aborted) return this.#notice({ type: "cancelled", taskRunId: claim.id });
     claim.isFinishing = true;
+    const send = (payload: Payload) =>
+      unlessAborted(this.#channel.request({ ...payload, ...claim.about }), claim.signal);
     try {
-      await unlessAborted(this.#channel.request({ ...end, ...claim.about }), claim.signal);
+      await send(end).catch((error: unknown) => {
+        if (claim.signal.aborted || isOver(error)) throw error;
+        this.#notice({ type: "failed", taskRunId: claim.id, error });
+        // Without an end, the run would stay open until somebody cancels it.
+        return send(unreported(end, error));
+      });
       this.#notice({ type: "ended", taskRunId: claim.id });
     } catch (error) {
       // Cancelled in the meantime, or no longer ours.
@@ -196,12 +203,34 @@ export class Worker {
   }
 
   #notice(notice: Notice): void {
-    if (this.#options.onNotice) return this.#options.onNotice(notice);
+    try {
+      if (this.#options.onNotice) this.#options.onNotice(notice);
+      else this.#print(notice);
+    } catch (error) {
+      // The run that it is about must still end.
+      console.error("attache: onNotice failed:", error);
+    }
+  }
+
+  #print(notice: Notice): void {
+    if (notice.type === "connected")
+      console.error(`attache: connected to ${this.client.hub.url.origin} as ${notice.agentId}, waiting for tasks.`);
     if (notice.type === "broken") console.error(`attache: ${notice.error.message} Retrying.`);
     if (notice.type === "failed") console.error(`attache: ${notice.taskRunId} failed:`, notice.error);
     if (notice.type === "refused")
       console.error(`attache: the hub refused a report of ${notice.taskRunId}: ${String(notice.error)}`);
   }
+}
+
+/** The run has ended, or is another worker's. */
+function isOver(error: unknown): boolean {
+  return error instanceof HubError && ["stale_epoch", "run_ended", "not_running", "not_found"].includes(error.code);
+}
+
+/** The end of a run whose own end can't be reported as it is. */
+function unreported(end: Payload, error: unknown): Payload {
+  const text = end["action"] === "fail" ? end["error"] : `The answer wasn't accepted: ${errorText(error)}`;
+  return { action: "fail", error: String(text).slice(0, MAX_REASON), code: "task_failed" };
 }
 
 /** A run that this worker holds. */
@@ -321,8 +350,7 @@ class Claim implements WorkerTask {
     try {
       await this.channel.report(type, { ...payload, ...this.about, report: ++this.#reports });
     } catch (error) {
-      const isOver = error instanceof HubError && ["stale_epoch", "run_ended", "not_running"].includes(error.code);
-      if (!isOver) this.onRefused(error);
+      if (!isOver(error)) this.onRefused(error);
       else if (!this.isFinishing) this.abort(new TaskCancelled());
     }
   }

@@ -1,6 +1,6 @@
 // An adapter behind a real runtime, and the rules of docs/adapter.md that the runtime doesn't exercise.
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -229,6 +229,77 @@ test("failures, cancelling and deadlines are outcomes", () =>
     assert.equal((await post("/run-task/run_asking/input", { parts: [{ text: "this" }] })).status, 200);
     assert.equal((await (await asking).json()).output.text, "this");
   }));
+
+test("whatever goes wrong ends the task and not the adapter", async () => {
+  const circular: Record<string, unknown> = { text: "x" };
+  circular["self"] = circular;
+  const wrong: Record<string, unknown> = {
+    number: 5,
+    null: null,
+    undefined: undefined,
+    bytes: new Uint8Array(3),
+    object: { a: 1 },
+    bigint: { text: "x", size: 1n },
+    circular,
+  };
+  const handler = (task: AdapterTask) => (task.text in wrong ? wrong[task.text] : "fine") as string;
+  const adapter = await serveAdapter(handler, { secret: false });
+  const run = async (text: string) => {
+    const response = await fetch(`${adapter.url}/run-task`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ ...RUN, task_run_id: `run_${text}`, input: { text } }),
+      signal: AbortSignal.timeout(30_000),
+    });
+    return response.json();
+  };
+  for (const text of Object.keys(wrong)) {
+    const { success, error } = await run(text);
+    assert.deepEqual([success, error?.code], [false, "task_failed"], text);
+    if (text === "bytes")
+      assert.equal(
+        error.message,
+        "The agent's function returned an object without a text. Return a string or {text, …}.",
+      );
+  }
+  assert.equal((await (await fetch(`${adapter.url}/health`)).json()).running, null);
+  assert.deepEqual(await run("last"), { success: true, output: { text: "fine", artifact_refs: [] } });
+  await adapter.close();
+});
+
+test("a restarted adapter keeps its secret, and a damaged one is replaced", async () => {
+  const free = await serveAdapter(agent);
+  const port = Number(new URL(free.url).port);
+  const folder = join(process.env["A2A_HOME"]!, "adapters");
+  const file = join(folder, `127.0.0.1_${port}`);
+  const ofFreePort = readFileSync(file, "utf8");
+  await free.close();
+  assert.ok(!existsSync(file), "a secret of a free port ends with its adapter");
+
+  const secrets: string[] = [ofFreePort];
+  const restart = async () => {
+    const adapter = await serveAdapter(agent, { port });
+    const secret = readFileSync(file, "utf8");
+    assert.equal(statSync(file).mode & 0o777, 0o600);
+    const headers = { authorization: `Bearer ${secret.trim()}` };
+    assert.equal((await (await fetch(`${adapter.url}/health`, { headers })).json()).host.type, "custom");
+    await adapter.close();
+    return secret;
+  };
+  secrets.push(await restart());
+  chmodSync(file, 0o644);
+  assert.equal(await restart(), secrets[1]);
+  for (const damaged of ["", "\n", "two words\n", "\0\0\0"]) {
+    writeFileSync(file, damaged);
+    secrets.push(await restart());
+  }
+  assert.equal(new Set(secrets).size, secrets.length, "each is a new one");
+  assert.ok(secrets.every((secret) => /^[0-9a-f]{64}\n$/.test(secret)));
+  assert.deepEqual(
+    readdirSync(folder).filter((name) => name.startsWith(".")),
+    [],
+  );
+});
 
 test("web pages, other hosts and strangers are refused", async () => {
   await withAdapter({}, async (adapter, post) => {

@@ -45,7 +45,9 @@ after(async () => {
 });
 
 test("without a daemon, the error says how to start it", async () => {
-  await assert.rejects(daemon.list(), { code: "unreachable", hint: "Start it: `attache daemon`." });
+  const hint =
+    "Start it with `attache daemon`, and leave it running. `attache delegate` starts it too; this package doesn't.";
+  await assert.rejects(daemon.list(), { code: "unreachable", hint });
 });
 
 test("what isn't allowed is refused, with the command that allows it", async () => {

@@ -128,10 +128,11 @@ test("the README's examples do what it says", async () => {
     (await client.agents.list().all()).some(({ name, status }) => name === "gardener" && status === "online"),
   );
   assert.equal(await Example.run(world, "call.mjs"), "I don't know how to water the roses.\n");
-  assert.equal(await Example.run(world, "watch.mjs"), "Looking around. \nPlanted: an oak.\n");
+  assert.match(agent.output, /^attache: connected to http:\/\/127\.0\.0\.1:\d+ as agt_\w+, waiting for tasks\.\n/);
+  assert.equal(await Example.run(world, "watch.mjs"), "looking around\nPlanted: an oak.\n");
   assert.equal(
     await Example.run(world, "watch.mjs", ["remove old.txt"]),
-    'Looking around. \nallowing rm {"path":"old.txt"}\nRemoved old.txt.\n',
+    'looking around\nallowing rm {"path":"old.txt"}\nRemoved old.txt.\n',
   );
   assert.equal(await Example.run(world, "files.mjs"), "12 of 12 bytes\n");
   assert.match(

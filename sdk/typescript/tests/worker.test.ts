@@ -4,7 +4,7 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { after, before, test } from "node:test";
-import { Channel, type A2AClient, type Frame } from "@attache/sdk";
+import { Channel, TaskFailure, type A2AClient, type AttacheError, type Frame, type Notice } from "@attache/sdk";
 import { World, collect, until } from "./world.js";
 
 let world: World;
@@ -152,6 +152,63 @@ test("no more tasks at a time than agreed, and stopping finishes them", async ()
   assert.equal(most, 3);
   const states = await Promise.all(calls.map(async (call) => (await client.getResult(call.call_id)).status));
   assert.deepEqual(states.sort(), [...Array(4).fill("completed"), ...Array(3).fill("started")]);
+});
+
+/** Each goes wrong in a way that TypeScript would refuse, or that shows only when the answer is sent. */
+const WRONG: Record<string, () => unknown> = {
+  number: () => 5,
+  boolean: () => true,
+  null: () => null,
+  undefined: () => undefined,
+  array: () => ["a"],
+  object: () => ({ a: 1 }),
+  bytes: () => new Uint8Array(3),
+  text: () => ({ text: 5 }),
+  bigint: () => ({ text: "x", size: 1n }),
+  circular: () => {
+    const output: Record<string, unknown> = { text: "x" };
+    output["self"] = output;
+    return output;
+  },
+  large: () => ({ text: "x", more: "x".repeat(5 << 20) }),
+  code: () => {
+    throw new TaskFailure("Not A Code!".repeat(1_000), "no disk");
+  },
+  message: () => {
+    throw new Error("x".repeat(5 << 20));
+  },
+  wordless: () => {
+    throw Object.create(null);
+  },
+};
+
+test("whatever goes wrong ends the task and not the worker", async () => {
+  const onNotice = (notice: Notice) => {
+    notices.push(notice);
+    if (notice.type !== "connected") throw new Error("a listener that fails");
+  };
+  const notices: Notice[] = [];
+  await world.worker(
+    "clumsy",
+    async (task) => {
+      // A report that can't be sent is lost, and nothing else.
+      await task.progress("working", { percent: 1n as unknown as number });
+      return (task.text in WRONG ? WRONG[task.text]!() : "fine") as string;
+    },
+    { onNotice },
+    notices,
+  );
+  for (const kind of Object.keys(WRONG)) {
+    const call = client.call("clumsy", kind, { wait: true, signal: AbortSignal.timeout(60_000) });
+    await assert.rejects(call, (error: AttacheError) => {
+      assert.equal(error.code, "task_failed", `${kind}: ${error.message}`);
+      if (kind === "number") assert.match(error.message, /returned number\. Return a string or \{text, …\}\./);
+      return true;
+    });
+  }
+  assert.ok(notices.some((notice) => notice.type === "failed"));
+  world.cable.cut();
+  assert.equal((await client.call("clumsy", "go", { wait: true })).summary, "fine");
 });
 
 test("a second worker of the same agent ends the first", async () => {

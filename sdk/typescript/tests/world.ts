@@ -194,9 +194,9 @@ export class World {
     name: string,
     handler: TaskHandler<WorkerTask>,
     more: Partial<WorkerOptions> = {},
+    notices: Notice[] = [],
   ): Promise<{ worker: Worker; notices: Notice[]; ended: Promise<void> }> {
     const { api_key: key } = await this.client().agents.register(name);
-    const notices: Notice[] = [];
     const worker = new Worker({ url: this.url, key, onNotice: (notice) => notices.push(notice), ...more }, handler);
     const stop = new AbortController();
     this.#workers.push(() => stop.abort());

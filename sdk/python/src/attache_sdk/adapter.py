@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import secrets
 import signal
@@ -15,9 +16,11 @@ from typing import Any, TypeVar
 
 from .adapter_http import EventStream, HttpError, HttpServer, Request
 from .errors import SettingsError
-from .run import Answer, Fail, Handler, Reply, Run, RunCancelled, execute
+from .run import Answer, Fail, Handler, Reply, Run, RunCancelled, describe, execute
 from .settings import home
 from .version import VERSION
+
+log = logging.getLogger("attache_sdk")
 
 H = TypeVar("H", bound=Handler)
 
@@ -26,7 +29,8 @@ _KEEP_ALIVE = 10.0
 # A chunk is sent once it has so many characters or is so many seconds old.
 _CHUNK, _CHUNK_AGE = 4096, 0.05
 _KINDS = {"permission": "permission", "input": "input_required"}
-_CANCELLED = {"success": False, "error": {"code": "cancelled", "message": "The run was cancelled."}}
+
+Outcome = dict[str, Any]
 
 
 class AdapterRun(Run):
@@ -35,7 +39,7 @@ class AdapterRun(Run):
     def __init__(self, task: dict[str, Any]) -> None:
         super().__init__(task)
         self.cwd: str | None = task.get("cwd")
-        self.outcome: dict[str, Any] | None = None
+        self.outcome: Outcome | None = None
         self.dropped = 0
         self._events: deque[tuple[int, str, str]] = deque()
         self._last_id = 0
@@ -107,22 +111,33 @@ class AdapterRun(Run):
                     return
 
     async def _execute(self, handler: asyncio.Future[Answer]) -> None:
+        """Without an outcome, the run would occupy this adapter for good, so whatever goes wrong becomes one."""
         try:
-            answer = await self._within_deadline(handler)
-            output: dict[str, Any] = {"text": answer.text, "artifact_refs": self.artifact_refs, **answer.output}
-            if answer.details is not None:
-                output["details"] = answer.details
-            if answer.usage:
-                output["usage"] = answer.usage
-            outcome: dict[str, Any] = {"success": True, "output": output}
+            outcome = await self._outcome(handler)
+            json.dumps(outcome, allow_nan=False)
+        except Exception as error:
+            log.error("the outcome of run %s can't be reported: %s", self.id, describe(error))
+            outcome = _failed("task_failed", f"The answer can't be reported: {describe(error)}")
+        await self._tell("result", outcome)
+
+    async def _outcome(self, handler: asyncio.Future[Answer]) -> Outcome:
+        try:
+            return self._succeeded(await self._within_deadline(handler))
         except Fail as failure:
-            outcome = {"success": False, "error": {"code": failure.code, "message": str(failure)}}
+            return _failed(failure.code, str(failure))
         except asyncio.TimeoutError:
             self._stop_waiting()
-            outcome = {"success": False, "error": {"code": "timed_out", "message": "The deadline passed."}}
+            return _failed("timed_out", "The deadline passed.")
         except (RunCancelled, asyncio.CancelledError):
-            outcome = _CANCELLED
-        await self._tell("result", outcome)
+            return _failed("cancelled", "The run was cancelled.")
+
+    def _succeeded(self, answer: Answer) -> Outcome:
+        output: dict[str, Any] = {"text": answer.text, "artifact_refs": self.artifact_refs, **answer.output}
+        if answer.details is not None:
+            output["details"] = answer.details
+        if answer.usage:
+            output["usage"] = answer.usage
+        return {"success": True, "output": output}
 
     async def _within_deadline(self, task: asyncio.Future[Answer]) -> Answer:
         """The deadline moves by the time for which a question was open."""
@@ -186,8 +201,9 @@ class AdapterRun(Run):
             self._moved.notify_all()
 
     def _add(self, kind: str, data: dict[str, Any]) -> None:
+        text = json.dumps(data, allow_nan=False)
         self._last_id += 1
-        self._events.append((self._last_id, kind, json.dumps(data)))
+        self._events.append((self._last_id, kind, text))
         if len(self._events) > _MAX_EVENTS:
             self._drop()
 
@@ -203,10 +219,15 @@ class AdapterRun(Run):
                 return
 
 
+def _failed(code: str, message: str) -> Outcome:
+    return {"success": False, "error": {"code": code, "message": message}}
+
+
 class Adapter:
     """Serves your function to the runtime on this device. Give it a function, then `run()`.
 
-    The secret is written to `$A2A_HOME/adapters/<host>_<port>`, where `attache runtime pair` finds it.
+    The secret is in `$A2A_HOME/adapters/<host>_<port>`, where `attache runtime pair` finds it. The next adapter on that
+    port has the same one, unless the port is 0, so a paired runtime survives a restart.
     """
 
     def __init__(
@@ -237,7 +258,7 @@ class Adapter:
         if concurrency > 1:
             self._health["concurrency"] = concurrency
         self._concurrency = concurrency
-        self._secret = secret or secrets.token_urlsafe(32)
+        self._given_secret = secret
         self._on_ready = on_ready
         self._runs: dict[str, AdapterRun] = {}
         self._stopped: asyncio.Event | None = None
@@ -270,11 +291,15 @@ class Adapter:
         if self._handler is None:
             raise SettingsError("The adapter has no function.", "Decorate one with @adapter.task.")
         self._stopped = asyncio.Event()
-        server = HttpServer(self._respond, self._secret)
-        await server.start(self._host, self._wanted_port)
         shown = "[::1]" if self._host == "::1" else "127.0.0.1" if self._host == "localhost" else self._host
-        file = _write_secret(f"{shown}_{server.port}", self._secret)
+        # A port that the system picks is another one each time. If it has a file, that was another adapter's.
+        kept = _read_secret(_secret_file(shown, self._wanted_port)) if self._wanted_port else None
+        secret = self._given_secret or kept or secrets.token_urlsafe(32)
+        server = HttpServer(self._respond, secret)
+        await server.start(self._host, self._wanted_port)
+        file = _secret_file(shown, server.port)
         try:
+            _write_secret(file, secret)
             self._on_ready(f"http://{shown}:{server.port}")
             await self._stopped.wait()
         finally:
@@ -352,11 +377,27 @@ def _last_event_id(request: Request) -> int:
     return int(given) if given.isdigit() else 0
 
 
-def _write_secret(name: str, secret: str) -> Path:
-    folder = home() / "adapters"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / name
-    path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(secret + "\n")
-    return path
+def _secret_file(host: str, port: int) -> Path:
+    return home() / "adapters" / f"{host}_{port}"
+
+
+def _read_secret(path: Path) -> str | None:
+    """The secret of the adapter that was here before. None if there is none that a header could carry."""
+    try:
+        secret = path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return None
+    is_sound = secret.isascii() and secret.isprintable() and len(secret.split()) == 1
+    return secret if is_sound else None
+
+
+def _write_secret(path: Path, secret: str) -> None:
+    """Replaces the file in one step: whoever reads it meanwhile finds a complete secret, and nobody else can read it."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(secret + "\n")
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
+
+log = logging.getLogger("attache_sdk")
 
 _MAX_HEAD = 64 * 1024
 _MAX_BODY = 8 << 20
@@ -16,7 +19,7 @@ _READ_TIMEOUT = 30.0
 _LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
 _REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
             405: "Method Not Allowed", 409: "Conflict", 413: "Content Too Large", 415: "Unsupported Media Type",
-            421: "Misdirected Request", 503: "Service Unavailable"}  # fmt: skip
+            421: "Misdirected Request", 500: "Internal Server Error", 503: "Service Unavailable"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,13 @@ class HttpServer:
                 answer = await self._respond(request)
             except HttpError as refused:
                 await _reply(writer, refused.status, refused.body)
+                return
+            except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError):
+                raise
+            except Exception as error:
+                log.error("a request failed", exc_info=error)
+                failure = HttpError(500, "internal", "The adapter failed.")
+                await _reply(writer, failure.status, failure.body)
                 return
             if isinstance(answer, EventStream):
                 writer.write(_head(200, "text/event-stream", None))

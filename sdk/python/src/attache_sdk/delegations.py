@@ -67,7 +67,8 @@ class DaemonNotRunning(AttacheError):
     """No daemon listens at the socket. Nothing was sent."""
 
     def __init__(self, socket: str) -> None:
-        super().__init__(f"No daemon is running at {socket}.", code="unreachable", hint="Start it with `attache daemon`.")
+        hint = "Start it with `attache daemon`, and leave it running. `attache delegate` starts it too; this package doesn't."
+        super().__init__(f"No daemon is running at {socket}.", code="unreachable", hint=hint)
 
 
 class OutcomeUnknown(AttacheError):

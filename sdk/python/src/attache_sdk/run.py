@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import logging
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -14,6 +15,8 @@ from typing import Any, TypeVar, Union, cast
 
 from .calls import CallReply
 from .errors import AttacheError, HubError
+
+log = logging.getLogger("attache_sdk")
 
 T = TypeVar("T")
 
@@ -68,8 +71,9 @@ class Fail(Exception):
     """Raise it to fail the run. The caller sees the message; `code` is one of docs/errors.md, "How a run fails"."""
 
     def __init__(self, message: str, code: str = "task_failed") -> None:
-        super().__init__(message)
-        self.code = code
+        # Whatever was given must reach the caller, and only text does.
+        super().__init__(str(message))
+        self.code = str(code)
 
 
 class RunCancelled(AttacheError):
@@ -273,19 +277,49 @@ Handler = Union[AsyncHandler, BlockingHandler]
 
 
 async def execute(handler: Handler, run: Run) -> Answer:
-    """Runs your function. Every exception but a cancellation becomes Fail."""
+    """Runs your function. Every exception but a cancellation of the run becomes Fail."""
     try:
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):
             result = await cast(AsyncHandler, handler)(run)
         else:
             result = await _in_thread(cast(BlockingHandler, handler), BlockingRun(run, asyncio.get_running_loop()))
-    except (Fail, RunCancelled):
+    except Fail:
         raise
+    except (RunCancelled, asyncio.CancelledError) as stopped:
+        if run.cancelled:
+            raise
+        # Something that the function waited for was cancelled. Nobody cancelled the run, so somebody waits for its end.
+        raise Fail(f"{type(stopped).__name__} in the agent's function, but the run wasn't cancelled.") from stopped
     except HubError as error:
         raise Fail(str(error), "permission_denied" if error.code == "approval_denied" else "task_failed") from error
-    except Exception as error:
-        raise Fail(f"{type(error).__name__}: {error}") from error
-    return result if isinstance(result, Answer) else Answer(result or "")
+    except (Exception, SystemExit) as error:
+        log.error("run %s failed", run.id, exc_info=error)
+        raise Fail(describe(error)) from error
+    try:
+        return _answer(result)
+    except Fail as failure:
+        log.error("run %s failed: %s", run.id, failure)
+        raise
+
+
+def _answer(result: object) -> Answer:
+    """The answer that a function returned. Without type annotations, that can be anything."""
+    if result is None or isinstance(result, str):
+        return Answer(result or "")
+    if not isinstance(result, Answer):
+        raise Fail(f"The agent's function returned {type(result).__name__}. Return str or Answer.")
+    if not isinstance(result.text, str):
+        raise Fail(f"The agent's function returned an Answer whose text is {type(result.text).__name__}. Make it str.")
+    return result
+
+
+def describe(error: BaseException) -> str:
+    """An error as text. The text of someone else's exception can be an error itself."""
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:
+        return name
 
 
 async def _in_thread(handler: BlockingHandler, run: BlockingRun) -> Result:

@@ -6,6 +6,7 @@ import json
 import logging
 import signal
 import ssl
+import sys
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -16,7 +17,6 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from . import channel as ch
 from ._aio.client import AsyncA2AClient
 from .errors import (
-    AttacheError,
     HubError,
     NotFound,
     RunConflict,
@@ -76,7 +76,7 @@ class Worker:
     ) -> None:
         """`capabilities` are names that callers can use instead of the agent's. `enforces` lists the limits of `sandbox`
         that you enforce. `grace` is how long runs may finish after `stop`. `on_state` is told of every connect and
-        disconnect.
+        disconnect; without it, `run` prints them to stderr.
         """
         if agent is None and agent_key is None:
             raise SettingsError("The worker has no agent.", 'Pass a name, Worker("counter"), or the agent\'s own key.')
@@ -88,6 +88,8 @@ class Worker:
         self._concurrency, self._grace = concurrency, grace
         self._capabilities, self._device_info, self._enforces = list(capabilities), device_info, list(enforces)
         self._on_state = on_state or log.info
+        self._may_print = on_state is None
+        self._prints = False
         self._runs: dict[str, ChannelRun] = {}
         self._work: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -102,6 +104,7 @@ class Worker:
 
     def run(self) -> None:
         """Works until the process is told to stop (SIGINT, SIGTERM)."""
+        self._prints = self._may_print
 
         async def main() -> None:
             loop = asyncio.get_running_loop()
@@ -139,6 +142,8 @@ class Worker:
                 for task in done:
                     task.result()
             finally:
+                for run in list(self._runs.values()):
+                    run.cancel()
                 for task in (connection, stopping, *self._work):
                     task.cancel()
                 await asyncio.gather(connection, stopping, *self._work, return_exceptions=True)
@@ -194,7 +199,7 @@ class Worker:
                 reason = str(refused_opening)
             except (OSError, InvalidHandshake, EOFError, asyncio.TimeoutError) as broken:
                 reason = str(broken) or type(broken).__name__
-            self._on_state(f"disconnected: {reason}")
+            self._announce(f"disconnected: {reason}", f"disconnected ({reason}), trying again")
             await asyncio.sleep(backoff.next())
 
     async def _connected(self, settings: HubSettings, channel: ch.Channel, backoff: Backoff) -> None:
@@ -223,7 +228,8 @@ class Worker:
                             writer = asyncio.ensure_future(_write(socket, self._wire.connect()))
                             backoff.reset()
                             self._was_connected = True
-                            self._on_state(f"connected as {event.agent_id}")
+                            line = f"connected to {settings.url}, waiting for tasks"
+                            self._announce(f"connected as {event.agent_id}", line)
                             self._grant(self._concurrency - len(self._runs))
                         elif isinstance(event, ch.Send):
                             # Acknowledged only after everything before it was handled.
@@ -238,6 +244,14 @@ class Worker:
                 self._wire.disconnect()
                 if writer is not None:
                     writer.cancel()
+
+    def _announce(self, state: str, line: str) -> None:
+        self._on_state(state)
+        if self._prints:
+            try:
+                print(f"{self._agent or 'attache'}: {line}", file=sys.stderr, flush=True)
+            except (OSError, ValueError):
+                pass  # nobody reads it any more, which is no reason to stop working
 
     def _take(self, event: ch.Event) -> None:
         assert self._wire is not None
@@ -285,7 +299,7 @@ class Worker:
             await run.finish(await self._outcome(run))
         except (RunConflict, NotFound, RunCancelled):
             log.info("run %s is no longer ours", run.id)
-        except AttacheError as error:
+        except Exception as error:
             log.error("the hub doesn't accept the outcome of run %s: %s", run.id, error)
 
     def _ended(self, run: ChannelRun, work: asyncio.Task[None]) -> None:

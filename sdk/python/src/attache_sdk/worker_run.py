@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import mimetypes
 import os
 import uuid
@@ -13,15 +15,24 @@ from . import channel as ch
 from ._aio.client import AsyncA2AClient
 from .calls import CallReply
 from .errors import HubError, NotFound, RunConflict, from_frame
-from .run import Answer, Fail, Reply, Run, RunCancelled
+from .run import Answer, Fail, Reply, Run, RunCancelled, describe
+
+log = logging.getLogger("attache_sdk")
 
 _ACTIONS = {"chunk": "chunk", "thought": "think", "log": "log", "progress": "progress"}
 _QUESTIONS = {"permission": "require_approval", "input": "require_input"}
 # How many reports may wait for the hub before `write` and the others wait too.
 _MAX_QUEUED = 64
 _MAX_CHUNK = 10_000
-# A frame has at most 1 MiB.
+_MAX_FRAME = 1 << 20
+_TOO_LARGE = {
+    "code": "too_large",
+    "message": "A message to the hub has at most 1 MiB.",
+    "hint": "Hand over larger data as a file: run.attach(path).",
+}
+# A longer text may not fit into a frame.
 _MAX_TEXT = 150_000
+_MAX_REASON = 1_000
 _RESEND_AFTER = 1.0
 _DRAIN_TIMEOUT = 2.0
 
@@ -51,9 +62,14 @@ class Wire:
 
     async def request(self, payload: dict[str, Any], msg_id: str) -> dict[str, Any]:
         """The hub's answer, over as many connections as it takes."""
+        text = self._channel.request(payload, msg_id)
+        if len(text.encode()) > _MAX_FRAME:
+            # Sent, it would break this connection and the next ones.
+            self._channel.forget(msg_id)
+            raise from_frame(_TOO_LARGE)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._answers[msg_id] = answer
-        self.post(self._channel.request(payload, msg_id))
+        self.post(text)
         try:
             return await answer
         finally:
@@ -130,18 +146,17 @@ class ChannelRun(Run):
     async def finish(self, outcome: Answer | Fail) -> None:
         """Reports everything, then how it ended. Returns once the hub has it."""
         await self._flush()
-        if isinstance(outcome, Fail):
-            await self._end({"action": "fail", "error": str(outcome), "code": outcome.code})
-            return
-        done: dict[str, Any] = {"action": "done", "output": await self._output(outcome)}
-        if outcome.usage:
-            done["usage_stats"] = outcome.usage
         try:
-            await self._end(done)
+            end = await self._end_of(outcome)
+        except Exception as error:
+            end = self._unreportable(outcome, error)
+        try:
+            await self._end(end)
         except (RunConflict, NotFound):
             raise
-        except HubError as refused:
-            await self._end({"action": "fail", "error": f"The answer wasn't accepted: {refused}", "code": "task_failed"})
+        except Exception as error:
+            # Without an end, the run would stay open until somebody cancels it.
+            await self._end(self._unreportable(outcome, error))
 
     def worked_on_by(self, work: asyncio.Task[None]) -> None:
         self._work = work
@@ -174,6 +189,20 @@ class ChannelRun(Run):
         if self._pump is not None:
             self._pump.cancel()
 
+    def _unreportable(self, outcome: Answer | Fail, error: Exception) -> dict[str, Any]:
+        """The end of a run whose outcome can't be reported as it is."""
+        log.error("the outcome of run %s wasn't accepted: %s", self.id, describe(error))
+        text = f"{outcome}" if isinstance(outcome, Fail) else f"The answer wasn't accepted: {describe(error)}"
+        return {"action": "fail", "error": text[:_MAX_REASON], "code": "task_failed"}
+
+    async def _end_of(self, outcome: Answer | Fail) -> dict[str, Any]:
+        if isinstance(outcome, Fail):
+            return {"action": "fail", "error": str(outcome), "code": outcome.code}
+        done: dict[str, Any] = {"action": "done", "output": await self._output(outcome)}
+        if outcome.usage:
+            done["usage_stats"] = outcome.usage
+        return done
+
     async def _output(self, answer: Answer) -> dict[str, Any]:
         text, refs = answer.text, list(self.artifact_refs)
         output: dict[str, Any] = {"text": text, "artifact_refs": refs, **answer.output}
@@ -202,6 +231,8 @@ class ChannelRun(Run):
     async def _report(self, kind: str, data: dict[str, Any]) -> None:
         if self.cancelled:
             raise RunCancelled
+        # What can't be sent fails here, in the function that reports it, and not in the pump that nobody waits for.
+        json.dumps(data, allow_nan=False)
         async with self._moved:
             last = self._reports[-1] if self._reports else None
             if kind == "chunk" and last is not None and last[0] == "chunk" and len(last[1]["text"]) < _MAX_CHUNK // 2:
@@ -228,8 +259,9 @@ class ChannelRun(Run):
             except (RunConflict, NotFound):
                 self.cancel()
                 return
-            except HubError:
-                pass  # refused for its content, for example because the run has reported too much; the run goes on
+            except Exception as error:
+                # For example because the run has reported too much. The run goes on.
+                log.debug("a report of run %s was dropped: %s", self.id, error)
             async with self._moved:
                 self._reports.popleft()
                 self._moved.notify_all()
