@@ -40,6 +40,7 @@ mod presets;
 mod release;
 mod removal;
 mod sandbox;
+mod service;
 mod sessions;
 mod storm;
 mod terminal;

@@ -31,6 +31,7 @@ mod runs;
 mod runtime;
 mod runtimes;
 mod sandbox;
+mod service;
 mod sessions;
 mod tokens;
 mod up;
@@ -94,6 +95,7 @@ pub(crate) enum AttacheCommand {
     Keys(keys::Args),
     Sessions(sessions::Args),
     Tokens(tokens::Args),
+    Service(service::Args),
     Backup(backup::Args),
     Audit(audit::Args),
     Rules(rules::Args),
@@ -145,6 +147,7 @@ impl AttacheCommand {
             | Self::Sessions(_)
             | Self::Tokens(_)
             | Self::Audit(_)
+            | Self::Service(_)
             | Self::Backup(_)
             | Self::Rules(_)
             | Self::Quotas(_)
@@ -184,6 +187,7 @@ impl AttacheCommand {
             Self::Keys(args) => Box::pin(keys::run(context, args)).await,
             Self::Sessions(args) => Box::pin(sessions::run(context, args)).await,
             Self::Audit(args) => Box::pin(audit::run(context, args)).await,
+            Self::Service(args) => service::run(&context, args),
             Self::Backup(args) => Box::pin(backup::run(context, args)).await,
             Self::Rules(args) => Box::pin(rules::run(context, args)).await,
             Self::Quotas(args) => Box::pin(quotas::run(context, args)).await,

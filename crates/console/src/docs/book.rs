@@ -72,6 +72,7 @@ const PARTS: &[(&str, &[DocSource])] = &[
                 "Getting started",
                 "what Attaché is, and how to install it, pair a laptop, call an agent and approve a step"
             ),
+            source!("install", "Installing", "run Attaché as a service, and what an installation leaves on a machine"),
             source!(
                 "walkthrough-laptop",
                 "Cloud to laptop",
