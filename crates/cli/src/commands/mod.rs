@@ -22,6 +22,7 @@ mod groups;
 mod hub;
 mod keys;
 mod login;
+mod man;
 mod mcp;
 mod mount_guard;
 mod page;
@@ -109,6 +110,8 @@ pub(crate) enum AttacheCommand {
     #[command(hide = true)]
     Complete(complete::Args),
     #[command(hide = true)]
+    Man(man::Args),
+    #[command(hide = true)]
     MountGuard(mount_guard::Args),
 }
 
@@ -157,6 +160,7 @@ impl AttacheCommand {
             | Self::Sandbox(_)
             | Self::Completions(_)
             | Self::Complete(_)
+            | Self::Man(_)
             | Self::MountGuard(_) => ProcessKind::Client,
         }
     }
@@ -198,6 +202,7 @@ impl AttacheCommand {
             Self::Sandbox(args) => sandbox::run(&context, args),
             Self::Completions(args) => completions::run(&context, &args, Cli::command()),
             Self::Complete(args) => Box::pin(complete::run(context, args, Cli::command())).await,
+            Self::Man(args) => man::run(&context, &args, Cli::command()),
             Self::MountGuard(args) => mount_guard::run(&context, &args),
         }
     }
