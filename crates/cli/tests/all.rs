@@ -47,4 +47,5 @@ mod terminal;
 mod tidy;
 mod tls;
 mod up;
+mod update;
 mod walkthrough;

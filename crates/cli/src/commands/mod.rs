@@ -36,6 +36,7 @@ mod service;
 mod sessions;
 mod tokens;
 mod up;
+mod update;
 mod usage;
 mod users;
 mod watch;
@@ -97,6 +98,7 @@ pub(crate) enum AttacheCommand {
     Sessions(sessions::Args),
     Tokens(tokens::Args),
     Service(service::Args),
+    Update(update::Args),
     Backup(backup::Args),
     Audit(audit::Args),
     Rules(rules::Args),
@@ -151,6 +153,7 @@ impl AttacheCommand {
             | Self::Tokens(_)
             | Self::Audit(_)
             | Self::Service(_)
+            | Self::Update(_)
             | Self::Backup(_)
             | Self::Rules(_)
             | Self::Quotas(_)
@@ -192,6 +195,7 @@ impl AttacheCommand {
             Self::Sessions(args) => Box::pin(sessions::run(context, args)).await,
             Self::Audit(args) => Box::pin(audit::run(context, args)).await,
             Self::Service(args) => service::run(&context, args),
+            Self::Update(args) => Box::pin(update::run(context, args)).await,
             Self::Backup(args) => Box::pin(backup::run(context, args)).await,
             Self::Rules(args) => Box::pin(rules::run(context, args)).await,
             Self::Quotas(args) => Box::pin(quotas::run(context, args)).await,

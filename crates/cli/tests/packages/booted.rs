@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::{
     bare::{prepared, stripped, unpack},
-    succeeds,
+    key, succeeds,
 };
 use crate::harness::{FinishedProcess, TestProcess, has, is_long, process, until};
 
@@ -207,5 +207,58 @@ fn services_survive_a_crash_and_a_reboot() {
     let left = on.try_run(&["systemctl", "is-active", "attache-hub"]);
     assert_eq!(left.stdout, "inactive\n");
     assert!(Path::new(&machine.root().join("var/lib/private/attache/hub/hub.db")).exists(), "the data is kept");
+    on.switch_off();
+}
+
+/// A script that claims to be a newer program. Its hubs work, except with the data of the service.
+const BROKEN: &str = r#"#!/bin/sh
+[ "$1" = --version ] && echo "attache 9.9.9" && exit
+[ "$A2A_HOME" != /var/lib/attache ] || exit 2
+exec /usr/local/bin/attache.old "$@"
+"#;
+
+#[test]
+fn an_update_restarts_services_and_goes_back_if_they_fail() {
+    if !has("minisign", "minisign") {
+        return;
+    }
+    let Some(machine) = TestMachine::new() else { return };
+    let (secret, public) = key(machine.folder.path(), "release");
+    let share = machine.root().join("root");
+    fs::copy(public, share.join("release.pub")).unwrap();
+    let sign = |file: &Path| {
+        succeeds(Command::new("minisign").args(["-S", "-q", "-s"]).arg(&secret).arg("-m").arg(file));
+    };
+    let old = fs::read(machine.program()).unwrap();
+    let good = share.join("good");
+    fs::write(&good, [&old[..], b"new"].concat()).unwrap();
+    sign(&good);
+    fs::create_dir(machine.folder.path().join("stage")).unwrap();
+    let script = machine.folder.path().join("stage/attache");
+    fs::write(&script, BROKEN).unwrap();
+    let broken = share.join("broken.tar.gz");
+    let stage = machine.folder.path().join("stage");
+    succeeds(Command::new("tar").arg("-C").arg(stage).arg("-czf").arg(&broken).arg("attache"));
+    sign(&broken);
+
+    let on = machine.boot();
+    on.run(&["attache", "service", "install"]);
+    let (_, first) = on.hub();
+    let update =
+        |file: &str| ["attache", "--json", "update", "--from", file, "--key", "/root/release.pub"].map(str::to_owned);
+    let good = update("/root/good");
+    let updated = on.json(&good.each_ref().map(String::as_str));
+    assert_eq!(updated["restarted"], serde_json::json!(["attache-hub"]), "{updated}");
+    let (state, second) = on.hub();
+    assert!(state == "active" && second != first, "{state} {second:?}");
+
+    // The new hub starts, but not with the data of the service: the old program serves it again.
+    let ran = on.try_run(&update("/root/broken.tar.gz").each_ref().map(String::as_str)).exits(1);
+    assert!(ran.stderr.contains("`systemctl --system restart attache-hub` failed"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("is back."), "{}", ran.stderr);
+    let (state, third) = on.hub();
+    assert!(state == "active" && third != second, "{state} {third:?}");
+    assert_eq!(on.run(&["attache", "--version"]), concat!("attache ", env!("CARGO_PKG_VERSION"), "\n"));
+    assert!(agents(&on).contains("NAME") || agents(&on).is_empty(), "{}", agents(&on));
     on.switch_off();
 }

@@ -115,10 +115,8 @@ impl ServiceManager {
             Self::Systemd => {
                 let name = role.service_name();
                 systemctl(scope, &["daemon-reload"])?;
-                // A service that was given up on starts again.
-                let _ = systemctl(scope, &["reset-failed", name]);
                 systemctl(scope, &["enable", name])?;
-                systemctl(scope, &["restart", name]).map_err(|failure| {
+                self.restart(role, scope).map_err(|failure| {
                     failure.hint(format!("See why: attache service logs {} {}", role.option(), scope.option()))
                 })
             }
@@ -127,6 +125,18 @@ impl ServiceManager {
                 let _ = launchctl(&["bootout", &target(role, scope)]);
                 launchctl(&["bootstrap", &domain(scope), &file.to_string_lossy()])
             }
+        }
+    }
+
+    /// Starts it anew and waits until it is ready.
+    pub(super) fn restart(self, role: ServiceRole, scope: ServiceScope) -> Result<(), CommandFailure> {
+        match self {
+            Self::Systemd => {
+                // A service that was given up on starts again.
+                let _ = systemctl(scope, &["reset-failed", role.service_name()]);
+                systemctl(scope, &["restart", role.service_name()])
+            }
+            Self::Launchd => launchctl(&["kickstart", "-k", &target(role, scope)]),
         }
     }
 

@@ -104,6 +104,14 @@ struct ServiceArgs {
     manager: Option<ServiceManager>,
 }
 
+/// A service that runs, to be restarted after an update.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RunningService {
+    role: ServiceRole,
+    scope: ServiceScope,
+    manager: ServiceManager,
+}
+
 /// A service in the list.
 #[derive(Debug, Serialize)]
 struct ListedService {
@@ -215,6 +223,24 @@ fn status(context: &CommandContext, args: ServiceArgs) -> Result<(), CommandFail
     context.output.table(&table)
 }
 
+/// The running services that `attache service install` made for a program. Those of the system are left out without root.
+pub(super) fn running(context: &CommandContext, program: &Path) -> Result<Vec<RunningService>, CommandFailure> {
+    let manager = ServiceManager::of_this_system();
+    let mut found = Vec::new();
+    for role in ServiceRole::ALL {
+        for scope in ServiceScope::ALL {
+            let Ok(file) = manager.file(role, scope, &context.config) else { continue };
+            let Some(text) = read(&file)? else { continue };
+            let is_ours = text.contains(manager.marker()) && text.contains(&*program.to_string_lossy());
+            let may = scope == ServiceScope::User || rustix::process::geteuid().is_root();
+            if is_ours && may && manager.state(role, scope).active == "active" {
+                found.push(RunningService { role, scope, manager });
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// The installed services that the options select; all of them without options.
 fn installed(context: &CommandContext, args: ServiceArgs) -> Result<Vec<ListedService>, CommandFailure> {
     let manager = args.manager();
@@ -265,6 +291,19 @@ fn not_installed(args: ServiceArgs) -> CommandFailure {
             "Install it with `attache service install {}`. To list all: attache service status",
             role.option()
         ))
+}
+
+// === impl RunningService ===
+
+impl RunningService {
+    pub(super) const fn name(self) -> &'static str {
+        self.role.service_name()
+    }
+
+    /// Starts it anew and waits until it is ready.
+    pub(super) fn restart(self) -> Result<(), CommandFailure> {
+        self.manager.restart(self.role, self.scope)
+    }
 }
 
 // === impl ServiceArgs ===
