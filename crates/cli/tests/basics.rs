@@ -47,6 +47,8 @@ People and limits:
 
 Operate:
   hub            Run a hub: the API and the console on one port
+  service        Run the hub or the runtime as a service (systemd, launchd)
+  update         Replace this program by a signed release, and go back if it doesn't work
   audit          Read, verify and export the audit log
   deliveries     List webhook deliveries and resend them
   backup         Back up a hub's data to one file, even while it runs

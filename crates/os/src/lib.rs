@@ -1,5 +1,5 @@
 //! Operating system services that need care: private files, locks between processes, paths that must not lead out of a
-//! folder, and the processes that a run leaves behind. A port to another system starts here.
+//! folder, the processes that a run leaves behind, and the service manager. A port to another system starts here.
 
 pub mod confined;
 pub mod lock;
@@ -7,3 +7,4 @@ pub mod path_error;
 pub mod private_file;
 pub mod process_group;
 pub mod process_tree;
+pub mod service_manager;

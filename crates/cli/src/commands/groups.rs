@@ -7,7 +7,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Work", &["ask", "watch", "runs", "approvals", "conversations", "artifacts"]),
     ("Folders", &["delegate", "delegations", "daemon"]),
     ("People and limits", &["users", "keys", "tokens", "sessions", "rules", "quotas", "usage"]),
-    ("Operate", &["hub", "audit", "deliveries", "backup", "bench"]),
+    ("Operate", &["hub", "service", "update", "audit", "deliveries", "backup", "bench"]),
 ];
 
 /// The command line with its grouped help.

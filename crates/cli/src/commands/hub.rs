@@ -150,6 +150,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     .await?;
     let (url, pin) = (site.local.origin.clone(), site.needed_pin());
     process::write_ready(args.ready_file.as_deref(), &ReadyFile { url: url.clone(), pin })?;
+    process::notify_ready();
     let output = &context.output;
     output.line(&url)?;
     if site.hub.origin() != url {

@@ -22,6 +22,7 @@ mod groups;
 mod hub;
 mod keys;
 mod login;
+mod man;
 mod mcp;
 mod mount_guard;
 mod page;
@@ -31,9 +32,11 @@ mod runs;
 mod runtime;
 mod runtimes;
 mod sandbox;
+mod service;
 mod sessions;
 mod tokens;
 mod up;
+mod update;
 mod usage;
 mod users;
 mod watch;
@@ -94,6 +97,8 @@ pub(crate) enum AttacheCommand {
     Keys(keys::Args),
     Sessions(sessions::Args),
     Tokens(tokens::Args),
+    Service(service::Args),
+    Update(update::Args),
     Backup(backup::Args),
     Audit(audit::Args),
     Rules(rules::Args),
@@ -106,6 +111,8 @@ pub(crate) enum AttacheCommand {
     Completions(completions::Args),
     #[command(hide = true)]
     Complete(complete::Args),
+    #[command(hide = true)]
+    Man(man::Args),
     #[command(hide = true)]
     MountGuard(mount_guard::Args),
 }
@@ -145,6 +152,8 @@ impl AttacheCommand {
             | Self::Sessions(_)
             | Self::Tokens(_)
             | Self::Audit(_)
+            | Self::Service(_)
+            | Self::Update(_)
             | Self::Backup(_)
             | Self::Rules(_)
             | Self::Quotas(_)
@@ -154,6 +163,7 @@ impl AttacheCommand {
             | Self::Sandbox(_)
             | Self::Completions(_)
             | Self::Complete(_)
+            | Self::Man(_)
             | Self::MountGuard(_) => ProcessKind::Client,
         }
     }
@@ -184,6 +194,8 @@ impl AttacheCommand {
             Self::Keys(args) => Box::pin(keys::run(context, args)).await,
             Self::Sessions(args) => Box::pin(sessions::run(context, args)).await,
             Self::Audit(args) => Box::pin(audit::run(context, args)).await,
+            Self::Service(args) => service::run(&context, args),
+            Self::Update(args) => Box::pin(update::run(context, args)).await,
             Self::Backup(args) => Box::pin(backup::run(context, args)).await,
             Self::Rules(args) => Box::pin(rules::run(context, args)).await,
             Self::Quotas(args) => Box::pin(quotas::run(context, args)).await,
@@ -194,6 +206,7 @@ impl AttacheCommand {
             Self::Sandbox(args) => sandbox::run(&context, args),
             Self::Completions(args) => completions::run(&context, &args, Cli::command()),
             Self::Complete(args) => Box::pin(complete::run(context, args, Cli::command())).await,
+            Self::Man(args) => man::run(&context, &args, Cli::command()),
             Self::MountGuard(args) => mount_guard::run(&context, &args),
         }
     }

@@ -139,6 +139,23 @@ pub(crate) fn detection_environment() -> DetectionEnvironment {
     }
 }
 
+/// The person who ran this command with sudo.
+pub(crate) fn invoking_user() -> Option<String> {
+    text("SUDO_USER").filter(|user| user != "root")
+}
+
+/// The absolute folders of `$PATH`: a relative one means something else to another process.
+pub(crate) fn absolute_search_path() -> Option<String> {
+    let path = variable("PATH")?;
+    let folders = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
+    std::env::join_paths(folders).ok()?.into_string().ok().filter(|path| !path.is_empty())
+}
+
+/// The socket on which the service manager that started this process waits to hear that it is ready.
+pub(crate) fn notify_socket() -> Option<OsString> {
+    variable("NOTIFY_SOCKET")
+}
+
 fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }

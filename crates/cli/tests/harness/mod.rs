@@ -48,3 +48,15 @@ pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
 pub fn is_long() -> bool {
     std::env::var_os("ATTACHE_LONG").is_some()
 }
+
+/// Whether a program is installed. If not, says that the test is skipped and which Debian package has it.
+pub fn has(program: &str, package: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Some administrative programs are in folders that aren't everyone's.
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    let found = folders.map(|folder| folder.join(program)).any(|file| file.is_file());
+    if !found {
+        eprintln!("skipped: `{program}` is not installed (Debian: apt-get install {package})");
+    }
+    found
+}

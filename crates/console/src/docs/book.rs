@@ -72,6 +72,7 @@ const PARTS: &[(&str, &[DocSource])] = &[
                 "Getting started",
                 "what Attaché is, and how to install it, pair a laptop, call an agent and approve a step"
             ),
+            source!("install", "Installing", "get a package, run Attaché as a service, update it and remove it"),
             source!(
                 "walkthrough-laptop",
                 "Cloud to laptop",
@@ -152,6 +153,7 @@ const PARTS: &[(&str, &[DocSource])] = &[
                 "TLS",
                 "serve other machines with your own certificate, or with a self-signed one and its pin"
             ),
+            source!("platforms", "Platforms", "what works on which system, and how that is known"),
             source!("benchmarks", "Benchmarks", "measured performance, and how to run the benchmarks yourself"),
         ],
     ),
