@@ -39,6 +39,7 @@ mod people;
 mod presets;
 mod release;
 mod removal;
+mod resources;
 mod sandbox;
 mod sessions;
 mod storm;
