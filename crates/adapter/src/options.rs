@@ -9,7 +9,8 @@ use std::{
     sync::Arc,
 };
 
-use attache_protocol::{Secret, Timestamp, env::Env};
+use attache_os::control_group::{ControlGroup, ControlGroups, RunResources};
+use attache_protocol::{RunId, Secret, Timestamp, env::Env};
 
 use attache_sandbox::Launcher;
 
@@ -46,6 +47,10 @@ pub struct AdapterWalls {
     pub made_of: String,
     pub proved_at: Timestamp,
     pub hide: Vec<HiddenFolder>,
+    /// What a run inside may use.
+    pub resources: RunResources,
+    /// Where this process can limit that for all processes of a run together.
+    pub control_groups: Option<ControlGroups>,
 }
 
 /// A folder of our own, which no task sees.
@@ -82,6 +87,11 @@ impl AdapterWalls {
             ))),
             None => Ok(self.folders()),
         }
+    }
+
+    /// For the processes of a run that is about to start.
+    pub(crate) fn control_group(&self, run: RunId) -> io::Result<Option<ControlGroup>> {
+        self.control_groups.as_ref().map(|groups| groups.create(run)).transpose()
     }
 
     pub(crate) fn folders(&self) -> Vec<PathBuf> {

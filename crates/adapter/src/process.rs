@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use attache_os::process_group::{ProcessGroup, RUN_ID_VARIABLE};
+use attache_os::{
+    control_group::{ControlGroup, ExceededResources},
+    process_group::{ProcessGroup, RUN_ID_VARIABLE},
+};
 use attache_protocol::wire::adapter::{ATTACHMENT_FOLDER, TaskOutput, TaskReply};
 use attache_sandbox::{FileView, Walls};
 use rustix::io::Errno;
@@ -23,8 +26,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     AdapterWalls, DriverRun, EventSink, SandboxLimit, artifacts,
     attachment::PlacedFiles,
-    host::inside,
+    host::{git, inside},
     output::{ChunkBoundary, GateOutput, TextGate, TextHead, TextLimit, TextTail, pump, pump_bytes},
+    repository::GuardedRepository,
+    resources,
     scratch::ScratchFolder,
     spool::{ContentKind, OutputSpool},
 };
@@ -65,6 +70,7 @@ pub(crate) struct ProgramSpec {
 struct ProgramExit {
     /// `None` if it was told to stop.
     status: Option<io::Result<ExitStatus>>,
+    exceeded: ExceededResources,
     answer: TextHead,
     answer_end: TextTail,
     errors: TextTail,
@@ -75,9 +81,20 @@ struct ProgramExit {
 /// Starts the program, waits until it exits or is stopped, and leaves no process of its group behind.
 pub(crate) async fn run(program: ProgramSpec, scratch: ScratchFolder, job: DriverRun) -> TaskReply {
     let artifact_list = scratch.file("artifacts");
-    let _reserved = if program.limits.is_empty() { None } else { PlacedFiles::reserve(&job) };
-    let started = command(&program, &scratch, &artifact_list, &job)
-        .and_then(|mut command| ProcessGroup::spawn(&mut command, Vec::new(), job.task.task_run_id));
+    let walls = job.walls.as_ref().filter(|_| !program.limits.is_empty());
+    let _reserved = walls.and_then(|_| PlacedFiles::reserve(&job));
+    // Held until every process is gone.
+    let repository = walls.and_then(|_| job.cwd.canonicalize().ok()).map(|cwd| GuardedRepository::new(&cwd));
+    let start = |control: Option<ControlGroup>, variables: Vec<_>| {
+        let mut command = command(&program, repository.as_ref(), &scratch, &artifact_list, &job)?;
+        command.envs(variables);
+        ProcessGroup::spawn(&mut command, Vec::new(), control, job.task.task_run_id)
+    };
+    let started = match walls {
+        Some(walls) => walls.control_group(job.task.task_run_id).and_then(|control| start(control, Vec::new())),
+        // Somebody else may have worked in the folder, and left programs there that git would execute.
+        None => start(None, vec![git::variable(&job).await]),
+    };
     let (mut child, group) = match started {
         Ok(started) => started,
         Err(error) => return not_started(&program.name, &error),
@@ -93,11 +110,14 @@ pub(crate) async fn run(program: ProgramSpec, scratch: ScratchFolder, job: Drive
             format!("the output was truncated to {kept} of {total} bytes; the rest is only kept if the task completes"),
         );
     }
+    let limit_reached = resources::report(ended.exceeded, &job.events);
     match ended.status {
         None => TaskReply::failed("cancelled", format!("`{name}` was stopped")),
         Some(Err(error)) => TaskReply::failed("host_crashed", format!("couldn't wait for `{name}`: {error}")),
         Some(Ok(status)) if !status.success() => {
-            TaskReply::failed("task_failed", failure(&name.to_string(), status, ended.errors, ended.answer_end))
+            let why = failure(&name.to_string(), status, ended.errors, ended.answer_end);
+            let why = limit_reached.into_iter().chain([why]).collect::<Vec<_>>().join("\n");
+            TaskReply::failed("task_failed", why)
         }
         Some(Ok(_)) => match artifacts::collect(artifact_list, job.cwd.clone(), job.task.cwd.is_some()).await {
             Ok(mut artifact_refs) => {
@@ -118,12 +138,13 @@ pub(crate) async fn run(program: ProgramSpec, scratch: ScratchFolder, job: Drive
 
 fn command(
     program: &ProgramSpec,
+    repository: Option<&GuardedRepository>,
     scratch: &ScratchFolder,
     artifact_list: &Path,
     job: &DriverRun,
 ) -> io::Result<Command> {
-    let mut command = match &job.walls {
-        Some(walls) if !program.limits.is_empty() => inside_walls(program, walls, scratch, job)?,
+    let mut command = match (&job.walls, repository) {
+        (Some(walls), Some(repository)) => inside_walls(program, repository, walls, scratch, job)?,
         _ => command_for_run(&program.name, job),
     };
     command
@@ -145,6 +166,7 @@ fn command(
 /// home folder has nothing but toolchains.
 fn inside_walls(
     program: &ProgramSpec,
+    repository: &GuardedRepository,
     own: &AdapterWalls,
     scratch: &ScratchFolder,
     job: &DriverRun,
@@ -152,6 +174,8 @@ fn inside_walls(
     let mut walls = Walls::open(job.cwd.canonicalize()?).limit(&program.limits);
     walls.write.push(scratch.path().canonicalize()?);
     walls.hide = own.hidden(&walls.cwd)?;
+    walls.fixed.clone_from(&repository.fixed);
+    walls.processes = Some(own.resources.processes);
     // What comes with other runs isn't this one's.
     let came = walls.cwd.join(ATTACHMENT_FOLDER);
     walls.hide.extend((own.launcher.has_namespaces() && PlacedFiles::is_folder(&came)).then_some(came));
@@ -208,9 +232,9 @@ async fn supervise(
             () = stop.cancelled() => None,
         };
         // Also after a normal exit: background processes of the task end with it.
-        group.end(child).await;
+        let exceeded = group.end(child).await;
         gone.cancel();
-        status
+        (status, exceeded)
     };
     let read_answer = async {
         if let Some(stdout) = stdout {
@@ -252,8 +276,9 @@ async fn supervise(
             pump(stderr, closed(), ChunkBoundary::AtLineEnd, take).await;
         }
     };
-    let (status, (), (), ()) = tokio::join!(end, write_stdin(stdin, input, closed()), read_answer, read_errors);
-    ProgramExit { status, answer, answer_end, errors, spool, content }
+    let ((status, exceeded), (), (), ()) =
+        tokio::join!(end, write_stdin(stdin, input, closed()), read_answer, read_errors);
+    ProgramExit { status, exceeded, answer, answer_end, errors, spool, content }
 }
 
 fn log(events: &EventSink, text: &str) {

@@ -39,6 +39,7 @@ mod pairing;
 mod people;
 mod presets;
 mod removal;
+mod resources;
 mod sandbox;
 mod service;
 mod sessions;

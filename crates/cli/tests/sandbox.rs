@@ -37,15 +37,38 @@ pub fn is_running(seconds: &str) -> bool {
     processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok()).any(|line| line == wanted.as_bytes())
 }
 
-/// Puts the machine's toolchains into a home folder, as a person has them.
-pub fn show_toolchains(home: &Path) {
+/// How the project is committed, on one line.
+pub const COMMIT: &str = "git add . && git -c user.name=a -c user.email=a@b commit -qm x";
+
+/// The Python of the tests, which `./test` installs pytest for.
+fn python() -> String {
+    std::env::var("ATTACHE_PYTHON").unwrap_or_else(|_| "python3".to_owned())
+}
+
+/// How the project is tested in Python.
+#[allow(clippy::print_stdout, reason = "says what is tested instead")]
+pub fn python_tests() -> &'static str {
+    let found = Command::new(python()).args(["-m", "pytest", "--version"]).output();
+    if found.is_ok_and(|output| output.status.success()) {
+        return "python3 -m pytest -q -p no:cacheprovider";
+    }
+    println!("pytest is not installed (./test installs it), so unittest stands in for it");
+    "python3 -m unittest -q"
+}
+
+/// Puts the machine's toolchains into a home folder, as a person has them, and an environment with pytest into its path.
+pub fn show_toolchains(home: &mut TestHome) {
     let own = std::env::var("HOME").unwrap();
     for folder in [".cargo/bin", ".rustup", ".pyenv"] {
-        let (real, shown) = (Path::new(&own).join(folder), home.join(folder));
+        let (real, shown) = (Path::new(&own).join(folder), home.path().join(folder));
         fs::create_dir_all(shown.parent().unwrap()).unwrap();
         if real.exists() && !shown.exists() {
             std::os::unix::fs::symlink(real, shown).unwrap();
         }
+    }
+    if let Some(programs) = Path::new(&python()).parent().filter(|folder| folder.is_absolute()) {
+        let path = home.variable("PATH").unwrap_or_else(|| std::env::var("PATH").unwrap());
+        home.set("PATH", &format!("{}:{path}", programs.display()));
     }
 }
 
@@ -364,4 +387,74 @@ fn runs_of_others_see_only_their_folder() {
         runtime.terminate();
     }
     home.attache(&["runtime", "set", "--sandbox", "some"]).exits(2);
+}
+
+/// A run of somebody else leaves nothing in a repository that git executes when its owner works there next.
+#[test]
+fn a_run_inside_walls_leaves_no_program_for_git() {
+    if !has_namespaces() {
+        return;
+    }
+    let home = TestHome::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let work = home.path().join("work");
+    fs::create_dir(&work).unwrap();
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        git.args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(arguments).current_dir(&work);
+        let output = git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_EDITOR", "true").output().unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    git(&["init", "-q"]);
+    fs::write(work.join("file.txt"), "first\n").unwrap();
+    git(&["add", "."]);
+    git(&["commit", "-qm", "first"]);
+    let code = hub.pairing_code("builder");
+    let pair = ["runtime", "pair", &code, "--api-base", &hub.url, "--workspace", work.to_str().unwrap()];
+    home.attache(&pair).succeeds();
+    let _runtime = home.runtime(&[]);
+    let trap = home.path().join("trapped");
+    let write_evil = || {
+        fs::write(work.join("evil.sh"), format!("#!/bin/sh\ntouch {}\ncat\n", trap.display())).unwrap();
+        fs::set_permissions(work.join("evil.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    write_evil();
+    let settings = fs::read(work.join(".git/config")).unwrap();
+    let plant = "evil=$PWD/evil.sh
+        git config core.fsmonitor $evil && echo set
+        printf '[core]\\nfsmonitor = %s\\n' $evil >> .git/config && echo appended
+        cp .git/config own; printf '[core]\\nfsmonitor = %s\\n' $evil >> own; mv own .git/config && echo replaced
+        cp evil.sh .git/hooks/pre-commit && echo hooked
+        mv .git/hooks .git/old && echo moved
+        mv .git .old && echo moved all
+        mkdir -p other && cp .git/config other/ && printf '[core]\\nfsmonitor = %s\\n' $evil >> other/config
+        cp -r .git/objects .git/refs other/ && echo ../other > .git/commondir
+        rm -f .git/index.lock; true";
+    let planted = home.attache(&["ask", "builder", plant, "--sandbox", "cwd-only"]).succeeds();
+    assert_eq!(planted.stdout, "", "{}", planted.stderr);
+    assert_eq!(fs::read(work.join(".git/config")).unwrap(), settings);
+    // Work goes on as usual.
+    let commits = "echo second > file.txt && git switch -qc topic && git add file.txt \
+                   && git -c user.name=a -c user.email=a@b commit -qm second && git log --format=%s";
+    let worked = home.attache(&["ask", "builder", commits, "--sandbox", "cwd-only"]).succeeds();
+    assert_eq!(worked.stdout, "second\nfirst\n", "{}", worked.stderr);
+    let use_it = ["status", "diff", "log -p", "add -A", "commit -qm third", "checkout -q -"];
+    for words in use_it {
+        git(&words.split(' ').collect::<Vec<_>>());
+    }
+    assert!(!trap.exists(), "git executed what a run left behind");
+    // In a repository that a run made itself, only the owner's own runs are protected.
+    let make = "git init -q mine && cd mine && git config core.fsmonitor $PWD/../evil.sh \
+                && git config filter.evil.clean $PWD/../evil.sh && echo '* filter=evil' > .gitattributes \
+                && cp ../evil.sh .git/hooks/pre-commit && mv .git .gitattributes ..";
+    fs::remove_dir_all(work.join(".git")).unwrap();
+    write_evil();
+    home.attache(&["ask", "builder", make, "--sandbox", "cwd-only"]).succeeds();
+    let own = "git status >/dev/null; git add -A; git -c user.name=a -c user.email=a@b commit -qm x && echo done";
+    let owned = home.attache(&["ask", "builder", own]).succeeds();
+    assert_eq!(owned.stdout, "done\n", "{}", owned.stderr);
+    assert!(!trap.exists(), "the owner's run executed what another run left behind");
+    git(&["status"]);
+    assert!(trap.exists(), "the attempt proves nothing");
 }

@@ -1,7 +1,9 @@
 //! Operating system services that need care: private files, locks between processes, paths that must not lead out of a
-//! folder, the processes that a run leaves behind, and the service manager. A port to another system starts here.
+//! folder, the processes of a run (what they may use, and what is left behind), and the service manager. A port to another
+//! system starts here.
 
 pub mod confined;
+pub mod control_group;
 pub mod lock;
 pub mod path_error;
 pub mod private_file;

@@ -1,5 +1,5 @@
 //! The processes of one run: the group of the started process, and processes that left the group, with or without the
-//! run's mark.
+//! run's mark. Where the run has a control group, everything in it.
 
 use std::{
     io::{self, Write as _},
@@ -17,7 +17,10 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::process_tree::{self, ProcessIdentity};
+use crate::{
+    control_group::{ControlGroup, ExceededResources},
+    process_tree::{self, ProcessIdentity},
+};
 
 /// From SIGTERM to SIGKILL. A cancelled run is gone within a second.
 const TERM_TIMEOUT: Duration = Duration::from_millis(500);
@@ -32,7 +35,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 pub const RUN_ID_VARIABLE: &str = "ATTACHE_TASK_RUN_ID";
 
 /// Waits for two lines: the leader's id, and the end. If one doesn't arrive, the adapter died before it could end the
-/// group and the processes that left it.
+/// group and the processes that left it. Its arguments are the run's mark and, if there is one, its control group.
 const WATCHDOG_SCRIPT: &str = r#"read -r leader && read -r line && exit
 below() {
     for child in $(cat /proc/"$1"/task/*/children); do
@@ -40,6 +43,7 @@ below() {
         below "$child"
     done
 }
+[ -z "$2" ] || echo 1 > "$2/cgroup.kill"
 if [ -n "$leader" ]; then
     family=$(below "$leader")
     kill -KILL -"$leader"
@@ -50,6 +54,10 @@ for pass in 1 2 3; do
         file=${file#/proc/}
         kill -KILL "${file%/environ}"
     done
+done
+[ -z "$2" ] || for pass in 1 2 3 4 5; do
+    rmdir "$2" && break
+    sleep 0.2
 done"#;
 
 /// A child that leads its own process group. Dropping it kills the group.
@@ -59,6 +67,7 @@ pub struct ProcessGroup {
     /// `ATTACHE_TASK_RUN_ID=run_…`, as in the environment of everything that the run started.
     mark: String,
     watchdog: Option<Watchdog>,
+    control: Option<ControlGroup>,
 }
 
 /// A small process that outlives the adapter by a moment: when the adapter is killed, its end of the pipe closes, and
@@ -73,14 +82,20 @@ struct Watchdog {
 
 impl ProcessGroup {
     /// Starts the leader of a group. The command has `process_group(0)` and the run's mark in its environment.
-    /// Descriptors that are passed on stay open in it, under the same numbers.
-    pub fn spawn(command: &mut Command, handed: Vec<Arc<OwnedFd>>, run: RunId) -> io::Result<(Child, Self)> {
+    /// Descriptors that are passed on stay open in it, under the same numbers. It is in the control group, if there is one.
+    pub fn spawn(
+        command: &mut Command,
+        handed: Vec<Arc<OwnedFd>>,
+        control: Option<ControlGroup>,
+        run: RunId,
+    ) -> io::Result<(Child, Self)> {
         let mark = format!("{RUN_ID_VARIABLE}={run}");
         // First, so that there is no moment in which nobody would end the leader.
-        let watchdog = Watchdog::start(&mark)
+        let watchdog = Watchdog::start(&mark, control.as_ref())
             .inspect_err(|error| tracing::warn!(%error, "failed to start `sh`; the run has no watchdog"));
-        let mut group = Self { leader: None, mark, watchdog: watchdog.ok() };
-        let child = process_tree::spawn(command, handed)?;
+        let mut group = Self { leader: None, mark, watchdog: watchdog.ok(), control };
+        let entrance = group.control.as_ref().map(ControlGroup::entrance).transpose()?;
+        let child = process_tree::spawn(command, handed, entrance)?;
         group.leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         if let (Some(leader), Some(watchdog)) = (group.leader, &mut group.watchdog) {
             watchdog.tell(&leader.as_raw_nonzero().to_string());
@@ -100,8 +115,8 @@ impl ProcessGroup {
         programs(&self.mark)
     }
 
-    /// Ends the rest of the group, gracefully first, and returns when it is gone.
-    pub async fn end(mut self, child: &mut Child) {
+    /// Ends the rest of the group, gracefully first, and returns when it is gone, with what it wanted beyond its limits.
+    pub async fn end(mut self, child: &mut Child) -> ExceededResources {
         let mut buried = Instant::now() + REAP_TIMEOUT;
         // While the leader lives, everything it started is below it.
         let mut family: Vec<ProcessIdentity> = self.descendants();
@@ -129,8 +144,11 @@ impl ProcessGroup {
         if let Some(leader) = self.leader.take() {
             process_tree::forget(leader);
         }
+        if let Some(control) = &self.control {
+            control.kill();
+        }
         let gone = async {
-            while kill_marked(&self.mark) | process_tree::kill(&family) {
+            while kill_marked(&self.mark) | process_tree::kill(&family) | self.is_populated() {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
@@ -138,6 +156,12 @@ impl ProcessGroup {
             tracing::warn!("failed to end some processes of a run");
         }
         self.end_watchdog(buried).await;
+        // Not needed any more, and removed here.
+        self.control.take().map(|control| control.exceeded()).unwrap_or_default()
+    }
+
+    fn is_populated(&self) -> bool {
+        self.control.as_ref().is_some_and(|control| !control.is_empty())
     }
 
     /// Ends the watchdog, now that there is nothing left to watch.
@@ -185,11 +209,12 @@ impl Drop for ProcessGroup {
 // === impl Watchdog ===
 
 impl Watchdog {
-    fn start(mark: &str) -> io::Result<Self> {
+    fn start(mark: &str, control: Option<&ControlGroup>) -> io::Result<Self> {
         let (reader, pipe) = io::pipe()?;
         let mut command = Command::new("sh");
         command
             .args(["-c", WATCHDOG_SCRIPT, "sh", mark])
+            .args(control.map(ControlGroup::path))
             .env_clear()
             .current_dir("/")
             .stdin(reader)

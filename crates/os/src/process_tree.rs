@@ -65,20 +65,23 @@ pub fn keep_inherited_descriptors() {
 }
 
 /// Starts a child that inherits the orphans below it. Descriptors that are passed on stay open in it, under the same
-/// numbers.
+/// numbers. With the entrance of a control group, it is in that group before it is another program.
 #[allow(
     unsafe_code,
-    reason = "two system calls between fork and exec; both are safe to make there, and nothing is allocated"
+    reason = "a few system calls between fork and exec; all are safe to make there, and nothing is allocated"
 )]
-pub(crate) fn spawn(command: &mut Command, handed: Vec<Arc<OwnedFd>>) -> io::Result<Child> {
+pub(crate) fn spawn(command: &mut Command, handed: Vec<Arc<OwnedFd>>, entrance: Option<OwnedFd>) -> io::Result<Child> {
     // SAFETY: between fork and exec, only async-signal-safe work is allowed, because another thread may have held any
-    // lock. The closure makes only the system calls getpid, prctl and fcntl: it takes no lock, allocates nothing (an
+    // lock. The closure makes only the system calls getpid, prctl, write and fcntl: it takes no lock, allocates nothing (an
     // error is a number), and drops nothing, because its captures stay with the command. The descriptors are open: the
     // closure owns a share of each.
     unsafe {
         command.pre_exec(move || {
             #[cfg(target_os = "linux")]
             rustix::process::set_child_subreaper(Some(getpid()))?;
+            if let Some(entrance) = &entrance {
+                rustix::io::write(entrance, b"0")?;
+            }
             for handed in &handed {
                 rustix::io::fcntl_setfd(handed.as_fd(), rustix::io::FdFlags::empty())?;
             }

@@ -1,6 +1,6 @@
 //! What a process inside the walls may do.
 
-use std::{os::fd::RawFd, path::PathBuf};
+use std::{num::NonZeroU32, os::fd::RawFd, path::PathBuf};
 
 use attache_protocol::wire::run::SandboxLimit;
 use serde::{Deserialize, Serialize};
@@ -20,12 +20,20 @@ pub struct Walls {
     pub private: Vec<PathBuf>,
     /// Folders that are empty inside, wherever they are. Only namespaces can do that.
     pub hide: Vec<PathBuf>,
+    /// Files and folders in writable ones that it can only read, and neither move nor replace. Only namespaces can do
+    /// that.
+    #[serde(default)]
+    pub fixed: Vec<PathBuf>,
     pub network: NetworkAccess,
     /// With a proxy: ports of the loopback address inside whose listeners are handed out too, after the proxy's.
     #[serde(default)]
     pub ports: Vec<u16>,
     /// Whether it can start other programs.
     pub exec: bool,
+    /// How many processes it can have, threads counted. Where it has a user namespace of its own, except for root: the
+    /// kernel counts those of the whole user elsewhere, and root's not at all.
+    #[serde(default)]
+    pub processes: Option<NonZeroU32>,
     /// Whether it keeps the terminal it was started from. It can't type into it either way.
     pub terminal: bool,
     /// Left out, so that tests see the probe notice it.
@@ -77,9 +85,11 @@ impl Walls {
             read: Vec::new(),
             private: Vec::new(),
             hide: Vec::new(),
+            fixed: Vec::new(),
             network: NetworkAccess::All,
             ports: Vec::new(),
             exec: true,
+            processes: None,
             terminal: false,
             without: Vec::new(),
         }

@@ -1,4 +1,5 @@
-//! Protects a host's git calls: no program named in a folder's git configuration is executed.
+//! Protects the git calls of hosts, and of programs outside walls: no program named in a folder's git configuration is
+//! executed.
 //!
 //! Even `git status` runs programs named in a repository's configuration, and hosts call it without asking. Settings in
 //! the environment override those of the repository: some are always set, and every other setting by which the
@@ -33,8 +34,8 @@ const ALWAYS: &[(&str, &str)] = &[
 const CONFIG_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_CONFIG: u64 = 1 << 20;
 
-/// The environment variable for a host working in this run's folder.
-pub(super) async fn variable(job: &DriverRun) -> (OsString, OsString) {
+/// The environment variable for a host or program working in this run's folder.
+pub(crate) async fn variable(job: &DriverRun) -> (OsString, OsString) {
     let listed = timeout(CONFIG_LIST_TIMEOUT, list(job)).await.ok().flatten().unwrap_or_default();
     let fixed = ALWAYS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     as_variable(fixed.chain(overrides(&String::from_utf8_lossy(&listed))))

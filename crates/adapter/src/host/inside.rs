@@ -15,7 +15,8 @@ use serde::Deserialize;
 use tokio::task::JoinHandle;
 
 use crate::{
-    AdapterWalls, DriverRun, Environment, EventSink, SandboxLimit, attachment::PlacedFiles, scratch::ScratchFolder,
+    AdapterWalls, DriverRun, Environment, EventSink, SandboxLimit, attachment::PlacedFiles,
+    repository::GuardedRepository, scratch::ScratchFolder,
 };
 
 use super::HostSetup;
@@ -53,6 +54,7 @@ pub struct HostFolder {
 pub(super) struct HostEnclosure {
     _scratch: ScratchFolder,
     _reserved: Option<PlacedFiles>,
+    _repository: GuardedRepository,
     proxy: Option<(EgressProxy, JoinHandle<()>)>,
     events: EventSink,
 }
@@ -122,6 +124,9 @@ impl HostEnclosure {
         walls.write.push(temporary.clone());
         walls.write.extend_from_slice(writes);
         walls.hide = own.hidden(&walls.cwd)?;
+        let repository = GuardedRepository::new(&walls.cwd);
+        walls.fixed.clone_from(&repository.fixed);
+        walls.processes = Some(own.resources.processes);
         // What comes with other runs isn't this one's.
         let reserved = PlacedFiles::reserve(job);
         let came = walls.cwd.join(ATTACHMENT_FOLDER);
@@ -150,7 +155,7 @@ impl HostEnclosure {
         Ok(EnclosedLaunch {
             walls,
             handed,
-            enclosure: Self { _scratch: scratch, _reserved: reserved, proxy, events },
+            enclosure: Self { _scratch: scratch, _reserved: reserved, _repository: repository, proxy, events },
             temporary,
         })
     }
@@ -211,15 +216,19 @@ fn allowed_hosts(needs: &HostNeeds, job: &DriverRun) -> Vec<AllowedHost> {
 pub(crate) fn show_toolchains(walls: &mut Walls, environment: &Environment) {
     let home = home(environment);
     let tools = home.iter().flat_map(|home| TOOLS.iter().map(|tool| home.join(tool)));
-    let read = path_folders(environment).into_iter().map(whole_toolchain).chain(tools);
+    let read = path_folders(environment).into_iter().flat_map(whole_toolchain).chain(tools);
     walls.read.extend(read.filter(|path| can_be_shown(path, home.as_deref())));
     walls.private.extend(home);
 }
 
-/// The whole toolchain of a folder in `PATH`, wherever it is installed.
-fn whole_toolchain(folder: PathBuf) -> PathBuf {
+/// The whole toolchain of a folder in `PATH`, wherever it is installed. A virtual environment of Python comes with the
+/// Python it was made from.
+fn whole_toolchain(folder: PathBuf) -> Vec<PathBuf> {
+    let environment = folder.parent().filter(|parent| parent.join("pyvenv.cfg").is_file());
     let whole = folder.ancestors().find(|folder| TOOLS.iter().any(|tool| folder.ends_with(tool)));
-    whole.map_or_else(|| folder.clone(), Path::to_owned)
+    let base = environment.and_then(base_python);
+    let whole = environment.or(whole).map_or_else(|| folder.clone(), Path::to_owned);
+    std::iter::once(whole).chain(base).collect()
 }
 
 /// What isn't there can't be shown, and a folder with the whole home folder in it must not be.
@@ -270,11 +279,14 @@ fn installation(program: &Path, folders: &[PathBuf]) -> Vec<PathBuf> {
     [Some(found), whole.or(Some(file)), python].into_iter().flatten().collect()
 }
 
-/// The Python that a virtual environment was made from.
+/// The Python that a virtual environment was made from. Whoever can write to the environment must not choose what is shown,
+/// so there has to be a Python.
 fn base_python(environment: &Path) -> Option<PathBuf> {
     let text = fs::read_to_string(environment.join("pyvenv.cfg")).ok()?;
     let programs = text.lines().find_map(|line| line.strip_prefix("home")?.trim_start().strip_prefix('='))?;
-    Path::new(programs.trim()).parent().filter(|folder| folder.is_absolute()).map(Path::to_owned)
+    let programs = Path::new(programs.trim());
+    let is_python = programs.is_absolute() && programs.join("python3").is_file();
+    programs.parent().filter(|_| is_python).map(Path::to_owned)
 }
 
 // === impl HostFolder ===
@@ -305,19 +317,26 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let root = root.path().canonicalize().unwrap();
         let at = |path: &str| root.join(path);
-        for folder in ["lib/node_modules/@x/host/bin", "bin", "venv/bin", "plain"] {
+        for folder in ["lib/node_modules/@x/host/bin", "bin", "venv/bin", "plain", "python/bin", "mine/keys"] {
             fs::create_dir_all(at(folder)).unwrap();
         }
-        for file in ["lib/node_modules/@x/host/bin/cli.js", "venv/bin/hermes", "plain/tool"] {
+        for file in ["lib/node_modules/@x/host/bin/cli.js", "venv/bin/hermes", "plain/tool", "python/bin/python3"] {
             fs::write(at(file), "").unwrap();
         }
-        fs::write(at("venv/pyvenv.cfg"), "home = /opt/python3.14/bin\nversion = 3.14\n").unwrap();
+        let made_from =
+            |folder: &str| fs::write(at("venv/pyvenv.cfg"), format!("home = {}\nversion = 3\n", at(folder).display()));
+        made_from("python/bin").unwrap();
         std::os::unix::fs::symlink("../lib/node_modules/@x/host/bin/cli.js", at("bin/host")).unwrap();
         let folders = [at("bin"), at("venv/bin"), at("plain")];
         let found = |program: &str| installation(Path::new(program), &folders);
         assert_eq!(found("host"), [at("bin/host"), at("lib/node_modules")]);
-        assert_eq!(found("hermes"), [at("venv/bin/hermes"), at("venv"), "/opt/python3.14".into()]);
+        assert_eq!(found("hermes"), [at("venv/bin/hermes"), at("venv"), at("python")]);
         assert_eq!(found("tool"), [at("plain/tool"), at("plain/tool")]);
         assert_eq!(found("absent"), Vec::<PathBuf>::new());
+        assert_eq!(whole_toolchain(at("venv/bin")), [at("venv"), at("python")]);
+        assert_eq!(whole_toolchain(at(".nvm/versions/bin")), [at(".nvm")]);
+        assert_eq!(whole_toolchain(at("plain")), [at("plain")]);
+        made_from("mine/keys").unwrap();
+        assert_eq!(whole_toolchain(at("venv/bin")), [at("venv")]);
     }
 }

@@ -5,7 +5,7 @@
 
 pub(crate) mod budget;
 mod exchange;
-mod git;
+pub(crate) mod git;
 pub(crate) mod inside;
 pub(crate) mod limits;
 pub(crate) mod lines;

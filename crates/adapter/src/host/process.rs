@@ -22,6 +22,7 @@ use crate::{
     DriverRun, EventSink,
     output::{ChunkBoundary, GateOutput, TextGate, TextTail, pump},
     process::{self as plain, MAX_STDERR, MAX_STREAM},
+    resources,
 };
 
 /// What to start.
@@ -48,6 +49,7 @@ pub(crate) struct HostProcess {
     group: ProcessGroup,
     errors: Arc<Mutex<TextTail>>,
     reader: JoinHandle<()>,
+    events: EventSink,
     /// What is around it, if there are walls.
     _enclosure: Option<HostEnclosure>,
 }
@@ -57,7 +59,7 @@ pub(crate) struct HostProcess {
 pub(crate) struct HostExit {
     /// `None` if it had to be stopped.
     pub(crate) status: Option<ExitStatus>,
-    /// The end of its standard error.
+    /// The end of its standard error, and which limit of the device it reached.
     pub(crate) errors: String,
 }
 
@@ -92,13 +94,14 @@ impl HostProcess {
     ) -> Result<Self, TaskReply> {
         let not_started = |error: io::Error| plain::not_started(&launch.program, &error);
         let mut handed: Vec<_> = launch.handed.iter().map(|handed| handed.0.clone()).collect();
-        let mut enclosure = None;
+        let (mut enclosure, mut control) = (None, None);
         let mut command = match (&job.walls, &setup.needs) {
             (Some(walls), Some(needs)) if !walled.is_empty() => {
                 let inside = HostEnclosure::prepare(setup, needs, (walled, &launch.writes), walls, job);
                 let inside = inside.map_err(not_started)?;
                 let (program, words) = walls.launcher.command(&inside.walls, &launch.program).map_err(not_started)?;
                 handed.extend(inside.handed);
+                control = walls.control_group(job.task.task_run_id).map_err(not_started)?;
                 enclosure = Some(inside.enclosure);
                 let mut command = plain::command_for_run(&program, job);
                 command.args(words).env("TMPDIR", inside.temporary);
@@ -114,13 +117,13 @@ impl HostProcess {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let (mut child, group) =
-            ProcessGroup::spawn(&mut command, handed, job.task.task_run_id).map_err(not_started)?;
+            ProcessGroup::spawn(&mut command, handed, control, job.task.task_run_id).map_err(not_started)?;
         // The proxy's socket ends with the process only if nobody else has it.
         drop(command);
         tracing::info!(run.id = %job.task.task_run_id, pid = child.id(), program = %launch.program.display(), "host started");
         let errors = Arc::new(Mutex::new(TextTail::new(MAX_STDERR)));
         let reader = tokio::spawn(read_errors(child.stderr.take(), errors.clone(), job.events.clone()));
-        Ok(Self { child, group, errors, reader, _enclosure: enclosure })
+        Ok(Self { child, group, errors, reader, events: job.events.clone(), _enclosure: enclosure })
     }
 
     /// Its standard input. Can be taken once.
@@ -152,12 +155,16 @@ impl HostProcess {
     pub(crate) async fn end(mut self, patience: Duration) -> HostExit {
         drop(self.child.stdin.take());
         let status = tokio::time::timeout(patience, self.child.wait()).await.ok().and_then(Result::ok);
-        self.group.end(&mut self.child).await;
+        let exceeded = self.group.end(&mut self.child).await;
         let _ = tokio::time::timeout(PIPE_DRAIN_TIMEOUT, &mut self.reader).await;
         self.reader.abort();
         let tail =
             std::mem::replace(&mut *self.errors.lock().unwrap_or_else(PoisonError::into_inner), TextTail::new(0));
-        HostExit { status, errors: tail.into_text() }
+        let mut errors = tail.into_text();
+        if let Some(limit_reached) = resources::report(exceeded, &self.events) {
+            errors.push_str(&format!("\n{limit_reached}"));
+        }
+        HostExit { status, errors }
     }
 
     /// Like [`Self::end`], after a conversation. A host with memory gets time to save its session. One that was cut

@@ -25,6 +25,7 @@ pub use self::{
     output::{
         ExecOutputFormat, ExecOutputRule, ExecOutputRules, OutputPointer, ParsedOutput, ParsedTool, UsageCounting,
     },
+    row::ChosenResources,
     table::{PresetMistake, PresetTable},
     trust::UntrustedProgram,
     versions::HostVersion,

@@ -1,11 +1,11 @@
 //! One table of `presets.toml` as written: every key is optional, and a later file overrides individual keys.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroU32};
 
 use serde::Deserialize;
 
 use super::{ApprovalSupport, DriverKind, ExecOutputFormat, ExecOutputRules, LoginRule, Preset, VersionRule};
-use crate::{HostNeeds, SandboxLimit};
+use crate::{HostNeeds, MemorySize, SandboxLimit};
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -27,7 +27,24 @@ pub(super) struct PresetRow {
     costs: Option<bool>,
     budget: Option<Vec<String>>,
     walls: Option<HostNeeds>,
+    /// Only in the table `walls`, which is no host: what every run inside walls may use.
+    memory: Option<MemoryRow>,
+    processes: Option<NonZeroU32>,
 }
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(try_from = "String")]
+struct MemoryRow(MemorySize);
+
+/// What every run inside walls may use, where a person chose it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChosenResources {
+    pub memory: Option<MemorySize>,
+    pub processes: Option<NonZeroU32>,
+}
+
+/// The table with [`ChosenResources`].
+pub(super) const WALLS: &str = "walls";
 
 /// Reserved names of built-in drivers.
 const RESERVED: &[&str] = &["shell", "command", "conformance"];
@@ -74,7 +91,17 @@ impl PresetRow {
                 (Some(own), Some(more)) => Some(own.with(more)),
                 (own, more) => more.or(own),
             },
+            memory: other.memory.or(self.memory),
+            processes: other.processes.or(self.processes),
         }
+    }
+
+    /// The table [`WALLS`], or what is wrong with it.
+    pub(super) fn resources(self) -> Result<ChosenResources, String> {
+        if self.driver.is_some() || self.programs.is_some() {
+            return Err(format!("`{WALLS}` isn't a host; it has the keys memory and processes"));
+        }
+        Ok(ChosenResources { memory: self.memory.map(|MemoryRow(size)| size), processes: self.processes })
     }
 
     /// The complete preset, or what is wrong with the row.
@@ -84,6 +111,11 @@ impl PresetRow {
         }
         if RESERVED.contains(&name) {
             return Err(format!("`{name}` is built in; choose another name"));
+        }
+        if self.memory.is_some() || self.processes.is_some() {
+            return Err(format!(
+                "`{name}` can't have its own memory and processes; put them into [{WALLS}], for all runs"
+            ));
         }
         let Some(driver) = self.driver else {
             return Err(format!("`{name}` has no driver; add driver = \"acp\" (or claude, codex, exec)"));
@@ -129,6 +161,16 @@ impl PresetRow {
             budget,
             walls: self.walls,
         })
+    }
+}
+
+// === impl MemoryRow ===
+
+impl TryFrom<String> for MemoryRow {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse().map(Self)
     }
 }
 

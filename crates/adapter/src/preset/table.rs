@@ -4,11 +4,17 @@ use std::collections::BTreeMap;
 
 use toml::Spanned;
 
-use super::{Preset, row::PresetRow};
+use super::{
+    Preset,
+    row::{ChosenResources, PresetRow, WALLS},
+};
 
-/// Every supported host, in display order.
+/// Every supported host, in display order, and what the person chose for all of them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PresetTable(Vec<Preset>);
+pub struct PresetTable {
+    presets: Vec<Preset>,
+    pub resources: ChosenResources,
+}
 
 /// A mistake in a person's `presets.toml`, with its line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,8 +35,16 @@ impl PresetTable {
     pub fn parse(user: &str) -> Result<Self, PresetMistake> {
         let embedded = rows(EMBEDDED).expect("a test parses the built-in table");
         let mut table: Vec<(Spanned<String>, PresetRow)> = in_order(embedded);
-        let known = table.len();
+        let (known, mut resources) = (table.len(), ChosenResources::default());
+        let mistake = |name: &Spanned<String>| {
+            let line = line_of(user, name.span().start);
+            move |what| PresetMistake { line: Some(line), what }
+        };
         for (name, row) in in_order(rows(user)?) {
+            if name.get_ref() == WALLS {
+                resources = row.resources().map_err(mistake(&name))?;
+                continue;
+            }
             let earlier = table[..known].iter_mut().find(|(other, _)| other.get_ref() == name.get_ref());
             match earlier {
                 Some((place, whole)) => {
@@ -41,24 +55,21 @@ impl PresetTable {
                 None => table.push((name, row)),
             }
         }
-        let complete = |(name, row): (Spanned<String>, PresetRow)| {
-            let line = line_of(user, name.span().start);
-            row.complete(name.get_ref()).map_err(|what| PresetMistake { line: Some(line), what })
-        };
-        table.into_iter().map(complete).collect::<Result<_, _>>().map(Self)
+        let complete = |(name, row): (Spanned<String>, PresetRow)| row.complete(name.get_ref()).map_err(mistake(&name));
+        Ok(Self { presets: table.into_iter().map(complete).collect::<Result<_, _>>()?, resources })
     }
 
     pub fn get(&self, name: &str) -> Option<&Preset> {
-        self.0.iter().find(|preset| preset.name == name)
+        self.presets.iter().find(|preset| preset.name == name)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Preset> {
-        self.0.iter()
+        self.presets.iter()
     }
 
     /// `claude_cli, codex, …`, for messages.
     pub fn names(&self) -> String {
-        self.0.iter().map(|preset| preset.name.as_str()).collect::<Vec<_>>().join(", ")
+        self.presets.iter().map(|preset| preset.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -82,6 +93,8 @@ fn line_of(text: &str, at: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use proptest::prelude::*;
 
     use super::{
@@ -138,6 +151,22 @@ mod tests {
         assert_eq!(codex.args, ["-c", "model=\"big\""]);
         assert_eq!(codex.version.least.as_ref().map(HostVersion::to_string).as_deref(), Some("1.0"));
         assert_eq!(codex.label, "Codex");
+    }
+
+    #[test]
+    fn what_runs_may_use_is_chosen_for_all_of_them() {
+        let resources = |text: &str| PresetTable::parse(text).unwrap().resources;
+        assert_eq!(resources(""), ChosenResources::default());
+        let chosen = resources("[walls]\nmemory = \"2GiB\"\nprocesses = 500\n");
+        assert_eq!((chosen.memory, chosen.processes), ("2GiB".parse().ok(), NonZeroU32::new(500)));
+        let said = |text: &str| PresetTable::parse(text).unwrap_err().to_string();
+        assert!(said("[walls]\nmemory = \"2GB\"\n").contains("isn't a size"));
+        assert!(said("[walls]\nprocesses = 0\n").starts_with("line 2: "));
+        assert_eq!(
+            said("\n[codex]\nprocesses = 5\n"),
+            "line 2: `codex` can't have its own memory and processes; put them into [walls], for all runs"
+        );
+        assert!(said("[walls]\ndriver = \"acp\"\n").contains("isn't a host"));
     }
 
     #[test]

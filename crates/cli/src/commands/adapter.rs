@@ -15,6 +15,7 @@ use attache_adapter::{
     driver::{CommandDriver, ConformanceDriver, ShellDriver},
     preset,
 };
+use attache_os::control_group::ControlGroups;
 use attache_protocol::{Secret, error::exit, secret::Kind, wire::run::SandboxLimit};
 use clap::Subcommand;
 use serde::Serialize;
@@ -328,13 +329,19 @@ async fn walls(context: &CommandContext, is_host: bool, cwd: &Path) -> Result<Ad
     .map_err(|error| CommandFailure::failed(format!("can't try out this machine's walls: {error}")))?;
     tracing::debug!(%proof, "walls");
     let hide: Vec<_> = home::own_folders(&context.config).into_iter().map(HiddenFolder::new).collect();
-    let (mut proved, made_of, proved_at) = (proof.limits(), proof.made_of, context.env.now());
+    let (mut proved, mut made_of, proved_at) = (proof.limits(), proof.made_of, context.env.now());
+    let resources = walls::resources(&hosts::table(context)?);
+    let control_groups = ControlGroups::prepare(resources);
+    if control_groups.as_ref().is_some_and(ControlGroups::limits_everything) {
+        made_of.push_str(", cgroup");
+    }
     if !launcher.has_namespaces() {
         let holds_ours = cwd.canonicalize().is_ok_and(|cwd| hide.iter().any(|folder| folder.is_below(&cwd)));
         // A host needs a home folder of its own inside, and a way to its model.
         proved.retain(|limit| !is_host && (*limit != SandboxLimit::CwdOnly || !holds_ours));
     }
-    Ok(AdapterWalls { launcher: Arc::new(launcher), proved, made_of, proved_at, hide })
+    let launcher = Arc::new(launcher);
+    Ok(AdapterWalls { launcher, proved, made_of, proved_at, hide, resources, control_groups })
 }
 
 fn split(program: Vec<OsString>) -> (OsString, Vec<OsString>) {

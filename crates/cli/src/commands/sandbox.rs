@@ -3,17 +3,20 @@
 use std::{
     ffi::OsString,
     io::{self, Write as _},
+    num::NonZeroU64,
     os::unix::process::CommandExt as _,
     path::PathBuf,
     process::{Command, ExitCode},
 };
 
+use attache_adapter::{GuardedRepository, MemorySize};
+use attache_os::control_group::{ControlGroups, RunResources};
 use attache_protocol::{error::exit, wire::run::SandboxLimit};
 use attache_sandbox::{Launcher, Proof, Walls};
 use serde::Serialize;
 
 use crate::{
-    env::{config, context::CommandContext, home, walls},
+    env::{config, context::CommandContext, home, hosts, walls},
     ui::failure::CommandFailure,
 };
 
@@ -63,6 +66,19 @@ struct SandboxReport {
     enforces: Vec<SandboxLimit>,
     #[serde(flatten)]
     proof: Proof,
+    resources: ResourceReport,
+}
+
+/// What a run may use, if its adapter is started from here. Absent if it isn't limited.
+#[derive(Serialize)]
+struct ResourceReport {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    processes: Option<u32>,
+    /// Why something isn't limited, and what to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing: Option<String>,
 }
 
 /// The second stage and the probe, which run inside. Called before anything else of the program runs.
@@ -114,12 +130,16 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
     }
     let folder = |path: &PathBuf| path.canonicalize().map_err(|error| CommandFailure::file("use", path, &error));
     let cwd = std::env::current_dir()
+        .and_then(|cwd| cwd.canonicalize())
         .map_err(|error| CommandFailure::failed(format!("can't use the current folder: {error}")))?;
     let mut inside = Walls::open(cwd).limit(&limits);
     inside.read = args.read.iter().map(folder).collect::<Result<_, _>>()?;
     inside.write = args.write.iter().map(folder).collect::<Result<_, _>>()?;
     inside.hide = home::own_folders(&context.config);
     inside.terminal = true;
+    inside.processes = Some(walls::resources(&hosts::table(context)?).processes);
+    // Not dropped: this process becomes the command.
+    inside.fixed = std::mem::ManuallyDrop::new(GuardedRepository::new(&inside.cwd)).fixed.clone();
     let mut words = args.command.into_iter();
     let program = words.next().unwrap_or_default();
     let (bwrap, arguments) = launcher
@@ -139,8 +159,9 @@ fn show(context: &CommandContext, launcher: &Launcher) -> Result<(), CommandFail
     let proof = launcher.prove();
     let output = &context.output;
     let enforces = proof.limits();
+    let resources = ResourceReport::of(walls::resources(&hosts::table(context)?), launcher);
     if output.is_json() {
-        return output.json(&SandboxReport { enforces, proof });
+        return output.json(&SandboxReport { enforces, proof, resources });
     }
     output.line(format_args!("Enforced here: {proof}"))?;
     for result in &proof.attempts {
@@ -150,5 +171,31 @@ fn show(context: &CommandContext, launcher: &Launcher) -> Result<(), CommandFail
     for missing in &proof.missing {
         output.line(missing)?;
     }
-    Ok(())
+    output.line(resources.describe())
+}
+
+// === impl ResourceReport ===
+
+impl ResourceReport {
+    fn of(resources: RunResources, launcher: &Launcher) -> Self {
+        let support = ControlGroups::support();
+        // Elsewhere, the kernel counts the processes of a user namespace, but never those of root.
+        let is_counted = launcher.has_namespaces() && !rustix::process::geteuid().is_root();
+        Self {
+            memory: support.memory.then_some(resources.memory.get()),
+            processes: (support.processes || is_counted).then_some(resources.processes.get()),
+            missing: support.missing,
+        }
+    }
+
+    fn describe(&self) -> String {
+        let memory = self.memory.and_then(NonZeroU64::new).map(|bytes| format!("{} of memory", MemorySize(bytes)));
+        let processes = self.processes.map(|count| format!("{count} processes"));
+        let limits: Vec<String> = memory.into_iter().chain(processes).collect();
+        let limits = if limits.is_empty() { "as much as there is".to_owned() } else { limits.join(", ") };
+        match &self.missing {
+            Some(why) => format!("A run can use {limits}. Not everything is limited: {why}."),
+            None => format!("A run can use {limits}."),
+        }
+    }
 }

@@ -1,5 +1,7 @@
-//! How this program starts itself inside walls.
+//! How this program starts itself inside walls, and what runs inside may use.
 
+use attache_adapter::preset::PresetTable;
+use attache_os::control_group::RunResources;
 use attache_protocol::wire::runtime::WalledRuns;
 use attache_sandbox::{Launcher, StageCommand};
 
@@ -14,6 +16,15 @@ pub(crate) fn launcher() -> Result<Launcher, CommandFailure> {
     let program = std::env::current_exe()
         .map_err(|error| CommandFailure::failed(format!("can't find this program's own file: {error}")))?;
     Ok(Launcher::new(StageCommand { program, enter: vec![STAGE.into()], probe: vec![PROBE.into()] }))
+}
+
+/// What a run inside may use: what the owner chose in `presets.toml`, or what is sensible here.
+pub(crate) fn resources(table: &PresetTable) -> RunResources {
+    let usual = RunResources::of_this_machine();
+    RunResources {
+        memory: table.resources.memory.map_or(usual.memory, |chosen| chosen.0),
+        processes: table.resources.processes.unwrap_or(usual.processes),
+    }
 }
 
 /// Parses `--sandbox off|others|all`.

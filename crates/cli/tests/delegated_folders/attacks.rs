@@ -3,7 +3,18 @@
 use std::{fs, path::Path, process::Command};
 
 use super::world::{DelegationWorld, FolderRoute};
-use crate::sandbox::{has_namespaces, show_toolchains, write_project};
+use crate::{
+    harness::TestHome,
+    hosts::{
+        device::patiently,
+        model::TestModel,
+        programs::{self, HostProgram},
+        walled,
+    },
+    sandbox::{COMMIT, has_namespaces, python_tests, show_toolchains, write_project},
+};
+
+const NO_NETWORK: &str = "[collaborator.sandbox]\nallow_network = false\n";
 
 fn git(dir: &Path, args: &[&str]) -> (bool, String) {
     let mut git = Command::new("git");
@@ -208,10 +219,7 @@ fn delegated_work_sees_its_folder_and_nothing_else_of_the_remote() {
     if !has_namespaces() {
         return;
     }
-    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "[collaborator.sandbox]\nallow_network = false\n")
-    else {
-        return;
-    };
+    let Some(world) = DelegationWorld::new(FolderRoute::Direct, NO_NETWORK) else { return };
     let secret = world.remote.path().join("secret");
     fs::write(&secret, "OUTSIDE").unwrap();
     let mounts = world.remote.path().join(".AWCP/mounts");
@@ -239,18 +247,63 @@ fn delegated_work_builds_tests_and_commits_inside_walls() {
     if !has_namespaces() {
         return;
     }
-    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "[collaborator.sandbox]\nallow_network = false\n")
-    else {
+    let Some(mut world) = DelegationWorld::new(FolderRoute::Direct, NO_NETWORK) else { return };
+    world.runtime.take().unwrap().kill();
+    show_toolchains(&mut world.remote);
+    world.start_runtime();
+    write_project(&world.folder);
+    let script = format!(
+        "cargo test --offline -q >cargo.log 2>&1 && echo cargo; npm test >npm.log 2>&1 && echo npm
+        {python} >python.log 2>&1 && echo python
+        ({COMMIT}) >git.log 2>&1 && echo git; true",
+        python = python_tests()
+    );
+    git_does(&world.folder, &["init", "-q"]);
+    let ended = world.delegate(&[], &script);
+    let log = |name: &str| fs::read_to_string(world.folder.join(name)).unwrap_or_default();
+    let logs = || ["cargo.log", "npm.log", "python.log", "git.log"].map(log).join("\n");
+    assert_eq!(summary(&ended), "cargo\nnpm\npython\ngit\n", "{}", logs());
+}
+
+#[test]
+fn claude_code_builds_tests_and_commits_in_a_mounted_folder() {
+    works_in_a_mounted_folder(&programs::CLAUDE);
+}
+
+#[test]
+fn codex_builds_tests_and_commits_in_a_mounted_folder() {
+    works_in_a_mounted_folder(&programs::CODEX);
+}
+
+/// A real host on the remote edits, tests and commits in the owner's folder, and reaches nothing but its model.
+fn works_in_a_mounted_folder(program: &HostProgram) {
+    if !has_namespaces() {
+        return;
+    }
+    let Some(hosts) = program.found() else {
+        eprintln!("skipped: {} is not installed (./test installs it)", program.file);
         return;
     };
-    show_toolchains(world.remote.path());
-    write_project(&world.folder);
-    let script = "cargo test --offline -q >cargo.log 2>&1 && echo cargo; node --test >node.log 2>&1 && echo node
-        python3 -m unittest -q >python.log 2>&1 && echo python
-        (git add . && git -c user.name=a -c user.email=a@b commit -qm x) >git.log 2>&1 && echo git; true";
-    git_does(&world.folder, &["init", "-q"]);
-    let ended = world.delegate(&[], script);
-    let log = |name: &str| fs::read_to_string(world.folder.join(name)).unwrap_or_default();
-    let logs = || ["cargo.log", "node.log", "python.log", "git.log"].map(log).join("\n");
-    assert_eq!(summary(&ended), "cargo\nnode\npython\ngit\n", "{}", logs());
+    let model = TestModel::start();
+    // Not in the system's temporary folder: Codex's sandbox refuses to work there.
+    let mut remote = TestHome::within(env!("CARGO_TARGET_TMPDIR").as_ref(), program.kind);
+    remote.set("PATH", &format!("{}:{}", hosts.display(), std::env::var("PATH").unwrap()));
+    (program.prepare)(&mut remote, &model);
+    show_toolchains(&mut remote);
+    walled::write_row(&remote, model.url(), program);
+    let executor = ["--local-executor-type", program.kind];
+    let Some(world) = DelegationWorld::with_remote(FolderRoute::Direct, NO_NETWORK, remote, &executor) else { return };
+    let delegation = world.delegate_in_background(&[], &walled::prepare_work(&world.folder));
+    let ended = patiently("the host to end its work", || {
+        let open = world.owner(&["approvals", "--json"]).succeeds().json();
+        for request in open["permission_requests"].as_array().unwrap() {
+            world.owner(&["approvals", "approve", request["permission_request_id"].as_str().unwrap()]);
+        }
+        let shown = delegation.show();
+        ["completed", "error", "cancelled", "expired"].contains(&shown["status"].as_str().unwrap()).then_some(shown)
+    });
+    assert_eq!(ended["status"], "completed", "{ended:#}");
+    assert_eq!((&ended["sandbox"]["cwd_only"], &ended["sandbox"]["allow_network"]), (&true.into(), &false.into()));
+    let told: String = model.requests().iter().map(|request| format!("{request:?}")).collect();
+    walled::worked(&told, &world.folder);
 }

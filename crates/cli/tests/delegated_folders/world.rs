@@ -64,6 +64,15 @@ impl DelegationWorld {
     /// With these settings in the remote owner's `[collaborator]`, besides `enabled = true`. None if the machine can't
     /// do it.
     pub fn new(way: FolderRoute, collaborator: &str) -> Option<Self> {
+        Self::build(way, collaborator, None, &[])
+    }
+
+    /// The same with this home for the remote, and another agent than the shell.
+    pub fn with_remote(way: FolderRoute, collaborator: &str, remote: TestHome, executor: &[&str]) -> Option<Self> {
+        Self::build(way, collaborator, Some(remote), executor)
+    }
+
+    fn build(way: FolderRoute, collaborator: &str, remote: Option<TestHome>, executor: &[&str]) -> Option<Self> {
         if !can_mount() {
             return None;
         }
@@ -72,8 +81,8 @@ impl DelegationWorld {
             FolderRoute::Tunnel => Some(TestNetworks::new()?),
         };
         let home = |machine| nets.as_ref().map_or_else(TestHome::new, |nets| TestHome::in_network(nets.of(machine)));
-        let (hub_home, host, remote) =
-            (home(NetworkMachine::Hub), home(NetworkMachine::Host), home(NetworkMachine::Remote));
+        let (hub_home, host) = (home(NetworkMachine::Hub), home(NetworkMachine::Host));
+        let remote = remote.unwrap_or_else(|| home(NetworkMachine::Remote));
         let folder = host.path().join("src/project");
         fs::create_dir_all(&folder).unwrap();
         let mut world = Self {
@@ -89,7 +98,7 @@ impl DelegationWorld {
             nets,
         };
         world.start_hub();
-        world.pair();
+        world.pair(executor);
         world.write_policy(&world.remote, &format!("[collaborator]\nenabled = true\n{collaborator}\n"));
         world.start_runtime();
         let url = world.agent_url();
@@ -210,13 +219,15 @@ impl DelegationWorld {
         });
     }
 
-    fn pair(&self) {
+    fn pair(&self, executor: &[&str]) {
         self.owner(&["agents", "add", "builder"]).succeeds();
         let code = self.owner(&["agents", "code", "builder", "--json"]).succeeds().json();
         let code = code["pairing_code"].as_str().unwrap().to_owned();
         let pin = self.pin();
         let pair = ["runtime", "pair", &code, "--api-base", &self.url];
-        self.remote.attache(&[&pair[..], &pin.iter().map(String::as_str).collect::<Vec<_>>()].concat()).succeeds();
+        self.remote
+            .attache(&[&pair[..], executor, &pin.iter().map(String::as_str).collect::<Vec<_>>()].concat())
+            .succeeds();
     }
 
     /// The options with the hub's pin, if it has one.

@@ -79,6 +79,11 @@ impl TestHome {
         self.variables.push((name.to_owned(), value.to_owned()));
     }
 
+    /// What was set, if anything was.
+    pub fn variable(&self, name: &str) -> Option<String> {
+        self.variables.iter().rev().find(|(set, _)| set == name).map(|(_, value)| value.clone())
+    }
+
     /// The home folder itself.
     pub fn path(&self) -> &Path {
         self.folder.path()

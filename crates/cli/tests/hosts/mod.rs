@@ -4,11 +4,11 @@
 //! `./test` installs Claude Code and Codex into the build folder, `./test --agents` the others too; tests of missing
 //! hosts report that they are skipped. The results go into the matrix of docs/hosts.md.
 
-mod device;
+pub mod device;
 mod hostile;
 mod installed;
 mod matrix;
-mod model;
-mod programs;
+pub mod model;
+pub mod programs;
 mod real;
-mod walled;
+pub mod walled;

@@ -14,6 +14,8 @@ use super::view;
 const PLACES: [&str; 3] = ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap"];
 /// Where services of the machine have their sockets. A process without network must not reach them either.
 const SOCKET_FOLDERS: [&str; 2] = ["/run", "/var/run"];
+/// A process that could write here would leave its control group, and with it the limits of its run.
+const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
 /// The program, if it is installed and the system lets it create namespaces.
 pub(crate) fn find() -> Option<PathBuf> {
@@ -42,6 +44,7 @@ pub(super) fn arguments(program: &Path, walls: &Walls, stage: &Path) -> Vec<OsSt
         }
         FileView::All => {
             words.add(["--bind", "/", "/", "--proc", "/proc", "--dev-bind", "/dev", "/dev"]);
+            words.add(["--ro-bind-try", CONTROL_GROUPS, CONTROL_GROUPS]);
             if walls.network != NetworkAccess::All {
                 for folder in SOCKET_FOLDERS.into_iter().filter(|folder| is_folder(folder)) {
                     words.add(["--tmpfs", folder]);
@@ -70,9 +73,8 @@ pub(super) fn arguments(program: &Path, walls: &Walls, stage: &Path) -> Vec<OsSt
     let covered: Vec<&PathBuf> = hidden.iter().filter(|path| path.is_dir() && !is_nested(path)).collect();
     // A mount can't be moved, so whoever is inside can't move a folder away with what is hidden in it. Each once and all
     // before anything is covered: a second one would uncover what is below.
-    let above: BTreeSet<&Path> =
-        covered.iter().flat_map(|path| path.ancestors().skip(1)).filter(|folder| is_inside(folder, walls)).collect();
-    above.into_iter().for_each(|folder| words.bind("--bind", folder));
+    let above = above(covered.iter().copied(), walls);
+    above.iter().for_each(|folder| words.bind("--bind", folder));
     for path in covered {
         words.add(["--tmpfs"]);
         words.0.push(path.into());
@@ -81,10 +83,20 @@ pub(super) fn arguments(program: &Path, walls: &Walls, stage: &Path) -> Vec<OsSt
     for path in writable().filter(|path| hidden.iter().any(|other| path.starts_with(other))) {
         words.bind("--bind", path);
     }
+    let fixed = || walls.fixed.iter().filter(|path| path.exists() && is_inside(path, walls));
+    for folder in self::above(fixed(), walls).difference(&above) {
+        words.bind("--bind", folder);
+    }
+    fixed().for_each(|path| words.bind("--ro-bind", path));
     words.add(["--chdir"]);
     words.0.push(walls.cwd.clone().into());
     words.add(["--"]);
     words.0
+}
+
+/// The folders on the way to these that could be moved otherwise, from the outside in.
+fn above<'a>(paths: impl Iterator<Item = &'a PathBuf>, walls: &Walls) -> BTreeSet<&'a Path> {
+    paths.flat_map(|path| path.ancestors().skip(1)).filter(|folder| is_inside(folder, walls)).collect()
 }
 
 /// Below a folder that can be written to.
@@ -163,6 +175,22 @@ mod tests {
         let cover = |path: &Path| at(format!("--tmpfs {} ", path.display()));
         let order = [bind(&root), bind(&root.join("a")), bind(&root.join("a/b")), cover(&second), cover(&first)];
         assert!(order.is_sorted(), "{line}");
+    }
+
+    #[test]
+    fn what_is_fixed_cannot_be_moved_with_its_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join(".git")).unwrap();
+        std::fs::write(root.join(".git/config"), "").unwrap();
+        let mut walls = Walls::open(&root).limit(&[SandboxLimit::CwdOnly]);
+        walls.fixed = vec![root.join(".git/config"), root.join(".git/absent"), "/etc/hosts".into()];
+        let line = line(&walls);
+        let end = format!(
+            "--bind {0} {0} --bind {0}/.git {0}/.git --ro-bind {0}/.git/config {0}/.git/config --chdir",
+            root.display()
+        );
+        assert!(line.contains(&end), "{line}");
     }
 
     #[test]

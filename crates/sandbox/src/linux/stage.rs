@@ -18,6 +18,9 @@ use crate::{FileView, Launcher, Mechanism, NetworkAccess, Walls};
 
 use super::{bubblewrap, exec_once::LastExec, landlock, proxy_listener, seccomp};
 
+/// How many files a process can have open. Programs that raise this themselves, as many runtimes do, stop here.
+const MAX_OPEN_FILES: u64 = 65_536;
+
 /// What the second stage is told.
 #[derive(Debug, Serialize, Deserialize)]
 struct StageOrder {
@@ -70,8 +73,7 @@ pub fn enter(order: &str, command: Vec<OsString>) -> io::Result<Infallible> {
         // Without bubblewrap, it may lead its group, and then it keeps its session.
         let _ = rustix::process::setsid();
     }
-    // A crash must not leave the memory of a host, with its login, in the folder.
-    rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    limit_resources(&walls, is_in_namespaces)?;
     if let NetworkAccess::Proxy(descriptor) = walls.network {
         if !is_in_namespaces {
             return Err(io::Error::other("a proxy as the only way out needs namespaces"));
@@ -89,6 +91,26 @@ pub fn enter(order: &str, command: Vec<OsString>) -> io::Result<Infallible> {
     let last = LastExec::prepare(program.into_os_string(), arguments)?;
     restrict(&walls, is_in_namespaces, Some(&last))?;
     Err(last.call())
+}
+
+/// Limits of single processes. The size of files isn't one of them: many small ones fill a disk as well.
+fn limit_resources(walls: &Walls, is_in_namespaces: bool) -> io::Result<()> {
+    // A crash must not leave the memory of a host, with its login, in the folder.
+    lower(Resource::Core, 0)?;
+    lower(Resource::Nofile, MAX_OPEN_FILES)?;
+    // A process with real-time priority keeps everyone else from running.
+    lower(Resource::Rtprio, 0)?;
+    if let Some(processes) = walls.processes.filter(|_| is_in_namespaces) {
+        lower(Resource::Nproc, processes.get().into())?;
+    }
+    Ok(())
+}
+
+/// For this process and everything it starts. What is lower already stays so.
+fn lower(resource: Resource, to: u64) -> io::Result<()> {
+    let Rlimit { current, maximum } = rustix::process::getrlimit(resource);
+    let lowered = |limit: Option<u64>| Some(limit.map_or(to, |limit| limit.min(to)));
+    Ok(rustix::process::setrlimit(resource, Rlimit { current: lowered(current), maximum: lowered(maximum) })?)
 }
 
 fn restrict(walls: &Walls, is_in_namespaces: bool, last: Option<&LastExec>) -> io::Result<()> {
