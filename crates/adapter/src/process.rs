@@ -93,7 +93,7 @@ pub(crate) async fn run(program: ProgramSpec, scratch: ScratchFolder, job: Drive
     let started = match walls {
         Some(walls) => walls.control_group(job.task.task_run_id).and_then(|control| start(control, Vec::new())),
         // Somebody else may have worked in the folder, and left programs there that git would execute.
-        None => start(None, vec![git::variable(&job).await]),
+        None => start(None, vec![git::variable(&job, git::GitSettings::Own).await]),
     };
     let (mut child, group) = match started {
         Ok(started) => started,

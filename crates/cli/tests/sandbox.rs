@@ -231,6 +231,42 @@ fn a_command_sees_its_folder_and_nothing_else_of_its_user() {
     assert_eq!(text(&works.stdout).trim(), "1", "{}", text(&works.stderr));
 }
 
+/// A service that is down for a moment, such as the hub, would be replaced, and told the secrets of its clients.
+#[test]
+fn a_program_inside_takes_nobodys_port() {
+    if !has_namespaces() || !listens_are_limited() {
+        return;
+    }
+    let home = TestHome::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let script = format!(
+        "import socket, errno\nfor port in (0, {port}):\n    try:\n        socket.socket().bind(('127.0.0.1', port))\n        print('took')\n    except PermissionError:\n        print('refused')"
+    );
+    let ran = home.attache(&["sandbox", "--net", "all", "--", "python3", "-c", &script]).succeeds();
+    assert_eq!(ran.stdout, "took\nrefused\n");
+}
+
+/// Landlock knows ports since Linux 6.7.
+fn listens_are_limited() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut parts = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    (parts.next(), parts.next()) >= (Some(6), Some(7))
+}
+
+#[test]
+fn a_command_makes_none_of_our_folders() {
+    if !has_namespaces() {
+        return;
+    }
+    let home = TestHome::new();
+    let folder = home.path().to_owned();
+    let mut command =
+        home.command(&["sandbox", "--", "sh", "-c", "mkdir -p .AWCP && echo mine > .AWCP/policy.toml; ls -A .AWCP"]);
+    let ran = command.current_dir(&folder).env("AWCP_HOME", folder.join(".AWCP")).output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(!folder.join(".AWCP/policy.toml").exists());
+}
+
 #[test]
 fn a_run_with_limits_works_inside_walls() {
     if !has_namespaces() {

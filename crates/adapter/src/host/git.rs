@@ -3,7 +3,8 @@
 //!
 //! Even `git status` runs programs named in a repository's configuration, and hosts call it without asking. Settings in
 //! the environment override those of the repository: some are always set, and every other setting by which the
-//! repository names a program is reset to the person's own value, or to something harmless.
+//! repository names a program is reset to the person's own value, or to something harmless. Inside walls it is always the
+//! latter: a run of somebody else must not learn the person's own, which may contain a token.
 
 use std::{collections::BTreeMap, ffi::OsString, process::Stdio, time::Duration};
 
@@ -34,11 +35,20 @@ const ALWAYS: &[(&str, &str)] = &[
 const CONFIG_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_CONFIG: u64 = 1 << 20;
 
+/// Whose values a run may see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GitSettings {
+    /// The person's own.
+    Own,
+    /// Nobody's: the run is inside walls.
+    Harmless,
+}
+
 /// The environment variable for a host or program working in this run's folder.
-pub(crate) async fn variable(job: &DriverRun) -> (OsString, OsString) {
+pub(crate) async fn variable(job: &DriverRun, shown: GitSettings) -> (OsString, OsString) {
     let listed = timeout(CONFIG_LIST_TIMEOUT, list(job)).await.ok().flatten().unwrap_or_default();
     let fixed = ALWAYS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    as_variable(fixed.chain(overrides(&String::from_utf8_lossy(&listed))))
+    as_variable(fixed.chain(overrides(&String::from_utf8_lossy(&listed), shown)))
 }
 
 /// Lists the configuration with the scope of each setting. Listing executes nothing.
@@ -69,7 +79,7 @@ fn as_variable(settings: impl Iterator<Item = (String, String)>) -> (OsString, O
 }
 
 /// The overrides for repository settings that name programs, from `scope NUL key LF value NUL …`.
-fn overrides(listed: &str) -> Vec<(String, String)> {
+fn overrides(listed: &str, shown: GitSettings) -> Vec<(String, String)> {
     let mut own: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let mut of_folder: BTreeMap<&str, &'static str> = BTreeMap::new();
     let mut fields = listed.split('\0');
@@ -81,7 +91,7 @@ fn overrides(listed: &str) -> Vec<(String, String)> {
                     of_folder.insert(key, harmless);
                 }
             }
-            "system" | "global" => own.entry(key).or_default().push(value),
+            "system" | "global" if shown == GitSettings::Own => own.entry(key).or_default().push(value),
             _ => {}
         }
     }
@@ -153,8 +163,13 @@ mod tests {
             ("filter.Evil.x.required", "false"),
         ];
         let expected: Vec<_> = expected.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        assert_eq!(overrides(&listed), expected);
-        assert_eq!(overrides("nonsense"), []);
+        assert_eq!(overrides(&listed, GitSettings::Own), expected);
+        // Inside walls, nothing of the person's own is told.
+        let inside = overrides(&listed, GitSettings::Harmless);
+        assert_eq!(inside.len(), 6);
+        assert!(inside.contains(&("core.editor".to_owned(), "true".to_owned())), "{inside:?}");
+        assert!(inside.contains(&("credential.helper".to_owned(), String::new())), "{inside:?}");
+        assert_eq!(overrides("nonsense", GitSettings::Own), []);
     }
 
     #[test]

@@ -258,7 +258,9 @@ fn declare(walls: &mut Walls, setup: &HostSetup, needs: &HostNeeds, job: &Driver
     let mut read = installation(Path::new(&setup.program), &path_folders(&job.environment));
     read.extend(needs.reads.iter().filter_map(place));
     walls.read.extend(read.into_iter().filter(|path| can_be_shown(path, home.as_deref())));
-    walls.write.extend(needs.login.iter().filter_map(place).filter(|path| path.exists()));
+    // A login that is also among the settings isn't renewed from inside: the host obeys it outside as well.
+    let logins = needs.login.iter().filter(|login| !needs.reads.contains(login));
+    walls.write.extend(logins.filter_map(place).filter(|path| path.exists()));
     let is_elsewhere = |folder: &PathBuf| !home.as_ref().is_some_and(|home| folder.starts_with(home));
     walls.private.extend(folder.filter(is_elsewhere));
 }

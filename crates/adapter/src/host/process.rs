@@ -17,7 +17,11 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{HostMemory, HostSetup, SandboxLimit, TurnVerdict, git, inside::HostEnclosure};
+use super::{
+    HostMemory, HostSetup, SandboxLimit, TurnVerdict,
+    git::{self, GitSettings},
+    inside::HostEnclosure,
+};
 use crate::{
     DriverRun, EventSink,
     output::{ChunkBoundary, GateOutput, TextGate, TextTail, pump},
@@ -109,9 +113,10 @@ impl HostProcess {
             }
             _ => plain::command_for_run(&launch.program, job),
         };
+        let settings = if enclosure.is_some() { GitSettings::Harmless } else { GitSettings::Own };
         command
             .args(&launch.args)
-            .envs([git::variable(job).await])
+            .envs([git::variable(job, settings).await])
             .envs(launch.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -136,6 +136,12 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
     inside.read = args.read.iter().map(folder).collect::<Result<_, _>>()?;
     inside.write = args.write.iter().map(folder).collect::<Result<_, _>>()?;
     inside.hide = home::own_folders(&context.config);
+    // One that isn't there yet could be made inside, and would then be ours.
+    for own in
+        inside.hide.iter().filter(|own| inside.write.iter().chain([&inside.cwd]).any(|open| own.starts_with(open)))
+    {
+        home::private_folder(own).map_err(|error| CommandFailure::file("create", own, &error))?;
+    }
     inside.terminal = true;
     inside.processes = Some(walls::resources(&hosts::table(context)?).processes);
     // Not dropped: this process becomes the command.

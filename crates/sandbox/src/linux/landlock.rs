@@ -1,9 +1,9 @@
 //! Landlock: files outside the view, TCP, and sockets and signals of others. It also holds without namespaces.
 
-use std::{io, path::PathBuf};
+use std::{io, ops::RangeInclusive, path::PathBuf};
 
 use ::landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _, Scope, path_beneath_rules,
 };
 
@@ -13,6 +13,26 @@ use super::view;
 
 /// What we know of. Older kernels enforce what they can, and the probe reports the rest.
 const KNOWN: ABI = ABI::V6;
+
+/// Where a program inside can listen if it shares this machine's network: on ports of development servers, and on one that
+/// the system chooses. On any other, it could take the place of a service that is down for a moment, and be told its secrets.
+const LISTENING: &[RangeInclusive<u16>] = &[
+    0..=0,
+    1313..=1313,
+    3000..=3010,
+    4000..=4010,
+    4173..=4180,
+    4200..=4200,
+    4321..=4321,
+    5000..=5010,
+    5173..=5180,
+    6006..=6006,
+    8000..=8010,
+    8080..=8090,
+    8888..=8890,
+    9000..=9010,
+    9222..=9222,
+];
 
 /// Restricts this thread and everything it starts.
 pub(super) fn restrict(walls: &Walls, is_in_namespaces: bool) -> io::Result<()> {
@@ -28,6 +48,10 @@ fn apply(walls: &Walls, is_in_namespaces: bool) -> Result<(), ::landlock::Rulese
     if walls.network != NetworkAccess::All && !is_in_namespaces {
         rules = rules.handle_access(AccessNet::from_all(KNOWN))?;
     }
+    let shares_network = walls.network == NetworkAccess::All && walls.files == FileView::Declared;
+    if shares_network {
+        rules = rules.handle_access(AccessNet::BindTcp)?;
+    }
     let mut rules = rules.create()?.set_compatibility(CompatLevel::BestEffort);
     if walls.files == FileView::Declared {
         let everything = AccessFs::from_all(KNOWN);
@@ -39,6 +63,11 @@ fn apply(walls: &Walls, is_in_namespaces: bool) -> Result<(), ::landlock::Rulese
         if is_in_namespaces {
             // What it can't see isn't there, so it can list every folder.
             rules = rules.add_rules(path_beneath_rules(["/"], AccessFs::ReadDir))?;
+        }
+    }
+    if shares_network {
+        for port in LISTENING.iter().cloned().flatten() {
+            rules = rules.add_rule(NetPort::new(port, AccessNet::BindTcp))?;
         }
     }
     rules.restrict_self()?;
