@@ -12,7 +12,7 @@ use std::{
 
 use attache_client::{HubClient, PageQuery};
 use attache_protocol::{
-    Code,
+    Code, Secret,
     error::exit,
     wire::{run::SandboxLimit, system::Storage},
 };
@@ -40,6 +40,7 @@ use crate::{
         runtime_notices,
     },
 };
+use adapter_probe::AdapterProblem;
 use finding::{DoctorFinding, FindingState};
 
 /// Check this machine for problems and suggest fixes
@@ -291,7 +292,7 @@ async fn check_profiles(context: &CommandContext, choice: Option<&ChosenHub>, fi
     for profile in set.profiles.values() {
         findings.push(check_profile(context, &home, profile));
         if let Some(endpoint) = &profile.local_agent_endpoint {
-            findings.push(check_adapter(endpoint).await);
+            findings.push(check_adapter(endpoint, profile.adapter_secret.as_ref()).await);
         } else if let Some(finding) = hosts::check_executor(context, profile) {
             findings.push(finding);
         } else {
@@ -382,11 +383,16 @@ fn check_profile(context: &CommandContext, home: &Home, profile: &Profile) -> Do
         .fix(format!("attache runtime start --profile {key}"))
 }
 
-/// Probes the adapter. Its health endpoint needs no secret.
-async fn check_adapter(endpoint: &str) -> DoctorFinding {
-    match adapter_probe::adapter(endpoint).await {
+/// Probes the adapter as the runtime does.
+async fn check_adapter(endpoint: &str, secret: Option<&Secret<String>>) -> DoctorFinding {
+    match adapter_probe::adapter(endpoint, secret).await {
         Ok(()) => DoctorFinding::ok("adapter", format!("the adapter at {endpoint} is reachable")),
-        Err(reason) => DoctorFinding::problem(
+        Err(AdapterProblem::WrongSecret) => DoctorFinding::problem(
+            "adapter",
+            format!("the adapter at {endpoint} doesn't accept the runtime's secret"),
+        )
+        .fix("Pair the device again while the adapter is running: attache runtime pair … --local-agent-endpoint URL"),
+        Err(AdapterProblem::Unreachable(reason)) => DoctorFinding::problem(
             "adapter",
             format!("the adapter at {endpoint} isn't reachable: {reason}"),
         )

@@ -3,6 +3,7 @@
 use attache_client::{HubClient, NewUser, UserChange};
 use attache_protocol::{
     Secret,
+    error::exit,
     wire::{key::Role, user::User},
 };
 use clap::Subcommand;
@@ -15,8 +16,8 @@ use crate::{
     env::context::{CommandContext, HubArgs},
     ui::{
         failure::CommandFailure,
-        output::{TextCell, time},
-        secret_prompt,
+        output::{TextCell, clean, time},
+        prompt, secret_prompt,
     },
 };
 
@@ -83,6 +84,9 @@ enum UsersCommand {
     Remove {
         /// User name or id
         user: String,
+        /// Skip the confirmation prompt
+        #[arg(long, short)]
+        yes: bool,
     },
 }
 
@@ -108,7 +112,11 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             let change = UserChange { password, current_password, ..UserChange::default() };
             done(&context, &hub.update_user("me", &change).await?, "Changed the password of")
         }
-        UsersCommand::Remove { user } => {
+        UsersCommand::Remove { user, yes } => {
+            let question = format!("Remove {}? This revokes their keys, tokens and sessions.", clean::line(&user));
+            if !yes && prompt::confirm(&context.output, &question)? == Some(false) {
+                return Err(CommandFailure::new("cancelled", exit::FAILED, "nobody was removed"));
+            }
             hub.remove_user(&user).await?;
             context.output.say(format_args!("Removed {user} and revoked their keys, tokens and sessions."));
             Ok(())

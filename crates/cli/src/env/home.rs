@@ -126,14 +126,15 @@ impl Home {
 // === impl LocalHub ===
 
 impl LocalHub {
-    /// Whether an origin is this hub's: the same, or the same port under another loopback name of this machine.
+    /// Whether an origin is this hub's: the same, or the same port under the other name of that address. Somebody else may
+    /// listen at `[::1]`, with the same port.
     pub(crate) fn is_at(&self, origin: &str) -> bool {
         let parts = |origin: &str| -> Option<(String, String, u16)> {
             let (scheme, authority) = origin.split_once("://")?;
             let (host, port) = authority.rsplit_once(':')?;
             Some((scheme.to_owned(), host.to_owned(), port.parse().ok()?))
         };
-        let usual = |host: &str| matches!(host, "localhost" | "127.0.0.1" | "[::1]");
+        let usual = |host: &str| matches!(host, "localhost" | "127.0.0.1");
         self.origin == origin
             || match (parts(&self.origin), parts(origin)) {
                 (Some((own_scheme, own, own_port)), Some((scheme, host, port))) => {
@@ -193,7 +194,7 @@ mod tests {
     #[test]
     fn a_local_hub_is_recognised_by_its_port() {
         let hub = LocalHub { origin: "http://127.0.0.1:4711".to_owned(), key_file: "/data/admin.key".into() };
-        for same in ["http://127.0.0.1:4711", "http://localhost:4711", "http://[::1]:4711"] {
+        for same in ["http://127.0.0.1:4711", "http://localhost:4711"] {
             assert!(hub.is_at(same), "{same}");
         }
         let secure = LocalHub { origin: "https://127.0.0.1:4711".to_owned(), ..hub.clone() };

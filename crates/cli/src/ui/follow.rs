@@ -117,6 +117,9 @@ async fn started(hub: &HubClient, claimed: &Event) -> String {
 /// The failure when the connection to the hub is lost. The run itself may continue.
 fn hub_lost(error: attache_client::Error, run: RunId) -> CommandFailure {
     let failure = CommandFailure::from(error);
+    if failure.exit == exit::NOT_FOUND {
+        return failure;
+    }
     if failure.exit != exit::UNREACHABLE {
         // Say first that the run continues, so that nobody starts it a second time.
         let message = format!("run {run} continues, but can't be followed: {}", failure.message);
