@@ -2,6 +2,7 @@
 
 pub mod bare;
 mod booted;
+mod image;
 
 use std::{
     collections::BTreeMap,
