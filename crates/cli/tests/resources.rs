@@ -150,7 +150,7 @@ fn a_fork_bomb_stays_within_its_limit_and_ends_with_its_run() {
     // The walls themselves take a few.
     let started: usize = counted.trim().parse().unwrap();
     assert!((40..64).contains(&started), "{started}");
-    let bomb = "bomb() { bomb | bomb & }; touch began; bomb; while :; do sleep 1; done";
+    let bomb = "bomb() { bomb | bomb & }; bomb; while :; do sleep 1; done";
     let asked = home.spawn("ask", &["ask", "builder", bomb]);
     let limited = until("the bomb to reach its limit", || {
         let run = group.of_runs().pop()?;
@@ -158,9 +158,10 @@ fn a_fork_bomb_stays_within_its_limit_and_ends_with_its_run() {
     });
     let peak: usize = TestGroup::read(&limited, "pids.current").parse().unwrap();
     assert!(peak <= 64, "{peak} processes");
-    let runs = hub.get("/api/v1/task-runs?status=running");
-    let run = runs["task_runs"][0]["task_run_id"].as_str().unwrap().to_owned();
-    home.attache(&["runs", "cancel", &run]).succeeds();
+    let name = limited.file_name().unwrap().to_str().unwrap();
+    let run = name.rsplit('-').next().unwrap().to_owned();
+    // A shell that can't start a program any more ends by itself.
+    let _ = home.attache(&["runs", "cancel", &run]);
     assert!(!asked.wait().success());
     until("the group of the run to be gone", || (!limited.exists()).then_some(()));
     // The device works on.

@@ -332,7 +332,7 @@ async fn walls(context: &CommandContext, is_host: bool, cwd: &Path) -> Result<Ad
     let (mut proved, mut made_of, proved_at) = (proof.limits(), proof.made_of, context.env.now());
     let resources = walls::resources(&hosts::table(context)?);
     let control_groups = ControlGroups::prepare(resources);
-    if control_groups.as_ref().is_some_and(ControlGroups::limits_everything) {
+    if !proved.is_empty() && control_groups.as_ref().is_some_and(ControlGroups::limits_everything) {
         made_of.push_str(", cgroup");
     }
     if !launcher.has_namespaces() {
