@@ -113,6 +113,7 @@ fn accept() -> awcp::AwcpMessage {
             mount_point: "/home/bob/.AWCP/mounts/dlg_1".to_owned(),
             requires_empty_dir: true,
             client_key: None,
+            transports: Vec::new(),
         },
         remote_constraints: None,
     })

@@ -80,6 +80,7 @@ async fn delegate_waits_and_returns_the_result_in_both_eras() {
                 session_id: Some(session.to_owned()),
                 include: vec![],
                 exclude: vec![],
+                transport: None,
                 key_file: None,
             }]
         );

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 mod delay_line;
 mod measure;
 pub mod openssh;
+pub mod transports;
 
 use self::{
     measure::{MeasureSize, MountFigures, measure, prepare, write_until_it_fails},

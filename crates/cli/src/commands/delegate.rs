@@ -11,7 +11,7 @@ use attache_protocol::{
     error::exit,
     rules::delegation::DelegationStatus,
     wire::{
-        awcp::AccessMode,
+        awcp::{AccessMode, TransportChoice},
         delegation::{DelegateRequest, Delegation},
     },
 };
@@ -73,6 +73,9 @@ pub(crate) struct Args {
     /// Hide files that match this .gitignore-style pattern; repeatable
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
+    /// How the folder is carried: `attache-fs` or `sshfs` [default: sshfs]
+    #[arg(long, value_name = "attache-fs|sshfs", value_parser = transport)]
+    transport: Option<TransportChoice>,
     /// File with the key for the agent [default: the key in policy.toml, otherwise this machine's hub key]
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
@@ -132,8 +135,13 @@ fn request(args: &Args) -> Result<DelegateRequest, CommandFailure> {
         session_id: None,
         include: args.include.clone(),
         exclude: args.exclude.clone(),
+        transport: args.transport,
         key_file,
     })
+}
+
+fn transport(text: &str) -> Result<TransportChoice, String> {
+    TransportChoice::from_text(text).ok_or_else(|| format!("it must be one of {}", TransportChoice::CHOICES))
 }
 
 fn short_description(prompt: &str) -> String {

@@ -313,6 +313,7 @@ fn show(context: &CommandContext, delegation: &Delegation) -> Result<(), Command
         ("sandbox", &sandbox),
         ("waiting for", &delegation.waits_for),
         ("mounted at", &delegation.remote_mount_point),
+        ("transport", &delegation.transport),
         ("remote task", &delegation.task_id),
         ("progress", &delegation.progress),
     ] {

@@ -10,7 +10,9 @@ use attache_protocol::{
         output::OutputLocation,
     },
 };
-use attache_workspace::mount::{self, MountHandle, MountPoint, MountRequest, MountSummary, PortForward, UnmountReason};
+use attache_workspace::mount::{
+    self, MountHandle, MountPoint, MountRequest, MountSummary, MountTransport, PortForward, UnmountReason,
+};
 use tokio::time::Instant;
 
 use super::{Collaborator, PendingOutcome, SchedulerPermit};
@@ -65,6 +67,8 @@ pub enum LeaseEnd {
     Gone(UnmountReason),
 }
 
+/// The mount option that every transport follows.
+const READ_ONLY: &str = "ro";
 /// How long the final check that the host still serves the folder can take.
 const FINAL_REFRESH_TIMEOUT: Duration = Duration::from_secs(10);
 /// The guard unmounts a moment after the runtime would have.
@@ -143,7 +147,13 @@ impl BorrowedFolder {
         };
         let requested =
             start.mount.mount_options.and_then(|options| options.parse::<Vec<String>>().ok()).unwrap_or_default();
-        let (requested, ignored) = mount::safe_mount_options(requested);
+        let transport = MountTransport::named(&start.mount.transport).unwrap_or_default();
+        let (requested, ignored) = match transport {
+            MountTransport::Sshfs => mount::safe_mount_options(requested),
+            // The others are options of sshfs.
+            MountTransport::AttacheFs => requested.into_iter().partition(|option| option == READ_ONLY),
+        };
+        let is_read_only = requested.iter().any(|option| option == READ_ONLY);
         if !ignored.is_empty() {
             self.notes = Some(format!("These mount options were ignored: {}.", ignored.join(", ")));
         }
@@ -154,9 +164,10 @@ impl BorrowedFolder {
             locator: start.mount.export_locator,
             host_key: start.mount.host_key.unwrap_or_default(),
             private_key,
-            access_mode: self.terms.access_mode,
+            access_mode: if is_read_only { AccessMode::Ro } else { self.terms.access_mode },
             lasts: self.ends.duration_since(Instant::now()) + GUARD_UNMOUNT_DELAY,
             options: requested,
+            transport,
         };
         let mounted = mount::mount(&options.guard, place, request).await.map_err(|error| {
             // Too late: report the expired lease, whatever the error was.

@@ -19,7 +19,7 @@ use attache_protocol::{
     },
 };
 use attache_workspace::{
-    mount::{GuardCommand, MountPoint, missing, missing_git, sweep},
+    mount::{GuardCommand, MountPoint, MountTransport, missing_git, sweep},
     ssh,
 };
 use serde::Serialize;
@@ -99,6 +99,13 @@ struct CardExtensionParams {
     transports: [&'static str; 1],
     max_ttl_seconds: u64,
     access_modes: Vec<attache_protocol::wire::awcp::AccessMode>,
+}
+
+/// What the host offers and this machine can use, best first.
+fn usable_transports(invite: &AwcpInvite) -> impl Iterator<Item = MountTransport> {
+    let is_usable =
+        |transport: &MountTransport| invite.requirements.offers(transport.name()) && transport.missing().is_empty();
+    MountTransport::ALL.into_iter().filter(is_usable)
 }
 
 // === impl RemoteWalls ===
@@ -211,9 +218,16 @@ impl Collaborator {
         let refuse = |code, message: String| AwcpError::new(&invite.delegation_id, code, message);
         let consent = self.options().policy.consider(invite, &key.caller, walls.available)?;
         let terms = consent.limits.agree(invite)?;
-        if let Some(missing) = missing().first() {
-            let hint = missing.fix();
-            return Err(AwcpError { hint, ..refuse(AwcpErrorCode::DepMissing, missing.to_string()) });
+        let transports: Vec<MountTransport> = usable_transports(invite).collect();
+        if transports.is_empty() {
+            let offered = MountTransport::ALL.into_iter().rev().find(|it| invite.requirements.offers(it.name()));
+            return Err(match offered.and_then(|offered| offered.missing().into_iter().next()) {
+                Some(missing) => {
+                    let hint = missing.fix();
+                    AwcpError { hint, ..refuse(AwcpErrorCode::DepMissing, missing.to_string()) }
+                }
+                None => refuse(AwcpErrorCode::Declined, "this machine supports none of the offered mounts".to_owned()),
+            });
         }
         if let Some(git) = missing_git().filter(|_| invite.requirements.wants_git()) {
             let hint = git.fix();
@@ -228,6 +242,7 @@ impl Collaborator {
                 mount_point: place.mount_point().display().to_string(),
                 requires_empty_dir: consent.requires_empty_dir,
                 client_key: Some(pair.public),
+                transports: transports.into_iter().map(|it| it.name().to_owned()).collect(),
             },
             remote_constraints: Some(RemoteConstraints {
                 accepted_access_mode: Some(terms.access_mode),
@@ -271,11 +286,9 @@ impl Collaborator {
             }
             SshCredential::PrivateKey { private_key } => private_key.clone(),
         };
-        if start.mount.transport != SSHFS {
-            let text = format!(
-                "START asks for the transport `{}`, but this machine supports only `{SSHFS}`",
-                start.mount.transport
-            );
+        if MountTransport::named(&start.mount.transport).is_none_or(|transport| !transport.missing().is_empty()) {
+            let text =
+                format!("START asks for the transport `{}`, which this machine doesn't support", start.mount.transport);
             return Err(refuse(AwcpErrorCode::MountFailed, &text));
         }
         if start.mount.host_key.is_none() {

@@ -11,7 +11,7 @@ use attache_protocol::{
     env::Env,
     rules::delegation::LeaseTerms,
     wire::{
-        awcp::{self, AwcpErrorCode, SSHFS, SshCredential, SshEndpoint},
+        awcp::{self, AwcpErrorCode, SshCredential, SshEndpoint},
         delegation::{DelegateRequest, DelegationFailure},
     },
 };
@@ -153,9 +153,15 @@ impl ActiveExport {
     }
 
     /// The mount instructions for the remote.
-    pub(super) fn mount(&self, host: String, port: u16, tunnel: Option<awcp::TunnelAccess>) -> awcp::AwcpMount {
+    pub(super) fn mount(
+        &self,
+        transport: &str,
+        host: String,
+        port: u16,
+        tunnel: Option<awcp::TunnelAccess>,
+    ) -> awcp::AwcpMount {
         awcp::AwcpMount {
-            transport: SSHFS.to_owned(),
+            transport: transport.to_owned(),
             endpoint: SshEndpoint { host, port, user: USER.to_owned(), tunnel },
             export_locator: self.locator.clone(),
             credential: self.credential.clone(),

@@ -6,7 +6,9 @@ use attache_protocol::{
     DelegationId, Json, Timestamp,
     rules::delegation::{DelegationCommand, DelegationEffect, DelegationRefusal, DelegationState, DelegationStatus},
     wire::{
-        awcp::{self, AwcpErrorCode, AwcpInvite, AwcpTask, LeaseOffer, LeaseRequirements, OfferedWorkspace},
+        awcp::{
+            self, AwcpErrorCode, AwcpInvite, AwcpTask, LeaseOffer, LeaseRequirements, OfferedWorkspace, TransportChoice,
+        },
         delegation::{DelegateRequest, DelegationFailure, DelegationOutcome},
     },
 };
@@ -48,6 +50,8 @@ enum LeaseInterrupt {
     Overdue,
 }
 
+/// What is used if nobody asks for a transport. `None` is the best one that both sides know.
+const DEFAULT_TRANSPORT: Option<TransportChoice> = Some(TransportChoice::Sshfs);
 /// The size limit of a remote's log.
 const MAX_LOG: usize = 16 << 20;
 const MAX_PROGRESS: usize = 500;
@@ -211,6 +215,16 @@ impl LeaseTask {
         let (sandbox, proof) = (constraints.sandbox_profile, constraints.sandbox_proof.clone());
         self.step(&DelegationCommand::Accept(constraints))?;
         let terms = self.state.terms;
+        let wanted = self.request.transport.or(DEFAULT_TRANSPORT);
+        let transport = TransportChoice::agree(wanted, &accept.remote_mount.transports);
+        let transport = transport.ok_or_else(|| {
+            let wanted = wanted.map_or("any transport of ours", TransportChoice::as_str);
+            DelegationEnd::local_failure(DelegationFailure {
+                code: AwcpErrorCode::Declined,
+                message: format!("the remote can't mount folders with {wanted}"),
+                hint: "Delegate without --transport, or with the other one.".to_owned(),
+            })
+        })?;
         service.agree(id, terms);
         service.note(id, "accept", Some(&accept.remote_mount.mount_point));
         service.show(id, |shown| {
@@ -218,6 +232,7 @@ impl LeaseTask {
             shown.access_mode = terms.access_mode;
             shown.ttl_seconds = terms.ttl.as_secs();
             shown.remote_mount_point = Some(accept.remote_mount.mount_point.clone());
+            shown.transport = Some(transport.to_owned());
             (shown.sandbox, shown.sandbox_proof) = (sandbox, proof);
             shown.waits_for = None;
         });
@@ -228,7 +243,7 @@ impl LeaseTask {
         let export = self.open_export(accept.remote_mount.client_key, accept.remote_mount.mount_point.into()).await?;
         let (export, mount) = match route {
             ExportRoute::Direct { host, port } => {
-                let mount = export.mount(host.clone(), *port, None);
+                let mount = export.mount(transport, host.clone(), *port, None);
                 (export, mount)
             }
             ExportRoute::Tunnel { hub } => {
@@ -241,7 +256,7 @@ impl LeaseTask {
                 let access = opened.descriptor.clone();
                 let served = opened.serve(service.0.exports.server.clone(), &service.0.tasks);
                 // The remote opens its own end of the tunnel locally, so the host name is only a label.
-                let mount = export.mount("localhost".to_owned(), 22, Some(access));
+                let mount = export.mount(transport, "localhost".to_owned(), 22, Some(access));
                 (export.with_tunnel(served), mount)
             }
         };
@@ -444,7 +459,11 @@ fn open_conversation(
         task: AwcpTask { description: request.description.clone(), prompt: request.prompt.clone() },
         lease: LeaseOffer { ttl_seconds: admitted.terms.ttl.as_secs(), access_mode: admitted.terms.access_mode },
         workspace: OfferedWorkspace { export_name: format!("awcp/{id}") },
-        requirements: LeaseRequirements { needs_git, ..LeaseRequirements::default() },
+        requirements: LeaseRequirements {
+            needs_git,
+            mount_transports: TransportChoice::offered(request.transport.or(DEFAULT_TRANSPORT)),
+            ..LeaseRequirements::default()
+        },
     };
     let (env, pace) = (service.env().clone(), service.0.options.pace);
     RemoteConversation::new(&invite, id, &admitted.peer, keys.peer.clone(), admitted.terms, env, pace)

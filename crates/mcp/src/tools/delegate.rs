@@ -159,6 +159,7 @@ impl DelegateArguments {
             session_id: Some(session.to_owned()),
             include: Vec::new(),
             exclude: Vec::new(),
+            transport: None,
             key_file: None,
         })
     }

@@ -21,8 +21,10 @@ pub const EXTENSION: &str = "https://awcp-protocol.org/v1";
 /// The `task_type` of a run created from a message with the extension.
 pub const TASK_TYPE: &str = "awcp.delegation";
 pub const VERSION: &str = "1";
-/// The only transport of this version: SFTP, mounted with stock sshfs.
+/// The transport that every implementation knows: SFTP, mounted with stock sshfs.
 pub const SSHFS: &str = "sshfs";
+/// Our own file system over the same SSH server, where both sides know it.
+pub const ATTACHE_FS: &str = "attache-fs/1";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AwcpMessage {
@@ -69,6 +71,9 @@ pub struct LeaseRequirements {
     pub needs_mount_client: bool,
     #[serde(default = "sshfs")]
     pub mount_transport: String,
+    /// Every transport that the host offers, best first. Absent means only `mount_transport`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mount_transports: Vec<String>,
     /// `true`: the remote needs git for this work. `"optional"`: the folder contains a repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs_git: Option<Json>,
@@ -92,6 +97,9 @@ pub struct RemoteMount {
     /// The public half of the lease's key, in OpenSSH format. A remote that sends one gets no private key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_key: Option<String>,
+    /// The offered transports that the remote can use. Absent means sshfs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub transports: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -217,6 +225,15 @@ text_enum! {
     pub enum AccessMode {
         Ro = "ro",
         Rw = "rw",
+    }
+}
+
+text_enum! {
+    /// What a person can ask for.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    pub enum TransportChoice {
+        Sshfs = "sshfs",
+        AttacheFs = "attache-fs",
     }
 }
 
@@ -385,9 +402,42 @@ impl AwcpLease {
     }
 }
 
+// === impl TransportChoice ===
+
+impl TransportChoice {
+    /// The name in messages.
+    pub const fn wire_name(self) -> &'static str {
+        match self {
+            Self::Sshfs => SSHFS,
+            Self::AttacheFs => ATTACHE_FS,
+        }
+    }
+
+    /// What a host offers, best first: everything, unless a person asked for one of them.
+    pub fn offered(wanted: Option<Self>) -> Vec<String> {
+        let all = [Self::AttacheFs, Self::Sshfs].into_iter();
+        all.filter(|each| wanted.is_none_or(|wanted| wanted == *each)).map(|each| each.wire_name().to_owned()).collect()
+    }
+
+    /// The transport of a lease: the best offered one that the remote can use. A remote that names none knows sshfs.
+    pub fn agree(wanted: Option<Self>, usable: &[String]) -> Option<&'static str> {
+        let can_use = |name: &str| if usable.is_empty() { name == SSHFS } else { usable.iter().any(|it| it == name) };
+        let all = [Self::AttacheFs, Self::Sshfs].into_iter();
+        all.filter(|each| wanted.is_none_or(|wanted| wanted == *each)).map(Self::wire_name).find(|name| can_use(name))
+    }
+}
+
 // === impl LeaseRequirements ===
 
 impl LeaseRequirements {
+    /// The transports that the host offers.
+    pub fn offers(&self, transport: &str) -> bool {
+        if self.mount_transports.is_empty() {
+            return self.mount_transport == transport;
+        }
+        self.mount_transports.iter().any(|offered| offered == transport)
+    }
+
     /// Whether the work requires git.
     pub fn wants_git(&self) -> bool {
         self.needs_git.as_ref().is_some_and(|needs| matches!(needs.get(), "true" | "\"required\""))
@@ -396,7 +446,7 @@ impl LeaseRequirements {
 
 impl Default for LeaseRequirements {
     fn default() -> Self {
-        Self { needs_mount_client: true, mount_transport: sshfs(), needs_git: None }
+        Self { needs_mount_client: true, mount_transport: sshfs(), mount_transports: Vec::new(), needs_git: None }
     }
 }
 

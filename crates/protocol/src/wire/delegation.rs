@@ -8,7 +8,7 @@ use crate::{
     DelegationId, Timestamp,
     rules::delegation::{DelegationStatus, LeaseTerms},
     wire::{
-        awcp::{AccessMode, AwcpErrorCode, SandboxProfile, SandboxProof},
+        awcp::{AccessMode, AwcpErrorCode, SandboxProfile, SandboxProof, TransportChoice},
         output::OutputLocation,
     },
 };
@@ -34,6 +34,9 @@ pub struct DelegateRequest {
     pub include: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
+    /// How the folder is carried. Absent means sshfs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transport: Option<TransportChoice>,
     /// A file with the key for the peer, if policy.toml names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_file: Option<String>,
@@ -65,6 +68,9 @@ pub struct Delegation {
     /// Where the remote mounted the folder, as it reports.
     #[serde(default)]
     pub remote_mount_point: Option<String>,
+    /// How the folder is carried, once agreed: `sshfs` or `attache-fs/1`.
+    #[serde(default)]
+    pub transport: Option<String>,
     /// The limits that the remote enforces on its agent, as it reports.
     #[serde(default)]
     pub sandbox: Option<SandboxProfile>,
@@ -108,6 +114,7 @@ impl Delegation {
             ended_at: None,
             waits_for: None,
             remote_mount_point: None,
+            transport: None,
             sandbox: None,
             sandbox_proof: None,
             task_id: None,

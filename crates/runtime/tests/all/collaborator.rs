@@ -22,9 +22,9 @@ use attache_protocol::{
     rules::run::RunStatus,
     wire::{
         awcp::{
-            AccessMode, AwcpAccept, AwcpError, AwcpErrorCode, AwcpInvite, AwcpLease, AwcpMessage, AwcpMount, AwcpStart,
-            AwcpTask, LeaseOffer, LeaseRequirements, OfferedWorkspace, SSHFS, SandboxProfile, SshCredential,
-            SshEndpoint, TASK_TYPE,
+            ATTACHE_FS, AccessMode, AwcpAccept, AwcpError, AwcpErrorCode, AwcpInvite, AwcpLease, AwcpMessage,
+            AwcpMount, AwcpStart, AwcpTask, LeaseOffer, LeaseRequirements, OfferedWorkspace, SSHFS, SandboxProfile,
+            SshCredential, SshEndpoint, TASK_TYPE, TransportChoice,
         },
         input_request::GiveInputRequest,
         part::Part,
@@ -344,6 +344,41 @@ async fn mount_options_and_git_requirements_are_followed_or_reported() {
     };
     let ignored = "These mount options were ignored: allow_other, ssh_command=/bin/false.";
     assert_eq!(done.notes.as_deref(), Some(ignored));
+    running.stop().await.unwrap();
+}
+
+/// Offered by the host, usable here, and named in START: then it is attache-fs. A host that offers nothing gets sshfs.
+#[tokio::test]
+async fn a_host_that_offers_attache_fs_gets_it() {
+    if !can_mount() {
+        return;
+    }
+    let host = LendingHost::start().await;
+    let (remote, running) = BorrowingMachine::with_policy("[collaborator]\nenabled = true\n").await;
+    remote.live.world.adapter.play(AdapterReply::Hang(Vec::new()));
+    let run = remote.invite(&invite("dlg_s")).await;
+    assert_eq!(remote.accept(run).await.remote_mount.transports, [SSHFS]);
+    let requirements =
+        LeaseRequirements { mount_transports: TransportChoice::offered(None), ..LeaseRequirements::default() };
+    let run = remote.invite(&AwcpInvite { requirements, ..invite("dlg_t") }).await;
+    let accept = remote.accept(run).await;
+    assert_eq!(accept.remote_mount.transports, [ATTACHE_FS, SSHFS]);
+    let (_admission, start) = host.lend(&accept, Duration::from_secs(30));
+    let AwcpMessage::Start(mut start) = start else { panic!("no START") };
+    start.mount.transport = ATTACHE_FS.to_owned();
+    remote.send(run, &AwcpMessage::Start(start)).await;
+    let task = remote.at_work(0).await;
+    let place = Path::new(task["cwd"].as_str().unwrap());
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = mounts.lines().find(|line| line.contains(&format!(" {} ", place.display()))).unwrap();
+    assert!(line.contains("- fuse.attache-fs "), "{line}");
+    assert_eq!(fs::read_to_string(place.join("given")).unwrap(), "from the host");
+    fs::write(place.join("new"), "from the agent").unwrap();
+    remote.live.world.adapter.finish(done());
+    let ended = remote.live.run_with(run, RunStatus::Completed).await;
+    assert!(matches!(awcp(&ended), AwcpMessage::Done(_)), "{ended:?}");
+    assert_eq!(fs::read_to_string(host.file("new")).unwrap(), "from the agent");
+    assert!(!place.exists());
     running.stop().await.unwrap();
 }
 

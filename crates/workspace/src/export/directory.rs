@@ -1,12 +1,13 @@
 //! Reads a folder in batches, without hidden entries.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, os::fd::BorrowedFd, sync::Arc};
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, inotify};
 
 use super::{
     Export, ExportRefusal, ExportShared,
-    attributes::FileAttributes,
+    attributes::{FileAttributes, FileKind},
+    audit::{ExportAuditEntry, ExportOperation},
     path::{ExportPath, join},
     root::{DirectoryEntries, entries},
 };
@@ -34,6 +35,40 @@ impl Export {
         }
         let entries = entries(found.reopen(OFlags::RDONLY | OFlags::DIRECTORY)?)?;
         Ok(ExportDirectory { inner: Arc::clone(&self.0), path: place.whole().to_vec(), entries })
+    }
+}
+
+/// What is reported about a watched folder: its own attributes, and its entries.
+const WATCHED: inotify::WatchFlags = inotify::WatchFlags::CREATE
+    .union(inotify::WatchFlags::DELETE)
+    .union(inotify::WatchFlags::MODIFY)
+    .union(inotify::WatchFlags::ATTRIB)
+    .union(inotify::WatchFlags::MOVED_FROM)
+    .union(inotify::WatchFlags::MOVED_TO)
+    .union(inotify::WatchFlags::ONLYDIR)
+    .union(inotify::WatchFlags::EXCL_UNLINK);
+
+impl Export {
+    /// Watches a visible folder. The number identifies it in the events of this inotify instance.
+    pub(crate) fn watch_dir(&self, path: &[u8], watcher: BorrowedFd<'_>) -> Result<i32, ExportRefusal> {
+        self.0.begin()?;
+        let found = self.0.find_shown(&ExportPath::parse(path)?)?;
+        if !found.attributes.is_folder() {
+            return Err(ExportRefusal::NotADirectory);
+        }
+        // Through the handle, so that nothing outside can be watched.
+        Ok(inotify::add_watch(watcher, found.proc_path(), WATCHED)?)
+    }
+
+    /// Whether a name can be mentioned to the remote, whatever is there now.
+    pub(crate) fn shows(&self, path: &[u8], kind: FileKind) -> bool {
+        self.0.filter.shows(path, kind == FileKind::Folder)
+    }
+
+    /// A file is open again after an outage that cost it nothing.
+    pub(crate) fn note_resumed(&self, path: &[u8]) {
+        let op = ExportOperation::Close;
+        self.0.journal.record(&ExportAuditEntry { op, path, to: None, bytes: None, outcome: Ok(()) });
     }
 }
 

@@ -1,10 +1,10 @@
-//! The guard of one mount: a small separate process, in its own session, that owns sshfs. It unmounts when its input
-//! ends (because the runtime asked, ended or was killed), when the lease expires, or when sshfs dies.
+//! The guard of one mount: a small separate process, in its own session, that owns the process which serves it (sshfs, or
+//! attache-fs). It unmounts when its input ends (because the runtime asked, ended or was killed), when the lease expires,
+//! or when that process dies.
 
 use std::{
     io::{BufRead, Read as _, Write},
-    path::Path,
-    process::{Child, ChildStderr},
+    process::ChildStderr,
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{self, Receiver, RecvTimeoutError},
@@ -19,9 +19,9 @@ use super::{
     MountError, MountRequest, UnmountReason,
     guard_protocol::{GuardOrder, GuardReport},
     mount_point::MountPointPath,
-    ssh_agent::SshAgent,
     sshfs::{self, FilesystemId},
-    table, underneath,
+    transport::{self, MountProcess, is_mounted},
+    underneath,
 };
 
 /// A mount while its guard lives.
@@ -29,13 +29,12 @@ struct GuardedMount {
     at: MountPointPath,
     /// The file system of the mount point when nothing is mounted there.
     underneath: FilesystemId,
-    child: Child,
-    output: SshfsOutput,
-    identity: SshAgent,
+    process: MountProcess,
+    output: MountOutput,
 }
 
-/// The output of sshfs and ssh while they live.
-struct SshfsOutput {
+/// What the process that serves a mount, and its own children, write.
+struct MountOutput {
     bytes: Arc<Mutex<Vec<u8>>>,
     /// Never receives anything. It closes when no more output can come.
     over: Receiver<()>,
@@ -48,13 +47,14 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a mount is checked while it is made, and afterwards.
 const MOUNT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
-/// How long sshfs can take to exit once nothing is mounted.
+/// How long the process can take to exit once nothing is mounted.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long to wait for the reason of a failure. ssh may outlive sshfs for a moment.
 const REASON_TIMEOUT: Duration = Duration::from_secs(3);
 const MAX_OUTPUT: usize = 64 << 10;
 
-/// The hidden command: mounts as its first input line says, and unmounts when the input ends. Returns the exit code.
+/// The hidden command: mounts as its first input line says, and unmounts when the input ends. Returns the exit code. The
+/// guard of an attache-fs mount starts the same command once more, with an order to serve it.
 pub fn run_guard(input: impl BufRead + Send + 'static, mut output: impl Write) -> u8 {
     // Ctrl-C in the runtime's terminal must not reach us. Fails if this already is a session leader.
     let _ = rustix::process::setsid();
@@ -64,7 +64,11 @@ pub fn run_guard(input: impl BufRead + Send + 'static, mut output: impl Write) -
         return 0;
     }
     let (at, request) = match GuardOrder::read(&line) {
-        Ok(order) => order,
+        Ok(order) if order.is_for_server() => {
+            let (at, request) = order.parts();
+            return transport::serve(&at, &request, input);
+        }
+        Ok(order) => order.parts(),
         Err(error) => {
             send(&mut output, &GuardReport::failed(&MountError::Guard(format!("invalid order: {error}"))));
             return 1;
@@ -114,12 +118,9 @@ fn guard(
 impl GuardedMount {
     fn start(at: &MountPointPath, request: &MountRequest) -> Result<Self, MountError> {
         let underneath = sshfs::device(&at.mount_point()).map_err(|error| MountError::Guard(error.to_string()))?;
-        sshfs::check(request)?;
-        let identity = SshAgent::offer(&at.private(), &request.private_key)
-            .map_err(|error| MountError::Guard(format!("can't offer the lease's key: {error}")))?;
-        let mut child = sshfs::start(at, request, identity.socket())?;
-        let output = SshfsOutput::of(child.stderr.take());
-        Ok(Self { at: at.clone(), underneath, child, output, identity })
+        let mut process = request.transport.start(at, request)?;
+        let output = MountOutput::of(process.child.stderr.take());
+        Ok(Self { at: at.clone(), underneath, process, output })
     }
 
     /// Waits until the folder is really mounted: listed in the kernel's table, and answering.
@@ -134,7 +135,7 @@ impl GuardedMount {
             Err(MountError::Guard(over.to_owned()))
         };
         while !is_mounted(&mount_point) {
-            if let Ok(Some(_)) = self.child.try_wait() {
+            if let Ok(Some(_)) = self.process.child.try_wait() {
                 return Err(self.explain());
             }
             if since.elapsed() > MOUNT_TIMEOUT {
@@ -164,21 +165,21 @@ impl GuardedMount {
         }
     }
 
-    /// Why sshfs exited on its own.
+    /// Why it exited on its own.
     fn explain(&self) -> MountError {
-        sshfs::explain(&self.output.within(REASON_TIMEOUT))
+        self.process.explain(&self.output.within(REASON_TIMEOUT))
     }
 
     /// How often the connection to the host broke and was restored.
     fn outages(&self) -> u32 {
-        u32::try_from(self.identity.connections().saturating_sub(1)).unwrap_or(u32::MAX)
+        self.process.outages(&self.output.within(Duration::ZERO))
     }
 
     fn watch(&mut self, stop: &Receiver<()>, ends: Instant) -> UnmountReason {
         let mount_point = self.at.mount_point();
         loop {
             let is_requested = stop_requested(stop, WATCH_INTERVAL);
-            if !matches!(self.child.try_wait(), Ok(None)) || !is_mounted(&mount_point) {
+            if !matches!(self.process.child.try_wait(), Ok(None)) || !is_mounted(&mount_point) {
                 return UnmountReason::Died;
             }
             if is_requested {
@@ -187,11 +188,11 @@ impl GuardedMount {
             if Instant::now() >= ends {
                 return UnmountReason::Expired;
             }
-            self.identity.reap();
+            self.process.reap();
         }
     }
 
-    /// Unmounts, and ends sshfs. Programs that still have files open there get errors from now on.
+    /// Unmounts, and ends the process. Programs that still have files open there get errors from now on.
     fn end(mut self) {
         let mount_point = self.at.mount_point();
         if is_mounted(&mount_point) {
@@ -199,12 +200,12 @@ impl GuardedMount {
         }
         if !self.ends_within(EXIT_TIMEOUT) {
             // Asked gracefully first, because it takes its ssh along.
-            if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            if let Some(pid) = i32::try_from(self.process.child.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process(pid, Signal::TERM);
             }
             if !self.ends_within(EXIT_TIMEOUT) {
-                let _ = self.child.kill();
-                let _ = self.child.wait();
+                let _ = self.process.child.kill();
+                let _ = self.process.child.wait();
             }
         }
         if is_mounted(&mount_point) {
@@ -215,7 +216,7 @@ impl GuardedMount {
     fn ends_within(&mut self, time: Duration) -> bool {
         let since = Instant::now();
         loop {
-            match self.child.try_wait() {
+            match self.process.child.try_wait() {
                 Ok(None) if since.elapsed() < time => thread::sleep(MOUNT_POLL_INTERVAL),
                 Ok(None) => return false,
                 Ok(Some(_)) | Err(_) => return true,
@@ -224,9 +225,9 @@ impl GuardedMount {
     }
 }
 
-// === impl SshfsOutput ===
+// === impl MountOutput ===
 
-impl SshfsOutput {
+impl MountOutput {
     fn of(pipe: Option<ChildStderr>) -> Self {
         let output = Arc::new(Mutex::new(Vec::new()));
         let (open, over) = mpsc::sync_channel(0);
@@ -251,10 +252,6 @@ impl SshfsOutput {
         let _ = self.over.recv_timeout(time);
         String::from_utf8_lossy(&self.bytes.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
-}
-
-fn is_mounted(mount_point: &Path) -> bool {
-    table::mounted_at(mount_point).ok().flatten().as_deref() == Some(sshfs::KIND)
 }
 
 /// Whether anything arrived on the input within a time, or it has ended.

@@ -6,7 +6,9 @@ use std::{path::PathBuf, time::Duration};
 use attache_protocol::{Secret, wire::awcp::AccessMode};
 use serde::{Deserialize, Serialize};
 
-use super::{MountError, MountPointProtection, MountRequest, mount_point::MountPointPath, requirements};
+use super::{
+    MountError, MountPointProtection, MountRequest, MountTransport, mount_point::MountPointPath, requirements,
+};
 
 /// The first line that a guard receives. After it, any line and the end of the input mean: unmount.
 #[derive(Serialize, Deserialize)]
@@ -24,6 +26,12 @@ pub(super) struct GuardOrder {
     lasts: Duration,
     #[serde(default)]
     options: Vec<String>,
+    /// Absent means sshfs.
+    #[serde(default)]
+    transport: Option<String>,
+    /// The process that receives it serves the mount itself, instead of guarding the process that does.
+    #[serde(default)]
+    serve: bool,
 }
 
 /// What a guard reports.
@@ -65,7 +73,7 @@ pub enum UnmountReason {
     Asked,
     /// The lease expired.
     Expired,
-    /// sshfs died or was killed.
+    /// The process that served it died or was killed.
     Died,
     /// The guard itself is gone.
     Unguarded,
@@ -75,7 +83,8 @@ pub enum UnmountReason {
 
 impl GuardOrder {
     pub(super) fn new(at: &MountPointPath, mounting: MountRequest) -> Self {
-        let MountRequest { host, port, user, locator, host_key, private_key, access_mode, lasts, options } = mounting;
+        let MountRequest { host, port, user, locator, host_key, private_key, access_mode, lasts, options, transport } =
+            mounting;
         Self {
             root: at.root.clone(),
             name: at.name.clone(),
@@ -88,15 +97,36 @@ impl GuardOrder {
             access_mode,
             lasts,
             options,
+            transport: Some(transport.name().to_owned()),
+            serve: false,
         }
     }
 
-    pub(super) fn read(line: &str) -> serde_json::Result<(MountPointPath, MountRequest)> {
-        let Self { root, name, host, port, user, locator, host_key, private_key, access_mode, lasts, options } =
-            serde_json::from_str(line)?;
+    /// For the process that serves an attache-fs mount.
+    pub(super) fn serving(at: &MountPointPath, mounting: MountRequest) -> Self {
+        Self { serve: true, ..Self::new(at, mounting) }
+    }
+
+    pub(super) fn write(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
+
+    pub(super) fn read(line: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(line)
+    }
+
+    pub(super) const fn is_for_server(&self) -> bool {
+        self.serve
+    }
+
+    pub(super) fn parts(self) -> (MountPointPath, MountRequest) {
+        let Self { root, name, host, port, user, locator, host_key, private_key, access_mode, lasts, options, .. } =
+            self;
         let private_key = Secret::new(private_key);
-        let mounting = MountRequest { host, port, user, locator, host_key, private_key, access_mode, lasts, options };
-        Ok((MountPointPath { root, name }, mounting))
+        let transport = self.transport.as_deref().and_then(MountTransport::named).unwrap_or_default();
+        let mounting =
+            MountRequest { host, port, user, locator, host_key, private_key, access_mode, lasts, options, transport };
+        (MountPointPath { root, name }, mounting)
     }
 }
 

@@ -1,8 +1,9 @@
 //! The remote's side: where a delegated folder appears on this machine, how it is mounted there, and how it is removed
 //! again.
 //!
-//! A [`MountPoint`] is chosen only here. [`mount`] hands it to a small separate guard process, which owns sshfs: when
-//! its pipe closes, whatever happened to this process, the folder is unmounted. See [`run_guard`].
+//! A [`MountPoint`] is chosen only here. [`mount`] hands it to a small separate guard process, which owns the process
+//! that serves the mount (see [`MountTransport`]): when its pipe closes, whatever happened to this process, the folder is
+//! unmounted. See [`run_guard`].
 
 mod forward;
 mod guard;
@@ -13,6 +14,7 @@ mod requirements;
 mod ssh_agent;
 mod sshfs;
 mod table;
+mod transport;
 mod underneath;
 
 use std::time::Duration;
@@ -28,6 +30,7 @@ pub use guard_protocol::UnmountReason;
 pub use mount_handle::{GuardCommand, MountHandle, MountSummary, mount};
 pub use mount_point::{MountPoint, MountPointError, sweep};
 pub use requirements::{MissingProgram, missing, missing_git};
+pub use transport::MountTransport;
 pub use underneath::MountPointProtection;
 
 /// What to mount, and how to reach its server.
@@ -48,6 +51,7 @@ pub struct MountRequest {
     pub lasts: Duration,
     /// Additional sshfs options that passed [`safe_mount_options`].
     pub options: Vec<String>,
+    pub transport: MountTransport,
 }
 
 /// Splits a host's requested mount options into safe ones and the rest.
@@ -68,7 +72,7 @@ pub enum MountError {
     Unprotected(String),
     #[error("{0}")]
     Terms(String),
-    #[error("sshfs did not mount the folder: {0}")]
+    #[error("the folder could not be mounted: {0}")]
     Sshfs(String),
     #[error("the mount's guard process failed: {0}")]
     Guard(String),

@@ -68,8 +68,7 @@ pub async fn mount(
     mut place: MountPoint,
     mounting: MountRequest,
 ) -> Result<MountHandle, MountError> {
-    let order = serde_json::to_string(&GuardOrder::new(&place.at, mounting))
-        .map_err(|error| MountError::Guard(error.to_string()))?;
+    let order = GuardOrder::new(&place.at, mounting).write().map_err(|error| MountError::Guard(error.to_string()))?;
     let mut command = Command::new(&guard.program);
     command.args(&guard.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command
@@ -133,7 +132,8 @@ impl MountHandle {
 
     /// Whether the host still serves the folder. With `reconnect`, sshfs outlives a revoked lease.
     pub async fn is_alive(&self, patience: Duration) -> bool {
-        // A name that was never looked up, so that neither sshfs nor the kernel can answer from a cache.
+        // A name that was never looked up, so that neither sshfs nor the kernel can answer from a cache. attache-fs always
+        // asks the host about such names.
         static ASKED: AtomicU64 = AtomicU64::new(0);
         let name = format!(".attache-{}-{}", std::process::id(), ASKED.fetch_add(1, Ordering::Relaxed));
         let path = self.mount_point.join(name);

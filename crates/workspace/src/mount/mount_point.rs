@@ -13,7 +13,8 @@ use rustix::process::geteuid;
 
 use super::{
     sshfs::{self, is_plain},
-    table, underneath,
+    transport::is_mounted,
+    underneath,
 };
 
 /// A reserved mount point. Dropping it removes it, unless a guard has it.
@@ -107,11 +108,10 @@ impl MountPoint {
     /// The guard is gone, perhaps without cleaning up: removes what it mounted and created.
     pub(super) fn reclaim(&self) {
         let mount_point = self.mount_point();
-        let is_mounted = || table::mounted_at(&mount_point).ok().flatten().as_deref() == Some(sshfs::KIND);
-        if is_mounted() {
+        if is_mounted(&mount_point) {
             sshfs::detach(&mount_point);
         }
-        if !is_mounted() {
+        if !is_mounted(&mount_point) {
             self.at.remove();
         }
     }
@@ -189,7 +189,7 @@ pub fn sweep(roots: &[PathBuf]) -> Vec<PathBuf> {
                 continue;
             }
             let mount_point = at.mount_point();
-            if table::mounted_at(&mount_point).ok().flatten().as_deref() == Some(sshfs::KIND) {
+            if is_mounted(&mount_point) {
                 sshfs::detach(&mount_point);
             }
             at.remove();

@@ -39,6 +39,15 @@ pub fn missing() -> Vec<MissingProgram> {
     missing
 }
 
+/// What a FUSE file system of our own needs: the device, and for everyone but root the program that mounts.
+pub(super) fn missing_for_fuse() -> Vec<MissingProgram> {
+    let is_needed = |missing: &MissingProgram| match missing.what {
+        FUSERMOUNT => !rustix::process::geteuid().is_root(),
+        what => what == DEVICE,
+    };
+    missing().into_iter().filter(is_needed).collect()
+}
+
 /// Git, if it is missing. Mounting doesn't need it, but the work in a folder may.
 pub fn missing_git() -> Option<MissingProgram> {
     program("git").is_none().then_some(MissingProgram { what: "git", package: "git" })

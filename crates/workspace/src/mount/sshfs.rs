@@ -261,6 +261,7 @@ mod tests {
             access_mode: AccessMode::Rw,
             lasts: Duration::from_secs(60),
             options: Vec::new(),
+            transport: super::super::MountTransport::Sshfs,
         }
     }
 

@@ -19,7 +19,7 @@ const MAX_UNANSWERED: usize = 16 * 1024 * 1024;
 
 /// One per connection, shared by its stream and its channels.
 #[derive(Debug, Default)]
-pub(super) struct RequestBackpressure {
+pub(crate) struct RequestBackpressure {
     /// Bytes of received requests that are not answered.
     waiting: AtomicUsize,
     /// Channels that wait for the client to accept their replies. The client's window updates come after its requests,

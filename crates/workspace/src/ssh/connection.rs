@@ -13,18 +13,22 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     SshServerOptions,
     backpressure::RequestBackpressure,
-    channel::{SftpInbox, SftpOutbox, answer_all},
+    channel::Sftp,
     lease_keys::{ActiveLease, ActiveLeases, ConnectionCutter},
+    subsystem::{ChannelOutbox, Subsystem, SubsystemChannel, SubsystemInbox},
 };
-use crate::sftp::SftpSession;
+use crate::fs_server::AttacheFs;
+
+/// What a lease's holder can speak.
+const SUBSYSTEMS: [&dyn Subsystem; 2] = [&Sftp, &AttacheFs];
 
 /// One connection, from the first byte to the last.
 pub(super) struct SshConnection {
     place: SshConnectionContext,
     /// Known after authentication.
     lease: Option<Arc<ActiveLease>>,
-    /// Open channels. Those with an inbox speak SFTP.
-    channels: HashMap<ChannelId, Option<Arc<SftpInbox>>>,
+    /// Open channels. Those with an inbox speak one of [`SUBSYSTEMS`].
+    channels: HashMap<ChannelId, Option<Arc<dyn SubsystemInbox>>>,
     unauthenticated: Option<OwnedSemaphorePermit>,
 }
 
@@ -61,20 +65,21 @@ impl SshConnection {
         Self { place, lease: None, channels: HashMap::new(), unauthenticated: Some(stranger) }
     }
 
-    /// Starts SFTP on a channel. `false` if that isn't possible.
-    fn speak_sftp(&mut self, channel: ChannelId, session: &Session) -> bool {
+    /// Starts a subsystem on a channel. `false` if that isn't possible.
+    fn start_subsystem(&mut self, name: &str, channel: ChannelId, session: &Session) -> bool {
+        let Some(subsystem) = SUBSYSTEMS.into_iter().find(|subsystem| subsystem.name() == name) else { return false };
         let (Some(lease), Some(slot @ None)) = (&self.lease, self.channels.get_mut(&channel)) else { return false };
-        let conversation = SftpSession::new(Arc::clone(&lease.export), &lease.locator, Arc::clone(&lease.handles));
-        let inbox = Arc::new(SftpInbox::new(Arc::clone(&self.place.gate), conversation));
-        let outbox = SftpOutbox { runtime: runtime::Handle::current(), session: session.handle(), channel };
-        let (requests, running) = (Arc::clone(&inbox), self.place.channels.token());
-        let started = std::thread::Builder::new().name("sftp".to_owned()).spawn(move || {
-            answer_all(&requests, &outbox);
-            drop(running);
+        let started = subsystem.start(SubsystemChannel {
+            export: Arc::clone(&lease.export),
+            locator: lease.locator.clone(),
+            handles: Arc::clone(&lease.handles),
+            gate: Arc::clone(&self.place.gate),
+            outbox: ChannelOutbox { runtime: runtime::Handle::current(), session: session.handle(), channel },
+            running: self.place.channels.token(),
         });
         match started {
-            Ok(_) => *slot = Some(inbox),
-            Err(error) => tracing::warn!(%error, "failed to start a thread for an SFTP channel"),
+            Ok(inbox) => *slot = Some(inbox),
+            Err(error) => tracing::warn!(%error, name, "failed to start a subsystem"),
         }
         slot.is_some()
     }
@@ -135,7 +140,7 @@ impl Handler for SshConnection {
     }
 
     async fn subsystem_request(&mut self, channel: ChannelId, name: &str, session: &mut Session) -> SshResult {
-        if name == "sftp" && self.speak_sftp(channel, session) {
+        if self.start_subsystem(name, channel, session) {
             session.channel_success(channel)
         } else {
             session.channel_failure(channel)

@@ -1,4 +1,4 @@
-//! The host's SSH server: one key opens one lease, and only SFTP on that lease's export.
+//! The host's SSH server: one key opens one lease, and only SFTP and attache-fs on that lease's export.
 //!
 //! There is no shell, no command, no forwarding and no account: the key alone identifies the lease.
 
@@ -31,9 +31,13 @@ mod connection;
 mod key;
 mod lease_keys;
 mod severable_stream;
+mod subsystem;
 
-use self::{
+pub(crate) use self::{
     backpressure::RequestBackpressure,
+    subsystem::{RequestQueue, Subsystem, SubsystemChannel, SubsystemInbox},
+};
+use self::{
     connection::{ConnectionThread, SshConnection},
     lease_keys::{ActiveLeases, ConnectionCutter},
     severable_stream::SeverableStream,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't continue should stop")]
 #![allow(clippy::print_stdout, reason = "a test that is skipped says why")]
 
+mod attache_fs;
 mod export;
 mod mount;
 mod mount_point;

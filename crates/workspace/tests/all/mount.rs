@@ -13,8 +13,8 @@ use std::{
 use attache_protocol::{Secret, Timestamp, env::Env, wire::awcp::AccessMode};
 use attache_workspace::{
     mount::{
-        ByteStream, GuardCommand, MountError, MountHandle, MountPoint, MountPointProtection, MountRequest, PortForward,
-        TunnelDial, UnmountReason, mount, run_guard, sweep,
+        ByteStream, GuardCommand, MountError, MountHandle, MountPoint, MountPointProtection, MountRequest,
+        MountTransport, PortForward, TunnelDial, UnmountReason, mount, run_guard, sweep,
     },
     ssh::make_key,
 };
@@ -29,7 +29,7 @@ const SOON: Duration = Duration::from_secs(15);
 const HOLDER: &str = "ATTACHE_TEST_HOLDER";
 
 /// This program itself, as a guard.
-fn guard() -> GuardCommand {
+pub(crate) fn guard() -> GuardCommand {
     let args = ["--ignored", "--exact", "mount::guard_process", "--nocapture"];
     GuardCommand { program: std::env::current_exe().unwrap(), args: args.map(Into::into).to_vec() }
 }
@@ -61,6 +61,7 @@ async fn holder_process() {
         access_mode: AccessMode::Rw,
         lasts: Duration::from_secs(60),
         options: Vec::new(),
+        transport: MountTransport::Sshfs,
     };
     let mounted = mount(&guard(), place(Path::new(&root)), mounting).await.unwrap();
     println!("\nmounted at {}", mounted.mount_point().display());
@@ -346,6 +347,7 @@ fn mute(port: u16, private_key: &Secret<String>, lease: Duration) -> MountReques
         access_mode: AccessMode::Rw,
         lasts: lease,
         options: Vec::new(),
+        transport: MountTransport::Sshfs,
     }
 }
 

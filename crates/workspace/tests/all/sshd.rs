@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
 
 use attache_bench::lease::openssh;
 use attache_protocol::{env::Env, wire::awcp::AccessMode};
-use attache_workspace::mount::{MountRequest, missing};
+use attache_workspace::mount::{MountRequest, MountTransport, missing};
 use tempfile::TempDir;
 
 pub(crate) struct SshdWithFolder {
@@ -44,7 +44,8 @@ impl SshdWithFolder {
         let openssh::SshLogin { port, user, host_key, private_key } = self.server.login.clone();
         let locator = self.folder.path().join("workspace").to_str().unwrap().to_owned();
         let (host, options) = ("127.0.0.1".to_owned(), Vec::new());
-        MountRequest { host, port, user, locator, host_key, private_key, access_mode, lasts, options }
+        let transport = MountTransport::Sshfs;
+        MountRequest { host, port, user, locator, host_key, private_key, access_mode, lasts, options, transport }
     }
 
     pub(crate) fn mount_request(&self) -> MountRequest {

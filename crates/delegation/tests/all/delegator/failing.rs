@@ -7,7 +7,10 @@ use attache_client::daemon;
 use attache_protocol::{
     Code,
     rules::delegation::DelegationStatus,
-    wire::{awcp::AwcpErrorCode, delegation::RevertRequest},
+    wire::{
+        awcp::{ATTACHE_FS, AwcpErrorCode, SSHFS, TransportChoice},
+        delegation::{DelegateRequest, RevertRequest},
+    },
 };
 
 use super::{DaemonMachine, DelegatorFixture, RemoteScript, failure};
@@ -61,6 +64,40 @@ async fn the_remote_learns_of_a_repository_and_mount_options() {
     assert_eq!(options, Some(vec!["dcache_timeout=60".to_owned()]));
     let invite = fixture.remote.invite.lock().unwrap().clone().unwrap();
     assert_eq!(invite.requirements.needs_git.as_ref().map(|needs| needs.get()), Some("\"optional\""));
+}
+
+/// A remote that names no transport is older than the choice, and gets sshfs.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_transport_that_was_asked_for_is_used() {
+    for (usable, wanted, expected) in [
+        (&[][..], None, Ok(SSHFS)),
+        // Until it is the default, attache-fs is used only if somebody asks for it.
+        (&[SSHFS, ATTACHE_FS], None, Ok(SSHFS)),
+        (&[SSHFS, ATTACHE_FS], Some(TransportChoice::AttacheFs), Ok(ATTACHE_FS)),
+        (&[SSHFS, ATTACHE_FS], Some(TransportChoice::Sshfs), Ok(SSHFS)),
+        (&[SSHFS], Some(TransportChoice::AttacheFs), Err("the remote can't mount folders with attache-fs")),
+    ] {
+        let fixture = DelegatorFixture::new(RemoteScript::Work).await;
+        *fixture.remote.transports.lock().unwrap() = usable.iter().map(|name| (*name).to_owned()).collect();
+        let request = DelegateRequest { transport: wanted, ..fixture.machine.request(&fixture.url()) };
+        let delegation = fixture.machine.client.delegate(&request).await.unwrap();
+        let ended = fixture.machine.ended(&delegation).await;
+        let invite = fixture.remote.invite.lock().unwrap().clone().unwrap();
+        assert_eq!(invite.requirements.mount_transport, SSHFS, "which older remotes look at");
+        let offered = TransportChoice::offered(wanted.or(Some(TransportChoice::Sshfs)));
+        assert_eq!(invite.requirements.mount_transports, offered);
+        match expected {
+            Ok(transport) => {
+                assert_eq!(ended.status, DelegationStatus::Completed, "{ended:?}");
+                assert_eq!(ended.transport.as_deref(), Some(transport));
+                assert_eq!(fixture.remote.started().await.mount.transport, transport);
+            }
+            Err(message) => {
+                assert_eq!(ended.status, DelegationStatus::Error, "{ended:?}");
+                assert_eq!(ended.result.unwrap().error.unwrap().message, message);
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -129,6 +129,7 @@ impl DaemonMachine {
             session_id: Some("s1".to_owned()),
             include: Vec::new(),
             exclude: Vec::new(),
+            transport: None,
             key_file: None,
         }
     }

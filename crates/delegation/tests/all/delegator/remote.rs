@@ -61,6 +61,8 @@ pub(crate) struct ScriptedRemote {
     pub(crate) gate: Arc<Semaphore>,
     /// The last INVITE.
     pub(crate) invite: Arc<Mutex<Option<awcp::AwcpInvite>>>,
+    /// The transports in its ACCEPT.
+    pub(crate) transports: Arc<Mutex<Vec<String>>>,
 }
 
 /// One run that the device has claimed.
@@ -87,6 +89,7 @@ impl ScriptedRemote {
             log: Arc::default(),
             gate: Arc::new(Semaphore::new(0)),
             invite: Arc::default(),
+            transports: Arc::default(),
         }
     }
 
@@ -156,6 +159,7 @@ impl ScriptedRemote {
                 mount_point: "/mnt/there".to_owned(),
                 requires_empty_dir: true,
                 client_key: Some(std::fs::read_to_string(key.with_extension("pub")).unwrap()),
+                transports: self.transports.lock().unwrap().clone(),
             },
             remote_constraints: Some(constraints),
         });

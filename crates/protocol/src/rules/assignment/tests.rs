@@ -31,7 +31,12 @@ fn invite(id: &str, ttl_seconds: u64, access_mode: AccessMode) -> AwcpInvite {
 }
 
 fn accept(id: &str) -> AwcpAccept {
-    let remote_mount = RemoteMount { mount_point: "/m".to_owned(), requires_empty_dir: true, client_key: None };
+    let remote_mount = RemoteMount {
+        mount_point: "/m".to_owned(),
+        requires_empty_dir: true,
+        client_key: None,
+        transports: Vec::new(),
+    };
     AwcpAccept { delegation_id: id.to_owned(), remote_mount, remote_constraints: None }
 }
 

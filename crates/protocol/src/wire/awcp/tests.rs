@@ -63,3 +63,28 @@ fn every_code_round_trips_and_an_unknown_one_is_task_failed() {
     }
     assert_eq!(json("\"NEWER\"").parse::<AwcpErrorCode>().expect("a code"), AwcpErrorCode::TaskFailed);
 }
+
+#[test]
+fn the_best_transport_that_both_sides_know_is_agreed() {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>();
+    let (ours, sshfs) = (Some(TransportChoice::AttacheFs), Some(TransportChoice::Sshfs));
+    for (wanted, usable, agreed) in [
+        (None, &[ATTACHE_FS, SSHFS][..], Some(ATTACHE_FS)),
+        (None, &[SSHFS, ATTACHE_FS], Some(ATTACHE_FS)),
+        (None, &["newer/2", SSHFS], Some(SSHFS)),
+        // A remote that names none is older than the choice.
+        (None, &[], Some(SSHFS)),
+        (sshfs, &[ATTACHE_FS, SSHFS], Some(SSHFS)),
+        (ours, &[], None),
+        (ours, &[SSHFS], None),
+        (None, &["newer/2"], None),
+    ] {
+        assert_eq!(TransportChoice::agree(wanted, &names(usable)), agreed, "{wanted:?} {usable:?}");
+    }
+    assert_eq!(TransportChoice::offered(None), [ATTACHE_FS, SSHFS]);
+    assert_eq!(TransportChoice::offered(sshfs), [SSHFS]);
+    let offer =
+        |offered: &[&str]| LeaseRequirements { mount_transports: names(offered), ..LeaseRequirements::default() };
+    assert!(offer(&[]).offers(SSHFS) && !offer(&[]).offers(ATTACHE_FS));
+    assert!(offer(&[ATTACHE_FS]).offers(ATTACHE_FS) && !offer(&[ATTACHE_FS]).offers(SSHFS));
+}

@@ -9,15 +9,34 @@ use std::{
     time::Duration,
 };
 
-use attache_bench::lease::openssh::{self, SshLogin, SshfsMount};
+use attache_bench::lease::openssh::{self, SshLogin};
 use attache_protocol::{Secret, env::Env, wire::awcp::AccessMode};
 use attache_workspace::{
     export::{Export, ExportTerms, NoExportAudit, OriginalsFolder},
+    mount::{MountHandle, MountPoint, MountRequest, MountTransport, mount},
     ssh::{HostKey, LeaseAccess, LeaseAdmission, SshServer, SshServerOptions, make_key},
 };
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+/// The same promises, whatever carries the folder.
+macro_rules! over_every_transport {
+    ($($name:ident),* $(,)?) => {
+        mod sshfs {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(attache_workspace::mount::MountTransport::Sshfs).await;
+            })*
+        }
+        mod attache_fs {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(attache_workspace::mount::MountTransport::AttacheFs).await;
+            })*
+        }
+    };
+}
 
 mod mounted;
 mod objects;
@@ -27,7 +46,7 @@ mod programs;
 mod raw;
 mod revocation;
 mod throughput;
-mod unauthenticated;
+pub(crate) mod unauthenticated;
 
 /// A host with a server on its own port.
 pub(crate) struct SshTestHost {
@@ -46,7 +65,17 @@ pub(crate) struct LeaseFixture {
     /// The exported folder.
     pub(crate) folder: PathBuf,
     pub(crate) options: openssh::SshLoginFiles,
+    pub(crate) port: u16,
+    pub(crate) host_key: String,
     dir: TempDir,
+}
+
+/// A mounted lease, unmounted when dropped.
+pub(crate) struct TestMount {
+    pub(crate) mount_point: PathBuf,
+    handle: Option<MountHandle>,
+    _sshfs: Option<openssh::SshfsMount>,
+    _root: TempDir,
 }
 
 /// Prints why a test is skipped here.
@@ -94,7 +123,9 @@ impl SshTestHost {
         let pass = LeaseAccess { key: key.public, locator: locator.to_owned(), export: Arc::clone(&export) };
         let admission = self.server.admit(pass).unwrap();
         let options = self.login(key.private.clone()).write(dir.path()).unwrap();
-        LeaseFixture { admission, export, locator: locator.to_owned(), private_key: key.private, folder, options, dir }
+        let (port, host_key) = (self.port, self.host_key.public_openssh());
+        let (locator, private_key) = (locator.to_owned(), key.private);
+        LeaseFixture { admission, export, locator, private_key, folder, options, port, host_key, dir }
     }
 
     pub(crate) fn login(&self, private_key: Secret<String>) -> SshLogin {
@@ -106,9 +137,47 @@ impl SshTestHost {
 // === impl LeaseFixture ===
 
 impl LeaseFixture {
-    pub(crate) fn mount(&self) -> SshfsMount {
+    pub(crate) fn mount(&self) -> openssh::SshfsMount {
         let path = format!("/{}", self.locator);
         self.options.mount(&path, &self.dir.path().join("mounted"), &["reconnect"]).unwrap()
+    }
+
+    pub(crate) async fn mount_as(&self, transport: MountTransport) -> TestMount {
+        self.mount_at(self.port, transport).await
+    }
+
+    /// Through another port, which leads to the host.
+    pub(crate) async fn mount_at(&self, port: u16, transport: MountTransport) -> TestMount {
+        let root = crate::sshd::root();
+        if transport == MountTransport::Sshfs && port == self.port {
+            let sshfs = self.mount();
+            return TestMount {
+                mount_point: sshfs.mount_point.clone(),
+                handle: None,
+                _sshfs: Some(sshfs),
+                _root: root,
+            };
+        }
+        let place = MountPoint::reserve(&[root.path().to_owned()], "dlg_test", &Env::system()).unwrap();
+        let request = MountRequest { port, ..self.mount_request(transport) };
+        let handle = mount(&crate::mount::guard(), place, request).await.unwrap();
+        TestMount { mount_point: handle.mount_point().to_owned(), handle: Some(handle), _sshfs: None, _root: root }
+    }
+
+    /// Writable, whatever the terms: the host has to refuse.
+    pub(crate) fn mount_request(&self, transport: MountTransport) -> MountRequest {
+        MountRequest {
+            host: "127.0.0.1".to_owned(),
+            port: self.port,
+            user: "lease".to_owned(),
+            locator: self.locator.clone(),
+            host_key: self.host_key.clone(),
+            private_key: self.private_key.clone(),
+            access_mode: AccessMode::Rw,
+            lasts: Duration::from_secs(600),
+            options: Vec::new(),
+            transport,
+        }
     }
 
     /// The output of sftp for a list of commands.
@@ -123,6 +192,25 @@ impl LeaseFixture {
         let mut ssh = self.options.command("ssh");
         ssh.args(before).arg(self.options.host()).args(after);
         run(&mut ssh, b"")
+    }
+}
+
+// === impl TestMount ===
+
+impl Drop for TestMount {
+    fn drop(&mut self) {
+        if self.handle.take().is_none() {
+            return;
+        }
+        // The guard unmounts when its pipe is closed.
+        let mount_point = format!(" {} ", self.mount_point.display());
+        for _ in 0..1500 {
+            if !fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&mount_point) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("still mounted at{mount_point}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! A lease under stock sshfs behaves like a folder.
+//! A mounted lease behaves like a folder, over every transport.
 
 use std::{
     ffi::OsStr,
@@ -14,9 +14,21 @@ use std::{
 };
 
 use attache_protocol::wire::awcp::AccessMode;
-use attache_workspace::{export::ExportTerms, ssh::SshServerOptions};
+use attache_workspace::{export::ExportTerms, mount::MountTransport, ssh::SshServerOptions};
 
 use super::{SshTestHost, cannot_run, run, text_of};
+
+over_every_transport! {
+    files_are_read_written_appended_truncated_and_replaced,
+    modes_times_and_links_survive,
+    names_can_be_any_bytes,
+    a_folder_with_thousands_of_entries_is_listed_completely,
+    read_only_is_enforced_by_the_server,
+    a_large_workspace_goes_there_and_back,
+    edits_of_the_host_are_kept,
+    two_leases_do_not_disturb_each_other,
+    stock_git_works_in_the_folder,
+}
 
 fn names(dir: &Path) -> Vec<Vec<u8>> {
     let mut names: Vec<_> =
@@ -25,14 +37,13 @@ fn names(dir: &Path) -> Vec<Vec<u8>> {
     names
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn files_are_read_written_appended_truncated_and_replaced() {
+async fn files_are_read_written_appended_truncated_and_replaced(transport: MountTransport) {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
     let lease = host.lend("loc");
-    let mounted = lease.mount();
+    let mounted = lease.mount_as(transport).await;
     let (here, there) = (&mounted.mount_point, &lease.folder);
     fs::write(here.join("new"), "one").unwrap();
     assert_eq!(fs::read_to_string(there.join("new")).unwrap(), "one");
@@ -70,8 +81,7 @@ async fn files_are_read_written_appended_truncated_and_replaced() {
 }
 
 /// Defect 6 of the peer: executable bits and links did not survive, and a link led out of the workspace.
-#[tokio::test(flavor = "multi_thread")]
-async fn modes_times_and_links_survive() {
+async fn modes_times_and_links_survive(transport: MountTransport) {
     if cannot_run() {
         return;
     }
@@ -82,7 +92,7 @@ async fn modes_times_and_links_survive() {
     symlink(outside.path().join("secret"), lease.folder.join("out")).unwrap();
     fs::write(lease.folder.join("tool"), "#!/bin/sh\n").unwrap();
     fs::set_permissions(lease.folder.join("tool"), fs::Permissions::from_mode(0o755)).unwrap();
-    let mounted = lease.mount();
+    let mounted = lease.mount_as(transport).await;
     let (here, there) = (&mounted.mount_point, &lease.folder);
     let mode = |path: &Path| fs::symlink_metadata(path).unwrap().mode();
 
@@ -107,14 +117,13 @@ async fn modes_times_and_links_survive() {
     assert!(fs::symlink_metadata(there.join("out")).unwrap().is_symlink());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn names_can_be_any_bytes() {
+async fn names_can_be_any_bytes(transport: MountTransport) {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
     let lease = host.lend("loc");
-    let mounted = lease.mount();
+    let mounted = lease.mount_as(transport).await;
     let all: [&[u8]; 6] = [b"\xff\xfe", b"a\nb", b"a b", b"-rf", "naïve".as_bytes(), "nai\u{308}ve".as_bytes()];
     for name in all {
         let name = OsStr::from_bytes(name);
@@ -136,8 +145,7 @@ impl ToName for [u8] {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_folder_with_thousands_of_entries_is_listed_completely() {
+async fn a_folder_with_thousands_of_entries_is_listed_completely(transport: MountTransport) {
     if cannot_run() {
         return;
     }
@@ -146,20 +154,19 @@ async fn a_folder_with_thousands_of_entries_is_listed_completely() {
     for number in 0..2500 {
         fs::write(lease.folder.join(format!("{number}-{}", "n".repeat(200))), "").unwrap();
     }
-    let mounted = lease.mount();
+    let mounted = lease.mount_as(transport).await;
     assert_eq!(names(&mounted.mount_point), names(&lease.folder));
 }
 
 /// Defect 4 of the peer: `ro` never reached the transport. The mount here is read-write, but the server refuses.
-#[tokio::test(flavor = "multi_thread")]
-async fn read_only_is_enforced_by_the_server() {
+async fn read_only_is_enforced_by_the_server(transport: MountTransport) {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
     let lease = host.lend_on("loc", ExportTerms::new(AccessMode::Ro));
     fs::write(lease.folder.join("file"), "kept").unwrap();
-    let mounted = lease.mount();
+    let mounted = lease.mount_as(transport).await;
     let here = &mounted.mount_point;
     assert_eq!(fs::read_to_string(here.join("file")).unwrap(), "kept");
     let refused = [
@@ -175,15 +182,19 @@ async fn read_only_is_enforced_by_the_server() {
         File::open(here.join("file")).and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH)),
     ];
     let kinds = refused.map(|result| result.unwrap_err().kind());
-    assert_eq!(kinds, [ErrorKind::PermissionDenied; 10]);
+    // SFTP has no status for it.
+    let refusal = match transport {
+        MountTransport::Sshfs => ErrorKind::PermissionDenied,
+        MountTransport::AttacheFs => ErrorKind::ReadOnlyFilesystem,
+    };
+    assert_eq!(kinds, [refusal; 10]);
     assert_eq!(names(&lease.folder), [b"file"]);
     assert_eq!(fs::read_to_string(lease.folder.join("file")).unwrap(), "kept");
 }
 
 /// Defects 5 and 7 of the peer: a workspace of 1 MB was refused, and one of 72 MB took a minute. This one is 64 MB, or
 /// 1 GB with `ATTACHE_LONG=1`, and the connection is rekeyed several times.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_large_workspace_goes_there_and_back() {
+async fn a_large_workspace_goes_there_and_back(transport: MountTransport) {
     if cannot_run() {
         return;
     }
@@ -191,7 +202,7 @@ async fn a_large_workspace_goes_there_and_back() {
     let megabytes: u64 = if std::env::var("ATTACHE_LONG").is_ok() { 1024 } else { 64 };
     let host = SshTestHost::with(SshServerOptions { rekey_after: 16 << 20, ..SshServerOptions::default() }).await;
     let lease = host.lend("loc");
-    let mounted = lease.mount();
+    let mounted = lease.mount_as(transport).await;
     let chunk = |number: u64| {
         let words = (0..(1 << 17)).map(|word| (number << 32 | word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>()
@@ -203,7 +214,7 @@ async fn a_large_workspace_goes_there_and_back() {
         file.sync_all().unwrap();
     }
     drop(mounted);
-    let mounted = lease.mount();
+    let mounted = lease.mount_as(transport).await;
     for first in (0..megabytes).step_by(32) {
         let mut there = File::open(lease.folder.join(format!("part-{first}"))).unwrap();
         let mut here = File::open(mounted.mount_point.join(format!("part-{first}"))).unwrap();
@@ -224,15 +235,14 @@ async fn a_large_workspace_goes_there_and_back() {
 }
 
 /// The second half of defect 6: concurrent changes by the host stay.
-#[tokio::test(flavor = "multi_thread")]
-async fn edits_of_the_host_are_kept() {
+async fn edits_of_the_host_are_kept(transport: MountTransport) {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
     let lease = host.lend("loc");
     fs::write(lease.folder.join("theirs"), "old").unwrap();
-    let mounted = lease.mount();
+    let mounted = lease.mount_as(transport).await;
     fs::write(mounted.mount_point.join("ours"), "remote").unwrap();
     fs::write(lease.folder.join("theirs"), "host").unwrap();
     fs::write(mounted.mount_point.join("ours"), "remote again").unwrap();
@@ -242,14 +252,13 @@ async fn edits_of_the_host_are_kept() {
     assert_eq!(fs::read_to_string(lease.folder.join("ours")).unwrap(), "remote again");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn two_leases_do_not_disturb_each_other() {
+async fn two_leases_do_not_disturb_each_other(transport: MountTransport) {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
     let (one, two) = (host.lend("one"), host.lend("two"));
-    let (first, second) = (one.mount(), two.mount());
+    let (first, second) = (one.mount_as(transport).await, two.mount_as(transport).await);
     fs::write(first.mount_point.join("file"), "one").unwrap();
     fs::write(second.mount_point.join("file"), "two").unwrap();
     assert_eq!(fs::read_to_string(one.folder.join("file")).unwrap(), "one");
@@ -262,8 +271,7 @@ async fn two_leases_do_not_disturb_each_other() {
 }
 
 /// What a remote does with git in a repository of the host: everything except changing its settings.
-#[tokio::test(flavor = "multi_thread")]
-async fn stock_git_works_in_the_folder() {
+async fn stock_git_works_in_the_folder(transport: MountTransport) {
     if cannot_run() {
         return;
     }
@@ -287,7 +295,7 @@ async fn stock_git_works_in_the_folder() {
     git(other.path(), &["commit", "--quiet", "--allow-empty", "-m", "elsewhere"]);
     git(other.path(), &["branch", "topic/HEAD"]);
 
-    let mounted = lease.mount();
+    let mounted = lease.mount_as(transport).await;
     let here = &mounted.mount_point;
     git(here, &["switch", "--quiet", "-c", "work"]);
     fs::write(here.join("file"), "remote\n").unwrap();

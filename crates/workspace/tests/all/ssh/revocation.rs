@@ -7,19 +7,25 @@ use std::{
     time::Instant,
 };
 
+use attache_workspace::mount::MountTransport;
+
 use super::{SOON, SshTestHost, cannot_run, eventually, raw::RawSftp, text_of};
+
+over_every_transport! {
+    revoking_in_the_middle_of_a_write_is_an_io_error_and_the_key_is_refused,
+    a_channel_ends_with_its_export,
+}
 
 /// Defect 2 of the peer: revocation did nothing. Writers get an error within 100 ms. The assertion leaves room for a
 /// busy machine.
-#[tokio::test(flavor = "multi_thread")]
-async fn revoking_in_the_middle_of_a_write_is_an_io_error_and_the_key_is_refused() {
+async fn revoking_in_the_middle_of_a_write_is_an_io_error_and_the_key_is_refused(transport: MountTransport) {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
     let lease = host.lend("loc");
     fs::write(lease.folder.join("other"), "text").unwrap();
-    let mounted = lease.mount();
+    let mounted = lease.mount_as(transport).await;
     let mut held = File::open(mounted.mount_point.join("other")).unwrap();
     let path = mounted.mount_point.join("file");
     let writer = thread::spawn(move || {
@@ -72,14 +78,13 @@ async fn dropping_the_admission_also_ends_the_lease() {
 }
 
 /// An export can end without its admission: its channels end with the next request.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_channel_ends_with_its_export() {
+async fn a_channel_ends_with_its_export(transport: MountTransport) {
     if cannot_run() {
         return;
     }
     let host = SshTestHost::start().await;
     let lease = host.lend("loc");
-    let mounted = lease.mount();
+    let mounted = lease.mount_as(transport).await;
     lease.export.revoke();
     let begin = Instant::now();
     let error = fs::write(mounted.mount_point.join("file"), "").unwrap_err();

@@ -1,0 +1,854 @@
+//! FUSE requests. What the tree knows is answered at once; the rest is one request to the host each, and the answer is
+//! given when its reply arrives. No thread waits for the host.
+
+use std::{
+    ffi::OsStr,
+    io,
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+    sync::{Arc, MutexGuard},
+    time::{Instant, SystemTime},
+};
+
+use fuser::{
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+};
+use rustix::fs::OFlags;
+
+use super::{
+    shared::{FsShared, FsState, OpenFile, PendingRead, WRITE_WINDOW},
+    tree::{Lookup, Origin, ROOT},
+};
+use crate::{
+    export::{AttributeChange, FileKind, FileTime},
+    fs_wire::{FsOpenFlags, FsReply, FsRequest, MAX_DATA, NOW},
+};
+
+pub(super) struct MountedFs(pub(super) Arc<FsShared>);
+
+/// Files up to this size are fetched whole when a part of them is read.
+const FETCH_WHOLE: u64 = 256 << 10;
+const MAX_NAME: usize = 255;
+const MAX_BACKGROUND: u16 = 64;
+/// Whoever checks whether the host still answers looks up such a name at the top, and it is never answered from here.
+pub(crate) const PROBE_PREFIX: &[u8] = b".attache-";
+
+/// Ends a request with an I/O error if the host can't be asked any more.
+macro_rules! or_lost {
+    ($self:ident, $reply:ident) => {
+        if $self.0.link.is_lost() {
+            return $reply.error(Errno::EIO);
+        }
+    };
+}
+
+fn open_flags(flags: i32) -> FsOpenFlags {
+    let flags = OFlags::from_bits_retain(flags.cast_unsigned());
+    let access = flags & OFlags::RWMODE;
+    FsOpenFlags {
+        read: access != OFlags::WRONLY,
+        write: access != OFlags::RDONLY,
+        append: flags.contains(OFlags::APPEND) && access != OFlags::RDONLY,
+        truncate: flags.contains(OFlags::TRUNC),
+        create: flags.contains(OFlags::CREATE),
+        exclusive: flags.contains(OFlags::EXCL),
+        resumed: false,
+    }
+}
+
+fn file_time(time: TimeOrNow) -> FileTime {
+    let time = match time {
+        TimeOrNow::Now => return NOW,
+        TimeOrNow::SpecificTime(time) => time,
+    };
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => FileTime { seconds: since.as_secs().cast_signed(), nanos: since.subsec_nanos() },
+        Err(error) => {
+            let before = error.duration();
+            let (seconds, nanos) = (before.as_secs().cast_signed(), before.subsec_nanos());
+            if nanos == 0 {
+                FileTime { seconds: -seconds, nanos: 0 }
+            } else {
+                FileTime { seconds: -seconds - 1, nanos: 1_000_000_000 - nanos }
+            }
+        }
+    }
+}
+
+// === impl MountedFs ===
+
+impl MountedFs {
+    /// The path of a name, or why there can be none.
+    fn path_of(state: &FsState, folder: INodeNo, name: &OsStr) -> Result<Vec<u8>, Errno> {
+        if name.len() > MAX_NAME {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        state.tree.path_of(folder.0, name.as_bytes()).ok_or(Errno::ENOENT)
+    }
+
+    /// Asks the host about one name.
+    fn look_up_at_host(&self, state: MutexGuard<'_, FsState>, folder: u64, name: &[u8], reply: ReplyEntry) {
+        let Some(path) = state.tree.path_of(folder, name) else { return reply.error(Errno::ENOENT) };
+        let (shared, name) = (Arc::clone(&self.0), name.to_vec());
+        self.0.ask(
+            state,
+            |id| FsRequest::Stat { id, path: &path }.write(),
+            Box::new(move |done| match done {
+                Ok(answer) => shared.reply_new_entry(folder, &name, &answer, reply),
+                Err(errno) => reply.error(errno),
+            }),
+        );
+    }
+
+    /// A request that creates a name and answers with its entry.
+    fn create_name(
+        &self,
+        (folder, name): (INodeNo, &OsStr),
+        reply: ReplyEntry,
+        make: impl FnOnce(&FsState, u32, &[u8]) -> Vec<u8>,
+    ) {
+        or_lost!(self, reply);
+        let state = self.0.lock();
+        let path = match Self::path_of(&state, folder, name) {
+            Ok(path) => path,
+            Err(errno) => return reply.error(errno),
+        };
+        let (shared, name) = (Arc::clone(&self.0), name.as_bytes().to_vec());
+        let sent = self.0.link.call(
+            |id| make(&state, id, &path),
+            Box::new(move |done| match done {
+                Ok(answer) => shared.reply_new_entry(folder.0, &name, &answer, reply),
+                Err(errno) => reply.error(errno),
+            }),
+        );
+        drop(state);
+        if let Err(then) = sent {
+            then(Err(Errno::EIO));
+        }
+    }
+
+    fn remove_name(&self, folder: INodeNo, name: &OsStr, kind: FileKind, reply: ReplyEmpty) {
+        or_lost!(self, reply);
+        let mut state = self.0.lock();
+        let path = match Self::path_of(&state, folder, name) {
+            Ok(path) => path,
+            Err(errno) => return reply.error(errno),
+        };
+        if let Lookup::Found(ino) = state.look_up(folder.0, name.as_bytes()) {
+            self.0.open_before_removal(&mut state, ino);
+        }
+        let (shared, name) = (Arc::clone(&self.0), name.as_bytes().to_vec());
+        self.0.ask(
+            state,
+            |id| match kind {
+                FileKind::Folder => FsRequest::RemoveDir { id, path: &path }.write(),
+                _ => FsRequest::RemoveFile { id, path: &path }.write(),
+            },
+            Box::new(move |done| match done {
+                Ok(answer) => {
+                    let mut state = shared.lock();
+                    let mut out = Vec::new();
+                    state.tree.apply_removal(folder.0, &name, answer.stamp, &mut out);
+                    shared.learn_folder(&mut state, folder.0, &answer);
+                    shared.invalidate(out);
+                    reply.ok();
+                }
+                Err(errno) => reply.error(errno),
+            }),
+        );
+    }
+
+    /// Opens a folder that is listed.
+    fn reply_folder(state: &mut FsState, ino: u64, reply: ReplyOpen) {
+        let handle = state.new_handle();
+        let entries = state.tree.entries(ino);
+        state.folders.insert(handle, entries);
+        let is_kept = state.tree.is_watched(ino);
+        let flags =
+            if is_kept { FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
+        reply.opened(FileHandle(handle), flags);
+    }
+
+    /// Reads from a file that is open at the host, or is opened there for it.
+    fn read_at_host(shared: &Arc<FsShared>, mut state: MutexGuard<'_, FsState>, read: PendingRead) {
+        let PendingRead { handle, offset, size, reply } = read;
+        let Some(file) = state.files.get(&handle) else { return reply.error(Errno::EBADF) };
+        let ino = file.ino;
+        if !file.is_at_host {
+            if let Some(errno) = file.failure {
+                return reply.error(errno);
+            }
+            let Some(path) = state.tree.path(ino) else { return reply.error(Errno::ESTALE) };
+            shared.open_at_host(&mut state, handle, &path);
+        }
+        let length = size.min(u32::try_from(MAX_DATA).unwrap_or(u32::MAX));
+        let this = Arc::clone(shared);
+        shared.ask(
+            state,
+            |id| FsRequest::Read { id, handle, offset, length }.write(),
+            Box::new(move |done| match done {
+                Ok(answer) => reply.data(&answer.data),
+                Err(errno) => {
+                    let failure = this.lock().files.get(&handle).and_then(|file| file.failure);
+                    reply.error(failure.unwrap_or_else(|| unknown_handle(errno)));
+                }
+            }),
+        );
+    }
+
+    /// Fetches a small file, for everyone who reads it meanwhile.
+    fn fetch(&self, mut state: MutexGuard<'_, FsState>, ino: u64, read: PendingRead) {
+        let Some(path) = state.tree.path(ino) else { return Self::read_at_host(&self.0, state, read) };
+        let waiting = state.fetches.entry(ino).or_default();
+        waiting.push(read);
+        if waiting.len() > 1 {
+            return;
+        }
+        let shared = Arc::clone(&self.0);
+        self.0.ask(
+            state,
+            |id| FsRequest::Fetch { id, path: &path }.write(),
+            Box::new(move |done| {
+                let mut state = shared.lock();
+                let waiting = state.fetches.remove(&ino).unwrap_or_default();
+                let fetched = done.ok().and_then(|answer| {
+                    let attributes = answer.entry.as_ref()?.attributes;
+                    shared.learn(ino, &answer, &mut state);
+                    let data: Arc<[u8]> = answer.data.into();
+                    state.tree.keep_content(ino, &attributes, Arc::clone(&data));
+                    Some(data)
+                });
+                drop(state);
+                for read in waiting {
+                    match &fetched {
+                        Some(data) => read.reply.data(part(data, read.offset, read.size)),
+                        // It has grown, or is gone: reading through a handle shows which.
+                        None => Self::read_at_host(&shared, shared.lock(), read),
+                    }
+                }
+            }),
+        );
+    }
+}
+
+/// A handle that the host doesn't know was lost with a connection.
+fn unknown_handle(errno: Errno) -> Errno {
+    if errno.code() == Errno::EINVAL.code() { Errno::EIO } else { errno }
+}
+
+fn part(data: &[u8], offset: u64, size: u32) -> &[u8] {
+    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
+    let end = start.saturating_add(size as usize).min(data.len());
+    &data[start..end]
+}
+
+// === impl FsShared ===
+
+impl FsShared {
+    /// Takes in a name that the host reported, and answers with it.
+    fn reply_new_entry(&self, folder: u64, name: &[u8], answer: &FsReply, reply: ReplyEntry) {
+        let mut state = self.lock();
+        match self.learn_entry(&mut state, folder, name, answer) {
+            Some(ino) => self.reply_entry(&mut state, ino, reply),
+            None => reply.error(Errno::EIO),
+        }
+    }
+
+    fn learn_entry(&self, state: &mut FsState, folder: u64, name: &[u8], answer: &FsReply) -> Option<u64> {
+        let mut out = Vec::new();
+        let entry = answer.entry.as_ref()?;
+        let ino = state.tree.apply_entry(folder, name, answer.stamp, entry, Instant::now(), &mut out);
+        self.learn_folder(state, folder, answer);
+        self.invalidate(out);
+        ino
+    }
+
+    fn learn_folder(&self, state: &mut FsState, folder: u64, answer: &FsReply) {
+        let Some(attributes) = answer.folder else { return };
+        let mut out = Vec::new();
+        state.tree.apply_attributes(folder, answer.stamp, attributes, Origin::Own, &mut out);
+        self.invalidate(out);
+    }
+}
+
+impl Filesystem for MountedFs {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for wanted in [
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            // The host says when content changes. A new time alone must not drop the cache.
+            InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+        ] {
+            // What this kernel lacks only costs speed.
+            let _ = config.add_capabilities(wanted);
+        }
+        let _ = config.set_max_write(u32::try_from(MAX_DATA).unwrap_or(u32::MAX));
+        let _ = config.set_max_background(MAX_BACKGROUND);
+        Ok(())
+    }
+
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        or_lost!(self, reply);
+        if name.len() > MAX_NAME {
+            return reply.error(Errno::ENAMETOOLONG);
+        }
+        let mut state = self.0.lock();
+        let bytes = name.as_bytes();
+        let is_probe = parent.0 == ROOT && bytes.starts_with(PROBE_PREFIX);
+        let is_up = self.0.link.is_up();
+        match state.look_up(parent.0, bytes) {
+            Lookup::Found(ino) if is_up => self.0.reply_entry(&mut state, ino, reply),
+            Lookup::Free if is_up && !is_probe => self.0.reply_free(&mut state, parent.0, reply),
+            _ if !is_up || is_probe || state.tree.is_listed(parent.0, Instant::now()) => {
+                self.look_up_at_host(state, parent.0, bytes, reply);
+            }
+            _ => {
+                let name = bytes.to_vec();
+                self.0.list(
+                    state,
+                    &self.0,
+                    parent.0,
+                    Box::new(move |shared, done| {
+                        let mut state = shared.lock();
+                        match (done, state.look_up(parent.0, &name)) {
+                            (Err(errno), _) => reply.error(errno),
+                            (Ok(()), Lookup::Found(ino)) => shared.reply_entry(&mut state, ino, reply),
+                            (Ok(()), Lookup::Free) => shared.reply_free(&mut state, parent.0, reply),
+                            (Ok(()), Lookup::Unknown) => reply.error(Errno::ENOENT),
+                        }
+                    }),
+                );
+            }
+        }
+    }
+
+    fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
+        self.0.lock().tree.forget(ino.0, nlookup);
+    }
+
+    fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
+        or_lost!(self, reply);
+        let state = self.0.lock();
+        if self.0.link.is_up() && state.tree.is_valid(ino.0, Instant::now()) {
+            return self.0.reply_attr(&state, ino.0, reply);
+        }
+        let at_host = |handle: &FileHandle| state.files.get(&handle.0).is_some_and(|file| file.is_at_host);
+        let (path, handle) = (state.tree.path(ino.0), fh.filter(at_host));
+        if path.is_none() && handle.is_none() {
+            // Removed, and only open here: nobody else can change it.
+            return self.0.reply_attr(&state, ino.0, reply);
+        }
+        let shared = Arc::clone(&self.0);
+        self.0.ask(
+            state,
+            |id| match (handle, &path) {
+                (Some(handle), _) => FsRequest::HandleStat { id, handle: handle.0 }.write(),
+                (None, path) => FsRequest::Stat { id, path: path.as_deref().unwrap_or_default() }.write(),
+            },
+            Box::new(move |done| match done {
+                Ok(answer) => {
+                    let mut state = shared.lock();
+                    shared.learn(ino.0, &answer, &mut state);
+                    shared.reply_attr(&state, ino.0, reply);
+                }
+                Err(errno) => reply.error(unknown_handle(errno)),
+            }),
+        );
+    }
+
+    fn setattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        or_lost!(self, reply);
+        let (accessed, modified) = (atime.map(file_time), mtime.map(file_time));
+        let change = AttributeChange { size, mode: mode.map(|mode| mode & 0o7777), accessed, modified };
+        let state = self.0.lock();
+        if change == AttributeChange::default() {
+            // Files of a lease belong to the delegating user: a new owner succeeds without effect.
+            return self.0.reply_attr(&state, ino.0, reply);
+        }
+        let is_writer =
+            |handle: &FileHandle| state.files.get(&handle.0).is_some_and(|file| file.is_at_host && file.flags.write);
+        let (path, mut handle) = (state.tree.path(ino.0), fh.filter(is_writer));
+        if path.is_none() && handle.is_none() {
+            // Removed: any open handle reaches it.
+            let open = state.files.iter().find(|(_, file)| file.ino == ino.0 && file.is_at_host);
+            handle = open.map(|(handle, _)| FileHandle(*handle));
+        }
+        let (None, None) = (&path, &handle) else {
+            let shared = Arc::clone(&self.0);
+            return self.0.ask(
+                state,
+                |id| match (handle, &path) {
+                    (Some(handle), _) => FsRequest::SetHandleAttributes { id, handle: handle.0, change }.write(),
+                    (None, path) => {
+                        FsRequest::SetAttributes { id, path: path.as_deref().unwrap_or_default(), change }.write()
+                    }
+                },
+                Box::new(move |done| match done {
+                    Ok(answer) => {
+                        let mut state = shared.lock();
+                        if change.size.is_some() {
+                            state.tree.drop_content(ino.0);
+                        }
+                        shared.learn(ino.0, &answer, &mut state);
+                        shared.reply_attr(&state, ino.0, reply);
+                    }
+                    Err(errno) => reply.error(unknown_handle_of(handle, errno)),
+                }),
+            );
+        };
+        reply.error(Errno::ESTALE);
+    }
+
+    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+        or_lost!(self, reply);
+        let state = self.0.lock();
+        let known = state.tree.node(ino.0).and_then(|node| node.target.clone());
+        let is_valid = self.0.link.is_up() && state.tree.is_valid(ino.0, Instant::now());
+        if let Some(target) = known.filter(|_| is_valid) {
+            return reply.data(&target);
+        }
+        let Some(path) = state.tree.path(ino.0) else { return reply.error(Errno::ESTALE) };
+        self.0.ask(
+            state,
+            |id| FsRequest::Stat { id, path: &path }.write(),
+            Box::new(move |done| match done {
+                Ok(FsReply { entry: Some(entry), .. }) => match entry.target {
+                    Some(target) => reply.data(&target),
+                    None => reply.error(Errno::EINVAL),
+                },
+                Ok(_) => reply.error(Errno::EIO),
+                Err(errno) => reply.error(errno),
+            }),
+        );
+    }
+
+    fn mknod(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        // Only ordinary files: nothing else could be opened.
+        if mode & 0o170_000 != 0o100_000 && mode & 0o170_000 != 0 {
+            return reply.error(Errno::EPERM);
+        }
+        let handle = self.0.lock().new_handle();
+        let flags = FsOpenFlags { write: true, create: true, exclusive: true, ..FsOpenFlags::default() };
+        self.create_name((parent, name), reply, |_, id, path| {
+            [
+                FsRequest::Open { id, handle, path, flags, mode: mode & 0o7777 }.write(),
+                FsRequest::Close { handle }.write(),
+            ]
+            .concat()
+        });
+    }
+
+    fn mkdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        self.create_name((parent, name), reply, |_, id, path| {
+            FsRequest::MakeDir { id, path, mode: mode & 0o7777 }.write()
+        });
+    }
+
+    fn symlink(&self, _req: &Request, parent: INodeNo, link_name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let target = target.as_os_str().as_bytes();
+        self.create_name((parent, link_name), reply, |_, id, path| FsRequest::Symlink { id, path, target }.write());
+    }
+
+    fn link(&self, _req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        self.create_name((newparent, newname), reply, |state, id, to| {
+            // A removed file has no path. The host refuses the folder itself.
+            let from = state.tree.path(ino.0).unwrap_or_default();
+            FsRequest::HardLink { id, from: &from, to }.write()
+        });
+    }
+
+    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.remove_name(parent, name, FileKind::File, reply);
+    }
+
+    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.remove_name(parent, name, FileKind::Folder, reply);
+    }
+
+    fn rename(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        or_lost!(self, reply);
+        if flags != RenameFlags::empty() && flags != RenameFlags::RENAME_NOREPLACE {
+            return reply.error(Errno::EINVAL);
+        }
+        let mut state = self.0.lock();
+        let paths = Self::path_of(&state, parent, name)
+            .and_then(|from| Self::path_of(&state, newparent, newname).map(|to| (from, to)));
+        let (from, to) = match paths {
+            Ok(paths) => paths,
+            Err(errno) => return reply.error(errno),
+        };
+        if let Lookup::Found(ino) = state.look_up(newparent.0, newname.as_bytes()) {
+            self.0.open_before_removal(&mut state, ino);
+        }
+        let shared = Arc::clone(&self.0);
+        let (name, newname) = (name.as_bytes().to_vec(), newname.as_bytes().to_vec());
+        self.0.ask(
+            state,
+            |id| FsRequest::Rename { id, from: &from, to: &to, replace: flags.is_empty() }.write(),
+            Box::new(move |done| match done {
+                Ok(answer) => {
+                    let mut state = shared.lock();
+                    let mut out = Vec::new();
+                    let moved = ((parent.0, &name[..]), (newparent.0, &newname[..]));
+                    state.tree.apply_rename(moved.0, moved.1, answer.stamp, &mut out);
+                    shared.invalidate(out);
+                    shared.learn_entry(&mut state, newparent.0, &newname, &answer);
+                    let from = FsReply { folder: answer.from_folder, ..answer };
+                    shared.learn_folder(&mut state, parent.0, &from);
+                    reply.ok();
+                }
+                Err(errno) => reply.error(errno),
+            }),
+        );
+    }
+
+    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        or_lost!(self, reply);
+        let flags = FsOpenFlags { create: false, exclusive: false, ..open_flags(flags.0) };
+        let mut state = self.0.lock();
+        let handle = state.new_handle();
+        if self.0.link.is_up() && !flags.write && !flags.truncate && state.tree.is_watched(ino.0) {
+            state.files.insert(handle, OpenFile::new(ino.0, flags));
+            return reply.opened(FileHandle(handle), FopenFlags::FOPEN_KEEP_CACHE);
+        }
+        let Some(path) = state.tree.path(ino.0) else { return reply.error(Errno::ESTALE) };
+        state.files.insert(handle, OpenFile { is_at_host: true, ..OpenFile::new(ino.0, flags) });
+        let is_kept = state.tree.is_watched(ino.0);
+        let shared = Arc::clone(&self.0);
+        self.0.ask(
+            state,
+            |id| FsRequest::Open { id, handle, path: &path, flags, mode: 0 }.write(),
+            Box::new(move |done| {
+                let mut state = shared.lock();
+                match done {
+                    Ok(answer) => {
+                        if flags.truncate {
+                            state.tree.drop_content(ino.0);
+                        }
+                        shared.learn(ino.0, &answer, &mut state);
+                        let kept = if is_kept { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
+                        reply.opened(FileHandle(handle), kept);
+                    }
+                    Err(errno) => {
+                        state.files.remove(&handle);
+                        reply.error(errno);
+                    }
+                }
+            }),
+        );
+    }
+
+    fn create(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        or_lost!(self, reply);
+        let flags = FsOpenFlags { create: true, ..open_flags(flags) };
+        let mut state = self.0.lock();
+        let path = match Self::path_of(&state, parent, name) {
+            Ok(path) => path,
+            Err(errno) => return reply.error(errno),
+        };
+        let handle = state.new_handle();
+        let (shared, name) = (Arc::clone(&self.0), name.as_bytes().to_vec());
+        self.0.ask(
+            state,
+            |id| FsRequest::Open { id, handle, path: &path, flags, mode: mode & 0o7777 }.write(),
+            Box::new(move |done| {
+                let answer = match done {
+                    Ok(answer) => answer,
+                    Err(errno) => return reply.error(errno),
+                };
+                let mut state = shared.lock();
+                let Some(ino) = shared.learn_entry(&mut state, parent.0, &name, &answer) else {
+                    return reply.error(Errno::EIO);
+                };
+                if flags.truncate {
+                    state.tree.drop_content(ino);
+                }
+                state.files.insert(handle, OpenFile { is_at_host: true, ..OpenFile::new(ino, flags) });
+                let ttl = state.ttls(ino).0;
+                let Some(node) = state.tree.node_mut(ino) else { return reply.error(Errno::EIO) };
+                node.lookups += 1;
+                let attr = FileAttr { ino: INodeNo(ino), ..shared.attr(&node.attributes) };
+                let (generation, kept) = (Generation(node.generation), FopenFlags::FOPEN_KEEP_CACHE);
+                reply.created(&ttl, &attr, generation, FileHandle(handle), kept);
+            }),
+        );
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        or_lost!(self, reply);
+        let state = self.0.lock();
+        if let Some(content) = state.tree.content(ino.0, Instant::now()).filter(|_| self.0.link.is_up()) {
+            return reply.data(part(&content, offset, size));
+        }
+        let read = PendingRead { handle: fh.0, offset, size, reply };
+        let is_small = state.tree.node(ino.0).is_some_and(|node| node.attributes.size <= FETCH_WHOLE);
+        let is_at_host = state.files.get(&fh.0).is_some_and(|file| file.is_at_host);
+        if is_small && !is_at_host {
+            self.fetch(state, ino.0, read);
+        } else {
+            Self::read_at_host(&self.0, state, read);
+        }
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        or_lost!(self, reply);
+        let mut state = self.0.lock();
+        let Some(file) = state.files.get_mut(&fh.0) else { return reply.error(Errno::EBADF) };
+        if let Some(errno) = file.failure {
+            return reply.error(errno);
+        }
+        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let ino = file.ino;
+        file.unconfirmed += data.len();
+        if file.unconfirmed <= WRITE_WINDOW {
+            reply.written(length);
+        } else {
+            file.waiting.push_back((reply, length));
+        }
+        state.tree.drop_content(ino);
+        if let Some(node) = state.tree.node_mut(ino) {
+            node.pending_writes += 1;
+            node.attributes.size = node.attributes.size.max(offset.saturating_add(data.len() as u64));
+        }
+        let (shared, file, range) = (Arc::clone(&self.0), (fh.0, ino), (offset, data.len()));
+        let handle = fh.0;
+        self.0.ask(
+            state,
+            |id| FsRequest::Write { id, handle, offset, data }.write(),
+            Box::new(move |done| shared.confirm_write(file, range, done.map_err(unknown_handle))),
+        );
+    }
+
+    fn flush(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+        let mut state = self.0.lock();
+        let Some(file) = state.files.get_mut(&fh.0) else { return reply.ok() };
+        if file.unconfirmed > 0 {
+            return file.flushes.push(reply);
+        }
+        match file.failure.take() {
+            Some(errno) if file.flags.write => reply.error(errno),
+            _ => reply.ok(),
+        }
+    }
+
+    fn release(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        let mut state = self.0.lock();
+        if state.files.remove(&fh.0).is_some_and(|file| file.is_at_host) {
+            self.0.link.tell(&FsRequest::Close { handle: fh.0 });
+        }
+        reply.ok();
+    }
+
+    fn fsync(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        or_lost!(self, reply);
+        let mut state = self.0.lock();
+        let Some(file) = state.files.get_mut(&fh.0).filter(|file| file.is_at_host) else { return reply.ok() };
+        if let Some(errno) = file.failure.take() {
+            return reply.error(errno);
+        }
+        let (shared, handle) = (Arc::clone(&self.0), fh.0);
+        self.0.ask(
+            state,
+            |id| FsRequest::Sync { id, handle }.write(),
+            // Writes before it were answered before it.
+            Box::new(move |done| {
+                let failure = shared.lock().files.get_mut(&handle).and_then(|file| file.failure.take());
+                match (failure, done) {
+                    (Some(errno), _) => reply.error(errno),
+                    (None, Err(errno)) => reply.error(unknown_handle(errno)),
+                    (None, Ok(_)) => reply.ok(),
+                }
+            }),
+        );
+    }
+
+    fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        or_lost!(self, reply);
+        let mut state = self.0.lock();
+        if self.0.link.is_up() && state.tree.is_listed(ino.0, Instant::now()) {
+            return Self::reply_folder(&mut state, ino.0, reply);
+        }
+        self.0.list(
+            state,
+            &self.0,
+            ino.0,
+            Box::new(move |shared, done| match done {
+                Ok(()) => Self::reply_folder(&mut shared.lock(), ino.0, reply),
+                Err(errno) => reply.error(errno),
+            }),
+        );
+    }
+
+    fn readdir(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        or_lost!(self, reply);
+        let state = self.0.lock();
+        let Some(entries) = state.folders.get(&fh.0) else { return reply.error(Errno::EBADF) };
+        let kind =
+            |ino: u64| state.tree.node(ino).map_or(FileType::RegularFile, |node| self.0.attr(&node.attributes).kind);
+        let dots = [(b".".to_vec(), ino.0), (b"..".to_vec(), state.tree.above(ino.0))];
+        let all = dots.iter().chain(entries).enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX));
+        for (at, (name, ino)) in all {
+            if reply.add(INodeNo(*ino), at as u64 + 1, kind(*ino), OsStr::from_bytes(name)) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn readdirplus(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        or_lost!(self, reply);
+        let mut state = self.0.lock();
+        let Some(entries) = state.folders.get(&fh.0) else { return reply.error(Errno::EBADF) };
+        let dots = [(b".".to_vec(), ino.0), (b"..".to_vec(), state.tree.above(ino.0))];
+        let all = dots.iter().chain(entries).enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX));
+        let mut shown = Vec::new();
+        for (at, (name, ino)) in all {
+            // Something that was removed meanwhile is left out.
+            let Some(node) = state.tree.node(*ino) else { continue };
+            let ttl = state.ttls(*ino).1;
+            let (attr, generation) = (self.0.attr_of(*ino, node), Generation(node.generation));
+            if reply.add(INodeNo(*ino), at as u64 + 1, OsStr::from_bytes(name), &ttl, &attr, generation) {
+                break;
+            }
+            if at >= dots.len() {
+                shown.push(*ino);
+            }
+        }
+        for ino in shown {
+            if let Some(node) = state.tree.node_mut(ino) {
+                node.lookups += 1;
+            }
+        }
+        reply.ok();
+    }
+
+    fn releasedir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+        self.0.lock().folders.remove(&fh.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        or_lost!(self, reply);
+        reply.ok();
+    }
+
+    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        or_lost!(self, reply);
+        self.0.ask(
+            self.0.lock(),
+            |id| FsRequest::Space { id }.write(),
+            Box::new(move |done| {
+                let answer = match done {
+                    Ok(answer) => answer,
+                    Err(errno) => return reply.error(errno),
+                };
+                let (numbers, _) = answer.data.as_chunks::<8>();
+                let numbers: Vec<u64> = numbers.iter().map(|bytes| u64::from_be_bytes(*bytes)).collect();
+                let [block, blocks, free, available, files, files_free, name] = numbers[..] else {
+                    return reply.error(Errno::EIO);
+                };
+                let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+                reply.statfs(blocks, free, available, files, files_free, small(block), small(name), small(block));
+            }),
+        );
+    }
+}
+
+fn unknown_handle_of(handle: Option<FileHandle>, errno: Errno) -> Errno {
+    if handle.is_some() { unknown_handle(errno) } else { errno }
+}
+
+// === impl OpenFile ===
+
+impl OpenFile {
+    const fn new(ino: u64, flags: FsOpenFlags) -> Self {
+        Self {
+            ino,
+            flags,
+            is_at_host: false,
+            unconfirmed: 0,
+            failure: None,
+            waiting: std::collections::VecDeque::new(),
+            flushes: Vec::new(),
+        }
+    }
+}

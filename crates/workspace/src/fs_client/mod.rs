@@ -1,0 +1,128 @@
+//! The remote's side of attache-fs: a FUSE file system over one connection to the host.
+//!
+//! The host sends the tree, small contents and every change on its own, so most requests of programs are answered from
+//! memory (`tree`). Every change goes through to the host. `filesystem` answers the kernel, `link` is the connection,
+//! and `shared` is what both use.
+
+mod filesystem;
+mod link;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::{
+    ffi::OsStr,
+    io::{Read, Write as _},
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
+};
+
+use attache_protocol::wire::awcp::AccessMode;
+use fuser::{BackgroundSession, INodeNo, MountOption, Notifier};
+
+use self::{filesystem::MountedFs, link::LinkTerms, shared::FsShared, tree::Invalidation};
+use crate::mount::{MountError, MountRequest};
+
+/// The kernel's name for these mounts.
+pub(crate) const KIND: &str = "fuse.attache-fs";
+/// A line on standard error for each connection that was lost and restored.
+pub(crate) const OUTAGE: &str = "attache-fs: connected again";
+
+/// How long the host can take to show the folder.
+const READY_TIMEOUT: Duration = Duration::from_secs(18);
+const SESSION_POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Threads that take requests from the kernel. None of them waits for the host.
+const THREADS: usize = 2;
+
+/// Mounts the folder and serves it until it is unmounted, or until the input ends. `unmount` is called in the latter
+/// case.
+pub(crate) fn run(
+    at: &Path,
+    request: &MountRequest,
+    input: impl Read + Send + 'static,
+    unmount: impl FnOnce(),
+) -> Result<(), MountError> {
+    let failed = |error: std::io::Error| MountError::Sshfs(error.to_string());
+    let (kernel, invalidations) = mpsc::channel();
+    let shared = Arc::new(FsShared::new(kernel));
+    let terms = LinkTerms {
+        host: request.host.clone(),
+        port: request.port,
+        user: request.user.clone(),
+        locator: request.locator.clone(),
+        host_key: request.host_key.clone(),
+        private_key: request.private_key.clone(),
+    };
+    let (ready, connected) = mpsc::channel();
+    let linked = Arc::clone(&shared);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    thread::Builder::new()
+        .name("attache-fs-link".to_owned())
+        .spawn(move || runtime.block_on(link::run(&linked.link, &linked, &terms, ready)))
+        .map_err(failed)?;
+    connected.recv().unwrap_or_else(|_| Err(MountError::Sshfs("the connection ended".to_owned())))?;
+    if !shared.wait_until_ready(READY_TIMEOUT) {
+        return Err(MountError::Sshfs("the host doesn't show the folder".to_owned()));
+    }
+    let mut config = fuser::Config::default();
+    // As the kernel's own option, so that the table of mounts shows it however it was mounted.
+    let subtype = MountOption::CUSTOM(format!("subtype={}", KIND.trim_start_matches("fuse.")));
+    config.mount_options =
+        vec![MountOption::FSName("attache".to_owned()), subtype, MountOption::NoDev, MountOption::NoSuid];
+    if request.access_mode == AccessMode::Ro {
+        config.mount_options.push(MountOption::RO);
+    }
+    config.n_threads = Some(THREADS);
+    let session = fuser::spawn_mount(MountedFs(Arc::clone(&shared)), at, &config).map_err(failed)?;
+    let notifier = session.notifier();
+    thread::Builder::new()
+        .name("attache-fs-notify".to_owned())
+        .spawn(move || tell_kernel(&notifier, &invalidations))
+        .map_err(failed)?;
+    serve(&session, &shared, input, unmount);
+    Ok(())
+}
+
+fn serve(
+    session: &BackgroundSession,
+    shared: &FsShared,
+    mut input: impl Read + Send + 'static,
+    unmount: impl FnOnce(),
+) {
+    let (open, ended) = mpsc::sync_channel::<()>(0);
+    thread::spawn(move || {
+        let _open = open;
+        let _ = std::io::copy(&mut input, &mut std::io::sink());
+    });
+    let mut reported = 0;
+    while !session.guard.is_finished() {
+        match ended.recv_timeout(SESSION_POLL_INTERVAL) {
+            Err(RecvTimeoutError::Timeout) | Ok(()) => {}
+            // The guard is gone.
+            Err(RecvTimeoutError::Disconnected) => return unmount(),
+        }
+        while reported < shared.link.outages() {
+            let _ = writeln!(std::io::stderr(), "{OUTAGE}");
+            reported += 1;
+        }
+    }
+}
+
+/// On a thread of its own: the kernel may wait for an answer of ours before it takes a notice.
+fn tell_kernel(notifier: &Notifier, invalidations: &mpsc::Receiver<Invalidation>) {
+    for invalidation in invalidations {
+        // What the kernel doesn't know, it needn't forget.
+        let _ = match invalidation {
+            Invalidation::Entry { folder, name } => notifier.inval_entry(INodeNo(folder), OsStr::from_bytes(&name)),
+            Invalidation::Attributes(ino) => notifier.inval_inode(INodeNo(ino), -1, 0),
+            Invalidation::Content(ino) => notifier.inval_inode(INodeNo(ino), 0, 0),
+        };
+    }
+}

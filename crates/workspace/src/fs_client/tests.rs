@@ -1,0 +1,203 @@
+//! The tree against reports that arrive in any order.
+
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
+
+use proptest::prelude::*;
+
+use super::tree::{Invalidation, Lookup, ROOT, Tree};
+use crate::{
+    export::{FileKind, FileTime},
+    fs_wire::{FsAttributes, FsEntry, FsListing, FsTreeChange},
+};
+
+fn attributes(kind: FileKind, inode: u64, version: u64) -> FsAttributes {
+    let time = FileTime { seconds: version.cast_signed(), nanos: 0 };
+    let (accessed, modified, changed) = (time, time, time);
+    FsAttributes { kind, mode: 0o644, links: 1, inode, size: version, accessed, modified, changed }
+}
+
+fn file(inode: u64, version: u64) -> FsEntry {
+    FsEntry { attributes: attributes(FileKind::File, inode, version), target: None }
+}
+
+fn folder(inode: u64) -> FsEntry {
+    FsEntry { attributes: attributes(FileKind::Folder, inode, 1), target: None }
+}
+
+fn listing(path: &str, own: u64, stamp: u64, entries: &[(&str, FsEntry)]) -> FsListing {
+    FsListing {
+        id: 0,
+        path: path.as_bytes().to_vec(),
+        stamp,
+        is_watched: true,
+        is_last: true,
+        own: attributes(FileKind::Folder, own, 1),
+        entries: entries.iter().map(|(name, entry)| (name.as_bytes().to_vec(), entry.clone())).collect(),
+    }
+}
+
+fn change(path: &str, own: u64, stamp: u64, name: &str, entry: Option<FsEntry>) -> FsTreeChange {
+    let own = attributes(FileKind::Folder, own, 1);
+    FsTreeChange { stamp, folder: path.as_bytes().to_vec(), own, name: name.as_bytes().to_vec(), entry }
+}
+
+fn tree() -> Tree {
+    Tree::new(1000)
+}
+
+proptest! {
+    /// Each change is reported as it was when the host looked. Whatever the order of arrival, the last look counts.
+    #[test]
+    fn the_newest_report_counts(
+        changes in proptest::collection::vec((0_usize..4, proptest::option::of(10_u64..14)), 1..24),
+        order in any::<u64>(),
+    ) {
+        let now = Instant::now();
+        let names = ["a", "b", "c", "d"];
+        let mut truth: BTreeMap<&str, Option<(u64, u64)>> = BTreeMap::new();
+        let mut reports = Vec::new();
+        for (at, (name, inode)) in changes.into_iter().enumerate() {
+            let stamp = at as u64 + 2;
+            // Each name has numbers of its own, so that no two names share a file.
+            let entry = inode.map(|inode| (inode * 10 + name as u64, stamp));
+            truth.insert(names[name], entry);
+            reports.push(change("", 99, stamp, names[name], entry.map(|(inode, version)| file(inode, version))));
+        }
+        let mut dice = order;
+        let mut tree = tree();
+        tree.apply_listing(&listing("", 99, 1, &[]), now);
+        while !reports.is_empty() {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let report = reports.swap_remove(usize::try_from(dice >> 33).unwrap() % reports.len());
+            tree.apply_change(&report, now);
+        }
+        // A listing that was made before all of them changes nothing.
+        tree.apply_listing(&listing("", 99, 1, &[("a", file(1, 1))]), now);
+        for (name, expected) in truth {
+            let found = tree.look_up(ROOT, name.as_bytes(), now);
+            match expected {
+                None => prop_assert_eq!(found, Lookup::Free),
+                Some((inode, version)) => {
+                    prop_assert_eq!(found, Lookup::Found(inode));
+                    prop_assert_eq!(tree.node(inode).unwrap().attributes.size, version);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_kernel_forgets_only_what_it_knows() {
+    let now = Instant::now();
+    let mut tree = tree();
+    assert_eq!(tree.apply_listing(&listing("", 99, 1, &[("a", file(10, 1)), ("d", folder(20))]), now), []);
+    assert_eq!(tree.apply_listing(&listing("d", 20, 2, &[("x", file(30, 1))]), now), []);
+    // Nobody looked yet.
+    assert_eq!(tree.apply_change(&change("", 99, 3, "a", Some(file(10, 2))), now), []);
+    for ino in [10, 20, 30] {
+        tree.node_mut(ino).unwrap().lookups = 1;
+    }
+    assert_eq!(tree.apply_change(&change("", 99, 4, "a", Some(file(10, 3))), now), [Invalidation::Content(10)]);
+    assert_eq!(tree.apply_change(&change("", 99, 5, "a", Some(file(10, 3))), now), [], "nothing is new");
+    // Another file with this name, and a name that was shown as free.
+    let entry = |folder, name: &str| Invalidation::Entry { folder, name: name.as_bytes().to_vec() };
+    assert_eq!(tree.apply_change(&change("", 99, 6, "a", Some(file(11, 1))), now), [entry(ROOT, "a")]);
+    assert!(tree.note_free(ROOT));
+    assert_eq!(tree.apply_change(&change("", 99, 7, "new", Some(file(12, 1))), now), [entry(ROOT, "new")]);
+    // What is below a folder goes with it.
+    assert_eq!(tree.apply_change(&change("", 99, 8, "d", None), now), [entry(ROOT, "d")]);
+    assert_eq!(tree.path(30), None);
+}
+
+#[test]
+fn a_report_about_another_folder_with_the_same_path_is_ignored() {
+    let now = Instant::now();
+    let mut tree = tree();
+    tree.apply_listing(&listing("", 99, 1, &[("a", folder(20)), ("b", folder(21))]), now);
+    let mut out = Vec::new();
+    // The client moved `a` away and `b` in its place.
+    tree.apply_rename((ROOT, b"a"), (ROOT, b"c"), 2, &mut out);
+    tree.apply_rename((ROOT, b"b"), (ROOT, b"a"), 3, &mut out);
+    tree.apply_listing(&listing("a", 20, 4, &[("x", file(30, 1))]), now);
+    assert!(!tree.is_listed(21, now));
+    tree.apply_listing(&listing("a", 21, 5, &[("y", file(31, 1))]), now);
+    assert_eq!(tree.path(31), Some(b"a/y".to_vec()));
+    assert_eq!(out, []);
+}
+
+#[test]
+fn a_number_that_is_used_again_is_another_file() {
+    let now = Instant::now();
+    let mut tree = tree();
+    tree.apply_listing(&listing("", 99, 1, &[("a", file(10, 1))]), now);
+    tree.node_mut(10).unwrap().lookups = 1;
+    tree.apply_change(&change("", 99, 2, "a", None), now);
+    // Still open somewhere.
+    assert_eq!(tree.path(10), None);
+    assert!(tree.node(10).is_some());
+    tree.apply_change(&change("", 99, 3, "b", Some(file(10, 7))), now);
+    assert_eq!(tree.node(10).unwrap().generation, 1);
+    // The same file with another name stays what it is.
+    tree.apply_change(&change("", 99, 4, "b", None), now);
+    tree.apply_change(&change("", 99, 5, "c", Some(file(10, 7))), now);
+    assert_eq!(tree.node(10).unwrap().generation, 2, "nobody had it open");
+}
+
+#[test]
+fn a_folder_that_claims_to_contain_itself_has_no_path() {
+    let now = Instant::now();
+    let mut tree = tree();
+    tree.apply_listing(&listing("", 99, 1, &[("a", folder(20))]), now);
+    tree.apply_listing(&listing("a", 20, 2, &[("b", folder(21))]), now);
+    tree.apply_listing(&listing("a/b", 21, 3, &[("c", folder(20))]), now);
+    assert_eq!(tree.path(20), None);
+}
+
+#[test]
+fn hard_links_share_a_file() {
+    let now = Instant::now();
+    let mut tree = tree();
+    tree.apply_listing(&listing("", 99, 1, &[("a", file(10, 1)), ("b", file(10, 1))]), now);
+    tree.apply_change(&change("", 99, 2, "b", Some(file(10, 5))), now);
+    assert_eq!(tree.look_up(ROOT, b"a", now), Lookup::Found(10));
+    assert_eq!(tree.node(10).unwrap().attributes.size, 5);
+    let mut out = Vec::new();
+    tree.apply_removal(ROOT, b"a", 3, &mut out);
+    assert_eq!(out, [Invalidation::Attributes(10)]);
+    assert_eq!(tree.path(10), Some(b"b".to_vec()));
+    assert!(!tree.is_valid(10, now), "the number of links has changed");
+}
+
+#[test]
+fn contents_stay_within_their_budget_and_belong_to_their_attributes() {
+    let now = Instant::now();
+    let mut tree = tree();
+    let entries = [("a", file(10, 600)), ("b", file(11, 600)), ("c", file(12, 2000))];
+    tree.apply_listing(&listing("", 99, 1, &entries), now);
+    let content = |size: usize| Arc::<[u8]>::from(vec![b'x'; size]);
+    tree.keep_pushed(b"a", &file(10, 600).attributes, content(600));
+    assert!(tree.content(10, now).is_some());
+    tree.keep_pushed(b"b", &file(11, 600).attributes, content(600));
+    assert!(tree.content(11, now).is_some() && tree.content(10, now).is_none(), "the oldest had to go");
+    tree.keep_pushed(b"c", &file(12, 2000).attributes, content(2000));
+    assert!(tree.content(12, now).is_none(), "larger than everything");
+    tree.keep_pushed(b"a", &file(10, 599).attributes, content(599));
+    assert!(tree.content(10, now).is_none(), "of another version");
+    tree.apply_change(&change("", 99, 2, "b", Some(file(11, 601))), now);
+    assert!(tree.content(11, now).is_none(), "it was changed");
+}
+
+#[test]
+fn after_an_outage_everything_is_doubted_until_it_is_listed_again() {
+    let now = Instant::now();
+    let mut tree = tree();
+    tree.apply_listing(&listing("", 99, 50, &[("a", file(10, 1)), ("d", folder(20))]), now);
+    tree.apply_listing(&listing("d", 20, 51, &[("x", file(30, 1))]), now);
+    tree.doubt_all();
+    assert_eq!(tree.look_up(ROOT, b"a", now), Lookup::Unknown);
+    // The host counts from the start again.
+    tree.apply_listing(&listing("", 99, 1, &[("a", file(10, 2)), ("d", folder(20))]), now);
+    assert_eq!(tree.look_up(ROOT, b"a", now), Lookup::Found(10));
+    assert_eq!(tree.node(10).unwrap().attributes.size, 2);
+    assert_eq!(tree.still_doubted(), [Invalidation::Entry { folder: 20, name: b"x".to_vec() }]);
+}

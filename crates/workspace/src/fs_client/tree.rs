@@ -1,0 +1,616 @@
+//! The tree as far as the client knows it: folders, attributes, targets of links and contents of small files.
+//!
+//! It is pure: events and replies go in, and what the kernel has to forget comes out. Reports about the same thing may
+//! arrive in any order; the one with the greatest stamp counts.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    export::FileKind,
+    fs_wire::{FsAttributes, FsEntry, FsListing, FsTreeChange, Stamp},
+};
+
+/// The kernel's number for the shared folder.
+pub(super) const ROOT: u64 = 1;
+
+pub(super) struct Tree {
+    nodes: HashMap<u64, Node>,
+    /// How often a number was used before by a file that is gone. The kernel must not take the next one for it.
+    generations: HashMap<u64, u64>,
+    /// Files with content, oldest first, and how much it is.
+    contents: VecDeque<u64>,
+    content_bytes: usize,
+    content_budget: usize,
+}
+
+/// A file, folder or link. The host's inode number is its number here too.
+pub(super) struct Node {
+    pub(super) attributes: FsAttributes,
+    stamp: Stamp,
+    validity: Validity,
+    pub(super) target: Option<Vec<u8>>,
+    /// Its names, with their folders. Without any, it was removed but may still be open.
+    names: Vec<(u64, Vec<u8>)>,
+    folder: Option<Folder>,
+    content: Option<Arc<[u8]>>,
+    /// How many references the kernel has.
+    pub(super) lookups: u64,
+    pub(super) generation: u64,
+    /// Writes whose outcome is not known yet.
+    pub(super) pending_writes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Folder {
+    /// What each name is: nothing, if it is known to be free.
+    entries: BTreeMap<Vec<u8>, (Stamp, Option<u64>)>,
+    /// When all of it was listed.
+    listed: Option<Stamp>,
+    validity: Validity,
+    /// The kernel was told of free names, and may remember them.
+    has_shown_free: bool,
+}
+
+/// How long something that the host said holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Validity {
+    /// Until the host says otherwise.
+    Watched,
+    /// The host doesn't watch it.
+    Until(Instant),
+    #[default]
+    Unknown,
+}
+
+/// Who made a change that is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// This mount: the kernel knows.
+    Own,
+    Host,
+}
+
+/// What the kernel has to forget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Invalidation {
+    Entry {
+        folder: u64,
+        name: Vec<u8>,
+    },
+    /// Attributes only.
+    Attributes(u64),
+    /// Attributes and content.
+    Content(u64),
+}
+
+/// What is known about a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lookup {
+    Found(u64),
+    Free,
+    Unknown,
+}
+
+/// No path of a real file system is deeper.
+const MAX_DEPTH: usize = 4096;
+/// How long a report about an unwatched folder holds.
+pub(super) const UNWATCHED: Duration = Duration::from_secs(1);
+
+/// The host may use the number of our root for something else.
+const fn own_number(inode: u64) -> u64 {
+    if inode == ROOT { u64::MAX - 1 } else { inode }
+}
+
+// === impl Tree ===
+
+impl Tree {
+    pub(super) fn new(content_budget: usize) -> Self {
+        let (contents, content_bytes) = (VecDeque::new(), 0);
+        Self { nodes: HashMap::new(), generations: HashMap::new(), contents, content_bytes, content_budget }
+    }
+
+    pub(super) fn node(&self, ino: u64) -> Option<&Node> {
+        self.nodes.get(&ino)
+    }
+
+    pub(super) fn node_mut(&mut self, ino: u64) -> Option<&mut Node> {
+        self.nodes.get_mut(&ino)
+    }
+
+    /// The path of a node, if it has one: through any of its names.
+    pub(super) fn path(&self, ino: u64) -> Option<Vec<u8>> {
+        let mut parts: Vec<&[u8]> = Vec::new();
+        let mut at = ino;
+        while at != ROOT {
+            let (folder, name) = self.nodes.get(&at)?.names.first()?;
+            // A host that claims that a folder contains itself is not followed forever.
+            if parts.len() > MAX_DEPTH {
+                return None;
+            }
+            parts.push(name);
+            at = *folder;
+        }
+        parts.reverse();
+        Some(parts.join(&b'/'))
+    }
+
+    /// The path of a name in a folder.
+    pub(super) fn path_of(&self, folder: u64, name: &[u8]) -> Option<Vec<u8>> {
+        let path = self.path(folder)?;
+        Some(if path.is_empty() { name.to_vec() } else { [&path[..], b"/", name].concat() })
+    }
+
+    fn at(&self, path: &[u8]) -> Option<u64> {
+        let mut at = ROOT;
+        for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
+            let (_, entry) = self.nodes.get(&at)?.folder.as_ref()?.entries.get(name)?;
+            at = (*entry)?;
+        }
+        Some(at)
+    }
+
+    /// Whether everything in a folder is known.
+    pub(super) fn is_listed(&self, ino: u64, now: Instant) -> bool {
+        self.nodes
+            .get(&ino)
+            .and_then(|node| node.folder.as_ref())
+            .is_some_and(|folder| folder.listed.is_some() && folder.validity.holds(now))
+    }
+
+    /// Whether the attributes of a node can be used.
+    pub(super) fn is_valid(&self, ino: u64, now: Instant) -> bool {
+        self.nodes.get(&ino).is_some_and(|node| node.validity.holds(now) && node.pending_writes == 0)
+    }
+
+    /// Whether changes of it will be reported, so that the kernel may keep it.
+    pub(super) fn is_watched(&self, ino: u64) -> bool {
+        self.nodes.get(&ino).is_some_and(|node| node.validity == Validity::Watched)
+    }
+
+    pub(super) fn look_up(&self, folder: u64, name: &[u8], now: Instant) -> Lookup {
+        let Some(known) = self.nodes.get(&folder).and_then(|node| node.folder.as_ref()) else { return Lookup::Unknown };
+        let is_listed = known.listed.is_some() && known.validity.holds(now);
+        match known.entries.get(name) {
+            Some((_, Some(ino))) if known.validity.holds(now) && self.is_known(*ino, now) => Lookup::Found(*ino),
+            Some((_, None)) | None if is_listed => Lookup::Free,
+            _ => Lookup::Unknown,
+        }
+    }
+
+    /// A name in it is shown as free. Whether the kernel may remember that.
+    pub(super) fn note_free(&mut self, ino: u64) -> bool {
+        let Some(folder) = self.nodes.get_mut(&ino).and_then(|node| node.folder.as_mut()) else { return false };
+        folder.has_shown_free |= folder.validity == Validity::Watched;
+        folder.validity == Validity::Watched
+    }
+
+    fn is_known(&self, ino: u64, now: Instant) -> bool {
+        self.nodes.get(&ino).is_some_and(|node| node.validity.holds(now))
+    }
+
+    /// The entries of a listed folder.
+    pub(super) fn entries(&self, ino: u64) -> Vec<(Vec<u8>, u64)> {
+        let folder = self.nodes.get(&ino).and_then(|node| node.folder.as_ref());
+        let entries = folder.into_iter().flat_map(|folder| &folder.entries);
+        entries.filter_map(|(name, (_, ino))| Some((name.clone(), (*ino)?))).collect()
+    }
+
+    /// The folder above, for `..`.
+    pub(super) fn above(&self, ino: u64) -> u64 {
+        self.nodes.get(&ino).and_then(|node| node.names.first()).map_or(ROOT, |(folder, _)| *folder)
+    }
+
+    /// The content, if it is complete and current.
+    pub(super) fn content(&self, ino: u64, now: Instant) -> Option<Arc<[u8]>> {
+        let node = self.nodes.get(&ino)?;
+        node.content.clone().filter(|_| node.pending_writes == 0 && (node.validity.holds(now) || node.names.is_empty()))
+    }
+
+    /// Takes in a folder, all parts of it.
+    pub(super) fn apply_listing(&mut self, listing: &FsListing, now: Instant) -> Vec<Invalidation> {
+        let mut out = Vec::new();
+        if listing.path.is_empty() && !self.nodes.contains_key(&ROOT) {
+            let generation = 0;
+            self.nodes.insert(ROOT, Node::new(root(listing.own), listing.stamp, None, generation));
+        }
+        let Some(ino) = self.at(&listing.path) else { return out };
+        // The path may be that of another folder by now.
+        if ino != ROOT && ino != own_number(listing.own.inode) {
+            return out;
+        }
+        let validity = if listing.is_watched { Validity::Watched } else { Validity::Until(now + UNWATCHED) };
+        self.apply_attributes(ino, listing.stamp, listing.own, Origin::Host, &mut out);
+        let Some(folder) = self.nodes.get_mut(&ino).map(|node| node.folder.get_or_insert_default()) else { return out };
+        if folder.listed.is_some_and(|listed| listed > listing.stamp) {
+            return out;
+        }
+        let fresh: BTreeMap<&[u8], &FsEntry> = listing.entries.iter().map(|(name, entry)| (&name[..], entry)).collect();
+        let gone: Vec<Vec<u8>> = folder.entries.keys().filter(|name| !fresh.contains_key(&name[..])).cloned().collect();
+        for name in gone {
+            self.remove(ino, &name, listing.stamp, Origin::Host, &mut out);
+        }
+        for (name, entry) in fresh {
+            self.put(ino, name, listing.stamp, entry, validity, Origin::Host, &mut out);
+        }
+        if let Some(folder) = self.nodes.get_mut(&ino).and_then(|node| node.folder.as_mut()) {
+            folder.listed = Some(listing.stamp);
+            folder.validity = validity;
+            // Names that are known to be free need no entry any more, except where something newer says so.
+            folder.entries.retain(|_, (stamp, ino)| ino.is_some() || *stamp > listing.stamp);
+        }
+        if let Some(node) = self.nodes.get_mut(&ino).filter(|node| ino == ROOT || node.validity == Validity::Unknown) {
+            node.validity = validity;
+        }
+        out
+    }
+
+    pub(super) fn apply_change(&mut self, change: &FsTreeChange, now: Instant) -> Vec<Invalidation> {
+        let mut out = Vec::new();
+        let Some(ino) = self.at(&change.folder) else { return out };
+        if ino != ROOT && ino != own_number(change.own.inode) {
+            return out;
+        }
+        self.apply_attributes(ino, change.stamp, change.own, Origin::Host, &mut out);
+        let validity = self.nodes[&ino].folder.as_ref().map_or(Validity::Unknown, |folder| folder.validity);
+        match &change.entry {
+            None => self.remove(ino, &change.name, change.stamp, Origin::Host, &mut out),
+            Some(entry) if validity.holds(now) => {
+                self.put(ino, &change.name, change.stamp, entry, validity, Origin::Host, &mut out);
+            }
+            // Nothing is known about that folder.
+            Some(_) => {}
+        }
+        out
+    }
+
+    /// A name that this mount created, moved or asked about. Returns the node.
+    pub(super) fn apply_entry(
+        &mut self,
+        folder: u64,
+        name: &[u8],
+        stamp: Stamp,
+        entry: &FsEntry,
+        now: Instant,
+        out: &mut Vec<Invalidation>,
+    ) -> Option<u64> {
+        let known = self.nodes.get(&folder)?.folder.as_ref();
+        let watched = known.is_some_and(|folder| folder.validity == Validity::Watched);
+        let validity = if watched { Validity::Watched } else { Validity::Until(now + UNWATCHED) };
+        self.put(folder, name, stamp, entry, validity, Origin::Own, out);
+        Some(own_number(entry.attributes.inode)).filter(|ino| self.nodes.contains_key(ino))
+    }
+
+    /// A name that this mount removed or moved away.
+    pub(super) fn apply_removal(&mut self, folder: u64, name: &[u8], stamp: Stamp, out: &mut Vec<Invalidation>) {
+        self.remove(folder, name, stamp, Origin::Own, out);
+    }
+
+    /// A name that this mount moved. What is known below a folder stays known.
+    pub(super) fn apply_rename(
+        &mut self,
+        (from, name): (u64, &[u8]),
+        (to, new_name): (u64, &[u8]),
+        stamp: Stamp,
+        out: &mut Vec<Invalidation>,
+    ) {
+        let moved = self.nodes.get(&from).and_then(|node| node.folder.as_ref()?.entries.get(name)?.1);
+        let Some(moved) = moved else { return };
+        let replaced = self.nodes.get(&to).and_then(|node| node.folder.as_ref()?.entries.get(new_name)?.1);
+        if replaced == Some(moved) {
+            // Two names of one file: the call did nothing.
+            return;
+        }
+        self.remove(to, new_name, stamp, Origin::Own, out);
+        if let Some(node) = self.nodes.get_mut(&moved) {
+            node.names.retain(|(folder, known)| (*folder, &known[..]) != (from, name));
+            node.names.push((to, new_name.to_vec()));
+        }
+        for (folder, name, ino) in [(from, name, None), (to, new_name, Some(moved))] {
+            if let Some(folder) = self.nodes.get_mut(&folder).and_then(|node| node.folder.as_mut()) {
+                folder.entries.insert(name.to_vec(), (stamp, ino));
+            }
+        }
+    }
+
+    /// New attributes of a node. Older ones are ignored.
+    pub(super) fn apply_attributes(
+        &mut self,
+        ino: u64,
+        stamp: Stamp,
+        attributes: FsAttributes,
+        origin: Origin,
+        out: &mut Vec<Invalidation>,
+    ) {
+        let attributes = if ino == ROOT { root(attributes) } else { attributes };
+        let Some(node) = self.nodes.get_mut(&ino) else { return };
+        if stamp < node.stamp {
+            return;
+        }
+        let before = node.attributes;
+        node.attributes = attributes;
+        if node.pending_writes > 0 {
+            // Writes under way made it as long as the kernel believes it is.
+            node.attributes.size = node.attributes.size.max(before.size);
+        }
+        node.stamp = stamp;
+        if before == attributes {
+            return;
+        }
+        let is_same = before.is_same_content(&attributes);
+        if origin == Origin::Host && node.lookups > 0 {
+            let is_file = attributes.kind == FileKind::File;
+            out.push(if is_same || !is_file { Invalidation::Attributes(ino) } else { Invalidation::Content(ino) });
+        }
+        // A link or a name more changes the time of change, but no content.
+        if !is_same && (before.size, before.modified) != (attributes.size, attributes.modified) {
+            self.drop_content(ino);
+        }
+    }
+
+    /// The attributes hold again, after the host was asked.
+    pub(super) fn revalidate(&mut self, ino: u64, now: Instant) {
+        let watched = self.nodes.get(&ino).is_some_and(|node| {
+            node.names.first().is_some_and(|(folder, _)| {
+                self.nodes
+                    .get(folder)
+                    .and_then(|node| node.folder.as_ref())
+                    .is_some_and(|folder| folder.validity == Validity::Watched)
+            })
+        });
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.validity = if watched { Validity::Watched } else { Validity::Until(now + UNWATCHED) };
+        }
+    }
+
+    /// The host has to be asked about it next time.
+    pub(super) fn doubt(&mut self, ino: u64) {
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.validity = Validity::Unknown;
+        }
+    }
+
+    pub(super) fn drop_content(&mut self, ino: u64) {
+        if let Some(content) = self.nodes.get_mut(&ino).and_then(|node| node.content.take()) {
+            self.content_bytes -= content.len();
+            self.contents.retain(|other| *other != ino);
+        }
+    }
+
+    /// Keeps the content of a file, if it belongs to the attributes that are known.
+    pub(super) fn keep_content(&mut self, ino: u64, attributes: &FsAttributes, data: Arc<[u8]>) {
+        let fits = data.len() as u64 == attributes.size && data.len() <= self.content_budget;
+        let Some(node) = self.nodes.get(&ino) else { return };
+        if !fits || !node.attributes.is_same_content(attributes) || node.pending_writes > 0 {
+            return;
+        }
+        self.drop_content(ino);
+        while self.content_bytes + data.len() > self.content_budget {
+            let Some(oldest) = self.contents.front().copied() else { break };
+            self.drop_content(oldest);
+        }
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            self.content_bytes += data.len();
+            self.contents.push_back(ino);
+            node.content = Some(data);
+        }
+    }
+
+    /// Keeps pushed content.
+    pub(super) fn keep_pushed(&mut self, path: &[u8], attributes: &FsAttributes, data: Arc<[u8]>) {
+        if let Some(ino) = self.at(path).filter(|ino| *ino == own_number(attributes.inode)) {
+            self.keep_content(ino, attributes, data);
+        }
+    }
+
+    /// Nothing that is known holds any more, until the host says it again.
+    pub(super) fn doubt_all(&mut self) {
+        for node in self.nodes.values_mut() {
+            (node.validity, node.stamp) = (Validity::Unknown, 0);
+            if let Some(folder) = &mut node.folder {
+                (folder.validity, folder.listed) = (Validity::Unknown, None);
+                for (stamp, _) in folder.entries.values_mut() {
+                    *stamp = 0;
+                }
+            }
+        }
+    }
+
+    /// The entries of folders that the host did not list again after [`Self::doubt_all`].
+    pub(super) fn still_doubted(&self) -> Vec<Invalidation> {
+        let doubted = self.nodes.iter().filter_map(|(ino, node)| {
+            let folder = node.folder.as_ref().filter(|folder| folder.validity == Validity::Unknown)?;
+            Some(folder.entries.keys().map(|name| Invalidation::Entry { folder: *ino, name: name.clone() }))
+        });
+        doubted.flatten().collect()
+    }
+
+    /// Everything the kernel could show without asking: the names at the top, and the files that it knows.
+    pub(super) fn all_known(&self) -> Vec<Invalidation> {
+        let top = self.entries(ROOT).into_iter().map(|(name, _)| Invalidation::Entry { folder: ROOT, name });
+        top.chain(self.known_files()).collect()
+    }
+
+    /// What the kernel has of files and folders, except their names: a program that works in a folder stays there.
+    pub(super) fn known_files(&self) -> Vec<Invalidation> {
+        let known = self.nodes.iter().filter(|(ino, node)| node.lookups > 0 || **ino == ROOT);
+        let forget = |(ino, node): (&u64, &Node)| match node.attributes.kind {
+            FileKind::File => Invalidation::Content(*ino),
+            FileKind::Folder | FileKind::Link | FileKind::Special => Invalidation::Attributes(*ino),
+        };
+        known.map(forget).collect()
+    }
+
+    /// The kernel dropped references. A removed file that it no longer knows is forgotten.
+    pub(super) fn forget(&mut self, ino: u64, lookups: u64) {
+        let Some(node) = self.nodes.get_mut(&ino) else { return };
+        node.lookups = node.lookups.saturating_sub(lookups);
+        if node.lookups == 0 && node.names.is_empty() && ino != ROOT {
+            self.bury(ino);
+        }
+    }
+
+    /// Gives a name to an entry, and takes it from what had it before.
+    #[allow(clippy::too_many_arguments, reason = "private, and each is a different type")]
+    fn put(
+        &mut self,
+        folder: u64,
+        name: &[u8],
+        stamp: Stamp,
+        entry: &FsEntry,
+        validity: Validity,
+        origin: Origin,
+        out: &mut Vec<Invalidation>,
+    ) {
+        let ino = own_number(entry.attributes.inode);
+        let Some(known) = self.nodes.get_mut(&folder).map(|node| node.folder.get_or_insert_default()) else { return };
+        let has_shown_free = known.has_shown_free;
+        let before = known.entries.get(name).copied();
+        if before.is_some_and(|(known, _)| known > stamp) {
+            // The name is newer, but its attributes may still be news.
+            if before.is_some_and(|(_, known)| known == Some(ino)) {
+                self.apply_attributes(ino, stamp, entry.attributes, origin, out);
+            }
+            return;
+        }
+        let is_other_kind = |node: &Node| node.attributes.kind != entry.attributes.kind;
+        let is_same =
+            before.is_some_and(|(_, known)| known == Some(ino)) && !self.nodes.get(&ino).is_some_and(is_other_kind);
+        if !is_same {
+            if before.is_some_and(|(_, known)| known.is_some()) {
+                self.remove(folder, name, stamp, origin, out);
+            } else if origin == Origin::Host && has_shown_free {
+                // The kernel may remember that the name is free.
+                out.push(Invalidation::Entry { folder, name: name.to_vec() });
+            }
+            // A folder has one name, and a number belongs to one kind of file. Anything else is news that came early.
+            let is_stale = |node: &Node| is_other_kind(node) || node.attributes.kind == FileKind::Folder;
+            if self.nodes.get(&ino).is_some_and(is_stale) {
+                for (folder, name) in self.nodes[&ino].names.clone() {
+                    self.remove(folder, &name, stamp, Origin::Host, out);
+                }
+                if self.nodes.contains_key(&ino) {
+                    self.bury(ino);
+                }
+            }
+        }
+        self.bury_predecessor(ino, &entry.attributes);
+        match self.nodes.get_mut(&ino) {
+            Some(node) => {
+                if !node.names.iter().any(|(known, other)| (*known, &other[..]) == (folder, name)) {
+                    node.names.push((folder, name.to_vec()));
+                }
+                node.validity = validity;
+                node.target.clone_from(&entry.target);
+                self.apply_attributes(ino, stamp, entry.attributes, origin, out);
+            }
+            None => {
+                let generation = self.generations.get(&ino).copied().unwrap_or(0);
+                let mut node = Node::new(entry.attributes, stamp, entry.target.clone(), generation);
+                node.validity = validity;
+                node.names.push((folder, name.to_vec()));
+                self.nodes.insert(ino, node);
+            }
+        }
+        if let Some(folder) = self.nodes.get_mut(&folder).and_then(|node| node.folder.as_mut()) {
+            folder.entries.insert(name.to_vec(), (stamp, Some(ino)));
+        }
+    }
+
+    /// Takes a name away. What is below a folder is forgotten.
+    fn remove(&mut self, folder: u64, name: &[u8], stamp: Stamp, origin: Origin, out: &mut Vec<Invalidation>) {
+        let Some(known) = self.nodes.get_mut(&folder).and_then(|node| node.folder.as_mut()) else { return };
+        let ino = match known.entries.get(name) {
+            Some((known, _)) if *known > stamp => return,
+            Some((_, ino)) => *ino,
+            None => None,
+        };
+        known.entries.insert(name.to_vec(), (stamp, None));
+        let is_shown = ino.and_then(|ino| self.nodes.get(&ino)).is_some_and(|node| node.lookups > 0);
+        if origin == Origin::Host && is_shown {
+            out.push(Invalidation::Entry { folder, name: name.to_vec() });
+        }
+        if let Some(ino) = ino {
+            self.unname(ino, folder, name, out);
+        }
+    }
+
+    fn unname(&mut self, ino: u64, folder: u64, name: &[u8], out: &mut Vec<Invalidation>) {
+        let Some(node) = self.nodes.get_mut(&ino) else { return };
+        node.names.retain(|(known, other)| (*known, &other[..]) != (folder, name));
+        if !node.names.is_empty() {
+            // The number of its names has changed.
+            node.validity = Validity::Unknown;
+            out.push(Invalidation::Attributes(ino));
+            return;
+        }
+        node.attributes.links = node.attributes.links.saturating_sub(1);
+        let below = node.folder.take().map(|folder| folder.entries).unwrap_or_default();
+        let is_unknown = node.lookups == 0;
+        for (name, (_, child)) in below {
+            if let Some(child) = child {
+                self.unname(child, ino, &name, out);
+            }
+        }
+        if is_unknown {
+            self.bury(ino);
+        }
+    }
+
+    /// A removed file may still be open when its number appears again. If it is another file, the kernel must not take
+    /// it for the old one. The same file, only with another name, stays what it is.
+    fn bury_predecessor(&mut self, ino: u64, now: &FsAttributes) {
+        let Some(node) = self.nodes.get(&ino).filter(|node| node.names.is_empty() && ino != ROOT) else { return };
+        let was = &node.attributes;
+        if (was.kind, was.size, was.modified) != (now.kind, now.size, now.modified) {
+            self.bury(ino);
+        }
+    }
+
+    fn bury(&mut self, ino: u64) {
+        self.drop_content(ino);
+        if let Some(node) = self.nodes.remove(&ino) {
+            // The next file with this number is another one.
+            self.generations.insert(ino, node.generation + 1);
+        }
+    }
+}
+
+/// The root's attributes, with the number that the kernel expects.
+const fn root(attributes: FsAttributes) -> FsAttributes {
+    FsAttributes { inode: ROOT, ..attributes }
+}
+
+// === impl Node ===
+
+impl Node {
+    fn new(attributes: FsAttributes, stamp: Stamp, target: Option<Vec<u8>>, generation: u64) -> Self {
+        Self {
+            attributes,
+            stamp,
+            validity: Validity::Unknown,
+            target,
+            names: Vec::new(),
+            folder: None,
+            content: None,
+            lookups: 0,
+            generation,
+            pending_writes: 0,
+        }
+    }
+}
+
+// === impl Validity ===
+
+impl Validity {
+    fn holds(self, now: Instant) -> bool {
+        match self {
+            Self::Watched => true,
+            Self::Until(end) => now < end,
+            Self::Unknown => false,
+        }
+    }
+}

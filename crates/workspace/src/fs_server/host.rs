@@ -1,0 +1,132 @@
+//! What the threads of a channel share: the export, the order of reports, and how an entry is described.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use super::{
+    outbox::{FsOutbox, FsUrgency},
+    watcher::FsWatcher,
+};
+use crate::{
+    export::{DirectoryEntry, Export, ExportRefusal, FileAttributes, FileKind},
+    fs_wire::{FsAttributes, FsEntry, FsEvent, FsListing, Stamp},
+};
+
+pub(super) struct FsHost {
+    pub(super) export: Arc<Export>,
+    pub(super) outbox: FsOutbox,
+    pub(super) watcher: FsWatcher,
+    clock: AtomicU64,
+    /// Device numbers aren't sent, so files of other devices get numbers of their own.
+    device: u64,
+    ended: AtomicBool,
+}
+
+/// How many entries one frame lists: far below the longest frame, even with names and targets of full length.
+const ENTRIES_PER_FRAME: usize = 200;
+const ENTRIES_PER_BATCH: usize = 256;
+
+// === impl FsHost ===
+
+impl FsHost {
+    pub(super) fn new(export: Arc<Export>, outbox: FsOutbox) -> io::Result<Self> {
+        let device = export.attributes(b"").map_or(0, |root| root.device);
+        let (clock, ended) = (AtomicU64::new(1), AtomicBool::new(false));
+        Ok(Self { export, outbox, watcher: FsWatcher::new()?, clock, device, ended })
+    }
+
+    /// Ends all threads of the channel.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.outbox.end();
+        self.watcher.wake();
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Taken before looking, and after a change that is to be reported.
+    pub(super) fn stamp(&self) -> Stamp {
+        self.clock.fetch_add(1, Ordering::SeqCst)
+    }
+
+    pub(super) fn describe(&self, attributes: &FileAttributes) -> FsAttributes {
+        let elsewhere = if attributes.device == self.device { 0 } else { attributes.device.rotate_right(20) | 1 << 63 };
+        FsAttributes {
+            kind: attributes.kind,
+            mode: attributes.mode,
+            links: attributes.links,
+            inode: attributes.inode ^ elsewhere,
+            size: attributes.size,
+            accessed: attributes.accessed,
+            modified: attributes.modified,
+            changed: attributes.changed,
+        }
+    }
+
+    pub(super) fn attributes(&self, path: &[u8]) -> Result<FsAttributes, ExportRefusal> {
+        Ok(self.describe(&self.export.attributes(path)?))
+    }
+
+    pub(super) fn entry(&self, path: &[u8]) -> Result<FsEntry, ExportRefusal> {
+        let attributes = self.attributes(path)?;
+        Ok(FsEntry { attributes, target: self.target(path, attributes.kind) })
+    }
+
+    /// A link that was replaced meanwhile has no target: the change is reported next.
+    fn target(&self, path: &[u8], kind: FileKind) -> Option<Vec<u8>> {
+        if kind == FileKind::Link { self.export.read_link(path).ok() } else { None }
+    }
+
+    /// Watches a folder, reads it, and sends it. Watched first, so that no change in between is missed.
+    pub(super) fn list(
+        &self,
+        id: u32,
+        path: &[u8],
+        urgency: FsUrgency,
+    ) -> Result<Vec<(Vec<u8>, FsAttributes)>, ExportRefusal> {
+        let is_watched = self.watcher.watch(&self.export, path)?;
+        let stamp = self.stamp();
+        let own = self.attributes(path)?;
+        let mut directory = self.export.read_dir(path)?;
+        let mut entries = Vec::new();
+        loop {
+            let batch = directory.next_batch(ENTRIES_PER_BATCH)?;
+            if batch.is_empty() {
+                break;
+            }
+            entries.extend(batch.into_iter().map(|DirectoryEntry { name, attributes }| {
+                let target = self.target(&join(path, &name), attributes.kind);
+                (name, FsEntry { attributes: self.describe(&attributes), target })
+            }));
+        }
+        let names = entries.iter().map(|(name, entry)| (name.clone(), entry.attributes)).collect();
+        let mut rest = entries;
+        loop {
+            let tail = rest.split_off(rest.len().min(ENTRIES_PER_FRAME));
+            let (is_last, path) = (tail.is_empty(), path.to_vec());
+            let listing = FsListing { id, path, stamp, is_watched, is_last, own, entries: rest };
+            self.outbox.push(FsEvent::Listing(listing).write(), urgency);
+            rest = tail;
+            if is_last {
+                return Ok(names);
+            }
+        }
+    }
+}
+
+/// `folder/name`, or `name` at the root.
+pub(super) fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
+    crate::export::path::join(folder, name)
+}
+
+/// The folder of a path.
+pub(super) fn parent(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|&byte| byte == b'/').map_or(b"", |slash| &path[..slash])
+}

@@ -1,0 +1,217 @@
+//! Hostile requests against one session, while folders and files are swapped for links to the outside: nothing outside is
+//! ever changed, listed, read or described, and neither is any secret inside.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use attache_protocol::wire::awcp::AccessMode;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use tokio::sync::Semaphore;
+
+use super::{host::FsHost, outbox::FsOutbox, session::FsSession};
+use crate::{
+    export::{AttributeChange, Export, ExportTerms, LeaseQuota, LinkPolicy, NoExportAudit, OriginalsFolder},
+    fs_wire::{FrameBuffer, FsEvent, FsOpenFlags, FsRequest, VERSION},
+};
+
+const MARK: &[u8] = b"CANARY";
+const NAMES: &[&[u8]] = &[
+    b"..",
+    b".",
+    b"",
+    b"a",
+    b"b",
+    b"swap",
+    b"swap",
+    b"file",
+    b"file",
+    b"f",
+    b"host_out",
+    b"absolute",
+    b"canary",
+    b"lent",
+    b"..\0",
+    b"a\0b",
+    b"proc",
+    b"self",
+    b"root",
+    b".env",
+    b".ENV",
+    b".e\xe2\x80\x8cnv",
+    b".git",
+    b"hooks",
+    b"config",
+    b"\xff",
+    b"...",
+    b"secret.pem",
+];
+
+/// A small random generator: a failure can be replayed from its seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % sides
+    }
+
+    fn path(&mut self, all: &Path) -> Vec<u8> {
+        let mut path = match self.roll(12) {
+            0 => b"/".to_vec(),
+            1 => b"../".to_vec(),
+            2 => format!("{}/canary/", all.display()).into_bytes(),
+            3 => format!("/proc/self/fd/{}/", self.roll(12)).into_bytes(),
+            4 => b"swap/".to_vec(),
+            _ => Vec::new(),
+        };
+        for at in 0..=self.roll(3) {
+            if at > 0 {
+                path.push(b'/');
+            }
+            path.extend_from_slice(NAMES[self.roll(NAMES.len())]);
+        }
+        path
+    }
+
+    fn request<'a>(&mut self, path: &'a [u8], other: &'a [u8]) -> Vec<FsRequest<'a>> {
+        let change = AttributeChange { size: Some(3), mode: Some(0o755), ..AttributeChange::default() };
+        let flags = FsOpenFlags {
+            read: true,
+            write: self.roll(2) == 0,
+            truncate: self.roll(4) == 0,
+            create: self.roll(2) == 0,
+            exclusive: self.roll(4) == 0,
+            append: self.roll(4) == 0,
+            resumed: self.roll(4) == 0,
+        };
+        let (id, handle) = (7, 1);
+        match self.roll(12) {
+            0 => vec![FsRequest::Stat { id, path }],
+            1 => vec![FsRequest::List { id, path }],
+            2 => vec![FsRequest::Fetch { id, path }],
+            3..6 => vec![
+                FsRequest::Open { id, handle, path, flags, mode: 0o644 },
+                FsRequest::Read { id, handle, offset: 0, length: 64 },
+                FsRequest::Write { id, handle, offset: 1, data: b"written by the remote" },
+                FsRequest::SetHandleAttributes { id, handle, change },
+                FsRequest::Close { handle },
+            ],
+            6 => vec![FsRequest::MakeDir { id, path, mode: 0o755 }],
+            7 => vec![FsRequest::RemoveFile { id, path }, FsRequest::RemoveDir { id, path }],
+            8 => vec![FsRequest::Rename { id, from: path, to: other, replace: flags.write }],
+            9 => vec![FsRequest::Symlink { id, path, target: other }],
+            10 => vec![FsRequest::HardLink { id, from: path, to: other }],
+            _ => vec![FsRequest::SetAttributes { id, path, change }],
+        }
+    }
+}
+
+#[test]
+fn no_request_and_no_race_gets_out() {
+    let tries = if std::env::var_os("ATTACHE_LONG").is_some() { 500_000 } else { 20_000 };
+    let all = tempfile::tempdir().unwrap();
+    prepare(all.path());
+    let terms =
+        ExportTerms { quota: LeaseQuota::UNLIMITED, links: LinkPolicy::Any, ..ExportTerms::new(AccessMode::Rw) };
+    let before = OriginalsFolder::in_folder(all.path().join("before"));
+    let export = Export::open(&all.path().join("lent"), terms, before, Arc::new(NoExportAudit)).unwrap();
+    let host = Arc::new(FsHost::new(Arc::new(export), FsOutbox::default()).unwrap());
+    let mut session = FsSession::new(Arc::clone(&host), "loc".to_owned(), Arc::new(Semaphore::new(64)));
+    let hello = FsRequest::Hello { version: VERSION, locator: b"loc", push_bytes: 1 << 20, push_file: 1 << 20 };
+    session.carry_out(&hello.write()[4..]).unwrap();
+    let stop = AtomicBool::new(false);
+    let (mut done, mut failed) = (0, 0);
+    thread::scope(|scope| {
+        let (stop, root) = (&stop, all.path());
+        scope.spawn(move || swap(root, stop));
+        // Everything that is sent, asked for or not.
+        let sent = scope.spawn(|| {
+            let mut frames = FrameBuffer::default();
+            let (mut done, mut failed) = (0, 0);
+            while let Some(batch) = host.outbox.next_batch() {
+                assert!(!batch.windows(MARK.len()).any(|window| window == MARK), "a secret was sent");
+                frames.extend(&batch);
+                while let Some(frame) = frames.next().unwrap() {
+                    match FsEvent::read(frame).unwrap() {
+                        FsEvent::Content { data, .. } => host.outbox.confirm(data.len() as u64 + 1000),
+                        FsEvent::Done(_) => done += 1,
+                        FsEvent::Failed(_) => failed += 1,
+                        FsEvent::Listing(listing) => check(listing.entries.iter().map(|(name, _)| &name[..])),
+                        FsEvent::Changed(change) => check([&change.name[..]].into_iter()),
+                        FsEvent::Welcome { .. } | FsEvent::Reset | FsEvent::TreeComplete => {}
+                    }
+                }
+            }
+            (done, failed)
+        });
+        let mut dice = Dice(1);
+        for _ in 0..tries {
+            let (path, other) = (dice.path(all.path()), dice.path(all.path()));
+            for request in dice.request(&path, &other) {
+                session.carry_out(&request.write()[4..]).unwrap();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        host.end();
+        (done, failed) = sent.join().unwrap();
+    });
+    for thread in session.finish() {
+        thread.join().unwrap();
+    }
+    for file in ["canary/f", "canary/file", "lent/.env", "lent/secret.pem", "lent/a/.env"] {
+        assert!(fs::read(all.path().join(file)).unwrap().starts_with(b"CANARY"), "{file} was changed");
+    }
+    // If everything were refused, the test would prove nothing.
+    assert!(done * 50 > done + failed, "only {done} of {} requests did anything", done + failed);
+}
+
+/// Nothing withheld is named, in no spelling.
+fn check<'a>(names: impl Iterator<Item = &'a [u8]>) {
+    for name in names {
+        assert!(!matches!(name, b".env" | b".ENV" | b"secret.pem" | b"outside only"), "{name:?} was mentioned");
+    }
+}
+
+fn prepare(all: &Path) {
+    for folder in ["canary", "store", "lent/a", "lent/b", "lent/swap", "lent/.git/hooks"] {
+        fs::create_dir_all(all.join(folder)).unwrap();
+    }
+    for file in ["canary/f", "canary/file", "canary/outside only", "lent/.env", "lent/secret.pem", "lent/a/.env"] {
+        fs::write(all.join(file), [MARK, file.as_bytes()].concat()).unwrap();
+    }
+    for file in ["lent/a/f", "lent/b/f", "lent/swap/f", "lent/file"] {
+        fs::write(all.join(file), file).unwrap();
+    }
+    symlink("../canary", all.join("lent/host_out")).unwrap();
+    symlink(all.join("canary"), all.join("lent/absolute")).unwrap();
+    symlink(all.join("canary"), all.join("store/swap")).unwrap();
+    symlink(all.join("canary/f"), all.join("store/file")).unwrap();
+}
+
+/// Swaps a folder and a file for links to the outside and back, as fast as it can. Never goes through them.
+fn swap(all: &Path, stop: &AtomicBool) {
+    let mut fresh = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for name in ["swap", "file"] {
+            let (here, there) = (all.join("lent").join(name), all.join("store").join(name));
+            if renameat_with(CWD, &here, CWD, &there, RenameFlags::EXCHANGE).is_err() {
+                fresh += 1;
+                let new = all.join("store").join(fresh.to_string());
+                if name == "swap" {
+                    fs::create_dir(&new).unwrap();
+                } else {
+                    fs::write(&new, "fresh").unwrap();
+                }
+                let _ = renameat_with(CWD, &new, CWD, &here, RenameFlags::NOREPLACE);
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The ways to mount a folder: stock sshfs, and our own attache-fs. Both are a child process of the guard, and end with
+//! it.
+
+use std::{
+    io::Write as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use attache_protocol::wire::awcp::{ATTACHE_FS, SSHFS};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+
+use super::{
+    MissingProgram, MountError, MountRequest,
+    guard_protocol::{GuardOrder, GuardReport},
+    mount_point::MountPointPath,
+    requirements,
+    ssh_agent::SshAgent,
+    sshfs, table,
+};
+use crate::fs_client;
+
+/// How a folder is mounted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MountTransport {
+    /// What every host understands.
+    #[default]
+    Sshfs,
+    AttacheFs,
+}
+
+/// The process that serves a mount.
+pub(super) struct MountProcess {
+    pub(super) child: Child,
+    transport: MountTransport,
+    /// sshfs gets its key from here.
+    identity: Option<SshAgent>,
+}
+
+// === impl MountTransport ===
+
+impl MountTransport {
+    /// In the order in which they are preferred.
+    pub const ALL: [Self; 2] = [Self::AttacheFs, Self::Sshfs];
+
+    /// The name in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sshfs => SSHFS,
+            Self::AttacheFs => ATTACHE_FS,
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|transport| transport.name() == name)
+    }
+
+    /// What is missing on this machine to use it.
+    pub fn missing(self) -> Vec<MissingProgram> {
+        match self {
+            Self::Sshfs => requirements::missing(),
+            Self::AttacheFs => requirements::missing_for_fuse(),
+        }
+    }
+
+    const fn kind(self) -> &'static str {
+        match self {
+            Self::Sshfs => sshfs::KIND,
+            Self::AttacheFs => fs_client::KIND,
+        }
+    }
+
+    pub(super) fn start(self, at: &MountPointPath, request: &MountRequest) -> Result<MountProcess, MountError> {
+        sshfs::check(request)?;
+        let (child, identity) = match self {
+            Self::Sshfs => {
+                let identity = SshAgent::offer(&at.private(), &request.private_key)
+                    .map_err(|error| MountError::Guard(format!("can't offer the lease's key: {error}")))?;
+                (sshfs::start(at, request, identity.socket())?, Some(identity))
+            }
+            Self::AttacheFs => (start_client(at, request)?, None),
+        };
+        Ok(MountProcess { child, transport: self, identity })
+    }
+}
+
+/// Whether one of our mounts is there.
+pub(super) fn is_mounted(mount_point: &Path) -> bool {
+    let kind = table::mounted_at(mount_point).ok().flatten();
+    MountTransport::ALL.into_iter().any(|transport| kind.as_deref() == Some(transport.kind()))
+}
+
+/// Starts this program once more, with the same arguments and another order. The order, with the key in it, goes through
+/// its input, which stays open as long as we live.
+fn start_client(at: &MountPointPath, request: &MountRequest) -> Result<Child, MountError> {
+    // Prevents other processes from reading the memory of the process that has the key.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    if let Some(missing) = requirements::missing_for_fuse().into_iter().next() {
+        return Err(MountError::Missing(missing));
+    }
+    let failed = |error: std::io::Error| MountError::Guard(format!("can't start the file system: {error}"));
+    let order =
+        GuardOrder::serving(at, request.clone()).write().map_err(|error| MountError::Guard(error.to_string()))?;
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    // Only known folders are searched for the program that mounts.
+    command.args(std::env::args_os().skip(1)).env("PATH", requirements::PATH).env_remove("FUSERMOUNT_PATH");
+    command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(failed)?;
+    if let Some(input) = &mut child.stdin {
+        input.write_all(format!("{order}\n").as_bytes()).map_err(failed)?;
+    }
+    Ok(child)
+}
+
+/// The child's whole life: mounts, serves, and ends with its mount or its input. Returns the exit code.
+pub(super) fn serve(at: &MountPointPath, request: &MountRequest, input: impl std::io::Read + Send + 'static) -> u8 {
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    let mount_point = at.mount_point();
+    let served = fs_client::run(&mount_point, request, input, || sshfs::detach_mount(&mount_point));
+    let Err(error) = served else { return 0 };
+    if let Ok(line) = serde_json::to_string(&GuardReport::failed(&error)) {
+        let _ = writeln!(std::io::stderr(), "{line}");
+    }
+    1
+}
+
+// === impl MountProcess ===
+
+impl MountProcess {
+    /// Why it exited on its own, from what it wrote.
+    pub(super) fn explain(&self, output: &str) -> MountError {
+        match self.transport {
+            MountTransport::Sshfs => sshfs::explain(output),
+            MountTransport::AttacheFs => {
+                let report = output.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+                match report {
+                    Some(GuardReport::Failed { failure, message }) => failure.error(message),
+                    _ => MountError::Sshfs("attache-fs exited without a message".to_owned()),
+                }
+            }
+        }
+    }
+
+    /// How often the connection to the host broke and was restored.
+    pub(super) fn outages(&self, output: &str) -> u32 {
+        let count = match &self.identity {
+            Some(identity) => identity.connections().saturating_sub(1),
+            None => output.lines().filter(|line| *line == fs_client::OUTAGE).count(),
+        };
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn reap(&self) {
+        if let Some(identity) = &self.identity {
+            identity.reap();
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Random operations on the mount and on a local folder: both must answer the same, look the same, and leave the same on
+//! the host.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+};
+
+use super::{MountedLease, cannot_mount};
+
+/// Each operation happens in both folders.
+struct Twins {
+    mounted: PathBuf,
+    model: PathBuf,
+    open: Vec<(File, File)>,
+    dice: Dice,
+}
+
+/// A small random generator: a failure can be replayed from its seed.
+struct Dice(u64);
+
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "long name with ü", "e"];
+const MAX_OPEN: usize = 6;
+/// How often the complete trees are compared.
+const COMPARE_EVERY: usize = 250;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_operations_do_the_same_as_on_a_local_folder() {
+    if cannot_mount() {
+        return;
+    }
+    let operations = if std::env::var_os("ATTACHE_LONG").is_some() { 1_000_000 } else { 10_000 };
+    let seed =
+        std::env::var_os("ATTACHE_MODEL_SEED").and_then(|seed| seed.to_str()?.parse().ok()).unwrap_or(20_260_214);
+    println!("seed {seed}, {operations} operations");
+    let mounted = MountedLease::start().await;
+    let model = tempfile::tempdir().unwrap();
+    let (at, there) = (mounted.mount.mount_point.clone(), mounted.lease.folder.clone());
+    tokio::task::spawn_blocking(move || {
+        let mut twins =
+            Twins { mounted: at.clone(), model: model.path().to_owned(), open: Vec::new(), dice: Dice(seed) };
+        for number in 0..operations {
+            twins.step(number);
+            if number.is_multiple_of(COMPARE_EVERY) {
+                compare(&at, model.path(), number);
+                // Nothing is kept back: what a call acknowledged is on the host, except writes to files that are open.
+                twins.open.clear();
+                compare(&there, model.path(), number);
+            }
+        }
+        twins.open.clear();
+        compare(&at, model.path(), operations);
+        compare(&there, model.path(), operations);
+    })
+    .await
+    .unwrap();
+    drop(mounted);
+}
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % sides
+    }
+}
+
+/// An outcome that can be compared: what was read, or which error it was.
+type Outcome = Result<Vec<u8>, Option<i32>>;
+
+fn outcome<T>(result: io::Result<T>, show: impl FnOnce(T) -> Vec<u8>) -> Outcome {
+    result.map(show).map_err(|error| error.raw_os_error())
+}
+
+fn silent<T>(result: io::Result<T>) -> Outcome {
+    outcome(result, |_| Vec::new())
+}
+
+fn stat(path: &Path) -> Outcome {
+    outcome(fs::symlink_metadata(path), |found| {
+        // A folder's size depends on the file system.
+        let size = if found.is_dir() { 0 } else { found.len() };
+        // Not the number of links: the host keeps an original as one more name of the same file.
+        format!("{:o} {size}", found.mode()).into_bytes()
+    })
+}
+
+fn list(path: &Path) -> Outcome {
+    outcome(fs::read_dir(path).and_then(|entries| entries.collect::<Result<Vec<_>, _>>()), |entries| {
+        let mut names: Vec<Vec<u8>> = entries.iter().map(|entry| entry.file_name().into_encoded_bytes()).collect();
+        names.sort();
+        names.join(&b'\n')
+    })
+}
+
+impl Twins {
+    fn path(&mut self) -> PathBuf {
+        let depth = 1 + self.dice.roll(3);
+        (0..depth).map(|_| NAMES[self.dice.roll(NAMES.len())]).collect()
+    }
+
+    fn data(&mut self) -> Vec<u8> {
+        let length = match self.dice.roll(8) {
+            0 => 0,
+            1 => 200_000 + self.dice.roll(100_000),
+            _ => self.dice.roll(5000),
+        };
+        let byte = u8::try_from(self.dice.roll(256)).unwrap();
+        (0..length).map(|at| byte ^ u8::try_from(at % 251).unwrap()).collect()
+    }
+
+    /// Does the same in both folders, and compares.
+    fn both(&self, what: &str, number: usize, act: impl Fn(&Path) -> Outcome) {
+        let (here, there) = (act(&self.mounted), act(&self.model));
+        assert!(here == there, "operation {number}, {what}: {} instead of {}", brief(&here), brief(&there));
+    }
+
+    fn step(&mut self, number: usize) {
+        let (one, other, data) = (self.path(), self.path(), self.data());
+        let shown = format!("{} {}", one.display(), other.display());
+        let what = self.dice.roll(22);
+        let named = |name: &str| format!("{name} {shown}");
+        match what {
+            0..3 => self.both(&named("write"), number, |at| silent(fs::write(at.join(&one), &data))),
+            3 => self.both(&named("append"), number, |at| {
+                let opened = OpenOptions::new().append(true).open(at.join(&one));
+                silent(opened.and_then(|mut file| file.write_all(&data)))
+            }),
+            4 => self.both(&named("create new"), number, |at| {
+                silent(OpenOptions::new().write(true).create_new(true).open(at.join(&one)))
+            }),
+            5 => {
+                let size = self.dice.roll(6000) as u64;
+                self.both(&named("truncate"), number, |at| {
+                    silent(OpenOptions::new().write(true).open(at.join(&one)).and_then(|file| file.set_len(size)))
+                });
+            }
+            6..8 => self.both(&named("mkdir"), number, |at| silent(fs::create_dir(at.join(&one)))),
+            8 => self.both(&named("rmdir"), number, |at| silent(fs::remove_dir(at.join(&one)))),
+            9 => self.both(&named("unlink"), number, |at| silent(fs::remove_file(at.join(&one)))),
+            10..12 => self.both(&named("rename"), number, |at| silent(fs::rename(at.join(&one), at.join(&other)))),
+            // A second name for a symbolic link is refused by the export.
+            12 if self.model.join(&one).is_symlink() => {}
+            12 => self.both(&named("hard link"), number, |at| silent(fs::hard_link(at.join(&one), at.join(&other)))),
+            13 => self.both(&named("symlink"), number, |at| silent(symlink("a", at.join(&one)))),
+            14 => {
+                let mode = [0o644, 0o755, 0o600, 0o700][self.dice.roll(4)];
+                self.both(&named("chmod"), number, |at| {
+                    silent(fs::set_permissions(at.join(&one), fs::Permissions::from_mode(mode)))
+                });
+            }
+            15 => self.both(&named("read"), number, |at| outcome(fs::read(at.join(&one)), |bytes| bytes)),
+            16 => self.both(&named("stat"), number, |at| stat(&at.join(&one))),
+            17 => self.both(&named("list"), number, |at| list(&at.join(&one))),
+            18 => self.both(&named("read link"), number, |at| {
+                outcome(fs::read_link(at.join(&one)), |target| target.into_os_string().into_encoded_bytes())
+            }),
+            19 => self.open(&one, number),
+            _ => self.use_open(&data, number),
+        }
+    }
+
+    fn open(&mut self, path: &Path, number: usize) {
+        if self.open.len() >= MAX_OPEN {
+            let at = self.dice.roll(self.open.len());
+            drop(self.open.swap_remove(at));
+        }
+        let open =
+            |at: &Path| OpenOptions::new().read(true).write(true).create(true).truncate(false).open(at.join(path));
+        match (open(&self.mounted), open(&self.model)) {
+            (Ok(here), Ok(there)) => self.open.push((here, there)),
+            (here, there) => {
+                let (here, there) = (silent(here), silent(there));
+                assert_eq!(here, there, "operation {number}, open {}", path.display());
+            }
+        }
+    }
+
+    /// Something with a file that is open, whatever became of its name.
+    fn use_open(&mut self, data: &[u8], number: usize) {
+        if self.open.is_empty() {
+            return;
+        }
+        let at = self.dice.roll(self.open.len());
+        let (offset, what) = (self.dice.roll(20_000) as u64, self.dice.roll(6));
+        let act = |file: &mut File| match what {
+            0 => silent(file.write_all_at(data, offset)),
+            1 => silent(file.set_len(offset)),
+            2 => silent(file.sync_all()),
+            3 => outcome(file.metadata(), |found| found.len().to_string().into_bytes()),
+            4 => silent(file.seek(SeekFrom::End(0)).and_then(|_| file.write_all(data))),
+            _ => {
+                let mut bytes = Vec::new();
+                let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes));
+                outcome(read, |_| bytes)
+            }
+        };
+        let (here, there) = &mut self.open[at];
+        let (here, there) = (act(here), act(there));
+        assert!(here == there, "operation {number}, open file, {what}: {} not {}", brief(&here), brief(&there));
+    }
+}
+
+fn brief(outcome: &Outcome) -> String {
+    match outcome {
+        Ok(bytes) => format!("{} bytes {:?}", bytes.len(), String::from_utf8_lossy(&bytes[..bytes.len().min(60)])),
+        Err(errno) => format!("error {errno:?}"),
+    }
+}
+
+/// Everything in both folders: names, kinds, modes, contents.
+fn compare(one: &Path, other: &Path, number: usize) {
+    let (one, other) = (whole(one), whole(other));
+    for path in one.keys().chain(other.keys()) {
+        let show = |of: &BTreeMap<PathBuf, (String, Vec<u8>)>| {
+            of.get(path).map(|(facts, content)| format!("{facts}, {} bytes", content.len()))
+        };
+        let differ = format!("{}: {:?} and {:?} differ", path.display(), show(&one), show(&other));
+        assert!(one.get(path) == other.get(path), "after operation {number}: {differ}");
+    }
+}
+
+fn whole(root: &Path) -> BTreeMap<PathBuf, (String, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut paths = vec![root.to_owned()];
+    while let Some(path) = paths.pop() {
+        let stat = fs::symlink_metadata(&path).unwrap();
+        let content = if stat.is_file() {
+            fs::read(&path).unwrap()
+        } else if stat.is_symlink() {
+            fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
+        } else {
+            paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            Vec::new()
+        };
+        let relative = path.strip_prefix(root).unwrap().to_owned();
+        let mode = if relative.as_os_str().is_empty() { 0 } else { stat.mode() };
+        found.insert(relative, (format!("{mode:o}"), content));
+    }
+    found
+}
