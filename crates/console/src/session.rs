@@ -6,7 +6,10 @@ use attache_hub::{
     Handle, Principal,
     surface::{PeerAddress, note_principal},
 };
-use attache_protocol::{digest::hex, secret::SecretHash};
+use attache_protocol::{
+    digest::hex,
+    secret::{SecretHash, mask},
+};
 use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, HeaderValue, Method, Uri, header, request::Parts, uri::PathAndQuery},
@@ -118,11 +121,12 @@ pub(crate) fn forget_place(cookies: CookiePolicy) -> Option<HeaderValue> {
     HeaderValue::from_str(&text).ok()
 }
 
-/// A path of the console, and nothing that a browser takes for another site or a cookie for its end.
+/// A path of the console, and nothing that a browser takes for another site or a cookie for its end. Nothing secret
+/// either: people paste keys into the wrong field.
 fn is_place(path: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b',' | b'"' | b'\\');
     let is_own = path.starts_with('/') && !path.starts_with("//") && !path.starts_with("/login") && path != "/";
-    is_own && path.len() <= MAX_PLACE && path.bytes().all(is_plain)
+    is_own && path.len() <= MAX_PLACE && path.bytes().all(is_plain) && mask(path) == path
 }
 
 /// The value of a cookie.
