@@ -135,7 +135,11 @@ async fn only_its_owner_changes_a_delegation_and_agents_see_their_owners() {
 #[tokio::test]
 async fn a_delegation_to_a_private_agent_stays_hidden_whoever_has_its_name_later() {
     let world = World::start().await;
-    let (ann, bob) = (person(&world, "ann", "operator").await, person(&world, "bob", "operator").await);
+    // With keys of their own: one that somebody else issued can't change a private agent.
+    let (ann, bob) = (
+        crate::escalation::person(&world, "ann", "operator").await,
+        crate::escalation::person(&world, "bob", "operator").await,
+    );
     let viewer = person(&world, "vera", "viewer").await;
     let accounts = "/api/v1/agent-accounts";
     ann.post(accounts, json!({"name": "builder", "callers": "owner"})).await.expect(201);

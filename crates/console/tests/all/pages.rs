@@ -59,7 +59,8 @@ async fn every_page_renders_for_every_role_with_its_headers() {
             ("/deliveries".to_owned(), 200),
             ("/deliveries?state=failed".to_owned(), 200),
             ("/deliveries/dlv_00000000000000000000000000000000".to_owned(), 404),
-            ("/login".to_owned(), 200),
+            // Whoever is signed in is led to the console.
+            ("/login".to_owned(), 303),
             ("/runs/run_x".to_owned(), 404),
             ("/runs/run_00000000000000000000000000000000".to_owned(), 404),
             ("/agents/nobody".to_owned(), 404),

@@ -15,15 +15,15 @@ use fuser::{
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::OFlags;
 
 use super::{
+    convert::{file_time, open_flags, part, unknown_handle, unknown_handle_of},
     shared::{FsShared, FsState, OpenFile, PendingRead, WRITE_WINDOW},
     tree::{Lookup, Origin, ROOT},
 };
 use crate::{
-    export::{AttributeChange, FileKind, FileTime},
-    fs_wire::{FsOpenFlags, FsReply, FsRequest, MAX_DATA, NOW},
+    export::{AttributeChange, FileKind},
+    fs_wire::{FsOpenFlags, FsReply, FsRequest, MAX_DATA},
 };
 
 pub(super) struct MountedFs(pub(super) Arc<FsShared>);
@@ -42,39 +42,6 @@ macro_rules! or_lost {
             return $reply.error(Errno::EIO);
         }
     };
-}
-
-fn open_flags(flags: i32) -> FsOpenFlags {
-    let flags = OFlags::from_bits_retain(flags.cast_unsigned());
-    let access = flags & OFlags::RWMODE;
-    FsOpenFlags {
-        read: access != OFlags::WRONLY,
-        write: access != OFlags::RDONLY,
-        append: flags.contains(OFlags::APPEND) && access != OFlags::RDONLY,
-        truncate: flags.contains(OFlags::TRUNC),
-        create: flags.contains(OFlags::CREATE),
-        exclusive: flags.contains(OFlags::EXCL),
-        resumed: false,
-    }
-}
-
-fn file_time(time: TimeOrNow) -> FileTime {
-    let time = match time {
-        TimeOrNow::Now => return NOW,
-        TimeOrNow::SpecificTime(time) => time,
-    };
-    match time.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(since) => FileTime { seconds: since.as_secs().cast_signed(), nanos: since.subsec_nanos() },
-        Err(error) => {
-            let before = error.duration();
-            let (seconds, nanos) = (before.as_secs().cast_signed(), before.subsec_nanos());
-            if nanos == 0 {
-                FileTime { seconds: -seconds, nanos: 0 }
-            } else {
-                FileTime { seconds: -seconds - 1, nanos: 1_000_000_000 - nanos }
-            }
-        }
-    }
 }
 
 // === impl MountedFs ===
@@ -231,17 +198,6 @@ impl MountedFs {
             }),
         );
     }
-}
-
-/// A handle that the host doesn't know was lost with a connection.
-fn unknown_handle(errno: Errno) -> Errno {
-    if errno.code() == Errno::EINVAL.code() { Errno::EIO } else { errno }
-}
-
-fn part(data: &[u8], offset: u64, size: u32) -> &[u8] {
-    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
-    let end = start.saturating_add(size as usize).min(data.len());
-    &data[start..end]
 }
 
 // === impl FsShared ===
@@ -830,25 +786,5 @@ impl Filesystem for MountedFs {
                 reply.statfs(blocks, free, available, files, files_free, small(block), small(name), small(block));
             }),
         );
-    }
-}
-
-fn unknown_handle_of(handle: Option<FileHandle>, errno: Errno) -> Errno {
-    if handle.is_some() { unknown_handle(errno) } else { errno }
-}
-
-// === impl OpenFile ===
-
-impl OpenFile {
-    const fn new(ino: u64, flags: FsOpenFlags) -> Self {
-        Self {
-            ino,
-            flags,
-            is_at_host: false,
-            unconfirmed: 0,
-            failure: None,
-            waiting: std::collections::VecDeque::new(),
-            flushes: Vec::new(),
-        }
     }
 }

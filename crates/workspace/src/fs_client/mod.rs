@@ -4,6 +4,7 @@
 //! memory (`tree`). Every change goes through to the host. `filesystem` answers the kernel, `link` is the connection,
 //! and `shared` is what both use.
 
+mod convert;
 mod filesystem;
 mod link;
 mod shared;

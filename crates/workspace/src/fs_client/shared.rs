@@ -390,3 +390,19 @@ impl FsState {
         self.tree.look_up(folder, name, Instant::now())
     }
 }
+
+// === impl OpenFile ===
+
+impl OpenFile {
+    pub(super) const fn new(ino: u64, flags: FsOpenFlags) -> Self {
+        Self {
+            ino,
+            flags,
+            is_at_host: false,
+            unconfirmed: 0,
+            failure: None,
+            waiting: VecDeque::new(),
+            flushes: Vec::new(),
+        }
+    }
+}

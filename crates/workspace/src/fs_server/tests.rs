@@ -55,9 +55,9 @@ const NAMES: &[&[u8]] = &[
 ];
 
 /// A small random generator: a failure can be replayed from its seed.
-struct Dice(u64);
+struct HostileDice(u64);
 
-impl Dice {
+impl HostileDice {
     fn roll(&mut self, sides: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % sides
@@ -152,7 +152,7 @@ fn no_request_and_no_race_gets_out() {
             }
             (done, failed)
         });
-        let mut dice = Dice(1);
+        let mut dice = HostileDice(1);
         for _ in 0..tries {
             let (path, other) = (dice.path(all.path()), dice.path(all.path()));
             for request in dice.request(&path, &other) {

@@ -16,11 +16,11 @@ struct Twins {
     mounted: PathBuf,
     model: PathBuf,
     open: Vec<(File, File)>,
-    dice: Dice,
+    dice: OperationDice,
 }
 
 /// A small random generator: a failure can be replayed from its seed.
-struct Dice(u64);
+struct OperationDice(u64);
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "long name with ü", "e"];
 const MAX_OPEN: usize = 6;
@@ -41,7 +41,7 @@ async fn random_operations_do_the_same_as_on_a_local_folder() {
     let (at, there) = (mounted.mount.mount_point.clone(), mounted.lease.folder.clone());
     tokio::task::spawn_blocking(move || {
         let mut twins =
-            Twins { mounted: at.clone(), model: model.path().to_owned(), open: Vec::new(), dice: Dice(seed) };
+            Twins { mounted: at.clone(), model: model.path().to_owned(), open: Vec::new(), dice: OperationDice(seed) };
         for number in 0..operations {
             twins.step(number);
             if number.is_multiple_of(COMPARE_EVERY) {
@@ -60,7 +60,7 @@ async fn random_operations_do_the_same_as_on_a_local_folder() {
     drop(mounted);
 }
 
-impl Dice {
+impl OperationDice {
     fn roll(&mut self, sides: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % sides
