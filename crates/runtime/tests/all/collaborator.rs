@@ -358,6 +358,7 @@ async fn a_host_that_offers_attache_fs_gets_it() {
     remote.live.world.adapter.play(AdapterReply::Hang(Vec::new()));
     let run = remote.invite(&invite("dlg_s")).await;
     assert_eq!(remote.accept(run).await.remote_mount.transports, [SSHFS]);
+    remote.live.owner.cancel_run(run, None).await.unwrap();
     let requirements =
         LeaseRequirements { mount_transports: TransportChoice::offered(None), ..LeaseRequirements::default() };
     let run = remote.invite(&AwcpInvite { requirements, ..invite("dlg_t") }).await;
