@@ -258,9 +258,7 @@ fn declare(walls: &mut Walls, setup: &HostSetup, needs: &HostNeeds, job: &Driver
     let mut read = installation(Path::new(&setup.program), &path_folders(&job.environment));
     read.extend(needs.reads.iter().filter_map(place));
     walls.read.extend(read.into_iter().filter(|path| can_be_shown(path, home.as_deref())));
-    // A login that is also among the settings isn't renewed from inside: the host obeys it outside as well.
-    let logins = needs.login.iter().filter(|login| !needs.reads.contains(login));
-    walls.write.extend(logins.filter_map(place).filter(|path| path.exists()));
+    walls.write.extend(needs.renewed().filter_map(place).filter(|path| path.exists()));
     let is_elsewhere = |folder: &PathBuf| !home.as_ref().is_some_and(|home| folder.starts_with(home));
     walls.private.extend(folder.filter(is_elsewhere));
 }
@@ -289,6 +287,16 @@ fn base_python(environment: &Path) -> Option<PathBuf> {
     let programs = Path::new(programs.trim());
     let is_python = programs.is_absolute() && programs.join("python3").is_file();
     programs.parent().filter(|_| is_python).map(Path::to_owned)
+}
+
+// === impl HostNeeds ===
+
+impl HostNeeds {
+    /// The files that it can write. A login that is also among the settings isn't renewed from inside: the host obeys it
+    /// outside as well.
+    pub(crate) fn renewed(&self) -> impl Iterator<Item = &String> {
+        self.login.iter().filter(|login| !self.reads.contains(login))
+    }
 }
 
 // === impl HostFolder ===

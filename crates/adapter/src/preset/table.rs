@@ -138,6 +138,22 @@ mod tests {
         }
     }
 
+    /// What a run of somebody else writes there, the host obeys in the owner's own runs.
+    #[test]
+    fn only_logins_can_be_written_inside_walls() {
+        const LOGINS: [&str; 3] = ["credentials.json", "auth.json", "oauth_creds.json"];
+        let table = PresetTable::parse("").unwrap();
+        let mut walled = 0;
+        for row in table.iter() {
+            let Some(needs) = row.setup("").needs else { continue };
+            walled += 1;
+            for file in needs.renewed() {
+                assert!(LOGINS.iter().any(|login| file.ends_with(login)), "{} can write {file}", row.name);
+            }
+        }
+        assert_eq!(walled, 7);
+    }
+
     #[test]
     fn custom_rows_add_hosts_and_override_single_keys() {
         let table = PresetTable::parse(
