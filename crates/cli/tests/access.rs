@@ -129,7 +129,8 @@ fn an_edited_truncated_or_reordered_export_is_detected() {
                 // Only someone who kept the hash can detect a truncated end of the chain.
                 ran.succeeds();
             } else {
-                assert!(ran.exits(1).stderr.contains("the log was modified at row "), "{kind} {what}");
+                let said = ran.exits(1).stderr;
+                assert!(said.contains(&format!("{path} was modified at row ")), "{kind} {what}: {said}");
             }
         }
     }

@@ -183,6 +183,7 @@ fn a_request_is_listed_shown_and_decided_once() {
     }
     assert!(shown.stderr.contains(&format!("attache approvals approve {id}")), "{}", shown.stderr);
     let run = home.attache(&["runs", "show", &device.run]).succeeds();
+    assert!(run.stdout.contains("paused while it waits"), "{}", run.stdout);
     assert!(run.stdout.contains("waiting: approval") && run.stdout.contains("Run: git push"), "{}", run.stdout);
     assert!(run.stdout.contains("the device is waiting for a person's answer"), "{}", run.stdout);
     assert!(run.stderr.contains(&format!("attache approvals approve {id}")), "{}", run.stderr);

@@ -1,6 +1,11 @@
 //! Common behaviour of every command: help, version, exit codes, data and messages.
 
-use crate::harness::{TestHome, TestProcess, until};
+use std::io::Read as _;
+
+use crate::{
+    harness::{TestHome, TestProcess, until},
+    sandbox::has_namespaces,
+};
 
 const HELP: &str = "\
 Put agents on any machine to work, and see, approve, stop and account for what they do
@@ -218,6 +223,37 @@ fn the_owner_key_is_used_for_every_loopback_name() {
     let home = TestHome::new();
     let hub = home.hub(&[]);
     home.attache(&["agents", "--hub", &hub.url.replace("127.0.0.1", "localhost")]).succeeds();
+}
+
+/// On many machines, `localhost` is `::1` first, and another user may listen there on the hub's port.
+#[test]
+fn the_owner_key_is_not_sent_to_another_loopback_address() {
+    if !has_namespaces() {
+        return;
+    }
+    let home = TestHome::new();
+    let hub = home.hub(&[]);
+    let port: u16 = hub.url.rsplit(':').next().unwrap().parse().unwrap();
+    let Ok(thief) = std::net::TcpListener::bind(("::1", port)) else { return };
+    thief.set_nonblocking(true).unwrap();
+    let hosts = home.path().join("hosts");
+    std::fs::write(&hosts, "::1 localhost\n127.0.0.1 localhost\n").unwrap();
+    for name in ["localhost", "[::1]"] {
+        let mut command = home.program("bwrap");
+        command.args(["--dev-bind", "/", "/", "--bind"]).arg(&hosts).arg("/etc/hosts");
+        command.args([env!("CARGO_BIN_EXE_attache"), "agents", "--hub", &format!("http://{name}:{port}")]);
+        let asking = TestProcess::spawn("agents", &mut command, &home.logs());
+        if name == "localhost" {
+            assert!(asking.wait().success(), "{}", asking.stderr());
+            assert!(thief.accept().is_err(), "somebody else was dialled");
+            continue;
+        }
+        let (mut taken, _) = until("a connection to the other address", || thief.accept().ok());
+        taken.set_nonblocking(false).unwrap();
+        let mut heard = vec![0; 4096];
+        let length = taken.read(&mut heard).unwrap();
+        assert!(!String::from_utf8_lossy(&heard[..length]).to_lowercase().contains("authorization"));
+    }
 }
 
 #[test]

@@ -201,6 +201,8 @@ fn doctor_does_not_ask_a_paired_device_for_a_hub_of_its_own() {
     let hub = platform.hub(&[]);
     hub.add_agent("builder");
     device.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
+    let only = device.attache(&["doctor", "sandbox", "--json"]).succeeds().json();
+    assert_eq!((only["findings"].as_array().unwrap().len(), &only["findings"][0]["check"]), (1, &json!("sandbox")));
     let report = device.attache(&["doctor", "--json"]).succeeds().json();
     let findings = report["findings"].as_array().unwrap();
     let state = |check: &str| findings.iter().find(|finding| finding["check"] == check).unwrap()["state"].clone();

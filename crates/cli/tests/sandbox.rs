@@ -240,10 +240,30 @@ fn a_program_inside_takes_nobodys_port() {
     let home = TestHome::new();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let script = format!(
-        "import socket, errno\nfor port in (0, {port}):\n    try:\n        socket.socket().bind(('127.0.0.1', port))\n        print('took')\n    except PermissionError:\n        print('refused')"
+        "import socket as s
+def attempt(name, *kind, bind=None):
+    try:
+        made = s.socket(*kind)
+        if bind is not None: made.bind(('127.0.0.1', bind))
+        print(name, 'made')
+    except PermissionError: print(name, 'refused')
+attempt('free port', s.AF_INET, s.SOCK_STREAM, bind=0)
+attempt('their port', s.AF_INET, s.SOCK_STREAM, bind={port})
+attempt('mptcp', s.AF_INET, s.SOCK_STREAM, 262)
+attempt('mptcp6', s.AF_INET6, s.SOCK_STREAM | s.SOCK_CLOEXEC, 262)
+attempt('sctp', s.AF_INET, s.SOCK_STREAM, 132)
+attempt('seqpacket', s.AF_INET, s.SOCK_SEQPACKET)
+attempt('vsock', s.AF_VSOCK, s.SOCK_STREAM)
+attempt('audit', s.AF_NETLINK, s.SOCK_RAW, 9)
+attempt('routes', s.AF_NETLINK, s.SOCK_RAW, 0)
+attempt('udp', s.AF_INET6, s.SOCK_DGRAM)
+attempt('tcp', s.AF_INET, s.SOCK_STREAM | s.SOCK_NONBLOCK, s.IPPROTO_TCP)
+attempt('file', s.AF_UNIX, s.SOCK_SEQPACKET)"
     );
     let ran = home.attache(&["sandbox", "--net", "all", "--", "python3", "-c", &script]).succeeds();
-    assert_eq!(ran.stdout, "took\nrefused\n");
+    let expected = "free port made\ntheir port refused\nmptcp refused\nmptcp6 refused\nsctp refused\nseqpacket refused\n\
+                    vsock refused\naudit refused\nroutes made\nudp made\ntcp made\nfile made\n";
+    assert_eq!(ran.stdout, expected);
 }
 
 /// Landlock knows ports since Linux 6.7.

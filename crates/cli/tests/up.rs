@@ -53,6 +53,8 @@ fn a_task_produces_a_file() {
     let up = home.up(&[]);
     let here = fs::canonicalize(home.path()).unwrap();
     assert_eq!(hand_over(&up, "here.txt"), format!("{}\n", here.display()));
+    let told = home.attache(&["ask", "local", "echo here.txt > \"$ATTACHE_ARTIFACTS\"; echo done"]).succeeds();
+    assert!(told.stderr.contains("1 file came with the answer: attache artifacts list run_"), "{}", told.stderr);
     assert!(up.process.terminate().success());
 
     let up = home.up(&["--cwd", "work"]);

@@ -164,6 +164,14 @@ fn only_a_signed_release_is_installed() {
     let args = ["--from", file.to_str().unwrap(), "--key", foreign.to_str().unwrap()];
     let ran = installed.update(&args).exits(4);
     refused(&ran, "The signature was created with a different key than the one provided");
+    // A file that is named like the trusted key, beside a release of somebody else.
+    let last = |path: &Path| fs::read_to_string(path).unwrap().lines().last().unwrap().to_owned();
+    let trusted = last(&foreign);
+    fs::copy(&installed.public, installed.folder.path().join(&trusted)).unwrap();
+    let mut command = installed.home.program(installed.program());
+    command.args(["--json", "update", "--no-restart", "--from"]).arg(&file).args(["--key", &trusted]);
+    let ran = FinishedProcess::of(command.current_dir(installed.folder.path()), &installed.home.logs()).exits(4);
+    refused(&ran, "The signature was created with a different key than the one provided");
     // Changed after it was signed.
     let good = fs::read(&file).unwrap();
     let mut changed = good.clone();

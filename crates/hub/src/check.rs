@@ -228,7 +228,7 @@ pub(crate) fn millis(field: &str, given: u64, allowed: RangeInclusive<Duration>)
 /// A device's description of itself.
 pub(crate) fn device(name: Option<&str>, labels: Option<&Json>) -> Result<()> {
     if let Some(name) = name {
-        line("device_name", name, 0..=200)?;
+        line("device_name", name, 1..=200)?;
     }
     labels.map_or(Ok(()), |labels| object("labels", labels, 16 * 1024))
 }

@@ -290,6 +290,12 @@ async fn a_grant_ends_with_the_person_and_the_key_that_made_it(engine: Engine) {
     assert_eq!(grants["permission_grants"][0]["until"], end);
     work.world.advance(Duration::from_secs(61));
     assert_eq!(at_once(&work, "shell", make()).await, Value::Null);
+    let (ada, _) = person(&work, "ada", json!({})).await;
+    let body = json!({"scopes": ["read", "decide"], "ttl_seconds": 60});
+    let token = ada.post("/api/v1/tokens", body).await.expect(201);
+    grant(&work.world.anonymous().key(token["token"].as_str().unwrap()), true).await;
+    work.world.advance(Duration::from_secs(61));
+    assert_eq!(at_once(&work, "shell", make()).await, Value::Null, "the grant outlives its token");
     // A denial stands until someone revokes it.
     let (bob, _) = person(&work, "bob", json!({})).await;
     grant(&bob, false).await;

@@ -149,13 +149,28 @@ impl Profiles {
 // === impl ProfileSet ===
 
 impl ProfileSet {
-    /// The profile with this key (`agt_…/rtm_…`), or the active one.
+    /// The profile with this key (`agt_…/rtm_…`), the only one of the agent or device with this name or id, or the active
+    /// one.
     pub fn select(&self, key: Option<&str>) -> Result<&Profile, Error> {
         match key.or(self.active_profile.as_deref()) {
-            Some(key) => self.profiles.get(key).ok_or_else(|| Error::UnknownProfile(key.to_owned())),
+            Some(key) => self
+                .profiles
+                .get(key)
+                .or_else(|| self.only_one_called(key))
+                .ok_or_else(|| Error::UnknownProfile(key.to_owned())),
             None if self.profiles.len() == 1 => self.profiles.values().next().ok_or(Error::NoProfile),
             None => Err(Error::NoProfile),
         }
+    }
+
+    fn only_one_called(&self, name: &str) -> Option<&Profile> {
+        let is_called = |profile: &&Profile| {
+            profile.agent_name.as_deref() == Some(name)
+                || profile.agent_id.to_string() == name
+                || profile.runtime_id.to_string() == name
+        };
+        let mut found = self.profiles.values().filter(is_called);
+        found.next().filter(|_| found.next().is_none())
     }
 
     /// The profile of an earlier pairing with the same agent at the same hub. Its token is invalid after a new pairing.

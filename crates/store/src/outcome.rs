@@ -53,7 +53,7 @@ pub(crate) fn damaged() -> Json {
 pub(crate) fn refused_for_limits(unmet: &str) -> Json {
     let error = format!(
         "the run asks for limits that nothing on this agent's device enforces ({unmet}), so nothing was started; ask without \
-         them, or send the task to an agent that enforces them"
+         them, or send the task to an agent that enforces them; on that device, `attache doctor sandbox` says what is missing"
     );
     Json::of(&RunFailure { error, code: FailureCode::Refused, native_code: None })
 }

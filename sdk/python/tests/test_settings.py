@@ -42,7 +42,8 @@ def test_the_hub_on_this_machine_is_found_while_it_runs(hub: Hub, tmp_path: Path
         assert client.url == hub.url and client.health()["status"]
         list(client.agents())
     # The owner key goes to the recorded address only.
-    assert resolve(hub.url.replace("127.0.0.1", "localhost")).key == hub.key
+    assert resolve(hub.url.replace("127.0.0.1", "localhost")) == HubSettings(hub.url, hub.key)
+    assert resolve(hub.url.replace("127.0.0.1", "[::1]")).key is None
     assert resolve("http://127.0.0.1:9").key is None
     monkeypatch.setenv("A2A_HOME", str(tmp_path))
     with pytest.raises(sdk.SettingsError) as nothing:

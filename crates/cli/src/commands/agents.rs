@@ -12,6 +12,7 @@ use attache_protocol::{
     AgentId, Json, KeyPin, Timestamp,
     error::exit,
     wire::{
+        a2a_options::A2aOptions,
         account::{Account, AccountRequest, AddedPart, Callers, PeerRequest, Presence, TrustRequest},
         channel::RegisterAgent,
         runtime::{DeclaredExtension, DeclaredSandbox, Runtime},
@@ -311,9 +312,10 @@ async fn show(context: &CommandContext, hub: &HubClient, agent: &str) -> Result<
     }
     row(
         "callers",
-        TextCell::plain(match account.callers {
-            Callers::Everyone => "everyone who can call agents on this hub",
-            Callers::Owner => "owner only",
+        TextCell::plain(match (account.callers, A2aOptions::of(account.a2a.as_ref()).anonymous) {
+            (Callers::Everyone, true) => "everyone, also without a credential",
+            (Callers::Everyone, false) => "everyone who can call agents on this hub",
+            (Callers::Owner, _) => "owner only",
         }),
     );
     if let Some(millis) = account.run_timeout_ms {

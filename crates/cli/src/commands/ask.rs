@@ -157,6 +157,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             if context.output.is_json() {
                 context.output.json(&run)?;
             }
+            follow::tell_files(&context.output, &run);
             follow::verdict(&run)
         }
         FollowEnd::TimedOut => {
@@ -286,7 +287,12 @@ async fn cancel_or_leave(
         // It finished in the meantime.
         Err(error) => match error.conflict() {
             Some(run) => (run.status, Some(run.clone())),
-            None => return Err(error.into()),
+            None => {
+                let failure = CommandFailure::from(error);
+                let message = format!("{reason}; the run was not cancelled: {}", failure.message);
+                let hint = format!("It may still be working. Cancel it: attache runs cancel {run}");
+                return Err(CommandFailure { message, hint, ..failure });
+            }
         },
     };
     if let Some(run) = run.filter(|_| context.output.is_json()) {

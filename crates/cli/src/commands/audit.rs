@@ -139,15 +139,15 @@ const PAGE_SIZE: u32 = 200;
 
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     match args.command.unwrap_or(AuditCommand::List(args.entries)) {
-        AuditCommand::Verify { file: Some(file), .. } => finish(&context, &verify_file(&file)?),
+        AuditCommand::Verify { file: Some(file), .. } => finish(&context, &verify_file(&file)?, Some(&file)),
         AuditCommand::Verify { file: None, against } => {
             let earlier = match against.as_deref().map(read_earlier).transpose()? {
-                Some(Err(broken)) => return finish(&context, &broken),
+                Some(Err(broken)) => return finish(&context, &broken, against.as_deref()),
                 Some(Ok(earlier)) => Some(earlier),
                 None => None,
             };
             let verdict = verify(&context.hub(&args.hub)?, earlier.as_ref(), context.now()).await?;
-            finish(&context, &verdict)
+            finish(&context, &verdict, None)
         }
         AuditCommand::Checkpoint => {
             let page = context.hub(&args.hub)?.audit(i64::MAX / 2, Some(1)).await?;
@@ -299,7 +299,8 @@ fn verify_file(path: &Path) -> Result<AuditVerification, CommandFailure> {
     Ok(AuditVerification { start_missing, ..chain.verdict() })
 }
 
-fn finish(context: &CommandContext, verdict: &AuditVerification) -> Result<(), CommandFailure> {
+/// Prints what was found in the hub's log or in a file.
+fn finish(context: &CommandContext, verdict: &AuditVerification, file: Option<&Path>) -> Result<(), CommandFailure> {
     let output = &context.output;
     if output.is_json() {
         output.json(verdict)?;
@@ -331,6 +332,13 @@ fn finish(context: &CommandContext, verdict: &AuditVerification) -> Result<(), C
     let seq = verdict.broken_at.unwrap_or(verdict.head);
     let message = match verdict.problem {
         None => return Ok(()),
+        Some(AuditProblem::Changed) if let Some(file) = file => {
+            let message =
+                format!("{} was modified at row {seq}; this says nothing about the hub's log", file.display());
+            return Err(CommandFailure::new("chain_broken", exit::FAILED, message).hint(
+                "Use a copy of the export that nobody has edited, or export the log again: attache audit export",
+            ));
+        }
         Some(AuditProblem::Changed) => format!("the log was modified at row {seq}"),
         Some(AuditProblem::RemovedEarly) => {
             format!("rows up to {seq} were removed before their retention period ended")

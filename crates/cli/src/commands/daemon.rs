@@ -107,12 +107,12 @@ impl HubKeys for MachineHubKeys {
         let same = |address: &str| HubAddress::parse(address).is_ok_and(|address| address.origin() == origin);
         let mine = match &config.url {
             Some(url) => same(url),
-            None => home.local_hub().is_at(origin),
+            None => home.local_hub().origin == origin,
         };
         if let Some(key) = config.key.clone().filter(|_| mine) {
             return Some(key);
         }
-        let hub = home.recorded_hub().filter(|hub| hub.is_at(origin) && hub.is_running())?;
+        let hub = home.recorded_hub().filter(|hub| hub.origin == origin && hub.is_running())?;
         home::read_secret(&hub.key_file).ok()
     }
 }

@@ -47,13 +47,27 @@ use finding::{DoctorFinding, FindingState};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache doctor
+  attache doctor sandbox         only whether agents can be confined here, and what is missing
   attache doctor --json          machine-readable report, without secrets
   attache doctor --hub https://hub.example.org --key-file my.key
 
 Exits with 1 if there are problems, otherwise with 0. Warnings don't count as problems.")]
 pub(crate) struct Args {
+    /// Check only this
+    #[arg(value_name = "CHECK")]
+    only: Option<DoctorTopic>,
     #[command(flatten)]
     hub: HubArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum DoctorTopic {
+    Home,
+    Hub,
+    Devices,
+    Delegations,
+    Sandbox,
+    Hosts,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -69,12 +83,26 @@ struct DoctorReport {
 const MIN_FREE_MIB: u64 = 200;
 
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
-    let mut findings = vec![check_home(&context)];
-    let choice = check_hub(&context, &args.hub, &mut findings).await;
-    check_profiles(&context, choice.as_ref(), &mut findings).await;
-    check_delegations(&context, &mut findings).await;
-    findings.push(check_walls().await);
-    let hosts = hosts::check(&context, &mut findings).await;
+    let wants = |topic| args.only.is_none_or(|only| only == topic);
+    let (mut findings, mut choice, mut hosts) = (Vec::new(), None, Vec::new());
+    if wants(DoctorTopic::Home) {
+        findings.push(check_home(&context));
+    }
+    if wants(DoctorTopic::Hub) {
+        choice = check_hub(&context, &args.hub, &mut findings).await;
+    }
+    if wants(DoctorTopic::Devices) {
+        check_profiles(&context, choice.as_ref(), &mut findings).await;
+    }
+    if wants(DoctorTopic::Delegations) {
+        check_delegations(&context, &mut findings).await;
+    }
+    if wants(DoctorTopic::Sandbox) {
+        findings.push(check_walls().await);
+    }
+    if wants(DoctorTopic::Hosts) {
+        hosts = hosts::check(&context, &mut findings).await;
+    }
     if args.hub.hub.is_none() && context.config.url.is_none() {
         downgrade_missing_hub(&context, &mut findings);
     }

@@ -386,8 +386,11 @@ fn failure_code(run: &Run) -> Option<String> {
 /// The time limit of a run and when it is reached.
 fn limit(run: &Run, now: Timestamp) -> String {
     let length = Duration::from_millis(run.timeout_ms);
-    let ends = run.claimed_at.filter(|_| run.status == RunStatus::Running).map(|at| at.plus(length));
-    let ends = ends.map(|at| format!(", times out {}", time::relative(at, now))).unwrap_or_default();
+    let ends = match run.claimed_at.filter(|_| run.status == RunStatus::Running) {
+        Some(_) if run.waiting.is_some() => ", paused while it waits".to_owned(),
+        Some(at) => format!(", times out {}", time::relative(at.plus(length), now)),
+        None => String::new(),
+    };
     format!("{}{ends}", time::duration(length))
 }
 

@@ -200,10 +200,11 @@ fn public_key(given: Option<&str>) -> Result<PublicKey, CommandFailure> {
         return Err(CommandFailure::usage("this build has no key of a release")
             .hint("Pass the public key whose signatures you trust: --key FILE."));
     };
-    let text = match fs::read_to_string(given) {
-        Ok(text) => text,
-        Err(_) => given.to_owned(),
-    };
+    // A key first: a file of that name in this folder may be anybody's.
+    if let Ok(key) = PublicKey::from_base64(given) {
+        return Ok(key);
+    }
+    let text = fs::read_to_string(given).unwrap_or_default();
     // The file of minisign has a comment above the key.
     let line = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
     PublicKey::from_base64(line.trim()).map_err(|_| {

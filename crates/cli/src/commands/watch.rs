@@ -40,7 +40,10 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     let id = args.run.run(&hub).await?;
     let mut follower = RunFollower::new(context.output, &context.env, show).with_hub(args.hub.hub_options()).typing();
     match follower.follow(&hub, id, args.after, None).await? {
-        FollowEnd::Run(run) => follow::verdict(&run),
+        FollowEnd::Run(run) => {
+            follow::tell_files(&context.output, &run);
+            follow::verdict(&run)
+        }
         FollowEnd::TimedOut | FollowEnd::Interrupted => {
             drop(follower);
             if !context.output.is_json() {

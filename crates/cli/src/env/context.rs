@@ -102,6 +102,10 @@ impl CommandContext {
             },
         };
         let address = match (&given, &local) {
+            // `localhost` may also be `[::1]`, where somebody else can listen: this machine's hub is dialled where it is.
+            (Some(given), Some(hub)) if hub.is_running() && hub.is_at(&HubAddress::parse(given)?.origin()) => {
+                HubAddress::parse(&hub.origin)?
+            }
             (Some(given), _) => HubAddress::parse(given)?,
             // If this machine's hub isn't running, another process could listen there and receive our requests.
             (None, Some(hub)) if key.is_some() || hub.is_running() => HubAddress::parse(&hub.origin)?,
@@ -115,7 +119,7 @@ impl CommandContext {
         // Other users of this machine can listen on loopback too, so the owner key is sent only to the address that
         // its hub recorded, and only while that hub is running.
         let recorded = home.as_ref().and_then(Home::recorded_hub);
-        let owner = recorded.filter(|hub| hub.is_at(&chosen.address.origin()));
+        let owner = recorded.filter(|hub| hub.origin == chosen.address.origin());
         match owner.filter(|hub| hub.is_running() && hub.key_file.exists()) {
             Some(LocalHub { key_file: file, .. }) => {
                 Ok(ChosenHub { key: Some(home::read_secret(&file)?), source: KeySource::File(file), ..chosen })

@@ -126,8 +126,8 @@ impl Home {
 // === impl LocalHub ===
 
 impl LocalHub {
-    /// Whether an origin is this hub's: the same, or the same port under the other name of that address. Somebody else may
-    /// listen at `[::1]`, with the same port.
+    /// Whether an origin means this hub: the same, or the same port under the other name of that address. Secrets are sent
+    /// to the recorded origin only, because `localhost` may also be `[::1]`, where somebody else can listen.
     pub(crate) fn is_at(&self, origin: &str) -> bool {
         let parts = |origin: &str| -> Option<(String, String, u16)> {
             let (scheme, authority) = origin.split_once("://")?;

@@ -513,6 +513,16 @@ impl Drop for RunFollower<'_> {
     }
 }
 
+/// Says that files came with the answer: nothing else on a terminal shows them.
+pub(crate) fn tell_files(output: &TerminalOutput, run: &Run) {
+    let count = run.task_result.as_ref().map_or(0, OutputLocation::files);
+    if count > 0 && !output.is_json() {
+        let came = if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
+        let list = format!("attache artifacts list {}", run.task_run_id);
+        output.say(format_args!("{came} came with the answer: {list}"));
+    }
+}
+
 /// Maps a finished run to the command's result.
 pub(crate) fn verdict(run: &Run) -> Result<(), CommandFailure> {
     let detail = |name: &str| run.task_result.as_ref().and_then(|result| result.text_member(name));

@@ -9,7 +9,7 @@ use attache_protocol::{
     rules::run::RunStatus,
     wire::{
         account::{Account, PeerInfo, Presence},
-        run::Run,
+        run::{Run, WaitReason},
     },
 };
 
@@ -79,7 +79,8 @@ async fn of_agent(hub: &HubClient, run: &Run, status: RunStatus) -> Vec<Run> {
 /// The reason if the agent is online but busy.
 async fn busy(hub: &HubClient, account: &Account, run: &Run) -> Option<QueueReason> {
     let working = working(hub, run).await;
-    let other = working.last()?.task_run_id;
+    let first = working.last()?;
+    let other = first.task_run_id;
     let more = match working.len() {
         1 => String::new(),
         count => format!(" and {} more", count - 1),
@@ -92,8 +93,18 @@ async fn busy(hub: &HubClient, account: &Account, run: &Run) -> Option<QueueReas
         count => format!("is behind {count} other runs"),
     };
     let name = clean::line(&account.name);
-    let why = format!("{name} is busy with {other}{more}; this run {place}");
-    Some(QueueReason { why, when: "the agent is free", what: format!("See attache runs show {other}") })
+    let (waits, what) = match first.waiting {
+        None => ("", format!("See attache runs show {other}")),
+        Some(WaitReason::Approval) => {
+            (", which waits for an approval", "Decide: attache approvals, or cancel that run".to_owned())
+        }
+        Some(WaitReason::Input) => (
+            ", which waits for an answer",
+            format!("Answer it: attache runs input {other} \"…\", or cancel it: attache runs cancel {other}"),
+        ),
+    };
+    let why = format!("{name} is busy with {other}{more}{waits}; this run {place}");
+    Some(QueueReason { why, when: "the agent is free", what })
 }
 
 fn device_reason(account: &Account, now: Timestamp) -> Option<QueueReason> {

@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use attache_client::egress::EgressRule;
-use attache_protocol::wire::awcp::{AccessMode, SandboxProfile};
+use attache_protocol::{
+    Actor,
+    wire::awcp::{AccessMode, SandboxProfile},
+};
 use serde::Deserialize;
 
 use super::expand;
@@ -18,7 +21,8 @@ pub struct CollaboratorSection {
     pub requires_empty_dir: bool,
     pub max_ttl_seconds: u64,
     pub access_modes: Vec<AccessMode>,
-    /// Accepted delegators: `*`, or callers as the hub names them, such as `user:ann` and `agent:*`.
+    /// Accepted delegators: `*` for every caller with a credential, or callers as the hub names them, such as `user:ann`,
+    /// `agent:*` and `anonymous`.
     pub delegators: Vec<String>,
     /// Further hubs whose tunnels are accepted even at private addresses. The agent's own hub always is.
     pub tunnel_hosts: Vec<String>,
@@ -63,10 +67,12 @@ impl CollaboratorSection {
         self.mount_roots.iter().map(|root| expand(root, person)).collect()
     }
 
-    /// Whether the owner accepts folders from this caller.
+    /// Whether the owner accepts folders from this caller. `*` stands for everyone whom the hub knows: strangers must be
+    /// named.
     pub fn takes_from(&self, caller: &str) -> bool {
+        let is_known = caller != Actor::Anonymous.to_string();
         self.delegators.iter().any(|pattern| match pattern.strip_suffix('*') {
-            Some(start) => caller.starts_with(start),
+            Some(start) => is_known && caller.starts_with(start),
             None => caller == pattern,
         })
     }
@@ -81,8 +87,9 @@ impl CollaboratorSection {
             }
         }
         for name in &self.delegators {
-            if name != "*" && !name.contains(':') {
-                let fix = "Use `user:NAME`, `agent:NAME`, `agent:*`, or `*` for every caller that the hub allows.";
+            if name != "*" && !name.contains(':') && *name != Actor::Anonymous.to_string() {
+                let fix =
+                    "Use `user:NAME`, `agent:NAME`, `agent:*`, `*` for every caller with a credential, or `anonymous`.";
                 return wrong(format!("`{name}` is not a caller"), name, fix);
             }
         }
@@ -162,7 +169,10 @@ mod tests {
         assert_eq!(CollaboratorSection::default().roots(home, person), [PathBuf::from("/home/ann/.AWCP/mounts")]);
         let accepted = ["user:ann", "user:anna", "agent:x", "", "key:ann"].map(|caller| all.takes_from(caller));
         assert_eq!(accepted, [true, false, true, false, false]);
-        assert!(CollaboratorSection::default().takes_from("anybody"));
+        assert!(CollaboratorSection::default().takes_from("user:anybody"));
+        assert!(!CollaboratorSection::default().takes_from("anonymous"));
+        let open = CollaboratorSection { delegators: vec!["anonymous".to_owned()], ..CollaboratorSection::default() };
+        assert!(open.check().is_ok() && open.takes_from("anonymous"));
     }
 
     #[test]

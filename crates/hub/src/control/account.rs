@@ -5,6 +5,7 @@ use std::{ops::RangeInclusive, time::Duration};
 use attache_protocol::{
     Code, Json, UserId,
     wire::{
+        a2a_options::A2aOptions,
         account::{Account, AccountList, AccountRequest, Callers},
         key::KeyScope,
     },
@@ -36,7 +37,7 @@ impl Handle {
             self.free_of_rules(by, name, None).await?;
         }
         let owner = self.new_owner(by, request.owner.as_deref()).await?;
-        if sets_recipients(&request) {
+        if lets_others_in(&request) {
             self.check_forwarding(by).await?;
         }
         check_recipients(by, &request, request.callers.unwrap_or_default(), owner.unwrap_or(by.user))?;
@@ -103,8 +104,12 @@ impl Handle {
         // An admin may stop such an agent, but can't put it to work.
         let mut account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
         self.check_editor(by, &account).await?;
-        if sets_recipients(&request) {
+        if lets_others_in(&request) {
             self.check_forwarding(by).await?;
+        }
+        // Instructions are part of every prompt, also of the owner's own runs.
+        let instructs = request.instructions.as_deref().is_some_and(|new| account.instructions.as_deref() != Some(new));
+        if lets_others_in(&request) || instructs {
             self.check_owner(by, account.owner).await?;
         }
         if let Some(name) = request.name.as_ref().filter(|name| **name != account.name) {
@@ -116,7 +121,7 @@ impl Handle {
             Some(peer) => Some(self.look_at_peer(peer, Some(&account)).await?),
             None => None,
         };
-        if sets_recipients(&request) {
+        if lets_others_in(&request) {
             // They were looked up, which takes as long as others like. The agent may have become private meanwhile.
             account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
             self.check_editor(by, &account).await?;
@@ -169,13 +174,14 @@ impl Handle {
         }
     }
 
-    /// Where an agent's work is sent outlasts whoever says so, and shows them what a key may not read.
+    /// Where an agent's work is sent, and whether strangers may call it, outlasts whoever says so. It can also show them
+    /// what their key may not read, or call what it may not.
     pub(crate) async fn check_forwarding(&self, by: &Principal) -> Result<()> {
-        self.check_lasting(by, "decide where an agent's work is sent").await?;
+        self.check_lasting(by, "open an agent to others or decide where its work is sent").await?;
         let has = |scope| by.scopes.as_ref().is_none_or(|scopes| scopes.contains(&scope));
         match has(KeyScope::Read) && has(KeyScope::Call) {
             true => Ok(()),
-            false => Err(Error::forbidden("This key can't decide where an agent's work is sent.")
+            false => Err(Error::forbidden("This key can't open an agent to others or decide where its work is sent.")
                 .hint("Use a key with the scopes read, call and manage, or one without scopes.")),
         }
     }
@@ -256,16 +262,17 @@ fn not_own() -> Error {
     Error::forbidden("This agent belongs to someone else.").hint("Ask its owner or an admin.")
 }
 
-/// Whether the request says where an agent's work or approval requests are sent.
-fn sets_recipients(request: &AccountRequest) -> bool {
-    request.peer.is_some() || request.approvals.as_ref().is_some_and(|policy| policy.webhook_url.is_some())
+/// Whether the request says where an agent's work or approval requests are sent, or lets strangers call it.
+fn lets_others_in(request: &AccountRequest) -> bool {
+    let is_open = A2aOptions::of(request.a2a.as_ref()).anonymous;
+    is_open || request.peer.is_some() || request.approvals.as_ref().is_some_and(|policy| policy.webhook_url.is_some())
 }
 
-/// No one but its owner chooses who receives what a private agent is asked.
+/// No one but its owner chooses who receives what a private agent is asked, or who else calls it.
 fn check_recipients(by: &Principal, request: &AccountRequest, callers: Callers, owner: Option<UserId>) -> Result<()> {
-    match callers == Callers::Owner && sets_recipients(request) && !by.is_owner(owner) {
-        true => Err(Error::forbidden("Only its owner can set the webhook or the outside agent of a private agent.")
-            .hint("Leave out `approvals.webhook_url` and `peer`; the owner can add them.")),
+    match callers == Callers::Owner && lets_others_in(request) && !by.is_owner(owner) {
+        true => Err(Error::forbidden("Only its owner can let others take part in the work of a private agent.")
+            .hint("Leave out `approvals.webhook_url`, `peer` and `a2a.anonymous`; the owner can add them.")),
         false => Ok(()),
     }
 }

@@ -265,9 +265,9 @@ impl Handle {
         }
         let backing = self.backing_key(by).await?;
         let (key, key_ends) = backing.map_or((None, None), |(key, ends_at)| (Some(key), ends_at));
-        // An approval doesn't outlive the key it was given with.
+        // An approval doesn't outlive the key or token it was given with.
         let until = match request.approved && request.scope != DecisionScope::Once {
-            true => request.until.into_iter().chain(key_ends).min(),
+            true => request.until.into_iter().chain(key_ends).chain(by.token_ends_at()).min(),
             false => request.until,
         };
         let decision = ApprovalDecision {

@@ -50,7 +50,7 @@ impl Handle {
         by.may_see_and_call()?;
         let name = request.agent_id.ok_or_else(|| Error::invalid("agent_id", "is missing"))?;
         if let Some(url) = request.url {
-            by.lasting("register agents")?;
+            self.check_forwarding(by).await?;
             return self.register_peer(by, name, url).await;
         }
         self.check_endless(by).await?;

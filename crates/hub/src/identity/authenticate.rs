@@ -187,7 +187,9 @@ impl Handle {
                 };
                 let who = agent.map_or(PrincipalKind::Key { key, role }, |agent| PrincipalKind::Outside { key, agent });
                 let (owner_role, proof) = (agent.and(user).map(|_| role), proof.clone());
-                Ok(Principal { tenant, who, user, owner_role, scopes, ends_at: expires_at, is_issued, proof })
+                let mut by = Principal { tenant, who, user, owner_role, scopes, ends_at: expires_at, is_issued, proof };
+                by.ends_at = by.ends_at.into_iter().chain(by.token_ends_at()).min();
+                Ok(by)
             }
         }
     }

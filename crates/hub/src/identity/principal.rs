@@ -106,6 +106,14 @@ impl Principal {
         self.ends_at
     }
 
+    /// When the short-lived token that was presented expires, if it was one.
+    pub(crate) const fn token_ends_at(&self) -> Option<Timestamp> {
+        match self.proof {
+            PresentedCredential::Token { expires_at, .. } => Some(expires_at),
+            _ => None,
+        }
+    }
+
     /// The person's key or session.
     pub(crate) const fn key(&self) -> Option<KeyId> {
         match self.who {

@@ -138,6 +138,11 @@ async fn a_call_that_fails_or_is_cancelled_says_why() {
 async fn the_same_key_returns_the_same_call() {
     let (world, _device) = laptop().await;
     let client = world.owner.with("idempotency-key", "once");
+    // Whoever guesses the name of the member must not reach another agent than the one they named.
+    for name in ["agent", "agent_id"] {
+        let missing = world.owner.post("/api/a2a/call", json!({"task": "analyse", name: "nobody"})).await;
+        assert_eq!(missing.refusal().0, 404, "{name}");
+    }
     let first = call(&client, json!({"task": "analyse", "agent_type": "laptop"})).await;
     assert_eq!(call(&client, json!({"task": "analyse"})).await, first, "named or meant, it is the same agent");
     let other = client.post("/api/a2a/call", json!({"task": "something else"})).await;

@@ -33,8 +33,8 @@ pub struct CallId(RunId);
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallRequest {
     pub task: String,
-    /// An agent's name or id, or a skill or capability that exactly one agent has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// An agent's name or id, or a skill or capability that exactly one agent has. `agent` and `agent_id` mean the same.
+    #[serde(default, alias = "agent", alias = "agent_id", skip_serializing_if = "Option::is_none")]
     pub agent_type: Option<String>,
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub context: Option<Json>,

@@ -24,6 +24,18 @@ pub struct OutputLocation {
 // === impl OutputLocation ===
 
 impl OutputLocation {
+    /// How many files came with a result, the complete output not counted.
+    pub fn files(result: &Json) -> usize {
+        #[derive(Deserialize)]
+        struct Output {
+            #[serde(default)]
+            artifact_refs: Option<Vec<Json>>,
+        }
+        let refs = result.parse::<Output>().ok().and_then(|output| output.artifact_refs).map_or(0, |refs| refs.len());
+        let output = Self::of(result).and_then(|output| output.artifact_id);
+        refs.saturating_sub(usize::from(output.is_some()))
+    }
+
     /// The output location in a result. `None` if the text is complete.
     pub fn of(result: &Json) -> Option<Self> {
         #[derive(Deserialize)]

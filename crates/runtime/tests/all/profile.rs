@@ -111,6 +111,8 @@ fn a_new_pairing_replaces_the_old_one_and_becomes_active() {
     assert_eq!(set.profiles.keys().cloned().collect::<Vec<_>>(), keys);
     assert_eq!(set.select(None).unwrap().key(), other.key());
     assert_eq!(set.select(Some(&newer.key())).unwrap().key(), newer.key());
+    assert_eq!(set.select(Some(&newer.runtime_id.to_string())).unwrap().key(), newer.key());
+    assert_eq!(set.select(Some(&newer.agent_id.to_string())).unwrap().key(), newer.key());
     assert_eq!(
         set.select(Some("agt_x/rtm_y")).unwrap_err().to_string(),
         "no profile `agt_x/rtm_y` on this device; `attache runtime profiles` lists all of them"

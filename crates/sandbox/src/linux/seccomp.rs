@@ -59,6 +59,19 @@ const NAMESPACES: u64 = (libc::CLONE_NEWUSER
 /// Sockets that reach nobody from a network of its own. Those in the file system do reach others.
 const OWN_SOCKETS: [i32; 2] = [libc::AF_INET, libc::AF_INET6];
 
+/// Kinds of sockets that programs on a shared network use.
+const SHARED_SOCKETS: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
+/// What those of the internet speak. Landlock knows the ports of TCP only, so others that listen on ports (MPTCP, SCTP)
+/// would go around it.
+const SPOKEN: [i32; 5] = [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6];
+
+/// The types of such sockets: streams, datagrams, raw ones. With protocol 0, the others would be SCTP or DCCP.
+const TYPES: [i32; 3] = [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_RAW];
+
+/// The type of a socket without its flags.
+const TYPE_MASK: u64 = 0xf;
+
 /// Requests that type into a terminal, where somebody else's shell would read it.
 const TYPING: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 
@@ -86,7 +99,9 @@ fn refusals(walls: &Walls, is_in_namespaces: bool, permit: Option<ExecPermit>) -
     let bits = (0..u64::BITS).map(|shift| 1_u64 << shift).filter(|bit| NAMESPACES & bit != 0);
     refused.insert(libc::SYS_clone, bits.map(namespace).collect());
     refused.insert(libc::SYS_ioctl, TYPING.into_iter().map(request).collect());
-    if walls.network != NetworkAccess::All {
+    if walls.network == NetworkAccess::All {
+        refused.insert(libc::SYS_socket, shared_network());
+    } else {
         // With namespaces, the process is alone in its network.
         let kinds = if is_in_namespaces { vec![none_of(&OWN_SOCKETS)] } else { Vec::new() };
         refused.insert(libc::SYS_socket, kinds);
@@ -95,6 +110,24 @@ fn refusals(walls: &Walls, is_in_namespaces: bool, permit: Option<ExecPermit>) -
         refused.insert(libc::SYS_execveat, Vec::new());
         let others = vec![is(1, SeccompCmpOp::Ne, arguments), is(2, SeccompCmpOp::Ne, environment)];
         refused.insert(libc::SYS_execve, others);
+    }
+    refused
+}
+
+/// What isn't refused: sockets of files, TCP, UDP, ping, and asking for the machine's addresses and routes.
+fn shared_network() -> Vec<SeccompRule> {
+    let mut refused = vec![none_of(&SHARED_SOCKETS)];
+    let netlink = condition(0, SeccompCmpOp::Eq, libc::AF_NETLINK);
+    refused.push(all(vec![netlink, condition(2, SeccompCmpOp::Ne, libc::NETLINK_ROUTE)]));
+    for family in OWN_SOCKETS {
+        let of_family = || condition(0, SeccompCmpOp::Eq, family);
+        let unspoken = SPOKEN.into_iter().map(|protocol| condition(2, SeccompCmpOp::Ne, protocol));
+        refused.push(all([of_family()].into_iter().chain(unspoken).collect()));
+        let others = (0..=TYPE_MASK).filter(|kind| TYPES.iter().all(|known| u64::from(known.unsigned_abs()) != *kind));
+        refused.extend(others.map(|kind| {
+            let of_type = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(TYPE_MASK), kind);
+            all(vec![of_family(), of_type.expect("system calls have six arguments")])
+        }));
     }
     refused
 }
@@ -118,11 +151,18 @@ fn other_numbers() -> BpfProgram {
 
 /// A rule about the first argument of a call: it is none of these.
 fn none_of(values: &[i32]) -> SeccompRule {
-    let conditions = values.iter().map(|value| {
-        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, u64::from(value.unsigned_abs()))
-            .expect("system calls have six arguments")
-    });
-    SeccompRule::new(conditions.collect()).expect("there are conditions")
+    all(values.iter().map(|value| condition(0, SeccompCmpOp::Ne, *value)).collect())
+}
+
+/// One that holds if all of these do.
+fn all(conditions: Vec<SeccompCondition>) -> SeccompRule {
+    SeccompRule::new(conditions).expect("there are conditions")
+}
+
+/// About an argument of which the kernel looks at the lower half only.
+fn condition(argument: u8, how: SeccompCmpOp, value: i32) -> SeccompCondition {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, how, u64::from(value.unsigned_abs()))
+        .expect("system calls have six arguments")
 }
 
 /// A rule about the request of an `ioctl`, of which the kernel looks at the lower half only.

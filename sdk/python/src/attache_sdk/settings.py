@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 from .errors import SettingsError
 
 _DEFAULT = "http://127.0.0.1:7800"
-_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+# Somebody else can listen at `::1`, on the same port.
+_LOOPBACK = {"localhost", "127.0.0.1"}
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,11 @@ def resolve(
             )
     url = _checked(url)
     here = local if local is not None and local.is_at(url) else None
-    if key is None and here is not None and here.is_running():
-        # Others on this machine can listen on loopback too: the owner key goes only to the hub that recorded this address.
-        key = _secret(here.key_file)
+    if here is not None and here.is_running():
+        # Others on this machine can listen on loopback too, and `localhost` may be `::1`: the hub is dialled where it said
+        # that it listens, and its owner's key goes nowhere else.
+        url = here.url
+        key = _secret(here.key_file) if key is None else key
     if pin is None and url.startswith("https:"):
         pin = (here.pin() if here else None) or (saved.pin if saved else None) or environment.get("ATTACHE_PIN")
     return HubSettings(url, key, pin)
