@@ -169,7 +169,7 @@ export type CallId = string;
 
 /** `POST /api/a2a/call`. */
 export interface CallRequest {
-  /** An agent's name or id, or a skill or capability that exactly one agent has. */
+  /** An agent's name or id, or a skill or capability that exactly one agent has. `agent` and `agent_id` mean the same. */
   agent_type?: string | null;
   /** The most it may use. */
   budget?: Budget | null;

@@ -429,7 +429,8 @@ class _CallRequestRequired(TypedDict):
 class CallRequest(_CallRequestRequired, total=False):
     """`POST /api/a2a/call`."""
     agent_type: str | None
-    """An agent's name or id, or a skill or capability that exactly one agent has."""
+    """An agent's name or id, or a skill or capability that exactly one agent has. `agent` and `agent_id` mean the
+    same."""
     budget: Budget | None
     """The most it may use."""
     callback_events: list[CallbackEvent] | None
