@@ -255,6 +255,12 @@ fn a_device_follows_a_hub_that_has_moved() {
     assert_ne!(hub.url, old, "it listens elsewhere");
     device.attache(&["runtime", "set"]).exits(2);
     device.attache(&["runtime", "set", "--api-base", "nonsense"]).exits(2);
+    device.attache(&["runtime", "set", "--cwd", "nowhere"]).exits(1);
+    device.attache(&["runtime", "set", "--cwd", device.a2a().to_str().unwrap()]).exits(2);
+    device.attache(&["runtime", "set", "--cwd", device.path().to_str().unwrap()]).succeeds();
+    let folder = std::fs::canonicalize(device.path()).unwrap();
+    let status = device.attache(&["runtime", "status", "--json"]).succeeds().json();
+    assert_eq!(status["local_executor"]["cwd"], folder.to_str().unwrap());
     let shown = device.attache(&["runtime", "set", "--api-base", &hub.url, "--device-name", "desk", "--json"]);
     shown.succeeds();
     let profiles = device.profiles();

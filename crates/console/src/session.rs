@@ -126,7 +126,8 @@ pub(crate) fn forget_place(cookies: CookiePolicy) -> Option<HeaderValue> {
 fn is_place(path: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b',' | b'"' | b'\\');
     let is_own = path.starts_with('/') && !path.starts_with("//") && !path.starts_with("/login") && path != "/";
-    is_own && path.len() <= MAX_PLACE && path.bytes().all(is_plain) && mask(path) == path
+    let decoded = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
+    is_own && path.len() <= MAX_PLACE && path.bytes().all(is_plain) && mask(path) == path && mask(&decoded) == decoded
 }
 
 /// The value of a cookie.

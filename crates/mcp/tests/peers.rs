@@ -141,6 +141,16 @@ async fn a_key_is_never_sent_to_another_origin() {
 }
 
 #[tokio::test]
+async fn configured_agents_are_listed_by_their_addresses() {
+    let known = ["https://agents.example.org/a2a/first", "https://agents.example.org/a2a/second/"];
+    let known = known.into_iter().map(|url| (url.to_owned(), None)).collect();
+    let options = PeerAgentOptions { hub: Box::new(|| None), known, allow: vec![], env: Env::system() };
+    let listed = PeerAgentBackend::new(options).unwrap().list(attache_mcp::ToolCaller::local()).await.unwrap();
+    let urls: Vec<&str> = listed.iter().map(|agent| agent.agent_url.as_str()).collect();
+    assert_eq!(urls, ["https://agents.example.org/a2a/first", "https://agents.example.org/a2a/second"]);
+}
+
+#[tokio::test]
 async fn unconfigured_origins_are_reached_only_if_public() {
     let agent = RecordingA2aAgent::start(None).await;
     let peers = peers(&[]);

@@ -67,7 +67,9 @@ async fn a_login_leads_to_the_page_that_was_asked_for() {
     linked.keep(&away);
     assert_eq!(linked.get("/login").await.header("location"), "/agents");
 
-    for (path, hostile) in [("//example.org/", true), ("/login?token=x", true), ("/runs/a%3bb", false)] {
+    let pasted = "/runs?q=%61k_0123456789abcdef0123456789abcdef0123456789abcdef";
+    for (path, hostile) in [("//example.org/", true), ("/login?token=x", true), (pasted, true), ("/runs/a%3bb", false)]
+    {
         let answer = world.visitor().get(path).await;
         let kept = answer.header("set-cookie").starts_with("attache_place=");
         assert!(!(kept && hostile), "{path}: {answer:?}");

@@ -51,6 +51,8 @@ pub type HubLookup = Box<dyn Fn() -> Option<HubClient> + Send + Sync>;
 
 /// An origin that a person configured.
 struct KnownOrigin {
+    /// As it was configured: an agent there, or the origin itself.
+    url: String,
     origin: String,
     key: Option<Secret<String>>,
     guard: EgressGuard,
@@ -175,9 +177,12 @@ impl AgentBackend for PeerAgentBackend {
             Some(hub) => hub::list(&hub).await?,
             None => Vec::new(),
         };
-        agents.extend(self.known.iter().map(|known| ListedAgent {
-            name: known.origin.clone(),
-            agent_url: known.origin.clone(),
+        // The agents of this hub are in the list.
+        let own = (self.hub)().map(|hub| hub.address().origin());
+        let elsewhere = self.known.iter().filter(|known| own.as_ref() != Some(&known.origin));
+        agents.extend(elsewhere.map(|known| ListedAgent {
+            name: known.url.clone(),
+            agent_url: known.url.clone(),
             description: Some("Configured by the user of this server".to_owned()),
             status: "unknown".to_owned(),
             skills: Vec::new(),
@@ -246,7 +251,8 @@ impl KnownOrigin {
         let allow = host.filter(|host| !host.is_empty()).and_then(|host| host.parse().ok()).ok_or_else(|| {
             ToolError::invalid(format!("`{url}` is not a URL"), "Use the form https://agents.example.org=FILE.")
         })?;
-        Ok(Self { origin, key, guard: EgressGuard::new(EgressPolicy { allow: vec![allow] }) })
+        let url = url.trim_end_matches('/').to_owned();
+        Ok(Self { url, origin, key, guard: EgressGuard::new(EgressPolicy { allow: vec![allow] }) })
     }
 }
 

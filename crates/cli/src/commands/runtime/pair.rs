@@ -295,7 +295,7 @@ fn read_endpoint(text: &str) -> Result<String, CommandFailure> {
     }
 }
 
-fn absolute(path: &std::path::Path) -> Result<String, CommandFailure> {
+pub(super) fn absolute(path: &std::path::Path) -> Result<String, CommandFailure> {
     let path = std::fs::canonicalize(path).map_err(|error| CommandFailure::file("use", path, &error))?;
     path.into_os_string().into_string().map_err(|path| {
         CommandFailure::usage(format!("{} isn't valid UTF-8", path.display())).hint("Use a UTF-8 path.")

@@ -1,16 +1,18 @@
-//! `attache runtime set`: changes the hub address, pin, device name or sandbox of a pairing, without pairing again.
+//! `attache runtime set`: changes the hub address, pin, device name, folder or sandbox of a pairing, without pairing again.
+
+use std::path::PathBuf;
 
 use attache_client::HubAddress;
 use attache_protocol::{KeyPin, wire::runtime::WalledRuns};
 use attache_runtime::profile::Profiles;
 
-use super::status;
+use super::{pair::absolute, status};
 use crate::{
-    env::{context::CommandContext, walls},
+    env::{context::CommandContext, home, walls},
     ui::failure::CommandFailure,
 };
 
-/// Change a pairing's hub address, certificate pin, device name or sandbox
+/// Change a pairing's hub address, certificate pin, device name, folder or sandbox
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache runtime set --api-base https://hub.example.org       the hub has moved
@@ -29,6 +31,9 @@ pub(super) struct Args {
     /// Display name of this device; sent to the hub at the next pairing
     #[arg(long, value_name = "NAME")]
     device_name: Option<String>,
+    /// Folder in which tasks start
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
     /// Whose runs see only their folder although they ask for no limits: nobody's, everyone's but yours, or all;
     /// where this machine's walls hold (`attache sandbox`) [default: others]
     #[arg(long, value_name = WalledRuns::CHOICES, value_parser = walls::walled_runs)]
@@ -54,12 +59,17 @@ fn parse_pin(text: &str) -> Result<PinChangeArg, String> {
 }
 
 pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFailure> {
-    if args.api_base.is_none() && args.pin.is_none() && args.device_name.is_none() && args.sandbox.is_none() {
+    let changes = [args.api_base.is_some(), args.pin.is_some(), args.device_name.is_some(), args.cwd.is_some()];
+    if !changes.contains(&true) && args.sandbox.is_none() {
         return Err(CommandFailure::usage("nothing to change")
             .hint("Pass at least one option; see attache runtime set --help."));
     }
-    let home = context.home()?;
-    let profiles = Profiles::at(home.path(), context.env.clone());
+    let own = context.home()?;
+    if let Some(folder) = &args.cwd {
+        home::refuse_own_folder(&context.config, None, folder)?;
+    }
+    let cwd = args.cwd.as_deref().map(absolute).transpose()?;
+    let profiles = Profiles::at(own.path(), context.env.clone());
     let key = profiles.load()?.select(args.profile.as_deref())?.key();
     let address = args.api_base.as_deref().map(HubAddress::parse).transpose()?;
     let changed = profiles.update(|set| {
@@ -75,6 +85,7 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
             None => {}
         }
         profile.device_name = args.device_name.or_else(|| profile.device_name.clone());
+        profile.local_executor.cwd = cwd.or_else(|| profile.local_executor.cwd.clone());
         profile.sandbox = args.sandbox.unwrap_or(profile.sandbox);
         Some(profile.clone())
     })?;
@@ -86,7 +97,7 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
         return output.json(&status::ProfileOutput::of(&profile, status::ActiveProfile::Yes));
     }
     output.say(format_args!("Updated {key}. Its hub is {}.", profile.api_base));
-    if status::is_running(home.path(), profile.agent_id) {
+    if status::is_running(own.path(), profile.agent_id) {
         output.say("Restart its runtime to apply the changes.");
     }
     Ok(())

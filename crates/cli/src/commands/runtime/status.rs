@@ -109,6 +109,10 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     row("hub reachable", if status.hub_reachable { good("yes") } else { TextCell::styled("no", TextStyle::Bad) });
     row("last heartbeat", TextCell::plain(time::relative_or(view.last_heartbeat_at, context.now(), "never")));
     row("executor", TextCell::plain(executor(&view.local_executor)));
+    if view.local_agent_endpoint.is_none() {
+        let folder = profile.cwd().unwrap_or("the one in which the runtime is started");
+        row("folder", TextCell::plain(folder));
+    }
     row("sandbox", TextCell::plain(walls::describe(view.sandbox)));
     row("adapter", TextCell::plain(view.local_agent_endpoint.as_deref().unwrap_or("started by the runtime")));
     output.table(&table)
