@@ -236,11 +236,11 @@ const HOSTILE: [(&str, &str); 15] = [
     ),
     (
         "git config diff.tool ../../../../../../../../../../../../$PWD/evil.sh; echo x > file; git add -N file",
-        "git difftool -y file",
+        "timeout 20 git difftool -y file",
     ),
     (
         "git config difftool.meld.path $PWD/evil.sh; git config diff.tool meld; echo x > file; git add -N file",
-        "git difftool -y file",
+        "timeout 20 git difftool -y file",
     ),
     ("git config tar.x.command $PWD/evil.sh", "git archive --format=x HEAD"),
     (
