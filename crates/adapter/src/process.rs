@@ -84,7 +84,10 @@ pub(crate) async fn run(program: ProgramSpec, scratch: ScratchFolder, job: Drive
     let walls = job.walls.as_ref().filter(|_| !program.limits.is_empty());
     let _reserved = walls.and_then(|_| PlacedFiles::reserve(&job));
     // Held until every process is gone.
-    let repository = walls.and_then(|_| job.cwd.canonicalize().ok()).map(|cwd| GuardedRepository::new(&cwd));
+    let repository = match walls.map(|walls| GuardedRepository::of_run(walls, &job)).transpose() {
+        Ok(repository) => repository,
+        Err(error) => return not_started(&program.name, &error),
+    };
     let start = |control: Option<ControlGroup>, variables: Vec<_>| {
         let mut command = command(&program, repository.as_ref(), &scratch, &artifact_list, &job)?;
         command.envs(variables);
@@ -93,7 +96,7 @@ pub(crate) async fn run(program: ProgramSpec, scratch: ScratchFolder, job: Drive
     let started = match walls {
         Some(walls) => walls.control_group(job.task.task_run_id).and_then(|control| start(control, Vec::new())),
         // Somebody else may have worked in the folder, and left programs there that git would execute.
-        None => start(None, vec![git::variable(&job, git::GitSettings::Own).await]),
+        None => start(None, git::variables(&job, git::GitSettings::Own).await),
     };
     let (mut child, group) = match started {
         Ok(started) => started,

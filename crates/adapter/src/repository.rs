@@ -1,84 +1,225 @@
-//! A git repository that a run inside walls works in. It can commit, but it can't leave anything behind that git would
+//! Git repositories that a run inside walls works in. It can commit, but it can't leave anything behind that git would
 //! execute outside, when the owner of the folder uses it next.
+//!
+//! A file can be kept from changing only if it is there. Those that git looks for, and that are not there, are created for as
+//! long as the run works, with content that changes nothing.
 
 use std::{
+    collections::VecDeque,
     fs,
+    io::{self, Write as _},
     path::{Path, PathBuf},
 };
+
+use attache_os::placeholder::{self, Placeholder};
+use attache_protocol::env::Env;
+
+use crate::{AdapterWalls, DriverRun, scratch::ScratchFolder};
 
 /// Held while a run works in a folder.
 #[derive(Debug, Default)]
 pub struct GuardedRepository {
-    /// What the run can only read: the settings, which name programs, and the hooks, which are programs.
+    /// What the run can only read: the settings, which name programs, the hooks, which are programs, and the files that
+    /// say where both are.
     pub fixed: Vec<PathBuf>,
-    /// Files that would lead git to other settings. They weren't there before, so they don't stay.
-    redirects: Vec<PathBuf>,
+    placeholders: Vec<Placeholder>,
+    /// Whether files are created, and repositories looked for below.
+    is_local: bool,
+    /// Lists the placeholders, for the next adapter to remove them if this process is killed.
+    record: Option<ScratchFolder>,
 }
 
-/// How deep submodules are looked for, and how many.
+/// How deep repositories are looked for, in how many folders, and how many are guarded. What is on a command line is
+/// limited, so their paths are too.
 const MAX_DEPTH: usize = 6;
-const MAX_REPOSITORIES: usize = 256;
+const MAX_FOLDERS: usize = 2000;
+const MAX_REPOSITORIES: usize = 128;
+const MAX_PATHS: usize = 24 * 1024;
+
+/// The file in the record's folder.
+const RECORD: &str = "placeholders";
+
+/// The settings of one working tree. Git reads it only where an extension is on, but some commands turn that on.
+const WORKTREE_SETTINGS: &str = "config.worktree";
+const NO_SETTINGS: &str = "# Created by Attaché while it runs something here. It can be deleted afterwards.\n";
+
+/// Where the rest of the repository is. The dot says: here.
+const COMMON_FOLDER: &str = "commondir";
+const HERE: &str = ".\n";
+
+/// Removes the placeholders that a killed process left behind.
+pub(crate) fn tidy(record: &Path) {
+    for path in fs::read_to_string(record.join(RECORD)).unwrap_or_default().lines().map(Path::new) {
+        let content = if path.ends_with(COMMON_FOLDER) { HERE } else { NO_SETTINGS };
+        if let Err(error) = placeholder::remove_unused(path, content) {
+            tracing::warn!(path = %path.display(), %error, "couldn't remove a placeholder");
+        }
+    }
+}
 
 // === impl GuardedRepository ===
 
 impl GuardedRepository {
-    /// The repository of this folder, which is canonical, if it has one.
-    pub fn new(folder: &Path) -> Self {
-        let mut guarded = Self::default();
-        let git = folder.join(".git");
-        match git.symlink_metadata() {
-            // Of a linked working tree or a submodule: it says where the repository is.
-            Ok(found) if found.is_file() => guarded.fixed.push(git),
-            Ok(found) if found.is_dir() => {
-                guarded.add(&git);
-                guarded.add_below(&git.join("modules"), MAX_DEPTH);
-            }
-            _ => {}
+    /// Those of a run inside these walls. Without namespaces nothing can be fixed.
+    pub(crate) fn of_run(walls: &AdapterWalls, job: &DriverRun) -> io::Result<Self> {
+        match walls.launcher.has_namespaces() {
+            true => Self::new([job.cwd.canonicalize()?.as_path()], &job.scratch, &job.env),
+            false => Ok(Self::default()),
         }
-        guarded
     }
 
-    fn add(&mut self, git: &Path) {
-        // What isn't there can't be fixed, and a run must not be the one that makes it.
+    /// The repositories of these folders, which are canonical, and those below them. Fails if a link would lead to
+    /// settings or hooks, because the run could replace it.
+    pub fn new<'a>(folders: impl IntoIterator<Item = &'a Path>, scratch: &Path, env: &Env) -> io::Result<Self> {
+        let mut guarded = Self::default();
+        for folder in folders {
+            guarded.is_local = !is_mounted(folder);
+            let git = folder.join(".git");
+            check_link(&git)?;
+            for name in ["config", WORKTREE_SETTINGS, COMMON_FOLDER, "hooks"] {
+                check_link(&git.join(name))?;
+            }
+            // Bare.
+            if ["HEAD", "objects", "refs"].iter().all(|name| folder.join(name).exists()) {
+                guarded.add(folder, (scratch, env))?;
+            }
+            guarded.add_nested(folder, (scratch, env))?;
+        }
+        Ok(guarded)
+    }
+
+    /// Breadth first: the folder's own repository comes before those below.
+    fn add_nested(&mut self, root: &Path, at: (&Path, &Env)) -> io::Result<()> {
+        let mut folders = VecDeque::from([(root.to_owned(), 0)]);
+        let mut read = 0;
+        while let Some((folder, depth)) = folders.pop_front() {
+            if self.is_full() || read == MAX_FOLDERS {
+                break;
+            }
+            read += 1;
+            let git = folder.join(".git");
+            match git.symlink_metadata() {
+                Ok(found) if found.is_dir() => self.add(&git, at)?,
+                // Of a linked working tree or a submodule: it says where the repository is.
+                Ok(found) if found.is_file() => {
+                    let target = named_repository(&git).filter(|target| target.starts_with(root));
+                    self.fixed.push(git);
+                    if let Some(target) = target {
+                        self.add(&target, at)?;
+                    }
+                }
+                _ => {}
+            }
+            if depth < MAX_DEPTH && self.is_local {
+                folders
+                    .extend(subfolders(&folder).filter(|path| !path.ends_with(".git")).map(|path| (path, depth + 1)));
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, git: &Path, at: (&Path, &Env)) -> io::Result<()> {
         let hooks = git.join("hooks");
-        if hooks.symlink_metadata().is_err() {
+        if self.is_local && hooks.symlink_metadata().is_err() {
             let _ = fs::create_dir(&hooks);
         }
-        // A link could lead to anything, and would be followed.
-        let is_no_link = |path: &PathBuf| path.symlink_metadata().is_ok_and(|found| !found.is_symlink());
-        self.fixed.extend([git.join("config"), git.join("config.worktree"), hooks].into_iter().filter(is_no_link));
-        let redirect = git.join("commondir");
-        self.redirects.extend(redirect.symlink_metadata().is_err().then_some(redirect));
+        self.fix(hooks);
+        self.hold(git.join("config"), NO_SETTINGS, at)?;
+        self.hold(git.join(WORKTREE_SETTINGS), NO_SETTINGS, at)?;
+        self.hold(git.join(COMMON_FOLDER), HERE, at)?;
+        for worktree in subfolders(&git.join("worktrees")) {
+            if self.is_full() {
+                break;
+            }
+            self.fix(worktree.join(COMMON_FOLDER));
+            self.fix(worktree.join("gitdir"));
+            self.hold(worktree.join(WORKTREE_SETTINGS), NO_SETTINGS, at)?;
+            self.add_modules(&worktree.join("modules"), MAX_DEPTH, at)?;
+        }
+        self.add_modules(&git.join("modules"), MAX_DEPTH, at)
     }
 
     /// Submodules, whose names can contain slashes.
-    fn add_below(&mut self, modules: &Path, depth: usize) {
-        let entries = fs::read_dir(modules).into_iter().flatten().flatten();
-        for folder in
-            entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
-        {
-            if self.redirects.len() >= MAX_REPOSITORIES {
-                return;
+    fn add_modules(&mut self, modules: &Path, depth: usize, at: (&Path, &Env)) -> io::Result<()> {
+        for folder in subfolders(modules) {
+            if self.is_full() {
+                break;
             }
             if folder.join("HEAD").is_file() {
-                self.add(&folder);
-                self.add_below(&folder.join("modules"), depth.saturating_sub(1));
+                self.add(&folder, at)?;
             } else if depth > 0 {
-                self.add_below(&folder, depth - 1);
+                self.add_modules(&folder, depth - 1, at)?;
             }
         }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        let length: usize = self.fixed.iter().map(|path| path.as_os_str().len()).sum();
+        self.fixed.len() >= MAX_REPOSITORIES * 4 || length >= MAX_PATHS
+    }
+
+    /// A link could lead to anything, and would be followed.
+    fn fix(&mut self, path: PathBuf) {
+        let is_own = path.symlink_metadata().is_ok_and(|found| !found.is_symlink());
+        if is_own && !self.fixed.contains(&path) {
+            self.fixed.push(path);
+        }
+    }
+
+    /// Fixes the file, and creates it if it isn't there.
+    fn hold(&mut self, path: PathBuf, content: &'static str, (scratch, env): (&Path, &Env)) -> io::Result<()> {
+        if self.fixed.contains(&path) {
+            return Ok(());
+        }
+        if !self.is_local {
+            self.fix(path);
+            return Ok(());
+        }
+        if self.record.is_none() {
+            self.record = Some(ScratchFolder::create(scratch, env)?);
+        }
+        if let Some(record) = &self.record {
+            // Listed first: the process can be killed at any time.
+            let mut list = fs::OpenOptions::new().create(true).append(true).open(record.file(RECORD))?;
+            writeln!(list, "{}", path.display())?;
+            let unique = format!("attache-{}", env.uuid().simple());
+            // Where it can't be created, the run can't either.
+            self.placeholders.extend(Placeholder::hold(&path, content, &unique).ok().flatten());
+        }
+        self.fix(path);
+        Ok(())
     }
 }
 
-impl Drop for GuardedRepository {
-    fn drop(&mut self) {
-        for redirect in self.redirects.iter().filter(|redirect| redirect.symlink_metadata().is_ok()) {
-            tracing::warn!(file = %redirect.display(), "a run tried to lead git to other settings");
-            if fs::remove_file(redirect).is_err() {
-                let _ = fs::remove_dir_all(redirect);
-            }
-        }
-    }
+fn check_link(path: &Path) -> io::Result<()> {
+    let Ok(target) = path.read_link() else { return Ok(()) };
+    let target = path.canonicalize().unwrap_or(target);
+    let instead = match path.file_name().and_then(|name| name.to_str()) {
+        Some(".git") => format!("put a file there instead: echo 'gitdir: {}' > .git", target.display()),
+        Some("hooks") => format!("remove it and use `git config core.hooksPath {}`", target.display()),
+        _ => "put the file itself there".to_owned(),
+    };
+    Err(io::Error::other(format!("{} is a link, which the task could replace; {instead}", path.display())))
+}
+
+/// Whether it is mounted from another machine, where each look takes time. A delegator guards its repositories itself, and
+/// reports what is tried.
+fn is_mounted(folder: &Path) -> bool {
+    const FUSE: i64 = 0x6573_5546;
+    rustix::fs::statfs(folder).is_ok_and(|system| system.f_type == FUSE)
+}
+
+/// Where a file `.git` leads.
+fn named_repository(file: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string(file).ok()?;
+    let target = text.strip_prefix("gitdir: ")?.trim_end_matches(['\n', '\r']);
+    file.parent()?.join(target).canonicalize().ok().filter(|target| target.is_dir())
+}
+
+fn subfolders(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
 
 #[cfg(test)]
@@ -86,26 +227,91 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_and_hooks_are_fixed_and_redirects_do_not_stay() {
-        let folder = tempfile::tempdir().unwrap();
+    fn everything_that_leads_git_to_programs_is_fixed_and_nothing_stays() {
+        let (folder, scratch, env) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Env::seeded(1));
         let root = folder.path().canonicalize().unwrap();
-        assert_eq!(GuardedRepository::new(&root).fixed, Vec::<PathBuf>::new());
-        for repository in [".git", ".git/modules/lib/sub"] {
+        assert_eq!(
+            GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap().fixed,
+            Vec::<PathBuf>::new()
+        );
+        for repository in [".git", ".git/modules/lib/sub", "nested/.git", ".git/worktrees/other"] {
             fs::create_dir_all(root.join(repository)).unwrap();
             for file in ["HEAD", "config"] {
                 fs::write(root.join(repository).join(file), "").unwrap();
             }
         }
-        std::os::unix::fs::symlink("/etc/passwd", root.join(".git/config.worktree")).unwrap();
-        let guarded = GuardedRepository::new(&root);
-        let fixed = [".git/config", ".git/hooks", ".git/modules/lib/sub/config", ".git/modules/lib/sub/hooks"];
-        assert_eq!(guarded.fixed, fixed.map(|name| root.join(name)));
-        fs::write(root.join(".git/commondir"), "../evil").unwrap();
+        fs::write(root.join(".git/worktrees/other/commondir"), "../..").unwrap();
+        fs::create_dir_all(root.join("lib/sub")).unwrap();
+        fs::write(root.join("lib/sub/.git"), "gitdir: ../../.git/modules/lib/sub\n").unwrap();
+        let own = || {
+            let mut found: Vec<_> = walk(&root).into_iter().filter(|path| !path.ends_with("hooks")).collect();
+            found.sort();
+            found
+        };
+        let before = own();
+        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        let mut fixed = guarded.fixed.clone();
+        fixed.sort();
+        let mut expected = vec![root.join("lib/sub/.git")];
+        for repository in [".git", ".git/modules/lib/sub", "nested/.git"] {
+            let names = ["hooks", "config", "config.worktree", "commondir"];
+            expected.extend(names.map(|name| root.join(repository).join(name)));
+        }
+        expected.extend(["commondir", "config.worktree"].map(|name| root.join(".git/worktrees/other").join(name)));
+        expected.sort();
+        assert_eq!(fixed, expected);
+        assert_eq!(fs::read_to_string(root.join(".git/commondir")).unwrap(), ".\n");
+        // The next one shares them.
+        let second = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
         drop(guarded);
+        assert!(root.join(".git/commondir").exists());
+        drop(second);
+        assert_eq!(own(), before);
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_by_its_record() {
+        let (folder, scratch, env) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Env::seeded(1));
+        let root = folder.path().canonicalize().unwrap();
+        fs::create_dir(root.join(".git")).unwrap();
+        fs::write(root.join(".git/config"), "").unwrap();
+        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        let record = guarded.record.as_ref().unwrap().path().to_owned();
+        tidy(&record);
+        assert!(root.join(".git/commondir").exists(), "it is still held");
+        let copy = scratch.path().join("copy");
+        fs::create_dir(&copy).unwrap();
+        fs::copy(record.join(RECORD), copy.join(RECORD)).unwrap();
+        drop(guarded);
+        fs::write(root.join(".git/commondir"), HERE).unwrap();
+        fs::write(root.join(".git/config.worktree"), "[core]\n").unwrap();
+        tidy(&copy);
         assert!(!root.join(".git/commondir").exists());
-        // Of a linked working tree.
-        fs::remove_dir_all(root.join(".git")).unwrap();
-        fs::write(root.join(".git"), "gitdir: /elsewhere").unwrap();
-        assert_eq!(GuardedRepository::new(&root).fixed, [root.join(".git")]);
+        assert!(root.join(".git/config.worktree").exists() && root.join(".git/config").exists(), "not ours");
+    }
+
+    #[test]
+    fn a_link_is_refused_because_the_run_could_replace_it() {
+        let (folder, scratch, env) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Env::seeded(1));
+        let root = folder.path().canonicalize().unwrap();
+        fs::create_dir(root.join("real")).unwrap();
+        let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, root.join(name)).unwrap();
+        let refused = || GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap_err().to_string();
+        link("real", ".git");
+        let remedy = format!("put a file there instead: echo 'gitdir: {}/real' > .git", root.display());
+        assert!(refused().ends_with(&remedy), "{}", refused());
+        fs::remove_file(root.join(".git")).unwrap();
+        fs::create_dir(root.join(".git")).unwrap();
+        link("../real", ".git/hooks");
+        let remedy = format!("remove it and use `git config core.hooksPath {}/real`", root.display());
+        assert!(refused().ends_with(&remedy), "{}", refused());
+    }
+
+    fn walk(folder: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+        entries
+            .flat_map(|path| if path.is_dir() { [vec![path.clone()], walk(&path)].concat() } else { vec![path] })
+            .collect()
     }
 }

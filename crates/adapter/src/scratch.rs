@@ -8,12 +8,14 @@ use std::{
 
 use attache_protocol::env::Env;
 
+use crate::repository;
+
 #[derive(Debug)]
 pub(crate) struct ScratchFolder(PathBuf);
 
 const PREFIX: &str = "attache-";
 
-/// Removes folders left behind by killed adapters of this user. Those of live adapters are left alone.
+/// Removes folders left behind by killed adapters of this user, and what they list. Those of live adapters are left alone.
 pub(crate) fn sweep(below: &Path) {
     let own = rustix::process::geteuid().as_raw();
     for entry in std::fs::read_dir(below).into_iter().flatten().flatten() {
@@ -23,12 +25,20 @@ pub(crate) fn sweep(below: &Path) {
         }
         let name = entry.file_name();
         let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-')?.0.parse::<u32>().ok());
-        if owner.is_some_and(|owner| !Path::new("/proc").join(owner.to_string()).exists())
-            && let Err(error) = std::fs::remove_dir_all(entry.path())
-        {
+        if owner.is_none_or(is_alive) {
+            continue;
+        }
+        repository::tidy(&entry.path());
+        if let Err(error) = std::fs::remove_dir_all(entry.path()) {
             tracing::warn!(path = %entry.path().display(), %error, "couldn't remove a leftover private folder");
         }
     }
+}
+
+/// A process that nobody waited for is still listed, but dead.
+fn is_alive(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z')))
 }
 
 /// Reads a file that a task wrote. `None` if it wrote nothing. Fails with [`io::ErrorKind::InvalidInput`] unless it is

@@ -39,6 +39,7 @@ mod pairing;
 mod people;
 mod presets;
 mod removal;
+mod repositories;
 mod resources;
 mod sandbox;
 mod service;

@@ -445,6 +445,39 @@ fn runs_of_others_see_only_their_folder() {
     home.attache(&["runtime", "set", "--sandbox", "some"]).exits(2);
 }
 
+/// bubblewrap finds what it mounts by its path. Another run in the same folder could put a link there at the right moment,
+/// and what it leads to would be writable.
+#[test]
+fn what_is_fixed_cannot_be_replaced_while_the_walls_are_built() {
+    if !has_namespaces() {
+        return;
+    }
+    let home = TestHome::new();
+    let root = home.path().canonicalize().unwrap();
+    for folder in ["work/nested/.git", "outside/.git"] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+        fs::write(root.join(folder).join("config"), "").unwrap();
+    }
+    let nested = root.join("work/nested");
+    let mut walls = Walls::open(root.join("work")).limit(&[SandboxLimit::CwdOnly]);
+    walls.read.push(root.join("outside"));
+    walls.fixed.push(nested.join(".git/config"));
+    let start = |replace: &dyn Fn()| {
+        let (program, words) = Launcher::new(stage()).command(&walls, "sh".as_ref()).unwrap();
+        replace();
+        Command::new(program).args(words).args(["-c", "touch nested/new; echo started"]).output().unwrap()
+    };
+    assert_eq!(String::from_utf8_lossy(&start(&|| {}).stdout), "started\n");
+    let replaced = start(&|| {
+        fs::rename(&nested, root.join("work/old")).unwrap();
+        std::os::unix::fs::symlink("../outside", &nested).unwrap();
+    });
+    assert_eq!(String::from_utf8_lossy(&replaced.stdout), "");
+    let why = String::from_utf8_lossy(&replaced.stderr);
+    assert!(why.contains("was replaced while the walls were built"), "{why}");
+    assert!(!root.join("outside/new").exists());
+}
+
 /// A run of somebody else leaves nothing in a repository that git executes when its owner works there next.
 #[test]
 fn a_run_inside_walls_leaves_no_program_for_git() {

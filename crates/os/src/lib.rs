@@ -6,6 +6,7 @@ pub mod confined;
 pub mod control_group;
 pub mod lock;
 pub mod path_error;
+pub mod placeholder;
 pub mod private_file;
 pub mod process_group;
 pub mod process_tree;

@@ -6,7 +6,14 @@
 //! repository names a program is reset to the person's own value, or to something harmless. Inside walls it is always the
 //! latter: a run of somebody else must not learn the person's own, which may contain a token.
 
-use std::{collections::BTreeMap, ffi::OsString, process::Stdio, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
 
 use rustix::process::Pid;
 use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
@@ -15,12 +22,13 @@ use attache_os::process_tree;
 
 use crate::{DriverRun, process::command_for_run};
 
+use super::git_settings::{HarmlessValue, harmless_value};
+
 /// Set for every host, so they also apply to repositories in subfolders.
 const ALWAYS: &[(&str, &str)] = &[
     ("core.fsmonitor", "false"),
     ("core.hooksPath", "/dev/null"),
     ("core.alternateRefsCommand", "false"),
-    ("core.gitProxy", "none"),
     ("core.pager", "cat"),
     ("protocol.ext.allow", "never"),
     // A folder that looks like a bare repository would bring its own configuration.
@@ -32,7 +40,7 @@ const ALWAYS: &[(&str, &str)] = &[
 ];
 
 /// Limits for listing a configuration: time, and bytes read.
-const CONFIG_LIST_TIMEOUT: Duration = Duration::from_secs(5);
+const CONFIG_LIST_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_CONFIG: u64 = 1 << 20;
 
 /// Whose values a run may see.
@@ -44,22 +52,92 @@ pub(crate) enum GitSettings {
     Harmless,
 }
 
-/// The environment variable for a host or program working in this run's folder.
-pub(crate) async fn variable(job: &DriverRun, shown: GitSettings) -> (OsString, OsString) {
-    let listed = timeout(CONFIG_LIST_TIMEOUT, list(job)).await.ok().flatten().unwrap_or_default();
-    let fixed = ALWAYS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    as_variable(fixed.chain(overrides(&String::from_utf8_lossy(&listed), shown)))
+/// A key and its value, if it has one.
+type Setting = (String, Option<String>);
+
+/// A setting as git lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ListedSetting {
+    scope: SettingScope,
+    /// The file that it is in, relative to the folder in which git found it.
+    origin: PathBuf,
+    key: String,
+    value: String,
 }
 
-/// Lists the configuration with the scope of each setting. Listing executes nothing.
-async fn list(job: &DriverRun) -> Option<Vec<u8>> {
+/// Who a setting is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SettingScope {
+    Person,
+    Repository,
+}
+
+/// As git passes `-c` on to its own children. Not as `GIT_CONFIG_KEY_0` and so on: hosts keep variables from commands that
+/// have `KEY` in their name, and git fails if it finds only a part of them.
+const SETTINGS_VARIABLE: &str = "GIT_CONFIG_PARAMETERS";
+
+/// No settings: git stops at it. Where a repository's settings are too many to read, those at the end would be obeyed.
+const UNREADABLE: &str = "the settings of the repository in this folder can't be read";
+
+/// Instead of the proxy program in git's settings. Empty for none.
+const PROXY_VARIABLE: &str = "GIT_PROXY_COMMAND";
+
+/// How many files are read that a repository includes under a condition.
+const MAX_INCLUDED: usize = 16;
+
+/// The environment variables for a host or program working in this run's folder.
+pub(crate) async fn variables(job: &DriverRun, shown: GitSettings) -> Vec<(OsString, OsString)> {
+    let Some(listed) = list(job).await else {
+        tracing::warn!(run.id = %job.task.task_run_id, "git's settings can't be read, so git isn't usable in this run");
+        return vec![(SETTINGS_VARIABLE.into(), UNREADABLE.into())];
+    };
+    let fixed = ALWAYS.iter().map(|(key, value)| ((*key).to_owned(), Some((*value).to_owned())));
+    let settings = as_variable(fixed.chain(overrides(&listed, shown)));
+    let proxy = job.environment.get(PROXY_VARIABLE).is_none() && without_proxy(&listed);
+    std::iter::once(settings).chain(proxy.then(|| (PROXY_VARIABLE.into(), OsString::new()))).collect()
+}
+
+/// Lists the configuration; `None` if not all of it can be read. What a repository includes under a condition counts whether
+/// or not the condition holds: it may once another branch is checked out.
+async fn list(job: &DriverRun) -> Option<Vec<ListedSetting>> {
+    let mut listed = parse(&print(job, &["--show-scope", "--show-origin"]).await?, None)?;
+    let mut read = BTreeSet::new();
+    let next = |listed: &[ListedSetting], read: &BTreeSet<PathBuf>| {
+        listed.iter().filter_map(|setting| conditional_file(setting, job)).find(|file| !read.contains(file))
+    };
+    while let Some(file) = next(&listed, &read) {
+        if read.len() == MAX_INCLUDED {
+            return None;
+        }
+        let words: [&OsStr; 4] = ["--show-scope".as_ref(), "--show-origin".as_ref(), "--file".as_ref(), file.as_ref()];
+        listed.extend(parse(&print(job, &words).await?, Some(SettingScope::Repository))?);
+        read.insert(file);
+    }
+    Some(listed)
+}
+
+/// The file that a repository includes under a condition.
+fn conditional_file(setting: &ListedSetting, job: &DriverRun) -> Option<PathBuf> {
+    let is_one = setting.scope == SettingScope::Repository && setting.key.starts_with("includeif.");
+    let value = Path::new(&setting.value);
+    let path = match (value.strip_prefix("~"), job.environment.get("HOME")) {
+        (Ok(rest), Some(home)) => Path::new(home).join(rest),
+        _ => setting.origin.parent()?.join(value),
+    };
+    // Relative to the top of the working tree, which may be above the run's folder.
+    job.cwd.ancestors().map(|folder| folder.join(&path)).find(|path| is_one && path.is_file())
+}
+
+/// Listing executes nothing. Without git, there is nothing to list.
+async fn print(job: &DriverRun, arguments: &[impl AsRef<OsStr>]) -> Option<Vec<u8>> {
     let mut command: Command = command_for_run("git".as_ref(), job);
-    command.args(["config", "--list", "--show-scope", "--null", "--includes"]);
+    command.args(["config", "--list", "--null", "--includes"]).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = process_tree::start(&mut command).ok()?;
+    let Ok(mut child) = process_tree::start(&mut command) else { return Some(Vec::new()) };
     let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     let mut listed = Vec::new();
-    let read = child.stdout.take()?.take(MAX_CONFIG).read_to_end(&mut listed).await;
+    let mut output = child.stdout.take()?.take(MAX_CONFIG);
+    let read = timeout(CONFIG_LIST_TIMEOUT, output.read_to_end(&mut listed)).await;
     // If it prints more than that, it isn't waited for.
     let _ = child.start_kill();
     if child.wait().await.is_ok()
@@ -67,70 +145,141 @@ async fn list(job: &DriverRun) -> Option<Vec<u8>> {
     {
         process_tree::forget(id);
     }
-    read.is_ok().then_some(listed)
+    let is_whole = matches!(read, Ok(Ok(_))) && output.limit() > 0;
+    is_whole.then_some(listed)
 }
 
-/// As git passes `-c` on to its own children. Not as `GIT_CONFIG_KEY_0` and so on: hosts keep variables from commands that
-/// have `KEY` in their name, and git fails if it finds only a part of them.
-fn as_variable(settings: impl Iterator<Item = (String, String)>) -> (OsString, OsString) {
+/// From `scope NUL origin NUL key LF value NUL …`. The scope of a single file isn't known to git. `None` if a repository's
+/// key isn't UTF-8: it couldn't be overridden.
+fn parse(listed: &[u8], known: Option<SettingScope>) -> Option<Vec<ListedSetting>> {
+    let fields: Vec<&[u8]> = listed.split(|byte| *byte == 0).collect();
+    let mut settings = Vec::new();
+    for fields in fields.chunks_exact(3) {
+        let [scope, origin, setting] = fields else { continue };
+        let scope = known.or(match *scope {
+            b"local" | b"worktree" => Some(SettingScope::Repository),
+            b"system" | b"global" => Some(SettingScope::Person),
+            _ => None,
+        });
+        let Some(scope) = scope else { continue };
+        let end = setting.iter().position(|byte| *byte == b'\n').unwrap_or(setting.len());
+        let key = match (str::from_utf8(&setting[..end]), scope) {
+            (Ok(key), _) => key.to_owned(),
+            (Err(_), SettingScope::Repository) => return None,
+            (Err(_), SettingScope::Person) => continue,
+        };
+        let value = String::from_utf8_lossy(setting.get(end + 1..).unwrap_or_default()).into_owned();
+        let origin = PathBuf::from(OsStr::from_bytes(origin.strip_prefix(b"file:").unwrap_or_default()));
+        settings.push(ListedSetting { scope, origin, key, value });
+    }
+    Some(settings)
+}
+
+fn as_variable(settings: impl Iterator<Item = Setting>) -> (OsString, OsString) {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''").replace('!', r"'\!'"));
-    let settings: Vec<String> = settings.map(|(key, value)| format!("{}={}", quoted(&key), quoted(&value))).collect();
-    ("GIT_CONFIG_PARAMETERS".into(), settings.join(" ").into())
+    let settings: Vec<String> = settings
+        .map(|(key, value)| match value {
+            Some(value) => format!("{}={}", quoted(&key), quoted(&value)),
+            // The form without a value is the older one, of the whole setting.
+            None => quoted(&key),
+        })
+        .collect();
+    (SETTINGS_VARIABLE.into(), settings.join(" ").into())
 }
 
-/// The overrides for repository settings that name programs, from `scope NUL key LF value NUL …`.
-fn overrides(listed: &str, shown: GitSettings) -> Vec<(String, String)> {
+/// The overrides for repository settings that name programs.
+fn overrides(listed: &[ListedSetting], shown: GitSettings) -> Vec<Setting> {
     let mut own: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    let mut of_folder: BTreeMap<&str, &'static str> = BTreeMap::new();
-    let mut fields = listed.split('\0');
-    while let (Some(scope), Some(setting)) = (fields.next(), fields.next()) {
-        let (key, value) = setting.split_once('\n').unwrap_or((setting, ""));
+    let mut of_folder: BTreeMap<&str, HarmlessValue> = BTreeMap::new();
+    let mut local = LocalTransport::default();
+    for ListedSetting { scope, key, value, .. } in listed {
         match scope {
-            "local" | "worktree" => {
-                if let Some(harmless) = safe_value(key) {
+            SettingScope::Repository if !local.take(key, value) => {
+                if let Some(harmless) = harmless_value(key, value) {
                     of_folder.insert(key, harmless);
                 }
             }
-            "system" | "global" if shown == GitSettings::Own => own.entry(key).or_default().push(value),
+            SettingScope::Person if shown == GitSettings::Own => own.entry(key).or_default().push(value),
             _ => {}
         }
     }
-    let mut settings = Vec::new();
+    let mut settings = local.overrides();
     for (key, harmless) in of_folder {
-        let mut add = |value: &str| settings.push((key.to_owned(), value.to_owned()));
-        match own.get(key) {
+        let mut add = |value: Option<&str>| settings.push((key.to_owned(), value.map(str::to_owned)));
+        match (harmless, own.get(key)) {
             // Helpers accumulate. An empty one drops those before it.
-            Some(values) if key.ends_with(".helper") => {
-                add("");
-                values.iter().for_each(|value| add(value));
+            (HarmlessValue::Text(_), Some(values)) if key.ends_with(".helper") => {
+                add(Some(""));
+                values.iter().for_each(|value| add(Some(value)));
             }
-            Some(values) => values.last().into_iter().for_each(|value| add(value)),
-            None => add(harmless),
+            (HarmlessValue::Text(_), Some(values)) => values.last().into_iter().for_each(|value| add(Some(value))),
+            (HarmlessValue::Text(value), None) => add(Some(value)),
+            (HarmlessValue::Missing, _) => add(None),
         }
     }
     settings
 }
 
-/// A safe value for a setting that names a program. `None` if the setting doesn't. Keys are lower-case, except between
-/// the first and the last dot.
-fn safe_value(key: &str) -> Option<&'static str> {
-    let (section, rest) = key.split_once('.')?;
-    let name = rest.rsplit('.').next()?;
-    Some(match (section, name) {
-        ("alias", _) => "version",
-        ("pager", _) | (_, "pager" | "difffilter" | "textconv") => "cat",
-        ("filter", "clean" | "smudge" | "process") | (_, "helper") => "",
-        ("filter", "required") | ("hook", "enabled") | (_, "fsmonitor") => "false",
-        ("submodule", "update") => "checkout",
-        (_, "hookspath") => "/dev/null",
-        (_, "sshcommand") => "ssh",
-        (_, "gitproxy") => "none",
-        (_, "uploadpack") => "git-upload-pack",
-        (_, "receivepack") => "git-receive-pack",
-        (_, "editor" | "askpass" | "external") | ("diff" | "hook" | "trailer", "command" | "cmd") => "true",
-        (_, "command" | "cmd" | "program" | "driver" | "packobjectshook" | "alternaterefscommand") => "false",
-        _ => return None,
-    })
+/// Whether git must be told to use no proxy program. It takes the first one that fits, so a later setting doesn't override
+/// the repository's; the variable does.
+fn without_proxy(listed: &[ListedSetting]) -> bool {
+    let is_named = |by| listed.iter().any(|setting| setting.scope == by && setting.key == "core.gitproxy");
+    is_named(SettingScope::Repository) || !is_named(SettingScope::Person)
+}
+
+/// Repositories of this machine that a repository fetches from or pushes to. Git runs a program there, without the
+/// settings of its environment.
+#[derive(Debug, Default)]
+struct LocalTransport {
+    /// Remotes that are folders here. The other repository's hooks aren't run.
+    remotes: BTreeSet<String>,
+    /// The repository names the program itself, and git takes the first one named.
+    is_refused: bool,
+}
+
+/// What a push to a folder of this machine runs there.
+const RECEIVE_PACK: &str = "git -c core.hooksPath=/dev/null -c core.alternateRefsCommand=false -c core.fsmonitor=false \
+                            -c receive.autogc=false -c receive.denyCurrentBranch=refuse receive-pack";
+
+// === impl LocalTransport ===
+
+impl LocalTransport {
+    /// Whether this setting is about the program at the other end, and needs nothing else.
+    fn take(&mut self, key: &str, value: &str) -> bool {
+        let Some((section, rest)) = key.split_once('.') else { return false };
+        let (between, name) = rest.rsplit_once('.').unwrap_or(("", rest));
+        match (section, name) {
+            ("remote", "uploadpack" | "receivepack") => {
+                self.is_refused = true;
+                return true;
+            }
+            ("remote", "url" | "pushurl") if is_folder(value) => {
+                self.remotes.insert(between.to_owned());
+            }
+            // In place of a remote's name.
+            ("remote", "pushdefault") | ("branch", "remote" | "pushremote") if value == "." || value.contains('/') => {
+                // Git reads no settings of a remote with such a name.
+                self.is_refused |= value.starts_with('/') || value.starts_with("file:");
+                self.remotes.insert(value.to_owned());
+            }
+            ("url", "insteadof" | "pushinsteadof") => self.is_refused |= is_folder(between),
+            _ => {}
+        }
+        false
+    }
+
+    fn overrides(self) -> Vec<Setting> {
+        let refused = self.is_refused.then(|| ("protocol.file.allow".to_owned(), Some("never".to_owned())));
+        let receive = |name: String| (format!("remote.{name}.receivepack"), Some(RECEIVE_PACK.to_owned()));
+        let remotes = self.remotes.into_iter().filter(|name| !name.starts_with('/') && !name.contains('\n'));
+        refused.into_iter().chain(remotes.map(receive)).collect()
+    }
+}
+
+/// As git tells a folder from the address of another machine.
+fn is_folder(url: &str) -> bool {
+    let (colon, slash) = (url.find(':'), url.find('/'));
+    url.starts_with("file:") || colon.is_none() || slash.is_some() && slash < colon
 }
 
 #[cfg(test)]
@@ -148,34 +297,58 @@ mod tests {
             ("local", "credential.helper\n!evil"),
             ("local", "filter.Evil.x.clean\nevil"),
             ("local", "filter.Evil.x.required\ntrue"),
+            ("local", "gc.recentobjectshook\nevil"),
             ("local", "diff.evil.textconv\nevil"),
             ("worktree", "alias.st\n!evil"),
             ("command", "core.pager\nless"),
         ];
-        let listed: String = listed.iter().map(|(scope, setting)| format!("{scope}\0{setting}\0")).collect();
+        let listed: String =
+            listed.iter().map(|(scope, setting)| format!("{scope}\0file:.git/config\0{setting}\0")).collect();
+        let listed = parse(listed.as_bytes(), None).unwrap();
         let expected = [
-            ("alias.st", "version"),
-            ("core.editor", "vi"),
-            ("credential.helper", ""),
-            ("credential.helper", "store"),
-            ("diff.evil.textconv", "cat"),
-            ("filter.Evil.x.clean", ""),
-            ("filter.Evil.x.required", "false"),
+            ("alias.st", Some("version")),
+            ("core.editor", Some("vi")),
+            ("credential.helper", Some("")),
+            ("credential.helper", Some("store")),
+            ("diff.evil.textconv", Some("cat")),
+            ("filter.Evil.x.clean", Some("")),
+            ("filter.Evil.x.required", Some("false")),
+            ("gc.recentobjectshook", None),
         ];
-        let expected: Vec<_> = expected.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        assert_eq!(overrides(&listed, GitSettings::Own), expected);
+        assert_eq!(overrides(&listed, GitSettings::Own), expected.map(setting));
         // Inside walls, nothing of the person's own is told.
         let inside = overrides(&listed, GitSettings::Harmless);
-        assert_eq!(inside.len(), 6);
-        assert!(inside.contains(&("core.editor".to_owned(), "true".to_owned())), "{inside:?}");
-        assert!(inside.contains(&("credential.helper".to_owned(), String::new())), "{inside:?}");
-        assert_eq!(overrides("nonsense", GitSettings::Own), []);
+        assert_eq!(inside.len(), 7);
+        assert!(inside.contains(&setting(("core.editor", Some("true")))), "{inside:?}");
+        assert!(inside.contains(&setting(("credential.helper", Some("")))), "{inside:?}");
+        assert_eq!(parse(b"nonsense", None), Some(Vec::new()));
+        assert_eq!(parse(b"local\0file:x\0filter.\xff.clean\nevil\0", None), None);
+    }
+
+    #[test]
+    fn the_program_at_the_other_end_of_a_local_transport_is_not_the_repositorys() {
+        let of = |settings: &[(&str, &str)]| {
+            let mut local = LocalTransport::default();
+            settings.iter().for_each(|(key, value)| {
+                local.take(key, value);
+            });
+            local.overrides()
+        };
+        let never = setting(("protocol.file.allow", Some("never")));
+        let receive = |name: &str| setting((&format!("remote.{name}.receivepack"), Some(RECEIVE_PACK)));
+        assert_eq!(of(&[("remote.a.url", "git@host:x"), ("remote.b.url", "https://host/x")]), []);
+        assert_eq!(of(&[("remote.a.url", "../x:y"), ("branch.m.remote", ".")]), [receive("."), receive("a")]);
+        assert_eq!(of(&[("remote.a.uploadpack", "evil")]), [never.clone()]);
+        assert_eq!(of(&[("branch.m.pushremote", "/evil")]), [never.clone()]);
+        assert_eq!(of(&[("url./evil.insteadof", "https://host/")]), [never]);
     }
 
     #[test]
     fn git_reads_the_settings_as_they_were_meant() {
         let settings = [("core.pager", "cat"), ("filter.It's a=b!.clean", ""), ("alias.st", "!x 'y' \\z")];
-        let (name, value) = as_variable(settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+        let valueless = setting(("gc.recentobjectshook", None));
+        let given = settings.map(|(key, value)| setting((key, Some(value)))).into_iter().chain([valueless]);
+        let (name, value) = as_variable(given);
         let mut git = std::process::Command::new("git");
         git.args(["config", "--list", "--show-scope", "--null"]).env_clear().env(&name, &value).current_dir("/");
         let Ok(output) = git.env("PATH", std::env::var_os("PATH").unwrap_or_default()).output() else { return };
@@ -183,5 +356,10 @@ mod tests {
         for (key, value) in settings {
             assert!(listed.contains(&format!("command\0{key}\n{value}\0")), "{listed:?}");
         }
+        assert!(listed.contains("command\0gc.recentobjectshook\0"), "{listed:?}");
+    }
+
+    fn setting((key, value): (&str, Option<&str>)) -> Setting {
+        (key.to_owned(), value.map(str::to_owned))
     }
 }

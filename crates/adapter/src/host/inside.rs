@@ -124,7 +124,7 @@ impl HostEnclosure {
         walls.write.push(temporary.clone());
         walls.write.extend_from_slice(writes);
         walls.hide = own.hidden(&walls.cwd)?;
-        let repository = GuardedRepository::new(&walls.cwd);
+        let repository = GuardedRepository::of_run(own, job)?;
         walls.fixed.clone_from(&repository.fixed);
         walls.processes = Some(own.resources.processes);
         // What comes with other runs isn't this one's.

@@ -6,6 +6,7 @@
 pub(crate) mod budget;
 mod exchange;
 pub(crate) mod git;
+mod git_settings;
 pub(crate) mod inside;
 pub(crate) mod limits;
 pub(crate) mod lines;

@@ -116,7 +116,7 @@ impl HostProcess {
         let settings = if enclosure.is_some() { GitSettings::Harmless } else { GitSettings::Own };
         command
             .args(&launch.args)
-            .envs([git::variable(job, settings).await])
+            .envs(git::variables(job, settings).await)
             .envs(launch.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -75,7 +75,7 @@ async fn the_environment_is_an_allow_list_and_names_the_run() {
         "for name in $(env | cut -d= -f1 | sort); do case $name in PWD|OLDPWD|SHLVL|_) ;; *) echo $name;; esac; done";
     let names = world.run(&task(script)).await;
     let expected = "ATTACHE_ARTIFACTS\nATTACHE_CONVERSATION_ID\nATTACHE_INSTRUCTIONS\nATTACHE_TASK_RUN_ID\n\
-                    ATTACHE_WORKSPACE_ID\nGIT_CONFIG_PARAMETERS\nLC_ALL\nPATH\nPROXY\n";
+                    ATTACHE_WORKSPACE_ID\nGIT_CONFIG_PARAMETERS\nGIT_PROXY_COMMAND\nLC_ALL\nPATH\nPROXY\n";
     assert_eq!(names, done(expected));
 
     let show =

@@ -203,7 +203,7 @@ impl AttacheCommand {
             Self::Bench(args) => Box::pin(bench::run(context, args)).await,
             Self::Login(args) => Box::pin(login::run(context, args)).await,
             Self::Doctor(args) => Box::pin(doctor::run(context, args)).await,
-            Self::Sandbox(args) => sandbox::run(&context, args),
+            Self::Sandbox(args) => Box::pin(sandbox::run(context, args)).await,
             Self::Completions(args) => completions::run(&context, &args, Cli::command()),
             Self::Complete(args) => Box::pin(complete::run(context, args, Cli::command())).await,
             Self::Man(args) => man::run(&context, &args, Cli::command()),

@@ -4,16 +4,24 @@ use std::{
     ffi::OsString,
     io::{self, Write as _},
     num::NonZeroU64,
-    os::unix::process::CommandExt as _,
+    os::unix::process::ExitStatusExt as _,
     path::PathBuf,
-    process::{Command, ExitCode},
+    process::{ExitCode, ExitStatus},
 };
 
 use attache_adapter::{GuardedRepository, MemorySize};
 use attache_os::control_group::{ControlGroups, RunResources};
 use attache_protocol::{error::exit, wire::run::SandboxLimit};
 use attache_sandbox::{Launcher, Proof, Walls};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, WaitOptions},
+};
 use serde::Serialize;
+use tokio::{
+    process::Command,
+    signal::unix::{SignalKind, signal},
+};
 
 use crate::{
     env::{config, context::CommandContext, home, hosts, walls},
@@ -60,6 +68,8 @@ enum NetworkChoice {
 /// The exit statuses of shells for a program that can't be started, and one that isn't there.
 const CANNOT_EXECUTE: u8 = 126;
 const NOT_FOUND: u8 = 127;
+/// Added to the number of the signal that ended a program.
+const SIGNALLED: i32 = 128;
 
 #[derive(Serialize)]
 struct SandboxReport {
@@ -110,10 +120,10 @@ pub(crate) fn inside_walls(args: &[OsString]) -> Option<ExitCode> {
     }
 }
 
-pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFailure> {
+pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let launcher = walls::launcher()?;
     if args.command.is_empty() {
-        return show(context, &launcher);
+        return show(&context, &launcher);
     }
     let mut limits = vec![SandboxLimit::CwdOnly, SandboxLimit::NoNetwork, SandboxLimit::NoExec];
     limits.retain(|limit| match limit {
@@ -143,9 +153,17 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
         home::private_folder(own).map_err(|error| CommandFailure::file("create", own, &error))?;
     }
     inside.terminal = true;
-    inside.processes = Some(walls::resources(&hosts::table(context)?).processes);
-    // Not dropped: this process becomes the command.
-    inside.fixed = std::mem::ManuallyDrop::new(GuardedRepository::new(&inside.cwd)).fixed.clone();
+    inside.processes = Some(walls::resources(&hosts::table(&context)?).processes);
+    // Held until the command has ended.
+    let guarded = match launcher.has_namespaces() {
+        true => {
+            let folders = inside.write.iter().chain([&inside.cwd]).map(PathBuf::as_path);
+            GuardedRepository::new(folders, &config::temporary_folder(), &context.env)
+                .map_err(|error| CommandFailure::failed(format!("can't build the walls: {error}")))?
+        }
+        false => GuardedRepository::default(),
+    };
+    inside.fixed.clone_from(&guarded.fixed);
     let mut words = args.command.into_iter();
     let program = words.next().unwrap_or_default();
     let (bwrap, arguments) = launcher
@@ -156,8 +174,40 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
     config::OWN_VARIABLES.iter().for_each(|name| {
         command.env_remove(name);
     });
-    let error = command.exec();
-    Err(CommandFailure::failed(format!("can't start `{}`: {error}", program.display())))
+    // Whoever is orphaned inside becomes a child of this process.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    let ended = wait(command).await;
+    if launcher.has_namespaces() {
+        // The last one is the first process of the namespace, which ends after all others.
+        while !matches!(rustix::process::wait(WaitOptions::empty()), Err(error) if error != Errno::INTR) {}
+    }
+    drop(guarded);
+    match ended {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => {
+            let code =
+                status.code().or_else(|| Some(SIGNALLED + status.signal()?)).and_then(|code| u8::try_from(code).ok());
+            Err(CommandFailure::quiet(code.unwrap_or(exit::FAILED)))
+        }
+        Err(error) => Err(CommandFailure::failed(format!("can't start `{}`: {error}", program.display()))),
+    }
+}
+
+/// Waits for the command, and passes on signals that are meant for it. Those of the terminal reach it directly.
+async fn wait(mut command: Command) -> io::Result<ExitStatus> {
+    let _ignored = (signal(SignalKind::interrupt())?, signal(SignalKind::quit())?);
+    let (mut terminate, mut hangup) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
+    let mut child = command.spawn()?;
+    loop {
+        tokio::select! {
+            ended = child.wait() => return ended,
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+        if let Some(id) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
+            let _ = rustix::process::kill_process(id, Signal::TERM);
+        }
+    }
 }
 
 /// What holds here, one line per attempt.

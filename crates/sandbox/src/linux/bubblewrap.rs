@@ -3,9 +3,13 @@
 use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    io,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat2};
 
 use crate::{FileView, NetworkAccess, Walls};
 
@@ -83,15 +87,32 @@ pub(super) fn arguments(program: &Path, walls: &Walls, stage: &Path) -> Vec<OsSt
     for path in writable().filter(|path| hidden.iter().any(|other| path.starts_with(other))) {
         words.bind("--bind", path);
     }
-    let fixed = || walls.fixed.iter().filter(|path| path.exists() && is_inside(path, walls));
-    for folder in self::above(fixed(), walls).difference(&above) {
+    for folder in self::above(fixed(walls), walls).difference(&above) {
         words.bind("--bind", folder);
     }
-    fixed().for_each(|path| words.bind("--ro-bind", path));
+    fixed(walls).for_each(|path| words.bind("--ro-bind", path));
     words.add(["--chdir"]);
     words.0.push(walls.cwd.clone().into());
     words.add(["--"]);
     words.0
+}
+
+fn fixed(walls: &Walls) -> impl Iterator<Item = &PathBuf> {
+    walls.fixed.iter().filter(|path| path.exists() && is_inside(path, walls))
+}
+
+/// Which files and folders the fixed ones are, and those above them. bubblewrap looks for them by their paths. Another
+/// process that works in the folder could have put a link there meanwhile, and the inside would be larger than the walls.
+pub(super) fn fixed_identity(walls: &Walls) -> io::Result<u64> {
+    let mut hasher = DefaultHasher::new();
+    let paths: BTreeSet<&Path> = fixed(walls).map(PathBuf::as_path).chain(above(fixed(walls), walls)).collect();
+    for path in paths {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+        let found = fstat(&file)?;
+        (path, found.st_dev, found.st_ino).hash(&mut hasher);
+    }
+    Ok(hasher.finish())
 }
 
 /// The folders on the way to these that could be moved otherwise, from the outside in.

@@ -1,0 +1,288 @@
+//! Repositories that a run worked in, or made: git executes nothing that it left there.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::PathBuf,
+    process::Command,
+};
+
+use crate::{
+    harness::{
+        TestHome, TestHub,
+        process::{children, signal},
+        until,
+    },
+    sandbox::has_namespaces,
+};
+
+/// A folder with a repository, a linked working tree beside it, a submodule and a repository of its own below it.
+struct TestRepository {
+    home: TestHome,
+    work: PathBuf,
+    /// Created by whatever is executed that should not be.
+    trap: PathBuf,
+}
+
+/// Tries every way to lead git to settings with a program, then waits.
+const PLANT: &str = r#"evil=$PWD/evil.sh
+settings() { printf '[core]\n\trepositoryformatversion = 0\n\tfsmonitor = %s\n' "$evil"; }
+mkdir other; cp -r .git/objects .git/refs other/; settings > other/config
+for git in .git .git/worktrees/beside .git/modules/lib nested/.git; do
+    for file in config config.worktree commondir hooks; do rm -rf $git/$file; mv $git/$file $git/old; done
+    settings > $git/config; settings > $git/config.worktree; settings >> $git/config
+    echo "$PWD/other" > $git/commondir
+    mkdir $git/hooks; cp evil.sh $git/hooks/post-index-change
+done
+for folder in lib nested; do
+    mv $folder gone; mv $folder/.git $folder/old; rm -f $folder/.git
+    git init -q $folder; git -C $folder config core.fsmonitor "$evil"
+done
+git worktree add -q another && commit() { git -C $1 -c user.name=a -c user.email=a@b commit -q --allow-empty -m more; } \
+    && commit . && commit lib && commit nested && commit another && echo works
+touch planted; until [ -e go ]; do sleep 0.05; done"#;
+
+impl TestRepository {
+    fn new() -> Self {
+        let mut home = TestHome::new();
+        let temporary = home.path().join("tmp");
+        fs::create_dir(&temporary).unwrap();
+        home.set("TMPDIR", temporary.to_str().unwrap());
+        let (work, trap) = (home.path().join("work"), home.path().join("trapped"));
+        fs::create_dir(&work).unwrap();
+        let repository = Self { home, work, trap };
+        repository.write_evil();
+        repository
+    }
+
+    fn write_evil(&self) {
+        let evil = self.work.join("evil.sh");
+        fs::write(&evil, format!("#!/bin/sh\ntouch {}\n", self.trap.display())).unwrap();
+        fs::set_permissions(evil, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn populate(&self) {
+        self.host(
+            "git init -q ../origin && git -C ../origin -c user.name=a -c user.email=a@b commit -q --allow-empty -m x",
+        );
+        self.host("git init -q . && git init -q nested && git config extensions.worktreeConfig true");
+        self.host("git -c protocol.file.allow=always submodule --quiet add ../origin lib");
+        self.host("git add .gitmodules lib && git -c user.name=a -c user.email=a@b commit -qm first");
+        self.host("git worktree add -q ../beside");
+    }
+
+    /// What a person does in a terminal in the folder.
+    #[track_caller]
+    fn host(&self, script: &str) {
+        let output = self.try_host(script);
+        assert!(output.status.success(), "{script}\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn try_host(&self, script: &str) -> std::process::Output {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).current_dir(&self.work).env("HOME", self.home.path()).env_remove("GIT_DIR");
+        shell.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_TERMINAL_PROMPT", "0").output().unwrap()
+    }
+
+    /// A person's plain `git status` executes nothing, anywhere.
+    #[track_caller]
+    fn is_safe(&self) {
+        for folder in [".", "lib", "nested", "../beside"] {
+            self.host(&format!("git -C {folder} status && git -C {folder} add -u"));
+            assert!(!self.trap.exists(), "git executed what a run left behind, in {folder}");
+        }
+    }
+
+    /// Nothing is left of what keeps others out while something runs.
+    fn is_tidy(&self) -> bool {
+        let absent = [".git/commondir", ".git/config.worktree", ".git/worktrees/beside/config.worktree"];
+        let nested = [".git/modules/lib/commondir", "nested/.git/commondir", "nested/.git/config.worktree"];
+        absent.iter().chain(&nested).all(|name| !self.work.join(name).exists())
+    }
+
+    fn builder(&self) -> TestHub {
+        let hub = self.home.hub(&[]);
+        hub.add_agent("builder");
+        let code = hub.pairing_code("builder");
+        let pair = ["runtime", "pair", &code, "--api-base", &hub.url, "--workspace", self.work.to_str().unwrap()];
+        self.home.attache(&pair).succeeds();
+        hub
+    }
+}
+
+#[test]
+fn a_run_inside_walls_leads_git_to_no_other_settings() {
+    if !has_namespaces() {
+        return;
+    }
+    let repository = TestRepository::new();
+    repository.populate();
+    let _hub = repository.builder();
+    let _runtime = repository.home.runtime(&["--concurrency", "2"]);
+    let run = repository.home.spawn("ask", &["ask", "builder", PLANT, "--sandbox", "cwd-only"]);
+    until("the run to plant everything", || repository.work.join("planted").exists().then_some(()));
+    repository.is_safe();
+    // Another run beside it ends first.
+    repository.home.attache(&["ask", "builder", "git status", "--sandbox", "cwd-only"]).succeeds();
+    assert_eq!(fs::read_to_string(repository.work.join(".git/commondir")).unwrap(), ".\n");
+    fs::write(repository.work.join("go"), "").unwrap();
+    assert!(run.wait().success(), "{}", run.stderr());
+    assert_eq!(run.stdout(), "works\n", "{}", run.stderr());
+    repository.is_safe();
+    assert!(repository.is_tidy());
+}
+
+#[test]
+fn what_keeps_git_safe_is_removed_after_a_kill() {
+    if !has_namespaces() {
+        return;
+    }
+    let repository = TestRepository::new();
+    repository.populate();
+    let _hub = repository.builder();
+    let runtime = repository.home.runtime(&[]);
+    let _run = repository.home.spawn("ask", &["ask", "builder", PLANT, "--sandbox", "cwd-only"]);
+    until("the run to plant everything", || repository.work.join("planted").exists().then_some(()));
+    let adapters = children(runtime.id());
+    runtime.kill();
+    adapters.into_iter().for_each(|adapter| signal(adapter, "KILL"));
+    repository.is_safe();
+    assert!(!repository.is_tidy());
+    fs::write(repository.work.join("go"), "").unwrap();
+    let _runtime = repository.home.runtime(&[]);
+    until("the next adapter to tidy up", || repository.is_tidy().then_some(()));
+    repository.is_safe();
+}
+
+#[test]
+fn a_command_inside_walls_leads_git_to_no_other_settings() {
+    if !has_namespaces() {
+        return;
+    }
+    let repository = TestRepository::new();
+    repository.populate();
+    fs::write(repository.work.join("go"), "").unwrap();
+    let command = |script: &str| {
+        let mut command = repository.home.command(&["sandbox", "--", "sh", "-c", script]);
+        command.current_dir(&repository.work);
+        command
+    };
+    let ended = command(&format!("{PLANT}; exit 7")).output().unwrap();
+    assert_eq!(ended.status.code(), Some(7));
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "works\n", "{}", String::from_utf8_lossy(&ended.stderr));
+    repository.is_safe();
+    assert!(repository.is_tidy());
+    // Stopped, it tidies up. Killed, it leaves that to the next.
+    for (name, tidies) in [("TERM", true), ("KILL", false)] {
+        let started = repository.work.join(name);
+        let mut child = command(&format!("touch {name}; sleep 1000")).spawn().unwrap();
+        until("the command to start", || started.exists().then_some(()));
+        signal(child.id(), name);
+        assert!(!child.wait().unwrap().success());
+        assert_eq!(repository.is_tidy(), tidies, "{name}");
+    }
+    assert!(command("true").status().unwrap().success());
+    assert!(repository.is_tidy());
+}
+
+/// A link can't be kept from being replaced.
+#[test]
+fn nothing_starts_beside_a_link_to_a_repository() {
+    if !has_namespaces() {
+        return;
+    }
+    let repository = TestRepository::new();
+    repository.host("git init -q . && mv .git real");
+    symlink("real", repository.work.join(".git")).unwrap();
+    let _hub = repository.builder();
+    let _runtime = repository.home.runtime(&[]);
+    let script =
+        "git config core.fsmonitor $PWD/evil.sh; rm .git; git init -q .; git config core.fsmonitor $PWD/evil.sh";
+    let refused = repository.home.attache(&["ask", "builder", script, "--sandbox", "cwd-only"]).exits(1);
+    assert!(refused.stderr.contains(".git is a link, which the task could replace; put a file"), "{}", refused.stderr);
+    let mut command = repository.home.command(&["sandbox", "--", "sh", "-c", script]);
+    assert!(!command.current_dir(&repository.work).status().unwrap().success());
+    repository.host("git status");
+    assert!(!repository.trap.exists());
+    // As the message says.
+    repository.host("rm .git && echo 'gitdir: real' > .git");
+    repository.home.attache(&["ask", "builder", &format!("{script}; true"), "--sandbox", "cwd-only"]).succeeds();
+    repository.host("git status");
+    assert!(!repository.trap.exists());
+}
+
+/// How a repository names programs, and the command that executes them.
+const HOSTILE: [(&str, &str); 15] = [
+    (
+        "git config gpg.format ssh; git config commit.gpgsign true; git config gpg.ssh.defaultKeyCommand $PWD/evil.sh",
+        "git commit --allow-empty -m x",
+    ),
+    (
+        "mkdir git-remote-x; git config remote.origin.url foo; git config remote.origin.vcs x/../evil.sh",
+        "git fetch origin",
+    ),
+    ("git config remote.origin.url .; git config remote.origin.uploadpack $PWD/evil.sh", "git fetch origin"),
+    ("git config remote.origin.url .; git config remote.origin.receivepack $PWD/evil.sh", "git push origin HEAD:x"),
+    ("git config remote.origin.url .; cp evil.sh .git/hooks/pre-receive", "git push origin HEAD:x"),
+    (
+        "git config branch.main.remote .; git config push.default upstream; git config branch.main.merge refs/heads/x; cp evil.sh .git/hooks/pre-receive",
+        "git push",
+    ),
+    ("git config core.gitProxy $PWD/evil.sh", "git fetch git://127.0.0.1:1/x"),
+    ("git config gc.recentObjectsHook $PWD/evil.sh; echo x | git hash-object -w --stdin", "git prune"),
+    (
+        "git switch -qc other HEAD~1; git commit -q --allow-empty -m y; git config rebase.instructionFormat \"%s%nexec $PWD/evil.sh\"",
+        "git rebase --keep-empty main",
+    ),
+    (
+        "git config diff.tool ../../../../../../../../../../../../$PWD/evil.sh; echo x > file; git add -N file",
+        "timeout 20 git difftool -y file",
+    ),
+    (
+        "git config difftool.meld.path $PWD/evil.sh; git config diff.tool meld; echo x > file; git add -N file",
+        "timeout 20 git difftool -y file",
+    ),
+    ("git config tar.x.command $PWD/evil.sh", "git archive --format=x HEAD"),
+    (
+        "printf '[filter \"x\"]\\n\\tclean = %s\\n' $PWD/evil.sh > .git/more; git config includeIf.onbranch:topic.path more; \
+         echo '*.txt filter=x' > .gitattributes; echo x > a.txt",
+        "git switch -qc topic; git add a.txt",
+    ),
+    (
+        "name=$(printf '\\377'); git config filter.$name.clean $PWD/evil.sh; echo \"*.txt filter=$name\" > .gitattributes; \
+         echo x > a.txt",
+        "git add a.txt",
+    ),
+    (
+        "yes '[x] y = 01234567890123456789' | head -n 60000 >> .git/config; git config filter.x.clean $PWD/evil.sh; \
+         echo '*.txt filter=x' > .gitattributes; echo x > a.txt",
+        "git add a.txt",
+    ),
+];
+
+/// Somebody else's run can make a repository with any settings. The owner's own runs, outside the walls, obey none that
+/// names a program.
+#[test]
+fn a_run_outside_walls_executes_no_program_of_a_repository() {
+    let repository = TestRepository::new();
+    let _hub = repository.builder();
+    let _runtime = repository.home.runtime(&[]);
+    let identity = "GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b";
+    for (settings, command) in HOSTILE {
+        let prepare = || {
+            fs::remove_dir_all(&repository.work).unwrap();
+            fs::create_dir(&repository.work).unwrap();
+            repository.write_evil();
+            let start = "git init -q -b main . && git commit -q --allow-empty -m a && git commit -q --allow-empty -m b";
+            repository.host(&format!("export {identity}; {start}; {settings}"));
+        };
+        prepare();
+        let script = format!("export {identity}; {command}; true");
+        repository.home.attache(&["ask", "builder", &script]).succeeds();
+        assert!(!repository.trap.exists(), "executed by `{command}` with: {settings}");
+        prepare();
+        repository.try_host(&script);
+        assert!(repository.trap.exists(), "the attempt proves nothing: `{command}` with: {settings}");
+        fs::remove_file(&repository.trap).unwrap();
+    }
+}
