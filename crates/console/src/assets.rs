@@ -33,7 +33,7 @@ const STYLE: &str = concat!(
 
 const ALL: &[Asset] = &[
     Asset { name: "style.css", kind: CSS, content: STYLE },
-    Asset { name: "approvals.js", kind: JS, content: include_str!("../assets/approvals.js") },
+    Asset { name: "inbox.js", kind: JS, content: include_str!("../assets/inbox.js") },
     Asset { name: "app.js", kind: JS, content: include_str!("../assets/app.js") },
     Asset { name: "copy.js", kind: JS, content: include_str!("../assets/copy.js") },
     Asset { name: "drafts.js", kind: JS, content: include_str!("../assets/drafts.js") },

@@ -19,7 +19,7 @@ pub(crate) struct PageLayout {
     /// Idempotency key: a form that is submitted twice is one request.
     pub(crate) nonce: String,
     pub(crate) may: ViewerRights,
-    /// The number of pending approval requests.
+    /// The number of approval requests and questions that wait for a person.
     pub(crate) asked: u64,
     pub(crate) live_runs: Option<String>,
     pub(crate) origin_host: String,
@@ -103,12 +103,14 @@ impl PageLayout {
         // Read before everything else, so that the feed covers every change that the page misses.
         let after =
             if may.audit { hub.audit(by, Some(i64::MAX), Some(1)).await?.head.to_string() } else { String::new() };
-        let asked = if by.verdict(Action::SeePermissions) == AccessVerdict::Yes {
-            hub.pending_permissions(by).await?
-        } else {
-            0
-        };
         let live = hub.live(by).await?;
+        let mut asked = 0;
+        if by.verdict(Action::SeePermissions) == AccessVerdict::Yes {
+            asked += hub.pending_permissions(by).await?;
+        }
+        if live.running > 0 {
+            asked += u64::try_from(hub.open_questions(by).await?.len()).unwrap_or(u64::MAX);
+        }
         let count = live.pending + live.running;
         let origin = hub.origin();
         let health = hub.health();
@@ -130,6 +132,11 @@ impl PageLayout {
             after,
             here: session.uri.path_and_query().map_or_else(|| session.uri.path().to_owned(), ToString::to_string),
         })
+    }
+
+    /// The start of the window's title: how many things wait.
+    pub(crate) fn title_count(&self) -> String {
+        if self.asked == 0 { String::new() } else { format!("({}) ", self.asked) }
     }
 
     /// Whether the page belongs to this section.

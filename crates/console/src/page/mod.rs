@@ -3,12 +3,12 @@
 pub(crate) mod agent;
 pub(crate) mod agents;
 pub(crate) mod approval;
-pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod channel;
 pub(crate) mod channels;
 pub(crate) mod delegations;
 pub(crate) mod deliveries;
+pub(crate) mod inbox;
 pub(crate) mod login;
 pub(crate) mod pair;
 pub(crate) mod people;
@@ -53,8 +53,8 @@ use crate::{
 };
 
 /// The navigation. A new page that people reach from everywhere has its link here and its address in [`routes`].
-pub(crate) const NAV: [NavLink; 14] = [
-    NavLink::main("/approvals", "approve", |t| t.approvals),
+pub(crate) const NAV: [NavLink; 15] = [
+    NavLink::main("/inbox", "inbox", |t| t.inbox),
     NavLink::main("/runs", "runs", |t| t.runs),
     NavLink::main("/agents", "agents", |t| t.agents),
     NavLink::main("/delegations", "folder", |t| t.delegations).wide(),
@@ -62,6 +62,7 @@ pub(crate) const NAV: [NavLink; 14] = [
     NavLink::main("/usage", "usage", |t| t.usage).wide().only_if(|may| may.usage),
     NavLink::main("/audit", "chain", |t| t.audit).only_if(|may| may.audit),
     NavLink::main("/settings", "settings", |t| t.settings),
+    NavLink::below("/inbox", "/approvals", |t| t.approval),
     NavLink::below("/agents", "/pair", |t| t.confirm_device),
     NavLink::below("/settings", "/settings", |t| t.general),
     NavLink::below("/settings", "/people", |t| t.people_keys),
@@ -75,9 +76,10 @@ pub(crate) fn routes() -> Router<ConsoleState> {
     Router::new()
         .route("/", get(home))
         .route("/nav", get(nav))
-        .route("/approvals", get(approvals::list))
+        .route("/inbox", get(inbox::list))
+        .route("/approvals", get(inbox::moved))
         .route("/approvals/{permission}", get(approval::show).post(approval::decide))
-        .route("/grants/{grant}/revoke", post(approvals::revoke_grant))
+        .route("/grants/{grant}/revoke", post(inbox::revoke_grant))
         .route("/channels", get(channels::list))
         .route("/channels/{channel}", get(channel::show))
         .route("/delegations", get(delegations::list))

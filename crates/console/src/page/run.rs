@@ -25,7 +25,7 @@ use crate::{
     layout::PageLayout,
     page::{
         PageViewer, html, redirect_after_form, run_facts,
-        run_wait::{self, InputQuestion, RunWaitView},
+        run_wait::{self, RunWaitView},
     },
     problem::{PageError, PageResult},
     session::BrowserSession,
@@ -39,6 +39,7 @@ use crate::{
         log::{LogItem, LogItemBody, LogItemReader, join, requeue_reason},
         log_questions,
         permission::ApprovalCard,
+        question::QuestionCard,
         run::{RunAgentContext, RunDetail, WaitSpan, device_names, task},
         status,
         time::{TimeElement, size},
@@ -88,7 +89,7 @@ struct RunPage {
     facts: Vec<Fact>,
     told: Vec<delivery::DeliveryListRow>,
     cards: Vec<ApprovalCard>,
-    question: Option<InputQuestion>,
+    question: Option<QuestionCard>,
     /// The path to return to after a decision.
     back: &'static str,
 }
@@ -104,7 +105,7 @@ struct RunPartFragment {
     facts: Vec<Fact>,
     told: Vec<delivery::DeliveryListRow>,
     cards: Vec<ApprovalCard>,
-    question: Option<InputQuestion>,
+    question: Option<QuestionCard>,
     /// The path to return to after a decision.
     back: &'static str,
 }

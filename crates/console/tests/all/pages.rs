@@ -41,7 +41,7 @@ async fn every_page_renders_for_every_role_with_its_headers() {
             ("/agents/builder".to_owned(), 200),
             ("/pair".to_owned(), 200),
             ("/nav?at=agents".to_owned(), 200),
-            ("/approvals".to_owned(), 200),
+            ("/inbox".to_owned(), 200),
             (format!("/approvals/{}", asked.permission_request_id), 200),
             ("/channels".to_owned(), 200),
             (format!("/channels/{}", channel.id), 200),
@@ -82,7 +82,7 @@ async fn every_page_renders_for_every_role_with_its_headers() {
         let page = visitor.get(&format!("/runs/{run}")).await;
         assert_eq!(page.body.contains("/cancel\""), manages, "{role:?}");
         assert_eq!(page.body.contains("value=\"allow_once\""), manages, "{role:?}");
-        let page = visitor.get("/approvals").await;
+        let page = visitor.get("/inbox").await;
         assert!(page.body.contains("<b class=\"n you\" id=\"asked\">1<"), "{role:?}");
         assert_eq!(page.body.contains("value=\"allow_once\""), manages, "{role:?}");
         let page = visitor.get("/agents").await;
@@ -317,7 +317,7 @@ async fn people_and_devices_are_shown_by_name() {
     assert!(log.contains("&#34;runtime_id&#34;:&#34;workbench&#34;"), "{log}");
     assert!(log.contains(">builder · run_"), "{log}");
     assert!(!log.contains("key_…"), "{log}");
-    let decided = visitor.get("/approvals").await.body;
+    let decided = visitor.get("/inbox").await.body;
     assert!(decided.contains("by <bdi>ada</bdi>"), "{decided}");
 }
 
