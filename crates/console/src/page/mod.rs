@@ -17,6 +17,7 @@ pub(crate) mod quota;
 pub(crate) mod rules;
 pub(crate) mod run;
 pub(crate) mod run_attach;
+pub(crate) mod run_bulk;
 pub(crate) mod run_facts;
 pub(crate) mod run_files;
 pub(crate) mod run_new;
@@ -89,6 +90,7 @@ pub(crate) fn routes() -> Router<ConsoleState> {
         .route("/logout", post(login::sign_out))
         .route("/runs", get(runs::list).post(run_new::create))
         .route("/runs/new", get(run_new::show))
+        .route("/runs/bulk", post(run_bulk::submit))
         .route("/runs/rows", get(runs::rows))
         .route("/runs/{run}", get(run::show))
         .route("/runs/{run}/part", get(run::part))

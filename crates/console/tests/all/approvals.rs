@@ -392,7 +392,7 @@ async fn the_run_page_decides_and_answers_in_place() {
         assert!(page.contains(shown), "{shown} is missing in {page}");
     }
     let list = visitor.get("/runs").await.body;
-    assert!(list.contains("<span class=\"why wait\">Waiting for approval"), "{list}");
+    assert!(list.contains("<span class=\"why wait\">Approval: Run: ls"), "{list}");
     assert!(list.contains("Waiting</span>"), "{list}");
     let path = format!("/approvals/{}", asked.permission_request_id);
     visitor.post(&path, &[("answer", "allow_once"), ("back", "run")]).await;

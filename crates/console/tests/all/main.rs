@@ -17,6 +17,7 @@ mod pages;
 mod pairing;
 mod people;
 mod rules;
+mod runs;
 mod usage;
 mod webdriver;
 mod world;
