@@ -101,6 +101,7 @@ const press = (answer) => chosen()?.querySelector(`.decide button[value=${answer
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.repeat) return;
+  if (document.body.dataset.shortcuts === "off") return;
   if (event.target.closest?.("input, textarea, select, button, a, summary, [contenteditable]")) return;
   if (list?.classList.contains("settling")) return;
   switch (event.key) {

@@ -66,6 +66,10 @@ pub(crate) async fn decide(
     let place = control::DecisionOrigin { via: "console", from };
     match session.hub.decide(&session.principal, id, decision, place).await {
         Ok(decided) => Ok(match fields.get("back") {
+            "conversation" => {
+                let run = session.hub.run(&session.principal, decided.task_run_id).await?;
+                redirect_after_form(&format!("/conversations/{}", run.conversation_id))
+            }
             "run" => redirect_after_form(&format!("/runs/{}", decided.task_run_id)),
             "approval" => redirect_after_form(&format!("/approvals/{id}?said={said}")),
             _ => redirect_after_form(&format!("/inbox?said={said}")),

@@ -36,7 +36,7 @@ pub(crate) async fn submit(posted: SubmittedForm) -> PageResult {
                 };
                 if status::has_ended(old.status) {
                     let key = fields.non_empty("key").map(|key| format!("{key}-{run}"));
-                    run_new::repeat(&session, old, key).await?;
+                    run_new::repeat(&session, old, None, key).await?;
                     changed += 1;
                 }
             }

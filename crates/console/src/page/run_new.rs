@@ -37,6 +37,8 @@ pub(crate) struct NewRunPageQuery {
     agent: String,
     /// The run that the new one is based on.
     from: String,
+    /// Whether it goes on in that run's conversation.
+    reply: bool,
 }
 
 /// What the form shows at first.
@@ -76,7 +78,7 @@ pub(crate) async fn show(session: BrowserSession, Query(asked): Query<NewRunPage
         agent: old.agent_id.to_string(),
         text: task_text(&old).unwrap_or_default(),
         timeout_ms: Some(old.timeout_ms),
-        conversation: shared_conversation(&old),
+        conversation: shared_conversation(&old).or(asked.reply.then_some(old.conversation_id)),
         lead: Some(session.t.edit_lead(link)),
         problem: None,
     };
@@ -94,6 +96,9 @@ pub(crate) async fn create(mut posted: PostedFiles) -> PageResult {
     let started = begin(&mut posted, &agent, &text, conversation).await;
     let PostedFiles { session, fields, .. } = posted;
     match started {
+        Ok(_) if let ("conversation", Some(id)) = (fields.get("back"), conversation) => {
+            Ok(redirect_after_form(&format!("/conversations/{id}#reply")))
+        }
         Ok(run) => Ok(redirect_after_form(&format!("/runs/{run}"))),
         Err(PageError::Hub(error)) if error.code.http_status() < 500 && error.code.http_status() != 403 => {
             let problem = Some(message(&error, session.t).into_owned());
@@ -168,16 +173,25 @@ pub(crate) async fn rerun(Path(run): Path<String>, posted: SubmittedForm) -> Pag
     let run: RunId = run.parse().map_err(|_| PageError::NoSuchPath)?;
     let SubmittedForm { session, fields } = posted;
     let old = session.hub.run(&session.principal, run).await?;
-    let run = repeat(&session, old, fields.non_empty("key")).await?;
-    Ok(redirect_after_form(&format!("/runs/{run}")))
+    // In a conversation, the new run is its next turn.
+    let conversation = (fields.get("back") == "conversation").then_some(old.conversation_id);
+    let run = repeat(&session, old, conversation, fields.non_empty("key")).await?;
+    Ok(match conversation {
+        Some(conversation) => redirect_after_form(&format!("/conversations/{conversation}#reply")),
+        None => redirect_after_form(&format!("/runs/{run}")),
+    })
 }
 
-/// Starts a run like this one.
-pub(crate) async fn repeat(session: &BrowserSession, old: Run, idempotency_key: Option<String>) -> PageResult<RunId> {
+/// Starts a run like this one. Without a conversation, a run that had its own gets its own again.
+pub(crate) async fn repeat(
+    session: &BrowserSession,
+    old: Run,
+    conversation: Option<ConversationId>,
+    idempotency_key: Option<String>,
+) -> PageResult<RunId> {
     let request = CreateRunRequest {
         agent_id: old.agent_id.to_string(),
-        // If the run had its own conversation, the new run gets its own too.
-        conversation_id: shared_conversation(&old),
+        conversation_id: conversation.or_else(|| shared_conversation(&old)),
         task_type: Some(old.task_type),
         input: Some(old.input),
         idempotency_key,

@@ -57,6 +57,10 @@ pub(crate) async fn give_input(Path(run): Path<String>, posted: SubmittedForm) -
         GiveInputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: fields.non_empty("key") };
     match session.hub.give_input(&session.principal, id, request).await {
         Ok(_) if fields.get("back") == "inbox" => Ok(redirect_after_form("/inbox?said=sent")),
+        Ok(_) if fields.get("back") == "conversation" => {
+            let run = session.hub.run(&session.principal, id).await?;
+            Ok(redirect_after_form(&format!("/conversations/{}", run.conversation_id)))
+        }
         Ok(_) => Ok(redirect_after_form(&format!("/runs/{id}?said=sent"))),
         // The run has just ended. Its page shows how.
         Err(error) if matches!(error.code, Code::RunEnded | Code::NotWaiting) => {

@@ -15,6 +15,12 @@ texts! {
     agents: "Agents";
     audit: "Audit";
     settings: "Settings";
+    more_pages: "More";
+    me_as(name, role): "{name} ({role})";
+    shortcuts: "Keyboard shortcuts";
+    shortcuts_on: "On";
+    shortcuts_off: "Off";
+    shortcuts_note: "Single keys such as J, K and D. Turn them off if you dictate, or use other software that types for you.";
     docs: "Docs";
     docs_agents: "For agents: llms.txt";
     docs_console: "Console";
@@ -210,7 +216,9 @@ texts! {
     show_host: "Host log";
     raw: "Raw log";
     log_more: "This log has more entries.";
-    log_ended: "End of log. The run has ended.";
+    log_cut: "Earlier entries aren’t shown.";
+    log_start: "From the start";
+    log_ended: "End of log";
     following: "Following the log";
     paused: "Paused";
     follow_stop: "Pause";
@@ -235,7 +243,7 @@ texts! {
     tool_completed: "Completed";
     tool_failed: "Failed";
     text_cut(size): "… {size} more. The full text is in the raw log and the API.";
-    fact_conversation: "Conversation";
+    fact_conversation_open: "open";
     fact_parent: "Parent run";
     fact_trace: "Trace";
     fact_attempt: "Attempt";
@@ -293,7 +301,7 @@ texts! {
     unpaired: "No device";
     summary_agents(online, total): "{online} of {total} online.";
     summary_agents_more(online, total): "{online} of {total} on this page online.";
-    idle_online: "Idle.";
+    idle_online: "Idle";
     idle_offline{since}: "Offline, last seen {since}.";
     idle_offline_next{command}: "On that device, run {command}";
     idle_unpaired: "No device paired yet.";
@@ -373,7 +381,7 @@ texts! {
     audit_filter_hint: "Type, e.g. task.failed";
     audit_none: "No matching entries";
     audit_none_text: "Remove the filter or look at older entries.";
-    audit_summary(n): "{n} entry. Each one carries a hash over all entries before it." | "{n} entries. Each one carries a hash over all entries before it.";
+    audit_summary(n): "{n} entry, hash-chained" | "{n} entries, hash-chained";
     seq: "Seq";
     what: "Event";
     data: "Data";
@@ -527,6 +535,32 @@ texts! {
     key_allow: "allow once";
     key_run: "for this run";
     key_deny: "deny";
+
+    // conversations
+    conversations: "Conversations";
+    conversation: "Conversation";
+    conversations_lead: "What you and others asked, and what the agents answered.";
+    conversations_empty: "No conversations yet";
+    conversations_empty_text: "Every run starts one. Ask a follow-up to continue it.";
+    conversations_none: "No matching conversations";
+    conversations_none_text: "Search for another word of the task, or for the name of an agent.";
+    conversations_search: "Search conversations";
+    conversations_caption: "Conversations, most recent first";
+    earlier_messages: "Earlier messages";
+    latest_messages: "Latest messages";
+    reply: "Your message";
+    reply_hint: "Ask a follow-up…";
+    reply_send: "Send";
+    reply_to: "To";
+    reply_later(agent): "{agent} is still working. Your message comes next.";
+    reply_files: "Attach files";
+    turn_calls(n): "{n} step" | "{n} steps";
+    turn_more: "Full log";
+    turn_open: "Open run";
+    turn_stop: "Stop";
+    turn_retry: "Retry from here";
+    turn_edit: "Edit";
+    follow_up: "Follow up";
 
     // channels
     channels: "Channels";

@@ -7,6 +7,7 @@ pub(crate) mod answer;
 pub(crate) mod callsign;
 pub(crate) mod channel;
 pub(crate) mod chart;
+pub(crate) mod conversation;
 pub(crate) mod delegation;
 pub(crate) mod delivery;
 pub(crate) mod diff;

@@ -14,6 +14,7 @@ use attache_protocol::{
         runtime::Runtime,
     },
 };
+use serde::Deserialize;
 
 use super::{
     actor::{ActorLabel, Names, short},
@@ -64,6 +65,7 @@ pub(crate) struct RunListRow {
 pub(crate) struct RunDetail {
     pub(crate) id: String,
     pub(crate) short: String,
+    pub(crate) conversation: String,
     pub(crate) status: StatusBadge,
     pub(crate) ended: bool,
     /// The task is a text, so a person can change it and run it again.
@@ -213,6 +215,7 @@ impl RunDetail {
         Self {
             id: run.task_run_id.to_string(),
             short: short(&run.task_run_id.to_string()),
+            conversation: run.conversation_id.to_string(),
             status: recovery::status(run, t),
             ended: status::has_ended(run.status),
             editable: task_text(run).is_some(),
@@ -323,6 +326,27 @@ pub(crate) fn device_names(runtimes: &[Runtime], t: &Text) -> HashMap<RuntimeId,
 /// The text of the task as it was written, if it is one.
 pub(crate) fn task_text(run: &Run) -> Option<String> {
     run.input.text_member("text").filter(|text| !text.trim().is_empty())
+}
+
+/// The names of the files that came with the task.
+pub(crate) fn task_files(run: &Run) -> Vec<String> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct TaskWithFiles {
+        message: TaskMessage,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct TaskMessage {
+        parts: Vec<TaskFile>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct TaskFile {
+        filename: Option<String>,
+    }
+    let parts = run.input.parse::<TaskWithFiles>().unwrap_or_default().message.parts;
+    parts.into_iter().filter_map(|part| part.filename).map(|name| plain(&name)).collect()
 }
 
 /// The task text, or the complete input if it has no text.

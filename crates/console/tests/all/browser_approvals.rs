@@ -249,7 +249,7 @@ async fn the_inbox_and_channels_fit_a_phone_in_light_and_dark() {
 }
 
 /// Requests of every kind, grants, history, channels and waiting runs.
-async fn furnish(
+pub(crate) async fn furnish(
     world: &ConsoleWorld,
 ) -> (attache_protocol::RunId, attache_protocol::RunId, attache_protocol::ChannelId) {
     for name in ["builder", "scribe", "reviewer", "crawler"] {

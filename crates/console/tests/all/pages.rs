@@ -13,7 +13,7 @@ use axum::{
 use crate::world::{ConsoleWorld, PageAnswer, TestVisitor, asking, between};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
-                      form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+                      form-action 'self'; manifest-src 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 #[tokio::test]
 async fn every_page_renders_for_every_role_with_its_headers() {
@@ -42,6 +42,8 @@ async fn every_page_renders_for_every_role_with_its_headers() {
             ("/pair".to_owned(), 200),
             ("/nav?at=agents".to_owned(), 200),
             ("/inbox".to_owned(), 200),
+            ("/conversations".to_owned(), 200),
+            (format!("/conversations/{}", run.own_conversation()), 200),
             (format!("/approvals/{}", asked.permission_request_id), 200),
             ("/channels".to_owned(), 200),
             (format!("/channels/{}", channel.id), 200),
