@@ -12,15 +12,27 @@ function move(step) {
   const next = at < 0 ? (step > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, at + step));
   all[at]?.removeAttribute("aria-current");
   all[next].setAttribute("aria-current", "true");
+  all[next].querySelector("a.t")?.focus({ preventScroll: true });
   all[next].scrollIntoView({ block: "nearest" });
+}
+
+// Escape closes the form that drops down from a button, and goes back to the button.
+function closes(target) {
+  const open = target.closest?.("details.ask[open]") ?? document.querySelector("details.ask[open]");
+  if (!open) return false;
+  open.open = false;
+  open.querySelector("summary").focus();
+  return true;
 }
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  if (event.key === "Escape" && closes(event.target)) return;
   if (typing(event.target)) {
     if (event.key === "Escape") event.target.blur();
     return;
   }
+  if (event.key.length === 1 && document.body.dataset.shortcuts === "off") return;
   const marked = [...document.querySelectorAll("[data-key]")].find((element) => element.dataset.key === event.key);
   if (marked) {
     event.preventDefault();

@@ -117,14 +117,32 @@ async function count() {
   navDue = undefined;
   try {
     const page = await fetchPage(nav.dataset.nav);
-    if (page) swap(nav, page.body);
+    if (!page) return;
+    const before = waiting(nav);
+    swap(nav, page.body);
+    announce(before, waiting(page));
   } catch {
     // The next change triggers a retry.
   }
 }
 
+const waiting = (root) => Number(root.querySelector("#asked")?.textContent ?? 0);
+
+// What waits for a person is in the window's title, and is said when there is more of it.
+function announce(before, now) {
+  document.title = (now > 0 ? `(${now}) ` : "") + document.title.replace(/^\(\d+\) /, "");
+  if (now <= before) return;
+  const region = document.getElementById("announce");
+  region.textContent = now === 1 ? region.dataset.one : region.dataset.many.replace("{n}", now);
+}
+
+/// Whether an event can change what waits for a person.
+export function concerns({ type }) {
+  return type === "any" || /^(permission\.|task\.(waiting|input_|authorization_|requeued|completed|failed|cancelled))/.test(type);
+}
+
 document.addEventListener("moved", (event) => {
-  if (!nav || !event.detail.events.some(({ type }) => type === "any" || type.startsWith("permission."))) return;
+  if (!nav || !event.detail.events.some(concerns)) return;
   navDue ??= setTimeout(count, 300);
 });
 

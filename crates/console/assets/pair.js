@@ -4,6 +4,8 @@ import { fetchPage } from "./live.js";
 const scrim = document.getElementById("pair");
 const until = scrim.querySelector("[data-until]");
 scrim.querySelector("[role=dialog]").focus();
+// Focus stays in the dialog.
+document.querySelector(".app").inert = true;
 
 function tick() {
   const left = Math.ceil((new Date(until.dataset.until) - Date.now()) / 1000);

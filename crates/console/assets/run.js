@@ -1,15 +1,20 @@
 // The run page: appends the live log without scroll jumps, refreshes the parts around it and searches the log.
 import { fetchPage, swap } from "./live.js";
+import { append } from "./log.js";
 
 const panel = document.getElementById("log-panel");
 const log = document.getElementById("log");
 const foot = document.getElementById("follow");
 const line = foot.querySelector("[role=status]");
 const button = foot.querySelector("button");
-const LONGEST = 16 * 1024;
+
+// More items than this make a page slow. The raw log has all of them, and a link to an earlier one leads there.
+const MOST = 5000;
 
 let last = Number(panel.dataset.after);
 let ended = panel.dataset.ended === "true";
+// Whether the page has everything up to the end.
+let complete = ended && last >= Number(panel.dataset.last);
 let following = true;
 let source;
 let queue = [];
@@ -29,7 +34,7 @@ function open() {
   source.addEventListener("end", () => {
     flush();
     shut();
-    ended = true;
+    ended = complete = true;
     state();
     soon();
   });
@@ -52,18 +57,34 @@ function flush() {
   if (queue.length === 0) return;
   const events = queue;
   queue = [];
-  const stay = following && !ended && atEnd();
+  const stay = following && !complete && atEnd();
   const template = document.createElement("template");
   for (const event of events) {
     const seq = Number(event.lastEventId);
     if (seq <= last) continue;
     last = seq;
     template.innerHTML = event.data;
-    append(template.content.querySelector("li"));
+    append(log, template.content.querySelector("li"));
   }
   document.getElementById("log-more")?.remove();
+  trim(stay);
   if (stay) toEnd();
   find(false);
+}
+
+// Whoever follows the log doesn't need its beginning; whoever reads it doesn't need its end yet.
+function trim(stay) {
+  if (log.childElementCount <= MOST) return;
+  if (!stay) {
+    queue = [];
+    shut();
+    following = false;
+    state();
+    return;
+  }
+  while (log.childElementCount > MOST) log.firstElementChild.remove();
+  const note = document.getElementById("log-cut");
+  if (note) note.hidden = false;
 }
 
 function atEnd() {
@@ -72,34 +93,6 @@ function atEnd() {
 
 function toEnd() {
   scrollTo({ top: document.documentElement.scrollHeight });
-}
-
-// The end of a tool call completes the item of its start, whether or not that is folded.
-function completes(item) {
-  const fresh = item.querySelector("[data-call]");
-  const shown = fresh && log.querySelector(`[data-call="${CSS.escape(fresh.dataset.call)}"]`);
-  if (!shown) return false;
-  for (const part of [".callstate", ".callout", ".callin"]) {
-    const replacement = fresh.querySelector(part);
-    if (replacement.childElementCount > 0) shown.querySelector(part).replaceChildren(...replacement.childNodes);
-  }
-  return true;
-}
-
-// A continued text is appended to the previous item, as on the server.
-function append(item) {
-  if (!item || completes(item)) return;
-  const before = log.lastElementChild;
-  if (item.hasAttribute("data-joins") && before?.dataset.kind === item.dataset.kind && !before.querySelector(".rest") && !item.querySelector(".rest")) {
-    const [into, from] = [before, item].map((element) => element.querySelector(".line, .prose"));
-    if (into.textContent.length + from.textContent.length <= LONGEST) {
-      if (into.firstChild) into.firstChild.appendData(from.textContent);
-      else into.textContent = from.textContent;
-      before.dataset.seq = item.dataset.seq;
-      return;
-    }
-  }
-  log.append(document.importNode(item, true));
 }
 
 // --- the parts around the log
@@ -137,15 +130,18 @@ setInterval(() => {
 function state(lost) {
   foot.hidden = false;
   const mark = foot.querySelector("svg");
-  mark.classList.toggle("gone", ended || lost !== undefined || !following);
-  line.textContent = ended ? foot.dataset.ended : lost ? foot.dataset.lost : following ? foot.dataset.following : foot.dataset.paused;
-  button.hidden = ended;
+  mark.classList.toggle("gone", complete || lost !== undefined || !following);
+  line.textContent = complete ? foot.dataset.ended : lost ? foot.dataset.lost : following ? foot.dataset.following : foot.dataset.paused;
+  button.hidden = complete;
   button.textContent = following ? button.dataset.stop : button.dataset.go;
 }
 
 button.addEventListener("click", () => {
   following = !following;
-  if (following) toEnd();
+  if (following) {
+    toEnd();
+    open();
+  }
   state();
 });
 
@@ -164,19 +160,21 @@ function places(words) {
   const found = [];
   const wanted = words.toLowerCase();
   const unseen = new Set([...document.querySelectorAll(".toggles input:not(:checked)")].map((toggle) => toggle.id.replace("show-", "k-")));
-  const walker = document.createTreeWalker(log, NodeFilter.SHOW_TEXT, (node) => {
-    const item = node.parentElement.closest("#log > li");
-    const hidden = !item || unseen.has(item.className) || node.parentElement.closest(".seq, time, summary, .tag");
-    return hidden ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT;
-  });
-  while (walker.nextNode()) {
-    const text = walker.currentNode.data.toLowerCase();
-    if (text.length !== walker.currentNode.data.length) continue;
-    for (let from = text.indexOf(wanted); from >= 0; from = text.indexOf(wanted, from + wanted.length)) {
-      const range = new Range();
-      range.setStart(walker.currentNode, from);
-      range.setEnd(walker.currentNode, from + wanted.length);
-      found.push(range);
+  for (const item of log.children) {
+    // Most items don't match, and their text as a whole says so quickly.
+    if (unseen.has(item.className) || !item.textContent.toLowerCase().includes(wanted)) continue;
+    const walker = document.createTreeWalker(item, NodeFilter.SHOW_TEXT, (node) =>
+      node.parentElement.closest(".seq, time, summary, .tag") ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT,
+    );
+    while (walker.nextNode()) {
+      const text = walker.currentNode.data.toLowerCase();
+      if (text.length !== walker.currentNode.data.length) continue;
+      for (let from = text.indexOf(wanted); from >= 0; from = text.indexOf(wanted, from + wanted.length)) {
+        const range = new Range();
+        range.setStart(walker.currentNode, from);
+        range.setEnd(walker.currentNode, from + wanted.length);
+        found.push(range);
+      }
     }
   }
   return found;
@@ -232,18 +230,39 @@ input.addEventListener("keydown", (event) => {
 });
 for (const toggle of document.querySelectorAll(".toggles input")) toggle.addEventListener("change", () => find(false));
 
+// --- links to a line: an event that continues a text is part of the item before it, or is on another page
+
+function land() {
+  const seq = Number(/^#s(\d+)$/.exec(location.hash)?.[1] ?? 0);
+  if (seq === 0) return;
+  const item = [...log.children].find((item) => Number(item.dataset.seq) >= seq);
+  const first = Number(log.firstElementChild?.id.slice(1) ?? 0);
+  if (!item || seq < first) {
+    const after = Math.max(0, seq - 1);
+    if (seq <= Number(panel.dataset.last) && new URLSearchParams(location.search).get("after") !== String(after)) location.replace(`?after=${after}${location.hash}`);
+    return;
+  }
+  for (const old of log.querySelectorAll(".linked")) old.classList.remove("linked");
+  item.classList.add("linked");
+  // What comes before has its true height only when it was drawn once.
+  item.scrollIntoView({ block: "center" });
+  requestAnimationFrame(() => requestAnimationFrame(() => item.scrollIntoView({ block: "center" })));
+}
+addEventListener("hashchange", land);
+
 // --- start
 
 document.addEventListener("visibilitychange", () => (document.hidden ? shut() : !ended && open()));
 addEventListener("pagehide", shut);
 // Whoever scrolls back reads; whoever scrolls to the end follows. What waits for a person comes first, as does a link.
 addEventListener("scroll", () => {
-  if (ended || following === atEnd()) return;
+  if (complete || following === atEnd()) return;
   following = !following;
   state();
 }, { passive: true });
 if (!ended && location.hash === "" && document.getElementById("run-wait").childElementCount === 0) toEnd();
 following = atEnd();
 state();
+land();
 // An ended run may have more events than the page shows.
 open();

@@ -29,6 +29,7 @@ async function refresh() {
       const focused = old.contains(document.activeElement);
       const imported = document.importNode(row, true);
       if (current) imported.setAttribute("aria-current", "true");
+      if (old.querySelector(".pick input:checked")) imported.querySelector(".pick input").checked = true;
       imported.classList.add("moved");
       old.replaceWith(imported);
       if (focused) imported.querySelector("a.t")?.focus();
@@ -57,3 +58,25 @@ document.addEventListener("moved", (event) => {
   announce();
   if (moved.size > 0 || event.detail.events.some(({ type, run }) => run || type === "any")) soon();
 });
+
+// --- selection
+
+const all = document.getElementById("pick-all");
+const picks = () => [...document.querySelectorAll("tr[data-run] .pick input")];
+
+function selected() {
+  const label = document.getElementById("selected");
+  const count = picks().filter((pick) => pick.checked).length;
+  if (label && count > 0) label.textContent = count === 1 ? label.dataset.one : label.dataset.many.replace("{n}", count);
+  if (all) {
+    all.checked = count > 0 && count === picks().length;
+    all.indeterminate = count > 0 && !all.checked;
+  }
+}
+
+if (all) all.hidden = false;
+document.addEventListener("change", (event) => {
+  if (event.target === all) for (const pick of picks()) pick.checked = all.checked;
+  if (event.target.closest?.(".pick")) selected();
+});
+selected();

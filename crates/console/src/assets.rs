@@ -26,6 +26,7 @@ const STYLE: &str = concat!(
     include_str!("../assets/parts.css"),
     include_str!("../assets/pages.css"),
     include_str!("../assets/approval_card.css"),
+    include_str!("../assets/conversation.css"),
     include_str!("../assets/admin.css"),
     include_str!("../assets/docs.css"),
     include_str!("../assets/narrow.css"),
@@ -33,17 +34,24 @@ const STYLE: &str = concat!(
 
 const ALL: &[Asset] = &[
     Asset { name: "style.css", kind: CSS, content: STYLE },
-    Asset { name: "approvals.js", kind: JS, content: include_str!("../assets/approvals.js") },
+    Asset { name: "inbox.js", kind: JS, content: include_str!("../assets/inbox.js") },
     Asset { name: "app.js", kind: JS, content: include_str!("../assets/app.js") },
+    Asset { name: "conversation.js", kind: JS, content: include_str!("../assets/conversation.js") },
     Asset { name: "copy.js", kind: JS, content: include_str!("../assets/copy.js") },
     Asset { name: "drafts.js", kind: JS, content: include_str!("../assets/drafts.js") },
     Asset { name: "keys.js", kind: JS, content: include_str!("../assets/keys.js") },
     Asset { name: "live.js", kind: JS, content: include_str!("../assets/live.js") },
+    Asset { name: "log.js", kind: JS, content: include_str!("../assets/log.js") },
     Asset { name: "pair.js", kind: JS, content: include_str!("../assets/pair.js") },
     Asset { name: "run.js", kind: JS, content: include_str!("../assets/run.js") },
     Asset { name: "runs.js", kind: JS, content: include_str!("../assets/runs.js") },
     Asset { name: "theme.js", kind: JS, content: include_str!("../assets/theme.js") },
     Asset { name: "time.js", kind: JS, content: include_str!("../assets/time.js") },
+    Asset {
+        name: "manifest.webmanifest",
+        kind: "application/manifest+json",
+        content: include_str!("../assets/manifest.webmanifest"),
+    },
     Asset { name: "icon.svg", kind: "image/svg+xml", content: include_str!("../assets/icon.svg") },
 ];
 

@@ -1,7 +1,5 @@
 //! Form parsing. A form is accepted only from our own pages and from the signed-in user.
 
-use std::collections::HashMap;
-
 use axum::{
     Form,
     body::Body,
@@ -17,9 +15,9 @@ use crate::{
     session::BrowserSession,
 };
 
-/// The fields of a form. If a name is repeated, the first value counts.
+/// The fields of a form, in order.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct FormFields(HashMap<String, String>);
+pub(crate) struct FormFields(Vec<(String, String)>);
 
 /// A form that a signed-in user submitted from one of our pages.
 #[derive(Debug)]
@@ -47,21 +45,22 @@ impl FormFields {
     pub(crate) async fn read(request: Request) -> PageResult<Self> {
         let Form(pairs) =
             Form::<Vec<(String, String)>>::from_request(request, &()).await.map_err(|_| PageError::Form)?;
-        let mut fields = HashMap::new();
-        for (name, value) in pairs {
-            fields.entry(name).or_insert(value);
-        }
-        Ok(Self(fields))
+        Ok(Self(pairs))
     }
 
-    /// The field, or an empty string.
+    /// The field, or an empty string. If a name is repeated, the first value counts.
     pub(crate) fn get(&self, name: &str) -> &str {
-        self.0.get(name).map_or("", String::as_str)
+        self.sent(name).unwrap_or_default()
     }
 
     /// The field, if the form has it.
     pub(crate) fn sent(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+        self.all(name).next()
+    }
+
+    /// Every value of a repeated field.
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(sent, _)| sent == name).map(|(_, value)| value.as_str())
     }
 
     /// The trimmed field, if it isn't empty.
@@ -114,7 +113,7 @@ impl FromRequest<ConsoleState> for PostedFiles {
                         break;
                     }
                     let value = files.text(MAX_FIELD).await?;
-                    fields.0.entry(head.name).or_insert(value);
+                    fields.0.push((head.name, value));
                 }
                 Some(files)
             }

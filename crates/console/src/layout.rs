@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, Uri};
 
 use crate::{
     assets,
-    page::NAV,
+    page::{NAV, names},
     problem::PageResult,
     session::{BrowserSession, cookie},
     text::Text,
@@ -15,11 +15,14 @@ use crate::{
 pub(crate) struct PageLayout {
     pub(crate) assets: &'static str,
     pub(crate) theme: Theme,
+    pub(crate) shortcuts: Shortcuts,
+    /// The viewer's name, or their role if they have none.
+    pub(crate) me: String,
     pub(crate) csrf: String,
     /// Idempotency key: a form that is submitted twice is one request.
     pub(crate) nonce: String,
     pub(crate) may: ViewerRights,
-    /// The number of pending approval requests.
+    /// The number of approval requests and questions that wait for a person.
     pub(crate) asked: u64,
     pub(crate) live_runs: Option<String>,
     pub(crate) origin_host: String,
@@ -45,10 +48,19 @@ pub(crate) struct NavLink {
     /// The link that stands for this one in the main navigation. Empty if this one does.
     parent: &'static str,
     pub(crate) icon: &'static str,
-    /// Not in the main navigation of a phone, but among the settings.
-    pub(crate) wide: bool,
+    pub(crate) width: NavWidth,
     text: fn(&'static Text) -> &'static str,
     condition: fn(ViewerRights) -> bool,
+}
+
+/// The windows whose main navigation has a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NavWidth {
+    Any,
+    /// Not on a phone, where it is on the page of all others.
+    Wide,
+    /// Only on a phone.
+    Narrow,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +68,13 @@ pub(crate) enum Theme {
     Auto,
     Light,
     Dark,
+}
+
+/// Whether single keys do something. Some people's input software types letters that nobody pressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shortcuts {
+    On,
+    Off,
 }
 
 /// The viewer's rights, so that a page offers nothing that the hub would refuse.
@@ -103,12 +122,14 @@ impl PageLayout {
         // Read before everything else, so that the feed covers every change that the page misses.
         let after =
             if may.audit { hub.audit(by, Some(i64::MAX), Some(1)).await?.head.to_string() } else { String::new() };
-        let asked = if by.verdict(Action::SeePermissions) == AccessVerdict::Yes {
-            hub.pending_permissions(by).await?
-        } else {
-            0
-        };
         let live = hub.live(by).await?;
+        let mut asked = 0;
+        if by.verdict(Action::SeePermissions) == AccessVerdict::Yes {
+            asked += hub.pending_permissions(by).await?;
+        }
+        if live.running > 0 {
+            asked += u64::try_from(hub.open_questions(by).await?.len()).unwrap_or(u64::MAX);
+        }
         let count = live.pending + live.running;
         let origin = hub.origin();
         let health = hub.health();
@@ -116,6 +137,8 @@ impl PageLayout {
         Ok(Self {
             assets: assets::base(),
             theme: session.theme,
+            shortcuts: session.shortcuts,
+            me: viewer_name(session).await?,
             csrf: session.csrf.clone(),
             nonce: format!("console-{}", hub.env().uuid().simple()),
             may,
@@ -132,6 +155,11 @@ impl PageLayout {
         })
     }
 
+    /// The start of the window's title: how many things wait.
+    pub(crate) fn title_count(&self) -> String {
+        if self.asked == 0 { String::new() } else { format!("({}) ", self.asked) }
+    }
+
     /// Whether the page belongs to this section.
     pub(crate) fn is_in(&self, path: &str) -> bool {
         let rest = self.here.strip_prefix(path);
@@ -143,9 +171,14 @@ impl PageLayout {
         self.links().filter(|link| link.parent.is_empty())
     }
 
-    /// The tabs of the settings, and what a phone's main navigation has no room for.
+    /// The tabs of the settings.
     pub(crate) fn settings_links(&self) -> impl Iterator<Item = NavLink> {
-        self.links().filter(|link| link.parent == "/settings").chain(self.links().filter(|link| link.wide))
+        self.links().filter(|link| link.parent == "/settings")
+    }
+
+    /// What a phone's main navigation has no room for.
+    pub(crate) fn more_links(&self) -> impl Iterator<Item = NavLink> {
+        self.links().filter(|link| link.width == NavWidth::Wide)
     }
 
     fn links(&self) -> impl Iterator<Item = NavLink> {
@@ -154,7 +187,9 @@ impl PageLayout {
 
     /// Whether a link of the main navigation leads to this page or stands for it.
     pub(crate) fn is_below(&self, link: &NavLink) -> bool {
-        self.is_in(link.path) || NAV.iter().any(|other| other.parent == link.path && self.is_in(other.path))
+        let below = |path| self.is_in(path) || NAV.iter().any(|other| other.parent == path && self.is_in(other.path));
+        let stands_for = |other: &NavLink| link.width == NavWidth::Narrow && other.width == NavWidth::Wide;
+        below(link.path) || NAV.iter().any(|other| stands_for(other) && below(other.path))
     }
 
     /// The first segment of the page's path.
@@ -162,6 +197,15 @@ impl PageLayout {
         let end = self.here.get(1..).and_then(|rest| rest.find(['/', '?']));
         end.map_or(self.here.as_str(), |end| &self.here[..=end])
     }
+}
+
+async fn viewer_name(session: &BrowserSession) -> PageResult<String> {
+    let by = &session.principal;
+    let role = by.role().map_or_else(String::new, |role| role.as_str().to_owned());
+    let Some(user) = by.user else { return Ok(role) };
+    let id = user.to_string();
+    let found = names(session, [id.clone()]).await?;
+    Ok(found.get(&id).map_or(role.clone(), |name| session.t.me_as(name, &role)))
 }
 
 /// The durability of acknowledged writes, as text.
@@ -186,6 +230,10 @@ fn notice(uri: &Uri, t: &'static Text) -> Option<&'static str> {
         "allowed" => Some(t.said_allowed),
         "denied" => Some(t.said_denied),
         "sent" => Some(t.said_sent),
+        "cancelled" => Some(t.said_cancelled),
+        "cancelled_none" => Some(t.said_cancelled_none),
+        "rerun" => Some(t.said_rerun),
+        "rerun_none" => Some(t.said_rerun_none),
         "added" => Some(t.said_added),
         "removed" => Some(t.said_removed),
         "password" => Some(t.said_password),
@@ -210,7 +258,7 @@ impl BareLayout {
 
 impl NavLink {
     pub(crate) const fn main(path: &'static str, icon: &'static str, text: fn(&'static Text) -> &'static str) -> Self {
-        Self { path, parent: "", icon, wide: false, text, condition: |_| true }
+        Self { path, parent: "", icon, width: NavWidth::Any, text, condition: |_| true }
     }
 
     pub(crate) const fn below(
@@ -222,7 +270,20 @@ impl NavLink {
     }
 
     pub(crate) const fn wide(self) -> Self {
-        Self { wide: true, ..self }
+        Self { width: NavWidth::Wide, ..self }
+    }
+
+    pub(crate) const fn narrow(self) -> Self {
+        Self { width: NavWidth::Narrow, ..self }
+    }
+
+    /// The CSS class of its list item.
+    pub(crate) const fn class(&self) -> &'static str {
+        match self.width {
+            NavWidth::Any => "",
+            NavWidth::Wide => "wide",
+            NavWidth::Narrow => "narrow-only",
+        }
     }
 
     pub(crate) const fn only_if(self, condition: fn(ViewerRights) -> bool) -> Self {
@@ -259,5 +320,24 @@ impl Theme {
 
     pub(crate) fn is_chosen(self) -> bool {
         self != Self::Auto
+    }
+}
+
+// === impl Shortcuts ===
+
+impl Shortcuts {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        cookie(headers, "shortcuts").map_or(Self::On, Self::from_text)
+    }
+
+    pub(crate) fn from_text(text: &str) -> Self {
+        if text == "off" { Self::Off } else { Self::On }
+    }
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
     }
 }

@@ -17,7 +17,7 @@ use axum::{
 
 use crate::{
     ConsoleState,
-    layout::Theme,
+    layout::{Shortcuts, Theme},
     options::CookiePolicy,
     problem::{PageError, SignedOutVisit},
     text::{self, Text},
@@ -37,6 +37,7 @@ pub(crate) struct BrowserSession {
     pub(crate) csrf: String,
     pub(crate) t: &'static Text,
     pub(crate) theme: Theme,
+    pub(crate) shortcuts: Shortcuts,
     /// The address of the page.
     pub(crate) uri: Uri,
 }
@@ -67,6 +68,7 @@ impl FromRequestParts<ConsoleState> for BrowserSession {
                     csrf: hex(&blake3::derive_key(CSRF, secret.as_bytes())),
                     t: text::for_request(&parts.headers),
                     theme: Theme::of(&parts.headers),
+                    shortcuts: Shortcuts::of(&parts.headers),
                     uri: parts.uri.clone(),
                 })
             }

@@ -22,6 +22,12 @@ impl RunRecord {
             RunSpec { input: excerpt(self.spec.input), context_fragments: None, allowed_tools: None, ..self.spec };
         Self { spec, result, ..self }
     }
+
+    /// Whether the task, the id or the name of the agent contains this text, which is in lowercase.
+    pub fn mentions(&self, text: &str) -> bool {
+        let task = || self.spec.input.text_member("text").unwrap_or_else(|| self.spec.input.get().to_owned());
+        self.agent_name.contains(text) || self.id.to_string().contains(text) || task().to_lowercase().contains(text)
+    }
 }
 
 // === impl RunDetail ===

@@ -451,6 +451,8 @@ pub struct RunFilter {
     pub conversation: Option<ConversationId>,
     pub parent: Option<RunId>,
     pub user: Option<UserId>,
+    /// In lowercase: see [`RunRecord::mentions`].
+    pub text: Option<String>,
     pub detail: RunDetail,
 }
 

@@ -1933,7 +1933,7 @@ export interface Operations {
       since?: Timestamp;
       /** Only runs created by this person or agent, by name or id. */
       caller?: string;
-      /** Only runs whose input contains this text, ignoring case. */
+      /** Only runs whose task, id or agent's name contains this text, ignoring case. */
       text?: string;
       limit?: number;
       cursor?: string;

@@ -125,7 +125,7 @@ struct RunListArgs {
     /// Only runs created by this person or agent (name or id)
     #[arg(long, value_name = "NAME")]
     caller: Option<String>,
-    /// Only runs whose task contains this text
+    /// Only runs whose task, ID or agent's name contains this text
     #[arg(long, value_name = "TEXT")]
     text: Option<String>,
     #[command(flatten)]

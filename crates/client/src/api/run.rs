@@ -28,7 +28,7 @@ pub struct RunFilter {
     pub since: Option<Timestamp>,
     /// Only runs requested by this person or agent, by name or id.
     pub caller: Option<String>,
-    /// Only runs whose task contains this text.
+    /// Only runs whose task, id or agent's name contains this text.
     pub text: Option<String>,
     pub page: PageQuery,
 }

@@ -14,14 +14,14 @@ use axum::{Extension, extract::Path};
 use crate::{
     form::{FormFields, SubmittedForm},
     layout::PageLayout,
-    page::{PageViewer, approvals, html, redirect_after_form},
+    page::{PageViewer, html, inbox, redirect_after_form},
     problem::{PageError, PageResult, message},
     session::BrowserSession,
     text::Text,
     view::{
         actor,
         html::Markup,
-        permission::{ApprovalCard, verdict},
+        permission::{ApprovalCard, quick_reasons, verdict},
         tool_input::ToolInputBlock,
     },
 };
@@ -60,15 +60,19 @@ pub(crate) async fn decide(
 ) -> PageResult {
     let id: PermissionId = permission.parse().map_err(|_| PageError::NoSuchPath)?;
     let SubmittedForm { session, fields } = posted;
-    let decision = decision(&fields, session.hub.now())?;
+    let decision = decision(&fields, session.hub.now(), session.t)?;
     let said = if decision.approved { "allowed" } else { "denied" };
     let from = peer.map(|Extension(PeerAddress(address))| address.ip().to_string());
     let place = control::DecisionOrigin { via: "console", from };
     match session.hub.decide(&session.principal, id, decision, place).await {
         Ok(decided) => Ok(match fields.get("back") {
+            "conversation" => {
+                let run = session.hub.run(&session.principal, decided.task_run_id).await?;
+                redirect_after_form(&format!("/conversations/{}", run.conversation_id))
+            }
             "run" => redirect_after_form(&format!("/runs/{}", decided.task_run_id)),
             "approval" => redirect_after_form(&format!("/approvals/{id}?said={said}")),
-            _ => redirect_after_form(&format!("/approvals?said={said}")),
+            _ => redirect_after_form(&format!("/inbox?said={said}")),
         }),
         Err(error) if error.code == Code::AlreadyDecided => {
             let request = match error.permission.clone() {
@@ -87,9 +91,15 @@ pub(crate) async fn decide(
     }
 }
 
-/// Reads the decision from the form. The main buttons use the comment and ignore the other options.
-fn decision(fields: &FormFields, now: Timestamp) -> PageResult<DecisionRequest> {
-    let (approved, scope, chosen) = match fields.get("answer") {
+/// Reads the decision from the form. The main buttons use the comment and ignore the other options. A quick reason denies;
+/// what was typed is sent with it.
+fn decision(fields: &FormFields, now: Timestamp, t: &'static Text) -> PageResult<DecisionRequest> {
+    let reason = match fields.non_empty("because") {
+        Some(key) => Some(quick_reasons(t).into_iter().find(|reason| reason.key == key).ok_or(PageError::Form)?),
+        None => None,
+    };
+    let answer = if reason.is_some() { "deny" } else { fields.get("answer") };
+    let (approved, scope, chosen) = match answer {
         "allow_once" => (true, DecisionScope::Once, false),
         "allow_run" => (true, DecisionScope::Run, false),
         "deny" => (false, DecisionScope::Once, false),
@@ -110,7 +120,11 @@ fn decision(fields: &FormFields, now: Timestamp) -> PageResult<DecisionRequest> 
         tool_pattern: fields.non_empty("tool_pattern").filter(|_| chosen),
         until,
         this_channel_only: chosen && fields.get("this_channel_only") == "true",
-        comment: fields.non_empty("comment"),
+        comment: match (reason, fields.non_empty("comment")) {
+            (Some(reason), Some(comment)) => Some(format!("{} {comment}", reason.comment)),
+            (Some(reason), None) => Some(reason.comment.to_owned()),
+            (None, comment) => comment,
+        },
     })
 }
 
@@ -123,7 +137,7 @@ async fn already_decided(request: &PermissionRequest, session: &BrowserSession) 
 
 async fn page(session: &BrowserSession, request: &PermissionRequest, outcome: ApprovalFormOutcome) -> PageResult {
     let shell = PageLayout::new(session).await?;
-    let mut cards = approvals::cards(session, std::slice::from_ref(request)).await?;
+    let mut cards = inbox::cards(session, std::slice::from_ref(request)).await?;
     let card = cards.pop().ok_or(PageError::NoSuchPath)?;
     html(&ApprovalPage {
         t: session.t,

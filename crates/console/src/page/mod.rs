@@ -3,13 +3,16 @@
 pub(crate) mod agent;
 pub(crate) mod agents;
 pub(crate) mod approval;
-pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod channel;
 pub(crate) mod channels;
+pub(crate) mod conversation;
+pub(crate) mod conversations;
 pub(crate) mod delegations;
 pub(crate) mod deliveries;
+pub(crate) mod inbox;
 pub(crate) mod login;
+pub(crate) mod more;
 pub(crate) mod pair;
 pub(crate) mod people;
 pub(crate) mod person;
@@ -17,6 +20,7 @@ pub(crate) mod quota;
 pub(crate) mod rules;
 pub(crate) mod run;
 pub(crate) mod run_attach;
+pub(crate) mod run_bulk;
 pub(crate) mod run_facts;
 pub(crate) mod run_files;
 pub(crate) mod run_new;
@@ -53,15 +57,18 @@ use crate::{
 };
 
 /// The navigation. A new page that people reach from everywhere has its link here and its address in [`routes`].
-pub(crate) const NAV: [NavLink; 14] = [
-    NavLink::main("/approvals", "approve", |t| t.approvals),
+pub(crate) const NAV: [NavLink; 17] = [
+    NavLink::main("/inbox", "inbox", |t| t.inbox),
     NavLink::main("/runs", "runs", |t| t.runs),
     NavLink::main("/agents", "agents", |t| t.agents),
+    NavLink::main("/conversations", "chat", |t| t.conversations),
     NavLink::main("/delegations", "folder", |t| t.delegations).wide(),
     NavLink::main("/channels", "channels", |t| t.channels).wide(),
     NavLink::main("/usage", "usage", |t| t.usage).wide().only_if(|may| may.usage),
-    NavLink::main("/audit", "chain", |t| t.audit).only_if(|may| may.audit),
-    NavLink::main("/settings", "settings", |t| t.settings),
+    NavLink::main("/audit", "chain", |t| t.audit).wide().only_if(|may| may.audit),
+    NavLink::main("/settings", "settings", |t| t.settings).wide(),
+    NavLink::main("/more", "more", |t| t.more_pages).narrow(),
+    NavLink::below("/inbox", "/approvals", |t| t.approval),
     NavLink::below("/agents", "/pair", |t| t.confirm_device),
     NavLink::below("/settings", "/settings", |t| t.general),
     NavLink::below("/settings", "/people", |t| t.people_keys),
@@ -75,11 +82,15 @@ pub(crate) fn routes() -> Router<ConsoleState> {
     Router::new()
         .route("/", get(home))
         .route("/nav", get(nav))
-        .route("/approvals", get(approvals::list))
+        .route("/more", get(more::show))
+        .route("/inbox", get(inbox::list))
+        .route("/approvals", get(inbox::moved))
         .route("/approvals/{permission}", get(approval::show).post(approval::decide))
-        .route("/grants/{grant}/revoke", post(approvals::revoke_grant))
+        .route("/grants/{grant}/revoke", post(inbox::revoke_grant))
         .route("/channels", get(channels::list))
         .route("/channels/{channel}", get(channel::show))
+        .route("/conversations", get(conversations::list))
+        .route("/conversations/{conversation}", get(conversation::show))
         .route("/delegations", get(delegations::list))
         .route("/delegations/{delegation}", get(delegations::show))
         .route("/delegations/{delegation}/cancel", post(delegations::cancel))
@@ -87,6 +98,7 @@ pub(crate) fn routes() -> Router<ConsoleState> {
         .route("/logout", post(login::sign_out))
         .route("/runs", get(runs::list).post(run_new::create))
         .route("/runs/new", get(run_new::show))
+        .route("/runs/bulk", post(run_bulk::submit))
         .route("/runs/rows", get(runs::rows))
         .route("/runs/{run}", get(run::show))
         .route("/runs/{run}/part", get(run::part))

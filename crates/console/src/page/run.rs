@@ -25,7 +25,7 @@ use crate::{
     layout::PageLayout,
     page::{
         PageViewer, html, redirect_after_form, run_facts,
-        run_wait::{self, InputQuestion, RunWaitView},
+        run_wait::{self, RunWaitView},
     },
     problem::{PageError, PageResult},
     session::BrowserSession,
@@ -39,6 +39,7 @@ use crate::{
         log::{LogItem, LogItemBody, LogItemReader, join, requeue_reason},
         log_questions,
         permission::ApprovalCard,
+        question::QuestionCard,
         run::{RunAgentContext, RunDetail, WaitSpan, device_names, task},
         status,
         time::{TimeElement, size},
@@ -82,13 +83,15 @@ struct RunPage {
     log: Vec<LogItem>,
     /// The seq of the newest event shown.
     after: i64,
+    /// The seq of the run's newest event.
+    last_seq: i64,
     more: bool,
     timeline: Vec<TimelineStep>,
     artifacts: Vec<ArtifactLink>,
     facts: Vec<Fact>,
     told: Vec<delivery::DeliveryListRow>,
     cards: Vec<ApprovalCard>,
-    question: Option<InputQuestion>,
+    question: Option<QuestionCard>,
     /// The path to return to after a decision.
     back: &'static str,
 }
@@ -104,21 +107,21 @@ struct RunPartFragment {
     facts: Vec<Fact>,
     told: Vec<delivery::DeliveryListRow>,
     cards: Vec<ApprovalCard>,
-    question: Option<InputQuestion>,
+    question: Option<QuestionCard>,
     /// The path to return to after a decision.
     back: &'static str,
 }
 
 /// A run and everything that its page needs.
-struct RunPageData {
-    run: Run,
+pub(crate) struct RunPageData {
+    pub(crate) run: Run,
     account: Option<Account>,
-    runtimes: Vec<Runtime>,
+    pub(crate) runtimes: Vec<Runtime>,
     busy_with: Option<Run>,
     /// Lifecycle events.
     life: Vec<Event>,
     waits: Vec<WaitSpan>,
-    wait: RunWaitView,
+    pub(crate) wait: RunWaitView,
 }
 
 pub(crate) async fn show(
@@ -129,7 +132,7 @@ pub(crate) async fn show(
     let t = session.t;
     let after = asked.after.max(0);
     let shell = PageLayout::new(&session).await?;
-    let loaded = load(&session, &run).await?;
+    let loaded = load(&session, run.parse().map_err(|_| PageError::NoSuchPath)?).await?;
     let events = log_page(&session, &loaded.run, after).await?;
     let viewer = viewer(&session, &loaded.run, &events).await?;
     let mut reader = reader(&loaded.run, &loaded.runtimes, &viewer, t);
@@ -140,6 +143,7 @@ pub(crate) async fn show(
         run: RunDetail::new(&loaded.run, loaded.around(), viewer.scene()),
         log,
         after: last,
+        last_seq: loaded.run.last_seq,
         more: last < loaded.run.last_seq,
         timeline: timeline(&loaded, &viewer, t),
         artifacts: files(&session, &loaded.run).await?,
@@ -156,7 +160,7 @@ pub(crate) async fn show(
 pub(crate) async fn part(session: BrowserSession, Path(run): Path<String>) -> PageResult {
     let t = session.t;
     let shell = PageLayout::new(&session).await?;
-    let loaded = load(&session, &run).await?;
+    let loaded = load(&session, run.parse().map_err(|_| PageError::NoSuchPath)?).await?;
     let viewer = viewer(&session, &loaded.run, &[]).await?;
     html(&RunPartFragment {
         t,
@@ -181,7 +185,13 @@ pub(crate) async fn cancel(Path(run): Path<String>, posted: SubmittedForm) -> Pa
         Err(error) if error.code == Code::RunEnded => {}
         Err(error) => return Err(error.into()),
     }
-    Ok(redirect_after_form(&format!("/runs/{id}")))
+    Ok(match posted.fields.get("back") {
+        "conversation" => {
+            let run = posted.session.hub.run(&posted.session.principal, id).await?;
+            redirect_after_form(&format!("/conversations/{}", run.conversation_id))
+        }
+        _ => redirect_after_form(&format!("/runs/{id}")),
+    })
 }
 
 /// The view context of a run, with the names that it and these events mention.
@@ -214,8 +224,7 @@ pub(crate) async fn runtimes(session: &BrowserSession, run: &Run) -> PageResult<
     Ok(runtimes)
 }
 
-async fn load(session: &BrowserSession, run: &str) -> PageResult<RunPageData> {
-    let id: RunId = run.parse().map_err(|_| PageError::NoSuchPath)?;
+pub(crate) async fn load(session: &BrowserSession, id: RunId) -> PageResult<RunPageData> {
     let (hub, by) = (&session.hub, &session.principal);
     let run = hub.run(by, id).await?;
     let account = hub.account(by, &run.agent_id.to_string()).await.ok();
@@ -239,7 +248,7 @@ async fn load(session: &BrowserSession, run: &str) -> PageResult<RunPageData> {
 }
 
 /// The events of one page: at least one, if there are any.
-async fn log_page(session: &BrowserSession, run: &Run, after: i64) -> PageResult<Vec<Event>> {
+pub(crate) async fn log_page(session: &BrowserSession, run: &Run, after: i64) -> PageResult<Vec<Event>> {
     let (mut events, mut cursor, mut weight) = (Vec::new(), after, 0);
     while events.len() < MAX_EVENTS {
         let page = session.hub.run_events(&session.principal, run.task_run_id, Some(cursor), Some(READ_BATCH)).await?;
@@ -359,7 +368,7 @@ fn timeline(loaded: &RunPageData, viewer: &PageViewer, t: &'static Text) -> Vec<
 // === impl RunPageData ===
 
 impl RunPageData {
-    fn around(&self) -> RunAgentContext<'_> {
+    pub(crate) fn around(&self) -> RunAgentContext<'_> {
         let device = self.run.runtime_id.and_then(|id| self.runtimes.iter().find(|runtime| runtime.runtime_id == id));
         let (account, busy_with) = (self.account.as_ref(), self.busy_with.as_ref());
         RunAgentContext { account, device, busy_with, moved: self.wait.moved, waits: &self.waits }

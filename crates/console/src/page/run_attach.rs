@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Attached {
     pub(crate) parts: Vec<Part>,
-    /// The conversation whose workspace has the artifacts, if any.
+    /// The conversation of the run, whose workspace has the artifacts. One is made for them if there is none.
     pub(crate) conversation: Option<ConversationId>,
 }
 

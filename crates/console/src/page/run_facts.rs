@@ -20,12 +20,11 @@ use crate::{
     session::BrowserSession,
     text::Text,
     view::{
-        actor::short,
         amount::{count, money},
         delivery,
         escape_stripper::plain,
         fact::Fact,
-        html::Markup,
+        html::{Markup, PageLink},
         recovery,
         time::duration,
     },
@@ -50,9 +49,8 @@ pub(crate) async fn facts(session: &BrowserSession, run: &Run) -> PageResult<Vec
     if let Some(user) = run.user_id {
         facts.push(Fact::text(t.fact_user, &person_name(session, user).await?));
     }
-    if run.conversation_id != run.task_run_id.own_conversation() {
-        facts.push(Fact::code(t.fact_conversation, &short(&run.conversation_id.to_string())));
-    }
+    let conversation = format!("/conversations/{}", run.conversation_id);
+    facts.push(Fact::markup(t.conversation, Markup::of(PageLink(&conversation, t.fact_conversation_open))));
     if let Some(parent) = run.parent_task_run_id {
         facts.push(Fact::markup(t.fact_parent, Markup::id_link("runs", &parent.to_string())));
     }

@@ -3,8 +3,12 @@
 use askama::Template;
 use attache_hub::control::{CallHeaders, CreatedRun};
 use attache_protocol::{
-    Json, RunId,
-    wire::{call::CallRequest, run::CreateRunRequest},
+    ConversationId, Json, RunId,
+    wire::{
+        account::Presence,
+        call::CallRequest,
+        run::{CreateRunRequest, Run},
+    },
 };
 use axum::extract::{Path, Query};
 use serde::{Deserialize, Serialize};
@@ -21,6 +25,8 @@ use crate::{
     text::Text,
     view::{
         agent::AgentChoice,
+        html::{Markup, PageLink},
+        run::{task_text, title},
         time_limit::{TimeLimitChoice, limits},
     },
 };
@@ -29,6 +35,21 @@ use crate::{
 #[serde(default)]
 pub(crate) struct NewRunPageQuery {
     agent: String,
+    /// The run that the new one is based on.
+    from: String,
+    /// Whether it goes on in that run's conversation.
+    reply: bool,
+}
+
+/// What the form shows at first.
+#[derive(Debug, Default)]
+struct NewRunDraft {
+    agent: String,
+    text: String,
+    timeout_ms: Option<u64>,
+    conversation: Option<ConversationId>,
+    lead: Option<Markup>,
+    problem: Option<String>,
 }
 
 #[derive(Template)]
@@ -38,8 +59,7 @@ struct NewRunPage {
     shell: PageLayout,
     agents: Vec<AgentChoice>,
     limits: Vec<TimeLimitChoice>,
-    text: String,
-    problem: Option<String>,
+    draft: NewRunDraft,
 }
 
 #[derive(Serialize)]
@@ -48,7 +68,21 @@ struct NewRunInput<'a> {
 }
 
 pub(crate) async fn show(session: BrowserSession, Query(asked): Query<NewRunPageQuery>) -> PageResult {
-    form(&session, &asked.agent, String::new(), None).await
+    if asked.from.is_empty() {
+        return form(&session, NewRunDraft { agent: asked.agent, ..NewRunDraft::default() }).await;
+    }
+    let from: RunId = asked.from.parse().map_err(|_| PageError::NoSuchPath)?;
+    let old = session.hub.run(&session.principal, from).await?;
+    let link = Markup::of(PageLink(&format!("/runs/{from}"), &title(&old, session.t)));
+    let draft = NewRunDraft {
+        agent: old.agent_id.to_string(),
+        text: task_text(&old).unwrap_or_default(),
+        timeout_ms: Some(old.timeout_ms),
+        conversation: shared_conversation(&old).or(asked.reply.then_some(old.conversation_id)),
+        lead: Some(session.t.edit_lead(link)),
+        problem: None,
+    };
+    form(&session, draft).await
 }
 
 pub(crate) async fn create(mut posted: PostedFiles) -> PageResult {
@@ -57,22 +91,41 @@ pub(crate) async fn create(mut posted: PostedFiles) -> PageResult {
     if text.trim().is_empty() {
         return Err(PageError::Form);
     }
-    let started = begin(&mut posted, &agent, &text).await;
-    let session = posted.session;
+    let conversation = posted.fields.non_empty("conversation").map(|id| id.parse().map_err(|_| PageError::Form));
+    let conversation: Option<ConversationId> = conversation.transpose()?;
+    let started = begin(&mut posted, &agent, &text, conversation).await;
+    let PostedFiles { session, fields, .. } = posted;
     match started {
+        Ok(_) if let ("conversation", Some(id)) = (fields.get("back"), conversation) => {
+            Ok(redirect_after_form(&format!("/conversations/{id}#reply")))
+        }
         Ok(run) => Ok(redirect_after_form(&format!("/runs/{run}"))),
         Err(PageError::Hub(error)) if error.code.http_status() < 500 && error.code.http_status() != 403 => {
-            form(&session, &agent, text, Some(message(&error, session.t).into_owned())).await
+            let problem = Some(message(&error, session.t).into_owned());
+            let timeout_ms = timeout(&fields)?;
+            form(&session, NewRunDraft { agent, text, timeout_ms, conversation, lead: None, problem }).await
         }
         Err(fault) => Err(fault),
     }
 }
 
-/// Files are sent the same way as with `ask --file`. Their conversation goes again if the run is refused.
-async fn begin(posted: &mut PostedFiles, agent: &str, text: &str) -> PageResult<RunId> {
-    let mut attached = Attached::default();
+/// The conversation of a run, unless it has one of its own.
+fn shared_conversation(run: &Run) -> Option<ConversationId> {
+    Some(run.conversation_id).filter(|id| *id != run.task_run_id.own_conversation())
+}
+
+/// Files are sent the same way as with `ask --file`. A conversation that was made for them goes again if the run is
+/// refused.
+async fn begin(
+    posted: &mut PostedFiles,
+    agent: &str,
+    text: &str,
+    conversation: Option<ConversationId>,
+) -> PageResult<RunId> {
+    let mut attached = Attached { conversation, ..Attached::default() };
     let begun = begin_with(posted, agent, text, &mut attached).await;
-    if let (Err(_), Some(conversation)) = (&begun, attached.conversation) {
+    if let (Err(_), Some(made), None) = (&begun, attached.conversation, conversation) {
+        let conversation = made;
         let session = &posted.session;
         if let Err(error) = session.hub.delete_conversation(&session.principal, conversation).await {
             tracing::debug!(%conversation, %error, "the files of a refused run were not removed");
@@ -90,6 +143,7 @@ async fn begin_with(posted: &mut PostedFiles, agent: &str, text: &str, attached:
         let request = CreateRunRequest {
             agent_id: agent.to_owned(),
             input: Some(Json::of(&NewRunInput { text })),
+            conversation_id: attached.conversation,
             idempotency_key,
             timeout_ms,
             ..CreateRunRequest::default()
@@ -119,20 +173,34 @@ pub(crate) async fn rerun(Path(run): Path<String>, posted: SubmittedForm) -> Pag
     let run: RunId = run.parse().map_err(|_| PageError::NoSuchPath)?;
     let SubmittedForm { session, fields } = posted;
     let old = session.hub.run(&session.principal, run).await?;
+    // In a conversation, the new run is its next turn.
+    let conversation = (fields.get("back") == "conversation").then_some(old.conversation_id);
+    let run = repeat(&session, old, conversation, fields.non_empty("key")).await?;
+    Ok(match conversation {
+        Some(conversation) => redirect_after_form(&format!("/conversations/{conversation}#reply")),
+        None => redirect_after_form(&format!("/runs/{run}")),
+    })
+}
+
+/// Starts a run like this one. Without a conversation, a run that had its own gets its own again.
+pub(crate) async fn repeat(
+    session: &BrowserSession,
+    old: Run,
+    conversation: Option<ConversationId>,
+    idempotency_key: Option<String>,
+) -> PageResult<RunId> {
     let request = CreateRunRequest {
         agent_id: old.agent_id.to_string(),
+        conversation_id: conversation.or_else(|| shared_conversation(&old)),
         task_type: Some(old.task_type),
         input: Some(old.input),
-        // If the run had its own conversation, the new run gets its own too.
-        conversation_id: Some(old.conversation_id).filter(|id| *id != run.own_conversation()),
-        idempotency_key: fields.non_empty("key"),
+        idempotency_key,
         max_attempts: Some(old.max_attempts),
         timeout_ms: Some(old.timeout_ms),
         priority: Some(old.priority),
         ..CreateRunRequest::default()
     };
-    let run = start(&session, request).await?;
-    Ok(redirect_after_form(&format!("/runs/{run}")))
+    start(session, request).await
 }
 
 async fn start(session: &BrowserSession, request: CreateRunRequest) -> PageResult<RunId> {
@@ -141,9 +209,15 @@ async fn start(session: &BrowserSession, request: CreateRunRequest) -> PageResul
     }
 }
 
-async fn form(session: &BrowserSession, agent: &str, text: String, problem: Option<String>) -> PageResult {
+async fn form(session: &BrowserSession, mut draft: NewRunDraft) -> PageResult {
     let t = session.t;
     let shell = PageLayout::new(session).await?;
-    let agents = agents(session).await?.iter().map(|account| AgentChoice::worker(account, agent, t)).collect();
-    html(&NewRunPage { t, shell, agents, limits: limits(None, t), text, problem })
+    let known = agents(session).await?;
+    if draft.agent.is_empty() {
+        // An agent that can start right away.
+        let ready = known.iter().find(|account| account.status == Presence::Online);
+        draft.agent = ready.map(|account| account.agent_id.to_string()).unwrap_or_default();
+    }
+    let agents = known.iter().map(|account| AgentChoice::worker(account, &draft.agent, t)).collect();
+    html(&NewRunPage { t, shell, agents, limits: limits(draft.timeout_ms, t), draft })
 }

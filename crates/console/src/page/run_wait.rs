@@ -1,45 +1,28 @@
 //! What a run waits for: approval requests and input requests, decided and answered on the run's page.
 
-use attache_hub::{
-    control::{PageRequest, PermissionQuery},
-    stream::OutlineScope,
-};
+use attache_hub::control::{PageRequest, PermissionQuery};
 use attache_protocol::{
-    Code, EventKind, Json, RunId, Timestamp,
-    json::pretty,
-    rules::{
-        permission::PermissionState as Asked,
-        run::{RunStatus, WaitReason},
-    },
-    wire::{event::Event, input_request::GiveInputRequest, run::Run},
+    Code, RunId, Timestamp,
+    rules::{permission::PermissionState as Asked, run::RunStatus},
+    wire::{input_request::GiveInputRequest, run::Run},
 };
 use axum::extract::Path;
-use serde::Deserialize;
 
 use crate::{
     form::SubmittedForm,
-    page::{approvals, redirect_after_form},
+    page::{inbox, redirect_after_form},
     problem::{PageError, PageResult},
     session::BrowserSession,
-    view::{permission::ApprovalCard, tool_input::FoldedText},
+    view::{permission::ApprovalCard, question::QuestionCard},
 };
 
 /// The open requests of a run.
 #[derive(Debug, Default)]
 pub(crate) struct RunWaitView {
     pub(crate) cards: Vec<ApprovalCard>,
-    pub(crate) question: Option<InputQuestion>,
+    pub(crate) question: Option<QuestionCard>,
     /// The time of the run's last event.
     pub(crate) moved: Option<Timestamp>,
-}
-
-/// The agent's question, shown as inert text.
-#[derive(Debug)]
-pub(crate) struct InputQuestion {
-    /// The id that an answer refers to.
-    pub(crate) id: Option<String>,
-    pub(crate) prompt: Option<FoldedText>,
-    pub(crate) parts: Option<FoldedText>,
 }
 
 pub(crate) async fn load(session: &BrowserSession, run: &Run) -> PageResult<RunWaitView> {
@@ -49,18 +32,15 @@ pub(crate) async fn load(session: &BrowserSession, run: &Run) -> PageResult<RunW
     let (hub, by) = (&session.hub, &session.principal);
     let newest = hub.run_events(by, run.task_run_id, Some((run.last_seq - 1).max(0)), Some(1)).await?.events;
     let moved = newest.last().map(|event| event.at);
-    let Some(waiting) = run.waiting else { return Ok(RunWaitView { moved, ..RunWaitView::default() }) };
+    if run.waiting.is_none() {
+        return Ok(RunWaitView { moved, ..RunWaitView::default() });
+    }
     let query = PermissionQuery { state: Some(Asked::Pending), run: Some(run.task_run_id), agent: None };
     let pending = hub.permissions(by, query, PageRequest { limit: Some(20), cursor: None }).await?;
-    let life = hub.run_outline(by, run.task_run_id, i64::MAX, OutlineScope::Artifacts).await?.events;
-    let cards = approvals::cards(session, &pending.permission_requests).await?;
+    let cards = inbox::cards(session, &pending.permission_requests).await?;
     // An approval takes precedence over input, so there may be an open question as well.
-    let asked = question(&life, session);
-    let question = match (waiting, asked) {
-        (_, Some(question)) => Some(question),
-        (WaitReason::Input, None) => Some(InputQuestion { id: None, prompt: None, parts: None }),
-        (WaitReason::Approval, None) => None,
-    };
+    let open = hub.open_question(by, run.task_run_id).await?;
+    let question = inbox::questions(session, open.as_slice()).await?.pop();
     Ok(RunWaitView { cards, question, moved })
 }
 
@@ -76,6 +56,11 @@ pub(crate) async fn give_input(Path(run): Path<String>, posted: SubmittedForm) -
     let request =
         GiveInputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: fields.non_empty("key") };
     match session.hub.give_input(&session.principal, id, request).await {
+        Ok(_) if fields.get("back") == "inbox" => Ok(redirect_after_form("/inbox?said=sent")),
+        Ok(_) if fields.get("back") == "conversation" => {
+            let run = session.hub.run(&session.principal, id).await?;
+            Ok(redirect_after_form(&format!("/conversations/{}", run.conversation_id)))
+        }
         Ok(_) => Ok(redirect_after_form(&format!("/runs/{id}?said=sent"))),
         // The run has just ended. Its page shows how.
         Err(error) if matches!(error.code, Code::RunEnded | Code::NotWaiting) => {
@@ -83,36 +68,4 @@ pub(crate) async fn give_input(Path(run): Path<String>, posted: SubmittedForm) -
         }
         Err(error) => Err(error.into()),
     }
-}
-
-/// The oldest unanswered question among these events. It is answered next.
-fn question(events: &[Event], session: &BrowserSession) -> Option<InputQuestion> {
-    #[derive(Debug, Default, Deserialize)]
-    #[serde(default)]
-    struct InputRequestData {
-        input_request_id: Option<String>,
-        prompt: Option<String>,
-        parts: Option<Json>,
-    }
-    let mut open: Vec<InputRequestData> = Vec::new();
-    for event in events {
-        let data: InputRequestData = event.data.parse().unwrap_or_default();
-        match event.event_kind() {
-            Some(EventKind::TaskInputRequired | EventKind::TaskAuthorizationRequired) => open.push(data),
-            Some(EventKind::TaskInputReceived | EventKind::TaskInputWithdrawn) => {
-                open.retain(|asked| asked.input_request_id != data.input_request_id);
-            }
-            // The worker that asked is gone.
-            Some(EventKind::TaskClaimed | EventKind::TaskRequeued) => open.clear(),
-            _ => {}
-        }
-    }
-    let asked = open.into_iter().next()?;
-    let t = session.t;
-    let parts = asked.parts.filter(|parts| parts.get() != "null");
-    Some(InputQuestion {
-        id: asked.input_request_id,
-        prompt: asked.prompt.map(|prompt| FoldedText::new(&prompt, t)),
-        parts: parts.map(|parts| FoldedText::new(&pretty(parts.get()), t)),
-    })
 }

@@ -1,6 +1,6 @@
 //! The list of runs, with filters in the query and cursor paging.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use askama::Template;
 use attache_hub::control::{PageRequest, RunQuery};
@@ -21,15 +21,10 @@ use crate::{
     problem::PageResult,
     session::BrowserSession,
     text::Text,
-    view::{
-        run::{RunListRow, task},
-        status,
-    },
+    view::{run::RunListRow, status},
 };
 
 const PAGE_SIZE: usize = 50;
-/// How many pages a search reads before it shows its matches.
-const MAX_SEARCH_PAGES: usize = 20;
 /// Maximum number of rows per request.
 const MAX_ROWS: usize = 60;
 
@@ -38,6 +33,8 @@ const MAX_ROWS: usize = 60;
 pub(crate) struct RunsPageQuery {
     status: String,
     agent: String,
+    caller: String,
+    since: String,
     q: String,
     cursor: String,
 }
@@ -45,10 +42,29 @@ pub(crate) struct RunsPageQuery {
 /// Which runs are shown.
 #[derive(Debug, Clone, Default)]
 struct RunsPageFilter {
-    status: Option<RunStatus>,
+    tab: RunsTab,
     agent: String,
+    caller: String,
+    since: Option<SincePeriod>,
     text: String,
     cursor: String,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum RunsTab {
+    #[default]
+    All,
+    /// Runs that wait for a person.
+    Waiting,
+    Status(RunStatus),
+}
+
+/// How old a run may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SincePeriod {
+    Day,
+    Week,
+    Month,
 }
 
 #[derive(Debug)]
@@ -75,8 +91,10 @@ struct RunsPage {
     summary: String,
     tabs: Vec<RunTab>,
     chips: Vec<FilterChip>,
+    agents: Vec<String>,
+    /// The runs that wait for a person, before all others.
+    waiting: Vec<RunListRow>,
     rows: Vec<RunListRow>,
-    scanned: Option<String>,
     older: Option<String>,
     newest: String,
     here: String,
@@ -94,25 +112,29 @@ struct RunRowsFragment {
     rows: Vec<RunListRow>,
 }
 
-/// The runs found.
-#[derive(Debug)]
-struct RunSearchResult {
-    runs: Vec<Run>,
-    next: Option<String>,
-    /// How many runs the search has read.
-    scanned: Option<usize>,
-}
-
 pub(crate) async fn list(session: BrowserSession, Query(asked): Query<RunsPageQuery>) -> PageResult {
     let t = session.t;
     let filter = RunsPageFilter::new(asked);
     let shell = PageLayout::new(&session).await?;
     let live = session.hub.live(&session.principal).await?;
-    let found = find(&session, &filter).await?;
-    let rows = views(&session, &found.runs).await?;
-    let unfiltered = filter.status.is_none() && filter.agent.is_empty() && filter.text.is_empty();
-    let (empty_title, empty_text, empty_command) = if unfiltered && rows.is_empty() {
-        let agents = crate::page::agents(&session).await?;
+    let found = page(&session, &filter).await?;
+    let mut waiting = Vec::new();
+    if live.running > 0 {
+        let filter = RunsPageFilter { tab: RunsTab::Waiting, cursor: String::new(), ..filter.clone() };
+        waiting = page(&session, &filter).await?.task_runs;
+    }
+    let waiting_count = u64::try_from(waiting.len()).unwrap_or(u64::MAX);
+    // What needs a person comes first, however old it is.
+    if filter.tab != RunsTab::All || !filter.cursor.is_empty() {
+        waiting.clear();
+    }
+    let is_first = |run: &Run| waiting.iter().any(|other| other.task_run_id == run.task_run_id);
+    let others: Vec<Run> = found.task_runs.into_iter().filter(|run| !is_first(run)).collect();
+    let waiting = views(&session, &asking(&session, waiting).await?).await?;
+    let rows = views(&session, &asking(&session, others).await?).await?;
+    let is_empty = rows.is_empty() && waiting.is_empty();
+    let agents = crate::page::agents(&session).await?;
+    let (empty_title, empty_text, empty_command) = if filter.is_plain() && is_empty {
         match agents.first() {
             Some(agent) => {
                 (t.empty_first, t.empty_first_text, Some(format!("attache ask {} \"uname -a\"", agent.name)))
@@ -122,14 +144,17 @@ pub(crate) async fn list(session: BrowserSession, Query(asked): Query<RunsPageQu
     } else {
         (t.empty_filtered, t.empty_filtered_text, None)
     };
+    let selectable = shell.may.operate;
+    let select = |rows: Vec<RunListRow>| rows.into_iter().map(|row| RunListRow { selectable, ..row }).collect();
     html(&RunsPage {
         t,
         summary: summary(live.pending, live.running, t),
-        tabs: tabs(&filter, live.pending, live.running, t),
+        tabs: tabs(&filter, [waiting_count, live.running, live.pending], t),
         chips: chips(&filter, t),
-        rows,
-        scanned: found.scanned.map(|count| t.scanned(count as u64)),
-        older: found.next.map(|cursor| RunsPageFilter { cursor, ..filter.clone() }.href()),
+        agents: agents.into_iter().map(|account| account.name).collect(),
+        waiting: select(waiting),
+        rows: select(rows),
+        older: found.next_cursor.map(|cursor| RunsPageFilter { cursor, ..filter.clone() }.href()),
         newest: RunsPageFilter { cursor: String::new(), ..filter.clone() }.href(),
         here: filter.href(),
         empty_title,
@@ -138,6 +163,18 @@ pub(crate) async fn list(session: BrowserSession, Query(asked): Query<RunsPageQu
         shell,
         filter,
     })
+}
+
+/// The runs, with what those wait for that wait.
+async fn asking(session: &BrowserSession, mut runs: Vec<Run>) -> PageResult<Vec<Run>> {
+    for run in runs.iter_mut().filter(|run| run.waiting.is_some()) {
+        match session.hub.run(&session.principal, run.task_run_id).await {
+            Ok(whole) => run.waits_for = whole.waits_for,
+            Err(error) if error.code == Code::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(runs)
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -158,7 +195,8 @@ pub(crate) async fn rows(session: BrowserSession, Query(wanted): Query<RunRowsQu
             Err(error) => return Err(error.into()),
         }
     }
-    let rows = views(&session, &runs).await?;
+    let selectable = shell.may.operate;
+    let rows = views(&session, &runs).await?.into_iter().map(|row| RunListRow { selectable, ..row }).collect();
     html(&RunRowsFragment { t: session.t, shell, summary: summary(live.pending, live.running, session.t), rows })
 }
 
@@ -181,40 +219,28 @@ pub(crate) async fn views(session: &BrowserSession, runs: &[Run]) -> PageResult<
     Ok(runs.iter().map(|run| RunListRow::new(run, accounts.get(&run.agent_id), viewer.scene())).collect())
 }
 
-async fn find(session: &BrowserSession, filter: &RunsPageFilter) -> PageResult<RunSearchResult> {
-    if filter.text.is_empty() {
-        let list = page(session, filter, &filter.cursor).await?;
-        return Ok(RunSearchResult { runs: list.task_runs, next: list.next_cursor, scanned: None });
-    }
-    let wanted = filter.text.to_lowercase();
-    let mut found = RunSearchResult { runs: Vec::new(), next: None, scanned: Some(0) };
-    let mut cursor = filter.cursor.clone();
-    for _ in 0..MAX_SEARCH_PAGES {
-        let list = page(session, filter, &cursor).await?;
-        found.scanned = found.scanned.map(|count| count + list.task_runs.len());
-        let matches = |run: &Run| run.task_run_id.to_string() == wanted || task(run).to_lowercase().contains(&wanted);
-        found.runs.extend(list.task_runs.into_iter().filter(matches));
-        found.next = list.next_cursor;
-        match &found.next {
-            Some(next) if found.runs.len() < PAGE_SIZE => cursor.clone_from(next),
-            _ => break,
-        }
-    }
-    Ok(found)
-}
-
-async fn page(session: &BrowserSession, filter: &RunsPageFilter, cursor: &str) -> PageResult<RunList> {
+async fn page(session: &BrowserSession, filter: &RunsPageFilter) -> PageResult<RunList> {
     let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let query = RunQuery {
-        status: filter.status,
+        status: match filter.tab {
+            RunsTab::Status(status) => Some(status),
+            RunsTab::All | RunsTab::Waiting => None,
+        },
+        waiting: filter.tab == RunsTab::Waiting,
         agent: given(&filter.agent),
-        page: PageRequest { limit: Some(PAGE_SIZE), cursor: given(cursor) },
+        caller: given(&filter.caller),
+        since: filter.since.map(|since| session.hub.now().minus(since.length())),
+        text: given(&filter.text),
+        page: PageRequest { limit: Some(PAGE_SIZE), cursor: given(&filter.cursor) },
         ..RunQuery::default()
     };
     match session.hub.runs(&session.principal, query).await {
         Ok(list) => Ok(list),
-        // An unknown agent has no runs. The user can remove the filter on the page.
-        Err(error) if !filter.agent.is_empty() && matches!(error.code, Code::NotFound | Code::InvalidRequest) => {
+        // An unknown agent or an impossible name has no runs. The user can remove the filter on the page.
+        Err(error)
+            if !(filter.agent.is_empty() && filter.caller.is_empty() && filter.text.is_empty())
+                && matches!(error.code, Code::NotFound | Code::InvalidRequest) =>
+        {
             Ok(RunList { task_runs: Vec::new(), next_cursor: None })
         }
         Err(error) => Err(error.into()),
@@ -228,66 +254,154 @@ fn summary(pending: u64, running: u64, t: &Text) -> String {
     t.summary_live(running, pending)
 }
 
-fn tabs(filter: &RunsPageFilter, pending: u64, running: u64, t: &'static Text) -> Vec<RunTab> {
-    let tab = |status: Option<RunStatus>, label, count| RunTab {
-        href: RunsPageFilter { status, cursor: String::new(), ..filter.clone() }.href(),
+/// `live` is how many runs wait for a person, run and are queued.
+fn tabs(filter: &RunsPageFilter, live: [u64; 3], t: &'static Text) -> Vec<RunTab> {
+    // The counts cover all runs, so they are shown only without other filters.
+    let is_narrow = !RunsPageFilter { tab: RunsTab::All, ..filter.clone() }.is_plain();
+    let tab = |tab: RunsTab, label, count: Option<u64>| RunTab {
+        href: RunsPageFilter { tab, cursor: String::new(), ..filter.clone() }.href(),
         label,
-        current: filter.status == status,
-        count,
+        current: filter.tab == tab,
+        count: count.filter(|_| !is_narrow),
     };
-    let mut tabs = vec![tab(None, t.tab_all, None)];
+    let [waiting, running, pending] = live;
+    let mut tabs = vec![tab(RunsTab::All, t.tab_all, None), tab(RunsTab::Waiting, t.tab_waiting, Some(waiting))];
     for known in status::ALL {
         let count = match known {
             RunStatus::Pending => Some(pending),
             RunStatus::Running => Some(running),
             RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled => None,
         };
-        // The counts cover all agents, so they are shown only without other filters.
-        let count = count.filter(|_| filter.agent.is_empty() && filter.text.is_empty());
-        tabs.push(tab(Some(known), status::of(known, t).word, count));
+        tabs.push(tab(RunsTab::Status(known), status::of(known, t).word, count));
     }
     tabs
 }
 
 fn chips(filter: &RunsPageFilter, t: &'static Text) -> Vec<FilterChip> {
-    let mut chips = Vec::new();
     let first = RunsPageFilter { cursor: String::new(), ..filter.clone() };
-    if !filter.agent.is_empty() {
-        let href = RunsPageFilter { agent: String::new(), ..first.clone() }.href();
-        chips.push(FilterChip { href, name: t.filter_agent, value: filter.agent.clone() });
-    }
-    if !filter.text.is_empty() {
-        let href = RunsPageFilter { text: String::new(), ..first }.href();
-        chips.push(FilterChip { href, name: t.filter_text, value: filter.text.clone() });
-    }
-    chips
+    let since = filter.since.map(|since| since.label(t).to_owned()).unwrap_or_default();
+    let all = [
+        (t.filter_agent, filter.agent.clone(), RunsPageFilter { agent: String::new(), ..first.clone() }),
+        (t.filter_caller, filter.caller.clone(), RunsPageFilter { caller: String::new(), ..first.clone() }),
+        (t.filter_since, since, RunsPageFilter { since: None, ..first.clone() }),
+        (t.filter_text, filter.text.clone(), RunsPageFilter { text: String::new(), ..first }),
+    ];
+    let set = all.into_iter().filter(|(_, value, _)| !value.is_empty());
+    set.map(|(name, value, without)| FilterChip { href: without.href(), name, value }).collect()
 }
 
 // === impl RunsPageFilter ===
 
 impl RunsPageFilter {
+    /// Words such as `agent:builder` in the search are filters, too.
     fn new(asked: RunsPageQuery) -> Self {
-        Self {
-            status: status::parse(&asked.status),
-            agent: asked.agent.trim().to_owned(),
-            text: asked.q.trim().chars().take(200).collect(),
+        let trimmed = |text: &str| text.trim().chars().take(200).collect::<String>();
+        let mut filter = Self {
+            tab: RunsTab::from_text(&asked.status),
+            agent: trimmed(&asked.agent),
+            caller: trimmed(&asked.caller),
+            since: SincePeriod::from_text(&asked.since),
+            text: String::new(),
             cursor: asked.cursor,
+        };
+        let mut words = Vec::new();
+        for word in asked.q.split_whitespace() {
+            match word.split_once(':') {
+                Some(("agent", name)) if !name.is_empty() => filter.agent = trimmed(name),
+                Some(("caller", name)) if !name.is_empty() => filter.caller = trimmed(name),
+                Some(("status", name)) if RunsTab::from_text(name) != RunsTab::All => {
+                    filter.tab = RunsTab::from_text(name);
+                }
+                Some(("since", name)) if SincePeriod::from_text(name).is_some() => {
+                    filter.since = SincePeriod::from_text(name);
+                }
+                _ => words.push(word),
+            }
         }
+        // Several blanks are part of what is looked for.
+        filter.text =
+            if words.len() == asked.q.split_whitespace().count() { trimmed(&asked.q) } else { words.join(" ") };
+        filter
     }
 
-    fn status_text(&self) -> Option<&'static str> {
-        self.status.map(status::key)
+    /// Whether all runs are shown, from the newest one.
+    fn is_plain(&self) -> bool {
+        self.tab == RunsTab::All
+            && self.since.is_none()
+            && self.agent.is_empty()
+            && self.caller.is_empty()
+            && self.text.is_empty()
+    }
+
+    fn since_text(&self) -> &'static str {
+        self.since.map_or("", SincePeriod::as_str)
     }
 
     fn href(&self) -> String {
         address(
             "/runs",
             &[
-                ("status", self.status_text().unwrap_or_default()),
+                ("status", self.tab.as_str()),
                 ("agent", &self.agent),
+                ("caller", &self.caller),
+                ("since", self.since_text()),
                 ("q", &self.text),
                 ("cursor", &self.cursor),
             ],
         )
+    }
+}
+
+// === impl RunsTab ===
+
+impl RunsTab {
+    fn from_text(text: &str) -> Self {
+        match text {
+            "waiting" => Self::Waiting,
+            other => status::parse(other).map_or(Self::All, Self::Status),
+        }
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "",
+            Self::Waiting => "waiting",
+            Self::Status(status) => status::key(status),
+        }
+    }
+}
+
+// === impl SincePeriod ===
+
+impl SincePeriod {
+    const ALL: [Self; 3] = [Self::Day, Self::Week, Self::Month];
+
+    fn from_text(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|period| period.as_str() == text)
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Day => "1d",
+            Self::Week => "7d",
+            Self::Month => "30d",
+        }
+    }
+
+    const fn length(self) -> Duration {
+        const DAY: u64 = 24 * 60 * 60;
+        Duration::from_secs(match self {
+            Self::Day => DAY,
+            Self::Week => 7 * DAY,
+            Self::Month => 30 * DAY,
+        })
+    }
+
+    const fn label(self, t: &'static Text) -> &'static str {
+        match self {
+            Self::Day => t.since_day,
+            Self::Week => t.since_week,
+            Self::Month => t.since_month,
+        }
     }
 }

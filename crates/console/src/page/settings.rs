@@ -10,7 +10,7 @@ use axum::{
 use crate::{
     ConsoleState,
     form::SubmittedForm,
-    layout::{PageLayout, Theme, durability},
+    layout::{PageLayout, Shortcuts, Theme, durability},
     options::CookiePolicy,
     page::{html, redirect_after_form},
     problem::PageResult,
@@ -44,14 +44,17 @@ pub(crate) async fn show(session: BrowserSession) -> PageResult {
 
 pub(crate) async fn choose_theme(State(console): State<ConsoleState>, posted: SubmittedForm) -> PageResult {
     let theme = Theme::from_text(posted.fields.get("theme"));
+    let shortcuts = Shortcuts::from_text(posted.fields.get("shortcuts"));
     let mut response = redirect_after_form("/settings?said=saved");
     let secure = match console.options.cookies {
         CookiePolicy::Secure => "; Secure",
         CookiePolicy::Plain => "",
     };
-    let cookie = format!("theme={}; Path=/; Max-Age=31536000; SameSite=Strict{secure}", theme.as_str());
-    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    for (name, value) in [("theme", theme.as_str()), ("shortcuts", shortcuts.as_str())] {
+        let cookie = format!("{name}={value}; Path=/; Max-Age=31536000; SameSite=Strict{secure}");
+        if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+            response.headers_mut().append(header::SET_COOKIE, cookie);
+        }
     }
     Ok(response)
 }

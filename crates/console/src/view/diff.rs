@@ -37,6 +37,19 @@ pub(crate) struct DiffLine {
 // === impl DiffView ===
 
 impl DiffView {
+    /// The removed and added lines, without the marks of what changed within them.
+    pub(crate) fn changes(&self) -> Vec<(&'static str, String)> {
+        let unmarked = |text: &Markup| {
+            let mut text = text.to_string();
+            for mark in ["<ins>", "</ins>", "<del>", "</del>"] {
+                text = text.replace(mark, "");
+            }
+            text
+        };
+        let lines = self.lines.iter().chain(&self.rest).filter(|line| matches!(line.class, "cut" | "add"));
+        lines.map(|line| (line.class, unmarked(&line.text))).collect()
+    }
+
     /// The diff between the old and the new text.
     pub(crate) fn between(path: Option<&str>, old: &str, new: &str, t: &Text) -> Self {
         Self::new(path, lines_between(old, new, t), t)

@@ -1,6 +1,7 @@
 //! A permission request as an approval card and as a row of the decision history.
 
 use attache_protocol::{
+    Timestamp,
     rules::permission::{DecisionScope, DecisionSource, OnTimeout, PermissionState},
     wire::{permission::PermissionRequest, run::Run},
 };
@@ -11,7 +12,8 @@ use super::{
     fact::Fact,
     html::{CodeSpan, Markup, PageLink},
     run::{ViewContext, title},
-    time::{DurationElement, TimeElement},
+    time::TimeElement,
+    tool_action::ToolAction,
     tool_input::ToolInputView,
 };
 use crate::text::Text;
@@ -26,16 +28,27 @@ pub(crate) struct ApprovalCard {
     pub(crate) place: Markup,
     pub(crate) input: ToolInputView,
     pub(crate) facts: Vec<Fact>,
+    pub(crate) asked_at: Timestamp,
     pub(crate) expires: Option<TimeElement>,
     pub(crate) otherwise: Markup,
-    /// Requested over a channel, so the decision can be limited to it.
-    pub(crate) has_channel: bool,
+    /// The choice to limit the decision to the channel of the request, if it came over one.
+    pub(crate) on_channel: Option<Markup>,
     /// The complete input is shown, so an approval may apply more than once.
     pub(crate) may_stand: bool,
     /// What the decision covers.
     pub(crate) bound: Markup,
     /// The decision, if there is one.
     pub(crate) settled: Option<DecidedApprovalRow>,
+    pub(crate) reasons: [QuickReason; 4],
+}
+
+/// A reason for a denial that takes one click.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QuickReason {
+    pub(crate) key: &'static str,
+    pub(crate) label: &'static str,
+    /// What the agent is told.
+    pub(crate) comment: &'static str,
 }
 
 /// The risk that the agent reports.
@@ -68,26 +81,39 @@ pub(crate) struct DecidedApprovalRow {
     pub(crate) at: TimeElement,
 }
 
+pub(crate) const fn quick_reasons(t: &'static Text) -> [QuickReason; 4] {
+    [
+        QuickReason { key: "not_needed", label: t.because_not_needed, comment: t.because_not_needed_text },
+        QuickReason { key: "too_broad", label: t.because_too_broad, comment: t.because_too_broad_text },
+        QuickReason { key: "other_way", label: t.because_other_way, comment: t.because_other_way_text },
+        QuickReason { key: "explain", label: t.because_explain, comment: t.because_explain_text },
+    ]
+}
+
 // === impl ApprovalCard ===
 
 impl ApprovalCard {
     pub(crate) fn new(request: &PermissionRequest, about: &ApprovalContext, scene: ViewContext<'_>) -> Self {
         let (t, diff) = (scene.t, request.diff.as_deref());
-        let tool = exact_line(&request.tool);
+        let input = input(request, t).with_diff(diff, t);
         Self {
             id: request.permission_request_id.to_string(),
             risk: RiskLabel::new(request.risk.as_deref(), t),
             sign: callsign::big(request.agent_id),
-            heading: t.wants(&request.agent_name, tool),
+            heading: ToolAction::of(&request.tool, &input).heading(&request.agent_name, &request.tool, t),
             place: place(&request.task_run_id.to_string(), about, scene),
-            input: input(request, t).with_diff(diff, t).or_plain(&request.input, diff, t),
-            facts: facts(request, about, scene),
+            input: input.or_plain(&request.input, diff, t),
+            facts: facts(request, t),
+            asked_at: request.requested_at,
             expires: request.expires_at.map(TimeElement::countdown),
             otherwise: unanswered_outcome(request, t),
-            has_channel: request.channel_id.is_some(),
+            on_channel: request
+                .channel_id
+                .map(|channel| t.choice_channel(Markup::id_link("channels", &channel.to_string()))),
             may_stand: request.once.is_none(),
             bound: t.bound_to(CodeSpan(&subject(&request.subject))),
             settled: DecidedApprovalRow::new(request, scene),
+            reasons: quick_reasons(t),
         }
     }
 }
@@ -111,15 +137,18 @@ fn place(run: &str, about: &ApprovalContext, scene: ViewContext<'_>) -> Markup {
     match &about.run {
         Some(known) => {
             let link = Markup::of(PageLink(&format!("/runs/{run}"), &title(known, scene.t)));
-            scene.t.wants_in(link, scene.caller(&known.caller).who)
+            let who = scene.caller(&known.caller).who;
+            match &about.device {
+                Some(device) => scene.t.wants_in_on(link, exact_line(device), who),
+                None => scene.t.wants_in(link, who),
+            }
         }
         None => Markup::id_link("runs", run),
     }
 }
 
-fn facts(request: &PermissionRequest, about: &ApprovalContext, scene: ViewContext<'_>) -> Vec<Fact> {
-    let t = scene.t;
-    let mut facts = Vec::new();
+fn facts(request: &PermissionRequest, t: &'static Text) -> Vec<Fact> {
+    let mut facts = vec![Fact::exact(t.tool, exact_line(&request.tool))];
     if let Some(reason) = request.reason.as_deref().filter(|reason| !reason.trim().is_empty()) {
         facts.push(Fact::markup(t.fact_reason, exact(reason)));
     }
@@ -139,20 +168,6 @@ fn facts(request: &PermissionRequest, about: &ApprovalContext, scene: ViewContex
         let parts: Vec<String> = request.undisclosed.iter().map(|what| known(what).to_string()).collect();
         facts.push(Fact::markup(t.fact_undisclosed, Markup::trusted(parts.join("<br>"))));
     }
-    let href = format!("/agents/{}", request.agent_id);
-    let agent = Markup::of(PageLink(&href, &request.agent_name));
-    let agent = match &about.device {
-        Some(device) => t.agent_on(agent, exact_line(device)),
-        None => agent,
-    };
-    facts.push(Fact::markup(t.agent, agent));
-    let channel = match request.channel_id {
-        Some(channel) => Markup::id_link("channels", &channel.to_string()),
-        None => Markup::text(t.over_http),
-    };
-    facts.push(Fact::markup(t.fact_channel, channel));
-    let waited = DurationElement::so_far(request.requested_at, scene.now, t);
-    facts.push(Fact::markup(t.fact_waits, t.waits_since(waited, TimeElement::clock(request.requested_at))));
     facts
 }
 

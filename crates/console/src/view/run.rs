@@ -4,23 +4,29 @@ use std::{collections::HashMap, time::Duration};
 
 use attache_protocol::{
     Json, RuntimeId, Timestamp,
-    rules::{recovery::Recovery, run::RunStatus},
+    rules::{
+        recovery::Recovery,
+        run::{RunStatus, WaitReason},
+    },
     wire::{
         account::{Account, Presence},
         run::Run,
         runtime::Runtime,
     },
 };
+use serde::Deserialize;
 
 use super::{
     actor::{ActorLabel, Names, short},
     callsign,
     escape_stripper::{excerpt, plain},
+    exact::exact_line,
     failure, host,
     html::{Markup, PageLink},
     recovery::{self, RunTimes},
     status::{self, StatusBadge},
     time::{DurationElement, TimeElement, duration},
+    tool_input::head,
 };
 use crate::text::Text;
 
@@ -51,14 +57,19 @@ pub(crate) struct RunListRow {
     pub(crate) ribbon: Markup,
     pub(crate) duration: DurationElement,
     pub(crate) started: TimeElement,
+    /// Can be selected, together with others.
+    pub(crate) selectable: bool,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct RunDetail {
     pub(crate) id: String,
     pub(crate) short: String,
+    pub(crate) conversation: String,
     pub(crate) status: StatusBadge,
     pub(crate) ended: bool,
+    /// The task is a text, so a person can change it and run it again.
+    pub(crate) editable: bool,
     pub(crate) title: String,
     pub(crate) task: String,
     pub(crate) task_type: String,
@@ -135,6 +146,14 @@ impl RunListRow {
         if let Some(remote) = remote {
             (why, why_class) = (Some(Markup::text(remote.word)), remote.class);
         }
+        if let Some(question) = &run.waits_for {
+            let what = exact_line(&head(&question.what));
+            why = Some(match question.kind {
+                WaitReason::Approval => t.row_approval(what),
+                WaitReason::Input => t.row_question(what),
+            });
+            why_class = "wait";
+        }
         Self {
             id: run.task_run_id.to_string(),
             status: recovery::status(run, t),
@@ -150,6 +169,7 @@ impl RunListRow {
             ribbon: ribbon(run, &[], now, t, RibbonScale::Absolute),
             duration: run_duration(run, now, t),
             started: TimeElement::clock(run.created_at),
+            selectable: false,
         }
     }
 }
@@ -195,8 +215,10 @@ impl RunDetail {
         Self {
             id: run.task_run_id.to_string(),
             short: short(&run.task_run_id.to_string()),
+            conversation: run.conversation_id.to_string(),
             status: recovery::status(run, t),
             ended: status::has_ended(run.status),
+            editable: task_text(run).is_some(),
             title,
             task,
             task_type: run.task_type.clone(),
@@ -299,6 +321,32 @@ pub(crate) fn device_name(runtime: &Runtime, t: &Text) -> String {
 /// The names of devices by runtime, for the log.
 pub(crate) fn device_names(runtimes: &[Runtime], t: &Text) -> HashMap<RuntimeId, String> {
     runtimes.iter().map(|runtime| (runtime.runtime_id, device_name(runtime, t))).collect()
+}
+
+/// The text of the task as it was written, if it is one.
+pub(crate) fn task_text(run: &Run) -> Option<String> {
+    run.input.text_member("text").filter(|text| !text.trim().is_empty())
+}
+
+/// The names of the files that came with the task.
+pub(crate) fn task_files(run: &Run) -> Vec<String> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct TaskWithFiles {
+        message: TaskMessage,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct TaskMessage {
+        parts: Vec<TaskFile>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct TaskFile {
+        filename: Option<String>,
+    }
+    let parts = run.input.parse::<TaskWithFiles>().unwrap_or_default().message.parts;
+    parts.into_iter().filter_map(|part| part.filename).map(|name| plain(&name)).collect()
 }
 
 /// The task text, or the complete input if it has no text.

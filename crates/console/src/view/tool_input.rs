@@ -140,11 +140,28 @@ impl ToolInputView {
     pub(crate) fn with_diff(mut self, diff: Option<&str>, t: &Text) -> Self {
         let Some(text) = diff.filter(|text| !text.trim().is_empty()) else { return self };
         let block = match DiffView::unified(None, text, t) {
-            Some(diff) => ToolInputBlock::Diff(Box::new(diff)),
+            Some(diff) => ToolInputBlock::Diff(Box::new(self.without_repetition_of(diff))),
             None => ToolInputBlock::Text { name: Markup::text(t.proposed_change), text: FoldedText::new(text, t) },
         };
         self.blocks.insert(0, block);
         self
+    }
+}
+
+impl ToolInputView {
+    /// Takes out the only diff of the input if the agent's diff shows exactly the same change, with its place in the file.
+    fn without_repetition_of(&mut self, mut diff: DiffView) -> DiffView {
+        let is_diff = |block: &ToolInputBlock| matches!(block, ToolInputBlock::Diff(_));
+        let repeated = self.blocks.iter().position(is_diff);
+        let is_only = self.blocks.iter().filter(|block| is_diff(block)).count() == 1;
+        if let Some(place) = repeated.filter(|_| is_only)
+            && let ToolInputBlock::Diff(own) = &self.blocks[place]
+            && own.changes() == diff.changes()
+        {
+            diff.path.clone_from(&own.path);
+            self.blocks.remove(place);
+        }
+        diff
     }
 }
 
@@ -352,6 +369,28 @@ mod tests {
         let ToolInputBlock::Text { text, .. } = &odd.blocks[0] else { panic!("{odd:?}") };
         assert_eq!(text.shown.to_string(), "not a &lt;b&gt;diff&lt;/b&gt;");
         assert_eq!(input("{}").with_diff(Some(" \n"), t), input("{}"));
+    }
+
+    #[test]
+    fn a_change_is_shown_once_and_another_one_is_not_hidden() {
+        let t = Language::En.text();
+        let shown = |diff: &str| {
+            let edit = r#"{"file_path":"a.rs","old_string":"let x = 1;","new_string":"let x = 2;"}"#;
+            let blocks = input(edit).with_diff(Some(diff), t).blocks;
+            blocks
+                .into_iter()
+                .map(|block| match block {
+                    ToolInputBlock::Diff(diff) => {
+                        format!("{:?} {}", diff.path.map(|path| path.to_string()), diff.lines.len())
+                    }
+                    other => format!("{other:?}"),
+                })
+                .collect::<Vec<_>>()
+        };
+        let same = "@@ -7,2 +7,2 @@\n fn f() {\n-let x = 1;\n+let x = 2;\n";
+        assert_eq!(shown(same), [r#"Some("a.rs") 4"#]);
+        let other = "@@ -7 +7 @@\n-let x = 1;\n+let x = 3;\n";
+        assert_eq!(shown(other), ["None 3", r#"Some("a.rs") 2"#]);
     }
 
     #[test]

@@ -1,13 +1,14 @@
-//! The approvals page without scripts: cards, decisions, grants and history.
+//! The inbox without scripts: cards, decisions, grants and history.
 
 use attache_hub::control::{DecisionOrigin, PageRequest};
 use attache_protocol::{
     Json,
     rules::permission::{DecisionScope, OnTimeout, PermissionState},
     wire::{
-        account::AccountRequest,
+        account::{AccountRequest, Callers},
         key::Role,
         permission::{ApprovalPolicy, CreatePermissionRequest, DecisionRequest},
+        run::CreateRunRequest,
     },
 };
 use axum::http::StatusCode;
@@ -43,10 +44,10 @@ async fn a_card_shows_the_exact_request_and_the_outcome_without_an_answer() {
     let edit = r#"{"file_path":"deploy/compose.yaml","old_string":"image: db:15.8\nports: []","new_string":"image: db:16.4\nports: []\nstop: 60s"}"#;
     let second = device.ask(run, asking("Edit", edit)).await;
     let visitor = world.signed_in(Role::Operator).await;
-    let page = visitor.get("/approvals").await.body;
+    let page = visitor.get("/inbox").await.body;
 
-    assert!(page.contains("<title>Approvals (2) · Attaché</title>"));
-    assert!(page.contains("2 requests need a decision."));
+    assert!(page.contains("<title>(2) Inbox · Attaché</title>"));
+    assert!(page.contains("2 requests need your answer."));
     let at = |mark: &str| page.find(mark).unwrap_or_else(|| panic!("{mark} is missing in {page}"));
     assert!(
         at(&format!("id=\"{}\"", second.permission_request_id))
@@ -54,16 +55,17 @@ async fn a_card_shows_the_exact_request_and_the_outcome_without_an_answer() {
         "newest first"
     );
     for shown in [
-        "<bdi>builder</bdi> wants to use Run",
+        "<bdi>builder</bdi> wants to run a command",
+        "<bdi>builder</bdi> wants to edit a file",
+        "<dt>Tool</dt><dd><code>Run</code></dd>",
         "<pre class=\"code\"><span>git push --force origin main</span></pre>",
         "&quot;timeout&quot;: 1.50",
         "High</span> <span class=\"dim\">reported by the agent",
         "the tests want it",
         "<code>/home/dev/parser</code>",
         "<code>/home/dev/parser/src</code>",
-        "builder</a> on workstation-2",
-        "none (requested over HTTP)",
-        "the request is denied and the run fails.",
+        ">Upgrade the parser</a> on workstation-2, called by",
+        "if unanswered; the run then fails.",
         "<code>deploy/compose.yaml</code><span class=\"plus\">+2</span><span class=\"minus\">−1</span>",
         "<td>image: db:1<del>5.8</del></td>",
         "<td>image: db:1<ins>6.4</ins></td>",
@@ -71,7 +73,6 @@ async fn a_card_shows_the_exact_request_and_the_outcome_without_an_answer() {
     ] {
         assert!(page.contains(shown), "{shown} is missing in {page}");
     }
-    assert!(page.contains(">Upgrade the parser</a>, called by"), "the run is named");
     assert!(page.contains(&first.subject[..4]), "the hash is shown");
 }
 
@@ -82,7 +83,7 @@ async fn a_card_shows_the_proposed_change_and_what_is_undisclosed() {
     let diff = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old <b>\n+new <script>alert(1)</script>\n";
     let (diff, undisclosed) = (Some(diff.to_owned()), vec!["input".to_owned(), "the <i>model</i>".to_owned()]);
     device.ask(run, CreatePermissionRequest { diff, undisclosed, ..asking("Edit", "{}") }).await;
-    let page = world.signed_in(Role::Operator).await.get("/approvals").await.body;
+    let page = world.signed_in(Role::Operator).await.get("/inbox").await.body;
     for shown in [
         "old &lt;b&gt;",
         "new &lt;script&gt;alert(1)&lt;/script&gt;",
@@ -110,7 +111,7 @@ async fn pages_of_large_requests_stay_below_five_megabytes() {
     ];
     let diffs =
         ["\n".repeat(250_000), "\u{1}".repeat(250_000), format!("@@ -1,1 +1,120000 @@\n{}", "+\n".repeat(120_000))];
-    let mut paths = vec!["/approvals".to_owned(), format!("/runs/{run}")];
+    let mut paths = vec!["/inbox".to_owned(), format!("/runs/{run}")];
     for number in 0..9 {
         let request =
             CreatePermissionRequest { diff: Some(diffs[number % 3].clone()), ..asking("Run", &inputs[number % 3]) };
@@ -123,7 +124,7 @@ async fn pages_of_large_requests_stay_below_five_megabytes() {
         assert!(page.body.len() < 5_000_000, "{path}: {} bytes", page.body.len());
         assert!(page.body.contains("Upgrade the parser"), "{path}");
     }
-    assert!(visitor.get("/approvals").await.body.contains("Older requests appear as you decide these."));
+    assert!(visitor.get("/inbox").await.body.contains("Older requests appear as you answer these."));
 }
 
 #[tokio::test]
@@ -131,7 +132,7 @@ async fn the_outcome_without_an_answer_follows_the_agents_policy() {
     let world = ConsoleWorld::new().await;
     for (agent, on_timeout, words) in [
         ("waiter", OnTimeout::KeepWaiting, "No time limit: the run waits"),
-        ("goer", OnTimeout::DenyAndContinue, "the request is denied and the agent continues without it."),
+        ("goer", OnTimeout::DenyAndContinue, "if unanswered; the agent then continues without it."),
     ] {
         let (device, run) = working(&world, agent).await;
         let approvals = ApprovalPolicy { timeout_ms: Some(600_000), on_timeout: Some(on_timeout), webhook_url: None };
@@ -151,9 +152,9 @@ async fn the_buttons_allow_once_allow_for_the_run_and_deny() {
     let (device, run) = working(&world, "builder").await;
     let visitor = world.signed_in(Role::Operator).await;
     for (answer, state, scope, location) in [
-        ("allow_once", PermissionState::Approved, DecisionScope::Once, "/approvals?said=allowed"),
-        ("deny", PermissionState::Denied, DecisionScope::Once, "/approvals?said=denied"),
-        ("allow_run", PermissionState::Approved, DecisionScope::Run, "/approvals?said=allowed"),
+        ("allow_once", PermissionState::Approved, DecisionScope::Once, "/inbox?said=allowed"),
+        ("deny", PermissionState::Denied, DecisionScope::Once, "/inbox?said=denied"),
+        ("allow_run", PermissionState::Approved, DecisionScope::Run, "/inbox?said=allowed"),
     ] {
         let asked = device.ask(run, asking("Run", &format!("{{\"command\":\"{answer}\"}}"))).await;
         let path = format!("/approvals/{}", asked.permission_request_id);
@@ -164,7 +165,7 @@ async fn the_buttons_allow_once_allow_for_the_run_and_deny() {
         let decided = world.hub.permission(&world.owner, asked.permission_request_id).await.unwrap();
         assert_eq!(decided.decided_via.as_deref(), Some("console"));
     }
-    let page = visitor.get("/approvals?said=allowed").await.body;
+    let page = visitor.get("/inbox?said=allowed").await.body;
     assert!(page.contains("Allowed. The agent continues.") && page.contains("You’re all caught up"));
     for shown in ["Allowed <bdi>once</bdi> by", "Denied <bdi>once</bdi> by", "Allowed <bdi>for this run</bdi> by"] {
         assert!(page.contains(shown), "{shown} is missing in {page}");
@@ -182,6 +183,97 @@ async fn the_buttons_allow_once_allow_for_the_run_and_deny() {
     let viewer = world.signed_in(Role::Viewer).await;
     assert_eq!(viewer.post(&path, &[("answer", "allow_once")]).await.status, StatusCode::FORBIDDEN);
     assert_eq!(device.answer(run, &asked).await.state, PermissionState::Pending);
+}
+
+#[tokio::test]
+async fn a_quick_reason_denies_and_tells_the_agent_why() {
+    let world = ConsoleWorld::new().await;
+    let (device, run) = working(&world, "builder").await;
+    let visitor = world.signed_in(Role::Operator).await;
+    for (typed, told) in [
+        ("", "This goes too far. Ask for something narrower."),
+        ("Only src.", "This goes too far. Ask for something narrower. Only src."),
+    ] {
+        let asked = device.ask(run, asking("Run", &format!("{{\"command\":\"rm -rf {typed}\"}}"))).await;
+        let page = visitor.get("/inbox").await.body;
+        assert!(page.contains("name=\"because\" value=\"too_broad\""), "{page}");
+        let path = format!("/approvals/{}", asked.permission_request_id);
+        let sent = visitor.post(&path, &[("because", "too_broad"), ("comment", typed)]).await;
+        assert_eq!(sent.header("location"), "/inbox?said=denied");
+        let heard = device.answer(run, &asked).await;
+        assert_eq!((heard.state, heard.comment.as_deref()), (PermissionState::Denied, Some(told)));
+    }
+    let asked = device.ask(run, asking("Run", r#"{"command":"ls"}"#)).await;
+    let path = format!("/approvals/{}", asked.permission_request_id);
+    let unknown = visitor.post(&path, &[("because", "<b>"), ("answer", "allow_once")]).await;
+    assert_eq!(unknown.status, StatusCode::BAD_REQUEST);
+    assert_eq!(device.answer(run, &asked).await.state, PermissionState::Pending);
+}
+
+#[tokio::test]
+async fn questions_are_in_the_inbox_and_answered_there() {
+    let world = ConsoleWorld::new().await;
+    let (device, run) = working(&world, "builder").await;
+    let visitor = world.signed_in(Role::Operator).await;
+    let moved = visitor.get("/approvals").await;
+    assert_eq!((moved.status, moved.header("location")), (StatusCode::PERMANENT_REDIRECT, "/inbox"));
+    assert!(visitor.get("/inbox").await.body.contains("You’re all caught up"));
+
+    // A question counts like an approval, on every page, whatever else the run waits for.
+    let question = device.wonder(run, "Which <b>branch</b>?").await;
+    let id = question.input_request_id;
+    device.ask(run, asking("Run", r#"{"command":"ls"}"#)).await;
+    for path in ["/inbox", "/agents"] {
+        let page = visitor.get(path).await.body;
+        assert!(page.contains("id=\"asked\">2</b>") && page.contains("<title>(2) "), "{path}: {page}");
+    }
+    let page = visitor.get("/inbox").await.body;
+    for shown in [
+        "2 requests need your answer.",
+        "<bdi>builder</bdi> has a question",
+        "<p class=\"question\">Which &lt;b&gt;branch&lt;/b&gt;?</p>",
+        ">Upgrade the parser</a>, called by",
+        "<bdi>builder</bdi> wants to run a command",
+    ] {
+        assert!(page.contains(shown), "{shown} is missing in {page}");
+    }
+    let viewer = world.signed_in(Role::Viewer).await.get("/inbox").await.body;
+    assert!(
+        viewer.contains("builder</bdi> has a question") && !viewer.contains("<textarea"),
+        "a viewer can't answer: {viewer}"
+    );
+
+    let form = &page[page.find(&format!("<article class=\"slip\" id=\"{id}\"")).unwrap()..];
+    let key = between(form, "name=\"key\" value=\"", "\"");
+    let fields = [("text", "next"), ("key", key), ("question", &id.to_string()), ("back", "inbox")];
+    let sent = visitor.post(&format!("/runs/{run}/input"), &fields).await;
+    assert_eq!((sent.status, sent.header("location")), (StatusCode::SEE_OTHER, "/inbox?said=sent"));
+    let heard = world.hub.input_answer(&device.principal, run, id, std::time::Duration::ZERO).await.unwrap();
+    assert_eq!(heard.parts.unwrap().get(), r#"[{"text":"next"}]"#);
+    let page = visitor.get("/inbox").await.body;
+    assert!(page.contains("1 request needs your answer.") && !page.contains("builder</bdi> has a question"), "{page}");
+}
+
+/// What is hidden from a person isn't counted for them.
+#[tokio::test]
+async fn questions_of_private_agents_are_their_owners() {
+    let world = ConsoleWorld::new().await;
+    let (ada, hers) = world.person("ada", Role::Operator).await;
+    let principal = hers.principal(&world).await;
+    let account =
+        AccountRequest { name: Some("diary".to_owned()), callers: Some(Callers::Owner), ..AccountRequest::default() };
+    let account = world.hub.create_account(&principal, account).await.unwrap();
+    assert_eq!(account.owner_id, Some(ada.user_id));
+    let code = world.hub.create_pairing_code(&principal, "diary").await.unwrap().pairing_code;
+    let device = world.join(&code, "laptop", "claude_cli").await;
+    let run = world.ask_with(&principal, "diary", "Write it down", CreateRunRequest::default()).await;
+    device.claim().await;
+    device.wonder(run, "How was it?").await;
+    let (_, eve) = world.person("eve", Role::Admin).await;
+    for (visitor, sees) in [(&hers, true), (&eve, false)] {
+        let page = visitor.get("/inbox").await.body;
+        assert_eq!((page.contains("How was it?"), page.contains("id=\"asked\"")), (sees, sees), "{page}");
+    }
 }
 
 #[tokio::test]
@@ -204,17 +296,17 @@ async fn more_options_create_a_grant_that_is_listed_and_revoked() {
     // The grant answers the next request.
     let next = device.ask(run, asking("Run", r#"{"command":"two"}"#)).await;
     assert_eq!(next.state, PermissionState::Approved);
-    let page = visitor.get("/approvals").await.body;
+    let page = visitor.get("/inbox").await.body;
     assert!(page.contains("Allows <code>R*</code>") && page.contains("<bdi>for this agent</bdi>"), "{page}");
     assert!(page.contains("Allowed by a standing decision"));
     let grant = between(&page, "action=\"/grants/", "/revoke\"").to_owned();
     let viewer = world.signed_in(Role::Viewer).await;
     assert_eq!(viewer.post(&format!("/grants/{grant}/revoke"), &[]).await.status, StatusCode::FORBIDDEN);
     let revoked = visitor.post(&format!("/grants/{grant}/revoke"), &[]).await;
-    assert_eq!(revoked.header("location"), "/approvals?said=revoked");
+    assert_eq!(revoked.header("location"), "/inbox?said=revoked");
     let grants = world.hub.grants(&world.owner, PageRequest::default()).await.unwrap().permission_grants;
     assert!(grants[0].revoked_at.is_some());
-    let page = visitor.get("/approvals").await.body;
+    let page = visitor.get("/inbox").await.body;
     assert!(page.contains("<li class=\"gone\">") && !page.contains("/revoke\""));
     let last = device.ask(run, asking("Run", r#"{"command":"three"}"#)).await;
     assert_eq!(last.state, PermissionState::Pending);
@@ -229,7 +321,7 @@ async fn a_late_decision_shows_who_decided_and_when() {
     let place = DecisionOrigin { via: "rest", from: Some("192.0.2.9".to_owned()) };
     world.hub.decide(&world.owner, asked.permission_request_id, yes(), place).await.unwrap();
     let path = format!("/approvals/{}", asked.permission_request_id);
-    let late = visitor.post(&path, &[("answer", "deny"), ("back", "approvals")]).await;
+    let late = visitor.post(&path, &[("answer", "deny"), ("back", "inbox")]).await;
     assert_eq!(late.status, StatusCode::OK);
     assert!(late.body.contains("Already decided: Allowed <bdi>once</bdi> by <bdi>owner</bdi>"), "{}", late.body);
     assert!(late.body.contains("via rest from <bdi>192.0.2.9</bdi>"), "{}", late.body);
@@ -239,7 +331,7 @@ async fn a_late_decision_shows_who_decided_and_when() {
     let asked = device.ask(run, asking("Run", r#"{"command":"pwd"}"#)).await;
     let path = format!("/approvals/{}", asked.permission_request_id);
     for _ in 0..2 {
-        assert_eq!(visitor.post(&path, &[("answer", "deny")]).await.header("location"), "/approvals?said=denied");
+        assert_eq!(visitor.post(&path, &[("answer", "deny")]).await.header("location"), "/inbox?said=denied");
     }
 }
 
@@ -258,7 +350,7 @@ async fn agent_text_is_inert_everywhere() {
     device.wonder(run, HOSTILE).await;
     let visitor = world.signed_in(Role::Owner).await;
     let pages = [
-        "/approvals".to_owned(),
+        "/inbox".to_owned(),
         format!("/approvals/{}", asked.permission_request_id),
         format!("/runs/{run}"),
         format!("/runs/{run}/part"),
@@ -300,7 +392,7 @@ async fn the_run_page_decides_and_answers_in_place() {
         assert!(page.contains(shown), "{shown} is missing in {page}");
     }
     let list = visitor.get("/runs").await.body;
-    assert!(list.contains("<span class=\"why wait\">Waiting for approval"), "{list}");
+    assert!(list.contains("<span class=\"why wait\">Approval: Run: ls"), "{list}");
     assert!(list.contains("Waiting</span>"), "{list}");
     let path = format!("/approvals/{}", asked.permission_request_id);
     visitor.post(&path, &[("answer", "allow_once"), ("back", "run")]).await;
@@ -310,8 +402,8 @@ async fn the_run_page_decides_and_answers_in_place() {
 
     let question = device.wonder(run, "Which branch, <b>main</b>\nor next?").await;
     let page = visitor.get(&format!("/runs/{run}")).await.body;
-    assert!(page.contains("This run is waiting for your input"), "{page}");
-    assert!(page.contains("<pre class=\"answer\">Which branch, &lt;b&gt;main&lt;/b&gt;\nor next?</pre>"), "{page}");
+    assert!(page.contains("<bdi>builder</bdi> has a question"), "{page}");
+    assert!(page.contains("<p class=\"question\">Which branch, &lt;b&gt;main&lt;/b&gt;\nor next?</p>"), "{page}");
     let nonce = between(&page, "name=\"key\" value=\"", "\"").to_owned();
     let path = format!("/runs/{run}/input");
     assert_eq!(visitor.post(&path, &[("text", " ")]).await.status, StatusCode::BAD_REQUEST);
@@ -326,7 +418,7 @@ async fn the_run_page_decides_and_answers_in_place() {
         .unwrap();
     assert_eq!(heard.parts.unwrap().get(), r#"[{"text":"next"}]"#);
     let page = visitor.get(&format!("/runs/{run}?said=sent")).await.body;
-    assert!(page.contains("Answer: next") && !page.contains("is waiting for your input"), "{page}");
+    assert!(page.contains("Answer: next") && !page.contains("builder</bdi> has a question"), "{page}");
     assert_eq!(page.matches("Answer: next").count(), 1, "a form that is sent twice is one answer");
     let viewer = world.signed_in(Role::Viewer).await;
     assert_eq!(viewer.post(&path, &[("text", "x")]).await.status, StatusCode::FORBIDDEN);

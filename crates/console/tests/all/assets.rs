@@ -39,7 +39,7 @@ async fn every_module_that_a_module_imports_is_served() {
     let world = ConsoleWorld::new().await;
     let page = world.signed_in(Role::Owner).await.get("/runs").await;
     let base = format!("/assets/{}", between(&page.body, "/assets/", "/"));
-    let pages = ["app.js", "approvals.js", "run.js", "runs.js", "pair.js"];
+    let pages = ["app.js", "conversation.js", "inbox.js", "run.js", "runs.js", "pair.js"];
     let mut waiting: Vec<_> = pages.map(str::to_owned).to_vec();
     let mut seen = Vec::new();
     while let Some(name) = waiting.pop() {

@@ -142,7 +142,7 @@ async fn a_person_pairs_a_device_runs_a_task_and_watches_it_live() {
     let reason = CancelRequest { reason: Some("superseded".to_owned()) };
     world.hub.cancel_run(&world.owner, other, reason).await.unwrap();
     browser.wait("document.querySelector('.stopped')?.textContent.includes('superseded')").await;
-    browser.wait("document.querySelector('#follow [role=status]').textContent.includes('ended')").await;
+    browser.wait("document.querySelector('#follow [role=status]').textContent === 'End of log'").await;
     assert_eq!(browser.run("return window.mark").await, "the same page");
 
     assert_eq!(browser.complaints().await, Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! Approvals and channels in a real browser: live updates, decisions, and inert agent text.
+//! The inbox and channels in a real browser: live updates, decisions, and inert agent text.
 
 use attache_hub::control::DecisionOrigin;
 use attache_protocol::{
@@ -29,10 +29,12 @@ async fn requests_arrive_and_are_decided_without_a_reload() {
     browser.run("window.mark = 'the same page'").await;
     let first = device.ask(run, asking("Run", r#"{"command":"cargo test"}"#)).await;
     browser.wait("document.getElementById('asked')?.textContent.startsWith('1')").await;
+    browser.wait("document.getElementById('announce').textContent === 'Something needs your answer.'").await;
+    browser.wait("document.title === '(1) Runs · Attaché'").await;
     assert_eq!(browser.run("return window.mark").await, "the same page");
 
     // Another request arrives above the first one while the user is typing.
-    browser.go(&site.at("/approvals")).await;
+    browser.go(&site.at("/inbox")).await;
     browser.wait("document.getElementById('pulse').dataset.state === 'on'").await;
     browser.run("window.mark = 'the same page'").await;
     let (one, more) = (first.permission_request_id, format!("#{}-more", first.permission_request_id));
@@ -44,7 +46,7 @@ async fn requests_arrive_and_are_decided_without_a_reload() {
     let kept = format!("return document.querySelector('{more} input[name=comment]').value");
     assert_eq!(browser.run(&kept).await, "fine by me");
     assert_eq!(browser.run("return window.mark").await, "the same page");
-    assert_eq!(browser.run("return document.title").await, "Approvals (2) · Attaché");
+    assert_eq!(browser.run("return document.title").await, "(2) Inbox · Attaché");
     browser.wait("!document.getElementById('slips').classList.contains('settling')").await;
     let button = format!("#{one} button[value=allow_once]");
     browser.run(&format!("document.querySelector('{button}').scrollIntoView({{ block: 'center' }})")).await;
@@ -85,7 +87,7 @@ async fn requests_arrive_and_are_decided_without_a_reload() {
         .await;
     let dead = format!("return document.querySelector('#{id} button[value=deny]').disabled");
     assert_eq!(browser.run(&dead).await, true);
-    browser.go(&site.at("/approvals")).await;
+    browser.go(&site.at("/inbox")).await;
     browser.wait("document.getElementById('pulse').dataset.state === 'on'").await;
 
     // Keys apply only to the selected card.
@@ -181,7 +183,7 @@ async fn hostile_input_is_inert_in_a_real_browser() {
     let run = world.ask("builder", "Upgrade the parser").await;
     device.claim().await;
     site.sign_in(&browser).await;
-    browser.go(&site.at("/approvals")).await;
+    browser.go(&site.at("/inbox")).await;
     browser.wait("document.getElementById('pulse').dataset.state === 'on'").await;
     let hostile = "</span></pre></article><form action=/logout method=post><button name=answer value=allow_once>Deny</button></form>\
                    <img src=x onerror=\"window.owned=1\"><script>window.owned=1</script>[link](javascript:window.owned=1) \
@@ -211,14 +213,14 @@ async fn hostile_input_is_inert_in_a_real_browser() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn approvals_and_channels_fit_a_phone_in_light_and_dark() {
+async fn the_inbox_and_channels_fit_a_phone_in_light_and_dark() {
     let Some(browser) = WebdriverBrowser::open().await else { return };
     let site = ListeningConsole::new().await;
     let world = &site.world;
     let (waits, asks, channel) = furnish(world).await;
     site.sign_in(&browser).await;
     let pages = [
-        ("approvals", "/approvals".to_owned()),
+        ("inbox", "/inbox".to_owned()),
         ("waiting", format!("/runs/{waits}")),
         ("asking", format!("/runs/{asks}")),
         ("waiting-runs", "/runs".to_owned()),
@@ -247,7 +249,7 @@ async fn approvals_and_channels_fit_a_phone_in_light_and_dark() {
 }
 
 /// Requests of every kind, grants, history, channels and waiting runs.
-async fn furnish(
+pub(crate) async fn furnish(
     world: &ConsoleWorld,
 ) -> (attache_protocol::RunId, attache_protocol::RunId, attache_protocol::ChannelId) {
     for name in ["builder", "scribe", "reviewer", "crawler"] {

@@ -18,7 +18,7 @@ use axum::http::StatusCode;
 
 use crate::world::ConsoleWorld;
 
-fn projection(world: &ConsoleWorld, status: DelegationStatus) -> DelegationProjection {
+pub(crate) fn projection(world: &ConsoleWorld, status: DelegationStatus) -> DelegationProjection {
     let now = world.hub.now();
     let file = |path: &str, change, also_changed_here| ChangedPath {
         path: path.to_owned(),

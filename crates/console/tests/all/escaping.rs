@@ -70,6 +70,8 @@ async fn hostile_names_tasks_and_output_are_inert_everywhere() {
         "/runs".to_owned(),
         format!("/runs?q={}", crate::world::encode(HOSTILE)),
         format!("/runs?agent={}", crate::world::encode(HOSTILE)),
+        format!("/runs?caller={}", crate::world::encode(HOSTILE)),
+        format!("/runs?q=agent:x+{}", crate::world::encode(HOSTILE)),
         format!("/runs/{run}"),
         format!("/runs/{running}"),
         format!("/runs/{run}/part"),

@@ -47,12 +47,12 @@ async fn a_login_link_works_once_and_a_preview_changes_nothing() {
 async fn a_login_leads_to_the_page_that_was_asked_for() {
     let world = ConsoleWorld::new().await;
     let mut visitor = world.visitor();
-    let away = visitor.get("/approvals?state=decided").await;
+    let away = visitor.get("/inbox?decided=1").await;
     assert_eq!((away.status, away.header("location")), (StatusCode::SEE_OTHER, "/login"));
     visitor.keep(&away);
     let token = world.login_token().await;
     let entered = visitor.post_bare("/login", &[("token", &token)], &[]).await;
-    assert_eq!(entered.header("location"), "/approvals?state=decided");
+    assert_eq!(entered.header("location"), "/inbox?decided=1");
     visitor.keep(&entered);
     assert_eq!(visitor.get("/login").await.header("location"), "/runs", "only once");
 

@@ -13,7 +13,7 @@ use axum::{
 use crate::world::{ConsoleWorld, PageAnswer, TestVisitor, asking, between};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
-                      form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+                      form-action 'self'; manifest-src 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 #[tokio::test]
 async fn every_page_renders_for_every_role_with_its_headers() {
@@ -41,7 +41,9 @@ async fn every_page_renders_for_every_role_with_its_headers() {
             ("/agents/builder".to_owned(), 200),
             ("/pair".to_owned(), 200),
             ("/nav?at=agents".to_owned(), 200),
-            ("/approvals".to_owned(), 200),
+            ("/inbox".to_owned(), 200),
+            ("/conversations".to_owned(), 200),
+            (format!("/conversations/{}", run.own_conversation()), 200),
             (format!("/approvals/{}", asked.permission_request_id), 200),
             ("/channels".to_owned(), 200),
             (format!("/channels/{}", channel.id), 200),
@@ -82,7 +84,7 @@ async fn every_page_renders_for_every_role_with_its_headers() {
         let page = visitor.get(&format!("/runs/{run}")).await;
         assert_eq!(page.body.contains("/cancel\""), manages, "{role:?}");
         assert_eq!(page.body.contains("value=\"allow_once\""), manages, "{role:?}");
-        let page = visitor.get("/approvals").await;
+        let page = visitor.get("/inbox").await;
         assert!(page.body.contains("<b class=\"n you\" id=\"asked\">1<"), "{role:?}");
         assert_eq!(page.body.contains("value=\"allow_once\""), manages, "{role:?}");
         let page = visitor.get("/agents").await;
@@ -138,7 +140,7 @@ async fn the_run_list_pages_by_cursor_and_keeps_its_filters_in_the_url() {
 
     let found = visitor.get("/runs?q=NUMBER%20007").await;
     assert_eq!(found.body.matches("<tr id=\"run_").count(), 1);
-    assert!(found.body.contains("task number 007") && found.body.contains("Searched 121 runs"));
+    assert!(found.body.contains("task number 007") && !found.body.contains("task number 008"));
     let none = visitor.get("/runs?agent=nobody").await;
     assert!(none.body.contains("No matching runs"));
     let bad = visitor.get("/runs?cursor=%00").await;
@@ -156,11 +158,11 @@ async fn the_run_page_shows_why_a_run_waits_and_how_it_ended() {
 
     let device = world.pair("builder", "workstation-2", "claude_cli").await;
     let page = visitor.get(&format!("/runs/{first}")).await.body;
-    assert!(page.contains("is online and takes this run next"));
+    assert!(page.contains("Queued: next up for <bdi>builder</bdi>."));
     assert_eq!(device.claim().await, first);
     let second = world.ask("builder", "second").await;
     let page = visitor.get(&format!("/runs/{second}")).await.body;
-    assert!(page.contains(&format!("is working on <a href=\"/runs/{first}\">another run</a>.")));
+    assert!(page.contains(&format!("is busy with <a href=\"/runs/{first}\">another run</a>.")));
     let page = visitor.get(&format!("/runs/{first}")).await.body;
     assert!(
         page.contains("Running on <bdi>workstation-2</bdi>, started <time")
@@ -317,7 +319,7 @@ async fn people_and_devices_are_shown_by_name() {
     assert!(log.contains("&#34;runtime_id&#34;:&#34;workbench&#34;"), "{log}");
     assert!(log.contains(">builder · run_"), "{log}");
     assert!(!log.contains("key_…"), "{log}");
-    let decided = visitor.get("/approvals").await.body;
+    let decided = visitor.get("/inbox").await.body;
     assert!(decided.contains("by <bdi>ada</bdi>"), "{decided}");
 }
 

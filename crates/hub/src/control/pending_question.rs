@@ -1,24 +1,47 @@
-//! A short description of what a run waits for: the step to approve, or the question.
+//! What runs wait for: a short description of the step to approve or of the question, and the questions that people can
+//! answer.
 
 use attache_protocol::{
+    Json, RunId, Timestamp, WorkerRequestId,
     json::Members,
     rules::{
         permission::PermissionState,
         run::{RunStatus, WaitReason},
     },
-    wire::run::PendingQuestion,
+    wire::{
+        awcp,
+        run::{PendingQuestion, Run},
+    },
 };
 use attache_store::record::{
-    Pagination, RunRecord,
-    worker_request::{PermissionFilter, PermissionRecord, WorkerRequestKind},
+    Pagination, RunDetail, RunFilter, RunRecord,
+    worker_request::{PermissionFilter, PermissionRecord, WorkerRequestKind, WorkerRequestRecord},
 };
 
-use crate::{Handle, Principal, Result, error::about, identity::RoleColumn};
+use crate::{
+    Handle, Principal, Result, check,
+    error::about,
+    identity::{Action, RoleColumn},
+};
 
 /// The most informative members of a step's input. The first one present is shown.
 const TELLING: [&str; 8] = ["command", "cmd", "script", "task", "file_path", "path", "url", "answer"];
 const MAX_WORDS: usize = 500;
 const MAX_PENDING: usize = 20;
+/// How many running runs are read to find those that wait.
+const MAX_RUNNING: usize = 2000;
+
+/// The oldest question of a run that its caller, or a person in the caller's place, answers. Text from the agent is
+/// untrusted: show it inert.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenQuestion {
+    pub run: Run,
+    pub id: WorkerRequestId,
+    pub prompt: String,
+    pub parts: Option<Json>,
+    pub asked_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+}
 
 impl Handle {
     /// The oldest pending approval, else the oldest question.
@@ -48,6 +71,51 @@ impl Handle {
             WorkerRequestKind::Tool { tool, .. } => tool,
         };
         Ok(Some(PendingQuestion { kind, id: ask.id.to_string(), what }))
+    }
+
+    /// The open questions of all runs that the caller may see, newest first. Those of delegations are between the
+    /// delegator and the device.
+    pub async fn open_questions(&self, by: &Principal) -> Result<Vec<OpenQuestion>> {
+        let permit = by.may(Action::SeeRuns)?;
+        let filter = RunFilter { status: Some(RunStatus::Running), detail: RunDetail::Excerpt, ..RunFilter::default() };
+        let mut running = check::all_pages("run", |page| self.store().runs(by.tenant, filter.clone(), page));
+        let (mut reach, mut questions, mut looked_at) = (self.caller_access(by).await?, Vec::new(), 0);
+        while let Some(run) = running.next().await? {
+            looked_at += 1;
+            if looked_at > MAX_RUNNING {
+                break;
+            }
+            let asks = run.state.waiting().is_some() && run.spec.task_type != awcp::TASK_TYPE;
+            if !asks || !reach.run(&permit, &run).await? {
+                continue;
+            }
+            if let Some(ask) = self.store().open_worker_request(by.tenant, run.id).await.map_err(about("run"))? {
+                questions.extend(self.show_question(run, ask).await?);
+            }
+        }
+        questions.sort_by_key(|question| std::cmp::Reverse(question.asked_at));
+        Ok(questions)
+    }
+
+    /// The open question of one run.
+    pub async fn open_question(&self, by: &Principal, run: RunId) -> Result<Option<OpenQuestion>> {
+        let run = self.visible_run(by, run).await?;
+        let ask = self.store().open_worker_request(by.tenant, run.id).await.map_err(about("run"))?;
+        match ask {
+            Some(ask) => self.show_question(run, ask).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn show_question(&self, run: RunRecord, ask: WorkerRequestRecord) -> Result<Option<OpenQuestion>> {
+        let (WorkerRequestKind::Input { prompt, parts } | WorkerRequestKind::Authorization { prompt, parts }) =
+            ask.what
+        else {
+            return Ok(None);
+        };
+        let run = self.show_run(run).await?;
+        let WorkerRequestRecord { id, asked_at, expires_at, .. } = ask;
+        Ok(Some(OpenQuestion { run, id, prompt, parts, asked_at, expires_at }))
     }
 }
 

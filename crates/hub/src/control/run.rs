@@ -40,7 +40,7 @@ pub struct RunQuery {
     pub since: Option<Timestamp>,
     /// Only runs created by this person or agent, by name or id.
     pub caller: Option<String>,
-    /// Only runs whose input contains this text, ignoring case.
+    /// Only runs whose task, id or agent's name contains this text, ignoring case.
     pub text: Option<String>,
     pub page: PageRequest,
 }
@@ -51,7 +51,6 @@ struct RunMatcher {
     waiting: bool,
     since: Option<Timestamp>,
     caller: Option<Actor>,
-    text: Option<String>,
 }
 
 impl Handle {
@@ -97,15 +96,15 @@ impl Handle {
         let (user, caller) = self.caller_of(by, query.caller.as_deref()).await?;
         let status = if query.waiting { Some(RunStatus::Running) } else { query.status };
         let text = query.text.map(|text| text.to_lowercase());
-        let sieve = RunMatcher { waiting: query.waiting, since: query.since, caller, text };
-        // A text filter needs the complete input. Otherwise long tasks and results must not shorten the page.
-        let detail = if sieve.text.is_some() { RunDetail::Whole } else { RunDetail::Excerpt };
-        let filter = RunFilter { status, agent, conversation: query.conversation, parent, user, detail };
+        let sieve = RunMatcher { waiting: query.waiting, since: query.since, caller };
+        // Long tasks and results must not shorten the page.
+        let (conversation, detail) = (query.conversation, RunDetail::Excerpt);
+        let filter = RunFilter { status, agent, conversation, parent, user, text, detail };
         let (mut reach, mut found, wanted) = (self.caller_access(by).await?, Vec::new(), page.limit);
         // Runs hidden from the caller leave no gaps in the page.
         let mut turn = None;
         for look in 0..MAX_LOOKS {
-            if turn.is_none() && (look > 0 || sieve.text.is_some()) {
+            if turn.is_none() && (look > 0 || filter.text.is_some()) {
                 turn = Some(self.long_read(by).await);
             }
             let failed = about_list("run", &page);
@@ -115,7 +114,7 @@ impl Handle {
             let is_over = listed.items.last().is_some_and(|oldest| sieve.is_too_old(oldest));
             for run in listed.items {
                 if sieve.keeps(&run) && reach.run(&permit, &run).await? {
-                    found.push(run.excerpt());
+                    found.push(run);
                 }
             }
             page.cursor = listed.next.filter(|_| !is_over);
@@ -293,8 +292,6 @@ impl RunMatcher {
     fn keeps(&self, run: &RunRecord) -> bool {
         let waits = !self.waiting || run.state.waiting().is_some();
         let asked = self.caller.as_ref().is_none_or(|caller| run.caller == *caller);
-        let task = || run.spec.input.text_member("text").unwrap_or_else(|| run.spec.input.get().to_owned());
-        let says = self.text.as_ref().is_none_or(|text| task().to_lowercase().contains(text));
-        waits && asked && says && !self.is_too_old(run)
+        waits && asked && !self.is_too_old(run)
     }
 }

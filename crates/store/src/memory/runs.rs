@@ -161,7 +161,9 @@ impl ModelState {
                 && filter.parent.is_none_or(|parent| Some(parent) == record.spec.parent)
                 && filter.user.is_none_or(|user| Some(user) == record.user)
         };
-        let places = self.runs.places().into_iter().rev().filter(|place| wanted(&self.runs[*place].record));
+        let mentions = |place: usize| filter.text.as_ref().is_none_or(|text| self.shown(place).mentions(text));
+        let places = self.runs.places().into_iter().rev();
+        let places = places.filter(|place| wanted(&self.runs[*place].record) && mentions(*place));
         page::cut(places.map(|place| (place, filter.detail.of(self.shown(place)))), PageOrder::Descending, page)
     }
 

@@ -92,6 +92,7 @@ fn matches(filter: &RunFilter, record: &RunRecord) -> bool {
         && filter.conversation.is_none_or(|conversation| record.conversation == conversation)
         && filter.parent.is_none_or(|parent| record.spec.parent == Some(parent))
         && filter.user.is_none_or(|user| record.user == Some(user))
+        && filter.text.as_ref().is_none_or(|text| record.mentions(text))
 }
 
 pub(super) fn runs(
@@ -105,7 +106,9 @@ pub(super) fn runs(
     let parent = filter.parent.map(|parent| IdBytes(parent.uuid()));
     let user = filter.user.map(|user| IdBytes(user.uuid()));
     let tenant = IdBytes(tenant.uuid());
-    let (before, limit) = (before(page)?, one_more(page).saturating_add(SPARE));
+    // SQL doesn't know the text of a task, so it can't say how many rows it takes to fill the page.
+    let limit = if filter.text.is_some() { i64::MAX } else { one_more(page).saturating_add(SPARE) };
+    let before = before(page)?;
     let mut values: Vec<&dyn ToSql> = vec![&tenant, &before, &limit];
     let mut conditions = String::new();
     // Literals, and an index's own condition repeated, because a partial index is only used if its condition appears
@@ -149,7 +152,9 @@ pub(super) fn runs(
             Ok((number, rows::readable("task_runs", number, rows::run(row))?))
         })?;
         let readable = rows.filter_map(|row| match row {
-            Ok((number, run)) => run.map(|run| Ok((number, filter.detail.of(run)))),
+            Ok((number, run)) => run
+                .filter(|run| filter.text.as_ref().is_none_or(|text| run.mentions(text)))
+                .map(|run| Ok((number, filter.detail.of(run)))),
             Err(error) => Some(Err(error)),
         });
         if !found.takes_all(readable)? {

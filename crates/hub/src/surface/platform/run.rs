@@ -38,7 +38,7 @@ pub(super) struct Query {
     since: Option<Timestamp>,
     /// Only runs created by this person or agent, by name or id.
     caller: Option<String>,
-    /// Only runs whose input contains this text, ignoring case.
+    /// Only runs whose task, id or agent's name contains this text, ignoring case.
     text: Option<String>,
     limit: Option<usize>,
     cursor: Option<String>,

@@ -349,7 +349,7 @@ impl StepGenerator {
 
     fn filter(&self) -> RunFilter {
         let user = self.draw.percent(20).then(|| self.user());
-        RunFilter {
+        let mut filter = RunFilter {
             // Not drawn: another draw would change every following sequence.
             detail: if user.is_some() { RunDetail::Excerpt } else { RunDetail::Whole },
             user,
@@ -357,7 +357,11 @@ impl StepGenerator {
             agent: self.draw.percent(25).then(|| self.agent()),
             conversation: self.draw.percent(25).then(|| self.conversation()),
             parent: self.draw.percent(15).then(|| self.run()),
-        }
+            text: None,
+        };
+        // Not drawn either. Many ids contain it.
+        filter.text = filter.agent.map(|_| "e4".to_owned());
+        filter
     }
 }
 

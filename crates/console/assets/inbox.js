@@ -1,5 +1,5 @@
-// Live approvals: new requests appear and decided ones disappear without a reload, and never under the pointer.
-import { busy, fetchPage, swap } from "./live.js";
+// The live inbox: new requests appear and answered ones disappear without a reload, and never under the pointer.
+import { busy, concerns, fetchPage, swap } from "./live.js";
 
 const list = document.getElementById("slips");
 const SETTLE = 600;
@@ -13,15 +13,18 @@ function settle() {
   settled = setTimeout(() => list.classList.remove("settling"), SETTLE);
 }
 
-// Someone else decided while this user was working on the card: it stays, and shows the decision.
+// Someone else answered while this user was working on the card: it stays, and shows the decision.
 async function gone(slip) {
   if (slip.classList.contains("gone")) return;
   slip.classList.add("gone");
   for (const control of slip.querySelectorAll("button, input, select")) control.disabled = true;
+  // What was typed can still be copied.
+  for (const text of slip.querySelectorAll("textarea")) text.readOnly = true;
   const note = document.createElement("p");
   note.setAttribute("role", "alert");
-  note.textContent = list.dataset.gone;
+  note.textContent = slip.dataset.gone ?? list.dataset.gone;
   slip.querySelector(".stub")?.append(note);
+  if (slip.dataset.gone) return;
   const page = await fetchPage(`/approvals/${slip.id}`).catch(() => undefined);
   const settled = page?.getElementById(slip.id)?.querySelector(".stub > .st");
   if (settled) note.before(document.importNode(settled, true));
@@ -34,7 +37,8 @@ function merge(page) {
   const names = new Set(wanted.map((slip) => slip.id));
   for (const slip of list.querySelectorAll("[data-slip]")) {
     if (names.has(slip.id)) continue;
-    if (busy(slip) || slip.hasAttribute("aria-current")) gone(slip);
+    const typed = [...slip.querySelectorAll("textarea")].some((text) => text.value !== "");
+    if (busy(slip) || typed || slip.hasAttribute("aria-current")) gone(slip);
     else {
       slip.remove();
       settle();
@@ -73,7 +77,7 @@ async function refresh() {
 
 if (list) {
   document.addEventListener("moved", (event) => {
-    if (event.detail.events.some(({ type }) => type === "any" || type.startsWith("permission."))) due ??= setTimeout(refresh, 150);
+    if (event.detail.events.some(concerns)) due ??= setTimeout(refresh, 150);
   });
 }
 
@@ -97,6 +101,7 @@ const press = (answer) => chosen()?.querySelector(`.decide button[value=${answer
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.repeat) return;
+  if (document.body.dataset.shortcuts === "off") return;
   if (event.target.closest?.("input, textarea, select, button, a, summary, [contenteditable]")) return;
   if (list?.classList.contains("settling")) return;
   switch (event.key) {

@@ -1,0 +1,145 @@
+//! The page of one conversation: what people and agents said, what the agents did, and a box for the next message.
+
+use askama::Template;
+use attache_hub::control::{PageRequest, RunQuery};
+use attache_protocol::{
+    ConversationId, Timestamp,
+    wire::{conversation::ConversationMessage, run::Run},
+};
+use axum::extract::{Path, Query};
+use serde::Deserialize;
+
+use crate::{
+    layout::PageLayout,
+    page::{PageViewer, address, agents, conversations::conversation_title, html, run},
+    problem::{PageError, PageResult},
+    session::BrowserSession,
+    text::Text,
+    view::{
+        agent::AgentChoice,
+        conversation::{ConversationTurn, RunTurn, SaidMessage},
+        log::{LogItem, LogItemBody, LogItemKind, join},
+        run::RunDetail,
+        status,
+        time::TimeElement,
+        tool_input::ToolInputBlock,
+    },
+};
+
+/// How many runs one page shows.
+const MAX_RUNS: usize = 20;
+/// How many pages of messages are read.
+const MAX_MESSAGE_PAGES: usize = 10;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ConversationPageQuery {
+    cursor: String,
+}
+
+#[derive(Template)]
+#[template(path = "conversation.html")]
+struct ConversationPage {
+    t: &'static Text,
+    shell: PageLayout,
+    id: String,
+    title: String,
+    turns: Vec<ConversationTurn>,
+    earlier: Option<String>,
+    /// Shows the end of the conversation, where the next message goes.
+    is_newest: bool,
+    agents: Vec<AgentChoice>,
+    /// An agent that still works, so that the next message waits.
+    busy: Option<String>,
+    /// Where an answer on this page leads back to.
+    back: &'static str,
+}
+
+pub(crate) async fn show(
+    session: BrowserSession,
+    Path(conversation): Path<String>,
+    Query(asked): Query<ConversationPageQuery>,
+) -> PageResult {
+    let id: ConversationId = conversation.parse().map_err(|_| PageError::NoSuchPath)?;
+    let (hub, by, t) = (&session.hub, &session.principal, session.t);
+    let shell = PageLayout::new(&session).await?;
+    let known = hub.conversation(by, id).await?;
+    let page = PageRequest { limit: Some(MAX_RUNS), cursor: (!asked.cursor.is_empty()).then(|| asked.cursor.clone()) };
+    let query = RunQuery { conversation: Some(id), page, ..RunQuery::default() };
+    let mut found = hub.runs(by, query).await?;
+    found.task_runs.reverse();
+    let is_newest = asked.cursor.is_empty();
+    let messages = if is_newest { own_messages(&session, id).await? } else { Vec::new() };
+    let since = match (&found.next_cursor, found.task_runs.first()) {
+        (Some(_), Some(first)) => first.created_at,
+        _ => Timestamp::from_millis(0),
+    };
+    let mut turns: Vec<(Timestamp, ConversationTurn)> = Vec::new();
+    let viewer = PageViewer::naming(&session, messages.iter().map(|message| message.author.clone())).await?;
+    for message in messages.iter().filter(|message| message.created_at >= since) {
+        turns.push((message.created_at, ConversationTurn::Message(SaidMessage::new(message, viewer.scene()))));
+    }
+    for run in &found.task_runs {
+        turns.push((run.created_at, ConversationTurn::Run(Box::new(turn(&session, run).await?))));
+    }
+    turns.sort_by_key(|(at, _)| *at);
+    let newest = found.task_runs.last();
+    let title = match (known.title.filter(|title| !title.trim().is_empty()), newest) {
+        (Some(title), _) => title,
+        (None, Some(run)) => conversation_title(&session, run).await?,
+        (None, None) => t.conversation.to_owned(),
+    };
+    let answering = newest.map(|run| run.agent_id.to_string()).unwrap_or_default();
+    html(&ConversationPage {
+        t,
+        id: id.to_string(),
+        title,
+        turns: turns.into_iter().map(|(_, turn)| turn).collect(),
+        earlier: found.next_cursor.map(|cursor| address(&format!("/conversations/{id}"), &[("cursor", &cursor)])),
+        is_newest,
+        agents: agents(&session).await?.iter().map(|account| AgentChoice::worker(account, &answering, t)).collect(),
+        busy: newest.filter(|run| !status::has_ended(run.status)).map(|run| run.agent_name.clone()),
+        back: "conversation",
+        shell,
+    })
+}
+
+/// What people wrote into the conversation without starting a run.
+async fn own_messages(session: &BrowserSession, id: ConversationId) -> PageResult<Vec<ConversationMessage>> {
+    let (mut messages, mut cursor) = (Vec::new(), None);
+    for _ in 0..MAX_MESSAGE_PAGES {
+        let page = PageRequest { limit: Some(200), cursor };
+        let listed = session.hub.messages(&session.principal, id, page).await?;
+        messages.extend(listed.messages.into_iter().filter(|message| message.task_run_id.is_none()));
+        cursor = listed.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    Ok(messages)
+}
+
+async fn turn(session: &BrowserSession, run: &Run) -> PageResult<RunTurn> {
+    let loaded = run::load(session, run.task_run_id).await?;
+    let events = run::log_page(session, &loaded.run, 0).await?;
+    let viewer = run::viewer(session, &loaded.run, &events).await?;
+    let mut reader = run::reader(&loaded.run, &loaded.runtimes, &viewer, session.t);
+    let after = events.last().map_or(0, |event| event.seq);
+    let detail = RunDetail::new(&loaded.run, loaded.around(), viewer.scene());
+    let is_shown = |item: &LogItem| match item.kind {
+        LogItemKind::Call => true,
+        // The answer repeats what was said on the way to it.
+        LogItemKind::Chunk | LogItemKind::Thought | LogItemKind::Progress => !detail.ended,
+        LogItemKind::Said | LogItemKind::Host | LogItemKind::Step | LogItemKind::Gap => false,
+    };
+    Ok(RunTurn {
+        asked: SaidMessage::task(&loaded.run, &detail),
+        items: join(events.iter().map(|event| reader.item(event))).into_iter().filter(is_shown).collect(),
+        after,
+        is_cut: after < loaded.run.last_seq,
+        at: TimeElement::clock(loaded.run.ended_at.or(loaded.run.claimed_at).unwrap_or(loaded.run.created_at)),
+        cards: loaded.wait.cards,
+        question: loaded.wait.question,
+        run: detail,
+    })
+}

@@ -1,0 +1,106 @@
+//! The list of conversations, those with the newest runs first.
+
+use askama::Template;
+use attache_hub::control::{PageRequest, RunQuery};
+use attache_protocol::{Code, ConversationId, RunId, wire::run::Run};
+use axum::extract::Query;
+use serde::Deserialize;
+
+use crate::{
+    layout::PageLayout,
+    page::{PageViewer, address, html},
+    problem::PageResult,
+    session::BrowserSession,
+    text::Text,
+    view::{conversation::ConversationListRow, escape_stripper::plain, run::title},
+};
+
+/// How many runs one page of conversations covers.
+const PAGE_RUNS: usize = 60;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ConversationsPageQuery {
+    q: String,
+    cursor: String,
+}
+
+#[derive(Template)]
+#[template(path = "conversations.html")]
+struct ConversationsPage {
+    t: &'static Text,
+    shell: PageLayout,
+    text: String,
+    rows: Vec<ConversationListRow>,
+    is_first: bool,
+    older: Option<String>,
+}
+
+pub(crate) async fn list(session: BrowserSession, Query(asked): Query<ConversationsPageQuery>) -> PageResult {
+    let (hub, by) = (&session.hub, &session.principal);
+    let shell = PageLayout::new(&session).await?;
+    let text: String = asked.q.trim().chars().take(200).collect();
+    let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let page = PageRequest { limit: Some(PAGE_RUNS), cursor: given(&asked.cursor) };
+    let found = hub.runs(by, RunQuery { text: given(&text), page, ..RunQuery::default() }).await?;
+    let mut newest: Vec<Run> = Vec::new();
+    for run in found.task_runs {
+        if newest.iter().any(|other| other.conversation_id == run.conversation_id) {
+            continue;
+        }
+        // It was on an earlier page, if it has a newer run. A search shows the run that it found.
+        let is_listed = !asked.cursor.is_empty()
+            && text.is_empty()
+            && newest_run(&session, run.conversation_id).await?.is_some_and(|first| first != run.task_run_id);
+        if !is_listed {
+            newest.push(run);
+        }
+    }
+    let viewer = PageViewer::new(&session);
+    let mut rows = Vec::with_capacity(newest.len());
+    for run in newest {
+        let title = conversation_title(&session, &run).await?;
+        rows.push(ConversationListRow::new(&run, title, viewer.scene()));
+    }
+    let cursor = found.next_cursor;
+    html(&ConversationsPage {
+        t: session.t,
+        shell,
+        older: cursor.map(|cursor| address("/conversations", &[("q", &text), ("cursor", &cursor)])),
+        is_first: asked.cursor.is_empty(),
+        text,
+        rows,
+    })
+}
+
+async fn newest_run(session: &BrowserSession, conversation: ConversationId) -> PageResult<Option<RunId>> {
+    let page = PageRequest { limit: Some(1), cursor: None };
+    let query = RunQuery { conversation: Some(conversation), page, ..RunQuery::default() };
+    Ok(session.hub.runs(&session.principal, query).await?.task_runs.first().map(|run| run.task_run_id))
+}
+
+/// The title that the conversation was given, or else its first task.
+pub(crate) async fn conversation_title(session: &BrowserSession, run: &Run) -> PageResult<String> {
+    let (hub, by, id) = (&session.hub, &session.principal, run.conversation_id);
+    let own = title(run, session.t);
+    if id == run.task_run_id.own_conversation() {
+        return Ok(own);
+    }
+    let named = match hub.conversation(by, id).await {
+        Ok(conversation) => conversation.title.map(|title| plain(&title)).filter(|title| !title.trim().is_empty()),
+        Err(error) if error.code == Code::NotFound => None,
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(named) = named {
+        return Ok(named);
+    }
+    let first = hub.messages(by, id, PageRequest { limit: Some(1), cursor: None }).await?.messages;
+    let first = first.first().and_then(|message| first_line(&message.text));
+    Ok(first.unwrap_or(own))
+}
+
+fn first_line(text: &str) -> Option<String> {
+    let text = plain(text);
+    let line = text.lines().find(|line| !line.trim().is_empty())?;
+    Some(line.trim().chars().take(160).collect())
+}

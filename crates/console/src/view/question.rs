@@ -1,0 +1,47 @@
+//! A question of an agent that a person answers, as a card. All agent text is inert.
+
+use attache_hub::control::OpenQuestion;
+use attache_protocol::{Timestamp, json::pretty};
+
+use super::{
+    callsign,
+    html::{Markup, PageLink},
+    run::{ViewContext, title},
+    time::TimeElement,
+    tool_input::FoldedText,
+};
+
+#[derive(Debug, Clone)]
+pub(crate) struct QuestionCard {
+    /// The id that the answer refers to.
+    pub(crate) id: String,
+    pub(crate) run: String,
+    pub(crate) sign: Markup,
+    pub(crate) heading: Markup,
+    pub(crate) place: Markup,
+    pub(crate) prompt: FoldedText,
+    pub(crate) parts: Option<FoldedText>,
+    pub(crate) asked_at: Timestamp,
+    pub(crate) expires: Option<TimeElement>,
+}
+
+// === impl QuestionCard ===
+
+impl QuestionCard {
+    pub(crate) fn new(question: &OpenQuestion, scene: ViewContext<'_>) -> Self {
+        let (run, t) = (&question.run, scene.t);
+        let link = Markup::of(PageLink(&format!("/runs/{}", run.task_run_id), &title(run, t)));
+        let parts = question.parts.as_ref().filter(|parts| parts.get() != "null");
+        Self {
+            id: question.id.to_string(),
+            run: run.task_run_id.to_string(),
+            sign: callsign::big(run.agent_id),
+            heading: t.has_question(&run.agent_name),
+            place: t.wants_in(link, scene.caller(&run.caller).who),
+            prompt: FoldedText::new(&question.prompt, t),
+            parts: parts.map(|parts| FoldedText::new(&pretty(parts.get()), t)),
+            asked_at: question.asked_at,
+            expires: question.expires_at.map(TimeElement::countdown),
+        }
+    }
+}
