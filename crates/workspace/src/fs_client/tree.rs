@@ -530,6 +530,10 @@ impl Tree {
                 node.validity = validity;
                 node.names.push((folder, name.to_vec()));
                 self.nodes.insert(ino, node);
+                if self.number(entry.attributes.inode) != ino {
+                    // It keeps the number that the kernel has for it.
+                    self.aliases.insert(entry.attributes.inode, ino);
+                }
             }
         }
         if let Some(folder) = self.nodes.get_mut(&folder).and_then(|node| node.folder.as_mut()) {

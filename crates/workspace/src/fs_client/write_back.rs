@@ -6,10 +6,7 @@
 //! host decides about everything else first: exclusive creation and hard links (which serve as locks), moved folders,
 //! `.git`, names that leases withhold, and links that lead out.
 
-use std::{
-    sync::{Arc, MutexGuard},
-    time::SystemTime,
-};
+use std::sync::{Arc, MutexGuard};
 
 use fuser::{Errno, ReplyEmpty};
 
@@ -87,12 +84,11 @@ fn stays_inside(path: &[u8], target: &[u8]) -> bool {
         })
 }
 
-/// The attributes of something new, until the host says what they are.
+/// The attributes of something new, until the host says what they are. Its times are never shown before.
 fn new_attributes(kind: FileKind, mode: u32, size: usize) -> FsAttributes {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let now = FileTime { seconds: now.as_secs().cast_signed(), nanos: now.subsec_nanos() };
+    let time = FileTime { seconds: 0, nanos: 0 };
     let links = if kind == FileKind::Folder { 2 } else { 1 };
-    FsAttributes { kind, mode, links, inode: 0, size: size as u64, accessed: now, modified: now, changed: now }
+    FsAttributes { kind, mode, links, inode: 0, size: size as u64, accessed: time, modified: time, changed: time }
 }
 
 // === impl FsShared ===

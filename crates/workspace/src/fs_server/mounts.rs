@@ -12,7 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::host::FsHost;
 use crate::{
     export::{Connection, ExportFile},
-    fs_wire::FsEvent,
+    fs_wire::{FsEvent, FsWelcome, VERSION},
 };
 
 /// The mounts that had a connection, those without one now included.
@@ -55,14 +55,9 @@ const MAX_FAILED: usize = 16 << 10;
 // === impl FsMounts ===
 
 impl FsMounts {
-    /// Takes a mount over from its connection before, once that has finished what it is doing. Returns what was carried
-    /// out so far, if the mount is known.
-    pub(super) fn claim(
-        &self,
-        mount: u64,
-        by: Connection,
-        host: &Arc<FsHost>,
-    ) -> (MountClaim, Option<(u32, Vec<(u32, u32)>)>) {
+    /// Takes a mount over from its connection before, once that has finished what it is doing. Also returns what
+    /// the client has to know.
+    pub(super) fn claim(&self, mount: u64, by: Connection, host: &Arc<FsHost>) -> (MountClaim, FsWelcome) {
         let mut mounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = mounts.iter().position(|known| known.number == mount).and_then(|at| mounts.remove(at));
         let is_known = known.is_some();
@@ -77,9 +72,10 @@ impl FsMounts {
         for (file, _) in held.open.values() {
             file.resume(by);
         }
-        let earlier = is_known.then(|| (held.last_request, held.failed.iter().copied().collect()));
+        let carried_out = is_known.then_some(held.last_request);
+        let failed = held.failed.iter().copied().collect();
         drop(held);
-        (MountClaim { progress, connection }, earlier)
+        (MountClaim { progress, connection }, FsWelcome { version: VERSION, carried_out, failed })
     }
 
     /// Tells the clients that the lease has ended, so that they needn't find out. Takes only a moment, whatever they do.

@@ -9,12 +9,11 @@ use super::{
     mounts::{FsMounts, MountClaim, OpenFiles},
     outbox::FsUrgency,
     pusher::{PushBudget, push_tree, read_whole},
+    watcher::WatchedFolders,
 };
 use crate::{
     export::{Connection, CreateMode, ExportFile, ExportRefusal, FileOpenOptions, ReplaceMode},
-    fs_wire::{
-        FsEntry, FsEvent, FsFailure, FsOpenFlags, FsReply, FsRequest, FsWelcome, MAX_DATA, MalformedFrame, VERSION,
-    },
+    fs_wire::{FsEntry, FsEvent, FsFailure, FsOpenFlags, FsReply, FsRequest, MAX_DATA, MalformedFrame, VERSION},
 };
 
 pub(super) struct FsSession {
@@ -101,9 +100,14 @@ impl FsSession {
                 Ok(_) => Ok(()),
             };
         }
+        // What happens to a moved folder is reported after the reply, when the client knows its new path.
+        let mut watched = matches!(request, FsRequest::Rename { .. }).then(|| self.host.watcher.folders());
         // Nothing is sent while the mount is held: its next connection may be waiting for it.
         let mut files = mount.hold().ok_or(FsSessionEnd::Superseded)?;
-        let done = self.answer(&mut files.open, &request);
+        let done = match (&request, &mut watched) {
+            (FsRequest::Rename { from, to, replace, .. }, Some(watched)) => self.rename(watched, from, to, *replace),
+            _ => self.answer(&mut files.open, &request),
+        };
         files.note(id, done.as_ref().err().map(errno_of));
         drop(files);
         let made = match request {
@@ -111,6 +115,7 @@ impl FsSession {
             _ => None,
         };
         self.reply(id, done)?;
+        drop(watched);
         if let Some(path) = made {
             // So that the client needn't ask what is in it.
             let _ = self.host.list(0, path, FsUrgency::Reply);
@@ -141,10 +146,8 @@ impl FsSession {
         if locator != self.locator.as_bytes() {
             return Err(FsSessionEnd::Stranger);
         }
-        let (claim, earlier) = self.mounts.claim(mount, self.connection, &self.host);
+        let (claim, welcome) = self.mounts.claim(mount, self.connection, &self.host);
         self.mount = Some(claim);
-        let (carried_out, failed) = earlier.map_or((None, Vec::new()), |(last, failed)| (Some(last), failed));
-        let welcome = FsWelcome { version: VERSION, carried_out, failed };
         self.host.outbox.push(FsEvent::Welcome(welcome).write(), FsUrgency::Reply);
         let budget = PushBudget { bytes: push_bytes, file: push_file.min(MAX_DATA as u64) };
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
@@ -188,13 +191,13 @@ impl FsSession {
                 export.symlink(target, path).and_then(|()| self.about(path, true))
             }
             FsRequest::HardLink { from, to, .. } => export.hard_link(from, to).and_then(|()| self.about(to, true)),
-            FsRequest::Rename { from, to, replace, .. } => self.rename(from, to, replace),
             FsRequest::Space { .. } => self.space(),
             FsRequest::Fetch { path, .. } => self.fetch(path),
             // These were handled before.
-            FsRequest::Hello { .. } | FsRequest::Received { .. } | FsRequest::List { .. } => {
-                Err(ExportRefusal::Invalid)
-            }
+            FsRequest::Hello { .. }
+            | FsRequest::Received { .. }
+            | FsRequest::List { .. }
+            | FsRequest::Rename { .. } => Err(ExportRefusal::Invalid),
         }
     }
 
@@ -261,13 +264,17 @@ impl FsSession {
         Ok(FsReply { stamp, entry: Some(FsEntry { attributes, target: None }), data, ..NOTHING })
     }
 
-    fn rename(&self, from: &[u8], to: &[u8], replace: bool) -> Result<FsReply, ExportRefusal> {
+    fn rename(
+        &self,
+        watched: &mut WatchedFolders,
+        from: &[u8],
+        to: &[u8],
+        replace: bool,
+    ) -> Result<FsReply, ExportRefusal> {
         let replace = if replace { ReplaceMode::Always } else { ReplaceMode::Never };
         // No event about it is interpreted before the paths of watched folders are right again.
-        let mut watched = self.host.watcher.folders();
         self.host.export.rename(from, to, replace)?;
         watched.moved(from, to);
-        drop(watched);
         let reply = self.about(to, true)?;
         Ok(FsReply { from_folder: self.host.attributes(parent(from)).ok(), ..reply })
     }
