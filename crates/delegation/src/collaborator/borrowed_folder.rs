@@ -11,7 +11,7 @@ use attache_protocol::{
     },
 };
 use attache_workspace::mount::{
-    self, MountHandle, MountPoint, MountRequest, MountSummary, MountTransport, PortForward, UnmountReason,
+    self, LostChange, MountHandle, MountPoint, MountRequest, MountSummary, MountTransport, PortForward, UnmountReason,
 };
 use tokio::time::Instant;
 
@@ -70,7 +70,7 @@ pub enum LeaseEnd {
 /// The mount option that every transport follows.
 const READ_ONLY: &str = "ro";
 /// How long the final check that the host still serves the folder can take.
-const FINAL_REFRESH_TIMEOUT: Duration = Duration::from_secs(10);
+const FINAL_REFRESH_TIMEOUT: Duration = Duration::from_secs(30);
 /// The guard unmounts a moment after the runtime would have.
 const GUARD_UNMOUNT_DELAY: Duration = Duration::from_secs(2);
 
@@ -151,7 +151,9 @@ impl BorrowedFolder {
         let (requested, ignored) = match transport {
             MountTransport::Sshfs => mount::safe_mount_options(requested),
             // The others are options of sshfs.
-            MountTransport::AttacheFs => requested.into_iter().partition(|option| option == READ_ONLY),
+            MountTransport::AttacheFs => {
+                requested.into_iter().partition(|option| option == READ_ONLY || option == mount::SYNC_OPTION)
+            }
         };
         let is_read_only = requested.iter().any(|option| option == READ_ONLY);
         if !ignored.is_empty() {
@@ -209,16 +211,24 @@ impl BorrowedFolder {
             None => false,
         };
         let ended = self.unmount().await;
+        let (why, outages, lost) =
+            ended.map_or((None, 0, Vec::new()), |ended| (Some(ended.why), ended.outages, ended.lost));
         let delegation_id = self.key.delegation.clone();
-        let error = |code, text: &str| AwcpMessage::Error(AwcpError::new(&self.key.delegation, code, text));
-        let why = ended.map(|ended| ended.why);
+        let error = |code, text: &str| {
+            let text = match losses_note(&lost) {
+                Some(note) => format!("{text}. {note}"),
+                None => text.to_owned(),
+            };
+            AwcpMessage::Error(AwcpError::new(&self.key.delegation, code, text))
+        };
         let last = if Instant::now() >= self.ends || why == Some(UnmountReason::Expired) {
             error(AwcpErrorCode::Expired, "the lease expired before the work was done")
         } else if !is_alive || why != Some(UnmountReason::Asked) {
             error(AwcpErrorCode::TaskFailed, "access to the folder was lost while the agent worked in it")
         } else {
-            let outages = ended.map_or(0, |ended| ended.outages);
-            let all_notes = [notes, self.notes.take(), outages_note(outages)].into_iter().flatten().collect::<Vec<_>>();
+            // What was lost is known, so nothing else is incomplete.
+            let mount_note = losses_note(&lost).or_else(|| outages_note(outages));
+            let all_notes = [notes, self.notes.take(), mount_note].into_iter().flatten().collect::<Vec<_>>();
             let notes = Some(all_notes.join("\n")).filter(|notes| !notes.is_empty());
             AwcpMessage::Done(AwcpDone { delegation_id, final_summary, highlights, notes, full_output })
         };
@@ -226,8 +236,11 @@ impl BorrowedFolder {
     }
 
     /// Reports a failure. When this returns, the folder is unmounted.
-    pub async fn fail(mut self, error: AwcpError) -> AwcpMessage {
-        self.unmount().await;
+    pub async fn fail(mut self, mut error: AwcpError) -> AwcpMessage {
+        let lost = self.unmount().await.map(|ended| ended.lost).unwrap_or_default();
+        if let Some(note) = losses_note(&lost) {
+            error.message = format!("{}. {note}", error.message.trim_end_matches('.'));
+        }
         self.end(AwcpMessage::Error(error))
     }
 
@@ -264,6 +277,15 @@ impl BorrowedFolder {
         self.has_ended = true;
         self.role.end(&self.key, last)
     }
+}
+
+/// For the host: what the agent believes to have done, and isn't there.
+fn losses_note(lost: &[LostChange]) -> Option<String> {
+    if lost.is_empty() {
+        return None;
+    }
+    let named = lost.iter().map(|LostChange { path, reason }| format!("{path} ({reason})")).collect::<Vec<_>>();
+    Some(format!("These changes did not reach the folder: {}. Check the diff.", named.join(", ")))
 }
 
 /// For the host: writes in flight when the connection broke were lost.

@@ -68,6 +68,20 @@ impl ExportFile {
         self
     }
 
+    /// It belongs to another connection now, and nothing that was written to it is missing.
+    pub(crate) fn resume(&self, connection: Connection) {
+        let Some(Ticket(ticket)) = self.ticket else { return };
+        let mut connections = held(&self.inner().connections);
+        let Some(open) = connections.open.get_mut(&ticket) else { return };
+        open.connection = connection;
+        let was_suspect = std::mem::take(&mut open.is_suspect);
+        let path = open.path.clone();
+        drop(connections);
+        if was_suspect {
+            self.inner().tell_whole(&path);
+        }
+    }
+
     /// Closed by the client. If it is dropped instead, the connection ended first.
     pub(crate) fn close(mut self) {
         let Some(Ticket(ticket)) = self.ticket.take() else { return };
@@ -75,13 +89,7 @@ impl ExportFile {
         let open = held(&inner.connections).open.remove(&ticket);
         drop(self);
         if let Some(open) = open.filter(|open| open.is_suspect) {
-            inner.journal.record(&ExportAuditEntry {
-                op: ExportOperation::Close,
-                path: &open.path,
-                to: None,
-                bytes: None,
-                outcome: Ok(()),
-            });
+            inner.tell_whole(&open.path);
         }
     }
 }
@@ -99,6 +107,11 @@ impl ExportShared {
         }
         drop(connections);
         self.tell_interrupted(&open.path);
+    }
+
+    fn tell_whole(&self, path: &[u8]) {
+        let (op, outcome) = (ExportOperation::Close, Ok(()));
+        self.journal.record(&ExportAuditEntry { op, path, to: None, bytes: None, outcome });
     }
 
     fn tell_interrupted(&self, path: &[u8]) {

@@ -7,7 +7,6 @@ use rustix::fs::{OFlags, inotify};
 use super::{
     Export, ExportRefusal, ExportShared,
     attributes::{FileAttributes, FileKind},
-    audit::{ExportAuditEntry, ExportOperation},
     path::{ExportPath, join},
     root::{DirectoryEntries, entries},
 };
@@ -63,12 +62,6 @@ impl Export {
     /// Whether a name can be mentioned to the remote, whatever is there now.
     pub(crate) fn shows(&self, path: &[u8], kind: FileKind) -> bool {
         self.0.filter.shows(path, kind == FileKind::Folder)
-    }
-
-    /// A file is open again after an outage that cost it nothing.
-    pub(crate) fn note_resumed(&self, path: &[u8]) {
-        let op = ExportOperation::Close;
-        self.0.journal.record(&ExportAuditEntry { op, path, to: None, bytes: None, outcome: Ok(()) });
     }
 }
 

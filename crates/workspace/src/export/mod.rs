@@ -225,6 +225,11 @@ impl Export {
         })
     }
 
+    /// Refuses every call from now on. Changes may still be in progress.
+    pub(crate) fn refuse(&self) {
+        self.0.refuse();
+    }
+
     /// Refuses every call from now on, also on open files. Returns when no changing call is in progress, so that
     /// nothing changes any more.
     pub fn revoke(&self) {
@@ -276,9 +281,13 @@ impl ExportShared {
         }
     }
 
-    fn revoke(&self) {
+    fn refuse(&self) {
         self.revoked.store(true, Ordering::Release);
         self.usage.end();
+    }
+
+    fn revoke(&self) {
+        self.refuse();
         let _nobody = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let Some(keeper) = &self.originals else { return };
         let mut keeper = held(keeper);

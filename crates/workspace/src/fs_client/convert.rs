@@ -20,7 +20,6 @@ pub(super) fn open_flags(flags: i32) -> FsOpenFlags {
         truncate: flags.contains(OFlags::TRUNC),
         create: flags.contains(OFlags::CREATE),
         exclusive: flags.contains(OFlags::EXCL),
-        resumed: false,
     }
 }
 

@@ -11,15 +11,16 @@ use std::{
 };
 
 use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 
 use super::{
     convert::{file_time, open_flags, part, unknown_handle, unknown_handle_of},
-    shared::{FsShared, FsState, OpenFile, PendingRead, WRITE_WINDOW},
-    tree::{Lookup, Origin, ROOT},
+    shared::{FsShared, FsState, OpenFile, PendingRead},
+    tree::{Invalidation, Lookup, Node, ROOT},
+    write_back::{ChangeKind, LocalChange, LocalEntry, Outcome, answer_empty},
 };
 use crate::{
     export::{AttributeChange, FileKind},
@@ -69,31 +70,44 @@ impl MountedFs {
         );
     }
 
-    /// A request that creates a name and answers with its entry.
+    /// A request that creates a name and answers with its entry. What can be judged here is answered first.
     fn create_name(
         &self,
         (folder, name): (INodeNo, &OsStr),
+        local: Option<LocalEntry<'_>>,
         reply: ReplyEntry,
-        make: impl FnOnce(&FsState, u32, &[u8]) -> Vec<u8>,
+        make: impl FnOnce(u32, &[u8]) -> Vec<u8>,
     ) {
         or_lost!(self, reply);
-        let state = self.0.lock();
+        let mut state = self.0.lock();
         let path = match Self::path_of(&state, folder, name) {
             Ok(path) => path,
             Err(errno) => return reply.error(errno),
         };
-        let (shared, name) = (Arc::clone(&self.0), name.as_bytes().to_vec());
-        let sent = self.0.link.call(
-            |id| make(&state, id, &path),
+        let shared = Arc::clone(&self.0);
+        let name = name.as_bytes();
+        if let Some(entry) = local.filter(|entry| self.0.can_create_here(&state, (folder.0, name), &path, entry)) {
+            let (ino, done) = FsShared::create_here(&mut state, (folder.0, name), entry);
+            let (kind, at) = (ChangeKind::Replaces, path.clone());
+            let change = LocalChange { path, kind, bytes: 0, request: |id| make(id, &at), done };
+            let acknowledge = move |done| match done {
+                Ok(()) => shared.reply_entry(&mut shared.lock(), ino, reply),
+                Err(errno) => reply.error(errno),
+            };
+            return self.0.send_change(state, change, Box::new(acknowledge));
+        }
+        let (name, at) = (name.to_vec(), path.clone());
+        self.0.ask(
+            state,
+            |id| make(id, &at),
             Box::new(move |done| match done {
-                Ok(answer) => shared.reply_new_entry(folder.0, &name, &answer, reply),
+                Ok(answer) => {
+                    shared.lock().lost.remove(&path);
+                    shared.reply_new_entry(folder.0, &name, &answer, reply);
+                }
                 Err(errno) => reply.error(errno),
             }),
         );
-        drop(state);
-        if let Err(then) = sent {
-            then(Err(Errno::EIO));
-        }
     }
 
     fn remove_name(&self, folder: INodeNo, name: &OsStr, kind: FileKind, reply: ReplyEmpty) {
@@ -105,6 +119,10 @@ impl MountedFs {
         };
         if let Lookup::Found(ino) = state.look_up(folder.0, name.as_bytes()) {
             self.0.open_before_removal(&mut state, ino);
+            let is_removable = kind != FileKind::Folder || state.tree.is_empty_folder(ino);
+            if is_removable && self.0.is_judged_here(&state, folder.0, &path) {
+                return self.0.remove_here(state, (folder.0, name.as_bytes()), (path, kind), reply);
+            }
         }
         let (shared, name) = (Arc::clone(&self.0), name.as_bytes().to_vec());
         self.0.ask(
@@ -136,96 +154,6 @@ impl MountedFs {
         let flags =
             if is_kept { FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
         reply.opened(FileHandle(handle), flags);
-    }
-
-    /// Reads from a file that is open at the host, or is opened there for it.
-    fn read_at_host(shared: &Arc<FsShared>, mut state: MutexGuard<'_, FsState>, read: PendingRead) {
-        let PendingRead { handle, offset, size, reply } = read;
-        let Some(file) = state.files.get(&handle) else { return reply.error(Errno::EBADF) };
-        let ino = file.ino;
-        if !file.is_at_host {
-            if let Some(errno) = file.failure {
-                return reply.error(errno);
-            }
-            let Some(path) = state.tree.path(ino) else { return reply.error(Errno::ESTALE) };
-            shared.open_at_host(&mut state, handle, &path);
-        }
-        let length = size.min(u32::try_from(MAX_DATA).unwrap_or(u32::MAX));
-        let this = Arc::clone(shared);
-        shared.ask(
-            state,
-            |id| FsRequest::Read { id, handle, offset, length }.write(),
-            Box::new(move |done| match done {
-                Ok(answer) => reply.data(&answer.data),
-                Err(errno) => {
-                    let failure = this.lock().files.get(&handle).and_then(|file| file.failure);
-                    reply.error(failure.unwrap_or_else(|| unknown_handle(errno)));
-                }
-            }),
-        );
-    }
-
-    /// Fetches a small file, for everyone who reads it meanwhile.
-    fn fetch(&self, mut state: MutexGuard<'_, FsState>, ino: u64, read: PendingRead) {
-        let Some(path) = state.tree.path(ino) else { return Self::read_at_host(&self.0, state, read) };
-        let waiting = state.fetches.entry(ino).or_default();
-        waiting.push(read);
-        if waiting.len() > 1 {
-            return;
-        }
-        let shared = Arc::clone(&self.0);
-        self.0.ask(
-            state,
-            |id| FsRequest::Fetch { id, path: &path }.write(),
-            Box::new(move |done| {
-                let mut state = shared.lock();
-                let waiting = state.fetches.remove(&ino).unwrap_or_default();
-                let fetched = done.ok().and_then(|answer| {
-                    let attributes = answer.entry.as_ref()?.attributes;
-                    shared.learn(ino, &answer, &mut state);
-                    let data: Arc<[u8]> = answer.data.into();
-                    state.tree.keep_content(ino, &attributes, Arc::clone(&data));
-                    Some(data)
-                });
-                drop(state);
-                for read in waiting {
-                    match &fetched {
-                        Some(data) => read.reply.data(part(data, read.offset, read.size)),
-                        // It has grown, or is gone: reading through a handle shows which.
-                        None => Self::read_at_host(&shared, shared.lock(), read),
-                    }
-                }
-            }),
-        );
-    }
-}
-
-// === impl FsShared ===
-
-impl FsShared {
-    /// Takes in a name that the host reported, and answers with it.
-    fn reply_new_entry(&self, folder: u64, name: &[u8], answer: &FsReply, reply: ReplyEntry) {
-        let mut state = self.lock();
-        match self.learn_entry(&mut state, folder, name, answer) {
-            Some(ino) => self.reply_entry(&mut state, ino, reply),
-            None => reply.error(Errno::EIO),
-        }
-    }
-
-    fn learn_entry(&self, state: &mut FsState, folder: u64, name: &[u8], answer: &FsReply) -> Option<u64> {
-        let mut out = Vec::new();
-        let entry = answer.entry.as_ref()?;
-        let ino = state.tree.apply_entry(folder, name, answer.stamp, entry, Instant::now(), &mut out);
-        self.learn_folder(state, folder, answer);
-        self.invalidate(out);
-        ino
-    }
-
-    fn learn_folder(&self, state: &mut FsState, folder: u64, answer: &FsReply) {
-        let Some(attributes) = answer.folder else { return };
-        let mut out = Vec::new();
-        state.tree.apply_attributes(folder, answer.stamp, attributes, Origin::Own, &mut out);
-        self.invalidate(out);
     }
 }
 
@@ -351,6 +279,19 @@ impl Filesystem for MountedFs {
             let open = state.files.iter().find(|(_, file)| file.ino == ino.0 && file.is_at_host);
             handle = open.map(|(handle, _)| FileHandle(*handle));
         }
+        let is_here = match &path {
+            Some(path) => self.0.is_judged_here(&state, state.tree.above(ino.0), path) && state.tree.is_watched(ino.0),
+            None => handle.is_some() && state.is_write_back && self.0.link.is_up(),
+        };
+        if is_here && ino.0 != ROOT {
+            let shared = Arc::clone(&self.0);
+            let acknowledge = move |done| match done {
+                Ok(()) => shared.reply_attr(&shared.lock(), ino.0, reply),
+                Err(errno) => reply.error(errno),
+            };
+            let (file, handle) = ((ino.0, path.unwrap_or_default()), handle.map(|handle| handle.0));
+            return self.0.set_attributes_here(state, file, handle, change, Box::new(acknowledge));
+        }
         let (None, None) = (&path, &handle) else {
             let shared = Arc::clone(&self.0);
             return self.0.ask(
@@ -381,7 +322,8 @@ impl Filesystem for MountedFs {
         or_lost!(self, reply);
         let state = self.0.lock();
         let known = state.tree.node(ino.0).and_then(|node| node.target.clone());
-        let is_valid = self.0.link.is_up() && state.tree.is_valid(ino.0, Instant::now());
+        let is_pending = state.tree.node(ino.0).is_some_and(Node::is_pending);
+        let is_valid = self.0.link.is_up() && (is_pending || state.tree.is_valid(ino.0, Instant::now()));
         if let Some(target) = known.filter(|_| is_valid) {
             return reply.data(&target);
         }
@@ -416,30 +358,30 @@ impl Filesystem for MountedFs {
         }
         let handle = self.0.lock().new_handle();
         let flags = FsOpenFlags { write: true, create: true, exclusive: true, ..FsOpenFlags::default() };
-        self.create_name((parent, name), reply, |_, id, path| {
-            [
-                FsRequest::Open { id, handle, path, flags, mode: mode & 0o7777 }.write(),
-                FsRequest::Close { handle }.write(),
-            ]
-            .concat()
+        self.create_name((parent, name), None, reply, |id, path| {
+            FsRequest::Open { id, handle, path, flags, mode: mode & 0o7777 }.write()
         });
+        self.0.close_at_host(handle);
     }
 
     fn mkdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        self.create_name((parent, name), reply, |_, id, path| {
-            FsRequest::MakeDir { id, path, mode: mode & 0o7777 }.write()
-        });
+        let mode = mode & 0o7777;
+        let local = LocalEntry { kind: FileKind::Folder, mode, target: None };
+        self.create_name((parent, name), Some(local), reply, |id, path| FsRequest::MakeDir { id, path, mode }.write());
     }
 
     fn symlink(&self, _req: &Request, parent: INodeNo, link_name: &OsStr, target: &Path, reply: ReplyEntry) {
         let target = target.as_os_str().as_bytes();
-        self.create_name((parent, link_name), reply, |_, id, path| FsRequest::Symlink { id, path, target }.write());
+        let local = LocalEntry { kind: FileKind::Link, mode: 0o777, target: Some(target) };
+        self.create_name((parent, link_name), Some(local), reply, |id, path| {
+            FsRequest::Symlink { id, path, target }.write()
+        });
     }
 
     fn link(&self, _req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
-        self.create_name((newparent, newname), reply, |state, id, to| {
-            // A removed file has no path. The host refuses the folder itself.
-            let from = state.tree.path(ino.0).unwrap_or_default();
+        // A removed file has no path. The host refuses the folder itself.
+        let from = self.0.lock().tree.path(ino.0).unwrap_or_default();
+        self.create_name((newparent, newname), None, reply, |id, to| {
             FsRequest::HardLink { id, from: &from, to }.write()
         });
     }
@@ -476,11 +418,19 @@ impl Filesystem for MountedFs {
         if let Lookup::Found(ino) = state.look_up(newparent.0, newname.as_bytes()) {
             self.0.open_before_removal(&mut state, ino);
         }
+        let moved = ((parent.0, name.as_bytes()), (newparent.0, newname.as_bytes()));
+        if flags.is_empty()
+            && self.0.is_judged_here(&state, parent.0, &from)
+            && self.0.is_judged_here(&state, newparent.0, &to)
+            && FsShared::is_simple_move(&state, moved.0, moved.1)
+        {
+            return self.0.rename_here(state, moved.0, moved.1, (from, to), reply);
+        }
         let shared = Arc::clone(&self.0);
-        let (name, newname) = (name.as_bytes().to_vec(), newname.as_bytes().to_vec());
+        let (name, newname, at) = (name.as_bytes().to_vec(), newname.as_bytes().to_vec(), to.clone());
         self.0.ask(
             state,
-            |id| FsRequest::Rename { id, from: &from, to: &to, replace: flags.is_empty() }.write(),
+            |id| FsRequest::Rename { id, from: &from, to: &at, replace: flags.is_empty() }.write(),
             Box::new(move |done| match done {
                 Ok(answer) => {
                     let mut state = shared.lock();
@@ -488,6 +438,7 @@ impl Filesystem for MountedFs {
                     let moved = ((parent.0, &name[..]), (newparent.0, &newname[..]));
                     state.tree.apply_rename(moved.0, moved.1, answer.stamp, &mut out);
                     shared.invalidate(out);
+                    state.lost.remove(&to);
                     shared.learn_entry(&mut state, newparent.0, &newname, &answer);
                     let from = FsReply { folder: answer.from_folder, ..answer };
                     shared.learn_folder(&mut state, parent.0, &from);
@@ -508,8 +459,17 @@ impl Filesystem for MountedFs {
             return reply.opened(FileHandle(handle), FopenFlags::FOPEN_KEEP_CACHE);
         }
         let Some(path) = state.tree.path(ino.0) else { return reply.error(Errno::ESTALE) };
-        state.files.insert(handle, OpenFile { is_at_host: true, ..OpenFile::new(ino.0, flags) });
         let is_kept = state.tree.is_watched(ino.0);
+        // Whether a write-protected file can be opened depends on the host's user.
+        let is_writable = state.tree.node(ino.0).is_some_and(|node| node.attributes.mode & 0o200 != 0);
+        if is_kept && is_writable && self.0.is_judged_here(&state, state.tree.above(ino.0), &path) {
+            let acknowledge = move |done| match done {
+                Ok(()) => reply.opened(FileHandle(handle), FopenFlags::FOPEN_KEEP_CACHE),
+                Err(errno) => reply.error(errno),
+            };
+            return self.0.open_here(state, (ino.0, handle), path, flags, Box::new(acknowledge));
+        }
+        state.files.insert(handle, OpenFile { is_at_host: true, ..OpenFile::new(ino.0, flags) });
         let shared = Arc::clone(&self.0);
         self.0.ask(
             state,
@@ -552,10 +512,33 @@ impl Filesystem for MountedFs {
             Err(errno) => return reply.error(errno),
         };
         let handle = state.new_handle();
-        let (shared, name) = (Arc::clone(&self.0), name.as_bytes().to_vec());
+        let (shared, name, mode) = (Arc::clone(&self.0), name.as_bytes().to_vec(), mode & 0o7777);
+        let entry = LocalEntry { kind: FileKind::File, mode, target: None };
+        let at = path.clone();
+        if !flags.exclusive && self.0.can_create_here(&state, (parent.0, &name), &path, &entry) {
+            let (ino, done) = FsShared::create_here(&mut state, (parent.0, &name), entry);
+            state.files.insert(handle, OpenFile { is_at_host: true, ..OpenFile::new(ino, flags) });
+            let change = LocalChange {
+                path,
+                kind: ChangeKind::Replaces,
+                bytes: 0,
+                request: |id| FsRequest::Open { id, handle, path: &at, flags, mode }.write(),
+                done: move |state: &mut FsState, answer: Outcome<'_>, out: &mut Vec<Invalidation>| {
+                    done(state, answer, out);
+                    if let Err(errno) = answer {
+                        state.fail_file(handle, errno);
+                    }
+                },
+            };
+            let acknowledge = move |done| match done {
+                Ok(()) => shared.reply_created(&mut shared.lock(), (ino, handle), reply),
+                Err(errno) => reply.error(errno),
+            };
+            return self.0.send_change(state, change, Box::new(acknowledge));
+        }
         self.0.ask(
             state,
-            |id| FsRequest::Open { id, handle, path: &path, flags, mode: mode & 0o7777 }.write(),
+            |id| FsRequest::Open { id, handle, path: &at, flags, mode }.write(),
             Box::new(move |done| {
                 let answer = match done {
                     Ok(answer) => answer,
@@ -567,14 +550,10 @@ impl Filesystem for MountedFs {
                 };
                 if flags.truncate {
                     state.tree.drop_content(ino);
+                    state.lost.remove(&path);
                 }
                 state.files.insert(handle, OpenFile { is_at_host: true, ..OpenFile::new(ino, flags) });
-                let ttl = state.ttls(ino).0;
-                let Some(node) = state.tree.node_mut(ino) else { return reply.error(Errno::EIO) };
-                node.lookups += 1;
-                let attr = FileAttr { ino: INodeNo(ino), ..shared.attr(&node.attributes) };
-                let (generation, kept) = (Generation(node.generation), FopenFlags::FOPEN_KEEP_CACHE);
-                reply.created(&ttl, &attr, generation, FileHandle(handle), kept);
+                shared.reply_created(&mut state, (ino, handle), reply);
             }),
         );
     }
@@ -599,9 +578,9 @@ impl Filesystem for MountedFs {
         let is_small = state.tree.node(ino.0).is_some_and(|node| node.attributes.size <= FETCH_WHOLE);
         let is_at_host = state.files.get(&fh.0).is_some_and(|file| file.is_at_host);
         if is_small && !is_at_host {
-            self.fetch(state, ino.0, read);
+            self.0.fetch(state, ino.0, read);
         } else {
-            Self::read_at_host(&self.0, state, read);
+            self.0.read_at_host(state, read);
         }
     }
 
@@ -618,37 +597,19 @@ impl Filesystem for MountedFs {
         reply: ReplyWrite,
     ) {
         or_lost!(self, reply);
-        let mut state = self.0.lock();
-        let Some(file) = state.files.get_mut(&fh.0) else { return reply.error(Errno::EBADF) };
-        if let Some(errno) = file.failure {
-            return reply.error(errno);
-        }
         let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        let ino = file.ino;
-        file.unconfirmed += data.len();
-        if file.unconfirmed <= WRITE_WINDOW {
-            reply.written(length);
-        } else {
-            file.waiting.push_back((reply, length));
-        }
-        state.tree.drop_content(ino);
-        if let Some(node) = state.tree.node_mut(ino) {
-            node.pending_writes += 1;
-            node.attributes.size = node.attributes.size.max(offset.saturating_add(data.len() as u64));
-        }
-        let (shared, file, range) = (Arc::clone(&self.0), (fh.0, ino), (offset, data.len()));
-        let handle = fh.0;
-        self.0.ask(
-            state,
-            |id| FsRequest::Write { id, handle, offset, data }.write(),
-            Box::new(move |done| shared.confirm_write(file, range, done.map_err(unknown_handle))),
-        );
+        let acknowledge = move |done| match done {
+            Ok(()) => reply.written(length),
+            Err(errno) => reply.error(errno),
+        };
+        self.0.write_here(self.0.lock(), fh.0, offset, data, Box::new(acknowledge));
     }
 
     fn flush(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
         let mut state = self.0.lock();
+        let is_write_back = state.is_write_back;
         let Some(file) = state.files.get_mut(&fh.0) else { return reply.ok() };
-        if file.unconfirmed > 0 {
+        if file.unconfirmed > 0 && !is_write_back {
             return file.flushes.push(reply);
         }
         match file.failure.take() {
@@ -669,30 +630,33 @@ impl Filesystem for MountedFs {
     ) {
         let mut state = self.0.lock();
         if state.files.remove(&fh.0).is_some_and(|file| file.is_at_host) {
-            self.0.link.tell(&FsRequest::Close { handle: fh.0 });
+            self.0.close_at_host(fh.0);
         }
+        drop(state);
         reply.ok();
     }
 
     fn fsync(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         or_lost!(self, reply);
         let mut state = self.0.lock();
-        let Some(file) = state.files.get_mut(&fh.0).filter(|file| file.is_at_host) else { return reply.ok() };
-        if let Some(errno) = file.failure.take() {
+        let file = state.files.get_mut(&fh.0);
+        if let Some(errno) = file.and_then(|file| file.failure.take()) {
             return reply.error(errno);
         }
-        let (shared, handle) = (Arc::clone(&self.0), fh.0);
+        let handle = state.files.get(&fh.0).filter(|file| file.is_at_host).map(|_| fh.0);
+        let shared = Arc::clone(&self.0);
         self.0.ask(
             state,
-            |id| FsRequest::Sync { id, handle }.write(),
-            // Writes before it were answered before it.
+            |id| match handle {
+                Some(handle) => FsRequest::Sync { id, handle }.write(),
+                // Nothing of it is missing at the host once this is answered.
+                None => FsRequest::Space { id }.write(),
+            },
+            // Whatever was sent before it was answered before it.
             Box::new(move |done| {
-                let failure = shared.lock().files.get_mut(&handle).and_then(|file| file.failure.take());
-                match (failure, done) {
-                    (Some(errno), _) => reply.error(errno),
-                    (None, Err(errno)) => reply.error(unknown_handle(errno)),
-                    (None, Ok(_)) => reply.ok(),
-                }
+                let failure = shared.lock().files.get_mut(&fh.0).and_then(|file| file.failure.take());
+                let done = done.map(drop).map_err(unknown_handle);
+                answer_empty(reply, failure.map_or(done, Err));
             }),
         );
     }
@@ -764,7 +728,15 @@ impl Filesystem for MountedFs {
 
     fn fsyncdir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         or_lost!(self, reply);
-        reply.ok();
+        let shared = Arc::clone(&self.0);
+        self.0.ask(
+            self.0.lock(),
+            |id| FsRequest::Space { id }.write(),
+            Box::new(move |done| {
+                let untold = shared.lock().untold.take();
+                answer_empty(reply, untold.map_or(done.map(drop), Err));
+            }),
+        );
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {

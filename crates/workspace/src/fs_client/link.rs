@@ -1,16 +1,18 @@
 //! The connection to the host: one SSH channel that carries requests and events, restored when it breaks.
 //!
-//! When it breaks, requests under way fail: nobody knows whether the host carried them out. New ones wait a moment for
-//! the next connection, also those that could be answered from memory. When the host refuses the key, the lease has ended, and everything fails from then on.
+//! When it breaks, requests that a program waits for fail. What was acknowledged already is kept: the host says how far it
+//! came, and the rest is sent again. New requests wait a moment for the next connection, also those that could be
+//! answered from memory. When the host refuses the key, the lease has ended, and everything fails from then on.
 
 use std::{
     borrow::Cow,
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use attache_protocol::Secret;
+use bytes::Bytes;
 use fuser::Errno;
 use russh::{
     ChannelMsg, Limits, Preferred, SshId, cipher, client, compression,
@@ -18,9 +20,10 @@ use russh::{
 };
 use tokio::sync::mpsc;
 
+use super::journal::Journal;
 use crate::{
-    fs_wire::{FrameBuffer, FsEvent, FsListing, FsReply, FsRequest, SUBSYSTEM, VERSION},
-    mount::MountError,
+    fs_wire::{FrameBuffer, FsEvent, FsListing, FsReply, FsRequest, FsWelcome, SUBSYSTEM, VERSION},
+    mount::{MountError, MountRequest},
 };
 
 /// Where the host is, and what opens it.
@@ -32,6 +35,8 @@ pub(super) struct LinkTerms {
     pub(super) locator: String,
     pub(super) host_key: String,
     pub(super) private_key: Secret<String>,
+    /// Keeps the same mount apart from others of the lease, over all its connections.
+    pub(super) mount: u64,
 }
 
 /// Runs once the host has answered.
@@ -39,8 +44,8 @@ pub(super) type Then = Box<dyn FnOnce(Result<FsReply, Errno>) + Send>;
 
 /// Whoever uses the link.
 pub(super) trait LinkUser: Send + Sync + 'static {
-    /// Connected: requests that have to come before any other, such as those that open files again.
-    fn on_connected(&self) -> Vec<Vec<u8>>;
+    /// Connected, to a host that may know nothing of earlier connections: then no file is open there any more.
+    fn on_connected(&self, files: EarlierFiles);
 
     fn on_event(&self, event: FsEvent);
 
@@ -60,17 +65,52 @@ pub(super) struct Link(Mutex<LinkState>);
 struct LinkState {
     phase: LinkPhase,
     next_id: u32,
-    pending: HashMap<u32, Then>,
-    /// Requests that wait for a connection.
-    held: VecDeque<(Instant, u32, Vec<u8>)>,
+    /// In the order in which they are sent.
+    pending: BTreeMap<u32, PendingRequest>,
     /// Connections after the first.
     outages: u32,
+    /// Nothing new is accepted.
+    is_closing: bool,
+    /// Has what was acknowledged and is pending.
+    journal: Option<Journal>,
+}
+
+struct PendingRequest {
+    frame: Bytes,
+    then: Then,
+    /// The path of what was acknowledged already. Otherwise, somebody waits for it.
+    acknowledged: Option<Vec<u8>>,
+    since: Instant,
+}
+
+/// What becomes of a request when the connection breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patience<'a> {
+    /// Somebody waits for it, and is told that it failed.
+    Waiting,
+    /// It was acknowledged already. It is sent again until the host has carried it out.
+    Acknowledged { path: &'a [u8] },
+}
+
+/// What became of files that earlier connections opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EarlierFiles {
+    Open,
+    Forgotten,
 }
 
 enum LinkPhase {
-    Up(mpsc::UnboundedSender<Vec<u8>>),
+    Up(mpsc::UnboundedSender<Bytes>),
     Down { since: Instant, is_reported: bool },
     Ended,
+}
+
+/// Why a connection is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ServeEnd {
+    Connection,
+    /// The host says so. There is no use in connecting again.
+    Lease,
 }
 
 /// Why a link could not be made.
@@ -89,24 +129,50 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 const MAX_MISSED_KEEPALIVES: usize = 2;
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 const TICK: Duration = Duration::from_millis(100);
+const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// How much can be on its way to us. The host's own windows are smaller.
 const CHANNEL_WINDOW: u32 = 16 << 20;
 /// How much content the host may push, and of files up to which size.
 const PUSH_BYTES: u64 = 128 << 20;
 const PUSH_FILE: u64 = 512 << 10;
 
+// === impl LinkTerms ===
+
+impl LinkTerms {
+    pub(super) fn new(request: &MountRequest, mount: u64) -> Self {
+        Self {
+            host: request.host.clone(),
+            port: request.port,
+            user: request.user.clone(),
+            locator: request.locator.clone(),
+            host_key: request.host_key.clone(),
+            private_key: request.private_key.clone(),
+            mount,
+        }
+    }
+}
+
 // === impl Link ===
 
 impl Link {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(journal: Option<Journal>) -> Self {
         let phase = LinkPhase::Down { since: Instant::now(), is_reported: false };
-        let (pending, held) = (HashMap::new(), VecDeque::new());
-        Self(Mutex::new(LinkState { phase, next_id: 1, pending, held, outages: 0 }))
+        let (pending, is_closing) = (BTreeMap::new(), false);
+        Self(Mutex::new(LinkState { phase, next_id: 1, pending, outages: 0, is_closing, journal }))
+    }
+
+    /// A request that another process acknowledged.
+    pub(super) fn adopt(&self, id: u32, frame: Vec<u8>, then: Then) {
+        let mut state = self.lock();
+        state.next_id = state.next_id.max(id.saturating_add(1));
+        let acknowledged = Some(Vec::new());
+        state.pending.insert(id, PendingRequest { frame: frame.into(), then, acknowledged, since: Instant::now() });
     }
 
     /// Whether there is no use in asking: the lease has ended, or the host has been away for too long.
     pub(super) fn is_lost(&self) -> bool {
-        self.lock().phase.is_lost()
+        let state = self.lock();
+        state.is_closing || state.phase.is_lost()
     }
 
     /// Whether the host is connected. If not, what is known from it is not to be used: the lease may have ended.
@@ -120,78 +186,113 @@ impl Link {
     }
 
     /// Sends a request. Returns what would have run after it, if there is no use in sending it.
-    pub(super) fn call(&self, make: impl FnOnce(u32) -> Vec<u8>, then: Then) -> Result<(), Then> {
+    pub(super) fn call(
+        &self,
+        patience: Patience<'_>,
+        make: impl FnOnce(u32) -> Vec<u8>,
+        then: Then,
+    ) -> Result<(), Then> {
         let mut state = self.lock();
-        if state.phase.is_lost() {
+        if state.is_closing || state.phase.is_lost() {
             return Err(then);
         }
         let id = state.next_id;
         state.next_id = state.next_id.checked_add(1).unwrap_or(1);
-        let frame = make(id);
-        match &state.phase {
-            LinkPhase::Up(out) => drop(out.send(frame)),
-            LinkPhase::Down { .. } | LinkPhase::Ended => {
-                state.held.push_back((Instant::now() + GRACE, id, frame));
-            }
+        let frame = Bytes::from(make(id));
+        let acknowledged = match patience {
+            Patience::Waiting => None,
+            Patience::Acknowledged { path } => Some(path.to_vec()),
+        };
+        if let (Some(path), Some(journal)) = (&acknowledged, &mut state.journal)
+            && let Err(error) = journal.append(path, &frame)
+        {
+            tracing::warn!(%error, "can't write the journal of unconfirmed changes");
+            state.journal = None;
         }
-        state.pending.insert(id, then);
+        if let LinkPhase::Up(out) = &state.phase {
+            let _ = out.send(frame.clone());
+        }
+        state.pending.insert(id, PendingRequest { frame, then, acknowledged, since: Instant::now() });
         Ok(())
     }
 
     /// Sends a request that gets no reply.
     pub(super) fn tell(&self, request: &FsRequest<'_>) {
         if let LinkPhase::Up(out) = &self.lock().phase {
-            let _ = out.send(request.write());
+            let _ = out.send(request.write().into());
         }
     }
 
+    /// Accepts nothing new, and waits until everything that was acknowledged is carried out. What isn't by then has
+    /// failed.
+    pub(super) fn close(&self, time: Duration) {
+        self.lock().is_closing = true;
+        let since = Instant::now();
+        while since.elapsed() < time && self.lock().has_acknowledged() {
+            std::thread::sleep(CLOSE_POLL_INTERVAL);
+        }
+        self.end();
+    }
+
     fn answer(&self, id: u32, result: Result<FsReply, Errno>) {
-        let then = self.lock().pending.remove(&id);
-        if let Some(then) = then {
+        let mut state = self.lock();
+        let pending = state.pending.remove(&id);
+        state.trim_journal();
+        drop(state);
+        if let Some(pending) = pending {
+            (pending.then)(result);
+        }
+    }
+
+    /// The host answers. What it hasn't carried out yet is sent to it, in the same order as before.
+    fn resume(&self, out: &mpsc::UnboundedSender<Bytes>, welcome: &FsWelcome) {
+        let mut state = self.lock();
+        let mut done = Vec::new();
+        let carried_out = welcome.carried_out.unwrap_or(0);
+        let pending = std::mem::take(&mut state.pending);
+        let has_sent = state.next_id > 1;
+        for (id, pending) in pending {
+            if pending.acknowledged.is_some() && id <= carried_out {
+                let failure = welcome.failed.iter().find(|(failed, _)| *failed == id);
+                let result = failure.map_or(Ok(FsReply::EMPTY), |(_, errno)| Err(errno_from(*errno)));
+                done.push((pending.then, result));
+            } else if pending.acknowledged.is_some() && has_sent && welcome.carried_out.is_none() {
+                // The host has forgotten this mount. Nobody knows how far it came.
+                done.push((pending.then, Err(Errno::EIO)));
+            } else {
+                let _ = out.send(pending.frame.clone());
+                state.pending.insert(id, pending);
+            }
+        }
+        state.phase = LinkPhase::Up(out.clone());
+        drop(state);
+        for (then, result) in done {
             then(result);
         }
     }
 
-    fn connected(&self, out: mpsc::UnboundedSender<Vec<u8>>, first: Vec<Vec<u8>>, is_first: bool) {
-        let mut state = self.lock();
-        state.outages += u32::from(!is_first);
-        for frame in first.into_iter().chain(std::mem::take(&mut state.held).into_iter().map(|(_, _, frame)| frame)) {
-            let _ = out.send(frame);
-        }
-        state.phase = LinkPhase::Up(out);
-    }
-
     fn disconnected(&self) {
         let mut state = self.lock();
-        state.phase = LinkPhase::Down { since: Instant::now(), is_reported: false };
-        let pending = std::mem::take(&mut state.pending);
-        drop(state);
-        for (_, then) in pending {
-            then(Err(Errno::EIO));
+        if matches!(state.phase, LinkPhase::Up(_)) {
+            state.phase = LinkPhase::Down { since: Instant::now(), is_reported: false };
         }
+        let failed = state.take_pending(|pending| pending.acknowledged.is_none());
+        drop(state);
+        fail_all(failed);
     }
 
     fn end(&self) {
         let mut state = self.lock();
         state.phase = LinkPhase::Ended;
-        state.held.clear();
-        let pending = std::mem::take(&mut state.pending);
+        let failed = state.take_pending(|_| true);
         drop(state);
-        for (_, then) in pending {
-            then(Err(Errno::EIO));
-        }
+        fail_all(failed);
     }
 
     /// Fails requests that have waited long enough for a connection. `true` the first time that everybody has.
     fn expire(&self) -> bool {
         let mut state = self.lock();
-        let now = Instant::now();
-        let mut late = Vec::new();
-        while state.held.front().is_some_and(|(deadline, ..)| *deadline <= now) {
-            if let Some((_, id, _)) = state.held.pop_front() {
-                late.extend(state.pending.remove(&id));
-            }
-        }
+        let late = state.take_pending(|pending| pending.acknowledged.is_none() && pending.since.elapsed() > GRACE);
         let is_news = match &mut state.phase {
             LinkPhase::Down { since, is_reported } if since.elapsed() > GRACE && !*is_reported => {
                 *is_reported = true;
@@ -200,15 +301,53 @@ impl Link {
             _ => false,
         };
         drop(state);
-        for then in late {
-            then(Err(Errno::EIO));
-        }
+        fail_all(late);
         is_news
     }
 
     fn lock(&self) -> MutexGuard<'_, LinkState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+// === impl LinkState ===
+
+impl LinkState {
+    fn has_acknowledged(&self) -> bool {
+        self.pending.values().any(|pending| pending.acknowledged.is_some())
+    }
+
+    /// Something was confirmed: what the journal has of it is of no use any more.
+    fn trim_journal(&mut self) {
+        let is_empty = !self.has_acknowledged();
+        let Some(journal) = &mut self.journal else { return };
+        let kept =
+            self.pending.values().filter_map(|pending| Some((&pending.acknowledged.as_ref()?[..], &pending.frame[..])));
+        let trimmed = match (is_empty, journal.is_large()) {
+            (true, _) => journal.clear(),
+            (false, true) => journal.rewrite(kept),
+            (false, false) => Ok(()),
+        };
+        if let Err(error) = trimmed {
+            tracing::warn!(%error, "can't write the journal of unconfirmed changes");
+            self.journal = None;
+        }
+    }
+
+    fn take_pending(&mut self, is_taken: impl Fn(&PendingRequest) -> bool) -> Vec<PendingRequest> {
+        let ids: Vec<u32> = self.pending.iter().filter(|(_, pending)| is_taken(pending)).map(|(id, _)| *id).collect();
+        ids.iter().filter_map(|id| self.pending.remove(id)).collect()
+    }
+}
+
+fn fail_all(failed: Vec<PendingRequest>) {
+    for pending in failed {
+        (pending.then)(Err(Errno::EIO));
+    }
+}
+
+fn errno_from(code: u32) -> Errno {
+    Errno::from_i32(i32::try_from(code).unwrap_or(0))
 }
 
 impl LinkPhase {
@@ -250,13 +389,29 @@ pub(super) async fn run<U: LinkUser>(
                     locator: terms.locator.as_bytes(),
                     push_bytes: PUSH_BYTES,
                     push_file: PUSH_FILE,
+                    mount: terms.mount,
                 };
-                let first = std::iter::once(hello.write()).chain(user.on_connected()).collect();
-                link.connected(sender, first, ready.is_some());
+                let _ = sender.send(hello.write().into());
+                let is_first = ready.is_some();
                 if let Some(ready) = ready.take() {
                     let _ = ready.send(Ok(()));
                 }
-                serve(link, user, channel, out).await;
+                let on_welcome = |welcome: &FsWelcome| {
+                    link.lock().outages += u32::from(!is_first);
+                    let files = if welcome.carried_out.is_some() || is_first {
+                        EarlierFiles::Open
+                    } else {
+                        EarlierFiles::Forgotten
+                    };
+                    user.on_connected(files);
+                    link.resume(&sender, welcome);
+                };
+                let end = serve(link, user, channel, out, &on_welcome).await;
+                if end == ServeEnd::Lease {
+                    link.end();
+                    user.on_lost();
+                    return;
+                }
                 drop(session);
                 link.disconnected();
                 user.on_disconnected();
@@ -355,8 +510,9 @@ async fn serve<U: LinkUser>(
     link: &Link,
     user: &U,
     channel: russh::Channel<client::Msg>,
-    mut out: mpsc::UnboundedReceiver<Vec<u8>>,
-) {
+    mut out: mpsc::UnboundedReceiver<Bytes>,
+    on_welcome: &impl Fn(&FsWelcome),
+) -> ServeEnd {
     let (mut reader, writer) = channel.split();
     let reading = async {
         let mut frames = FrameBuffer::default();
@@ -364,21 +520,24 @@ async fn serve<U: LinkUser>(
         while let Some(message) = reader.wait().await {
             let data = match message {
                 ChannelMsg::Data { data } => data,
-                ChannelMsg::Eof | ChannelMsg::Close => return,
+                ChannelMsg::Eof | ChannelMsg::Close => return ServeEnd::Connection,
                 _ => continue,
             };
             frames.extend(&data);
             loop {
                 match frames.next().map(|frame| frame.map(FsEvent::read)) {
+                    Ok(Some(Ok(FsEvent::Welcome(welcome)))) => on_welcome(&welcome),
+                    Ok(Some(Ok(FsEvent::Ended))) => return ServeEnd::Lease,
                     Ok(Some(Ok(event))) => dispatch(link, user, event, &mut folders),
                     Ok(None) => break,
                     Ok(Some(Err(error))) | Err(error) => {
                         tracing::warn!(%error, "the host sent something that isn't attache-fs");
-                        return;
+                        return ServeEnd::Connection;
                     }
                 }
             }
         }
+        ServeEnd::Connection
     };
     let writing = async {
         while let Some(frame) = out.recv().await {
@@ -388,8 +547,8 @@ async fn serve<U: LinkUser>(
         }
     };
     tokio::select! {
-        () = reading => {}
-        () = writing => {}
+        end = reading => end,
+        () = writing => ServeEnd::Connection,
     }
 }
 
@@ -418,8 +577,7 @@ fn dispatch<U: LinkUser>(link: &Link, user: &U, event: FsEvent, folders: &mut Ha
         }
         FsEvent::Done(reply) => link.answer(reply.id, Ok(reply)),
         FsEvent::Failed(failure) => {
-            let errno = i32::try_from(failure.errno).unwrap_or(0);
-            link.answer(failure.id, Err(Errno::from_i32(errno)));
+            link.answer(failure.id, Err(errno_from(failure.errno)));
         }
         event => user.on_event(event),
     }

@@ -1,22 +1,27 @@
 //! The remote's side of attache-fs: a FUSE file system over one connection to the host.
 //!
 //! The host sends the tree, small contents and every change on its own, so most requests of programs are answered from
-//! memory (`tree`). Every change goes through to the host. `filesystem` answers the kernel, `link` is the connection,
-//! and `shared` is what both use.
+//! memory (`tree`). Changes are made there first and sent at once (`write_back`). `filesystem` answers the kernel, `link`
+//! is the connection, and `shared` is what both use.
 
+mod answers;
 mod convert;
 mod filesystem;
+mod journal;
 mod link;
+mod replay;
 mod shared;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod write_back;
 
 use std::{
+    collections::BTreeMap,
     ffi::OsStr,
     io::{Read, Write as _},
     os::unix::ffi::OsStrExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         mpsc::{self, RecvTimeoutError},
@@ -26,15 +31,36 @@ use std::{
 };
 
 use attache_protocol::wire::awcp::AccessMode;
-use fuser::{BackgroundSession, INodeNo, MountOption, Notifier};
+use fuser::{BackgroundSession, Errno, INodeNo, MountOption, Notifier};
 
-use self::{filesystem::MountedFs, link::LinkTerms, shared::FsShared, tree::Invalidation};
-use crate::mount::{MountError, MountRequest};
+pub(crate) use self::replay::replay;
+use self::{filesystem::MountedFs, journal::Journal, link::LinkTerms, shared::FsShared, tree::Invalidation};
+use crate::{
+    export::show,
+    mount::{LostChange, MountError, MountRequest},
+};
 
 /// The kernel's name for these mounts.
 pub(crate) const KIND: &str = "fuse.attache-fs";
 /// A line on standard error for each connection that was lost and restored.
 pub(crate) const OUTAGE: &str = "attache-fs: connected again";
+/// Before each change that was acknowledged and didn't reach the host, at the end.
+pub(crate) const LOST: &str = "attache-fs: lost ";
+/// The mount option with which nothing is acknowledged that the host doesn't have.
+pub(crate) const SYNC: &str = "sync";
+/// How long the end of a mount waits for what was acknowledged.
+pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
+/// So many losses are named.
+const MAX_NAMED: usize = 200;
+
+/// What stays of a mount if its process is killed.
+#[derive(Debug, Clone)]
+pub(crate) struct MountKeeping {
+    /// The host knows the mount by it.
+    pub(crate) number: u64,
+    /// The file with what isn't confirmed.
+    pub(crate) journal: PathBuf,
+}
 
 /// How long the host can take to show the folder.
 const READY_TIMEOUT: Duration = Duration::from_secs(18);
@@ -47,20 +73,16 @@ const THREADS: usize = 2;
 pub(crate) fn run(
     at: &Path,
     request: &MountRequest,
+    keeping: &MountKeeping,
     input: impl Read + Send + 'static,
     unmount: impl FnOnce(),
 ) -> Result<(), MountError> {
     let failed = |error: std::io::Error| MountError::Sshfs(error.to_string());
     let (kernel, invalidations) = mpsc::channel();
-    let shared = Arc::new(FsShared::new(kernel));
-    let terms = LinkTerms {
-        host: request.host.clone(),
-        port: request.port,
-        user: request.user.clone(),
-        locator: request.locator.clone(),
-        host_key: request.host_key.clone(),
-        private_key: request.private_key.clone(),
-    };
+    let is_write_back = !request.options.iter().any(|option| option == SYNC);
+    let journal = Journal::create(&keeping.journal).map_err(failed)?;
+    let shared = Arc::new(FsShared::new(kernel, is_write_back, Some(journal)));
+    let terms = LinkTerms::new(request, keeping.number);
     let (ready, connected) = mpsc::channel();
     let linked = Arc::clone(&shared);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -88,7 +110,18 @@ pub(crate) fn run(
         .spawn(move || tell_kernel(&notifier, &invalidations))
         .map_err(failed)?;
     serve(&session, &shared, input, unmount);
+    shared.link.close(FLUSH_TIMEOUT);
+    report_losses(&shared.lock().lost);
     Ok(())
+}
+
+fn report_losses(lost: &BTreeMap<Vec<u8>, Errno>) {
+    for (path, errno) in lost.iter().take(MAX_NAMED) {
+        let reason = std::io::Error::from_raw_os_error(errno.code()).to_string();
+        if let Ok(line) = serde_json::to_string(&LostChange { path: show(path), reason }) {
+            let _ = writeln!(std::io::stderr(), "{LOST}{line}");
+        }
+    }
 }
 
 fn serve(

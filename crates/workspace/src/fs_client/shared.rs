@@ -1,19 +1,20 @@
 //! What FUSE requests and the host's events share: the tree, open files, and the link.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
     time::{Duration, Instant, SystemTime},
 };
 
-use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyWrite};
+use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry};
 
 use super::{
-    link::{Link, LinkUser, Then},
+    journal::Journal,
+    link::{EarlierFiles, Link, LinkUser, Patience, Then},
     tree::{Invalidation, Lookup, Node, Origin, ROOT, Tree, UNWATCHED},
 };
 use crate::{
-    export::{FileKind, FileTime},
+    export::{ExportFilter, ExportPatterns, FileKind, FileTime},
     fs_wire::{FsAttributes, FsEvent, FsListing, FsOpenFlags, FsReply, FsRequest},
 };
 
@@ -24,6 +25,8 @@ pub(super) struct FsShared {
     pub(super) link: Link,
     kernel: mpsc::Sender<Invalidation>,
     owner: (u32, u32),
+    /// What every lease withholds. Whether such a name can be used is the host's decision.
+    pub(super) shown: Option<ExportFilter>,
 }
 
 pub(super) struct FsState {
@@ -35,7 +38,18 @@ pub(super) struct FsState {
     pub(super) fetches: HashMap<u64, Vec<PendingRead>>,
     /// Requests that wait for a folder to be listed.
     listings: HashMap<u64, Vec<ListingWaiter>>,
+    /// Whether changes are acknowledged before the host has them.
+    pub(super) is_write_back: bool,
+    /// The size of what was acknowledged and is not confirmed, and acknowledgements that wait until it is less.
+    pub(super) unconfirmed: usize,
+    pub(super) waiting: VecDeque<Acknowledgement>,
+    /// What was acknowledged and never reached the host, and the first error that nobody was told of.
+    pub(super) lost: BTreeMap<Vec<u8>, Errno>,
+    pub(super) untold: Option<Errno>,
 }
+
+/// Tells a program that something is done, or why not.
+pub(super) type Acknowledgement = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 
 pub(super) struct PendingRead {
     pub(super) handle: u64,
@@ -56,23 +70,19 @@ pub(super) struct OpenFile {
     pub(super) unconfirmed: usize,
     /// Why an earlier write, or opening it at the host, failed.
     pub(super) failure: Option<Errno>,
-    /// Writes that the program waits for, because too many are under way.
-    pub(super) waiting: VecDeque<(ReplyWrite, u32)>,
     /// Programs that wait until everything is confirmed.
     pub(super) flushes: Vec<ReplyEmpty>,
 }
 
 /// How long the kernel may keep what the host watches. The host says when it changes.
 const KEPT: Duration = Duration::from_secs(3600);
-/// How much of one file can be under way before its writer has to wait.
-pub(super) const WRITE_WINDOW: usize = 8 << 20;
 /// How much content of small files is kept in memory.
 const CONTENT_BUDGET: usize = 256 << 20;
 
 // === impl FsShared ===
 
 impl FsShared {
-    pub(super) fn new(kernel: mpsc::Sender<Invalidation>) -> Self {
+    pub(super) fn new(kernel: mpsc::Sender<Invalidation>, is_write_back: bool, journal: Option<Journal>) -> Self {
         let state = FsState {
             tree: Tree::new(CONTENT_BUDGET),
             files: HashMap::new(),
@@ -80,9 +90,15 @@ impl FsShared {
             next_handle: 1,
             fetches: HashMap::new(),
             listings: HashMap::new(),
+            is_write_back,
+            unconfirmed: 0,
+            waiting: VecDeque::new(),
+            lost: BTreeMap::new(),
+            untold: None,
         };
         let owner = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-        Self { state: Mutex::new(state), is_ready: Condvar::new(), link: Link::new(), kernel, owner }
+        let shown = ExportFilter::new(&ExportPatterns::default()).ok();
+        Self { state: Mutex::new(state), is_ready: Condvar::new(), link: Link::new(journal), kernel, owner, shown }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, FsState> {
@@ -99,7 +115,7 @@ impl FsShared {
 
     /// Sends a request in the order in which the state was looked at, and lets go of the state.
     pub(super) fn ask(&self, state: MutexGuard<'_, FsState>, make: impl FnOnce(u32) -> Vec<u8>, then: Then) {
-        let sent = self.link.call(make, then);
+        let sent = self.link.call(Patience::Waiting, make, then);
         drop(state);
         if let Err(then) = sent {
             then(Err(Errno::EIO));
@@ -143,6 +159,7 @@ impl FsShared {
         }
     }
 
+    /// With the kernel's number, which is another than the host's for what was created here.
     pub(super) fn attr_of(&self, ino: u64, node: &Node) -> FileAttr {
         FileAttr { ino: INodeNo(ino), ..self.attr(&node.attributes) }
     }
@@ -174,7 +191,8 @@ impl FsShared {
 
     pub(super) fn reply_attr(&self, state: &FsState, ino: u64, reply: ReplyAttr) {
         match state.tree.node(ino) {
-            Some(node) => reply.attr(&state.ttls(ino).1, &self.attr_of(ino, node)),
+            Some(node) if node.attributes.inode == 0 => reply.attr(&Duration::ZERO, &self.attr_of(ino, node)),
+            Some(node) => reply.attr(&state.attr_ttl(ino), &self.attr(&node.attributes)),
             None => reply.error(Errno::ESTALE),
         }
     }
@@ -212,59 +230,6 @@ impl FsShared {
         self.invalidate(out);
     }
 
-    /// A write was confirmed or failed.
-    pub(super) fn confirm_write(
-        &self,
-        (handle, ino): (u64, u64),
-        (start, length): (u64, usize),
-        done: Result<FsReply, Errno>,
-    ) {
-        let mut state = self.lock();
-        let is_append = state.files.get(&handle).is_some_and(|file| file.flags.append);
-        if let Some(node) = state.tree.node_mut(ino) {
-            node.pending_writes = node.pending_writes.saturating_sub(1);
-        }
-        match &done {
-            Ok(reply) => {
-                // Somebody else appended as well: what the kernel has is in the wrong place.
-                let size = reply.entry.as_ref().map(|entry| entry.attributes.size);
-                if is_append && size != Some(start + length as u64) {
-                    self.invalidate(vec![Invalidation::Content(ino)]);
-                }
-                self.learn(ino, reply, &mut state);
-            }
-            Err(_) => {
-                // What the kernel has was never written.
-                state.tree.doubt(ino);
-                state.tree.drop_content(ino);
-                self.invalidate(vec![Invalidation::Content(ino)]);
-            }
-        }
-        let Some(file) = state.files.get_mut(&handle) else { return };
-        file.unconfirmed = file.unconfirmed.saturating_sub(length);
-        if let Err(errno) = done {
-            file.failure = Some(errno);
-        }
-        while file.unconfirmed <= WRITE_WINDOW
-            && let Some((reply, length)) = file.waiting.pop_front()
-        {
-            match file.failure {
-                Some(errno) => reply.error(errno),
-                None => reply.written(length),
-            }
-        }
-        if file.unconfirmed == 0 {
-            let flushes = std::mem::take(&mut file.flushes);
-            let failure = if flushes.is_empty() { None } else { file.failure.take() };
-            for reply in flushes {
-                match failure {
-                    Some(errno) => reply.error(errno),
-                    None => reply.ok(),
-                }
-            }
-        }
-    }
-
     /// Before a file loses its name: whoever only read it here so far needs it open at the host from now on.
     pub(super) fn open_before_removal(self: &Arc<Self>, state: &mut FsState, ino: u64) {
         let Some(path) = state.tree.path(ino) else { return };
@@ -285,6 +250,7 @@ impl FsShared {
         file.is_at_host = true;
         let (this, flags) = (Arc::clone(self), file.flags);
         let sent = self.link.call(
+            Patience::Acknowledged { path },
             |id| FsRequest::Open { id, handle, path, flags, mode: 0 }.write(),
             Box::new(move |done| {
                 let mut state = this.lock();
@@ -302,30 +268,19 @@ impl FsShared {
 }
 
 impl LinkUser for Arc<FsShared> {
-    fn on_connected(&self) -> Vec<Vec<u8>> {
+    fn on_connected(&self, files: EarlierFiles) {
         let mut state = self.lock();
-        let is_again = state.tree.node(ROOT).is_some();
         state.tree.doubt_all();
-        if !is_again {
-            return Vec::new();
+        if files == EarlierFiles::Open {
+            return;
         }
-        let mut frames = Vec::new();
-        let handles: Vec<u64> = state.files.keys().copied().collect();
-        for handle in handles {
-            let path = state.files.get(&handle).and_then(|file| state.tree.path(file.ino));
-            let Some(file) = state.files.get_mut(&handle).filter(|file| file.is_at_host) else { continue };
-            match path {
-                Some(path) => {
-                    let resumed = file.failure.is_none();
-                    let flags = FsOpenFlags { create: false, exclusive: false, truncate: false, resumed, ..file.flags };
-                    // Zero is nobody's id: a failure shows when the file is used.
-                    frames.push(FsRequest::Open { id: 0, handle, path: &path, flags, mode: 0 }.write());
-                }
-                // It was removed, and exists nowhere any more.
-                None => (file.is_at_host, file.failure) = (false, Some(Errno::EIO)),
+        for file in state.files.values_mut().filter(|file| file.is_at_host) {
+            // What is only read is opened again when it is needed.
+            file.is_at_host = false;
+            if file.flags.write {
+                file.failure = Some(Errno::EIO);
             }
         }
-        frames
     }
 
     fn on_event(&self, event: FsEvent) {
@@ -347,7 +302,7 @@ impl LinkUser for Arc<FsShared> {
                 self.invalidate(out);
             }
             // Handled by the link, or without a meaning once connected.
-            FsEvent::Welcome { .. } | FsEvent::Listing(_) | FsEvent::Done(_) | FsEvent::Failed(_) => {}
+            FsEvent::Ended | FsEvent::Welcome(_) | FsEvent::Listing(_) | FsEvent::Done(_) | FsEvent::Failed(_) => {}
         }
     }
 
@@ -365,8 +320,14 @@ impl LinkUser for Arc<FsShared> {
     }
 
     fn on_lost(&self) {
-        let out = self.lock().tree.all_known();
+        let mut state = self.lock();
+        let out = state.tree.all_known();
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
         self.invalidate(out);
+        for acknowledge in waiting {
+            acknowledge(Err(Errno::EIO));
+        }
     }
 }
 
@@ -378,11 +339,26 @@ impl FsState {
         self.next_handle
     }
 
-    /// How long the kernel may keep a name, and its attributes.
+    /// How long the kernel may keep a name, and the attributes that came with it.
     pub(super) fn ttls(&self, ino: u64) -> (Duration, Duration) {
         let kept = if self.tree.is_watched(ino) { KEPT } else { UNWATCHED };
-        let is_changing = self.tree.node(ino).is_none_or(|node| node.pending_writes > 0);
-        (kept, if is_changing { Duration::ZERO } else { kept })
+        // The number in them is not the host's.
+        let is_created_here = self.tree.node(ino).is_some_and(|node| node.attributes.inode != ino && ino != ROOT);
+        (kept, if is_created_here { Duration::ZERO } else { self.attr_ttl(ino) })
+    }
+
+    /// How long the kernel may keep attributes.
+    pub(super) fn attr_ttl(&self, ino: u64) -> Duration {
+        match self.tree.node(ino) {
+            Some(node) if !node.is_pending() => {
+                if self.tree.is_watched(ino) {
+                    KEPT
+                } else {
+                    UNWATCHED
+                }
+            }
+            _ => Duration::ZERO,
+        }
     }
 
     /// What a name is, if that is known. Whether it may be shown depends on the link.
@@ -395,14 +371,6 @@ impl FsState {
 
 impl OpenFile {
     pub(super) const fn new(ino: u64, flags: FsOpenFlags) -> Self {
-        Self {
-            ino,
-            flags,
-            is_at_host: false,
-            unconfirmed: 0,
-            failure: None,
-            waiting: VecDeque::new(),
-            flushes: Vec::new(),
-        }
+        Self { ino, flags, is_at_host: false, unconfirmed: 0, failure: None, flushes: Vec::new() }
     }
 }

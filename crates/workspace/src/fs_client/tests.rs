@@ -201,3 +201,71 @@ fn after_an_outage_everything_is_doubted_until_it_is_listed_again() {
     assert_eq!(tree.node(10).unwrap().attributes.size, 2);
     assert_eq!(tree.still_doubted(), [Invalidation::Entry { folder: 20, name: b"x".to_vec() }]);
 }
+
+fn made(tree: &mut Tree, folder: u64, name: &[u8], kind: FileKind) -> (u64, u64) {
+    let change = tree.begin_change();
+    let entry = FsEntry { attributes: attributes(kind, 0, 0), target: None };
+    (tree.create_locally((folder, name), change, entry), change)
+}
+
+#[test]
+fn an_unconfirmed_change_is_newer_than_every_report() {
+    let now = Instant::now();
+    let mut tree = tree();
+    tree.apply_listing(&listing("", 99, 1, &[("old", file(10, 1))]), now);
+    let mut out = Vec::new();
+    let (ino, change) = made(&mut tree, ROOT, b"new", FileKind::File);
+    let removal = tree.begin_change();
+    tree.remove_locally((ROOT, b"old"), removal, &mut out);
+    // The host doesn't know of either yet.
+    tree.apply_listing(&listing("", 99, 5, &[("old", file(10, 1))]), now);
+    assert_eq!(tree.look_up(ROOT, b"new", now), Lookup::Found(ino));
+    assert_eq!(tree.look_up(ROOT, b"old", now), Lookup::Free);
+    assert!(!tree.is_valid(ino, now), "its times are the host's");
+    // The file is replaced on the host, and the report overtakes the reply.
+    tree.apply_change(&change_of("new", 9, Some(file(12, 3))), now);
+    tree.confirm(ino, change, (7, Some(attributes(FileKind::File, 11, 2))), &mut out);
+    tree.confirm_name((ROOT, b"new"), change, 7, &mut out);
+    tree.confirm_name((ROOT, b"old"), removal, 8, &mut out);
+    assert_eq!(tree.look_up(ROOT, b"new", now), Lookup::Found(12));
+    assert_eq!(tree.look_up(ROOT, b"old", now), Lookup::Free);
+}
+
+fn change_of(name: &str, stamp: u64, entry: Option<FsEntry>) -> FsTreeChange {
+    change("", 99, stamp, name, entry)
+}
+
+#[test]
+fn what_was_created_here_keeps_its_number() {
+    let now = Instant::now();
+    let mut tree = tree();
+    tree.apply_listing(&listing("", 99, 1, &[]), now);
+    let mut out = Vec::new();
+    let (ino, change) = made(&mut tree, ROOT, b"d", FileKind::Folder);
+    tree.node_mut(ino).unwrap().lookups = 1;
+    tree.confirm(ino, change, (2, Some(attributes(FileKind::Folder, 20, 1))), &mut out);
+    tree.confirm_name((ROOT, b"d"), change, 2, &mut out);
+    assert!(tree.is_valid(ino, now));
+    assert_eq!(tree.node(ino).unwrap().attributes.inode, 20);
+    tree.apply_listing(&listing("d", 20, 3, &[("x", file(30, 1))]), now);
+    assert_eq!(tree.path(30), Some(b"d/x".to_vec()));
+    // A report that it has another name may come before the reply to the request that moved it.
+    tree.apply_change(&change_of("moved", 4, Some(folder(20))), now);
+    assert_eq!(tree.look_up(ROOT, b"moved", now), Lookup::Found(ino));
+    tree.apply_change(&change_of("moved", 5, Some(folder(20))), now);
+    assert_eq!(tree.path(ino), Some(b"moved".to_vec()));
+}
+
+#[test]
+fn a_change_that_failed_is_asked_for_again() {
+    let now = Instant::now();
+    let mut tree = tree();
+    tree.apply_listing(&listing("", 99, 1, &[]), now);
+    let mut out = Vec::new();
+    let (_, change) = made(&mut tree, ROOT, b"refused", FileKind::File);
+    tree.doubt_name((ROOT, b"refused"), change, &mut out);
+    assert_eq!(out, [Invalidation::Entry { folder: ROOT, name: b"refused".to_vec() }]);
+    assert_eq!(tree.look_up(ROOT, b"refused", now), Lookup::Unknown);
+    tree.apply_listing(&listing("", 99, 2, &[]), now);
+    assert_eq!(tree.look_up(ROOT, b"refused", now), Lookup::Free);
+}

@@ -1,7 +1,10 @@
 //! The tree as far as the client knows it: folders, attributes, targets of links and contents of small files.
 //!
 //! It is pure: events and replies go in, and what the kernel has to forget comes out. Reports about the same thing may
-//! arrive in any order; the one with the greatest stamp counts.
+//! arrive in any order; the one with the greatest stamp counts. Changes of this mount that the host has not confirmed are
+//! newer than all of them (`local`).
+
+mod local;
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -21,13 +24,18 @@ pub(super) struct Tree {
     nodes: HashMap<u64, Node>,
     /// How often a number was used before by a file that is gone. The kernel must not take the next one for it.
     generations: HashMap<u64, u64>,
+    /// Files that this mount created, by the host's inode number: the kernel knows them by the number that they got here
+    /// before the host had them.
+    aliases: HashMap<u64, u64>,
+    /// How many changes were made here first.
+    local_changes: u64,
     /// Files with content, oldest first, and how much it is.
     contents: VecDeque<u64>,
     content_bytes: usize,
     content_budget: usize,
 }
 
-/// A file, folder or link. The host's inode number is its number here too.
+/// A file, folder or link. The host's inode number is its number here too, unless it was created here.
 pub(super) struct Node {
     pub(super) attributes: FsAttributes,
     stamp: Stamp,
@@ -40,14 +48,16 @@ pub(super) struct Node {
     /// How many references the kernel has.
     pub(super) lookups: u64,
     pub(super) generation: u64,
-    /// Writes whose outcome is not known yet.
-    pub(super) pending_writes: usize,
+    /// The newest report that was ignored because of an unconfirmed change.
+    missed: Option<(Stamp, FsAttributes)>,
 }
 
 #[derive(Debug, Default)]
 struct Folder {
     /// What each name is: nothing, if it is known to be free.
     entries: BTreeMap<Vec<u8>, (Stamp, Option<u64>)>,
+    /// The newest reports about names with an unconfirmed change.
+    missed: HashMap<Vec<u8>, (Stamp, Option<FsEntry>)>,
     /// When all of it was listed.
     listed: Option<Stamp>,
     validity: Validity,
@@ -100,17 +110,23 @@ const MAX_DEPTH: usize = 4096;
 /// How long a report about an unwatched folder holds.
 pub(super) const UNWATCHED: Duration = Duration::from_secs(1);
 
-/// The host may use the number of our root for something else.
-const fn own_number(inode: u64) -> u64 {
-    if inode == ROOT { u64::MAX - 1 } else { inode }
-}
-
 // === impl Tree ===
 
 impl Tree {
     pub(super) fn new(content_budget: usize) -> Self {
-        let (contents, content_bytes) = (VecDeque::new(), 0);
-        Self { nodes: HashMap::new(), generations: HashMap::new(), contents, content_bytes, content_budget }
+        let (nodes, generations, aliases) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let (contents, content_bytes, local_changes) = (VecDeque::new(), 0, 0);
+        Self { nodes, generations, aliases, local_changes, contents, content_bytes, content_budget }
+    }
+
+    /// The number of a file here, from the host's.
+    fn number(&self, inode: u64) -> u64 {
+        match self.aliases.get(&inode) {
+            Some(known) => *known,
+            // The host may use the number of our root for something else.
+            None if inode == ROOT => u64::MAX - 1,
+            None => inode,
+        }
     }
 
     pub(super) fn node(&self, ino: u64) -> Option<&Node> {
@@ -163,7 +179,7 @@ impl Tree {
 
     /// Whether the attributes of a node can be used.
     pub(super) fn is_valid(&self, ino: u64, now: Instant) -> bool {
-        self.nodes.get(&ino).is_some_and(|node| node.validity.holds(now) && node.pending_writes == 0)
+        self.nodes.get(&ino).is_some_and(|node| node.validity.holds(now) && !node.is_pending())
     }
 
     /// Whether changes of it will be reported, so that the kernel may keep it.
@@ -207,7 +223,7 @@ impl Tree {
     /// The content, if it is complete and current.
     pub(super) fn content(&self, ino: u64, now: Instant) -> Option<Arc<[u8]>> {
         let node = self.nodes.get(&ino)?;
-        node.content.clone().filter(|_| node.pending_writes == 0 && (node.validity.holds(now) || node.names.is_empty()))
+        node.content.clone().filter(|_| !node.is_pending() && (node.validity.holds(now) || node.names.is_empty()))
     }
 
     /// Takes in a folder, all parts of it.
@@ -219,7 +235,7 @@ impl Tree {
         }
         let Some(ino) = self.at(&listing.path) else { return out };
         // The path may be that of another folder by now.
-        if ino != ROOT && ino != own_number(listing.own.inode) {
+        if ino != ROOT && ino != self.number(listing.own.inode) {
             return out;
         }
         let validity = if listing.is_watched { Validity::Watched } else { Validity::Until(now + UNWATCHED) };
@@ -251,7 +267,7 @@ impl Tree {
     pub(super) fn apply_change(&mut self, change: &FsTreeChange, now: Instant) -> Vec<Invalidation> {
         let mut out = Vec::new();
         let Some(ino) = self.at(&change.folder) else { return out };
-        if ino != ROOT && ino != own_number(change.own.inode) {
+        if ino != ROOT && ino != self.number(change.own.inode) {
             return out;
         }
         self.apply_attributes(ino, change.stamp, change.own, Origin::Host, &mut out);
@@ -281,7 +297,7 @@ impl Tree {
         let watched = known.is_some_and(|folder| folder.validity == Validity::Watched);
         let validity = if watched { Validity::Watched } else { Validity::Until(now + UNWATCHED) };
         self.put(folder, name, stamp, entry, validity, Origin::Own, out);
-        Some(own_number(entry.attributes.inode)).filter(|ino| self.nodes.contains_key(ino))
+        Some(self.number(entry.attributes.inode)).filter(|ino| self.nodes.contains_key(ino))
     }
 
     /// A name that this mount removed or moved away.
@@ -328,14 +344,13 @@ impl Tree {
         let attributes = if ino == ROOT { root(attributes) } else { attributes };
         let Some(node) = self.nodes.get_mut(&ino) else { return };
         if stamp < node.stamp {
+            if node.is_pending() && node.missed.is_none_or(|(known, _)| known < stamp) {
+                node.missed = Some((stamp, attributes));
+            }
             return;
         }
         let before = node.attributes;
         node.attributes = attributes;
-        if node.pending_writes > 0 {
-            // Writes under way made it as long as the kernel believes it is.
-            node.attributes.size = node.attributes.size.max(before.size);
-        }
         node.stamp = stamp;
         if before == attributes {
             return;
@@ -366,13 +381,6 @@ impl Tree {
         }
     }
 
-    /// The host has to be asked about it next time.
-    pub(super) fn doubt(&mut self, ino: u64) {
-        if let Some(node) = self.nodes.get_mut(&ino) {
-            node.validity = Validity::Unknown;
-        }
-    }
-
     pub(super) fn drop_content(&mut self, ino: u64) {
         if let Some(content) = self.nodes.get_mut(&ino).and_then(|node| node.content.take()) {
             self.content_bytes -= content.len();
@@ -384,7 +392,7 @@ impl Tree {
     pub(super) fn keep_content(&mut self, ino: u64, attributes: &FsAttributes, data: Arc<[u8]>) {
         let fits = data.len() as u64 == attributes.size && data.len() <= self.content_budget;
         let Some(node) = self.nodes.get(&ino) else { return };
-        if !fits || !node.attributes.is_same_content(attributes) || node.pending_writes > 0 {
+        if !fits || !node.attributes.is_same_content(attributes) || node.is_pending() {
             return;
         }
         self.drop_content(ino);
@@ -401,18 +409,22 @@ impl Tree {
 
     /// Keeps pushed content.
     pub(super) fn keep_pushed(&mut self, path: &[u8], attributes: &FsAttributes, data: Arc<[u8]>) {
-        if let Some(ino) = self.at(path).filter(|ino| *ino == own_number(attributes.inode)) {
+        if let Some(ino) = self.at(path).filter(|ino| *ino == self.number(attributes.inode)) {
             self.keep_content(ino, attributes, data);
         }
     }
 
-    /// Nothing that is known holds any more, until the host says it again.
+    /// Nothing that is known holds any more, until the host says it again. Unconfirmed changes still count.
     pub(super) fn doubt_all(&mut self) {
         for node in self.nodes.values_mut() {
-            (node.validity, node.stamp) = (Validity::Unknown, 0);
+            node.missed = None;
+            if !node.is_pending() {
+                (node.validity, node.stamp) = (Validity::Unknown, 0);
+            }
             if let Some(folder) = &mut node.folder {
                 (folder.validity, folder.listed) = (Validity::Unknown, None);
-                for (stamp, _) in folder.entries.values_mut() {
+                folder.missed.clear();
+                for (stamp, _) in folder.entries.values_mut().filter(|(stamp, _)| !local::is_local(*stamp)) {
                     *stamp = 0;
                 }
             }
@@ -465,17 +477,23 @@ impl Tree {
         origin: Origin,
         out: &mut Vec<Invalidation>,
     ) {
-        let ino = own_number(entry.attributes.inode);
+        let ino = self.number(entry.attributes.inode);
         let Some(known) = self.nodes.get_mut(&folder).map(|node| node.folder.get_or_insert_default()) else { return };
         let has_shown_free = known.has_shown_free;
         let before = known.entries.get(name).copied();
         if before.is_some_and(|(known, _)| known > stamp) {
+            known.miss(name, stamp, Some(entry));
             // The name is newer, but its attributes may still be news.
             if before.is_some_and(|(_, known)| known == Some(ino)) {
                 self.apply_attributes(ino, stamp, entry.attributes, origin, out);
             }
             return;
         }
+        if let Some((_, Some(known))) = before {
+            self.recognise(known, &entry.attributes, out);
+        }
+        self.bury_predecessor(ino, &entry.attributes);
+        let ino = self.number(entry.attributes.inode);
         let is_other_kind = |node: &Node| node.attributes.kind != entry.attributes.kind;
         let is_same =
             before.is_some_and(|(_, known)| known == Some(ino)) && !self.nodes.get(&ino).is_some_and(is_other_kind);
@@ -497,7 +515,6 @@ impl Tree {
                 }
             }
         }
-        self.bury_predecessor(ino, &entry.attributes);
         match self.nodes.get_mut(&ino) {
             Some(node) => {
                 if !node.names.iter().any(|(known, other)| (*known, &other[..]) == (folder, name)) {
@@ -513,6 +530,10 @@ impl Tree {
                 node.validity = validity;
                 node.names.push((folder, name.to_vec()));
                 self.nodes.insert(ino, node);
+                if self.number(entry.attributes.inode) != ino {
+                    // It keeps the number that the kernel has for it.
+                    self.aliases.insert(entry.attributes.inode, ino);
+                }
             }
         }
         if let Some(folder) = self.nodes.get_mut(&folder).and_then(|node| node.folder.as_mut()) {
@@ -524,7 +545,7 @@ impl Tree {
     fn remove(&mut self, folder: u64, name: &[u8], stamp: Stamp, origin: Origin, out: &mut Vec<Invalidation>) {
         let Some(known) = self.nodes.get_mut(&folder).and_then(|node| node.folder.as_mut()) else { return };
         let ino = match known.entries.get(name) {
-            Some((known, _)) if *known > stamp => return,
+            Some((newer, _)) if *newer > stamp => return known.miss(name, stamp, None),
             Some((_, ino)) => *ino,
             None => None,
         };
@@ -573,6 +594,9 @@ impl Tree {
     fn bury(&mut self, ino: u64) {
         self.drop_content(ino);
         if let Some(node) = self.nodes.remove(&ino) {
+            if self.aliases.get(&node.attributes.inode) == Some(&ino) {
+                self.aliases.remove(&node.attributes.inode);
+            }
             // The next file with this number is another one.
             self.generations.insert(ino, node.generation + 1);
         }
@@ -598,7 +622,24 @@ impl Node {
             content: None,
             lookups: 0,
             generation,
-            pending_writes: 0,
+            missed: None,
+        }
+    }
+
+    /// Whether a change of it is not confirmed yet.
+    pub(super) const fn is_pending(&self) -> bool {
+        local::is_local(self.stamp)
+    }
+}
+
+// === impl Folder ===
+
+impl Folder {
+    /// A report about a name that something newer is known about.
+    fn miss(&mut self, name: &[u8], stamp: Stamp, entry: Option<&FsEntry>) {
+        let is_pending = self.entries.get(name).is_some_and(|(known, _)| local::is_local(*known));
+        if is_pending && self.missed.get(name).is_none_or(|(known, _)| *known < stamp) {
+            self.missed.insert(name.to_vec(), (stamp, entry.cloned()));
         }
     }
 }

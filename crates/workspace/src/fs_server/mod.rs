@@ -6,6 +6,7 @@
 //! first (`outbox`).
 
 mod host;
+mod mounts;
 mod outbox;
 mod pusher;
 mod session;
@@ -15,6 +16,7 @@ mod watcher;
 
 use std::{io, sync::Arc, thread};
 
+pub(crate) use self::mounts::FsMounts;
 use self::{host::FsHost, outbox::FsOutbox, session::FsSession};
 use crate::{
     fs_wire::{FrameBuffer, SUBSYSTEM},
@@ -36,7 +38,7 @@ impl Subsystem for AttacheFs {
     }
 
     fn start(&self, channel: SubsystemChannel) -> io::Result<Arc<dyn SubsystemInbox>> {
-        let SubsystemChannel { export, locator, handles, gate, outbox: channel, running } = channel;
+        let SubsystemChannel { export, locator, handles, mounts, gate, outbox: channel, running } = channel;
         let host = Arc::new(FsHost::new(export, FsOutbox::default())?);
         let inbox = Arc::new(FsInbox { queue: RequestQueue::new(Arc::clone(&gate)), host: Arc::clone(&host) });
         let sender = {
@@ -54,7 +56,7 @@ impl Subsystem for AttacheFs {
         };
         let requests = Arc::clone(&inbox);
         let worker = thread::Builder::new().name("attache-fs".to_owned()).spawn(move || {
-            let others = requests.answer_all(FsSession::new(Arc::clone(&requests.host), locator, handles));
+            let others = requests.answer_all(FsSession::new(Arc::clone(&requests.host), locator, handles, mounts));
             requests.host.end();
             requests.queue.abandon();
             for thread in others.into_iter().chain([sender]) {

@@ -4,6 +4,7 @@
 use std::{
     collections::VecDeque,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 /// What a frame waits for: only for those before it.
@@ -98,6 +99,22 @@ impl FsOutbox {
         drop(state);
         self.sent.notify_all();
         (!batch.is_empty()).then_some(batch)
+    }
+
+    /// Sends only this any more. Returns once it is on its way, or after a moment.
+    pub(super) fn say_last(&self, frame: Vec<u8>, time: Duration) {
+        let mut state = self.lock();
+        if state.ended {
+            return;
+        }
+        state.queues = Default::default();
+        state.bytes = frame.len();
+        state.queues[FsUrgency::Reply as usize].push_back(frame);
+        state.ended = true;
+        drop(state);
+        self.arrived.notify_all();
+        let is_queued = |state: &mut OutboxState| state.bytes > 0;
+        drop(self.sent.wait_timeout_while(self.lock(), time, is_queued));
     }
 
     /// What is queued is still sent.

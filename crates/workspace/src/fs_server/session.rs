@@ -1,17 +1,19 @@
 //! Carries out the requests of one channel, in the order in which they arrive.
 
-use std::{collections::HashMap, sync::Arc, thread};
+use std::{sync::Arc, thread};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::{
     host::{FsHost, parent},
+    mounts::{FsMounts, MountClaim, OpenFiles},
     outbox::FsUrgency,
     pusher::{PushBudget, push_tree, read_whole},
+    watcher::WatchedFolders,
 };
 use crate::{
     export::{Connection, CreateMode, ExportFile, ExportRefusal, FileOpenOptions, ReplaceMode},
-    fs_wire::{FsEvent, FsFailure, FsOpenFlags, FsReply, FsRequest, MAX_DATA, MalformedFrame, VERSION},
+    fs_wire::{FsEntry, FsEvent, FsFailure, FsOpenFlags, FsReply, FsRequest, MAX_DATA, MalformedFrame, VERSION},
 };
 
 pub(super) struct FsSession {
@@ -20,9 +22,10 @@ pub(super) struct FsSession {
     locator: String,
     /// How many more files the lease can open.
     budget: Arc<Semaphore>,
-    open: HashMap<u64, (ExportFile, OwnedSemaphorePermit)>,
+    mounts: Arc<FsMounts>,
+    /// The mount that it serves, once the client has named it.
+    mount: Option<MountClaim>,
     threads: Vec<thread::JoinHandle<()>>,
-    began: bool,
 }
 
 /// Why a session can't continue.
@@ -34,6 +37,8 @@ pub(super) enum FsSessionEnd {
     Stranger,
     #[error("the lease has ended")]
     Revoked,
+    #[error("the mount has another connection now")]
+    Superseded,
     #[error("can't start a thread: {0}")]
     Thread(std::io::Error),
 }
@@ -41,7 +46,7 @@ pub(super) enum FsSessionEnd {
 /// A reply above this size waits behind smaller ones.
 const SMALL_REPLY: usize = 16 << 10;
 /// For replies that a request has only one kind of.
-const NOTHING: FsReply = FsReply { id: 0, stamp: 0, entry: None, folder: None, from_folder: None, data: Vec::new() };
+const NOTHING: FsReply = FsReply::EMPTY;
 
 /// As Linux numbers them, because the other side is Linux.
 fn errno_of(refusal: &ExportRefusal) -> u32 {
@@ -66,44 +71,59 @@ fn errno_of(refusal: &ExportRefusal) -> u32 {
 // === impl FsSession ===
 
 impl FsSession {
-    pub(super) fn new(host: Arc<FsHost>, locator: String, budget: Arc<Semaphore>) -> Self {
+    pub(super) fn new(host: Arc<FsHost>, locator: String, budget: Arc<Semaphore>, mounts: Arc<FsMounts>) -> Self {
         let connection = host.export.connect();
-        Self { host, connection, locator, budget, open: HashMap::new(), threads: Vec::new(), began: false }
+        Self { host, connection, locator, budget, mounts, mount: None, threads: Vec::new() }
     }
 
-    /// Closes all files, as if the connection had broken. Returns the threads to wait for.
+    /// Its files stay open for the next connection of the mount. Returns the threads to wait for.
     pub(super) fn finish(self) -> Vec<thread::JoinHandle<()>> {
         self.threads
     }
 
     pub(super) fn carry_out(&mut self, frame: &[u8]) -> Result<(), FsSessionEnd> {
         let request = FsRequest::read(frame)?;
-        if !self.began {
-            return self.begin(&request);
-        }
-        let (id, done) = match request {
-            FsRequest::Hello { .. } => return Err(FsSessionEnd::Stranger),
-            FsRequest::Received { bytes } => {
-                self.host.outbox.confirm(bytes);
-                return Ok(());
-            }
-            FsRequest::Close { handle } => {
-                if let Some((file, _)) = self.open.remove(&handle) {
-                    file.close();
+        let Some(mount) = &self.mount else { return self.begin(&request) };
+        let Some(id) = request.id() else {
+            return match request {
+                FsRequest::Received { bytes } => {
+                    self.host.outbox.confirm(bytes);
+                    Ok(())
                 }
-                return Ok(());
-            }
-            // It is answered by the listing itself.
-            FsRequest::List { id, path } => match self.host.list(id, path, FsUrgency::Reply) {
-                Ok(_) => return Ok(()),
-                Err(refusal) => (id, Err(refusal)),
-            },
-            ref request => self.answer(request),
+                _ => Err(FsSessionEnd::Stranger),
+            };
         };
+        // It is answered by the listing itself.
+        if let FsRequest::List { path, .. } = request {
+            return match self.host.list(id, path, FsUrgency::Reply) {
+                Err(refusal) => self.reply(id, Err(refusal)),
+                Ok(_) => Ok(()),
+            };
+        }
+        // What happens to a moved folder is reported after the reply, when the client knows its new path.
+        let mut watched = matches!(request, FsRequest::Rename { .. }).then(|| self.host.watcher.folders());
+        // Nothing is sent while the mount is held: its next connection may be waiting for it.
+        let mut files = mount.hold().ok_or(FsSessionEnd::Superseded)?;
+        let done = match (&request, &mut watched) {
+            (FsRequest::Rename { from, to, replace, .. }, Some(watched)) => self.rename(watched, from, to, *replace),
+            _ => self.answer(&mut files.open, &request),
+        };
+        files.note(id, done.as_ref().err().map(errno_of));
+        drop(files);
         let made = match request {
             FsRequest::MakeDir { path, .. } if done.is_ok() => Some(path),
             _ => None,
         };
+        self.reply(id, done)?;
+        drop(watched);
+        if let Some(path) = made {
+            // So that the client needn't ask what is in it.
+            let _ = self.host.list(0, path, FsUrgency::Reply);
+        }
+        Ok(())
+    }
+
+    fn reply(&self, id: u32, done: Result<FsReply, ExportRefusal>) -> Result<(), FsSessionEnd> {
         match done {
             Ok(reply) => {
                 let urgency = if reply.data.len() > SMALL_REPLY { FsUrgency::Data } else { FsUrgency::Reply };
@@ -115,23 +135,20 @@ impl FsSession {
                 self.host.outbox.push(FsEvent::Failed(failure).write(), FsUrgency::Reply);
             }
         }
-        if let Some(path) = made {
-            // So that the client needn't ask what is in it.
-            let _ = self.host.list(0, path, FsUrgency::Reply);
-        }
         Ok(())
     }
 
     /// The first request starts the stream of folders, contents and changes.
     fn begin(&mut self, request: &FsRequest<'_>) -> Result<(), FsSessionEnd> {
-        let FsRequest::Hello { version: VERSION, locator, push_bytes, push_file } = *request else {
+        let FsRequest::Hello { version: VERSION, locator, push_bytes, push_file, mount } = *request else {
             return Err(FsSessionEnd::Stranger);
         };
         if locator != self.locator.as_bytes() {
             return Err(FsSessionEnd::Stranger);
         }
-        self.began = true;
-        self.host.outbox.push(FsEvent::Welcome { version: VERSION }.write(), FsUrgency::Reply);
+        let (claim, welcome) = self.mounts.claim(mount, self.connection, &self.host);
+        self.mount = Some(claim);
+        self.host.outbox.push(FsEvent::Welcome(welcome).write(), FsUrgency::Reply);
         let budget = PushBudget { bytes: push_bytes, file: push_file.min(MAX_DATA as u64) };
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             thread::Builder::new().name(name.to_owned()).spawn(run).map_err(FsSessionEnd::Thread)
@@ -142,42 +159,45 @@ impl FsSession {
         Ok(())
     }
 
-    fn answer(&mut self, request: &FsRequest<'_>) -> (u32, Result<FsReply, ExportRefusal>) {
+    fn answer(&self, open: &mut OpenFiles, request: &FsRequest<'_>) -> Result<FsReply, ExportRefusal> {
+        let export = &self.host.export;
         match *request {
-            FsRequest::Stat { id, path } => (id, self.about(path, false)),
-            FsRequest::Open { id, handle, path, flags, mode } => (id, self.open(handle, path, flags, mode)),
-            FsRequest::Read { id, handle, offset, length } => (id, self.read(handle, offset, length)),
-            FsRequest::Write { id, handle, offset, data } => {
-                (id, self.with_file(handle, |file| file.write_at(offset, data)))
+            FsRequest::Stat { path, .. } => self.about(path, false),
+            FsRequest::Open { handle, path, flags, mode, .. } => self.open(open, handle, path, flags, mode),
+            FsRequest::Read { handle, offset, length, .. } => read(open, handle, offset, length),
+            FsRequest::Write { handle, offset, data, .. } => {
+                self.with_file(open, handle, |file| file.write_at(offset, data))
             }
-            FsRequest::Sync { id, handle } => (id, self.with_file(handle, ExportFile::sync)),
-            FsRequest::HandleStat { id, handle } => (id, self.with_file(handle, |_| Ok(()))),
-            FsRequest::SetHandleAttributes { id, handle, ref change } => {
-                (id, self.with_file(handle, |file| file.set_attributes(change)))
+            FsRequest::Sync { handle, .. } => self.with_file(open, handle, ExportFile::sync),
+            FsRequest::HandleStat { handle, .. } => self.with_file(open, handle, |_| Ok(())),
+            FsRequest::SetHandleAttributes { handle, ref change, .. } => {
+                self.with_file(open, handle, |file| file.set_attributes(change))
             }
-            FsRequest::SetAttributes { id, path, ref change } => {
-                (id, self.host.export.set_attributes(path, change).and_then(|()| self.about(path, false)))
+            FsRequest::Close { handle, .. } => {
+                if let Some((file, _)) = open.remove(&handle) {
+                    file.close();
+                }
+                Ok(NOTHING)
             }
-            FsRequest::RemoveFile { id, path } => {
-                (id, self.host.export.remove_file(path).map(|()| self.folder_of(path)))
+            FsRequest::SetAttributes { path, ref change, .. } => {
+                export.set_attributes(path, change).and_then(|()| self.about(path, false))
             }
-            FsRequest::RemoveDir { id, path } => (id, self.host.export.remove_dir(path).map(|()| self.folder_of(path))),
-            FsRequest::MakeDir { id, path, mode } => {
-                (id, self.host.export.make_dir(path, mode & 0o7777).and_then(|()| self.about(path, true)))
+            FsRequest::RemoveFile { path, .. } => export.remove_file(path).map(|()| self.folder_of(path)),
+            FsRequest::RemoveDir { path, .. } => export.remove_dir(path).map(|()| self.folder_of(path)),
+            FsRequest::MakeDir { path, mode, .. } => {
+                export.make_dir(path, mode & 0o7777).and_then(|()| self.about(path, true))
             }
-            FsRequest::Symlink { id, path, target } => {
-                (id, self.host.export.symlink(target, path).and_then(|()| self.about(path, true)))
+            FsRequest::Symlink { path, target, .. } => {
+                export.symlink(target, path).and_then(|()| self.about(path, true))
             }
-            FsRequest::HardLink { id, from, to } => {
-                (id, self.host.export.hard_link(from, to).and_then(|()| self.about(to, true)))
-            }
-            FsRequest::Rename { id, from, to, replace } => (id, self.rename(from, to, replace)),
-            FsRequest::Space { id } => (id, self.space()),
-            FsRequest::Fetch { id, path } => (id, self.fetch(path)),
+            FsRequest::HardLink { from, to, .. } => export.hard_link(from, to).and_then(|()| self.about(to, true)),
+            FsRequest::Space { .. } => self.space(),
+            FsRequest::Fetch { path, .. } => self.fetch(path),
             // These were handled before.
-            FsRequest::Hello { .. } | FsRequest::Received { .. } | FsRequest::Close { .. } | FsRequest::List { .. } => {
-                (0, Err(ExportRefusal::Invalid))
-            }
+            FsRequest::Hello { .. }
+            | FsRequest::Received { .. }
+            | FsRequest::List { .. }
+            | FsRequest::Rename { .. } => Err(ExportRefusal::Invalid),
         }
     }
 
@@ -194,7 +214,14 @@ impl FsSession {
         FsReply { stamp, folder: self.host.attributes(parent(path)).ok(), ..NOTHING }
     }
 
-    fn open(&mut self, handle: u64, path: &[u8], flags: FsOpenFlags, mode: u32) -> Result<FsReply, ExportRefusal> {
+    fn open(
+        &self,
+        open: &mut OpenFiles,
+        handle: u64,
+        path: &[u8],
+        flags: FsOpenFlags,
+        mode: u32,
+    ) -> Result<FsReply, ExportRefusal> {
         let full = ExportRefusal::Quota("files open at the same time");
         let room = Arc::clone(&self.budget).try_acquire_owned().map_err(|_| full)?;
         let how = FileOpenOptions {
@@ -210,53 +237,44 @@ impl FsSession {
             mode: flags.create.then_some(mode & 0o7777),
         };
         let file = self.host.export.open_file(path, &how)?.of(self.connection);
-        if flags.resumed && flags.write {
-            self.host.export.note_resumed(path);
-        }
         let stamp = self.host.stamp();
         let attributes = self.host.describe(&file.attributes()?);
         let folder = if flags.create { self.host.attributes(parent(path)).ok() } else { None };
-        self.open.insert(handle, (file, room));
-        Ok(FsReply { stamp, entry: Some(crate::fs_wire::FsEntry { attributes, target: None }), folder, ..NOTHING })
-    }
-
-    fn file(&self, handle: u64) -> Result<&ExportFile, ExportRefusal> {
-        self.open.get(&handle).map(|(file, _)| file).ok_or(ExportRefusal::Invalid)
+        open.insert(handle, (file, room));
+        Ok(FsReply { stamp, entry: Some(FsEntry { attributes, target: None }), folder, ..NOTHING })
     }
 
     /// Does something with an open file, and reports its attributes after it.
     fn with_file(
         &self,
+        open: &OpenFiles,
         handle: u64,
         act: impl FnOnce(&ExportFile) -> Result<(), ExportRefusal>,
     ) -> Result<FsReply, ExportRefusal> {
-        let file = self.file(handle)?;
+        let file = file(open, handle)?;
         act(file)?;
         let stamp = self.host.stamp();
         let attributes = self.host.describe(&file.attributes()?);
-        Ok(FsReply { stamp, entry: Some(crate::fs_wire::FsEntry { attributes, target: None }), ..NOTHING })
-    }
-
-    fn read(&self, handle: u64, offset: u64, length: u32) -> Result<FsReply, ExportRefusal> {
-        let mut data = vec![0; (length as usize).min(MAX_DATA)];
-        let filled = self.file(handle)?.read_at(offset, &mut data)?;
-        data.truncate(filled);
-        Ok(FsReply { data, ..NOTHING })
+        Ok(FsReply { stamp, entry: Some(FsEntry { attributes, target: None }), ..NOTHING })
     }
 
     fn fetch(&self, path: &[u8]) -> Result<FsReply, ExportRefusal> {
         let (stamp, attributes, data) =
             read_whole(&self.host, path, MAX_DATA as u64)?.ok_or(ExportRefusal::Quota("content in one frame"))?;
-        Ok(FsReply { stamp, entry: Some(crate::fs_wire::FsEntry { attributes, target: None }), data, ..NOTHING })
+        Ok(FsReply { stamp, entry: Some(FsEntry { attributes, target: None }), data, ..NOTHING })
     }
 
-    fn rename(&self, from: &[u8], to: &[u8], replace: bool) -> Result<FsReply, ExportRefusal> {
+    fn rename(
+        &self,
+        watched: &mut WatchedFolders,
+        from: &[u8],
+        to: &[u8],
+        replace: bool,
+    ) -> Result<FsReply, ExportRefusal> {
         let replace = if replace { ReplaceMode::Always } else { ReplaceMode::Never };
         // No event about it is interpreted before the paths of watched folders are right again.
-        let mut watched = self.host.watcher.folders();
         self.host.export.rename(from, to, replace)?;
         watched.moved(from, to);
-        drop(watched);
         let reply = self.about(to, true)?;
         Ok(FsReply { from_folder: self.host.attributes(parent(from)).ok(), ..reply })
     }
@@ -274,4 +292,15 @@ impl FsSession {
         ];
         Ok(FsReply { data: numbers.into_iter().flat_map(u64::to_be_bytes).collect(), ..NOTHING })
     }
+}
+
+fn file(open: &OpenFiles, handle: u64) -> Result<&ExportFile, ExportRefusal> {
+    open.get(&handle).map(|(file, _)| file).ok_or(ExportRefusal::Invalid)
+}
+
+fn read(open: &OpenFiles, handle: u64, offset: u64, length: u32) -> Result<FsReply, ExportRefusal> {
+    let mut data = vec![0; (length as usize).min(MAX_DATA)];
+    let filled = file(open, handle)?.read_at(offset, &mut data)?;
+    data.truncate(filled);
+    Ok(FsReply { data, ..NOTHING })
 }

@@ -90,7 +90,6 @@ impl HostileDice {
             create: self.roll(2) == 0,
             exclusive: self.roll(4) == 0,
             append: self.roll(4) == 0,
-            resumed: self.roll(4) == 0,
         };
         let (id, handle) = (7, 1);
         match self.roll(12) {
@@ -102,7 +101,7 @@ impl HostileDice {
                 FsRequest::Read { id, handle, offset: 0, length: 64 },
                 FsRequest::Write { id, handle, offset: 1, data: b"written by the remote" },
                 FsRequest::SetHandleAttributes { id, handle, change },
-                FsRequest::Close { handle },
+                FsRequest::Close { id, handle },
             ],
             6 => vec![FsRequest::MakeDir { id, path, mode: 0o755 }],
             7 => vec![FsRequest::RemoveFile { id, path }, FsRequest::RemoveDir { id, path }],
@@ -124,8 +123,9 @@ fn no_request_and_no_race_gets_out() {
     let before = OriginalsFolder::in_folder(all.path().join("before"));
     let export = Export::open(&all.path().join("lent"), terms, before, Arc::new(NoExportAudit)).unwrap();
     let host = Arc::new(FsHost::new(Arc::new(export), FsOutbox::default()).unwrap());
-    let mut session = FsSession::new(Arc::clone(&host), "loc".to_owned(), Arc::new(Semaphore::new(64)));
-    let hello = FsRequest::Hello { version: VERSION, locator: b"loc", push_bytes: 1 << 20, push_file: 1 << 20 };
+    let mut session = FsSession::new(Arc::clone(&host), "loc".to_owned(), Arc::new(Semaphore::new(64)), Arc::default());
+    let hello =
+        FsRequest::Hello { version: VERSION, locator: b"loc", push_bytes: 1 << 20, push_file: 1 << 20, mount: 1 };
     session.carry_out(&hello.write()[4..]).unwrap();
     let stop = AtomicBool::new(false);
     let (mut done, mut failed) = (0, 0);
@@ -146,7 +146,7 @@ fn no_request_and_no_race_gets_out() {
                         FsEvent::Failed(_) => failed += 1,
                         FsEvent::Listing(listing) => check(listing.entries.iter().map(|(name, _)| &name[..])),
                         FsEvent::Changed(change) => check([&change.name[..]].into_iter()),
-                        FsEvent::Welcome { .. } | FsEvent::Reset | FsEvent::TreeComplete => {}
+                        FsEvent::Welcome(_) | FsEvent::Reset | FsEvent::TreeComplete | FsEvent::Ended => {}
                     }
                 }
             }

@@ -8,9 +8,7 @@ use super::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FsEvent {
     /// The answer to the first request.
-    Welcome {
-        version: u32,
-    },
+    Welcome(FsWelcome),
     /// A folder, or a part of one that is large.
     Listing(FsListing),
     /// The content of a file that nobody asked for yet.
@@ -28,6 +26,18 @@ pub(crate) enum FsEvent {
     Reset,
     /// Every folder was listed that will be listed without being asked for.
     TreeComplete,
+    /// The lease has ended. Nothing follows.
+    Ended,
+}
+
+/// What became of earlier requests of a mount. If the host knows none, its connections before this one are forgotten.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FsWelcome {
+    pub(crate) version: u32,
+    /// The greatest number of a request that was carried out.
+    pub(crate) carried_out: Option<u32>,
+    /// Those that failed, with their errors.
+    pub(crate) failed: Vec<(u32, u32)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,16 +95,21 @@ mod kind {
     pub(super) const CHANGED: u8 = 6;
     pub(super) const RESET: u8 = 7;
     pub(super) const TREE_COMPLETE: u8 = 8;
+    pub(super) const ENDED: u8 = 9;
 }
 
 // === impl FsReply ===
 
 impl FsReply {
     /// For a request that a listing answers.
-    pub(crate) const fn of_listing(listing: &FsListing) -> Self {
+    pub(crate) fn of_listing(listing: &FsListing) -> Self {
         let (id, stamp) = (listing.id, listing.stamp);
-        Self { id, stamp, entry: None, folder: None, from_folder: None, data: Vec::new() }
+        Self { id, stamp, ..Self::EMPTY }
     }
+
+    /// A reply that says nothing.
+    pub(crate) const EMPTY: Self =
+        Self { id: 0, stamp: 0, entry: None, folder: None, from_folder: None, data: Vec::new() };
 }
 
 // === impl FsEvent ===
@@ -102,7 +117,10 @@ impl FsReply {
 impl FsEvent {
     pub(crate) fn write(&self) -> Vec<u8> {
         let out = match self {
-            Self::Welcome { version } => FrameWriter::new(kind::WELCOME).small(*version),
+            Self::Welcome(FsWelcome { version, carried_out, failed }) => {
+                let head = FrameWriter::new(kind::WELCOME).small(*version).optional(*carried_out, FrameWriter::small);
+                failed.iter().fold(head, |out, (id, errno)| out.small(*id).small(*errno))
+            }
             Self::Listing(listing) => {
                 let head = FrameWriter::new(kind::LISTING)
                     .small(listing.id)
@@ -132,6 +150,7 @@ impl FsEvent {
                 .optional(change.entry.as_ref(), FrameWriter::entry),
             Self::Reset => FrameWriter::new(kind::RESET),
             Self::TreeComplete => FrameWriter::new(kind::TREE_COMPLETE),
+            Self::Ended => FrameWriter::new(kind::ENDED),
         };
         out.finish()
     }
@@ -139,7 +158,14 @@ impl FsEvent {
     pub(crate) fn read(frame: &[u8]) -> Result<Self, MalformedFrame> {
         let (kind, mut body) = FrameReader::new(frame)?;
         let event = match kind {
-            kind::WELCOME => Self::Welcome { version: body.small()? },
+            kind::WELCOME => {
+                let (version, carried_out) = (body.small()?, body.optional(FrameReader::small)?);
+                let mut failed = Vec::new();
+                while body.remaining() > 0 {
+                    failed.push((body.small()?, body.small()?));
+                }
+                Self::Welcome(FsWelcome { version, carried_out, failed })
+            }
             kind::LISTING => {
                 let mut listing = FsListing {
                     id: body.small()?,
@@ -179,6 +205,7 @@ impl FsEvent {
             }),
             kind::RESET => Self::Reset,
             kind::TREE_COMPLETE => Self::TreeComplete,
+            kind::ENDED => Self::Ended,
             _ => return Err(MalformedFrame::Unknown),
         };
         body.end()?;

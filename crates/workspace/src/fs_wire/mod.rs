@@ -12,7 +12,7 @@ mod tests;
 
 pub(crate) use self::{
     codec::{FrameBuffer, MalformedFrame},
-    event::{FsEvent, FsFailure, FsListing, FsReply, FsTreeChange},
+    event::{FsEvent, FsFailure, FsListing, FsReply, FsTreeChange, FsWelcome},
     request::{FsOpenFlags, FsRequest},
 };
 use crate::export::{FileKind, FileTime};

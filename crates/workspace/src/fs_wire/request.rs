@@ -7,12 +7,14 @@ use crate::export::AttributeChange;
 /// Requests without an id get no reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FsRequest<'a> {
-    /// The first one. Contents are pushed up to `push_bytes` in total, and only of files up to `push_file`.
+    /// The first one. Contents are pushed up to `push_bytes` in total, and only of files up to `push_file`. A mount keeps
+    /// its number over all its connections: what one of them opened, the next one can use.
     Hello {
         version: u32,
         locator: &'a [u8],
         push_bytes: u64,
         push_file: u64,
+        mount: u64,
     },
     List {
         id: u32,
@@ -43,6 +45,7 @@ pub(crate) enum FsRequest<'a> {
         data: &'a [u8],
     },
     Close {
+        id: u32,
         handle: u64,
     },
     /// Flushes a file to the host's disk.
@@ -116,8 +119,6 @@ pub(crate) struct FsOpenFlags {
     pub(crate) truncate: bool,
     pub(crate) create: bool,
     pub(crate) exclusive: bool,
-    /// It was open before the connection broke, and nothing that was written to it is missing.
-    pub(crate) resumed: bool,
 }
 
 mod kind {
@@ -149,9 +150,12 @@ impl<'a> FsRequest<'a> {
     pub(crate) fn write(&self) -> Vec<u8> {
         let with_id = |kind: u8, id: u32| FrameWriter::new(kind).small(id);
         let out = match *self {
-            Self::Hello { version, locator, push_bytes, push_file } => {
-                FrameWriter::new(kind::HELLO).small(version).bytes(locator).number(push_bytes).number(push_file)
-            }
+            Self::Hello { version, locator, push_bytes, push_file, mount } => FrameWriter::new(kind::HELLO)
+                .small(version)
+                .bytes(locator)
+                .number(push_bytes)
+                .number(push_file)
+                .number(mount),
             Self::List { id, path } => with_id(kind::LIST, id).bytes(path),
             Self::Stat { id, path } => with_id(kind::STAT, id).bytes(path),
             Self::Open { id, handle, path, flags, mode } => {
@@ -163,7 +167,7 @@ impl<'a> FsRequest<'a> {
             Self::Write { id, handle, offset, data } => {
                 with_id(kind::WRITE, id).number(handle).number(offset).bytes(data)
             }
-            Self::Close { handle } => FrameWriter::new(kind::CLOSE).number(handle),
+            Self::Close { id, handle } => with_id(kind::CLOSE, id).number(handle),
             Self::Sync { id, handle } => with_id(kind::SYNC, id).number(handle),
             Self::HandleStat { id, handle } => with_id(kind::HANDLE_STAT, id).number(handle),
             Self::SetAttributes { id, path, ref change } => {
@@ -187,6 +191,31 @@ impl<'a> FsRequest<'a> {
         out.finish()
     }
 
+    /// The number of the request, if it gets a reply.
+    pub(crate) const fn id(&self) -> Option<u32> {
+        match *self {
+            Self::Hello { .. } | Self::Received { .. } => None,
+            Self::List { id, .. }
+            | Self::Stat { id, .. }
+            | Self::Open { id, .. }
+            | Self::Read { id, .. }
+            | Self::Write { id, .. }
+            | Self::Close { id, .. }
+            | Self::Sync { id, .. }
+            | Self::HandleStat { id, .. }
+            | Self::SetAttributes { id, .. }
+            | Self::SetHandleAttributes { id, .. }
+            | Self::RemoveFile { id, .. }
+            | Self::RemoveDir { id, .. }
+            | Self::MakeDir { id, .. }
+            | Self::Rename { id, .. }
+            | Self::Symlink { id, .. }
+            | Self::HardLink { id, .. }
+            | Self::Space { id }
+            | Self::Fetch { id, .. } => Some(id),
+        }
+    }
+
     pub(crate) fn read(frame: &'a [u8]) -> Result<Self, MalformedFrame> {
         let (kind, mut body) = FrameReader::new(frame)?;
         let body = &mut body;
@@ -196,6 +225,7 @@ impl<'a> FsRequest<'a> {
                 locator: body.bytes()?,
                 push_bytes: body.number()?,
                 push_file: body.number()?,
+                mount: body.number()?,
             },
             kind::LIST => Self::List { id: body.small()?, path: body.bytes()? },
             kind::STAT => Self::Stat { id: body.small()?, path: body.bytes()? },
@@ -212,7 +242,7 @@ impl<'a> FsRequest<'a> {
             kind::WRITE => {
                 Self::Write { id: body.small()?, handle: body.number()?, offset: body.number()?, data: body.bytes()? }
             }
-            kind::CLOSE => Self::Close { handle: body.number()? },
+            kind::CLOSE => Self::Close { id: body.small()?, handle: body.number()? },
             kind::SYNC => Self::Sync { id: body.small()?, handle: body.number()? },
             kind::HANDLE_STAT => Self::HandleStat { id: body.small()?, handle: body.number()? },
             kind::SET_ATTRIBUTES => {
@@ -251,11 +281,10 @@ impl FsOpenFlags {
             | (self.truncate as u8) << 3
             | (self.create as u8) << 4
             | (self.exclusive as u8) << 5
-            | (self.resumed as u8) << 6
     }
 
     const fn of(bits: u8) -> Result<Self, MalformedFrame> {
-        if bits & 0x80 != 0 {
+        if bits & 0xc0 != 0 {
             return Err(MalformedFrame::Unknown);
         }
         Ok(Self {
@@ -265,7 +294,6 @@ impl FsOpenFlags {
             truncate: bits & 8 != 0,
             create: bits & 16 != 0,
             exclusive: bits & 32 != 0,
-            resumed: bits & 64 != 0,
         })
     }
 }

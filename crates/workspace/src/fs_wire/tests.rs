@@ -37,15 +37,15 @@ fn change() -> impl Strategy<Value = AttributeChange> {
 
 /// Every kind of request with the same fields, so that one round covers all of them.
 fn requests<'a>(one: &'a [u8], other: &'a [u8], id: u32, handle: u64, change: AttributeChange) -> Vec<FsRequest<'a>> {
-    let flags = FsOpenFlags { write: id.is_multiple_of(2), resumed: id.is_multiple_of(3), ..FsOpenFlags::default() };
+    let flags = FsOpenFlags { write: id.is_multiple_of(2), exclusive: id.is_multiple_of(3), ..FsOpenFlags::default() };
     vec![
-        FsRequest::Hello { version: id, locator: one, push_bytes: handle, push_file: handle },
+        FsRequest::Hello { version: id, locator: one, push_bytes: handle, push_file: handle, mount: handle },
         FsRequest::List { id, path: one },
         FsRequest::Stat { id, path: one },
         FsRequest::Open { id, handle, path: one, flags, mode: id },
         FsRequest::Read { id, handle, offset: handle, length: id },
         FsRequest::Write { id, handle, offset: handle, data: other },
-        FsRequest::Close { handle },
+        FsRequest::Close { id, handle },
         FsRequest::Sync { id, handle },
         FsRequest::HandleStat { id, handle },
         FsRequest::SetAttributes { id, path: one, change },
@@ -90,7 +90,7 @@ proptest! {
     ) {
         let entries = vec![(name.clone(), entry.clone()), (path.clone(), entry.clone())];
         let events = [
-            FsEvent::Welcome { version: id },
+            FsEvent::Welcome(FsWelcome { version: id, carried_out: is_last.then_some(id), failed: vec![(id, 5); 3] }),
             FsEvent::Listing(FsListing { id, path: path.clone(), stamp, is_watched: !is_last, is_last, own, entries }),
             FsEvent::Content { path: path.clone(), stamp, attributes: own, data: data.clone() },
             FsEvent::Done(FsReply { id, stamp, entry: Some(entry.clone()), folder: some, from_folder: None, data }),
@@ -98,6 +98,7 @@ proptest! {
             FsEvent::Changed(FsTreeChange { stamp, folder: path, own, name, entry: some.map(|_| entry) }),
             FsEvent::Reset,
             FsEvent::TreeComplete,
+            FsEvent::Ended,
         ];
         for event in events {
             prop_assert_eq!(FsEvent::read(&only(&event.write())), Ok(event));

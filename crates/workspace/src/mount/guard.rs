@@ -16,11 +16,11 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
-    MountError, MountRequest, UnmountReason,
-    guard_protocol::{GuardOrder, GuardReport},
+    LostChange, MountError, MountRequest, UnmountReason,
+    guard_protocol::{GuardOrder, GuardReport, GuardRole},
     mount_point::MountPointPath,
     sshfs::{self, FilesystemId},
-    transport::{self, MountProcess, is_mounted},
+    transport::{self, EXIT_TIMEOUT, MountProcess, is_mounted},
     underneath,
 };
 
@@ -47,8 +47,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a mount is checked while it is made, and afterwards.
 const MOUNT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the process can take to exit once nothing is mounted.
-const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long to wait for the reason of a failure. ssh may outlive sshfs for a moment.
 const REASON_TIMEOUT: Duration = Duration::from_secs(3);
 const MAX_OUTPUT: usize = 64 << 10;
@@ -64,11 +62,14 @@ pub fn run_guard(input: impl BufRead + Send + 'static, mut output: impl Write) -
         return 0;
     }
     let (at, request) = match GuardOrder::read(&line) {
-        Ok(order) if order.is_for_server() => {
+        Ok(order) => {
+            let role = order.role;
             let (at, request) = order.parts();
-            return transport::serve(&at, &request, input);
+            if role != GuardRole::Guard {
+                return transport::serve(role, &at, &request, input);
+            }
+            (at, request)
         }
-        Ok(order) => order.parts(),
         Err(error) => {
             send(&mut output, &GuardReport::failed(&MountError::Guard(format!("invalid order: {error}"))));
             return 1;
@@ -104,10 +105,13 @@ fn guard(
     }
     sshfs::read_ahead(&at.mount_point());
     send(output, &GuardReport::Mounted { underneath });
-    let reason = guarded.watch(stop, ends);
+    let why = guarded.watch(stop, ends);
     let outages = guarded.outages();
-    guarded.end();
-    send(output, &GuardReport::Unmounted { why: reason, outages });
+    let mut lost = guarded.end();
+    if why == UnmountReason::Died {
+        lost.extend(GuardedMount::replay(at, request));
+    }
+    send(output, &GuardReport::Unmounted { why, outages, lost });
     // Until the input ends, programs that still work there must find a folder that can't be written.
     while stop.recv().is_ok() {}
     Ok(())
@@ -192,13 +196,15 @@ impl GuardedMount {
         }
     }
 
-    /// Unmounts, and ends the process. Programs that still have files open there get errors from now on.
-    fn end(mut self) {
+    /// Unmounts, and ends the process. Programs that still have files open there get errors from now on. Returns what
+    /// was acknowledged to them and didn't reach the host.
+    fn end(mut self) -> Vec<LostChange> {
         let mount_point = self.at.mount_point();
         if is_mounted(&mount_point) {
             sshfs::detach(&mount_point);
         }
-        if !self.ends_within(EXIT_TIMEOUT) {
+        drop(self.process.child.stdin.take());
+        if !self.ends_within(self.process.exit_timeout()) {
             // Asked gracefully first, because it takes its ssh along.
             if let Some(pid) = i32::try_from(self.process.child.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process(pid, Signal::TERM);
@@ -211,6 +217,17 @@ impl GuardedMount {
         if is_mounted(&mount_point) {
             sshfs::detach_mount(&mount_point);
         }
+        self.process.lost(&self.output.within(EXIT_TIMEOUT))
+    }
+
+    /// Sends what the killed process had acknowledged. Returns what didn't reach the host.
+    fn replay(at: &MountPointPath, request: &MountRequest) -> Vec<LostChange> {
+        let started = request.transport.replay(at, request).transpose();
+        let Ok(Some(mut process)) = started else { return Vec::new() };
+        let output = MountOutput::of(process.child.stderr.take());
+        let at = at.clone();
+        let replay = Self { at, underneath: FilesystemId::NONE, process, output };
+        replay.end()
     }
 
     fn ends_within(&mut self, time: Duration) -> bool {

@@ -29,9 +29,22 @@ pub(super) struct GuardOrder {
     /// Absent means sshfs.
     #[serde(default)]
     transport: Option<String>,
-    /// The process that receives it serves the mount itself, instead of guarding the process that does.
+    /// What the process that receives it does.
     #[serde(default)]
-    serve: bool,
+    pub(super) role: GuardRole,
+}
+
+/// What a process does with an order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum GuardRole {
+    /// Starts the process that serves the mount, and watches it.
+    #[default]
+    Guard,
+    /// Serves an attache-fs mount.
+    Serve,
+    /// Sends what a killed process that served it had acknowledged.
+    Replay,
 }
 
 /// What a guard reports.
@@ -48,9 +61,19 @@ pub(super) enum GuardReport {
         /// How often the connection to the host broke and was restored.
         #[serde(default)]
         outages: u32,
+        #[serde(default)]
+        lost: Vec<LostChange>,
     },
     /// Nothing is left.
     Removed,
+}
+
+/// A change that was acknowledged at the remote and didn't reach the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostChange {
+    /// Below the shared folder.
+    pub path: String,
+    pub reason: String,
 }
 
 /// [`MountError`] on the wire.
@@ -98,13 +121,13 @@ impl GuardOrder {
             lasts,
             options,
             transport: Some(transport.name().to_owned()),
-            serve: false,
+            role: GuardRole::Guard,
         }
     }
 
-    /// For the process that serves an attache-fs mount.
-    pub(super) fn serving(at: &MountPointPath, mounting: MountRequest) -> Self {
-        Self { serve: true, ..Self::new(at, mounting) }
+    /// For another process than the guard.
+    pub(super) fn for_role(role: GuardRole, at: &MountPointPath, mounting: MountRequest) -> Self {
+        Self { role, ..Self::new(at, mounting) }
     }
 
     pub(super) fn write(&self) -> serde_json::Result<String> {
@@ -113,10 +136,6 @@ impl GuardOrder {
 
     pub(super) fn read(line: &str) -> serde_json::Result<Self> {
         serde_json::from_str(line)
-    }
-
-    pub(super) const fn is_for_server(&self) -> bool {
-        self.serve
     }
 
     pub(super) fn parts(self) -> (MountPointPath, MountRequest) {

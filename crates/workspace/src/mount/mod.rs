@@ -26,7 +26,7 @@ use attache_protocol::{
 
 pub use forward::{ByteStream, PortForward, TunnelDial};
 pub use guard::run_guard;
-pub use guard_protocol::UnmountReason;
+pub use guard_protocol::{LostChange, UnmountReason};
 pub use mount_handle::{GuardCommand, MountHandle, MountSummary, mount};
 pub use mount_point::{MountPoint, MountPointError, sweep};
 pub use requirements::{MissingProgram, missing, missing_git};
@@ -53,6 +53,9 @@ pub struct MountRequest {
     pub options: Vec<String>,
     pub transport: MountTransport,
 }
+
+/// A mount option of attache-fs: nothing is acknowledged that the host doesn't have.
+pub const SYNC_OPTION: &str = crate::fs_client::SYNC;
 
 /// Splits a host's requested mount options into safe ones and the rest.
 pub fn safe_mount_options(requested: Vec<String>) -> (Vec<String>, Vec<String>) {

@@ -17,9 +17,10 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    MountError, MountPoint, MountPointProtection, MountRequest, UnmountReason,
+    LostChange, MountError, MountPoint, MountPointProtection, MountRequest, UnmountReason,
     guard_protocol::{GuardOrder, GuardReport},
 };
+use crate::fs_client::FLUSH_TIMEOUT;
 
 /// How a guard is started: a program that calls [`run_guard`](super::run_guard) when given these arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub struct MountHandle {
     place: MountPoint,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum MountState {
     Mounted,
     Unmounted(MountSummary),
@@ -49,17 +50,19 @@ enum MountState {
 }
 
 /// How a mount ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountSummary {
     pub why: UnmountReason,
     /// How often the connection to the host broke while it was mounted. Data that was written but not flushed may be
     /// lost then.
     pub outages: u32,
+    /// What was acknowledged to programs and didn't reach the host.
+    pub lost: Vec<LostChange>,
 }
 
 /// The guard's own timeouts are shorter.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(40);
-const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(10);
+const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(10).saturating_add(FLUSH_TIMEOUT);
 
 /// Mounts the folder that START names at a reserved mount point, or returns why not. In that case, nothing is left
 /// behind.
@@ -126,7 +129,7 @@ impl MountHandle {
     /// Waits until the folder is gone without having been asked for it.
     pub async fn gone(&self) -> UnmountReason {
         let mut ended = self.ended.clone();
-        let state = ended.wait_for(|state| *state != MountState::Mounted).await.map(|state| *state);
+        let state = ended.wait_for(|state| *state != MountState::Mounted).await;
         state.map_or(UnmountReason::Unguarded, |state| state.end().why)
     }
 
@@ -163,10 +166,10 @@ impl MountHandle {
 // === impl MountState ===
 
 impl MountState {
-    const fn end(self) -> MountSummary {
+    fn end(&self) -> MountSummary {
         match self {
-            Self::Mounted => MountSummary { why: UnmountReason::Asked, outages: 0 },
-            Self::Unmounted(end) | Self::Removed(end) => end,
+            Self::Mounted => MountSummary { why: UnmountReason::Asked, outages: 0, lost: Vec::new() },
+            Self::Unmounted(end) | Self::Removed(end) => end.clone(),
         }
     }
 }
@@ -174,7 +177,7 @@ impl MountState {
 // === impl MountSummary ===
 
 impl MountSummary {
-    const UNGUARDED: Self = Self { why: UnmountReason::Unguarded, outages: 0 };
+    const UNGUARDED: Self = Self { why: UnmountReason::Unguarded, outages: 0, lost: Vec::new() };
 }
 
 /// Waits for the guard to exit, which follows the end of its input.
@@ -188,8 +191,8 @@ async fn wait_for_guard(guard: &mut Child, mount_point: &Path) {
 async fn listen(mut lines: Lines<BufReader<ChildStdout>>, state: watch::Sender<MountState>) {
     while let Some(report) = next(&mut lines).await {
         match report {
-            GuardReport::Unmounted { why, outages } => {
-                _ = state.send(MountState::Unmounted(MountSummary { why, outages }));
+            GuardReport::Unmounted { why, outages, lost } => {
+                _ = state.send(MountState::Unmounted(MountSummary { why, outages, lost }));
             }
             GuardReport::Removed => state.send_modify(|state| *state = MountState::Removed(state.end())),
             GuardReport::Mounted { .. } | GuardReport::Failed { .. } => {}

@@ -27,7 +27,7 @@ pub struct MountPoint {
 }
 
 /// The paths of a mount point.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct MountPointPath {
     pub(super) root: PathBuf,
     pub(super) name: String,
@@ -58,11 +58,12 @@ pub enum MountPointError {
     Io { path: PathBuf, reason: String },
 }
 
-/// Locks and settings of the mount points below a root. It contains no keys.
+/// Locks, settings and journals of the mount points below a root. It contains no keys.
 const LEASES: &str = ".leases";
 const MOUNT_POINT: &str = "workspace";
 const RUNTIME_LOCK: &str = "runtime.lock";
 const GUARD_LOCK: &str = "guard.lock";
+const JOURNAL: &str = "journal";
 const STICKY: u32 = 0o1000;
 const MAX_NAME: usize = 48;
 
@@ -144,6 +145,11 @@ impl MountPointPath {
 
     pub(super) fn private(&self) -> PathBuf {
         self.root.join(LEASES).join(&self.name)
+    }
+
+    /// What an attache-fs mount acknowledged and the host has not confirmed.
+    pub(super) fn journal(&self) -> PathBuf {
+        self.private().join(JOURNAL)
     }
 
     /// The lock that shows that the guard is alive.

@@ -227,6 +227,12 @@ fn fusermount(options: &[&str], mount_point: &Path) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FilesystemId(u64);
 
+// === impl FilesystemId ===
+
+impl FilesystemId {
+    pub(super) const NONE: Self = Self(0);
+}
+
 /// The file system of the folder before anything is mounted over it.
 pub(super) fn device(folder: &Path) -> io::Result<FilesystemId> {
     fs::metadata(folder).map(|found| FilesystemId(found.dev()))

@@ -2,23 +2,25 @@
 //! it.
 
 use std::{
+    hash::{Hash as _, Hasher as _},
     io::Write as _,
     path::Path,
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 use attache_protocol::wire::awcp::{ATTACHE_FS, SSHFS};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use super::{
-    MissingProgram, MountError, MountRequest,
-    guard_protocol::{GuardOrder, GuardReport},
+    LostChange, MissingProgram, MountError, MountRequest,
+    guard_protocol::{GuardOrder, GuardReport, GuardRole},
     mount_point::MountPointPath,
     requirements,
     ssh_agent::SshAgent,
     sshfs, table,
 };
-use crate::fs_client;
+use crate::fs_client::{self, MountKeeping};
 
 /// How a folder is mounted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,6 +38,9 @@ pub(super) struct MountProcess {
     /// sshfs gets its key from here.
     identity: Option<SshAgent>,
 }
+
+/// How long a process can take to exit.
+pub(super) const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 
 // === impl MountTransport ===
 
@@ -78,9 +83,22 @@ impl MountTransport {
                     .map_err(|error| MountError::Guard(format!("can't offer the lease's key: {error}")))?;
                 (sshfs::start(at, request, identity.socket())?, Some(identity))
             }
-            Self::AttacheFs => (start_client(at, request)?, None),
+            Self::AttacheFs => (start_client(GuardRole::Serve, at, request)?, None),
         };
         Ok(MountProcess { child, transport: self, identity })
+    }
+
+    /// After the process that served a mount was killed: starts one that sends what it had acknowledged, if there is any.
+    pub(super) fn replay(
+        self,
+        at: &MountPointPath,
+        request: &MountRequest,
+    ) -> Option<Result<MountProcess, MountError>> {
+        let is_needed = self == Self::AttacheFs && at.journal().metadata().is_ok_and(|found| found.len() > 0);
+        is_needed.then(|| {
+            let child = start_client(GuardRole::Replay, at, request)?;
+            Ok(MountProcess { child, transport: self, identity: None })
+        })
     }
 }
 
@@ -92,15 +110,16 @@ pub(super) fn is_mounted(mount_point: &Path) -> bool {
 
 /// Starts this program once more, with the same arguments and another order. The order, with the key in it, goes through
 /// its input, which stays open as long as we live.
-fn start_client(at: &MountPointPath, request: &MountRequest) -> Result<Child, MountError> {
+fn start_client(role: GuardRole, at: &MountPointPath, request: &MountRequest) -> Result<Child, MountError> {
     // Prevents other processes from reading the memory of the process that has the key.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     if let Some(missing) = requirements::missing_for_fuse().into_iter().next() {
         return Err(MountError::Missing(missing));
     }
     let failed = |error: std::io::Error| MountError::Guard(format!("can't start the file system: {error}"));
-    let order =
-        GuardOrder::serving(at, request.clone()).write().map_err(|error| MountError::Guard(error.to_string()))?;
+    let order = GuardOrder::for_role(role, at, request.clone())
+        .write()
+        .map_err(|error| MountError::Guard(error.to_string()))?;
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     // Only known folders are searched for the program that mounts.
     command.args(std::env::args_os().skip(1)).env("PATH", requirements::PATH).env_remove("FUSERMOUNT_PATH");
@@ -113,10 +132,23 @@ fn start_client(at: &MountPointPath, request: &MountRequest) -> Result<Child, Mo
 }
 
 /// The child's whole life: mounts, serves, and ends with its mount or its input. Returns the exit code.
-pub(super) fn serve(at: &MountPointPath, request: &MountRequest, input: impl std::io::Read + Send + 'static) -> u8 {
+pub(super) fn serve(
+    role: GuardRole,
+    at: &MountPointPath,
+    request: &MountRequest,
+    input: impl std::io::Read + Send + 'static,
+) -> u8 {
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let mount_point = at.mount_point();
-    let served = fs_client::run(&mount_point, request, input, || sshfs::detach_mount(&mount_point));
+    let mut name = std::hash::DefaultHasher::new();
+    at.hash(&mut name);
+    let keeping = MountKeeping { number: name.finish(), journal: at.journal() };
+    let served = match role {
+        GuardRole::Replay => fs_client::replay(request, &keeping),
+        GuardRole::Guard | GuardRole::Serve => {
+            fs_client::run(&mount_point, request, &keeping, input, || sshfs::detach_mount(&mount_point))
+        }
+    };
     let Err(error) = served else { return 0 };
     if let Ok(line) = serde_json::to_string(&GuardReport::failed(&error)) {
         let _ = writeln!(std::io::stderr(), "{line}");
@@ -148,6 +180,20 @@ impl MountProcess {
             None => output.lines().filter(|line| *line == fs_client::OUTAGE).count(),
         };
         u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// What it acknowledged to programs and didn't get to the host.
+    pub(super) fn lost(&self, output: &str) -> Vec<LostChange> {
+        let named = output.lines().filter_map(|line| line.strip_prefix(fs_client::LOST));
+        named.filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// How long it may take to exit once nothing is mounted: it may still have something to send.
+    pub(super) const fn exit_timeout(&self) -> Duration {
+        match self.transport {
+            MountTransport::Sshfs => EXIT_TIMEOUT,
+            MountTransport::AttacheFs => fs_client::FLUSH_TIMEOUT.saturating_add(EXIT_TIMEOUT),
+        }
     }
 
     pub(super) fn reap(&self) {

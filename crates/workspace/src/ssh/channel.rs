@@ -33,7 +33,7 @@ impl Subsystem for Sftp {
     }
 
     fn start(&self, channel: SubsystemChannel) -> io::Result<Arc<dyn SubsystemInbox>> {
-        let SubsystemChannel { export, locator, handles, gate, outbox, running } = channel;
+        let SubsystemChannel { export, locator, handles, gate, outbox, running, .. } = channel;
         let conversation = SftpSession::new(export, &locator, handles);
         let queue = RequestQueue::new(Arc::clone(&gate));
         let inbox = Arc::new(SftpInbox { queue, conversation: Mutex::new(conversation) });

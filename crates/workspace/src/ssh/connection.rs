@@ -73,6 +73,7 @@ impl SshConnection {
             export: Arc::clone(&lease.export),
             locator: lease.locator.clone(),
             handles: Arc::clone(&lease.handles),
+            mounts: Arc::clone(&lease.mounts),
             gate: Arc::clone(&self.place.gate),
             outbox: ChannelOutbox { runtime: runtime::Handle::current(), session: session.handle(), channel },
             running: self.place.channels.token(),

@@ -16,7 +16,7 @@ use super::{
     InvalidKey, LeaseAccess,
     key::{hash_of, matches, read_public},
 };
-use crate::{export::Export, sftp::MAX_HANDLES};
+use crate::{export::Export, fs_server::FsMounts, sftp::MAX_HANDLES};
 
 /// The leases that can be used now.
 #[derive(Debug, Default)]
@@ -28,6 +28,8 @@ pub(super) struct ActiveLease {
     pub(super) export: Arc<Export>,
     /// How many more files its connections can open.
     pub(super) handles: Arc<Semaphore>,
+    /// What attache-fs keeps from one connection to the next.
+    pub(super) mounts: Arc<FsMounts>,
     /// `None` after the end.
     connections: Mutex<Option<HashMap<u64, Arc<ConnectionCutter>>>>,
 }
@@ -66,6 +68,7 @@ impl ActiveLeases {
             locator: pass.locator,
             export: pass.export,
             handles: Arc::new(Semaphore::new(MAX_HANDLES)),
+            mounts: Arc::default(),
             connections: Mutex::new(Some(HashMap::new())),
         });
         leases.push(Arc::clone(&lease));
@@ -132,10 +135,15 @@ impl LeaseAdmission {
     pub fn revoke(&self) {
         self.leases.remove(&self.lease);
         let connections = self.lease.connections.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.lease.export.refuse();
+        if connections.is_some() {
+            self.lease.mounts.say_ended();
+        }
         for (_, cutter) in connections.into_iter().flatten() {
             cutter.cut();
         }
         self.lease.export.revoke();
+        self.lease.mounts.clear();
     }
 
     /// How many connections the lease has open.

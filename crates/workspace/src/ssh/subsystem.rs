@@ -11,7 +11,7 @@ use tokio::{runtime, sync::Semaphore};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::backpressure::RequestBackpressure;
-use crate::export::Export;
+use crate::{export::Export, fs_server::FsMounts};
 
 /// A protocol.
 pub(crate) trait Subsystem: Send + Sync {
@@ -29,6 +29,8 @@ pub(crate) struct SubsystemChannel {
     pub(crate) locator: String,
     /// How many more files the lease can open.
     pub(crate) handles: Arc<Semaphore>,
+    /// What attache-fs keeps from one connection to the next.
+    pub(crate) mounts: Arc<FsMounts>,
     pub(crate) gate: Arc<RequestBackpressure>,
     pub(crate) outbox: ChannelOutbox,
     /// The connection's end waits until this is dropped.

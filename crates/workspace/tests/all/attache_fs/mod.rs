@@ -4,6 +4,7 @@ mod coherence;
 mod kills;
 mod model;
 mod programs;
+mod write_back;
 
 use attache_workspace::mount::MountTransport;
 

@@ -7,9 +7,11 @@ use std::{
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink},
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use super::{MountedLease, cannot_mount};
+use crate::ssh::unauthenticated::CuttablePort;
 
 /// Each operation happens in both folders.
 struct Twins {
@@ -26,38 +28,99 @@ const NAMES: [&str; 6] = ["a", "b", "c", "d", "long name with ü", "e"];
 const MAX_OPEN: usize = 6;
 /// How often the complete trees are compared.
 const COMPARE_EVERY: usize = 250;
+/// How often the connection breaks, if it does.
+const DISTURB_EVERY: usize = 97;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn random_operations_do_the_same_as_on_a_local_folder() {
     if cannot_mount() {
         return;
     }
+    let mounted = MountedLease::start().await;
+    let (at, there) = (mounted.mount.mount_point.clone(), mounted.lease.folder.clone());
+    compare_operations(at, there, Acknowledged::ByTheHost, || {}).await;
+}
+
+/// The host has them later, but all of them, in the same order.
+#[tokio::test(flavor = "multi_thread")]
+async fn random_operations_that_are_acknowledged_early_do_the_same() {
+    if cannot_mount() {
+        return;
+    }
+    let host = crate::ssh::SshTestHost::start().await;
+    let lease = host.lend("loc");
+    let mounted = lease.mount_write_back(host.port).await;
+    compare_operations(mounted.mount_point.clone(), lease.folder.clone(), Acknowledged::Early, || {}).await;
+    let ended = mounted.unmount().await;
+    assert_eq!(ended.lost, []);
+}
+
+/// The connection breaks again and again, with changes under way. Nothing is lost or done twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn outages_make_no_difference() {
+    if cannot_mount() {
+        return;
+    }
+    let host = crate::ssh::SshTestHost::start().await;
+    let lease = host.lend("loc");
+    let port = CuttablePort::to(host.port).await;
+    let mounted = lease.mount_write_back(port.port).await;
+    let at = mounted.mount_point.clone();
+    let cut = move || {
+        port.cut();
+        // Requests that somebody waits for may fail until it is connected again.
+        let since = Instant::now();
+        while File::open(&at).and_then(|folder| folder.sync_all()).is_err() {
+            assert!(since.elapsed() < Duration::from_secs(30), "it is never connected again");
+        }
+    };
+    compare_operations(mounted.mount_point.clone(), lease.folder.clone(), Acknowledged::Early, cut).await;
+    let ended = mounted.unmount().await;
+    assert_eq!(ended.lost, []);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Acknowledged {
+    ByTheHost,
+    Early,
+}
+
+async fn compare_operations(
+    at: PathBuf,
+    there: PathBuf,
+    acknowledged: Acknowledged,
+    disturb: impl Fn() + Send + 'static,
+) {
     let operations = if std::env::var_os("ATTACHE_LONG").is_some() { 1_000_000 } else { 10_000 };
     let seed =
         std::env::var_os("ATTACHE_MODEL_SEED").and_then(|seed| seed.to_str()?.parse().ok()).unwrap_or(20_260_214);
     println!("seed {seed}, {operations} operations");
-    let mounted = MountedLease::start().await;
     let model = tempfile::tempdir().unwrap();
-    let (at, there) = (mounted.mount.mount_point.clone(), mounted.lease.folder.clone());
     tokio::task::spawn_blocking(move || {
         let mut twins =
             Twins { mounted: at.clone(), model: model.path().to_owned(), open: Vec::new(), dice: OperationDice(seed) };
         for number in 0..operations {
             twins.step(number);
+            if number % DISTURB_EVERY == 0 {
+                disturb();
+            }
             if number.is_multiple_of(COMPARE_EVERY) {
                 compare(&at, model.path(), number);
                 // Nothing is kept back: what a call acknowledged is on the host, except writes to files that are open.
                 twins.open.clear();
+                if acknowledged == Acknowledged::Early {
+                    File::open(&at).and_then(|folder| folder.sync_all()).unwrap();
+                }
                 compare(&there, model.path(), number);
             }
         }
         twins.open.clear();
         compare(&at, model.path(), operations);
+        File::open(&at).and_then(|folder| folder.sync_all()).unwrap();
         compare(&there, model.path(), operations);
     })
     .await
     .unwrap();
-    drop(mounted);
 }
 
 impl OperationDice {

@@ -13,7 +13,7 @@ use attache_bench::lease::openssh::{self, SshLogin};
 use attache_protocol::{Secret, env::Env, wire::awcp::AccessMode};
 use attache_workspace::{
     export::{Export, ExportTerms, NoExportAudit, OriginalsFolder},
-    mount::{MountHandle, MountPoint, MountRequest, MountTransport, mount},
+    mount::{MountHandle, MountPoint, MountRequest, MountSummary, MountTransport, SYNC_OPTION, mount},
     ssh::{HostKey, LeaseAccess, LeaseAdmission, SshServer, SshServerOptions, make_key},
 };
 use tempfile::TempDir;
@@ -146,26 +146,35 @@ impl LeaseFixture {
         self.mount_at(self.port, transport).await
     }
 
+    /// With changes that are acknowledged before the host has them.
+    pub(crate) async fn mount_write_back(&self, port: u16) -> TestMount {
+        let options = Vec::new();
+        self.mount_with(MountRequest { port, options, ..self.mount_request(MountTransport::AttacheFs) }).await
+    }
+
     /// Through another port, which leads to the host.
     pub(crate) async fn mount_at(&self, port: u16, transport: MountTransport) -> TestMount {
-        let root = crate::sshd::root();
         if transport == MountTransport::Sshfs && port == self.port {
-            let sshfs = self.mount();
-            return TestMount {
-                mount_point: sshfs.mount_point.clone(),
-                handle: None,
-                _sshfs: Some(sshfs),
-                _root: root,
-            };
+            let (sshfs, root) = (self.mount(), crate::sshd::root());
+            let mount_point = sshfs.mount_point.clone();
+            return TestMount { mount_point, handle: None, _sshfs: Some(sshfs), _root: root };
         }
+        self.mount_with(MountRequest { port, ..self.mount_request(transport) }).await
+    }
+
+    async fn mount_with(&self, request: MountRequest) -> TestMount {
+        let root = crate::sshd::root();
         let place = MountPoint::reserve(&[root.path().to_owned()], "dlg_test", &Env::system()).unwrap();
-        let request = MountRequest { port, ..self.mount_request(transport) };
         let handle = mount(&crate::mount::guard(), place, request).await.unwrap();
         TestMount { mount_point: handle.mount_point().to_owned(), handle: Some(handle), _sshfs: None, _root: root }
     }
 
-    /// Writable, whatever the terms: the host has to refuse.
+    /// Writable, whatever the terms: the host has to refuse. Nothing is acknowledged that the host doesn't have.
     pub(crate) fn mount_request(&self, transport: MountTransport) -> MountRequest {
+        let options = match transport {
+            MountTransport::Sshfs => Vec::new(),
+            MountTransport::AttacheFs => vec![SYNC_OPTION.to_owned()],
+        };
         MountRequest {
             host: "127.0.0.1".to_owned(),
             port: self.port,
@@ -175,7 +184,7 @@ impl LeaseFixture {
             private_key: self.private_key.clone(),
             access_mode: AccessMode::Rw,
             lasts: Duration::from_secs(600),
-            options: Vec::new(),
+            options,
             transport,
         }
     }
@@ -196,6 +205,29 @@ impl LeaseFixture {
 }
 
 // === impl TestMount ===
+
+impl TestMount {
+    /// Waits until the host has everything.
+    pub(crate) fn flush(&self) -> std::io::Result<()> {
+        fs::File::open(&self.mount_point)?.sync_all()
+    }
+
+    /// Unmounts, and returns how it ended.
+    pub(crate) async fn unmount(mut self) -> MountSummary {
+        self.handle.take().expect("it is not stock sshfs").unmount().await
+    }
+
+    /// Waits until it ended by itself, and returns how.
+    pub(crate) async fn gone(mut self) -> MountSummary {
+        let handle = self.handle.take().expect("it is not stock sshfs");
+        handle.gone().await;
+        handle.unmount().await
+    }
+
+    pub(crate) fn guard_pid(&self) -> u32 {
+        self.handle.as_ref().and_then(MountHandle::guard_pid).expect("it has a guard")
+    }
+}
 
 impl Drop for TestMount {
     fn drop(&mut self) {

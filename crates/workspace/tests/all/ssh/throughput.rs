@@ -2,7 +2,8 @@
 
 use std::{path::Path, time::Duration};
 
-use attache_bench::lease::{self, BenchRatio};
+use attache_bench::lease::{self, BenchRatio, transports};
+use attache_workspace::mount::MountTransport;
 
 use super::cannot_run;
 
@@ -36,4 +37,28 @@ async fn the_benchmark_measures_both_sides() {
         assert!(ours > 0.0 && openssh > 0.0 && ratio > 0.0 && ratio.is_finite(), "{report:?}");
     }
     assert!(report.revoke_to_error_ms < 15_000.0, "{report:?}");
+}
+
+/// Every row of the comparison of transports is measured, over a link of some latency.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_transports_are_compared() {
+    if cannot_run() || crate::attache_fs::cannot_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let options = transports::TransportOptions {
+        dir: dir.path().to_owned(),
+        files: 20,
+        megabytes: 2,
+        round_trips: vec![Duration::from_millis(2)],
+        transports: vec![MountTransport::AttacheFs],
+        limit: Duration::from_secs(60),
+        guard: crate::mount::guard(),
+    };
+    let runtime = tokio::runtime::Handle::current();
+    let columns = tokio::task::spawn_blocking(move || transports::compare(&options, &runtime)).await.unwrap().unwrap();
+    assert_eq!(columns.iter().map(|column| column.transport).collect::<Vec<_>>(), ["local", "attache-fs/1"]);
+    for (name, value) in columns[1].rows() {
+        assert!(value.is_some_and(|value| value > 0.0), "{name}");
+    }
 }

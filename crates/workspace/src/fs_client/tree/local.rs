@@ -1,0 +1,195 @@
+//! Changes that this mount makes before the host has them. Each has a stamp of its own, which is greater than all of the
+//! host's: until the host has answered, its reports about the same file or name are older.
+
+use super::{FileKind, Folder, FsAttributes, FsEntry, Invalidation, Node, Origin, ROOT, Stamp, Tree, Validity};
+use std::time::Instant;
+
+/// Stamps of unconfirmed changes start here.
+const LOCAL: Stamp = 1 << 63;
+/// Numbers of files that were created here start here. No file system has inode numbers like these.
+const CREATED: u64 = 1 << 62;
+
+pub(super) const fn is_local(stamp: Stamp) -> bool {
+    stamp >= LOCAL
+}
+
+// === impl Tree ===
+
+impl Tree {
+    /// The stamp of a new change.
+    pub(in super::super) const fn begin_change(&mut self) -> Stamp {
+        self.local_changes += 1;
+        LOCAL | self.local_changes
+    }
+
+    /// Whether everything in a folder is known and stays so: what a change does there is known without asking.
+    pub(in super::super) fn is_known_folder(&self, ino: u64) -> bool {
+        self.nodes
+            .get(&ino)
+            .and_then(|node| node.folder.as_ref())
+            .is_some_and(|folder| folder.listed.is_some() && folder.validity == Validity::Watched)
+    }
+
+    pub(in super::super) fn is_empty_folder(&self, ino: u64) -> bool {
+        self.is_known_folder(ino) && self.entries(ino).is_empty()
+    }
+
+    /// A name that is free gets a new file, folder or link. Returns its number.
+    pub(in super::super) fn create_locally(
+        &mut self,
+        (folder, name): (u64, &[u8]),
+        change: Stamp,
+        entry: FsEntry,
+    ) -> u64 {
+        let ino = CREATED | self.local_changes;
+        let kind = entry.attributes.kind;
+        let mut node = Node::new(FsAttributes { inode: 0, ..entry.attributes }, change, entry.target, 0);
+        node.validity = Validity::Watched;
+        node.names.push((folder, name.to_vec()));
+        if kind == FileKind::Folder {
+            // Nothing is in it.
+            node.folder = Some(Folder { listed: Some(0), validity: Validity::Watched, ..Folder::default() });
+        }
+        self.nodes.insert(ino, node);
+        self.set_name(folder, name, change, Some(ino));
+        self.touch(folder, change);
+        ino
+    }
+
+    pub(in super::super) fn remove_locally(
+        &mut self,
+        (folder, name): (u64, &[u8]),
+        change: Stamp,
+        out: &mut Vec<Invalidation>,
+    ) {
+        self.remove(folder, name, change, Origin::Own, out);
+        self.touch(folder, change);
+    }
+
+    pub(in super::super) fn rename_locally(
+        &mut self,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        change: Stamp,
+        out: &mut Vec<Invalidation>,
+    ) {
+        let moved = self.nodes.get(&from.0).and_then(|node| node.folder.as_ref()?.entries.get(from.1)?.1);
+        self.apply_rename(from, to, change, out);
+        for ino in moved.into_iter().chain([from.0, to.0]) {
+            self.touch(ino, change);
+        }
+    }
+
+    /// The attributes of a file change. What they are is known when the change is confirmed.
+    pub(in super::super) fn touch(&mut self, ino: u64, change: Stamp) {
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.stamp = change;
+        }
+    }
+
+    /// The host has carried out a change of a file, and says what it is now, if it can. Another change may be under way.
+    pub(in super::super) fn confirm(
+        &mut self,
+        ino: u64,
+        change: Stamp,
+        (stamp, attributes): (Stamp, Option<FsAttributes>),
+        out: &mut Vec<Invalidation>,
+    ) {
+        if let Some(attributes) = &attributes {
+            self.recognise(ino, attributes, out);
+        }
+        let Some(node) = self.nodes.get_mut(&ino).filter(|node| node.stamp == change) else { return };
+        let (before, missed) = (node.attributes, node.missed.take());
+        node.stamp = stamp;
+        let Some(attributes) = attributes else {
+            node.validity = Validity::Unknown;
+            return;
+        };
+        node.attributes = if ino == ROOT { super::root(attributes) } else { attributes };
+        self.revalidate(ino, Instant::now());
+        match missed {
+            Some((newer, missed)) if newer > stamp => {
+                self.apply_attributes(ino, newer, missed, Origin::Host, out);
+            }
+            // Somebody else wrote to it as well. What the kernel has may be in the wrong place.
+            missed => {
+                let is_other =
+                    |missed: &FsAttributes| (missed.size, missed.modified) != (attributes.size, attributes.modified);
+                let was_disturbed = missed.is_some_and(|(_, missed)| is_other(&missed));
+                if attributes.kind == FileKind::File && (was_disturbed || before.size != attributes.size) {
+                    self.drop_content(ino);
+                    out.push(Invalidation::Content(ino));
+                }
+            }
+        }
+    }
+
+    /// The host has carried out a change of a name. Reports that came too early are looked at now.
+    pub(in super::super) fn confirm_name(
+        &mut self,
+        (folder, name): (u64, &[u8]),
+        change: Stamp,
+        stamp: Stamp,
+        out: &mut Vec<Invalidation>,
+    ) {
+        let Some(known) = self.nodes.get_mut(&folder).and_then(|node| node.folder.as_mut()) else { return };
+        match known.entries.get_mut(name) {
+            Some((known, _)) if *known == change => *known = stamp,
+            _ => return,
+        }
+        let validity = known.validity;
+        match known.missed.remove(name).filter(|(newer, _)| *newer > stamp) {
+            Some((newer, Some(entry))) => self.put(folder, name, newer, &entry, validity, Origin::Host, out),
+            Some((newer, None)) => self.remove(folder, name, newer, Origin::Host, out),
+            None => {}
+        }
+    }
+
+    /// A change of a name failed. What has the name is asked for again.
+    pub(in super::super) fn doubt_name(
+        &mut self,
+        (folder, name): (u64, &[u8]),
+        change: Stamp,
+        out: &mut Vec<Invalidation>,
+    ) {
+        let Some(known) = self.nodes.get_mut(&folder).and_then(|node| node.folder.as_mut()) else { return };
+        let Some((stamp, ino)) = known.entries.get(name).copied() else { return };
+        if stamp != change {
+            return;
+        }
+        known.entries.remove(name);
+        known.missed.remove(name);
+        (known.listed, known.validity) = (None, Validity::Unknown);
+        out.push(Invalidation::Entry { folder, name: name.to_vec() });
+        if let Some(ino) = ino {
+            self.unname(ino, folder, name, out);
+        }
+    }
+
+    /// A file that was created here turns out to be the one with this number on the host.
+    pub(super) fn recognise(&mut self, ino: u64, attributes: &FsAttributes, out: &mut Vec<Invalidation>) {
+        let Some(node) = self.nodes.get_mut(&ino) else { return };
+        if node.attributes.inode != 0 || node.attributes.kind != attributes.kind {
+            return;
+        }
+        node.attributes.inode = attributes.inode;
+        // Somebody on the host gave it another name meanwhile. That is looked up again.
+        let number = self.number(attributes.inode);
+        let names = self.nodes.get(&number).map(|other| other.names.clone()).unwrap_or_default();
+        for (folder, name) in names {
+            if let Some(known) = self.nodes.get_mut(&folder).and_then(|node| node.folder.as_mut()) {
+                known.entries.remove(&name);
+                (known.listed, known.validity) = (None, Validity::Unknown);
+            }
+            self.unname(number, folder, &name, out);
+            out.push(Invalidation::Entry { folder, name });
+        }
+        self.aliases.insert(attributes.inode, ino);
+    }
+
+    fn set_name(&mut self, folder: u64, name: &[u8], stamp: Stamp, ino: Option<u64>) {
+        if let Some(folder) = self.nodes.get_mut(&folder).and_then(|node| node.folder.as_mut()) {
+            folder.entries.insert(name.to_vec(), (stamp, ino));
+        }
+    }
+}

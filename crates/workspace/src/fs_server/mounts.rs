@@ -1,0 +1,134 @@
+//! The mounts of a lease. Each has files open and requests carried out, and keeps both when its connection breaks: the next
+//! one continues where it ended, without doing anything twice.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::host::FsHost;
+use crate::{
+    export::{Connection, ExportFile},
+    fs_wire::{FsEvent, FsWelcome, VERSION},
+};
+
+/// The mounts that had a connection, those without one now included.
+#[derive(Default)]
+pub(crate) struct FsMounts(Mutex<VecDeque<KnownMount>>);
+
+struct KnownMount {
+    number: u64,
+    progress: Arc<Mutex<MountProgress>>,
+    /// Where its last connection is answered.
+    host: Weak<FsHost>,
+}
+
+/// Files by the numbers that the client chose for them.
+pub(super) type OpenFiles = HashMap<u64, (ExportFile, OwnedSemaphorePermit)>;
+
+#[derive(Debug, Default)]
+pub(super) struct MountProgress {
+    pub(super) open: OpenFiles,
+    /// How many connections it had. The last one counts.
+    connections: u64,
+    last_request: u32,
+    failed: VecDeque<(u32, u32)>,
+}
+
+/// One connection's right to a mount.
+#[derive(Debug)]
+pub(super) struct MountClaim {
+    progress: Arc<Mutex<MountProgress>>,
+    connection: u64,
+}
+
+/// Others are forgotten, those first that are unused for longest.
+const MAX_MOUNTS: usize = 8;
+const LAST_WORD_TIMEOUT: Duration = Duration::from_millis(20);
+const LAST_WORD_DELAY: Duration = Duration::from_millis(3);
+/// More failures than a client can have requests under way.
+const MAX_FAILED: usize = 16 << 10;
+
+// === impl FsMounts ===
+
+impl FsMounts {
+    /// Takes a mount over from its connection before, once that has finished what it is doing. Also returns what
+    /// the client has to know.
+    pub(super) fn claim(&self, mount: u64, by: Connection, host: &Arc<FsHost>) -> (MountClaim, FsWelcome) {
+        let mut mounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = mounts.iter().position(|known| known.number == mount).and_then(|at| mounts.remove(at));
+        let is_known = known.is_some();
+        let progress = known.map(|known| known.progress).unwrap_or_default();
+        mounts.push_back(KnownMount { number: mount, progress: Arc::clone(&progress), host: Arc::downgrade(host) });
+        let forgotten = if mounts.len() > MAX_MOUNTS { mounts.pop_front() } else { None };
+        drop(mounts);
+        drop(forgotten);
+        let mut held = progress.lock().unwrap_or_else(PoisonError::into_inner);
+        held.connections += 1;
+        let connection = held.connections;
+        for (file, _) in held.open.values() {
+            file.resume(by);
+        }
+        let carried_out = is_known.then_some(held.last_request);
+        let failed = held.failed.iter().copied().collect();
+        drop(held);
+        (MountClaim { progress, connection }, FsWelcome { version: VERSION, carried_out, failed })
+    }
+
+    /// Tells the clients that the lease has ended, so that they needn't find out. Takes only a moment, whatever they do.
+    pub(crate) fn say_ended(&self) {
+        let mounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let hosts: Vec<_> = mounts.iter().filter_map(|mount| mount.host.upgrade()).collect();
+        drop(mounts);
+        for host in &hosts {
+            host.outbox.say_last(FsEvent::Ended.write(), LAST_WORD_TIMEOUT);
+        }
+        if !hosts.is_empty() {
+            // From the SSH library to the socket.
+            std::thread::sleep(LAST_WORD_DELAY);
+        }
+    }
+
+    /// At the end of the lease.
+    pub(crate) fn clear(&self) {
+        let mounts = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        for KnownMount { progress, .. } in mounts {
+            let open = std::mem::take(&mut progress.lock().unwrap_or_else(PoisonError::into_inner).open);
+            drop(open);
+        }
+    }
+}
+
+// === impl MountClaim ===
+
+impl MountClaim {
+    /// The mount, unless another connection has it now.
+    pub(super) fn hold(&self) -> Option<MutexGuard<'_, MountProgress>> {
+        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(progress).filter(|progress| progress.connections == self.connection)
+    }
+}
+
+// === impl MountProgress ===
+
+impl MountProgress {
+    /// A request was carried out. Those that are asked again after an outage have numbers from before.
+    pub(super) fn note(&mut self, id: u32, failure: Option<u32>) {
+        self.last_request = self.last_request.max(id);
+        if let Some(errno) = failure {
+            self.failed.push_back((id, errno));
+            if self.failed.len() > MAX_FAILED {
+                self.failed.pop_front();
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for FsMounts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FsMounts").finish_non_exhaustive()
+    }
+}
