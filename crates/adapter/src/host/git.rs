@@ -338,8 +338,8 @@ mod tests {
         let receive = |name: &str| setting((&format!("remote.{name}.receivepack"), Some(RECEIVE_PACK)));
         assert_eq!(of(&[("remote.a.url", "git@host:x"), ("remote.b.url", "https://host/x")]), []);
         assert_eq!(of(&[("remote.a.url", "../x:y"), ("branch.m.remote", ".")]), [receive("."), receive("a")]);
-        assert_eq!(of(&[("remote.a.uploadpack", "evil")]), [never.clone()]);
-        assert_eq!(of(&[("branch.m.pushremote", "/evil")]), [never.clone()]);
+        assert_eq!(of(&[("remote.a.uploadpack", "evil")]), std::slice::from_ref(&never));
+        assert_eq!(of(&[("branch.m.pushremote", "/evil")]), std::slice::from_ref(&never));
         assert_eq!(of(&[("url./evil.insteadof", "https://host/")]), [never]);
     }
 

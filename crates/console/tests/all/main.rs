@@ -8,6 +8,7 @@ mod browser;
 mod browser_admin;
 mod browser_approvals;
 mod browser_audit;
+mod browser_conversations;
 mod channels;
 mod conversations;
 mod delegations;

@@ -6,7 +6,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -20,7 +20,10 @@ use russh::{
 };
 use tokio::sync::mpsc;
 
-use super::journal::Journal;
+use super::{
+    journal::Journal,
+    listing_parts::{ListingParts, TooManyParts},
+};
 use crate::{
     fs_wire::{FrameBuffer, FsEvent, FsListing, FsReply, FsRequest, FsWelcome, SUBSYSTEM, VERSION},
     mount::{MountError, MountRequest},
@@ -516,7 +519,7 @@ async fn serve<U: LinkUser>(
     let (mut reader, writer) = channel.split();
     let reading = async {
         let mut frames = FrameBuffer::default();
-        let mut folders = HashMap::new();
+        let mut folders = ListingParts::default();
         while let Some(message) = reader.wait().await {
             let data = match message {
                 ChannelMsg::Data { data } => data,
@@ -528,7 +531,12 @@ async fn serve<U: LinkUser>(
                 match frames.next().map(|frame| frame.map(FsEvent::read)) {
                     Ok(Some(Ok(FsEvent::Welcome(welcome)))) => on_welcome(&welcome),
                     Ok(Some(Ok(FsEvent::Ended))) => return ServeEnd::Lease,
-                    Ok(Some(Ok(event))) => dispatch(link, user, event, &mut folders),
+                    Ok(Some(Ok(event))) => {
+                        if let Err(error) = dispatch(link, user, event, &mut folders) {
+                            tracing::warn!(%error, "closing the connection to the host");
+                            return ServeEnd::Connection;
+                        }
+                    }
                     Ok(None) => break,
                     Ok(Some(Err(error))) | Err(error) => {
                         tracing::warn!(%error, "the host sent something that isn't attache-fs");
@@ -552,27 +560,19 @@ async fn serve<U: LinkUser>(
     }
 }
 
-fn dispatch<U: LinkUser>(link: &Link, user: &U, event: FsEvent, folders: &mut HashMap<(u32, Vec<u8>), FsListing>) {
+fn dispatch<U: LinkUser>(
+    link: &Link,
+    user: &U,
+    event: FsEvent,
+    folders: &mut ListingParts,
+) -> Result<(), TooManyParts> {
     match event {
         FsEvent::Listing(part) => {
-            let key = (part.id, part.path.clone());
-            let is_last = part.is_last;
-            let whole = match folders.remove(&key) {
-                // A listing that began anew, because the first one was never finished.
-                Some(earlier) if earlier.stamp != part.stamp => part,
-                Some(mut earlier) => {
-                    earlier.entries.extend(part.entries);
-                    earlier
-                }
-                None => part,
-            };
-            if is_last {
+            if let Some(whole) = folders.add(part)? {
                 user.on_listing(&whole);
                 if whole.id != 0 {
                     link.answer(whole.id, Ok(FsReply::of_listing(&whole)));
                 }
-            } else {
-                folders.insert(key, whole);
             }
         }
         FsEvent::Done(reply) => link.answer(reply.id, Ok(reply)),
@@ -581,6 +581,7 @@ fn dispatch<U: LinkUser>(link: &Link, user: &U, event: FsEvent, folders: &mut Ha
         }
         event => user.on_event(event),
     }
+    Ok(())
 }
 
 impl client::Handler for PinnedHost {

@@ -9,6 +9,7 @@ mod convert;
 mod filesystem;
 mod journal;
 mod link;
+mod listing_parts;
 mod replay;
 mod shared;
 #[cfg(test)]

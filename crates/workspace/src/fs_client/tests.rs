@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use proptest::prelude::*;
 
-use super::tree::{Invalidation, Lookup, ROOT, Tree};
+use super::{
+    listing_parts::ListingParts,
+    tree::{Invalidation, Lookup, ROOT, Tree},
+};
 use crate::{
     export::{FileKind, FileTime},
     fs_wire::{FsAttributes, FsEntry, FsListing, FsTreeChange},
@@ -39,6 +42,23 @@ fn listing(path: &str, own: u64, stamp: u64, entries: &[(&str, FsEntry)]) -> FsL
 fn change(path: &str, own: u64, stamp: u64, name: &str, entry: Option<FsEntry>) -> FsTreeChange {
     let own = attributes(FileKind::Folder, own, 1);
     FsTreeChange { stamp, folder: path.as_bytes().to_vec(), own, name: name.as_bytes().to_vec(), entry }
+}
+
+/// A hostile host would fill the memory of the remote with them.
+#[test]
+fn listings_that_never_end_are_refused() {
+    let mut parts = ListingParts::default();
+    let part = |path: &str, name: &str, is_last| FsListing { is_last, ..listing(path, 1, 7, &[(name, file(10, 1))]) };
+    assert_eq!(parts.add(part("a", "x", false)), Ok(None));
+    let whole = parts.add(part("a", "y", true)).unwrap().unwrap();
+    assert_eq!(whole.entries.iter().map(|(name, _)| name.as_slice()).collect::<Vec<_>>(), [b"x", b"y"]);
+    // One that began anew replaces the first.
+    assert_eq!(parts.add(part("b", "x", false)), Ok(None));
+    let anew = FsListing { stamp: 8, ..part("b", "z", true) };
+    assert_eq!(parts.add(anew.clone()), Ok(Some(anew)));
+    let long = "n".repeat(1 << 20);
+    let refused = (0..1000).any(|number| parts.add(part(&number.to_string(), &long, false)).is_err());
+    assert!(refused);
 }
 
 fn tree() -> Tree {

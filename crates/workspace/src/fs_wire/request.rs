@@ -216,6 +216,19 @@ impl<'a> FsRequest<'a> {
         }
     }
 
+    /// Whether it changes nothing, not even which files are open.
+    pub(crate) const fn only_looks(&self) -> bool {
+        matches!(
+            self,
+            Self::List { .. }
+                | Self::Stat { .. }
+                | Self::Read { .. }
+                | Self::HandleStat { .. }
+                | Self::Space { .. }
+                | Self::Fetch { .. }
+        )
+    }
+
     pub(crate) fn read(frame: &'a [u8]) -> Result<Self, MalformedFrame> {
         let (kind, mut body) = FrameReader::new(frame)?;
         let body = &mut body;
