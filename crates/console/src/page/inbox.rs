@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use askama::Template;
-use attache_hub::control::{OpenQuestion, PageRequest, PermissionQuery};
+use attache_hub::control::{PageRequest, PermissionQuery, UnansweredQuestion};
 use attache_protocol::{
     GrantId, Timestamp, rules::permission::PermissionState as Pending, wire::permission::PermissionRequest,
 };
@@ -155,7 +155,7 @@ pub(crate) async fn cards(session: &BrowserSession, requests: &[PermissionReques
 }
 
 /// Questions as cards, with the names of those who called.
-pub(crate) async fn questions(session: &BrowserSession, open: &[OpenQuestion]) -> PageResult<Vec<QuestionCard>> {
+pub(crate) async fn questions(session: &BrowserSession, open: &[UnansweredQuestion]) -> PageResult<Vec<QuestionCard>> {
     let viewer = PageViewer::naming(session, open.iter().map(|question| question.run.caller.clone())).await?;
     Ok(open.iter().map(|question| QuestionCard::new(question, viewer.scene())).collect())
 }

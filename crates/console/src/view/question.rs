@@ -1,6 +1,6 @@
 //! A question of an agent that a person answers, as a card. All agent text is inert.
 
-use attache_hub::control::OpenQuestion;
+use attache_hub::control::UnansweredQuestion;
 use attache_protocol::{Timestamp, json::pretty};
 
 use super::{
@@ -28,7 +28,7 @@ pub(crate) struct QuestionCard {
 // === impl QuestionCard ===
 
 impl QuestionCard {
-    pub(crate) fn new(question: &OpenQuestion, scene: ViewContext<'_>) -> Self {
+    pub(crate) fn new(question: &UnansweredQuestion, scene: ViewContext<'_>) -> Self {
         let (run, t) = (&question.run, scene.t);
         let link = Markup::of(PageLink(&format!("/runs/{}", run.task_run_id), &title(run, t)));
         let parts = question.parts.as_ref().filter(|parts| parts.get() != "null");

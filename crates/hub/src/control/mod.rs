@@ -60,7 +60,7 @@ pub use channel::ChannelQuery;
 pub use create_run::{CallHeaders, CreatedRun};
 pub use delivery::DeliveryQuery;
 pub use peer::{OutsideAgent, OutsideAgentChanges};
-pub use pending_question::OpenQuestion;
+pub use pending_question::UnansweredQuestion;
 pub use permission::{DecisionOrigin, PermissionQuery};
 pub use pull::PullAnswer;
 pub use push::{PushSubscription, PushVersion};

@@ -34,7 +34,7 @@ const MAX_RUNNING: usize = 2000;
 /// The oldest question of a run that its caller, or a person in the caller's place, answers. Text from the agent is
 /// untrusted: show it inert.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenQuestion {
+pub struct UnansweredQuestion {
     pub run: Run,
     pub id: WorkerRequestId,
     pub prompt: String,
@@ -75,7 +75,7 @@ impl Handle {
 
     /// The open questions of all runs that the caller may see, newest first. Those of delegations are between the
     /// delegator and the device.
-    pub async fn open_questions(&self, by: &Principal) -> Result<Vec<OpenQuestion>> {
+    pub async fn open_questions(&self, by: &Principal) -> Result<Vec<UnansweredQuestion>> {
         let permit = by.may(Action::SeeRuns)?;
         let filter = RunFilter { status: Some(RunStatus::Running), detail: RunDetail::Excerpt, ..RunFilter::default() };
         let mut running = check::all_pages("run", |page| self.store().runs(by.tenant, filter.clone(), page));
@@ -98,7 +98,7 @@ impl Handle {
     }
 
     /// The open question of one run.
-    pub async fn open_question(&self, by: &Principal, run: RunId) -> Result<Option<OpenQuestion>> {
+    pub async fn open_question(&self, by: &Principal, run: RunId) -> Result<Option<UnansweredQuestion>> {
         let run = self.visible_run(by, run).await?;
         let ask = self.store().open_worker_request(by.tenant, run.id).await.map_err(about("run"))?;
         match ask {
@@ -107,7 +107,7 @@ impl Handle {
         }
     }
 
-    async fn show_question(&self, run: RunRecord, ask: WorkerRequestRecord) -> Result<Option<OpenQuestion>> {
+    async fn show_question(&self, run: RunRecord, ask: WorkerRequestRecord) -> Result<Option<UnansweredQuestion>> {
         let (WorkerRequestKind::Input { prompt, parts } | WorkerRequestKind::Authorization { prompt, parts }) =
             ask.what
         else {
@@ -115,7 +115,7 @@ impl Handle {
         };
         let run = self.show_run(run).await?;
         let WorkerRequestRecord { id, asked_at, expires_at, .. } = ask;
-        Ok(Some(OpenQuestion { run, id, prompt, parts, asked_at, expires_at }))
+        Ok(Some(UnansweredQuestion { run, id, prompt, parts, asked_at, expires_at }))
     }
 }
 

@@ -29,7 +29,7 @@ const MAX_OPEN: usize = 6;
 /// How often the complete trees are compared.
 const COMPARE_EVERY: usize = 250;
 /// How often the connection breaks, if it does.
-const DISTURB_EVERY: usize = 97;
+const DISTURB_EVERY: usize = 397;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn random_operations_do_the_same_as_on_a_local_folder() {
