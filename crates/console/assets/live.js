@@ -118,18 +118,21 @@ async function count() {
   try {
     const page = await fetchPage(nav.dataset.nav);
     if (!page) return;
-    const before = waiting(nav);
     swap(nav, page.body);
-    announce(before, waiting(page));
+    announce(waiting(page));
   } catch {
     // The next change triggers a retry.
   }
 }
 
-const waiting = (root) => Number(root.querySelector("#asked")?.textContent ?? 0);
+const waiting = (root) => Number.parseInt(root.querySelector("#asked")?.textContent ?? 0, 10) || 0;
 
-// What waits for a person is in the window's title, and is said when there is more of it.
-function announce(before, now) {
+// What waits for a person is in the window's title, and is said when there is more of it. The page itself may show it
+// sooner: what was said last counts.
+let announced = waiting(document);
+function announce(now) {
+  const before = announced;
+  announced = now;
   document.title = (now > 0 ? `(${now}) ` : "") + document.title.replace(/^\(\d+\) /, "");
   if (now <= before) return;
   const region = document.getElementById("announce");
