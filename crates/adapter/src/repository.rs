@@ -33,8 +33,11 @@ pub struct GuardedRepository {
 /// limited, so their paths are too.
 const MAX_DEPTH: usize = 6;
 const MAX_FOLDERS: usize = 2000;
-const MAX_REPOSITORIES: usize = 128;
-const MAX_PATHS: usize = 24 * 1024;
+const MAX_REPOSITORIES: usize = 512;
+const MAX_PATHS: usize = 256 * 1024;
+
+/// Programs, and where remotes lead: a push to a folder runs that folder's programs.
+const FOLDERS: [&str; 3] = ["hooks", "remotes", "branches"];
 
 /// The file in the record's folder.
 const RECORD: &str = "placeholders";
@@ -79,6 +82,10 @@ impl GuardedRepository {
             for name in ["config", WORKTREE_SETTINGS, COMMON_FOLDER, "hooks"] {
                 check_link(&git.join(name))?;
             }
+            // First, so that nothing a run has made comes before it.
+            if git.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+                guarded.add(&git, (scratch, env))?;
+            }
             // Bare.
             if ["HEAD", "objects", "refs"].iter().all(|name| folder.join(name).exists()) {
                 guarded.add(folder, (scratch, env))?;
@@ -93,7 +100,7 @@ impl GuardedRepository {
         let mut folders = VecDeque::from([(root.to_owned(), 0)]);
         let mut read = 0;
         while let Some((folder, depth)) = folders.pop_front() {
-            if self.is_full() || read == MAX_FOLDERS {
+            if read == MAX_FOLDERS {
                 break;
             }
             read += 1;
@@ -108,6 +115,12 @@ impl GuardedRepository {
                         self.add(&target, at)?;
                     }
                 }
+                Ok(found) if found.is_symlink() => {
+                    let target = git.canonicalize().ok().filter(|target| target.is_dir() && target.starts_with(root));
+                    if let Some(target) = target {
+                        self.add(&target, at)?;
+                    }
+                }
                 _ => {}
             }
             if depth < MAX_DEPTH && self.is_local {
@@ -118,33 +131,38 @@ impl GuardedRepository {
         Ok(())
     }
 
+    /// Fails if there are more than can be kept from changing: those left out would be a way around the others.
     fn add(&mut self, git: &Path, at: (&Path, &Env)) -> io::Result<()> {
-        let hooks = git.join("hooks");
-        if self.is_local && hooks.symlink_metadata().is_err() {
-            let _ = fs::create_dir(&hooks);
+        let length: usize = self.fixed.iter().map(|path| path.as_os_str().len()).sum();
+        if self.fixed.len() >= MAX_REPOSITORIES * 4 || length >= MAX_PATHS {
+            return Err(io::Error::other(format!(
+                "{} is one git repository too many below the task's folder; remove those that aren't needed",
+                git.display()
+            )));
         }
-        self.fix(hooks);
+        for name in FOLDERS {
+            let folder = git.join(name);
+            if self.is_local && folder.symlink_metadata().is_err() {
+                let _ = fs::create_dir(&folder);
+            }
+            self.fix(folder);
+        }
         self.hold(git.join("config"), NO_SETTINGS, at)?;
         self.hold(git.join(WORKTREE_SETTINGS), NO_SETTINGS, at)?;
         self.hold(git.join(COMMON_FOLDER), HERE, at)?;
+        self.add_modules(&git.join("modules"), MAX_DEPTH, at)?;
         for worktree in subfolders(&git.join("worktrees")) {
-            if self.is_full() {
-                break;
-            }
             self.fix(worktree.join(COMMON_FOLDER));
             self.fix(worktree.join("gitdir"));
             self.hold(worktree.join(WORKTREE_SETTINGS), NO_SETTINGS, at)?;
             self.add_modules(&worktree.join("modules"), MAX_DEPTH, at)?;
         }
-        self.add_modules(&git.join("modules"), MAX_DEPTH, at)
+        Ok(())
     }
 
     /// Submodules, whose names can contain slashes.
     fn add_modules(&mut self, modules: &Path, depth: usize, at: (&Path, &Env)) -> io::Result<()> {
         for folder in subfolders(modules) {
-            if self.is_full() {
-                break;
-            }
             if folder.join("HEAD").is_file() {
                 self.add(&folder, at)?;
             } else if depth > 0 {
@@ -152,11 +170,6 @@ impl GuardedRepository {
             }
         }
         Ok(())
-    }
-
-    fn is_full(&self) -> bool {
-        let length: usize = self.fixed.iter().map(|path| path.as_os_str().len()).sum();
-        self.fixed.len() >= MAX_REPOSITORIES * 4 || length >= MAX_PATHS
     }
 
     /// A link could lead to anything, and would be followed.
@@ -217,8 +230,10 @@ fn named_repository(file: &Path) -> Option<PathBuf> {
     file.parent()?.join(target).canonicalize().ok().filter(|target| target.is_dir())
 }
 
+/// Of the folder itself, not of one that a link leads to.
 fn subfolders(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_own = folder.symlink_metadata().is_ok_and(|found| found.is_dir());
+    let entries = is_own.then(|| fs::read_dir(folder)).into_iter().flatten().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
 
@@ -244,7 +259,8 @@ mod tests {
         fs::create_dir_all(root.join("lib/sub")).unwrap();
         fs::write(root.join("lib/sub/.git"), "gitdir: ../../.git/modules/lib/sub\n").unwrap();
         let own = || {
-            let mut found: Vec<_> = walk(&root).into_iter().filter(|path| !path.ends_with("hooks")).collect();
+            let mut found: Vec<_> =
+                walk(&root).into_iter().filter(|path| !FOLDERS.iter().any(|name| path.ends_with(name))).collect();
             found.sort();
             found
         };
@@ -254,7 +270,7 @@ mod tests {
         fixed.sort();
         let mut expected = vec![root.join("lib/sub/.git")];
         for repository in [".git", ".git/modules/lib/sub", "nested/.git"] {
-            let names = ["hooks", "config", "config.worktree", "commondir"];
+            let names = ["hooks", "remotes", "branches", "config", "config.worktree", "commondir"];
             expected.extend(names.map(|name| root.join(repository).join(name)));
         }
         expected.extend(["commondir", "config.worktree"].map(|name| root.join(".git/worktrees/other").join(name)));
@@ -268,6 +284,42 @@ mod tests {
         drop(second);
         assert_eq!(own(), before);
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+    }
+
+    /// A run could make so many that the folder's own was left out.
+    #[test]
+    fn the_folders_own_repository_is_always_fixed() {
+        let (folder, scratch, env) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Env::seeded(1));
+        let root = folder.path().canonicalize().unwrap();
+        for name in ["objects", "refs", "HEAD", ".git"] {
+            fs::create_dir(root.join(name)).unwrap();
+        }
+        fs::write(root.join(".git/config"), "").unwrap();
+        let long = "x".repeat(200);
+        let make = |count: usize| {
+            for number in 0..count {
+                let worktree = root.join(format!("worktrees/{long}{number}"));
+                fs::create_dir_all(&worktree).unwrap();
+                fs::write(worktree.join("commondir"), ".").unwrap();
+            }
+        };
+        make(60);
+        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        assert!(guarded.fixed.contains(&root.join(".git/config")));
+        assert!(guarded.fixed.contains(&root.join(".git/remotes")));
+        drop(guarded);
+        // Links lead nowhere, and too many are refused rather than left out.
+        std::os::unix::fs::symlink(root.join("worktrees"), root.join(".git/worktrees")).unwrap();
+        fs::create_dir_all(root.join("sub/store")).unwrap();
+        fs::write(root.join("sub/store/config"), "").unwrap();
+        std::os::unix::fs::symlink("store", root.join("sub/.git")).unwrap();
+        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        assert!(guarded.fixed.contains(&root.join("sub/store/config")));
+        drop(guarded);
+        make(1500);
+        fs::create_dir_all(root.join("more/.git")).unwrap();
+        let refused = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap_err().to_string();
+        assert!(refused.contains("one git repository too many"), "{refused}");
     }
 
     #[test]

@@ -1,6 +1,12 @@
 //! Walls around processes: what holds is tried out, a missing wall is noticed, and runs with limits work inside.
 
-use std::{ffi::OsString, fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
+use std::{
+    ffi::OsString,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use attache_protocol::wire::run::SandboxLimit;
 use attache_sandbox::{Attempt, Launcher, Mechanism, StageCommand, Walls};
@@ -144,6 +150,36 @@ fn without_namespaces_files_network_and_programs_are_still_closed() {
     }
     assert_eq!(proof.broken().filter_map(Attempt::limit).collect::<Vec<_>>(), [], "{proof:?}");
     assert!(proof.missing[0].contains("bubblewrap"), "{proof:?}");
+}
+
+/// Landlock knows no right to change a file's mode, and everything below `/dev` would show other people's terminals.
+#[test]
+fn without_namespaces_nothing_outside_is_changed_or_overheard() {
+    let launcher = Launcher::without_namespaces(stage());
+    if !launcher.prove().made_of.contains("Landlock") {
+        println!("skipped: this kernel has no Landlock");
+        return;
+    }
+    let home = TestHome::new();
+    let (folder, outside) = (home.path().join("work"), home.path().join("key"));
+    fs::create_dir(&folder).unwrap();
+    fs::write(&outside, "secret").unwrap();
+    fs::set_permissions(&outside, fs::Permissions::from_mode(0o600)).unwrap();
+    let shared = PathBuf::from(format!("/dev/shm/attache-test-{}", std::process::id()));
+    fs::write(&shared, "overheard").unwrap();
+    let walls = Walls::open(folder.clone()).limit(&[SandboxLimit::CwdOnly]);
+    let (program, words) = launcher.command(&walls, "sh".as_ref()).unwrap();
+    let script = format!(
+        "chmod 666 {key} && echo changed; chown 65534 {key} && echo given; cat {shm} && echo overheard; ls /dev/pts && echo listed; \
+         echo own > own; echo well",
+        key = outside.display(),
+        shm = shared.display(),
+    );
+    let output = Command::new(program).args(words).args(["-c", &script]).current_dir(&folder).output().unwrap();
+    fs::remove_file(&shared).unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "well\n", "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::metadata(&outside).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::read_to_string(folder.join("own")).unwrap(), "own\n");
 }
 
 /// What the document says of each kind of machine is what this one proves when it is that kind.

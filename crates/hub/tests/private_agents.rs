@@ -202,6 +202,19 @@ async fn where_work_is_sent_is_decided_with_lasting_rights(engine: Engine) {
         let elsewhere = json!({"agent_id": "adas", "url": "http://127.0.0.1:9"});
         assert_eq!(by.post(REGISTER, elsewhere).await.refusal(), forbidden());
     }
+    // Giving an agent away, sharing it and changing the rules lasts, too.
+    let short_admin = eve.post("/api/v1/tokens", json!({"ttl_seconds": 60})).await.expect(201);
+    let short_admin = world.anonymous().key(short_admin["token"].as_str().unwrap());
+    assert_eq!(short_admin.patch(&format!("{ACCOUNTS}/adas"), json!({"owner": "eve"})).await.refusal(), forbidden());
+    let rules = json!({"text": "default: allow\n"});
+    assert_eq!(short_admin.put("/api/v1/permission-rules", rules).await.refusal(), forbidden());
+    ada.post(ACCOUNTS, json!({"name": "hers", "callers": "owner"})).await.expect(201);
+    for by in [&short, &token] {
+        let shared = json!({"callers": "everyone"});
+        assert_eq!(by.patch(&format!("{ACCOUNTS}/hers"), shared).await.refusal(), forbidden());
+        let told = json!({"instructions": "obey"});
+        assert_eq!(by.patch(&format!("{ACCOUNTS}/adas"), told).await.refusal(), forbidden());
+    }
     manages.patch(&format!("{ACCOUNTS}/adas"), json!({"description": "as before"})).await.expect(200);
     does_all.patch(&format!("{ACCOUNTS}/adas"), hook).await.expect(200);
     does_all.patch(&format!("{ACCOUNTS}/adas"), anonymous).await.expect(200);

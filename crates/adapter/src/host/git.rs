@@ -10,7 +10,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::{OsStr, OsString},
     os::unix::ffi::OsStrExt as _,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     process::Stdio,
     time::Duration,
 };
@@ -87,12 +87,14 @@ const MAX_INCLUDED: usize = 16;
 
 /// The environment variables for a host or program working in this run's folder.
 pub(crate) async fn variables(job: &DriverRun, shown: GitSettings) -> Vec<(OsString, OsString)> {
-    let Some(listed) = list(job).await else {
+    let listed = list(job).await.filter(|listed| shown == GitSettings::Harmless || includes_are_settled(listed, job));
+    let Some(listed) = listed else {
         tracing::warn!(run.id = %job.task.task_run_id, "git's settings can't be read, so git isn't usable in this run");
         return vec![(SETTINGS_VARIABLE.into(), UNREADABLE.into())];
     };
     let fixed = ALWAYS.iter().map(|(key, value)| ((*key).to_owned(), Some((*value).to_owned())));
-    let settings = as_variable(fixed.chain(overrides(&listed, shown)));
+    let remotes = has_remote_files(&job.cwd).then(|| ("protocol.file.allow".to_owned(), Some("never".to_owned())));
+    let settings = as_variable(fixed.chain(overrides(&listed, shown)).chain(remotes));
     let proxy = job.environment.get(PROXY_VARIABLE).is_none() && without_proxy(&listed);
     std::iter::once(settings).chain(proxy.then(|| (PROXY_VARIABLE.into(), OsString::new()))).collect()
 }
@@ -126,6 +128,55 @@ fn conditional_file(setting: &ListedSetting, job: &DriverRun) -> Option<PathBuf>
     };
     // Relative to the top of the working tree, which may be above the run's folder.
     job.cwd.ancestors().map(|folder| folder.join(&path)).find(|path| is_one && path.is_file())
+}
+
+/// Whether what a repository includes stays what it is while the run works. A file of the working tree changes when another
+/// branch is checked out, and where some paths lead only git knows.
+fn includes_are_settled(listed: &[ListedSetting], job: &DriverRun) -> bool {
+    let is_include = |key: &str| key == "include.path" || key.starts_with("includeif.");
+    let mut included = listed.iter().filter(|it| it.scope == SettingScope::Repository && is_include(&it.key));
+    let top = job.cwd.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok()).unwrap_or(&job.cwd);
+    included.all(|ListedSetting { origin, value, .. }| {
+        if value.starts_with("~/") {
+            return true;
+        }
+        if value.starts_with('~') || value.starts_with("%(") {
+            return false;
+        }
+        let written = top.join(origin).parent().map_or_else(|| top.join(value), |folder| folder.join(value));
+        let path = written.canonicalize().unwrap_or_else(|_| without_dots(&written));
+        let real_top = top.canonicalize().unwrap_or_else(|_| top.to_owned());
+        let is_inside = |top: &Path| path.starts_with(top) && !path.starts_with(top.join(".git"));
+        !is_inside(&real_top) && !is_inside(top)
+    })
+}
+
+/// Of a file that isn't there.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+/// Whether the repository has remotes in files of their own, as very old ones do. No setting overrides them.
+fn has_remote_files(folder: &Path) -> bool {
+    let Some(git) = folder.ancestors().map(|folder| folder.join(".git")).find(|git| git.symlink_metadata().is_ok())
+    else {
+        return false;
+    };
+    let named = std::fs::read_to_string(&git).ok();
+    let named = named.as_deref().and_then(|text| text.strip_prefix("gitdir: ")).map(str::trim_end);
+    let own = named.map_or(git.clone(), |target| git.with_file_name("").join(target));
+    let common = std::fs::read_to_string(own.join("commondir")).ok().map(|text| own.join(text.trim_end()));
+    let is_filled = |folder: PathBuf| std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+    let mut homes = std::iter::once(own).chain(common);
+    homes.any(|home| ["remotes", "branches"].iter().any(|name| is_filled(home.join(name))))
 }
 
 /// Listing executes nothing. Without git, there is nothing to list.
@@ -235,6 +286,9 @@ struct LocalTransport {
     remotes: BTreeSet<String>,
     /// The repository names the program itself, and git takes the first one named.
     is_refused: bool,
+    /// The remotes that have settings, and what stands in place of a remote's name.
+    known: BTreeSet<String>,
+    used: BTreeSet<String>,
 }
 
 /// What a push to a folder of this machine runs there.
@@ -248,6 +302,10 @@ impl LocalTransport {
     fn take(&mut self, key: &str, value: &str) -> bool {
         let Some((section, rest)) = key.split_once('.') else { return false };
         let (between, name) = rest.rsplit_once('.').unwrap_or(("", rest));
+        if section == "remote" && name == "url" {
+            self.known.insert(between.to_owned());
+        }
+        self.is_refused |= section == "remote" && between.contains('\n');
         match (section, name) {
             ("remote", "uploadpack" | "receivepack") => {
                 self.is_refused = true;
@@ -257,10 +315,11 @@ impl LocalTransport {
                 self.remotes.insert(between.to_owned());
             }
             // In place of a remote's name.
-            ("remote", "pushdefault") | ("branch", "remote" | "pushremote") if value == "." || value.contains('/') => {
-                // Git reads no settings of a remote with such a name.
-                self.is_refused |= value.starts_with('/') || value.starts_with("file:");
-                self.remotes.insert(value.to_owned());
+            ("remote", "pushdefault") | ("branch", "remote" | "pushremote") => {
+                self.used.insert(value.to_owned());
+                if value == "." || value.contains('/') && is_folder(value) {
+                    self.remotes.insert(value.to_owned());
+                }
             }
             ("url", "insteadof" | "pushinsteadof") => self.is_refused |= is_folder(between),
             _ => {}
@@ -269,7 +328,10 @@ impl LocalTransport {
     }
 
     fn overrides(self) -> Vec<Setting> {
-        let refused = self.is_refused.then(|| ("protocol.file.allow".to_owned(), Some("never".to_owned())));
+        // A folder in place of a name has no settings that could be overridden.
+        let is_unknown = |value: &&String| value.as_str() != "." && !self.known.contains(*value) && is_folder(value);
+        let is_refused = self.is_refused || self.used.iter().any(|value| is_unknown(&value));
+        let refused = is_refused.then(|| ("protocol.file.allow".to_owned(), Some("never".to_owned())));
         let receive = |name: String| (format!("remote.{name}.receivepack"), Some(RECEIVE_PACK.to_owned()));
         let remotes = self.remotes.into_iter().filter(|name| !name.starts_with('/') && !name.contains('\n'));
         refused.into_iter().chain(remotes.map(receive)).collect()
@@ -338,6 +400,11 @@ mod tests {
         let receive = |name: &str| setting((&format!("remote.{name}.receivepack"), Some(RECEIVE_PACK)));
         assert_eq!(of(&[("remote.a.url", "git@host:x"), ("remote.b.url", "https://host/x")]), []);
         assert_eq!(of(&[("remote.a.url", "../x:y"), ("branch.m.remote", ".")]), [receive("."), receive("a")]);
+        // A folder in place of a remote's name.
+        assert_eq!(of(&[("remote.pushdefault", "evil.git")]), std::slice::from_ref(&never));
+        assert_eq!(of(&[("branch.m.remote", "e\nvil")]), std::slice::from_ref(&never));
+        assert_eq!(of(&[("branch.m.remote", "a"), ("remote.a.url", "https://host/x")]), []);
+        assert_eq!(of(&[("branch.m.remote", "https://host/x")]), []);
         assert_eq!(of(&[("remote.a.uploadpack", "evil")]), std::slice::from_ref(&never));
         assert_eq!(of(&[("branch.m.pushremote", "/evil")]), std::slice::from_ref(&never));
         assert_eq!(of(&[("url./evil.insteadof", "https://host/")]), [never]);

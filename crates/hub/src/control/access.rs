@@ -28,6 +28,7 @@ impl Handle {
     /// Replaces all rules, and the rules file if there is one.
     pub async fn set_access_rules(&self, by: &Principal, request: SetAccessRules) -> Result<AccessRules> {
         by.may_all(Action::SetRules)?;
+        self.check_lasting(by, "change who may call which agents").await?;
         let rules = parse(&request.text).map_err(|report| invalid(&report))?;
         let _turn = self.access().change().await;
         if let Some(file) = self.access().file_of(by.tenant) {

@@ -104,11 +104,15 @@ impl Handle {
         // An admin may stop such an agent, but can't put it to work.
         let mut account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
         self.check_editor(by, &account).await?;
-        if lets_others_in(&request) {
+        let shares = request.callers == Some(Callers::Everyone) && account.callers == Callers::Owner;
+        if lets_others_in(&request) || shares || request.owner.is_some() {
             self.check_forwarding(by).await?;
         }
         // Instructions are part of every prompt, also of the owner's own runs.
         let instructs = request.instructions.as_deref().is_some_and(|new| account.instructions.as_deref() != Some(new));
+        if instructs {
+            self.check_lasting(by, "change what an agent is told with every task").await?;
+        }
         if lets_others_in(&request) || instructs {
             self.check_owner(by, account.owner).await?;
         }

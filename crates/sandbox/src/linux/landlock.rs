@@ -57,7 +57,7 @@ fn apply(walls: &Walls, is_in_namespaces: bool) -> Result<(), ::landlock::Rulese
         let everything = AccessFs::from_all(KNOWN);
         let device: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
         rules = rules
-            .add_rules(path_beneath_rules(readable(walls), AccessFs::from_read(KNOWN)))?
+            .add_rules(path_beneath_rules(readable(walls, is_in_namespaces), AccessFs::from_read(KNOWN)))?
             .add_rules(path_beneath_rules(view::DEVICES, device))?
             .add_rules(path_beneath_rules(writable(walls, is_in_namespaces), everything))?;
         if is_in_namespaces {
@@ -74,10 +74,14 @@ fn apply(walls: &Walls, is_in_namespaces: bool) -> Result<(), ::landlock::Rulese
     Ok(())
 }
 
-fn readable(walls: &Walls) -> Vec<PathBuf> {
+fn readable(walls: &Walls, is_in_namespaces: bool) -> Vec<PathBuf> {
     let own = std::env::current_exe().ok();
     let mut paths = view::system();
-    paths.extend(["/proc", "/dev"].map(PathBuf::from));
+    paths.push("/proc".into());
+    if is_in_namespaces {
+        // Otherwise the terminals and the shared memory of others are there.
+        paths.push("/dev".into());
+    }
     paths.extend(walls.read.iter().cloned().chain(own));
     paths
 }

@@ -6,7 +6,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
-use crate::{NetworkAccess, Walls};
+use crate::{FileView, NetworkAccess, Walls};
 
 use super::exec_once::ExecPermit;
 
@@ -46,6 +46,24 @@ const NEVER: [i64; 33] = [
     libc::SYS_quotactl,
     libc::SYS_acct,
 ];
+
+/// Changes of a file by its path, which Landlock doesn't know. Inside namespaces, there are only the task's own files.
+const BY_PATH: [i64; 9] = [
+    libc::SYS_fchmodat,
+    libc::SYS_fchownat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    // fchmodat2, setxattrat and removexattrat, the same for every architecture.
+    452,
+    463,
+    466,
+];
+#[cfg(target_arch = "x86_64")]
+const ALSO_BY_PATH: [i64; 3] = [libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown];
+#[cfg(not(target_arch = "x86_64"))]
+const ALSO_BY_PATH: [i64; 0] = [];
 
 /// The flags of `clone` that create namespaces.
 const NAMESPACES: u64 = (libc::CLONE_NEWUSER
@@ -99,6 +117,9 @@ fn refusals(walls: &Walls, is_in_namespaces: bool, permit: Option<ExecPermit>) -
     let bits = (0..u64::BITS).map(|shift| 1_u64 << shift).filter(|bit| NAMESPACES & bit != 0);
     refused.insert(libc::SYS_clone, bits.map(namespace).collect());
     refused.insert(libc::SYS_ioctl, TYPING.into_iter().map(request).collect());
+    if !is_in_namespaces && walls.files == FileView::Declared {
+        refused.extend(BY_PATH.into_iter().chain(ALSO_BY_PATH).map(|call| (call, Vec::new())));
+    }
     if walls.network == NetworkAccess::All {
         refused.insert(libc::SYS_socket, shared_network());
     } else {
