@@ -224,7 +224,7 @@ fn is_mounted(folder: &Path) -> bool {
 }
 
 /// Where a file `.git` leads.
-fn named_repository(file: &Path) -> Option<PathBuf> {
+pub(crate) fn named_repository(file: &Path) -> Option<PathBuf> {
     let text = fs::read_to_string(file).ok()?;
     let target = text.strip_prefix("gitdir: ")?.trim_end_matches(['\n', '\r']);
     file.parent()?.join(target).canonicalize().ok().filter(|target| target.is_dir())

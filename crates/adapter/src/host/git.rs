@@ -20,7 +20,7 @@ use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
 
 use attache_os::process_tree;
 
-use crate::{DriverRun, process::command_for_run};
+use crate::{DriverRun, process::command_for_run, repository::named_repository};
 
 use super::git_settings::{HarmlessValue, harmless_value};
 
@@ -87,7 +87,8 @@ const MAX_INCLUDED: usize = 16;
 
 /// The environment variables for a host or program working in this run's folder.
 pub(crate) async fn variables(job: &DriverRun, shown: GitSettings) -> Vec<(OsString, OsString)> {
-    let listed = list(job).await.filter(|listed| shown == GitSettings::Harmless || includes_are_settled(listed, job));
+    let listed =
+        list(job).await.filter(|listed| shown == GitSettings::Harmless || includes_are_settled(listed, &job.cwd));
     let Some(listed) = listed else {
         tracing::warn!(run.id = %job.task.task_run_id, "git's settings can't be read, so git isn't usable in this run");
         return vec![(SETTINGS_VARIABLE.into(), UNREADABLE.into())];
@@ -132,10 +133,10 @@ fn conditional_file(setting: &ListedSetting, job: &DriverRun) -> Option<PathBuf>
 
 /// Whether what a repository includes stays what it is while the run works. A file of the working tree changes when another
 /// branch is checked out, and where some paths lead only git knows.
-fn includes_are_settled(listed: &[ListedSetting], job: &DriverRun) -> bool {
+fn includes_are_settled(listed: &[ListedSetting], cwd: &Path) -> bool {
     let is_include = |key: &str| key == "include.path" || key.starts_with("includeif.");
     let mut included = listed.iter().filter(|it| it.scope == SettingScope::Repository && is_include(&it.key));
-    let top = job.cwd.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok()).unwrap_or(&job.cwd);
+    let top = cwd.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok()).unwrap_or(cwd);
     included.all(|ListedSetting { origin, value, .. }| {
         if value.starts_with("~/") {
             return true;
@@ -170,9 +171,7 @@ fn has_remote_files(folder: &Path) -> bool {
     else {
         return false;
     };
-    let named = std::fs::read_to_string(&git).ok();
-    let named = named.as_deref().and_then(|text| text.strip_prefix("gitdir: ")).map(str::trim_end);
-    let own = named.map_or(git.clone(), |target| git.with_file_name("").join(target));
+    let own = named_repository(&git).unwrap_or(git);
     let common = std::fs::read_to_string(own.join("commondir")).ok().map(|text| own.join(text.trim_end()));
     let is_filled = |folder: PathBuf| std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
     let mut homes = std::iter::once(own).chain(common);
@@ -408,6 +407,43 @@ mod tests {
         assert_eq!(of(&[("remote.a.uploadpack", "evil")]), std::slice::from_ref(&never));
         assert_eq!(of(&[("branch.m.pushremote", "/evil")]), std::slice::from_ref(&never));
         assert_eq!(of(&[("url./evil.insteadof", "https://host/")]), [never]);
+    }
+
+    #[test]
+    fn what_another_branch_could_change_is_not_included() {
+        let folder = tempfile::tempdir().unwrap();
+        let cwd = folder.path().join("below");
+        std::fs::create_dir_all(folder.path().join(".git")).unwrap();
+        std::fs::create_dir(&cwd).unwrap();
+        let is_settled = |scope, key: &str, value: &str| {
+            let (key, value) = (key.to_owned(), value.to_owned());
+            includes_are_settled(&[ListedSetting { scope, origin: ".git/config".into(), key, value }], &cwd)
+        };
+        for value in ["../inc", "~root/inc", "%(prefix)/inc", "hidden/../../inc"] {
+            for key in ["include.path", "includeif.onbranch:evil.path"] {
+                assert!(!is_settled(SettingScope::Repository, key, value), "{key} {value}");
+                assert!(is_settled(SettingScope::Person, key, value), "{key} {value}");
+            }
+        }
+        for value in ["more", "~/more", "/etc/more", "../../elsewhere"] {
+            assert!(is_settled(SettingScope::Repository, "include.path", value), "{value}");
+        }
+        assert!(is_settled(SettingScope::Repository, "user.name", "../inc"));
+    }
+
+    #[test]
+    fn remotes_in_files_of_their_own_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let below = root.join("tree/below");
+        std::fs::create_dir_all(&below).unwrap();
+        std::fs::create_dir_all(root.join("store/worktrees/tree")).unwrap();
+        std::fs::write(root.join("tree/.git"), "gitdir: ../store/worktrees/tree\n").unwrap();
+        std::fs::write(root.join("store/worktrees/tree/commondir"), "../..\n").unwrap();
+        std::fs::create_dir(root.join("store/remotes")).unwrap();
+        assert!(!has_remote_files(&below), "an empty folder names none");
+        std::fs::write(root.join("store/remotes/origin"), "URL: ../evil.git\n").unwrap();
+        assert!(has_remote_files(&below));
     }
 
     #[test]
