@@ -59,6 +59,23 @@ pub(super) fn check(card: &AgentCard, terms: LeaseTerms) -> Result<(), Delegatio
     Ok(())
 }
 
+/// A card may use another name of this machine than the person did. It is dialled under the person's name: somebody else can
+/// listen on the same port of `[::1]`.
+pub(super) fn at_named_origin(url: &str, named: &str) -> String {
+    const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+    let read = |url: &str| {
+        let url = reqwest::Url::parse(url).ok()?;
+        let is_loopback = url.host_str().is_some_and(|host| LOOPBACK_NAMES.contains(&host));
+        is_loopback.then_some(url)
+    };
+    let (Some(mut own), Some(named)) = (read(url), read(named)) else { return url.to_owned() };
+    let is_same_port = own.scheme() == named.scheme() && own.port_or_known_default() == named.port_or_known_default();
+    match own.set_host(named.host_str()) {
+        Ok(()) if is_same_port => own.into(),
+        _ => url.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -91,5 +108,20 @@ mod tests {
         let other = checked(&with(r#"{"transports":["webdav"]}"#), AccessMode::Ro);
         assert_eq!(other, Err("the agent b doesn't mount folders with sshfs".to_owned()));
         assert!(checked(&with(r#"{"access_modes":7}"#), AccessMode::Ro).is_err());
+    }
+
+    #[test]
+    fn a_card_on_this_machine_is_dialled_as_it_was_named() {
+        for (url, named, dialled) in [
+            ("http://localhost:7800/a2a/b", "http://127.0.0.1:7800/a2a/b", "http://127.0.0.1:7800/a2a/b"),
+            ("http://[::1]:7800/a2a/b", "http://127.0.0.1:7800/", "http://127.0.0.1:7800/a2a/b"),
+            ("http://127.0.0.1:7800/a", "http://localhost:7800/", "http://localhost:7800/a"),
+            ("http://localhost:7801/a", "http://127.0.0.1:7800/", "http://localhost:7801/a"),
+            ("https://localhost:7800/a", "http://127.0.0.1:7800/", "https://localhost:7800/a"),
+            ("http://10.0.0.5:7800/a", "http://127.0.0.1:7800/", "http://10.0.0.5:7800/a"),
+            ("http://localhost:7800/a", "http://hub.example:7800/", "http://localhost:7800/a"),
+        ] {
+            assert_eq!(at_named_origin(url, named), dialled);
+        }
     }
 }

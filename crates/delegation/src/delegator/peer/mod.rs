@@ -12,7 +12,7 @@ use attache_a2a_wire::{
 use attache_client::{
     Backoff,
     a2a::{self, PeerClient, PeerCredentials, PeerEventStream, PeerInterface},
-    egress::{self, EgressGuard, EgressPolicy, EgressRule},
+    egress::{EgressGuard, EgressPolicy, EgressRule},
 };
 use attache_protocol::{
     DelegationId, Timestamp,
@@ -228,12 +228,14 @@ impl RemoteConversation {
 
     async fn discover(&mut self) -> Result<(), ConversationError> {
         let found = a2a::discover(&self.guard, &self.url, &self.credentials, &[]).await;
-        let found = found.map_err(|error| classify_error(&self.url, &error))?;
+        let mut found = found.map_err(|error| classify_error(&self.url, &error))?;
+        for interface in &mut found.card.supported_interfaces {
+            interface.url = card::at_named_origin(&interface.url, &self.url);
+        }
         card::check(&found.card, self.terms).map_err(ConversationError::Final)?;
         let interface = PeerInterface::choose(&found.card).map_err(|error| classify_error(&self.url, &error))?;
-        if !is_same_origin(&interface.url, &self.url) {
-            // A key is sent only to the origin that a person named.
-            let elsewhere = egress::origin(&interface.url);
+        // A key is sent only to the origin that a person named.
+        if let Some(elsewhere) = interface.elsewhere(&self.url) {
             return Err(ConversationError::Final(DelegationFailure {
                 code: AwcpErrorCode::Declined,
                 message: format!("the card at {} directs callers to another origin, {elsewhere}", self.url),
@@ -384,13 +386,6 @@ pub(super) fn guard_for(url: &str) -> EgressGuard {
     let host = reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
     let rule = host.and_then(|host| host.parse::<EgressRule>().ok());
     EgressGuard::new(EgressPolicy { allow: rule.into_iter().collect() })
-}
-
-/// The usual names of this machine count as one origin.
-fn is_same_origin(one: &str, another: &str) -> bool {
-    let normal =
-        |url: &str| egress::origin(url).replacen("//localhost", "//127.0.0.1", 1).replacen("//[::1]", "//127.0.0.1", 1);
-    normal(one) == normal(another)
 }
 
 fn passing(error: &a2a::Error) -> ConversationError {
