@@ -117,6 +117,12 @@ async fn only_what_the_owner_creates_in_person_counts_as_theirs(engine: Engine) 
     world.owner.post(RUNS, below).await.expect(201);
     assert_eq!(three.b.claim().await["for_owner"], false, "a part of another run");
 
+    let asked = bob.post(RUNS, task.clone()).await.expect(201);
+    assert_eq!(three.b.claim().await["for_owner"], false);
+    let reply = json!({"agent_id": "b", "conversation_id": asked["conversation_id"]});
+    world.owner.post(RUNS, reply).await.expect(201);
+    assert_eq!(three.b.claim().await["for_owner"], false, "an agent may remember what others said there");
+
     let (ada, eve) = (person(world, "ada", "operator").await, person(world, "eve", "admin").await);
     ada.post("/api/v1/agent-accounts", json!({"name": "adas"})).await.expect(201);
     let device = world.device_of(&ada, "adas").await;

@@ -48,6 +48,8 @@ struct NewRunDraft {
     text: String,
     timeout_ms: Option<u64>,
     conversation: Option<ConversationId>,
+    /// The run that it is based on.
+    from: Option<RunId>,
     lead: Option<Markup>,
     problem: Option<String>,
 }
@@ -79,6 +81,7 @@ pub(crate) async fn show(session: BrowserSession, Query(asked): Query<NewRunPage
         text: task_text(&old).unwrap_or_default(),
         timeout_ms: Some(old.timeout_ms),
         conversation: shared_conversation(&old).or(asked.reply.then_some(old.conversation_id)),
+        from: Some(from),
         lead: Some(session.t.edit_lead(link)),
         problem: None,
     };
@@ -93,6 +96,7 @@ pub(crate) async fn create(mut posted: PostedFiles) -> PageResult {
     }
     let conversation = posted.fields.non_empty("conversation").map(|id| id.parse().map_err(|_| PageError::Form));
     let conversation: Option<ConversationId> = conversation.transpose()?;
+    let from = based_on(&posted.fields)?;
     let started = begin(&mut posted, &agent, &text, conversation).await;
     let PostedFiles { session, fields, .. } = posted;
     match started {
@@ -103,7 +107,7 @@ pub(crate) async fn create(mut posted: PostedFiles) -> PageResult {
         Err(PageError::Hub(error)) if error.code.http_status() < 500 && error.code.http_status() != 403 => {
             let problem = Some(message(&error, session.t).into_owned());
             let timeout_ms = timeout(&fields)?;
-            form(&session, NewRunDraft { agent, text, timeout_ms, conversation, lead: None, problem }).await
+            form(&session, NewRunDraft { agent, text, timeout_ms, conversation, from, lead: None, problem }).await
         }
         Err(fault) => Err(fault),
     }
@@ -137,6 +141,7 @@ async fn begin(
 async fn begin_with(posted: &mut PostedFiles, agent: &str, text: &str, attached: &mut Attached) -> PageResult<RunId> {
     let timeout_ms = timeout(&posted.fields)?;
     let idempotency_key = posted.fields.non_empty("key");
+    let headers = CallHeaders { idempotency_key, repeats: based_on(&posted.fields)?, ..CallHeaders::default() };
     run_attach::take(posted, agent, attached).await?;
     let parts = std::mem::take(&mut attached.parts);
     if parts.is_empty() {
@@ -144,11 +149,10 @@ async fn begin_with(posted: &mut PostedFiles, agent: &str, text: &str, attached:
             agent_id: agent.to_owned(),
             input: Some(Json::of(&NewRunInput { text })),
             conversation_id: attached.conversation,
-            idempotency_key,
             timeout_ms,
             ..CreateRunRequest::default()
         };
-        return start(&posted.session, request).await;
+        return start(&posted.session, request, headers).await;
     }
     let call = CallRequest {
         task: text.to_owned(),
@@ -158,8 +162,12 @@ async fn begin_with(posted: &mut PostedFiles, agent: &str, text: &str, attached:
         timeout_ms,
         ..CallRequest::default()
     };
-    let headers = CallHeaders { idempotency_key, ..CallHeaders::default() };
     Ok(posted.session.hub.call(&posted.session.principal, call, headers).await?.run())
+}
+
+/// The earlier run that the form was filled with, if any.
+fn based_on(fields: &FormFields) -> PageResult<Option<RunId>> {
+    fields.non_empty("from").map(|id| id.parse().map_err(|_| PageError::Form)).transpose()
 }
 
 /// The chosen time limit, if any.
@@ -192,19 +200,16 @@ pub(crate) async fn repeat(
     let request = CreateRunRequest {
         agent_id: old.agent_id.to_string(),
         conversation_id: conversation.or_else(|| shared_conversation(&old)),
-        task_type: Some(old.task_type),
         input: Some(old.input),
-        idempotency_key,
-        max_attempts: Some(old.max_attempts),
         timeout_ms: Some(old.timeout_ms),
-        priority: Some(old.priority),
         ..CreateRunRequest::default()
     };
-    start(session, request).await
+    let headers = CallHeaders { idempotency_key, repeats: Some(old.task_run_id), ..CallHeaders::default() };
+    start(session, request, headers).await
 }
 
-async fn start(session: &BrowserSession, request: CreateRunRequest) -> PageResult<RunId> {
-    match session.hub.create_run(&session.principal, request, CallHeaders::default()).await? {
+async fn start(session: &BrowserSession, request: CreateRunRequest, headers: CallHeaders) -> PageResult<RunId> {
+    match session.hub.create_run(&session.principal, request, headers).await? {
         CreatedRun::New(run) | CreatedRun::Existing(run) => Ok(run.task_run_id),
     }
 }

@@ -2,9 +2,14 @@
 
 use attache_hub::control::{PageRequest, RunQuery};
 use attache_protocol::{
-    RunId,
+    Json, RunId,
     rules::run::RunStatus,
-    wire::{key::Role, run::CreateRunRequest},
+    wire::{
+        account::AccountRequest,
+        key::Role,
+        run::{CreateRunRequest, Sandbox},
+        usage::Budget,
+    },
 };
 use axum::http::StatusCode;
 
@@ -166,4 +171,51 @@ async fn a_task_is_edited_and_run_again() {
     // Without a choice, an agent that can work comes first.
     assert!(visitor.get("/runs/new").await.body.contains("selected>builder</option>"));
     assert_eq!(visitor.get("/runs/new?from=run_x").await.status, StatusCode::NOT_FOUND);
+}
+
+/// Whichever way it is repeated, nobody gets around the walls and limits of a run, and its text stays its author's.
+#[tokio::test]
+async fn a_repeated_run_has_the_limits_of_the_first() {
+    let world = ConsoleWorld::new().await;
+    let (_, ada) = world.person("ada", Role::Operator).await;
+    let (_, bob) = world.person("bob", Role::Operator).await;
+    let [by_ada, by_bob] = [ada.principal(&world).await, bob.principal(&world).await];
+    let account = AccountRequest { name: Some("adas".to_owned()), ..AccountRequest::default() };
+    world.hub.create_account(&by_ada, account).await.unwrap();
+    let code = world.hub.create_pairing_code(&by_ada, "adas").await.unwrap().pairing_code;
+    let device = world.join(&code, "laptop", "claude_cli").await;
+    let limits = || CreateRunRequest {
+        sandbox: Some(Sandbox { cwd_only: Some(true), allow_network: Some(false), allow_exec: None }),
+        allowed_tools: Some(Json::of(&["Read"])),
+        budget: Some(Budget { tokens: Some(5000), ..Budget::default() }),
+        workspace_root: Some("/work/here".to_owned()),
+        ..CreateRunRequest::default()
+    };
+    for (by, is_hers) in [(&by_ada, true), (&by_bob, false)] {
+        let old = world.ask_with(by, "adas", "cat secrets", limits()).await;
+        let first = device.claim_whole().await;
+        assert_eq!(first.for_owner, is_hers);
+        device.complete(old, "fine").await;
+        let run = old.to_string();
+        let edited =
+            [("from", &*run), ("agent", &first.agent_id.to_string()), ("text", "cat others"), ("timeout", "60000")];
+        for (path, fields) in [
+            (&*format!("/runs/{run}/again"), &[][..]),
+            ("/runs/bulk", &[("run", &*run), ("do", "again")]),
+            ("/runs", &edited),
+        ] {
+            let sent = ada.post(path, fields).await;
+            assert_eq!(sent.status, StatusCode::SEE_OTHER, "{path}: {}", sent.body);
+            let again = device.claim_whole().await;
+            assert_eq!(again.for_owner, is_hers, "{path}");
+            assert_eq!(
+                (&again.sandbox, &again.allowed_tools, &again.budget, &again.workspace_root),
+                (&first.sandbox, &first.allowed_tools, &first.budget, &first.workspace_root),
+                "{path}"
+            );
+            device.complete(again.task_run_id, "fine").await;
+        }
+        let form = ada.get(&format!("/runs/new?from={run}")).await.body;
+        assert!(form.contains(&format!("name=\"from\" value=\"{run}\"")), "{form}");
+    }
 }

@@ -22,7 +22,7 @@ use attache_protocol::{
         key::Role,
         pairing::AttachRequest,
         permission::{CreatePermissionRequest, PermissionAnswer, PermissionRequest},
-        run::{CompleteRequest, CreateRunRequest, ProgressRequest},
+        run::{ClaimedRun, CompleteRequest, CreateRunRequest, ProgressRequest, SandboxLimit},
         runtime::HeartbeatRequest,
         session::LoginLinkRequest,
         user::{CreateUserRequest, User},
@@ -270,8 +270,14 @@ impl ConsoleDevice {
 
     /// Claims the next run of the agent.
     pub(crate) async fn claim(&self) -> RunId {
-        let pulled = self.hub.pull(&self.principal, &self.agent, Duration::ZERO).await.unwrap();
-        pulled.delivered().expect("a run waits").task_run_id
+        self.claim_whole().await.task_run_id
+    }
+
+    /// The same, with everything that the device is told.
+    pub(crate) async fn claim_whole(&self) -> ClaimedRun {
+        let enforces = SandboxLimit::ALL.to_vec();
+        let pulled = self.hub.pull_enforcing(&self.principal, &self.agent, Duration::ZERO, enforces).await.unwrap();
+        pulled.delivered().expect("a run waits")
     }
 
     pub(crate) async fn say(&self, run: RunId, text: &str) {

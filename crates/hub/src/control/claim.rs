@@ -1,12 +1,15 @@
 //! Who requested a run, as the owner of a device would name them in an allow-list.
 
 use attache_protocol::{
-    Actor,
+    Actor, UserId,
     wire::{awcp, run::ClaimedRun},
 };
-use attache_store::record::{AgentRef, ClaimedRunRecord, user::UserRef};
+use attache_store::record::{AgentRef, ClaimedRunRecord, Pagination, RunDetail, RunFilter, RunRecord, user::UserRef};
 
 use crate::{Handle, Result, error::about, render};
+
+/// How many turns of a conversation are looked at.
+const MAX_TURNS: usize = 1000;
 
 impl Handle {
     /// The claim as its runtime receives it. A delegator is shown by name, because the device's owner decides by name
@@ -44,6 +47,18 @@ impl Handle {
             return false;
         }
         let device = self.store().runtime(run.tenant, runtime).await;
-        device.is_ok_and(|device| device.paired_by == Some(owner))
+        device.is_ok_and(|device| device.paired_by == Some(owner)) && self.speaks_alone(run, owner).await
+    }
+
+    /// Whether everything in the run's conversation, which its agent may remember, was said by this person.
+    async fn speaks_alone(&self, run: &RunRecord, person: UserId) -> bool {
+        if run.conversation == run.id.own_conversation() {
+            return true;
+        }
+        let filter =
+            RunFilter { conversation: Some(run.conversation), detail: RunDetail::Excerpt, ..RunFilter::default() };
+        let turns = self.store().runs(run.tenant, filter, Pagination { limit: MAX_TURNS, cursor: None }).await;
+        let is_own = |turn: &RunRecord| turn.spec.in_person && turn.spec.parent.is_none() && turn.user == Some(person);
+        turns.is_ok_and(|turns| turns.next.is_none() && turns.items.iter().all(is_own))
     }
 }

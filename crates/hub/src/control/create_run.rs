@@ -13,7 +13,7 @@ use attache_protocol::{
 };
 use attache_store::{
     Error as StoreError,
-    record::{NewRun, RunCreation, RunSpec, channel::NewFollow},
+    record::{NewRun, RunCreation, RunRecord, RunSpec, channel::NewFollow},
 };
 
 use crate::{
@@ -56,6 +56,8 @@ pub struct CallHeaders {
     pub push: Option<PushSubscription>,
     /// Creates the named conversation together with the run if it does not exist.
     pub opens_conversation: bool,
+    /// The earlier run that this one repeats, edited or not: the new one has its limits, and is inside walls if that was.
+    pub repeats: Option<RunId>,
     /// The approval of this exact request, for a run's token that had to wait for one.
     pub approval: Option<PermissionId>,
 }
@@ -88,6 +90,13 @@ impl Handle {
             Some(conversation) => self.unopened(by, conversation).await?,
             None => None,
         };
+        let repeated = match headers.repeats {
+            Some(run) => Some(self.find_run(&permit, run).await?),
+            None => None,
+        };
+        if let Some(old) = &repeated {
+            carry_over(&mut request, old);
+        }
         let origin = self.origin_of(&permit, &request, new.as_ref()).await?;
         self.check_collaborator(by, &request).await?;
         let ttl = ttl(origin.hops_left(), headers.ttl.unwrap_or(self.options().hops))?;
@@ -100,6 +109,13 @@ impl Handle {
         let mut run = self.new_run(by, &origin, request, headers.traceparent.as_deref(), key, request_digest)?;
         (run.spec.ttl, run.follow, run.spec.callback) = (ttl, headers.follow, callback);
         run.opens_conversation = headers.opens_conversation;
+        if let Some(old) = &repeated {
+            if run.spec.budget == QuotaBudget::default() {
+                run.spec.budget = old.spec.budget;
+            }
+            // Somebody else's text, or an agent's, stays theirs.
+            run.spec.in_person &= old.spec.in_person && old.spec.parent.is_none() && old.user == by.user;
+        }
         run.spec.budget = self.part_of_budget(by, &origin, run.spec.budget).await?;
         run.spec.sandbox = origin.sandbox(run.spec.sandbox);
         if let Some(push) = headers.push {
@@ -263,6 +279,21 @@ impl Handle {
     fn new_trace_id(&self) -> String {
         self.env().random_hex::<16>()
     }
+}
+
+/// Everything that the request for a repeated run leaves open is as it was.
+fn carry_over(request: &mut CreateRunRequest, old: &RunRecord) {
+    let RunSpec { task_type, context_fragments, allowed_tools, workspace_root, priority, sandbox, .. } = &old.spec;
+    request.task_type.get_or_insert_with(|| task_type.clone());
+    request.max_attempts = request.max_attempts.or(Some(old.state.limits.max_attempts));
+    request.priority = request.priority.or(Some(*priority));
+    request.context_fragments = request.context_fragments.take().or_else(|| context_fragments.clone());
+    request.allowed_tools = request.allowed_tools.take().or_else(|| allowed_tools.clone());
+    // A folder of one agent's device means nothing to another.
+    if request.agent_id == old.agent.to_string() {
+        request.workspace_root = request.workspace_root.take().or_else(|| workspace_root.clone());
+    }
+    request.sandbox = sandbox.map_or(request.sandbox, |old| Some(request.sandbox.unwrap_or_default().and(old)));
 }
 
 /// A request with a run's token notifies only that run and can't delegate folders: its rights end with the run.
