@@ -24,7 +24,8 @@ pub trait DelegatorAuditSink: Send + Sync + fmt::Debug {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DelegatorAuditEntry<'a> {
     pub at: Timestamp,
-    /// `invite`, `accept`, `start`, `work`, `done`, `error`, `cancel`, `expire`, `revoke`, `disk_full`, or an operation on a file.
+    /// `invite`, `accept`, `start`, `work`, `done`, `error`, `cancel`, `expire`, `revoke`, `disk_full`, `refusals_unlisted` (there
+    /// were too many), or an operation on a file.
     pub event: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<&'a str>,

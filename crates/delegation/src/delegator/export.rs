@@ -3,7 +3,10 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use attache_protocol::{
@@ -76,7 +79,16 @@ struct ExportAuditor {
     delegation: DelegationId,
     env: Env,
     failed: Arc<Mutex<FailedChanges>>,
+    /// The length of the refused operations that were recorded.
+    refused: AtomicU64,
 }
+
+/// How many bytes of refused operations are recorded. They cost a remote nothing, so they could fill the disk.
+const MAX_REFUSED: u64 = 8 << 20;
+/// Recorded in place of those that follow.
+const REFUSALS_UNLISTED: &str = "refusals_unlisted";
+/// What an entry takes besides its paths, at least.
+const ENTRY_LENGTH: u64 = 128;
 
 /// OpenSSH clients require a user name. Only the key counts.
 const USER: &str = "lease";
@@ -111,7 +123,8 @@ impl ExportServer {
         };
         let failed = Arc::<Mutex<FailedChanges>>::default();
         let (delegation, env) = (request.delegation, self.env.clone());
-        let auditor = ExportAuditor { sink: audit, delegation, env, failed: Arc::clone(&failed) };
+        let auditor =
+            ExportAuditor { sink: audit, delegation, env, failed: Arc::clone(&failed), refused: AtomicU64::new(0) };
         let export = Export::open(request.folder, terms, OriginalsFolder::in_folder(request.before), Arc::new(auditor));
         let export = export.map_err(|error| DelegationFailure {
             code: AwcpErrorCode::TaskFailed,
@@ -242,6 +255,17 @@ impl ExportAudit for ExportAuditor {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).note(entry);
         let (path, to, at) = (entry.path(), entry.to(), self.env.now());
         let refusal = entry.outcome.err().map(|refusal| refusal.name());
+        if refusal.is_some() {
+            let length = ENTRY_LENGTH + (path.len() + to.as_ref().map_or(0, String::len)) as u64;
+            let before = self.refused.fetch_add(length, Ordering::Relaxed);
+            if before >= MAX_REFUSED {
+                return;
+            }
+            if before + length >= MAX_REFUSED {
+                let record = DelegatorAuditEntry { ok: false, ..DelegatorAuditEntry::new(at, REFUSALS_UNLISTED) };
+                return self.sink.record(self.delegation, &record);
+            }
+        }
         let record = DelegatorAuditEntry {
             path: Some(&path),
             bytes: entry.bytes,

@@ -15,10 +15,11 @@ use super::{
     Export, ExportRefusal, ExportShared,
     attributes::{AttributeChange, FileAttributes, FileKind, FileTime},
     audit::{ExportAuditEntry, ExportOperation},
+    content_rules::admit_inside_log,
     git_guard::{REPOSITORIES, guarded, is_repository, is_stored, part_of, run_from, trusted_git_file},
     held,
     originals::{OriginalsStore, PendingChange},
-    path::{ExportPath, join},
+    path::{ExportPath, check_length, join},
     root::{PathHandle, attributes_of},
 };
 
@@ -59,7 +60,9 @@ impl ExportShared {
         bytes: Option<u64>,
         call: impl FnOnce(&mut OriginalsStore) -> Result<T, ExportRefusal>,
     ) -> Result<T, ExportRefusal> {
-        let done = self.carry_out(call);
+        // Not recorded: the audit would grow by as much as the remote sends.
+        [Some(path), to].into_iter().flatten().try_for_each(check_length)?;
+        let done = self.usage.record(&[path, to.unwrap_or_default()]).and_then(|()| self.carry_out(call));
         let outcome = done.as_ref().map(|_| ());
         self.journal.record(&ExportAuditEntry { op, path, to, bytes, outcome });
         done
@@ -195,8 +198,11 @@ impl ExportShared {
             FileKind::File | FileKind::Folder | FileKind::Link => {}
         }
         if let Some(size) = change.size {
-            self.usage.size(size)?;
+            self.usage.resize(found.attributes.size, size)?;
             self.admit_in_place(keeper, place, found)?;
+            if (1..found.attributes.size).contains(&size) {
+                admit_inside_log(self.masked(place.whole()), found)?;
+            }
             self.admit_write(found.attributes.inode)?;
         }
         self.keep_in_place(keeper, place, found)?;

@@ -83,13 +83,7 @@ impl ExportShared {
         if found.attributes.kind != FileKind::File {
             return if trusted_git_file(to.whole()).is_some() { Err(IN_PLACE) } else { Ok(()) };
         }
-        // Under its new name, it would be read unmasked.
-        if let Some(kind) = self.masked(from.whole())
-            && self.masked(to.whole()) != Some(kind)
-            && holds_credentials(found)?
-        {
-            return Err(CREDENTIALS);
-        }
+        self.admit_unmasked(from.whole(), to.whole(), found)?;
         if self.masked(to.whole()) == Some(MaskKind::Settings)
             && let Some(there) = self.root.find_optional(to.whole())?
             && there.attributes.kind == FileKind::File
@@ -110,6 +104,14 @@ impl ExportShared {
         git::check(kind, &new, old.as_deref(), self.id_length(to.whole()))?;
         held(&self.sealed).insert(found.attributes.inode, to.whole().to_vec());
         Ok(())
+    }
+
+    /// Whether a file can be read under another path: not if its credentials wouldn't be masked there.
+    pub(super) fn admit_unmasked(&self, from: &[u8], to: &[u8], found: &PathHandle) -> Result<(), ExportRefusal> {
+        match self.masked(from) {
+            Some(kind) if self.masked(to) != Some(kind) && holds_credentials(found)? => Err(CREDENTIALS),
+            _ => Ok(()),
+        }
     }
 
     /// From now until the change is done, nothing can write to this file. A write in progress finishes first.
@@ -183,6 +185,17 @@ fn content(found: &PathHandle, longest: u64) -> Result<Option<Vec<u8>>, ExportRe
     Ok((filled as u64 <= size).then_some(bytes))
 }
 
+/// Whether a log can be changed elsewhere than at its end, where git appends to it. Without the beginning or the end of a URL,
+/// the credentials in it would no longer be recognised.
+pub(super) fn admit_inside_log(kind: Option<MaskKind>, found: &PathHandle) -> Result<(), ExportRefusal> {
+    if kind == Some(MaskKind::Log) && holds_credentials(found)? { Err(CREDENTIALS) } else { Ok(()) }
+}
+
+/// Whether an open file can be written to after the host changed it.
+pub(super) fn admit_changed(kind: Option<MaskKind>, found: &PathHandle) -> Result<(), ExportRefusal> {
+    if kind == Some(MaskKind::Settings) && holds_credentials(found)? { Err(CREDENTIALS) } else { Ok(()) }
+}
+
 fn holds_credentials(found: &PathHandle) -> Result<bool, ExportRefusal> {
     // A file too large to check may contain some.
     Ok(content(found, MAX_SETTINGS)?.is_none_or(|mut text| mask_settings(&mut text)))
@@ -195,25 +208,28 @@ pub(super) fn read_masked(
     offset: u64,
     buffer: &mut [u8],
 ) -> Result<usize, ExportRefusal> {
-    let margin = match kind {
-        MaskKind::Settings if attributes_of(fd)?.size > MAX_SETTINGS => return Err(TOO_LARGE),
-        MaskKind::Settings => offset,
-        MaskKind::Log => offset.min(MAX_URL as u64),
+    let size = attributes_of(fd)?.size;
+    if offset >= size {
+        return Ok(0);
+    }
+    let (start, end) = match kind {
+        MaskKind::Settings if size > MAX_SETTINGS => return Err(TOO_LARGE),
+        MaskKind::Settings => (0, size),
+        MaskKind::Log => {
+            let wanted = offset.saturating_add((buffer.len() + MAX_URL) as u64);
+            (offset.saturating_sub(MAX_URL as u64), size.min(wanted))
+        }
     };
-    let before = usize::try_from(margin).unwrap_or(usize::MAX);
-    let after = match kind {
-        MaskKind::Settings => usize::try_from(MAX_SETTINGS).unwrap_or(usize::MAX),
-        MaskKind::Log => buffer.len() + MAX_URL,
-    };
-    let mut text = vec![0; before + after];
-    let filled = fill(fd, offset - margin, &mut text)?;
+    let length = |bytes: u64| usize::try_from(bytes).map_err(|_| ExportRefusal::Invalid);
+    let mut text = vec![0; length(end - start)?];
+    let filled = fill(fd, start, &mut text)?;
     text.truncate(filled);
     match kind {
         MaskKind::Settings => mask_settings(&mut text),
         MaskKind::Log => mask_urls(&mut text),
     };
-    let shown = text.get(before..).unwrap_or_default();
-    let length = shown.len().min(buffer.len());
-    buffer[..length].copy_from_slice(&shown[..length]);
-    Ok(length)
+    let shown = text.get(length(offset - start)?..).unwrap_or_default();
+    let read = shown.len().min(buffer.len());
+    buffer[..read].copy_from_slice(&shown[..read]);
+    Ok(read)
 }

@@ -38,6 +38,9 @@ const SETTINGS: [&str; 14] = [
     "nuget.config",
 ];
 
+/// What editors and tools add to the name of a copy.
+const BACKUP_ENDS: [&str; 7] = ["~", ".bak", ".backup", ".old", ".orig", ".save", ".swp"];
+
 /// Substrings of setting names whose values are credentials.
 const SECRET: [&str; 11] = [
     "token",
@@ -60,7 +63,8 @@ pub(super) fn masked(path: &[u8]) -> Option<MaskKind> {
     let twin = fold(path);
     let names: Vec<&[u8]> = twin.split(|&byte| byte == b'/').collect();
     let (name, above) = names.split_last()?;
-    if SETTINGS.iter().any(|known| known.as_bytes() == *name) {
+    let original = BACKUP_ENDS.iter().find_map(|end| name.strip_suffix(end.as_bytes())).unwrap_or(name);
+    if SETTINGS.iter().any(|known| known.as_bytes() == original) {
         return Some(MaskKind::Settings);
     }
     let is_in = |folder: &[u8]| above.last().is_some_and(|last| *last == folder);
@@ -100,6 +104,7 @@ pub(crate) fn shows_credentials(path: &[u8], file: impl FnOnce() -> PathBuf) -> 
 pub(super) fn mask_settings(text: &mut [u8]) -> bool {
     let mut found = mask_urls(text);
     found |= mask_private_keys(text);
+    found |= mask_words(text);
     let mut start = 0;
     let mut below: Option<MaskContinuation> = None;
     while start < text.len() {
@@ -147,9 +152,71 @@ pub(super) fn mask_urls(text: &mut [u8]) -> bool {
             };
             found |= mask(secret);
         }
+        found |= mask_below(&mut text[end..]);
         from = begin;
     }
     found
+}
+
+/// In the rest of a URL: conda's tokens (`/t/TOKEN/`), and what a query calls by a secret's name.
+fn mask_below(rest: &mut [u8]) -> bool {
+    let length = rest.iter().take(MAX_URL).position(|byte| byte.is_ascii_whitespace() || b"\"'<>`".contains(byte));
+    let length = length.unwrap_or(rest.len().min(MAX_URL));
+    let rest = &mut rest[..length];
+    let mut found = false;
+    if rest.starts_with(b"/t/") {
+        let token = &mut rest[3..];
+        let end = token.iter().position(|&byte| byte == b'/').unwrap_or(token.len());
+        found |= mask(&mut token[..end]);
+    }
+    let query = rest.iter().position(|&byte| byte == b'?').unwrap_or(rest.len());
+    for pair in rest[query..].split_mut(|byte| b"?&".contains(byte)) {
+        if let Some(at) = pair.iter().position(|&byte| byte == b'=')
+            && is_secret(&pair[..at])
+        {
+            found |= mask(&mut pair[at + 1..]);
+        }
+    }
+    found
+}
+
+/// `user:password@host` without a scheme, as proxies are written, and `password=…` within the value of a setting, as in a helper
+/// of git. Words are what is between spaces and quotes.
+fn mask_words(text: &mut [u8]) -> bool {
+    let mut found = false;
+    for word in text.split_mut(|byte| byte.is_ascii_whitespace() || b"\"',;<>()".contains(byte)) {
+        if word.windows(3).any(|window| window == b"://") {
+            continue;
+        }
+        if let Some(at) = word.iter().rposition(|&byte| byte == b'=')
+            && is_secret(&word[..at])
+            && !is_variable(&word[at + 1..])
+        {
+            found |= mask(&mut word[at + 1..]);
+        }
+        let begin = word.iter().position(|&byte| byte == b'=').map_or(0, |at| at + 1);
+        let login = word[begin..].iter().rposition(|&byte| byte == b'@').map(|at| begin..begin + at);
+        if let Some(login) = login
+            && let Some((user, password)) = split_once(&word[login.clone()], b':')
+            && !user.is_empty()
+            && !password.is_empty()
+            && user != b"mailto"
+            && !word[login.clone()].contains(&b'/')
+        {
+            found |= mask(&mut word[login]);
+        }
+    }
+    found
+}
+
+fn split_once(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
+    let at = text.iter().position(|&byte| byte == at)?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
+/// `$NAME`, `${NAME}`, `${NAME-default}`: no credential itself.
+fn is_variable(value: &[u8]) -> bool {
+    value.starts_with(b"$") && value[1..].iter().all(|byte| byte.is_ascii_alphanumeric() || b"_{}-:".contains(byte))
 }
 
 /// How following lines belong to the value of a line.
@@ -181,9 +248,7 @@ fn mask_line(line: &mut [u8], found: &mut bool) -> Option<MaskContinuation> {
     if plain.is_empty() || plain.starts_with(b"|") || plain.starts_with(b">") {
         return Some(MaskContinuation::Indented(by));
     }
-    let is_variable = plain.starts_with(b"$")
-        && plain[1..].iter().all(|byte| byte.is_ascii_alphanumeric() || b"_{}-:".contains(byte));
-    if is_variable || matches!(plain, b"true" | b"false") {
+    if is_variable(plain) || matches!(plain, b"true" | b"false") {
         return None;
     }
     let goes_on = plain.ends_with(b"\\");
@@ -295,6 +360,13 @@ mod tests {
             ("BUNDLE_GEMS__EXAMPLE__COM: \"u:p\"", "BUNDLE_GEMS__EXAMPLE__COM: \"***\""),
             ("<add key=\"ClearTextPassword\" value=\"abc\" />", "<add key=\"ClearTextPassword\" value=\"***\" />"),
             ("index-url = https://u:p@pypi.example/simple", "index-url = https://***@pypi.example/simple"),
+            ("- https://conda.example/t/ab-cd/main", "- https://conda.example/t/*****/main"),
+            ("url = https://h/x?a=1&token=abc&b=2\n", "url = https://h/x?a=1&token=***&b=2\n"),
+            ("proxy = \"ann:PW@proxy:8080\"", "proxy = \"******@proxy:8080\""),
+            ("proxy=ann:PW@proxy:8080", "proxy=******@proxy:8080"),
+            ("helper = \"!f() { echo password=abc; }; f\"", "helper = \"!f() { echo password=***; }; f\""),
+            ("@scope:registry=https://r.example/", "@scope:registry=https://r.example/"),
+            ("alias = npm:@scope/pkg@1.0", "alias = npm:@scope/pkg@1.0"),
             ("\tname = Ann\n\temail = ann@example.org\n", "\tname = Ann\n\temail = ann@example.org\n"),
         ] {
             assert_eq!(shown(text), expected);
@@ -305,9 +377,16 @@ mod tests {
 
     #[test]
     fn masked_files_are_recognised_by_name() {
-        for path in
-            [".npmrc", "a/.NPMRC", ".git/config", "mirror.git/config", "a/.git/modules/x/config", ".cargo/config.toml"]
-        {
+        for path in [
+            ".npmrc",
+            ".npmrc~",
+            ".condarc.orig",
+            "a/.NPMRC",
+            ".git/config",
+            "mirror.git/config",
+            "a/.git/modules/x/config",
+            ".cargo/config.toml",
+        ] {
             assert_eq!(masked(path.as_bytes()), Some(MaskKind::Settings), "{path}");
         }
         for path in [".git/logs/HEAD", ".git/logs/refs/heads/main", ".git/FETCH_HEAD", ".git/modules/x/logs/HEAD"] {

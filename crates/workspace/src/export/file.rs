@@ -17,13 +17,13 @@ use super::{
     audit::{ExportAuditEntry, ExportOperation},
     change::SPECIAL,
     connection::Ticket,
-    content_rules::{IN_PLACE, read_masked},
+    content_rules::{IN_PLACE, admit_changed, admit_inside_log, read_masked},
     credentials::MaskKind,
     git_guard::trusted_git_file,
     held,
     lease_record::PathAfter,
     originals::{OriginalsStore, PendingChange},
-    path::ExportPath,
+    path::{ExportPath, check_length},
     root::{PathHandle, attributes_of},
 };
 
@@ -83,13 +83,17 @@ impl Export {
             let fd = open_existing(&found, how)?;
             return Ok(self.0.opened(fd, found.attributes.inode, place, how));
         }
+        check_length(path)?;
         let mut exists = None;
-        let done = self.0.carry_out(|keeper| {
-            let place = ExportPath::parse(path)?;
-            self.0.admit_file(&place)?;
-            let found = self.0.find_shown(&place);
-            exists = Some(found.is_ok());
-            self.0.open_to_write(keeper, place, found, how)
+        let recorded = self.0.usage.record(&[path]);
+        let done = recorded.and_then(|()| {
+            self.0.carry_out(|keeper| {
+                let place = ExportPath::parse(path)?;
+                self.0.admit_file(&place)?;
+                let found = self.0.find_shown(&place);
+                exists = Some(found.is_ok());
+                self.0.open_to_write(keeper, place, found, how)
+            })
         });
         // If it was refused before it was looked up, look it up now, for the name of the operation.
         let exists =
@@ -277,7 +281,8 @@ impl ExportFile {
 
     /// Writes all bytes, or returns why not.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), ExportRefusal> {
-        let done = self.inner.usage.operation().and_then(|()| {
+        let recorded = if self.continues(offset) { Ok(()) } else { self.inner.usage.record(&[self.path.whole()]) };
+        let done = recorded.and_then(|()| self.inner.usage.operation()).and_then(|()| {
             let _under_way = self.inner.gate.read().unwrap_or_else(PoisonError::into_inner);
             self.inner.check_live()?;
             self.write_now(offset, bytes)
@@ -299,8 +304,12 @@ impl ExportFile {
         }
         self.inner.admit_write(self.inode)?;
         let length = bytes.len() as u64;
-        let start = if self.append { attributes_of(&self.fd)?.size } else { offset };
-        self.inner.usage.write(length, start.checked_add(length).ok_or(ExportRefusal::Invalid)?)?;
+        let size = attributes_of(&self.fd)?.size;
+        let start = if self.append { size } else { offset };
+        if start < size {
+            admit_inside_log(self.masked, &PathHandle::of(self.fd.try_clone()?)?)?;
+        }
+        self.inner.usage.write(length, start.checked_add(length).ok_or(ExportRefusal::Invalid)?, size)?;
         let Some(seen) = &self.seen else { return Err(ExportRefusal::Invalid) };
         self.notice_host(seen)?;
         let mut seen = held(seen);
@@ -321,6 +330,8 @@ impl ExportFile {
             return Ok(());
         }
         drop(last);
+        // Such as a login, which puts a token into a file that the lease had open.
+        admit_changed(self.masked, &PathHandle::of(self.fd.try_clone()?)?)?;
         let Some(keeper) = &self.inner.originals else { return Ok(()) };
         let mut keeper = held(keeper);
         let path = held(&self.inner.writing).get(&self.inode).map(|writing| writing.path.clone());
@@ -366,6 +377,11 @@ impl ExportFile {
         self.inner.begin()?;
         rustix::fs::fsync(&self.fd)?;
         self.inner.check_live()
+    }
+
+    /// Whether a write goes on where the last one ended, and is recorded with it.
+    fn continues(&self, offset: u64) -> bool {
+        held(&self.written).as_ref().is_some_and(|run| self.append || run.end == offset)
     }
 
     fn count(&self, offset: u64, bytes: u64) {

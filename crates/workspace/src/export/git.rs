@@ -14,7 +14,7 @@ pub(super) const fn longest(kind: TrustedGitFile) -> u64 {
     match kind {
         TrustedGitFile::Head | TrustedGitFile::Ref => 4 << 10,
         TrustedGitFile::PackedRefs => 64 << 20,
-        TrustedGitFile::Index => 1 << 30,
+        TrustedGitFile::Index => 256 << 20,
         TrustedGitFile::Stored(_) => u64::MAX,
     }
 }

@@ -12,7 +12,11 @@ use std::{
 
 use attache_protocol::digest::hex;
 use aws_lc_rs::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
-use rustix::fs::OFlags;
+use rustix::{
+    fs::OFlags,
+    io::Errno,
+    process::{Pid, Resource, Rlimit, prlimit},
+};
 
 use super::{
     ExportRefusal,
@@ -41,6 +45,9 @@ const NO_GIT: ExportRefusal =
     ExportRefusal::Denied("the host has no git to check the pack; add its objects one by one");
 /// More than any header: a kind, a space, a number.
 const LONGEST_HEADER: usize = 32;
+/// What git can use to read a pack.
+const MAX_INDEX_MEMORY: u64 = 2 << 30;
+const MAX_INDEX_SECONDS: u64 = 600;
 /// How often the end of the lease is checked while git reads a pack.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -178,6 +185,11 @@ fn index_pack(
     git.env_remove("GIT_CONFIG_PARAMETERS").env_remove("GIT_OBJECT_DIRECTORY").env_remove("GIT_TRACE");
     git.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = git.spawn().map_err(|_| NO_GIT)?;
+    // A few bytes of a pack can describe an object of any size. Git doesn't start with it.
+    if let Err(error) = limit(&child) {
+        stop(&mut child);
+        return Err(error.into());
+    }
     loop {
         match child.try_wait()? {
             Some(status) if status.success() => return Ok(()),
@@ -190,6 +202,18 @@ fn index_pack(
         }
         thread::sleep(LOOK);
     }
+}
+
+fn limit(child: &Child) -> io::Result<()> {
+    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    for (resource, most) in [(Resource::As, MAX_INDEX_MEMORY), (Resource::Cpu, MAX_INDEX_SECONDS)] {
+        match prlimit(id, resource, Rlimit { current: Some(most), maximum: Some(most) }) {
+            // It has ended already.
+            Ok(_) | Err(Errno::SRCH) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 fn stop(child: &mut Child) {
@@ -213,4 +237,59 @@ fn same(left: &mut fs::File, right: &mut fs::File) -> io::Result<bool> {
 
 fn algorithm(id: usize) -> &'static Algorithm {
     if id == 32 { &SHA256 } else { &SHA1_FOR_LEGACY_USE_ONLY }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pack with a blob of zeros, and a delta that repeats it.
+    fn pack(blob: usize, times: usize) -> Vec<u8> {
+        let number = |mut number: usize| {
+            let mut bytes = Vec::new();
+            while number > 0x7f {
+                bytes.push(0x80 | (number & 0x7f) as u8);
+                number >>= 7;
+            }
+            bytes.push(number as u8);
+            bytes
+        };
+        // The kind and the lowest four bits of the size, then the rest of it.
+        let header = |kind: usize, size: usize| {
+            let first = (kind << 4) | (size & 0xf);
+            if size < 16 { vec![first as u8] } else { [&[0x80 | first as u8][..], &number(size >> 4)].concat() }
+        };
+        let packed = |bytes: &[u8]| miniz_oxide::deflate::compress_to_vec_zlib(bytes, 1);
+        let base = [header(3, blob), packed(&vec![0; blob])].concat();
+        // Each byte copies 64 KiB from the beginning.
+        let copies = vec![0x80; blob * times / 0x1_0000];
+        let delta = [number(blob), number(blob * times), copies].concat();
+        let mut back = vec![(base.len() & 0x7f) as u8];
+        let mut rest = base.len() >> 7;
+        while rest > 0 {
+            rest -= 1;
+            back.insert(0, 0x80 | (rest & 0x7f) as u8);
+            rest >>= 7;
+        }
+        let count = 2_u32.to_be_bytes();
+        let mut pack =
+            [&b"PACK\0\0\0\x02"[..], &count, &base, &header(6, delta.len()), &back, &packed(&delta)].concat();
+        let sum = aws_lc_rs::digest::digest(&SHA1_FOR_LEGACY_USE_ONLY, &pack);
+        pack.extend_from_slice(sum.as_ref());
+        pack
+    }
+
+    #[test]
+    fn a_pack_that_grows_too_large_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let index = |times: usize| {
+            let file = folder.path().join("pack");
+            fs::write(&file, pack(1 << 20, times)).unwrap();
+            let handle = PathHandle::of(fs::File::open(&file).unwrap().into()).unwrap();
+            index_pack(&handle, &folder.path().join("made.idx"), 20, &|| Ok(()))
+        };
+        index(2).unwrap();
+        // 3 GiB from a few kilobytes.
+        assert_eq!(index(3 << 10).unwrap_err().name(), "denied");
+    }
 }

@@ -1,6 +1,11 @@
 //! A path from a remote, validated before use: plain names below the root, nothing else.
 
+use rustix::io::Errno;
+
 use super::refusal::ExportRefusal;
+
+/// `PATH_MAX` of Linux, with the zero at the end.
+const MAX_PATH: usize = 4096;
 
 /// A validated path relative to the root: no empty, `.` or `..` name, no NUL. Empty for the root itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +19,7 @@ pub(crate) struct ExportPath {
 
 impl ExportPath {
     pub(crate) fn parse(path: &[u8]) -> Result<Self, ExportRefusal> {
+        check_length(path)?;
         if path.contains(&0) {
             return Err(ExportRefusal::Invalid);
         }
@@ -55,6 +61,11 @@ impl ExportPath {
                 && self.whole.starts_with(&other.whole)
                 && self.whole[other.whole.len()] == b'/')
     }
+}
+
+/// Refuses what no system takes for a path. It isn't worth keeping either: a remote chooses it.
+pub(super) fn check_length(path: &[u8]) -> Result<(), ExportRefusal> {
+    if path.len() < MAX_PATH { Ok(()) } else { Err(Errno::NAMETOOLONG.into()) }
 }
 
 /// `folder/name`, or `name` at the root.

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::refusal::ExportRefusal;
+use super::{path::show, refusal::ExportRefusal};
 
 /// The limits of one lease. `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub(super) struct LeaseUsage {
     quota: LeaseQuota,
     bytes: AtomicU64,
     files: AtomicU64,
+    /// The length of what was recorded about changes.
+    recorded: AtomicU64,
     pace: Mutex<OperationBucket>,
     ended: Condvar,
 }
@@ -51,6 +53,9 @@ struct OperationBucket {
 
 /// A call that would wait longer is refused: a caller that doesn't wait for answers gets none.
 const MAX_WAIT: Duration = Duration::from_secs(1);
+/// How much is recorded about the changes of a lease, and what a record takes besides its paths.
+const MAX_RECORDED: u64 = 1 << 30;
+const RECORD_LENGTH: u64 = 256;
 pub(super) const FILES: &str = "files made or moved";
 
 // === impl LeaseQuota ===
@@ -89,6 +94,7 @@ impl LeaseUsage {
             quota,
             bytes: AtomicU64::new(0),
             files: AtomicU64::new(0),
+            recorded: AtomicU64::new(0),
             pace: Mutex::new(OperationBucket { tokens, at: Instant::now(), ended: false }),
             ended: Condvar::new(),
         }
@@ -124,20 +130,36 @@ impl LeaseUsage {
         take(&self.files, 1, self.quota.files, FILES)
     }
 
+    /// Counts the record of a change: its paths as they are shown, in the audit and in the index of originals. A change that
+    /// costs the remote nothing, such as another mode, could be repeated until the disk is full.
+    pub(super) fn record(&self, paths: &[&[u8]]) -> Result<(), ExportRefusal> {
+        let length: usize = paths.iter().map(|path| show(path).len()).sum();
+        take(&self.recorded, RECORD_LENGTH + 2 * length as u64, Some(MAX_RECORDED), "records of changes")
+    }
+
     pub(super) fn release_file(&self) {
         self.files.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(super) fn write(&self, bytes: u64, end: u64) -> Result<(), ExportRefusal> {
-        self.size(end)?;
-        take(&self.bytes, bytes, self.quota.bytes, "bytes written")
+    /// Bytes that are written up to `end`, into a file of this size. A hole before them counts as well: copying, hashing and
+    /// showing it costs as much as any content.
+    pub(super) fn write(&self, bytes: u64, end: u64, size: u64) -> Result<(), ExportRefusal> {
+        self.check_size(end)?;
+        let hole = end.saturating_sub(bytes).saturating_sub(size);
+        take(&self.bytes, bytes.saturating_add(hole), self.quota.bytes, "bytes written")
+    }
+
+    /// A file that gets another size.
+    pub(super) fn resize(&self, before: u64, after: u64) -> Result<(), ExportRefusal> {
+        self.check_size(after)?;
+        take(&self.bytes, after.saturating_sub(before), self.quota.bytes, "bytes written")
     }
 
     pub(super) fn release(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn size(&self, size: u64) -> Result<(), ExportRefusal> {
+    fn check_size(&self, size: u64) -> Result<(), ExportRefusal> {
         if self.quota.file_bytes.is_some_and(|limit| size > limit) {
             return Err(ExportRefusal::Quota("size of one file"));
         }
@@ -170,10 +192,14 @@ mod tests {
             file_bytes: Some(100),
             ..LeaseQuota::UNLIMITED
         });
-        usage.write(8, 8).unwrap();
-        assert!(matches!(usage.write(3, 11), Err(ExportRefusal::Quota("bytes written"))));
-        usage.write(2, 10).unwrap();
-        assert!(matches!(usage.write(0, 101), Err(ExportRefusal::Quota("size of one file"))));
+        usage.write(4, 4, 0).unwrap();
+        usage.resize(4, 6).unwrap();
+        usage.write(1, 8, 6).unwrap();
+        usage.resize(8, 2).unwrap();
+        assert!(matches!(usage.write(3, 11, 8), Err(ExportRefusal::Quota("bytes written"))));
+        usage.resize(8, 11).unwrap_err();
+        usage.write(2, 10, 8).unwrap();
+        assert!(matches!(usage.write(0, 101, 101), Err(ExportRefusal::Quota("size of one file"))));
         usage.file().unwrap();
         assert!(matches!(usage.file(), Err(ExportRefusal::Quota(FILES))));
         usage.release_file();

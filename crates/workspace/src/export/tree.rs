@@ -273,6 +273,11 @@ impl ExportShared {
             if guarded(path) != guarded(&after) || moves_in_store {
                 return Err(GUARDED);
             }
+            if attributes.kind == FileKind::File
+                && let Some(file) = self.root.find_optional(path)?
+            {
+                self.admit_unmasked(path, &after, &file)?;
+            }
             if attributes.kind == FileKind::Link
                 && let Some(link) = self.root.find_optional(path)?
             {

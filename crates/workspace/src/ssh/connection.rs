@@ -7,7 +7,7 @@ use russh::{
     Channel, ChannelId, ChannelOpenFailure, Pty, Sig,
     server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey},
 };
-use tokio::{runtime, sync::OwnedSemaphorePermit};
+use tokio::runtime;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -15,6 +15,7 @@ use super::{
     backpressure::RequestBackpressure,
     channel::Sftp,
     lease_keys::{ActiveLease, ActiveLeases, ConnectionCutter},
+    strangers::StrangerSlot,
     subsystem::{ChannelOutbox, Subsystem, SubsystemChannel, SubsystemInbox},
 };
 use crate::fs_server::AttacheFs;
@@ -29,7 +30,7 @@ pub(super) struct SshConnection {
     lease: Option<Arc<ActiveLease>>,
     /// Open channels. Those with an inbox speak one of [`SUBSYSTEMS`].
     channels: HashMap<ChannelId, Option<Arc<dyn SubsystemInbox>>>,
-    unauthenticated: Option<OwnedSemaphorePermit>,
+    unauthenticated: Option<StrangerSlot>,
 }
 
 /// What a connection shares with the server.
@@ -61,7 +62,7 @@ type SshResult<T = ()> = Result<T, russh::Error>;
 // === impl SshConnection ===
 
 impl SshConnection {
-    pub(super) fn new(place: SshConnectionContext, stranger: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(place: SshConnectionContext, stranger: StrangerSlot) -> Self {
         Self { place, lease: None, channels: HashMap::new(), unauthenticated: Some(stranger) }
     }
 

@@ -17,7 +17,6 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     runtime,
-    sync::{OwnedSemaphorePermit, Semaphore},
     time::Instant,
 };
 use tokio_util::{
@@ -31,6 +30,7 @@ mod connection;
 mod key;
 mod lease_keys;
 mod severable_stream;
+mod strangers;
 mod subsystem;
 
 pub(crate) use self::{
@@ -41,6 +41,7 @@ use self::{
     connection::{ConnectionThread, SshConnection},
     lease_keys::{ActiveLeases, ConnectionCutter},
     severable_stream::SeverableStream,
+    strangers::{StrangerSlot, Strangers},
 };
 pub use self::{
     key::{HostKey, InvalidKey, LeaseKeyPair, make_key},
@@ -73,7 +74,7 @@ pub struct LeaseAccess {
 pub struct SshServerOptions {
     /// How long authentication can take.
     pub auth_timeout: Duration,
-    /// Connections before authentication. Further ones are closed immediately.
+    /// Connections before authentication. A further one takes the place of another.
     pub max_unauthenticated: usize,
     pub connections_per_lease: usize,
     pub channels_per_connection: usize,
@@ -87,7 +88,7 @@ pub struct SshServer {
     config: Arc<server::Config>,
     options: Arc<SshServerOptions>,
     leases: Arc<ActiveLeases>,
-    unauthenticated: Arc<Semaphore>,
+    unauthenticated: Strangers,
     numbers: Arc<AtomicU64>,
 }
 
@@ -97,7 +98,7 @@ impl Default for SshServerOptions {
     fn default() -> Self {
         Self {
             auth_timeout: Duration::from_secs(10),
-            max_unauthenticated: 32,
+            max_unauthenticated: 64,
             connections_per_lease: 16,
             channels_per_connection: 4,
             rekey_after: 1 << 30,
@@ -139,7 +140,7 @@ impl SshServer {
         };
         Self {
             config: Arc::new(config),
-            unauthenticated: Arc::new(Semaphore::new(options.max_unauthenticated)),
+            unauthenticated: Strangers::new(options.max_unauthenticated),
             options: Arc::new(options),
             leases: Arc::default(),
             numbers: Arc::default(),
@@ -181,9 +182,8 @@ impl SshServer {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let cutter = ConnectionCutter { cut: CancellationToken::new(), socket: None };
-        if let Some(stranger) = self.reserve_unauthenticated(&from) {
-            self.serve_until(stream, from, cutter, ConnectionThread::Shared, stranger).await;
-        }
+        let stranger = self.unauthenticated.admit(&from, &cutter.cut);
+        self.serve_until(stream, from, cutter, ConnectionThread::Shared, stranger).await;
     }
 
     /// Serves a connection on its own thread, so that a file operation can run where its request arrives.
@@ -194,7 +194,7 @@ impl SshServer {
         cut: CancellationToken,
         running: TaskTrackerToken,
     ) -> io::Result<()> {
-        let Some(stranger) = self.reserve_unauthenticated(&from) else { return Ok(()) };
+        let stranger = self.unauthenticated.admit(&from, &cut);
         stream.set_nodelay(true)?;
         let stream = stream.into_std()?;
         let cutter = ConnectionCutter { cut, socket: Some(stream.try_clone()?) };
@@ -212,22 +212,13 @@ impl SshServer {
         Ok(())
     }
 
-    /// Reserves a slot for an unauthenticated connection.
-    fn reserve_unauthenticated(&self, from: &str) -> Option<OwnedSemaphorePermit> {
-        let stranger = Arc::clone(&self.unauthenticated).try_acquire_owned().ok();
-        if stranger.is_none() {
-            tracing::warn!(%from, "too many unauthenticated SSH connections; closing this one");
-        }
-        stranger
-    }
-
     async fn serve_until<S>(
         &self,
         stream: S,
         from: String,
         cutter: ConnectionCutter,
         seat: ConnectionThread,
-        stranger: OwnedSemaphorePermit,
+        stranger: StrangerSlot,
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {

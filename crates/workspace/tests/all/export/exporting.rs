@@ -387,3 +387,76 @@ fn a_folder_that_cannot_be_exported_says_what_to_do() {
     assert!(matches!(open("", "inside/before", ExportPatterns::default()), Some(ExportError::BeforeInside { .. })));
     assert!(!dir.join("inside").exists());
 }
+
+/// Whatever a lease does to a file with credentials, and to the folders above it, it never reads them.
+#[test]
+fn masked_credentials_stay_masked() {
+    const LOG: &str = "0 1 A <a@b> 1 +0\tclone: from https://ann:SECRET@h/x.git\n";
+    let fixture = ExportFixture::new(|dir| {
+        for folder in [".cargo", ".bundle", "plain", ".git/logs/refs", ".git/objects", ".git/refs"] {
+            fs::create_dir_all(dir.join(folder)).unwrap();
+        }
+        fs::write(dir.join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+        fs::write(dir.join(".cargo/config.toml"), "[registry]\ntoken = \"SECRET\"\n").unwrap();
+        fs::write(dir.join(".bundle/config"), "BUNDLE_GEMS__EXAMPLE__COM: \"ann:SECRET\"\n").unwrap();
+        fs::write(dir.join("plain/.npmrc"), "//r/:_authToken=SECRET\n").unwrap();
+        fs::write(dir.join(".git/logs/HEAD"), LOG).unwrap();
+        fs::write(dir.join(".git/FETCH_HEAD"), LOG).unwrap();
+    });
+    let export = &fixture.export;
+    for (from, to) in [(".cargo", "cargo"), (".bundle", "b"), (".git/logs", "logs"), (".git/logs", ".git/objects/x")] {
+        assert_eq!(name(export.rename(from.as_bytes(), to.as_bytes(), ReplaceMode::Never)), "denied", "{from}");
+    }
+    // Where it is masked as well, it can go.
+    export.rename(b"plain", b"other", ReplaceMode::Never).unwrap();
+    let shown = |path: &str| String::from_utf8(fixture.read(path).unwrap()).unwrap();
+    assert_eq!(shown("other/.npmrc"), "//r/:_authToken=******\n");
+
+    for path in [".git/logs/HEAD", ".git/FETCH_HEAD"] {
+        let at = LOG.find("://").unwrap() as u64;
+        let end = (LOG.find("SECRET").unwrap() + 6) as u64;
+        let file = export.open_file(path.as_bytes(), &WRITE).unwrap();
+        assert_eq!(name(file.write_at(at, b"___")), "denied", "{path}");
+        let cut = AttributeChange { size: Some(end), ..AttributeChange::default() };
+        assert_eq!(name(file.set_attributes(&cut)), "denied", "{path}");
+        assert_eq!(name(export.set_attributes(path.as_bytes(), &cut)), "denied", "{path}");
+        assert!(!shown(path).contains("SECRET"), "{}", shown(path));
+        // As git does it: appending, and writing anew.
+        file.write_at(LOG.len() as u64, b"more\n").unwrap();
+        assert!(
+            shown(path).ends_with("more\n") && fs::read_to_string(fixture.dir().join(path)).unwrap().starts_with(LOG)
+        );
+        drop(file);
+        let anew = FileOpenOptions { truncate: true, ..WRITE };
+        export.open_file(path.as_bytes(), &anew).unwrap().write_at(0, b"new\n").unwrap();
+        assert_eq!(shown(path), "new\n");
+    }
+}
+
+#[test]
+fn reading_a_masked_file_far_behind_its_end_reads_nothing() {
+    let fixture = ExportFixture::new(|dir| fs::write(dir.join(".npmrc"), "//r/:_authToken=SECRET\n").unwrap());
+    let file = fixture.export.open_file(b".npmrc", &READ).unwrap();
+    for offset in [23, 1 << 47, u64::MAX] {
+        assert_eq!(file.read_at(offset, &mut [0; 10]).unwrap(), 0, "{offset}");
+    }
+    let mut end = [0; 10];
+    assert_eq!(file.read_at(16, &mut end).unwrap(), 7);
+    assert_eq!(&end[..7], b"******\n");
+}
+
+/// A path costs a remote nothing, so what can't be one isn't recorded.
+#[test]
+fn a_path_that_is_too_long_leaves_no_trace() {
+    let fixture = ExportFixture::new(|_| {});
+    let (export, long) = (&fixture.export, vec![1; 4096]);
+    let refusals = [
+        name(export.make_dir(&long, 0o755)),
+        name(export.open_file(&long, &NEW)),
+        name(export.rename(b"a", &long, ReplaceMode::Never)),
+        name(export.symlink(&long, b"a")),
+        name(export.attributes(&long)),
+    ];
+    assert!(refusals.iter().all(|refusal| *refusal == refusals[0] && *refusal != "ok"), "{refusals:?}");
+    assert_eq!(fixture.journal.take(), [] as [&str; 0]);
+}
