@@ -11,7 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_os::placeholder::{self, Placeholder};
+use attache_os::{
+    placeholder::{self, Placeholder},
+    small_file,
+};
 use attache_protocol::env::Env;
 
 use crate::{AdapterWalls, DriverRun, scratch::ScratchFolder};
@@ -49,6 +52,9 @@ const NO_SETTINGS: &str = "# Created by Attaché while it runs something here. I
 /// Where the rest of the repository is. The dot says: here.
 const COMMON_FOLDER: &str = "commondir";
 const HERE: &str = ".\n";
+
+/// The length of a file that only says where something is.
+pub(crate) const MAX_POINTER: u64 = 8 * 1024;
 
 /// Removes the placeholders that a killed process left behind.
 pub(crate) fn tidy(record: &Path) {
@@ -225,7 +231,7 @@ fn is_mounted(folder: &Path) -> bool {
 
 /// Where a file `.git` leads.
 pub(crate) fn named_repository(file: &Path) -> Option<PathBuf> {
-    let text = fs::read_to_string(file).ok()?;
+    let text = small_file::read(&file.canonicalize().ok()?, MAX_POINTER).ok()?;
     let target = text.strip_prefix("gitdir: ")?.trim_end_matches(['\n', '\r']);
     file.parent()?.join(target).canonicalize().ok().filter(|target| target.is_dir())
 }

@@ -1,11 +1,12 @@
 //! A private folder of one run, removed when the run ends.
 
 use std::{
-    io::{self, Read as _},
+    io,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
 
+use attache_os::small_file;
 use attache_protocol::env::Env;
 
 use crate::repository;
@@ -44,15 +45,10 @@ fn is_alive(process: u32) -> bool {
 /// Reads a file that a task wrote. `None` if it wrote nothing. Fails with [`io::ErrorKind::InvalidInput`] unless it is
 /// a regular file within the limit: reading a pipe would block forever.
 pub(crate) fn plain_text(path: &Path, most: u64) -> io::Result<Option<String>> {
-    match std::fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_file() && metadata.len() <= most => {}
-        Ok(_) => return Err(io::ErrorKind::InvalidInput.into()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
+    match small_file::read(path, most) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
     }
-    let mut text = String::new();
-    std::fs::File::open(path)?.take(most).read_to_string(&mut text)?;
-    Ok(Some(text))
 }
 
 // === impl ScratchFolder ===

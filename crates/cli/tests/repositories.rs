@@ -286,3 +286,29 @@ fn a_run_outside_walls_executes_no_program_of_a_repository() {
         fs::remove_file(&repository.trap).unwrap();
     }
 }
+
+/// A run can put anything in the place of git's files. That neither blocks the next one nor is read into memory.
+#[test]
+fn what_cannot_be_read_does_not_stop_the_next_run() {
+    if !has_namespaces() {
+        return;
+    }
+    let repository = TestRepository::new();
+    let _hub = repository.builder();
+    let _runtime = repository.home.runtime(&[]);
+    for left in [
+        "mkfifo .git",
+        "mkdir .git; mkfifo .git/commondir",
+        "git init -q .; rm .git/config; mkfifo .git/config",
+        "truncate -s 1T .git",
+        "mkdir sub; truncate -s 1T sub/.git",
+    ] {
+        fs::remove_dir_all(&repository.work).unwrap();
+        fs::create_dir(&repository.work).unwrap();
+        repository.home.attache(&["ask", "builder", left, "--sandbox", "cwd-only"]).succeeds();
+        for limits in [&[][..], &["--sandbox", "cwd-only"]] {
+            let next = [&["ask", "builder", "echo fine", "--run-timeout", "60s"][..], limits].concat();
+            assert_eq!(repository.home.attache(&next).succeeds().stdout, "fine\n", "{left}");
+        }
+    }
+}

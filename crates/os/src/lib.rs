@@ -11,3 +11,4 @@ pub mod private_file;
 pub mod process_group;
 pub mod process_tree;
 pub mod service_manager;
+pub mod small_file;

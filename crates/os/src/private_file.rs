@@ -12,7 +12,9 @@ use std::{
 };
 
 use attache_protocol::env::Env;
-use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::small_file;
 
 const PRIVATE: u32 = 0o600;
 
@@ -68,10 +70,8 @@ pub fn open_or_create(path: &Path) -> io::Result<File> {
 /// Reads a private file. `None` if it is a link, isn't a regular file, belongs to another user, or is longer than
 /// `max_bytes`.
 pub fn read(path: &Path, max_bytes: u64) -> Option<String> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(i32::try_from(flags.bits()).ok()?).open(path).ok()?;
-    let found = file.metadata().ok()?;
-    if !found.is_file() || found.uid() != user() || found.len() > max_bytes {
+    let file = small_file::open(path, max_bytes).ok()?;
+    if file.metadata().ok()?.uid() != user() {
         return None;
     }
     let mut text = String::new();

@@ -18,9 +18,13 @@ use std::{
 use rustix::process::Pid;
 use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
 
-use attache_os::process_tree;
+use attache_os::{process_tree, small_file};
 
-use crate::{DriverRun, process::command_for_run, repository::named_repository};
+use crate::{
+    DriverRun,
+    process::command_for_run,
+    repository::{MAX_POINTER, named_repository},
+};
 
 use super::git_settings::{HarmlessValue, harmless_value};
 
@@ -172,7 +176,7 @@ fn has_remote_files(folder: &Path) -> bool {
         return false;
     };
     let own = named_repository(&git).unwrap_or(git);
-    let common = std::fs::read_to_string(own.join("commondir")).ok().map(|text| own.join(text.trim_end()));
+    let common = small_file::read(&own.join("commondir"), MAX_POINTER).ok().map(|text| own.join(text.trim_end()));
     let is_filled = |folder: PathBuf| std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
     let mut homes = std::iter::once(own).chain(common);
     homes.any(|home| ["remotes", "branches"].iter().any(|name| is_filled(home.join(name))))

@@ -2,21 +2,24 @@
 
 use std::{
     collections::BTreeSet,
-    env, fs, io,
+    env, io,
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use attache_client::egress::{AllowedHost, EgressProxy, TargetTraffic};
+use attache_os::small_file;
 use attache_protocol::wire::adapter::ATTACHMENT_FOLDER;
 use attache_sandbox::{FileView, NetworkAccess, Walls};
 use serde::Deserialize;
 use tokio::task::JoinHandle;
 
 use crate::{
-    AdapterWalls, DriverRun, Environment, EventSink, SandboxLimit, attachment::PlacedFiles,
-    repository::GuardedRepository, scratch::ScratchFolder,
+    AdapterWalls, DriverRun, Environment, EventSink, SandboxLimit,
+    attachment::PlacedFiles,
+    repository::{GuardedRepository, MAX_POINTER},
+    scratch::ScratchFolder,
 };
 
 use super::HostSetup;
@@ -282,7 +285,7 @@ fn installation(program: &Path, folders: &[PathBuf]) -> Vec<PathBuf> {
 /// The Python that a virtual environment was made from. Whoever can write to the environment must not choose what is shown,
 /// so there has to be a Python.
 fn base_python(environment: &Path) -> Option<PathBuf> {
-    let text = fs::read_to_string(environment.join("pyvenv.cfg")).ok()?;
+    let text = small_file::read(&environment.join("pyvenv.cfg"), MAX_POINTER).ok()?;
     let programs = text.lines().find_map(|line| line.strip_prefix("home")?.trim_start().strip_prefix('='))?;
     let programs = Path::new(programs.trim());
     let is_python = programs.is_absolute() && programs.join("python3").is_file();
@@ -320,6 +323,8 @@ impl TryFrom<String> for AllowedHostName {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
