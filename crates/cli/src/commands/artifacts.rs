@@ -115,12 +115,13 @@ async fn get(
         return Ok(out.flush()?);
     };
     // Write to a temporary file first: a failed download leaves no partial file under the requested name.
+    // Nobody can know its name, and put a link there.
     let mut draft = path.as_os_str().to_owned();
-    draft.push(".part");
+    draft.push(format!(".{}.part", context.env.uuid().simple()));
     let draft = PathBuf::from(draft);
     let failed = |error: io::Error| CommandFailure::file("write", path, &error);
     let received = async {
-        let mut file = File::create(&draft).await.map_err(failed)?;
+        let mut file = File::create_new(&draft).await.map_err(failed)?;
         let mut size = 0;
         while let Some(part) = download.chunk().await? {
             tokio::io::AsyncWriteExt::write_all(&mut file, &part).await.map_err(failed)?;

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time as clock
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
@@ -359,9 +360,10 @@ class AsyncA2AClient:
     async def download(self, artifact: str, to: str | os.PathLike[str]) -> Path:
         """Writes an artifact to a file. The file appears when it is complete."""
         target = Path(to)
-        part = target.with_name(target.name + ".part")
+        # Nobody can know its name, and put a link there.
+        part = target.with_name(f"{target.name}.{secrets.token_hex(8)}.part")
         try:
-            with open(part, "wb") as file:
+            with open(part, "xb") as file:
                 async for piece in self.stream(artifact):
                     file.write(piece)
             part.replace(target)
