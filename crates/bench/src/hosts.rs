@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use attache_client::{CallUpdate, Client};
+use attache_client::{CallReply, CallUpdate, Client};
 use attache_protocol::{Json, env::Env, wire::run::Sandbox};
 use serde::Serialize;
 
@@ -47,6 +47,11 @@ struct HostFigures {
     walled_ms: Option<f64>,
     /// The median of the per-round differences to `ours_ms`.
     walls_ms: Option<f64>,
+    /// Why a run inside walls failed.
+    walls_failed: Option<String>,
+    /// How long a task's own work takes once it runs, outside and inside walls.
+    work_ms: f64,
+    walled_work_ms: Option<f64>,
     printed_to_watcher_ms: f64,
     printed_to_watcher_worst_ms: f64,
 }
@@ -56,6 +61,16 @@ const ANSWER: &str = "sh -c cat";
 
 /// Prints the time about as often as a person would see words appear.
 const CLOCK: &str = "for i in 1 2 3 4 5 6 7 8 9 10; do date +%s%N; sleep 0.12; done";
+
+/// What the walls could slow down after the start: files, processes and system calls. Prints the nanoseconds it took.
+const WORK: &str = r#"begin=$(date +%s%N)
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    for j in 1 2 3 4 5 6 7 8 9 10; do echo "$i" > "work-$i-$j"; read -r line < "work-$i-$j"; done
+    cat work-"$i"-* > /dev/null
+done
+dd if=/dev/zero of=work-file bs=512 count=20000 2> /dev/null
+rm work-*
+echo $(($(date +%s%N) - begin))"#;
 
 #[allow(clippy::print_stdout, reason = "the report is the command's output")]
 pub(super) async fn run(args: Args, shape: FiguresFormat) -> BenchResult<()> {
@@ -71,10 +86,13 @@ pub(super) async fn run(args: Args, shape: FiguresFormat) -> BenchResult<()> {
     };
     device.serve(&hub, &key, "host", &[host, &["--workspace", text(&folder)?]].concat())?;
     let mut printer = BenchMachine::new(scratch.folder("printer", 0)?);
-    printer.serve(&hub, &key, "printer", &[])?;
+    let printed = scratch.folder("printed", 0)?;
+    printer.serve(&hub, &key, "printer", &["--workspace", text(&printed)?])?;
 
     let limits = Sandbox { cwd_only: Some(true), allow_network: Some(false), ..Sandbox::default() };
     let (mut bare, mut ours, mut walled) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut work, mut walled_work) = (Vec::new(), Vec::new());
+    let mut walls_failed = None;
     // The first round warms up caches and connections.
     for round in 0..=args.times {
         let alone = program(&args, &folder)?;
@@ -84,20 +102,31 @@ pub(super) async fn run(args: Args, shape: FiguresFormat) -> BenchResult<()> {
         let begun = Instant::now();
         let call = client.call(&args.prompt).agent_type("host").sandbox(limits).wait().await;
         let inside = millis(begun.elapsed());
+        walls_failed = walls_failed.or(call.err().map(|error| error.to_string()));
+        let worked = work_time(&client.call(WORK).agent_type("printer").wait().await?)?;
+        let worked_inside = match &walls_failed {
+            None => Some(work_time(&client.call(WORK).agent_type("printer").sandbox(limits).wait().await?)?),
+            Some(_) => None,
+        };
         if round > 0 {
             bare.push(alone);
             ours.push(through);
-            walled.extend(call.is_ok().then_some(inside));
+            walled.push(inside);
+            work.push(worked);
+            walled_work.extend(worked_inside);
         }
     }
+    let holds = walls_failed.is_none();
     let delays = delays(&client).await?;
     let figures = HostFigures {
         bare_ms: median(bare.iter().copied()),
         ours_ms: median(ours.iter().copied()),
         added_ms: median(ours.iter().zip(&bare).map(|(ours, bare)| ours - bare)),
-        walled_ms: (walled.len() == ours.len()).then(|| median(walled.iter().copied())),
-        walls_ms: (walled.len() == ours.len())
-            .then(|| median(walled.iter().zip(&ours).map(|(walled, ours)| walled - ours))),
+        walled_ms: holds.then(|| median(walled.iter().copied())),
+        walls_ms: holds.then(|| median(walled.iter().zip(&ours).map(|(walled, ours)| walled - ours))),
+        walls_failed,
+        work_ms: median(work.iter().copied()),
+        walled_work_ms: holds.then(|| median(walled_work.iter().copied())),
         printed_to_watcher_ms: median(delays.iter().copied()),
         printed_to_watcher_worst_ms: delays.iter().copied().fold(0.0, f64::max),
     };
@@ -122,6 +151,11 @@ fn program(args: &Args, folder: &std::path::Path) -> BenchResult<f64> {
         return Err(format!("`{}` failed: {stderr}", words.join(" ")).into());
     }
     Ok(millis(begun.elapsed()))
+}
+
+/// What a run of [`WORK`] printed.
+fn work_time(reply: &CallReply) -> BenchResult<f64> {
+    Ok(reply.summary.trim().parse::<f64>()? / 1e6)
 }
 
 /// How old each line is when a watcher of the call reads it.
@@ -157,7 +191,14 @@ impl HostFigures {
             (Some(walled), Some(walls)) => {
                 println!("the same inside walls          {walled:>8.1} ms (walls add {walls:.1})");
             }
-            _ => println!("the same inside walls          not available; see `attache sandbox`"),
+            _ => println!(
+                "the same inside walls          not available: {}",
+                self.walls_failed.as_deref().unwrap_or("see `attache doctor sandbox`")
+            ),
+        }
+        println!("a task's own work              {:>8.1} ms", self.work_ms);
+        if let Some(inside) = self.walled_work_ms {
+            println!("the same inside walls          {inside:>8.1} ms ({:.2} of it)", inside / self.work_ms);
         }
         println!(
             "delay from print to a watcher   {:>7.1} ms (worst {:.1})",
