@@ -73,7 +73,7 @@ pub(crate) struct Args {
     /// Hide files that match this .gitignore-style pattern; repeatable
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
-    /// How the folder is carried: `attache-fs` or `sshfs` [default: sshfs]
+    /// How the folder is carried: `attache-fs` or `sshfs` [default: attache-fs if the remote can]
     #[arg(long, value_name = "attache-fs|sshfs", value_parser = transport)]
     transport: Option<TransportChoice>,
     /// File with the key for the agent [default: the key in policy.toml, otherwise this machine's hub key]

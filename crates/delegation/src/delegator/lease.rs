@@ -50,8 +50,6 @@ enum LeaseInterrupt {
     Overdue,
 }
 
-/// What is used if nobody asks for a transport. `None` is the best one that both sides know.
-const DEFAULT_TRANSPORT: Option<TransportChoice> = Some(TransportChoice::Sshfs);
 /// The size limit of a remote's log.
 const MAX_LOG: usize = 16 << 20;
 const MAX_PROGRESS: usize = 500;
@@ -215,7 +213,7 @@ impl LeaseTask {
         let (sandbox, proof) = (constraints.sandbox_profile, constraints.sandbox_proof.clone());
         self.step(&DelegationCommand::Accept(constraints))?;
         let terms = self.state.terms;
-        let wanted = self.request.transport.or(DEFAULT_TRANSPORT);
+        let wanted = self.request.transport;
         let transport = TransportChoice::agree(wanted, &accept.remote_mount.transports);
         let transport = transport.ok_or_else(|| {
             let wanted = wanted.map_or("any transport of ours", TransportChoice::as_str);
@@ -461,7 +459,7 @@ fn open_conversation(
         workspace: OfferedWorkspace { export_name: format!("awcp/{id}") },
         requirements: LeaseRequirements {
             needs_git,
-            mount_transports: TransportChoice::offered(request.transport.or(DEFAULT_TRANSPORT)),
+            mount_transports: TransportChoice::offered(request.transport),
             ..LeaseRequirements::default()
         },
     };

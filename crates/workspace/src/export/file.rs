@@ -7,7 +7,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, OFlags, openat},
+    fs::{FallocateFlags, Mode, OFlags, fallocate, openat},
     io::{Errno, pread, pwrite},
 };
 
@@ -47,6 +47,13 @@ pub enum CreateMode {
     IfMissing,
     /// Refused if it exists.
     New,
+}
+
+/// The size of a file after space was reserved beyond its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SizeAfter {
+    Extended,
+    Unchanged,
 }
 
 /// An open file of the lease, usable from many threads at once. Dropping it closes it.
@@ -256,6 +263,10 @@ impl ExportFile {
         &self.inner
     }
 
+    pub(super) const fn descriptor(&self) -> &OwnedFd {
+        &self.fd
+    }
+
     pub(super) fn path(&self) -> &[u8] {
         self.path.whole()
     }
@@ -319,6 +330,40 @@ impl ExportFile {
         let now = attributes_of(&self.fd)?;
         *seen = (now.size, now.modified);
         written
+    }
+
+    /// Reserves space, as `fallocate` does.
+    pub fn allocate(&self, offset: u64, length: u64, size: SizeAfter) -> Result<(), ExportRefusal> {
+        self.flush_write_record();
+        let done = self.inner.usage.operation().and_then(|()| {
+            let _under_way = self.inner.gate.read().unwrap_or_else(PoisonError::into_inner);
+            self.inner.check_live()?;
+            self.allocate_now(offset, length, size)
+        });
+        self.record_write(length, done.as_ref().map(|_| ()));
+        done
+    }
+
+    fn allocate_now(&self, offset: u64, length: u64, size: SizeAfter) -> Result<(), ExportRefusal> {
+        let Some(seen) = self.seen.as_ref().filter(|_| self.write) else {
+            return Err(if self.inner.originals.is_none() { ExportRefusal::ReadOnly } else { ExportRefusal::Invalid });
+        };
+        self.notice_host(seen)?;
+        let mut seen = held(seen);
+        self.inner.admit_write(self.inode)?;
+        let before = rustix::fs::fstat(&self.fd)?.st_blocks;
+        self.inner.usage.write(length, offset.checked_add(length).ok_or(ExportRefusal::Invalid)?)?;
+        let flags = match size {
+            SizeAfter::Extended => FallocateFlags::empty(),
+            SizeAfter::Unchanged => FallocateFlags::KEEP_SIZE,
+        };
+        let done = fallocate(&self.fd, flags, offset, length);
+        // What it had before costs nothing.
+        let more = rustix::fs::fstat(&self.fd)?.st_blocks.saturating_sub(before).max(0).cast_unsigned() * 512;
+        self.inner.usage.release(length.saturating_sub(more));
+        let now = attributes_of(&self.fd)?;
+        *seen = (now.size, now.modified);
+        Ok(done?)
     }
 
     /// Keeps what somebody on the host wrote to the file meanwhile, before it is overwritten.

@@ -13,6 +13,7 @@ mod credentials;
 mod directory;
 mod failed;
 mod file;
+mod file_lock;
 mod filter;
 mod git;
 mod git_guard;
@@ -48,7 +49,7 @@ pub use self::{
     audit::{ExportAudit, ExportAuditEntry, ExportOperation, NoExportAudit},
     directory::{DirectoryEntry, ExportDirectory},
     failed::{Cause, FailedChanges},
-    file::{CreateMode, ExportFile, FileOpenOptions},
+    file::{CreateMode, ExportFile, FileOpenOptions, SizeAfter},
     filter::{ExportPatterns, secrets_in, withhold_folder},
     git_guard::is_of_repository,
     lease_record::LeaseRecord,
@@ -63,6 +64,7 @@ pub(crate) use self::{
     change::set_times,
     connection::Connection,
     credentials::shows_credentials,
+    file_lock::{FileLocks, LockKind, LockRange},
     filter::ExportFilter,
     lease_record::{LeaseRecordEntry, OriginalFile, PathAfter, PathBefore, PathStamp},
     pattern::GlobPatterns,

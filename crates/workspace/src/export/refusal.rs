@@ -33,6 +33,8 @@ pub enum ExportRefusal {
     /// A file's connection broke. Found when the remote reconnects.
     #[error("the connection broke while the file was open for writing")]
     Interrupted,
+    #[error("somebody else has locked it")]
+    Locked,
     #[error("not supported here")]
     Unsupported,
     #[error(transparent)]
@@ -76,6 +78,7 @@ impl ExportRefusal {
             Self::Quota(_) => "quota",
             Self::DiskFull => "disk_full",
             Self::Interrupted => "interrupted",
+            Self::Locked => "locked",
             Self::Unsupported => "unsupported",
             Self::Io(_) => "io",
         }

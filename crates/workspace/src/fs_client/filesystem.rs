@@ -6,24 +6,28 @@ use std::{
     io,
     os::unix::ffi::OsStrExt as _,
     path::Path,
-    sync::{Arc, MutexGuard},
+    sync::Arc,
     time::{Instant, SystemTime},
 };
 
 use fuser::{
     BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
     LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
+
+use nix::libc;
 
 use super::{
     convert::{file_time, open_flags, part, unknown_handle, unknown_handle_of},
-    shared::{FsShared, FsState, OpenFile, PendingRead},
+    locks::{LockWaiter, WantedLock, lock_kind},
+    names::MAX_NAME,
+    shared::{FsShared, FsState, OpenFile, PendingRead, or_lost},
     tree::{Invalidation, Lookup, Node, ROOT},
     write_back::{ChangeKind, LocalChange, LocalEntry, Outcome, answer_empty},
 };
 use crate::{
-    export::{AttributeChange, FileKind},
+    export::{AttributeChange, FileKind, LockRange, SizeAfter},
     fs_wire::{FsOpenFlags, FsReply, FsRequest, MAX_DATA},
 };
 
@@ -31,120 +35,13 @@ pub(super) struct MountedFs(pub(super) Arc<FsShared>);
 
 /// Files up to this size are fetched whole when a part of them is read.
 const FETCH_WHOLE: u64 = 256 << 10;
-const MAX_NAME: usize = 255;
 const MAX_BACKGROUND: u16 = 64;
 /// Whoever checks whether the host still answers looks up such a name at the top, and it is never answered from here.
 pub(crate) const PROBE_PREFIX: &[u8] = b".attache-";
 
-/// Ends a request with an I/O error if the host can't be asked any more.
-macro_rules! or_lost {
-    ($self:ident, $reply:ident) => {
-        if $self.0.link.is_lost() {
-            return $reply.error(Errno::EIO);
-        }
-    };
-}
-
 // === impl MountedFs ===
 
 impl MountedFs {
-    /// The path of a name, or why there can be none.
-    fn path_of(state: &FsState, folder: INodeNo, name: &OsStr) -> Result<Vec<u8>, Errno> {
-        if name.len() > MAX_NAME {
-            return Err(Errno::ENAMETOOLONG);
-        }
-        state.tree.path_of(folder.0, name.as_bytes()).ok_or(Errno::ENOENT)
-    }
-
-    /// Asks the host about one name.
-    fn look_up_at_host(&self, state: MutexGuard<'_, FsState>, folder: u64, name: &[u8], reply: ReplyEntry) {
-        let Some(path) = state.tree.path_of(folder, name) else { return reply.error(Errno::ENOENT) };
-        let (shared, name) = (Arc::clone(&self.0), name.to_vec());
-        self.0.ask(
-            state,
-            |id| FsRequest::Stat { id, path: &path }.write(),
-            Box::new(move |done| match done {
-                Ok(answer) => shared.reply_new_entry(folder, &name, &answer, reply),
-                Err(errno) => reply.error(errno),
-            }),
-        );
-    }
-
-    /// A request that creates a name and answers with its entry. What can be judged here is answered first.
-    fn create_name(
-        &self,
-        (folder, name): (INodeNo, &OsStr),
-        local: Option<LocalEntry<'_>>,
-        reply: ReplyEntry,
-        make: impl FnOnce(u32, &[u8]) -> Vec<u8>,
-    ) {
-        or_lost!(self, reply);
-        let mut state = self.0.lock();
-        let path = match Self::path_of(&state, folder, name) {
-            Ok(path) => path,
-            Err(errno) => return reply.error(errno),
-        };
-        let shared = Arc::clone(&self.0);
-        let name = name.as_bytes();
-        if let Some(entry) = local.filter(|entry| self.0.can_create_here(&state, (folder.0, name), &path, entry)) {
-            let (ino, done) = FsShared::create_here(&mut state, (folder.0, name), entry);
-            let (kind, at) = (ChangeKind::Replaces, path.clone());
-            let change = LocalChange { path, kind, bytes: 0, request: |id| make(id, &at), done };
-            let acknowledge = move |done| match done {
-                Ok(()) => shared.reply_entry(&mut shared.lock(), ino, reply),
-                Err(errno) => reply.error(errno),
-            };
-            return self.0.send_change(state, change, Box::new(acknowledge));
-        }
-        let (name, at) = (name.to_vec(), path.clone());
-        self.0.ask(
-            state,
-            |id| make(id, &at),
-            Box::new(move |done| match done {
-                Ok(answer) => {
-                    shared.lock().lost.remove(&path);
-                    shared.reply_new_entry(folder.0, &name, &answer, reply);
-                }
-                Err(errno) => reply.error(errno),
-            }),
-        );
-    }
-
-    fn remove_name(&self, folder: INodeNo, name: &OsStr, kind: FileKind, reply: ReplyEmpty) {
-        or_lost!(self, reply);
-        let mut state = self.0.lock();
-        let path = match Self::path_of(&state, folder, name) {
-            Ok(path) => path,
-            Err(errno) => return reply.error(errno),
-        };
-        if let Lookup::Found(ino) = state.look_up(folder.0, name.as_bytes()) {
-            self.0.open_before_removal(&mut state, ino);
-            let is_removable = kind != FileKind::Folder || state.tree.is_empty_folder(ino);
-            if is_removable && self.0.is_judged_here(&state, folder.0, &path) {
-                return self.0.remove_here(state, (folder.0, name.as_bytes()), (path, kind), reply);
-            }
-        }
-        let (shared, name) = (Arc::clone(&self.0), name.as_bytes().to_vec());
-        self.0.ask(
-            state,
-            |id| match kind {
-                FileKind::Folder => FsRequest::RemoveDir { id, path: &path }.write(),
-                _ => FsRequest::RemoveFile { id, path: &path }.write(),
-            },
-            Box::new(move |done| match done {
-                Ok(answer) => {
-                    let mut state = shared.lock();
-                    let mut out = Vec::new();
-                    state.tree.apply_removal(folder.0, &name, answer.stamp, &mut out);
-                    shared.learn_folder(&mut state, folder.0, &answer);
-                    shared.invalidate(out);
-                    reply.ok();
-                }
-                Err(errno) => reply.error(errno),
-            }),
-        );
-    }
-
     /// Opens a folder that is listed.
     fn reply_folder(state: &mut FsState, ino: u64, reply: ReplyOpen) {
         let handle = state.new_handle();
@@ -170,6 +67,9 @@ impl Filesystem for MountedFs {
         ] {
             // What this kernel lacks only costs speed.
             let _ = config.add_capabilities(wanted);
+        }
+        if self.0.has_locks {
+            let _ = config.add_capabilities(InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS);
         }
         let _ = config.set_max_write(u32::try_from(MAX_DATA).unwrap_or(u32::MAX));
         let _ = config.set_max_background(MAX_BACKGROUND);
@@ -453,6 +353,9 @@ impl Filesystem for MountedFs {
         or_lost!(self, reply);
         let flags = FsOpenFlags { create: false, exclusive: false, ..open_flags(flags.0) };
         let mut state = self.0.lock();
+        if !state.has_room(flags.write || flags.truncate) {
+            return reply.error(Errno::ENFILE);
+        }
         let handle = state.new_handle();
         if self.0.link.is_up() && !flags.write && !flags.truncate && state.tree.is_watched(ino.0) {
             state.files.insert(handle, OpenFile::new(ino.0, flags));
@@ -511,6 +414,9 @@ impl Filesystem for MountedFs {
             Ok(path) => path,
             Err(errno) => return reply.error(errno),
         };
+        if !state.has_room(true) {
+            return reply.error(Errno::ENFILE);
+        }
         let handle = state.new_handle();
         let (shared, name, mode) = (Arc::clone(&self.0), name.as_bytes().to_vec(), mode & 0o7777);
         let entry = LocalEntry { kind: FileKind::File, mode, target: None };
@@ -605,8 +511,10 @@ impl Filesystem for MountedFs {
         self.0.write_here(self.0.lock(), fh.0, offset, data, Box::new(acknowledge));
     }
 
-    fn flush(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, _req: &Request, ino: INodeNo, fh: FileHandle, lock_owner: LockOwner, reply: ReplyEmpty) {
         let mut state = self.0.lock();
+        // Closing a file once unlocks what the program has locked of it.
+        self.0.unlock(&mut state, (ino.0, lock_owner.0), LockRange::WHOLE);
         let is_write_back = state.is_write_back;
         let Some(file) = state.files.get_mut(&fh.0) else { return reply.ok() };
         if file.unconfirmed > 0 && !is_write_back {
@@ -621,14 +529,17 @@ impl Filesystem for MountedFs {
     fn release(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
         let mut state = self.0.lock();
+        if let Some(owner) = lock_owner {
+            self.0.unlock(&mut state, (ino.0, owner.0), LockRange::WHOLE);
+        }
         if state.files.remove(&fh.0).is_some_and(|file| file.is_at_host) {
             self.0.close_at_host(fh.0);
         }
@@ -661,9 +572,93 @@ impl Filesystem for MountedFs {
         );
     }
 
+    fn getlk(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        lock_owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        _pid: u32,
+        reply: ReplyLock,
+    ) {
+        or_lost!(self, reply);
+        let Ok(Some(kind)) = lock_kind(typ) else { return reply.error(Errno::EINVAL) };
+        let range = LockRange { start, end };
+        let wanted = WantedLock { ino: ino.0, handle: fh.0, owner: lock_owner.0, range, kind };
+        self.0.test_lock(self.0.lock(), &wanted, reply);
+    }
+
+    fn setlk(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        lock_owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        _pid: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        or_lost!(self, reply);
+        let (range, owner) = (LockRange { start, end }, lock_owner.0);
+        let mut state = self.0.lock();
+        match lock_kind(typ) {
+            Ok(Some(kind)) => {
+                let wanted = WantedLock { ino: ino.0, handle: fh.0, owner, range, kind };
+                let waiter = LockWaiter::new(reply, sleep.then(|| req.pid()));
+                self.0.lock_file(state, wanted, waiter);
+            }
+            Ok(None) => {
+                self.0.unlock(&mut state, (ino.0, owner), range);
+                reply.ok();
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        or_lost!(self, reply);
+        let size = match mode {
+            0 => SizeAfter::Extended,
+            libc::FALLOC_FL_KEEP_SIZE => SizeAfter::Unchanged,
+            _ => return reply.error(Errno::EOPNOTSUPP),
+        };
+        let (shared, handle) = (Arc::clone(&self.0), fh.0);
+        self.0.ask(
+            self.0.lock(),
+            |id| FsRequest::Allocate { id, handle, offset, length, size }.write(),
+            Box::new(move |done| match done {
+                Ok(answer) => {
+                    let mut state = shared.lock();
+                    state.tree.drop_content(ino.0);
+                    shared.learn(ino.0, &answer, &mut state);
+                    reply.ok();
+                }
+                Err(errno) => reply.error(unknown_handle(errno)),
+            }),
+        );
+    }
+
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         or_lost!(self, reply);
         let mut state = self.0.lock();
+        if !state.has_room(false) {
+            return reply.error(Errno::ENFILE);
+        }
         if self.0.link.is_up() && state.tree.is_listed(ino.0, Instant::now()) {
             return Self::reply_folder(&mut state, ino.0, reply);
         }

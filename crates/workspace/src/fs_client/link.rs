@@ -53,7 +53,7 @@ pub(super) trait LinkUser: Send + Sync + 'static {
     fn on_event(&self, event: FsEvent);
 
     /// The whole of a folder. Called before the request for it is answered.
-    fn on_listing(&self, listing: &FsListing);
+    fn on_listing(&self, listing: &FsListing) -> Result<(), Errno>;
 
     /// The connection broke. Perhaps the lease has ended: nothing may be shown before that is known.
     fn on_disconnected(&self);
@@ -120,6 +120,8 @@ enum ServeEnd {
 enum LinkFailure {
     /// It may work later.
     Passing(String),
+    /// It may work later if it worked before: the host may have too many connections of this lease.
+    Refused(String),
     Final(MountError),
 }
 
@@ -423,6 +425,7 @@ pub(super) async fn run<U: LinkUser>(
                 if let Some(ready) = ready.take() {
                     let _ = ready.send(Err(match failure {
                         LinkFailure::Passing(reason) => MountError::Sshfs(reason),
+                        LinkFailure::Refused(reason) => MountError::Terms(reason),
                         LinkFailure::Final(error) => error,
                     }));
                     return;
@@ -494,8 +497,8 @@ async fn connect(terms: &LinkTerms) -> Result<(client::Handle<PinnedHost>, russh
             match channel.wait().await {
                 Some(ChannelMsg::Success) => return Ok((session, channel)),
                 Some(ChannelMsg::Failure) => {
-                    let text = format!("the host doesn't offer {SUBSYSTEM}");
-                    return Err(LinkFailure::Final(MountError::Terms(text)));
+                    let text = format!("the host doesn't offer {SUBSYSTEM}, or no more connections for this lease");
+                    return Err(LinkFailure::Refused(text));
                 }
                 Some(_) => {}
                 None => return Err(LinkFailure::Passing("the host closed the connection".to_owned())),
@@ -569,9 +572,9 @@ fn dispatch<U: LinkUser>(
     match event {
         FsEvent::Listing(part) => {
             if let Some(whole) = folders.add(part)? {
-                user.on_listing(&whole);
+                let kept = user.on_listing(&whole);
                 if whole.id != 0 {
-                    link.answer(whole.id, Ok(FsReply::of_listing(&whole)));
+                    link.answer(whole.id, kept.map(|()| FsReply::of_listing(&whole)));
                 }
             }
         }

@@ -10,6 +10,8 @@ mod filesystem;
 mod journal;
 mod link;
 mod listing_parts;
+mod locks;
+mod names;
 mod replay;
 mod shared;
 #[cfg(test)]
@@ -35,7 +37,13 @@ use attache_protocol::wire::awcp::AccessMode;
 use fuser::{BackgroundSession, Errno, INodeNo, MountOption, Notifier};
 
 pub(crate) use self::replay::replay;
-use self::{filesystem::MountedFs, journal::Journal, link::LinkTerms, shared::FsShared, tree::Invalidation};
+use self::{
+    filesystem::MountedFs,
+    journal::Journal,
+    link::LinkTerms,
+    shared::{FsOptions, FsShared, KernelNotice},
+    tree::Invalidation,
+};
 use crate::{
     export::show,
     mount::{LostChange, MountError, MountRequest},
@@ -82,7 +90,9 @@ pub(crate) fn run(
     let (kernel, invalidations) = mpsc::channel();
     let is_write_back = !request.options.iter().any(|option| option == SYNC);
     let journal = Journal::create(&keeping.journal).map_err(failed)?;
-    let shared = Arc::new(FsShared::new(kernel, is_write_back, Some(journal)));
+    // Whoever can't write has nobody to keep out, and the host wouldn't let them.
+    let has_locks = request.access_mode == AccessMode::Rw;
+    let shared = Arc::new(FsShared::new(kernel, FsOptions { is_write_back, has_locks }, Some(journal)));
     let terms = LinkTerms::new(request, keeping.number);
     let (ready, connected) = mpsc::channel();
     let linked = Arc::clone(&shared);
@@ -127,7 +137,7 @@ fn report_losses(lost: &BTreeMap<Vec<u8>, Errno>) {
 
 fn serve(
     session: &BackgroundSession,
-    shared: &FsShared,
+    shared: &Arc<FsShared>,
     mut input: impl Read + Send + 'static,
     unmount: impl FnOnce(),
 ) {
@@ -143,6 +153,7 @@ fn serve(
             // The guard is gone.
             Err(RecvTimeoutError::Disconnected) => return unmount(),
         }
+        shared.retry_locks();
         while reported < shared.link.outages() {
             let _ = writeln!(std::io::stderr(), "{OUTAGE}");
             reported += 1;
@@ -151,8 +162,15 @@ fn serve(
 }
 
 /// On a thread of its own: the kernel may wait for an answer of ours before it takes a notice.
-fn tell_kernel(notifier: &Notifier, invalidations: &mpsc::Receiver<Invalidation>) {
-    for invalidation in invalidations {
+fn tell_kernel(notifier: &Notifier, notices: &mpsc::Receiver<KernelNotice>) {
+    for notice in notices {
+        let invalidation = match notice {
+            KernelNotice::Forget(invalidation) => invalidation,
+            KernelNotice::Then(then) => {
+                then();
+                continue;
+            }
+        };
         // What the kernel doesn't know, it needn't forget.
         let _ = match invalidation {
             Invalidation::Entry { folder, name } => notifier.inval_entry(INodeNo(folder), OsStr::from_bytes(&name)),

@@ -27,7 +27,9 @@ impl LinkUser for NoUser {
 
     fn on_event(&self, _event: FsEvent) {}
 
-    fn on_listing(&self, _listing: &FsListing) {}
+    fn on_listing(&self, _listing: &FsListing) -> Result<(), Errno> {
+        Ok(())
+    }
 
     fn on_disconnected(&self) {}
 

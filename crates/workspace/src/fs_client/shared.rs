@@ -11,11 +11,13 @@ use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyAttr, ReplyEmpt
 use super::{
     journal::Journal,
     link::{EarlierFiles, Link, LinkUser, Patience, Then},
+    locks::LockTable,
     tree::{Invalidation, Lookup, Node, Origin, ROOT, Tree, UNWATCHED},
 };
 use crate::{
     export::{ExportFilter, ExportPatterns, FileKind, FileTime},
     fs_wire::{FsAttributes, FsEvent, FsListing, FsOpenFlags, FsReply, FsRequest},
+    sftp::MAX_HANDLES,
 };
 
 pub(super) struct FsShared {
@@ -23,10 +25,27 @@ pub(super) struct FsShared {
     /// Set when the shared folder itself is known.
     is_ready: Condvar,
     pub(super) link: Link,
-    kernel: mpsc::Sender<Invalidation>,
+    kernel: mpsc::Sender<KernelNotice>,
     owner: (u32, u32),
     /// What every lease withholds. Whether such a name can be used is the host's decision.
     pub(super) shown: Option<ExportFilter>,
+    pub(super) has_locks: bool,
+}
+
+/// How a mount behaves.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FsOptions {
+    /// Whether changes are acknowledged before the host has them.
+    pub(super) is_write_back: bool,
+    /// Whether programs lock files at the host. Otherwise, only among themselves.
+    pub(super) has_locks: bool,
+}
+
+/// For the thread that tells the kernel.
+pub(super) enum KernelNotice {
+    Forget(Invalidation),
+    /// To be done when everything before it is forgotten.
+    Then(Box<dyn FnOnce() + Send>),
 }
 
 pub(super) struct FsState {
@@ -46,6 +65,7 @@ pub(super) struct FsState {
     /// What was acknowledged and never reached the host, and the first error that nobody was told of.
     pub(super) lost: BTreeMap<Vec<u8>, Errno>,
     pub(super) untold: Option<Errno>,
+    pub(super) locks: LockTable,
 }
 
 /// Tells a program that something is done, or why not.
@@ -78,13 +98,30 @@ pub(super) struct OpenFile {
 const KEPT: Duration = Duration::from_secs(3600);
 /// How much content of small files is kept in memory.
 const CONTENT_BUDGET: usize = 256 << 20;
+/// How many files and folders are kept in memory: some 500 bytes each.
+const MAX_NODES: usize = 2_000_000;
+/// How many files and folders programs can have open, and how many of them at the host, which has the same limit.
+const MAX_OPEN: usize = 64 << 10;
+const MAX_OPEN_AT_HOST: usize = MAX_HANDLES;
+
+/// Ends a request with an I/O error if the host can't be asked any more.
+macro_rules! or_lost {
+    ($self:ident, $reply:ident) => {
+        if $self.0.link.is_lost() {
+            return $reply.error(Errno::EIO);
+        }
+    };
+}
+
+pub(super) use or_lost;
 
 // === impl FsShared ===
 
 impl FsShared {
-    pub(super) fn new(kernel: mpsc::Sender<Invalidation>, is_write_back: bool, journal: Option<Journal>) -> Self {
+    pub(super) fn new(kernel: mpsc::Sender<KernelNotice>, options: FsOptions, journal: Option<Journal>) -> Self {
+        let FsOptions { is_write_back, has_locks } = options;
         let state = FsState {
-            tree: Tree::new(CONTENT_BUDGET),
+            tree: Tree::new(CONTENT_BUDGET, MAX_NODES),
             files: HashMap::new(),
             folders: HashMap::new(),
             next_handle: 1,
@@ -95,10 +132,19 @@ impl FsShared {
             waiting: VecDeque::new(),
             lost: BTreeMap::new(),
             untold: None,
+            locks: LockTable::default(),
         };
         let owner = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let shown = ExportFilter::new(&ExportPatterns::default()).ok();
-        Self { state: Mutex::new(state), is_ready: Condvar::new(), link: Link::new(journal), kernel, owner, shown }
+        Self {
+            state: Mutex::new(state),
+            is_ready: Condvar::new(),
+            link: Link::new(journal),
+            kernel,
+            owner,
+            shown,
+            has_locks,
+        }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, FsState> {
@@ -125,8 +171,14 @@ impl FsShared {
     /// The kernel is told by another thread: it may hold a lock until one of our answers arrives.
     pub(super) fn invalidate(&self, out: Vec<Invalidation>) {
         for invalidation in out {
-            let _ = self.kernel.send(invalidation);
+            let _ = self.kernel.send(KernelNotice::Forget(invalidation));
         }
+    }
+
+    /// Runs once the kernel has forgotten what it was told to forget before.
+    pub(super) fn after_invalidations(&self, then: Box<dyn FnOnce() + Send>) {
+        // Without the thread, nothing is mounted any more.
+        let _ = self.kernel.send(KernelNotice::Then(then));
     }
 
     pub(super) fn attr(&self, attributes: &FsAttributes) -> FileAttr {
@@ -306,12 +358,18 @@ impl LinkUser for Arc<FsShared> {
         }
     }
 
-    fn on_listing(&self, listing: &FsListing) {
+    fn on_listing(&self, listing: &FsListing) -> Result<(), Errno> {
         let mut state = self.lock();
-        let out = state.tree.apply_listing(listing, Instant::now());
-        self.invalidate(out);
+        let done = state.tree.apply_listing(listing, Instant::now());
+        if let Ok(out) = done {
+            self.invalidate(out);
+            drop(state);
+            self.is_ready.notify_all();
+            return Ok(());
+        }
         drop(state);
-        self.is_ready.notify_all();
+        tracing::warn!(MAX_NODES, "the shared folder has more files than are kept in memory");
+        Err(Errno::ENOMEM)
     }
 
     fn on_disconnected(&self) {
@@ -337,6 +395,12 @@ impl FsState {
     pub(super) const fn new_handle(&mut self) -> u64 {
         self.next_handle += 1;
         self.next_handle
+    }
+
+    /// Whether one more file or folder can be open: here, or at the host as well.
+    pub(super) fn has_room(&self, at_host: bool) -> bool {
+        self.files.len() + self.folders.len() < MAX_OPEN
+            && (!at_host || self.files.values().filter(|file| file.is_at_host).count() < MAX_OPEN_AT_HOST)
     }
 
     /// How long the kernel may keep a name, and the attributes that came with it.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{
     listing_parts::ListingParts,
-    tree::{Invalidation, Lookup, ROOT, Tree},
+    tree::{Invalidation, Lookup, ROOT, Tree, TreeFull},
 };
 use crate::{
     export::{FileKind, FileTime},
@@ -62,7 +62,7 @@ fn listings_that_never_end_are_refused() {
 }
 
 fn tree() -> Tree {
-    Tree::new(1000)
+    Tree::new(1000, 1000)
 }
 
 proptest! {
@@ -85,14 +85,14 @@ proptest! {
         }
         let mut dice = order;
         let mut tree = tree();
-        tree.apply_listing(&listing("", 99, 1, &[]), now);
+        tree.apply_listing(&listing("", 99, 1, &[]), now).unwrap();
         while !reports.is_empty() {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let report = reports.swap_remove(usize::try_from(dice >> 33).unwrap() % reports.len());
             tree.apply_change(&report, now);
         }
         // A listing that was made before all of them changes nothing.
-        tree.apply_listing(&listing("", 99, 1, &[("a", file(1, 1))]), now);
+        tree.apply_listing(&listing("", 99, 1, &[("a", file(1, 1))]), now).unwrap();
         for (name, expected) in truth {
             let found = tree.look_up(ROOT, name.as_bytes(), now);
             match expected {
@@ -110,8 +110,8 @@ proptest! {
 fn the_kernel_forgets_only_what_it_knows() {
     let now = Instant::now();
     let mut tree = tree();
-    assert_eq!(tree.apply_listing(&listing("", 99, 1, &[("a", file(10, 1)), ("d", folder(20))]), now), []);
-    assert_eq!(tree.apply_listing(&listing("d", 20, 2, &[("x", file(30, 1))]), now), []);
+    assert_eq!(tree.apply_listing(&listing("", 99, 1, &[("a", file(10, 1)), ("d", folder(20))]), now).unwrap(), []);
+    assert_eq!(tree.apply_listing(&listing("d", 20, 2, &[("x", file(30, 1))]), now).unwrap(), []);
     // Nobody looked yet.
     assert_eq!(tree.apply_change(&change("", 99, 3, "a", Some(file(10, 2))), now), []);
     for ino in [10, 20, 30] {
@@ -133,14 +133,14 @@ fn the_kernel_forgets_only_what_it_knows() {
 fn a_report_about_another_folder_with_the_same_path_is_ignored() {
     let now = Instant::now();
     let mut tree = tree();
-    tree.apply_listing(&listing("", 99, 1, &[("a", folder(20)), ("b", folder(21))]), now);
+    tree.apply_listing(&listing("", 99, 1, &[("a", folder(20)), ("b", folder(21))]), now).unwrap();
     let mut out = Vec::new();
     // The client moved `a` away and `b` in its place.
     tree.apply_rename((ROOT, b"a"), (ROOT, b"c"), 2, &mut out);
     tree.apply_rename((ROOT, b"b"), (ROOT, b"a"), 3, &mut out);
-    tree.apply_listing(&listing("a", 20, 4, &[("x", file(30, 1))]), now);
+    tree.apply_listing(&listing("a", 20, 4, &[("x", file(30, 1))]), now).unwrap();
     assert!(!tree.is_listed(21, now));
-    tree.apply_listing(&listing("a", 21, 5, &[("y", file(31, 1))]), now);
+    tree.apply_listing(&listing("a", 21, 5, &[("y", file(31, 1))]), now).unwrap();
     assert_eq!(tree.path(31), Some(b"a/y".to_vec()));
     assert_eq!(out, []);
 }
@@ -149,7 +149,7 @@ fn a_report_about_another_folder_with_the_same_path_is_ignored() {
 fn a_number_that_is_used_again_is_another_file() {
     let now = Instant::now();
     let mut tree = tree();
-    tree.apply_listing(&listing("", 99, 1, &[("a", file(10, 1))]), now);
+    tree.apply_listing(&listing("", 99, 1, &[("a", file(10, 1))]), now).unwrap();
     tree.node_mut(10).unwrap().lookups = 1;
     tree.apply_change(&change("", 99, 2, "a", None), now);
     // Still open somewhere.
@@ -157,19 +157,49 @@ fn a_number_that_is_used_again_is_another_file() {
     assert!(tree.node(10).is_some());
     tree.apply_change(&change("", 99, 3, "b", Some(file(10, 7))), now);
     assert_eq!(tree.node(10).unwrap().generation, 1);
-    // The same file with another name stays what it is.
+    // The kernel doesn't know it, so it can't take the next one for it.
     tree.apply_change(&change("", 99, 4, "b", None), now);
-    tree.apply_change(&change("", 99, 5, "c", Some(file(10, 7))), now);
-    assert_eq!(tree.node(10).unwrap().generation, 2, "nobody had it open");
+    tree.apply_change(&change("", 99, 5, "c", Some(file(10, 8))), now);
+    assert_eq!(tree.node(10).unwrap().generation, 1);
+}
+
+/// A hostile host would fill the memory of the remote with them.
+#[test]
+fn more_files_than_fit_are_refused_and_unused_ones_make_room() {
+    let now = Instant::now();
+    let mut tree = Tree::new(1000, 8);
+    let full = |tree: &mut Tree, path: &str, own, first: u64| {
+        let names: Vec<String> = (0..5).map(|number| format!("file{number}")).collect();
+        let entries: Vec<_> = names.iter().zip(first..).map(|(name, inode)| (name.as_str(), file(inode, 1))).collect();
+        tree.apply_listing(&listing(path, own, first, &entries), now)
+    };
+    tree.apply_listing(&listing("", 99, 1, &[("a", folder(20)), ("b", folder(21))]), now).unwrap();
+    for folder in [20, 21] {
+        tree.node_mut(folder).unwrap().lookups = 1;
+    }
+    full(&mut tree, "a", 20, 30).unwrap();
+    // Nobody looks into the first one.
+    full(&mut tree, "b", 21, 40).unwrap();
+    assert!(!tree.is_listed(20, now) && tree.is_listed(21, now));
+    assert_eq!(tree.look_up(21, b"file4", now), Lookup::Found(44));
+    assert_eq!(tree.look_up(20, b"file4", now), Lookup::Unknown);
+    tree.node_mut(44).unwrap().lookups = 1;
+    assert_eq!(full(&mut tree, "a", 20, 30), Err(TreeFull));
+    assert!(!tree.is_listed(20, now));
+    // The same again takes no more room, and what is new is asked for.
+    full(&mut tree, "b", 21, 40).unwrap();
+    tree.apply_change(&change("b", 21, 60, "new", Some(file(50, 1))), now);
+    tree.apply_change(&change("b", 21, 61, "newer", Some(file(51, 1))), now);
+    assert_eq!(tree.look_up(21, b"newer", now), Lookup::Unknown);
 }
 
 #[test]
 fn a_folder_that_claims_to_contain_itself_has_no_path() {
     let now = Instant::now();
     let mut tree = tree();
-    tree.apply_listing(&listing("", 99, 1, &[("a", folder(20))]), now);
-    tree.apply_listing(&listing("a", 20, 2, &[("b", folder(21))]), now);
-    tree.apply_listing(&listing("a/b", 21, 3, &[("c", folder(20))]), now);
+    tree.apply_listing(&listing("", 99, 1, &[("a", folder(20))]), now).unwrap();
+    tree.apply_listing(&listing("a", 20, 2, &[("b", folder(21))]), now).unwrap();
+    tree.apply_listing(&listing("a/b", 21, 3, &[("c", folder(20))]), now).unwrap();
     assert_eq!(tree.path(20), None);
 }
 
@@ -177,7 +207,7 @@ fn a_folder_that_claims_to_contain_itself_has_no_path() {
 fn hard_links_share_a_file() {
     let now = Instant::now();
     let mut tree = tree();
-    tree.apply_listing(&listing("", 99, 1, &[("a", file(10, 1)), ("b", file(10, 1))]), now);
+    tree.apply_listing(&listing("", 99, 1, &[("a", file(10, 1)), ("b", file(10, 1))]), now).unwrap();
     tree.apply_change(&change("", 99, 2, "b", Some(file(10, 5))), now);
     assert_eq!(tree.look_up(ROOT, b"a", now), Lookup::Found(10));
     assert_eq!(tree.node(10).unwrap().attributes.size, 5);
@@ -193,7 +223,7 @@ fn contents_stay_within_their_budget_and_belong_to_their_attributes() {
     let now = Instant::now();
     let mut tree = tree();
     let entries = [("a", file(10, 600)), ("b", file(11, 600)), ("c", file(12, 2000))];
-    tree.apply_listing(&listing("", 99, 1, &entries), now);
+    tree.apply_listing(&listing("", 99, 1, &entries), now).unwrap();
     let content = |size: usize| Arc::<[u8]>::from(vec![b'x'; size]);
     tree.keep_pushed(b"a", &file(10, 600).attributes, content(600));
     assert!(tree.content(10, now).is_some());
@@ -211,12 +241,12 @@ fn contents_stay_within_their_budget_and_belong_to_their_attributes() {
 fn after_an_outage_everything_is_doubted_until_it_is_listed_again() {
     let now = Instant::now();
     let mut tree = tree();
-    tree.apply_listing(&listing("", 99, 50, &[("a", file(10, 1)), ("d", folder(20))]), now);
-    tree.apply_listing(&listing("d", 20, 51, &[("x", file(30, 1))]), now);
+    tree.apply_listing(&listing("", 99, 50, &[("a", file(10, 1)), ("d", folder(20))]), now).unwrap();
+    tree.apply_listing(&listing("d", 20, 51, &[("x", file(30, 1))]), now).unwrap();
     tree.doubt_all();
     assert_eq!(tree.look_up(ROOT, b"a", now), Lookup::Unknown);
     // The host counts from the start again.
-    tree.apply_listing(&listing("", 99, 1, &[("a", file(10, 2)), ("d", folder(20))]), now);
+    tree.apply_listing(&listing("", 99, 1, &[("a", file(10, 2)), ("d", folder(20))]), now).unwrap();
     assert_eq!(tree.look_up(ROOT, b"a", now), Lookup::Found(10));
     assert_eq!(tree.node(10).unwrap().attributes.size, 2);
     assert_eq!(tree.still_doubted(), [Invalidation::Entry { folder: 20, name: b"x".to_vec() }]);
@@ -232,13 +262,13 @@ fn made(tree: &mut Tree, folder: u64, name: &[u8], kind: FileKind) -> (u64, u64)
 fn an_unconfirmed_change_is_newer_than_every_report() {
     let now = Instant::now();
     let mut tree = tree();
-    tree.apply_listing(&listing("", 99, 1, &[("old", file(10, 1))]), now);
+    tree.apply_listing(&listing("", 99, 1, &[("old", file(10, 1))]), now).unwrap();
     let mut out = Vec::new();
     let (ino, change) = made(&mut tree, ROOT, b"new", FileKind::File);
     let removal = tree.begin_change();
     tree.remove_locally((ROOT, b"old"), removal, &mut out);
     // The host doesn't know of either yet.
-    tree.apply_listing(&listing("", 99, 5, &[("old", file(10, 1))]), now);
+    tree.apply_listing(&listing("", 99, 5, &[("old", file(10, 1))]), now).unwrap();
     assert_eq!(tree.look_up(ROOT, b"new", now), Lookup::Found(ino));
     assert_eq!(tree.look_up(ROOT, b"old", now), Lookup::Free);
     assert!(!tree.is_valid(ino, now), "its times are the host's");
@@ -259,7 +289,7 @@ fn change_of(name: &str, stamp: u64, entry: Option<FsEntry>) -> FsTreeChange {
 fn what_was_created_here_keeps_its_number() {
     let now = Instant::now();
     let mut tree = tree();
-    tree.apply_listing(&listing("", 99, 1, &[]), now);
+    tree.apply_listing(&listing("", 99, 1, &[]), now).unwrap();
     let mut out = Vec::new();
     let (ino, change) = made(&mut tree, ROOT, b"d", FileKind::Folder);
     tree.node_mut(ino).unwrap().lookups = 1;
@@ -267,7 +297,7 @@ fn what_was_created_here_keeps_its_number() {
     tree.confirm_name((ROOT, b"d"), change, 2, &mut out);
     assert!(tree.is_valid(ino, now));
     assert_eq!(tree.node(ino).unwrap().attributes.inode, 20);
-    tree.apply_listing(&listing("d", 20, 3, &[("x", file(30, 1))]), now);
+    tree.apply_listing(&listing("d", 20, 3, &[("x", file(30, 1))]), now).unwrap();
     assert_eq!(tree.path(30), Some(b"d/x".to_vec()));
     // A report that it has another name may come before the reply to the request that moved it.
     tree.apply_change(&change_of("moved", 4, Some(folder(20))), now);
@@ -280,12 +310,12 @@ fn what_was_created_here_keeps_its_number() {
 fn a_change_that_failed_is_asked_for_again() {
     let now = Instant::now();
     let mut tree = tree();
-    tree.apply_listing(&listing("", 99, 1, &[]), now);
+    tree.apply_listing(&listing("", 99, 1, &[]), now).unwrap();
     let mut out = Vec::new();
     let (_, change) = made(&mut tree, ROOT, b"refused", FileKind::File);
     tree.doubt_name((ROOT, b"refused"), change, &mut out);
     assert_eq!(out, [Invalidation::Entry { folder: ROOT, name: b"refused".to_vec() }]);
     assert_eq!(tree.look_up(ROOT, b"refused", now), Lookup::Unknown);
-    tree.apply_listing(&listing("", 99, 2, &[]), now);
+    tree.apply_listing(&listing("", 99, 2, &[]), now).unwrap();
     assert_eq!(tree.look_up(ROOT, b"refused", now), Lookup::Free);
 }

@@ -33,6 +33,7 @@ pub(super) struct Tree {
     contents: VecDeque<u64>,
     content_bytes: usize,
     content_budget: usize,
+    max_nodes: usize,
 }
 
 /// A file, folder or link. The host's inode number is its number here too, unless it was created here.
@@ -105,6 +106,10 @@ pub(super) enum Lookup {
     Unknown,
 }
 
+/// The host has more files than are kept in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TreeFull;
+
 /// No path of a real file system is deeper.
 const MAX_DEPTH: usize = 4096;
 /// How long a report about an unwatched folder holds.
@@ -113,10 +118,10 @@ pub(super) const UNWATCHED: Duration = Duration::from_secs(1);
 // === impl Tree ===
 
 impl Tree {
-    pub(super) fn new(content_budget: usize) -> Self {
+    pub(super) fn new(content_budget: usize, max_nodes: usize) -> Self {
         let (nodes, generations, aliases) = (HashMap::new(), HashMap::new(), HashMap::new());
         let (contents, content_bytes, local_changes) = (VecDeque::new(), 0, 0);
-        Self { nodes, generations, aliases, local_changes, contents, content_bytes, content_budget }
+        Self { nodes, generations, aliases, local_changes, contents, content_bytes, content_budget, max_nodes }
     }
 
     /// The number of a file here, from the host's.
@@ -226,23 +231,34 @@ impl Tree {
         node.content.clone().filter(|_| !node.is_pending() && (node.validity.holds(now) || node.names.is_empty()))
     }
 
-    /// Takes in a folder, all parts of it.
-    pub(super) fn apply_listing(&mut self, listing: &FsListing, now: Instant) -> Vec<Invalidation> {
+    /// Takes in a folder, all parts of it. If that is more than can be kept, nothing is known about the folder.
+    pub(super) fn apply_listing(&mut self, listing: &FsListing, now: Instant) -> Result<Vec<Invalidation>, TreeFull> {
         let mut out = Vec::new();
+        if self.nodes.len() + listing.entries.len() > self.max_nodes {
+            self.shrink(&mut out);
+            // What is known already takes no more room.
+            let is_new =
+                |(_, entry): &&(Vec<u8>, FsEntry)| !self.nodes.contains_key(&self.number(entry.attributes.inode));
+            if self.nodes.len() + listing.entries.iter().filter(is_new).count() > self.max_nodes {
+                return Err(TreeFull);
+            }
+        }
         if listing.path.is_empty() && !self.nodes.contains_key(&ROOT) {
             let generation = 0;
             self.nodes.insert(ROOT, Node::new(root(listing.own), listing.stamp, None, generation));
         }
-        let Some(ino) = self.at(&listing.path) else { return out };
+        let Some(ino) = self.at(&listing.path) else { return Ok(out) };
         // The path may be that of another folder by now.
         if ino != ROOT && ino != self.number(listing.own.inode) {
-            return out;
+            return Ok(out);
         }
         let validity = if listing.is_watched { Validity::Watched } else { Validity::Until(now + UNWATCHED) };
         self.apply_attributes(ino, listing.stamp, listing.own, Origin::Host, &mut out);
-        let Some(folder) = self.nodes.get_mut(&ino).map(|node| node.folder.get_or_insert_default()) else { return out };
+        let Some(folder) = self.nodes.get_mut(&ino).map(|node| node.folder.get_or_insert_default()) else {
+            return Ok(out);
+        };
         if folder.listed.is_some_and(|listed| listed > listing.stamp) {
-            return out;
+            return Ok(out);
         }
         let fresh: BTreeMap<&[u8], &FsEntry> = listing.entries.iter().map(|(name, entry)| (&name[..], entry)).collect();
         let gone: Vec<Vec<u8>> = folder.entries.keys().filter(|name| !fresh.contains_key(&name[..])).cloned().collect();
@@ -261,7 +277,7 @@ impl Tree {
         if let Some(node) = self.nodes.get_mut(&ino).filter(|node| ino == ROOT || node.validity == Validity::Unknown) {
             node.validity = validity;
         }
-        out
+        Ok(out)
     }
 
     pub(super) fn apply_change(&mut self, change: &FsTreeChange, now: Instant) -> Vec<Invalidation> {
@@ -456,6 +472,33 @@ impl Tree {
         known.map(forget).collect()
     }
 
+    /// Forgets folders of which the kernel knows nothing. They are listed again when somebody looks.
+    fn shrink(&mut self, out: &mut Vec<Invalidation>) {
+        let is_unused = |ino: &u64| {
+            self.nodes.get(ino).is_none_or(|node| node.lookups == 0 && node.folder.is_none() && !node.is_pending())
+        };
+        let unused = self.nodes.iter().filter(|(_, node)| {
+            node.folder.as_ref().is_some_and(|folder| {
+                folder.missed.is_empty()
+                    && folder.entries.values().all(|(stamp, ino)| !local::is_local(*stamp) && ino.iter().all(is_unused))
+            })
+        });
+        let unused: Vec<u64> = unused.map(|(ino, _)| *ino).collect();
+        for ino in unused {
+            let Some(folder) = self.nodes.get_mut(&ino).and_then(|node| node.folder.take()) else { continue };
+            for (name, (_, entry)) in folder.entries {
+                if let Some(entry) = entry {
+                    self.unname(entry, ino, &name, out);
+                }
+            }
+            if folder.has_shown_free
+                && let Some(node) = self.nodes.get_mut(&ino)
+            {
+                node.folder = Some(Folder { has_shown_free: true, ..Folder::default() });
+            }
+        }
+    }
+
     /// The kernel dropped references. A removed file that it no longer knows is forgotten.
     pub(super) fn forget(&mut self, ino: u64, lookups: u64) {
         let Some(node) = self.nodes.get_mut(&ino) else { return };
@@ -515,6 +558,7 @@ impl Tree {
                 }
             }
         }
+        let is_full = self.nodes.len() >= self.max_nodes;
         match self.nodes.get_mut(&ino) {
             Some(node) => {
                 if !node.names.iter().any(|(known, other)| (*known, &other[..]) == (folder, name)) {
@@ -523,6 +567,13 @@ impl Tree {
                 node.validity = validity;
                 node.target.clone_from(&entry.target);
                 self.apply_attributes(ino, stamp, entry.attributes, origin, out);
+            }
+            // Nothing is known about the folder then.
+            None if is_full => {
+                if let Some(folder) = self.nodes.get_mut(&folder).and_then(|node| node.folder.as_mut()) {
+                    (folder.listed, folder.validity) = (None, Validity::Unknown);
+                }
+                return;
             }
             None => {
                 let generation = self.generations.get(&ino).copied().unwrap_or(0);
@@ -597,8 +648,10 @@ impl Tree {
             if self.aliases.get(&node.attributes.inode) == Some(&ino) {
                 self.aliases.remove(&node.attributes.inode);
             }
-            // The next file with this number is another one.
-            self.generations.insert(ino, node.generation + 1);
+            if node.lookups > 0 {
+                // The next file with this number is another one. What the kernel doesn't know, it can't mix up.
+                self.generations.insert(ino, node.generation + 1);
+            }
         }
     }
 }

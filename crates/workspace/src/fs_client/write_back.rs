@@ -96,11 +96,19 @@ fn new_attributes(kind: FileKind, mode: u32, size: usize) -> FsAttributes {
 impl FsShared {
     /// Whether a change of a name in a folder can be acknowledged before the host has it.
     pub(super) fn is_judged_here(&self, state: &FsState, folder: u64, path: &[u8]) -> bool {
+        self.is_known_here(state, folder, path) && !is_in_git(path)
+    }
+
+    /// The same for a removal. Git removes its lock after each command, and the host lets it.
+    pub(super) fn is_removal_judged_here(&self, state: &FsState, folder: u64, path: &[u8]) -> bool {
+        self.is_known_here(state, folder, path) && (!is_in_git(path) || path.ends_with(b".git/index.lock"))
+    }
+
+    fn is_known_here(&self, state: &FsState, folder: u64, path: &[u8]) -> bool {
         let is_shown = |is_folder| self.shown.as_ref().is_some_and(|shown| shown.shows(path, is_folder));
         state.is_write_back
             && self.link.is_up()
             && state.tree.is_known_folder(folder)
-            && !is_in_git(path)
             && is_shown(true)
             && is_shown(false)
     }

@@ -3,7 +3,7 @@
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -15,6 +15,7 @@ use super::{
 use crate::{
     export::{DirectoryEntry, Export, ExportRefusal, FileAttributes, FileKind},
     fs_wire::{FsAttributes, FsEntry, FsEvent, FsListing, Stamp},
+    ssh::RequestQueue,
 };
 
 pub(super) struct FsHost {
@@ -25,6 +26,8 @@ pub(super) struct FsHost {
     /// Device numbers aren't sent, so files of other devices get numbers of their own.
     device: u64,
     ended: AtomicBool,
+    /// What the client asks for.
+    requests: OnceLock<Arc<RequestQueue>>,
 }
 
 /// How many entries one frame lists: far below the longest frame, even with names and targets of full length.
@@ -37,7 +40,7 @@ impl FsHost {
     pub(super) fn new(export: Arc<Export>, outbox: FsOutbox) -> io::Result<Self> {
         let device = export.attributes(b"").map_or(0, |root| root.device);
         let (clock, ended) = (AtomicU64::new(1), AtomicBool::new(false));
-        Ok(Self { export, outbox, watcher: FsWatcher::new()?, clock, device, ended })
+        Ok(Self { export, outbox, watcher: FsWatcher::new()?, clock, device, ended, requests: OnceLock::new() })
     }
 
     /// Ends all threads of the channel.
@@ -45,6 +48,18 @@ impl FsHost {
         self.ended.store(true, Ordering::Release);
         self.outbox.end();
         self.watcher.wake();
+    }
+
+    pub(super) fn takes(&self, requests: &Arc<RequestQueue>) {
+        let _ = self.requests.set(Arc::clone(requests));
+    }
+
+    /// Another connection serves the mount now. Nothing that arrived here and isn't carried out is carried out any more.
+    pub(super) fn supersede(&self) {
+        if let Some(requests) = self.requests.get() {
+            requests.abandon();
+        }
+        self.end();
     }
 
     pub(super) fn has_ended(&self) -> bool {

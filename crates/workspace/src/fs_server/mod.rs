@@ -26,7 +26,7 @@ use crate::{
 pub(crate) struct AttacheFs;
 
 struct FsInbox {
-    queue: RequestQueue,
+    queue: Arc<RequestQueue>,
     host: Arc<FsHost>,
 }
 
@@ -39,8 +39,11 @@ impl Subsystem for AttacheFs {
 
     fn start(&self, channel: SubsystemChannel) -> io::Result<Arc<dyn SubsystemInbox>> {
         let SubsystemChannel { export, locator, handles, mounts, gate, outbox: channel, running } = channel;
+        let room = mounts.channel().ok_or_else(|| io::Error::other("the lease has too many attache-fs channels"))?;
         let host = Arc::new(FsHost::new(export, FsOutbox::default())?);
-        let inbox = Arc::new(FsInbox { queue: RequestQueue::new(Arc::clone(&gate)), host: Arc::clone(&host) });
+        let queue = Arc::new(RequestQueue::new(Arc::clone(&gate)));
+        host.takes(&queue);
+        let inbox = Arc::new(FsInbox { queue, host: Arc::clone(&host) });
         let sender = {
             let host = Arc::clone(&host);
             let spawned = thread::Builder::new().name("attache-fs-send".to_owned()).spawn(move || {
@@ -62,7 +65,7 @@ impl Subsystem for AttacheFs {
             for thread in others.into_iter().chain([sender]) {
                 let _ = thread.join();
             }
-            drop(running);
+            drop((room, running));
         });
         if let Err(error) = worker {
             host.end();

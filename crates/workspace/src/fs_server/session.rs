@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, thread};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     host::{FsHost, parent},
-    mounts::{FsMounts, MountClaim, OpenFiles},
+    mounts::{FsMounts, MountClaim, MountProgress, OpenFiles},
     outbox::FsUrgency,
     pusher::{PushBudget, push_tree, read_whole},
     watcher::WatchedFolders,
@@ -14,6 +14,7 @@ use super::{
 use crate::{
     export::{Connection, CreateMode, ExportFile, ExportRefusal, FileOpenOptions, ReplaceMode},
     fs_wire::{FsEntry, FsEvent, FsFailure, FsOpenFlags, FsReply, FsRequest, MAX_DATA, MalformedFrame, VERSION},
+    sftp::OPEN_FILES,
 };
 
 pub(super) struct FsSession {
@@ -60,7 +61,9 @@ fn errno_of(refusal: &ExportRefusal) -> u32 {
         ExportRefusal::NotADirectory => Errno::NOTDIR,
         ExportRefusal::IsADirectory => Errno::ISDIR,
         ExportRefusal::Invalid => Errno::INVAL,
+        ExportRefusal::Quota(OPEN_FILES) => Errno::NFILE,
         ExportRefusal::Quota(_) => Errno::DQUOT,
+        ExportRefusal::Locked => Errno::AGAIN,
         ExportRefusal::DiskFull => Errno::NOSPC,
         ExportRefusal::Unsupported => Errno::OPNOTSUPP,
         ExportRefusal::Revoked | ExportRefusal::Interrupted | ExportRefusal::Io(_) => Errno::IO,
@@ -110,6 +113,9 @@ impl FsSession {
         let mut files = mount.hold().ok_or(FsSessionEnd::Superseded)?;
         let done = match (&request, &mut watched) {
             (FsRequest::Rename { from, to, replace, .. }, Some(watched)) => self.rename(watched, from, to, *replace),
+            (FsRequest::Lock { .. } | FsRequest::Unlock { .. } | FsRequest::TestLock { .. }, _) => {
+                self.lock(&mut files, &request)
+            }
             _ => self.answer(&mut files.open, &request),
         };
         files.note(id, done.as_ref().err().map(errno_of));
@@ -197,10 +203,16 @@ impl FsSession {
             FsRequest::HardLink { from, to, .. } => export.hard_link(from, to).and_then(|()| self.about(to, true)),
             FsRequest::Space { .. } => self.space(),
             FsRequest::Fetch { path, .. } => self.fetch(path),
+            FsRequest::Allocate { handle, offset, length, size, .. } => {
+                self.with_file(open, handle, |file| file.allocate(offset, length, size))
+            }
             // These were handled before.
             FsRequest::Hello { .. }
             | FsRequest::Received { .. }
             | FsRequest::List { .. }
+            | FsRequest::Lock { .. }
+            | FsRequest::Unlock { .. }
+            | FsRequest::TestLock { .. }
             | FsRequest::Rename { .. } => Err(ExportRefusal::Invalid),
         }
     }
@@ -226,8 +238,7 @@ impl FsSession {
         flags: FsOpenFlags,
         mode: u32,
     ) -> Result<FsReply, ExportRefusal> {
-        let full = ExportRefusal::Quota("files open at the same time");
-        let room = Arc::clone(&self.budget).try_acquire_owned().map_err(|_| full)?;
+        let room = self.room()?;
         let how = FileOpenOptions {
             read: flags.read,
             write: flags.write,
@@ -260,6 +271,43 @@ impl FsSession {
         let stamp = self.host.stamp();
         let attributes = self.host.describe(&file.attributes()?);
         Ok(FsReply { stamp, entry: Some(FsEntry { attributes, target: None }), ..NOTHING })
+    }
+
+    /// Locks, unlocks or asks for locks. Never waits for one: the client asks again.
+    fn lock(&self, mount: &mut MountProgress, request: &FsRequest<'_>) -> Result<FsReply, ExportRefusal> {
+        let MountProgress { open, locks, .. } = mount;
+        match *request {
+            FsRequest::Lock { handle, file: number, owner, range, kind, .. } => {
+                if !locks.contains_key(&(number, owner)) {
+                    let room = self.room()?;
+                    locks.insert((number, owner), (file(open, handle)?.locks()?, room));
+                }
+                let (held, _) = locks.get_mut(&(number, owner)).ok_or(ExportRefusal::Invalid)?;
+                // With what somebody else wrote before it was unlocked.
+                self.with_file(open, handle, |_| held.set(range, Some(kind)))
+            }
+            FsRequest::Unlock { file: number, owner, range, .. } if range.is_whole() => {
+                drop(locks.remove(&(number, owner)));
+                Ok(NOTHING)
+            }
+            FsRequest::Unlock { file: number, owner, range, .. } => {
+                locks.get_mut(&(number, owner)).map_or(Ok(()), |(held, _)| held.set(range, None))?;
+                Ok(NOTHING)
+            }
+            FsRequest::TestLock { handle, file: number, owner, range, kind, .. } => {
+                let lock = match locks.get(&(number, owner)) {
+                    Some((held, _)) => held.conflict(range, kind)?,
+                    None => file(open, handle)?.locks()?.conflict(range, kind)?,
+                };
+                Ok(FsReply { lock, ..NOTHING })
+            }
+            _ => Err(ExportRefusal::Invalid),
+        }
+    }
+
+    /// One more open file.
+    fn room(&self) -> Result<OwnedSemaphorePermit, ExportRefusal> {
+        Arc::clone(&self.budget).try_acquire_owned().map_err(|_| ExportRefusal::Quota(OPEN_FILES))
     }
 
     fn fetch(&self, path: &[u8]) -> Result<FsReply, ExportRefusal> {

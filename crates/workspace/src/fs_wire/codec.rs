@@ -1,7 +1,7 @@
 //! Frames and the values in them.
 
 use super::{FsAttributes, FsEntry, MAX_FRAME};
-use crate::export::{AttributeChange, FileKind, FileTime};
+use crate::export::{AttributeChange, FileKind, FileTime, LockKind, LockRange};
 
 /// Why bytes are not a frame of this protocol. The connection can't continue after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +127,14 @@ impl FrameWriter {
             .optional(change.modified, Self::time)
     }
 
+    pub(super) fn range(self, range: LockRange) -> Self {
+        self.number(range.start).number(range.end)
+    }
+
+    pub(super) fn lock(self, kind: LockKind) -> Self {
+        self.byte(u8::from(kind == LockKind::Exclusive))
+    }
+
     pub(super) fn finish(mut self) -> Vec<u8> {
         let length = u32::try_from(self.0.len() - 4).unwrap_or(u32::MAX);
         self.0[..4].copy_from_slice(&length.to_be_bytes());
@@ -222,6 +230,14 @@ impl<'a> FrameReader<'a> {
             accessed: self.optional(Self::time)?,
             modified: self.optional(Self::time)?,
         })
+    }
+
+    pub(super) fn range(&mut self) -> Result<LockRange, MalformedFrame> {
+        Ok(LockRange { start: self.number()?, end: self.number()? })
+    }
+
+    pub(super) fn lock(&mut self) -> Result<LockKind, MalformedFrame> {
+        Ok(if self.flag()? { LockKind::Exclusive } else { LockKind::Shared })
     }
 
     pub(super) const fn remaining(&self) -> usize {

@@ -4,6 +4,7 @@ use super::{
     FsAttributes, FsEntry, Stamp,
     codec::{FrameReader, FrameWriter, MalformedFrame},
 };
+use crate::export::{LockKind, LockRange};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FsEvent {
@@ -65,6 +66,8 @@ pub(crate) struct FsReply {
     pub(crate) folder: Option<FsAttributes>,
     /// The folder that it was moved from.
     pub(crate) from_folder: Option<FsAttributes>,
+    /// A lock that is in the way.
+    pub(crate) lock: Option<(LockRange, LockKind)>,
     pub(crate) data: Vec<u8>,
 }
 
@@ -109,7 +112,7 @@ impl FsReply {
 
     /// A reply that says nothing.
     pub(crate) const EMPTY: Self =
-        Self { id: 0, stamp: 0, entry: None, folder: None, from_folder: None, data: Vec::new() };
+        Self { id: 0, stamp: 0, entry: None, folder: None, from_folder: None, lock: None, data: Vec::new() };
 }
 
 // === impl FsEvent ===
@@ -140,6 +143,7 @@ impl FsEvent {
                 .optional(reply.entry.as_ref(), FrameWriter::entry)
                 .optional(reply.folder.as_ref(), FrameWriter::attributes)
                 .optional(reply.from_folder.as_ref(), FrameWriter::attributes)
+                .optional(reply.lock, |out, (range, kind)| out.range(range).lock(kind))
                 .bytes(&reply.data),
             Self::Failed(failure) => FrameWriter::new(kind::FAILED).small(failure.id).small(failure.errno),
             Self::Changed(change) => FrameWriter::new(kind::CHANGED)
@@ -193,6 +197,7 @@ impl FsEvent {
                 entry: body.optional(FrameReader::entry)?,
                 folder: body.optional(FrameReader::attributes)?,
                 from_folder: body.optional(FrameReader::attributes)?,
+                lock: body.optional(|body| Ok((body.range()?, body.lock()?)))?,
                 data: body.owned()?,
             }),
             kind::FAILED => Self::Failed(FsFailure { id: body.small()?, errno: body.small()? }),

@@ -2,7 +2,7 @@
 //! can send several without waiting: a write, then a read or a rename of the same file.
 
 use super::codec::{FrameReader, FrameWriter, MalformedFrame};
-use crate::export::AttributeChange;
+use crate::export::{AttributeChange, LockKind, LockRange, SizeAfter};
 
 /// Requests without an id get no reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,6 +104,39 @@ pub(crate) enum FsRequest<'a> {
         id: u32,
         path: &'a [u8],
     },
+    /// Reserves space for a file.
+    Allocate {
+        id: u32,
+        handle: u64,
+        offset: u64,
+        length: u64,
+        size: SizeAfter,
+    },
+    /// Locks a part of a file, or fails if somebody else has it. `file` and `owner` are the client's numbers for the file and
+    /// for the program. The handle is needed only for the first lock of both.
+    Lock {
+        id: u32,
+        handle: u64,
+        file: u64,
+        owner: u64,
+        range: LockRange,
+        kind: LockKind,
+    },
+    Unlock {
+        id: u32,
+        file: u64,
+        owner: u64,
+        range: LockRange,
+    },
+    /// Asks for a lock that is in the way of another one.
+    TestLock {
+        id: u32,
+        handle: u64,
+        file: u64,
+        owner: u64,
+        range: LockRange,
+        kind: LockKind,
+    },
     /// So many bytes of pushed content have arrived.
     Received {
         bytes: u64,
@@ -142,6 +175,10 @@ mod kind {
     pub(super) const SPACE: u8 = 18;
     pub(super) const FETCH: u8 = 19;
     pub(super) const RECEIVED: u8 = 20;
+    pub(super) const ALLOCATE: u8 = 21;
+    pub(super) const LOCK: u8 = 22;
+    pub(super) const UNLOCK: u8 = 23;
+    pub(super) const TEST_LOCK: u8 = 24;
 }
 
 // === impl FsRequest ===
@@ -186,6 +223,20 @@ impl<'a> FsRequest<'a> {
             Self::HardLink { id, from, to } => with_id(kind::HARD_LINK, id).bytes(from).bytes(to),
             Self::Space { id } => with_id(kind::SPACE, id),
             Self::Fetch { id, path } => with_id(kind::FETCH, id).bytes(path),
+            Self::Allocate { id, handle, offset, length, size } => with_id(kind::ALLOCATE, id)
+                .number(handle)
+                .number(offset)
+                .number(length)
+                .byte(u8::from(size == SizeAfter::Extended)),
+            Self::Lock { id, handle, file, owner, range, kind } => {
+                with_id(kind::LOCK, id).number(handle).number(file).number(owner).range(range).lock(kind)
+            }
+            Self::Unlock { id, file, owner, range } => {
+                with_id(kind::UNLOCK, id).number(file).number(owner).range(range)
+            }
+            Self::TestLock { id, handle, file, owner, range, kind } => {
+                with_id(kind::TEST_LOCK, id).number(handle).number(file).number(owner).range(range).lock(kind)
+            }
             Self::Received { bytes } => FrameWriter::new(kind::RECEIVED).number(bytes),
         };
         out.finish()
@@ -212,7 +263,11 @@ impl<'a> FsRequest<'a> {
             | Self::Symlink { id, .. }
             | Self::HardLink { id, .. }
             | Self::Space { id }
-            | Self::Fetch { id, .. } => Some(id),
+            | Self::Fetch { id, .. }
+            | Self::Allocate { id, .. }
+            | Self::Lock { id, .. }
+            | Self::Unlock { id, .. }
+            | Self::TestLock { id, .. } => Some(id),
         }
     }
 
@@ -226,6 +281,7 @@ impl<'a> FsRequest<'a> {
                 | Self::HandleStat { .. }
                 | Self::Space { .. }
                 | Self::Fetch { .. }
+                | Self::TestLock { .. }
         )
     }
 
@@ -274,6 +330,32 @@ impl<'a> FsRequest<'a> {
             kind::HARD_LINK => Self::HardLink { id: body.small()?, from: body.bytes()?, to: body.bytes()? },
             kind::SPACE => Self::Space { id: body.small()? },
             kind::FETCH => Self::Fetch { id: body.small()?, path: body.bytes()? },
+            kind::ALLOCATE => Self::Allocate {
+                id: body.small()?,
+                handle: body.number()?,
+                offset: body.number()?,
+                length: body.number()?,
+                size: if body.flag()? { SizeAfter::Extended } else { SizeAfter::Unchanged },
+            },
+            kind::LOCK => Self::Lock {
+                id: body.small()?,
+                handle: body.number()?,
+                file: body.number()?,
+                owner: body.number()?,
+                range: body.range()?,
+                kind: body.lock()?,
+            },
+            kind::UNLOCK => {
+                Self::Unlock { id: body.small()?, file: body.number()?, owner: body.number()?, range: body.range()? }
+            }
+            kind::TEST_LOCK => Self::TestLock {
+                id: body.small()?,
+                handle: body.number()?,
+                file: body.number()?,
+                owner: body.number()?,
+                range: body.range()?,
+                kind: body.lock()?,
+            },
             kind::RECEIVED => Self::Received { bytes: body.number()? },
             _ => return Err(MalformedFrame::Unknown),
         };

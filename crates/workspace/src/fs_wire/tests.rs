@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::export::AttributeChange;
+use crate::export::{AttributeChange, LockKind, LockRange, SizeAfter};
 
 fn time() -> impl Strategy<Value = FileTime> {
     (any::<i64>(), any::<u32>()).prop_map(|(seconds, nanos)| FileTime { seconds, nanos })
@@ -38,7 +38,16 @@ fn change() -> impl Strategy<Value = AttributeChange> {
 /// Every kind of request with the same fields, so that one round covers all of them.
 fn requests<'a>(one: &'a [u8], other: &'a [u8], id: u32, handle: u64, change: AttributeChange) -> Vec<FsRequest<'a>> {
     let flags = FsOpenFlags { write: id.is_multiple_of(2), exclusive: id.is_multiple_of(3), ..FsOpenFlags::default() };
+    let range = LockRange { start: handle, end: handle };
+    let (kind, size) = match id % 2 {
+        0 => (LockKind::Shared, SizeAfter::Unchanged),
+        _ => (LockKind::Exclusive, SizeAfter::Extended),
+    };
     vec![
+        FsRequest::Allocate { id, handle, offset: handle, length: handle, size },
+        FsRequest::Lock { id, handle, file: handle, owner: handle, range, kind },
+        FsRequest::Unlock { id, file: handle, owner: handle, range },
+        FsRequest::TestLock { id, handle, file: handle, owner: handle, range, kind },
         FsRequest::Hello { version: id, locator: one, push_bytes: handle, push_file: handle, mount: handle },
         FsRequest::List { id, path: one },
         FsRequest::Stat { id, path: one },
@@ -93,7 +102,15 @@ proptest! {
             FsEvent::Welcome(FsWelcome { version: id, carried_out: is_last.then_some(id), failed: vec![(id, 5); 3] }),
             FsEvent::Listing(FsListing { id, path: path.clone(), stamp, is_watched: !is_last, is_last, own, entries }),
             FsEvent::Content { path: path.clone(), stamp, attributes: own, data: data.clone() },
-            FsEvent::Done(FsReply { id, stamp, entry: Some(entry.clone()), folder: some, from_folder: None, data }),
+            FsEvent::Done(FsReply {
+                id,
+                stamp,
+                entry: Some(entry.clone()),
+                folder: some,
+                from_folder: None,
+                lock: is_last.then_some((LockRange::WHOLE, LockKind::Shared)),
+                data,
+            }),
             FsEvent::Failed(FsFailure { id, errno: id }),
             FsEvent::Changed(FsTreeChange { stamp, folder: path, own, name, entry: some.map(|_| entry) }),
             FsEvent::Reset,
@@ -106,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn random_input_is_a_frame_or_an_error(noise: Vec<u8>, kind in 0_u8..24) {
+    fn random_input_is_a_frame_or_an_error(noise: Vec<u8>, kind in 0_u8..28) {
         let frame = [&[kind][..], &noise].concat();
         let _ = FsRequest::read(&frame);
         let _ = FsEvent::read(&frame);

@@ -8,6 +8,8 @@ use crate::export::{ExportDirectory, ExportFile, ExportRefusal, FileAttributes};
 
 /// How many files and listings the connections of one lease can have open together.
 pub(crate) const MAX_HANDLES: usize = 1024;
+/// What there are too many of, above it.
+pub(crate) const OPEN_FILES: &str = "files open at the same time";
 
 pub(super) enum OpenHandle {
     File(ExportFile),
@@ -34,7 +36,7 @@ impl SftpHandles {
 
     /// Reserves room for one more, before it is opened.
     pub(super) fn reserve(&self) -> Result<OwnedSemaphorePermit, ExportRefusal> {
-        Arc::clone(&self.budget).try_acquire_owned().map_err(|_| ExportRefusal::Quota("files open at the same time"))
+        Arc::clone(&self.budget).try_acquire_owned().map_err(|_| ExportRefusal::Quota(OPEN_FILES))
     }
 
     pub(super) fn insert(&mut self, open: OpenHandle, room: OwnedSemaphorePermit) -> [u8; 4] {

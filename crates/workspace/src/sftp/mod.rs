@@ -11,7 +11,7 @@ mod tests;
 mod wire;
 
 pub(crate) use self::{
-    handles::MAX_HANDLES,
+    handles::{MAX_HANDLES, OPEN_FILES},
     request::{first_packet, is_quick},
     session::SftpSession,
 };

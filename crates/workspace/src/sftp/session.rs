@@ -50,6 +50,7 @@ fn status_of(refusal: &ExportRefusal) -> SftpStatus {
         | ExportRefusal::Quota(_)
         | ExportRefusal::DiskFull
         | ExportRefusal::Interrupted
+        | ExportRefusal::Locked
         | ExportRefusal::Io(_) => SftpStatus::Failure,
     }
 }

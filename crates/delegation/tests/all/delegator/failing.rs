@@ -66,13 +66,13 @@ async fn the_remote_learns_of_a_repository_and_mount_options() {
     assert_eq!(invite.requirements.needs_git.as_ref().map(|needs| needs.get()), Some("\"optional\""));
 }
 
-/// A remote that names no transport is older than the choice, and gets sshfs.
+/// The best one that both sides know, unless somebody asks for another. A remote that names none is older than the choice.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_transport_that_was_asked_for_is_used() {
+async fn attache_fs_is_used_where_both_sides_know_it() {
     for (usable, wanted, expected) in [
         (&[][..], None, Ok(SSHFS)),
-        // Until it is the default, attache-fs is used only if somebody asks for it.
-        (&[SSHFS, ATTACHE_FS], None, Ok(SSHFS)),
+        (&[SSHFS], None, Ok(SSHFS)),
+        (&[SSHFS, ATTACHE_FS], None, Ok(ATTACHE_FS)),
         (&[SSHFS, ATTACHE_FS], Some(TransportChoice::AttacheFs), Ok(ATTACHE_FS)),
         (&[SSHFS, ATTACHE_FS], Some(TransportChoice::Sshfs), Ok(SSHFS)),
         (&[SSHFS], Some(TransportChoice::AttacheFs), Err("the remote can't mount folders with attache-fs")),
@@ -84,7 +84,7 @@ async fn the_transport_that_was_asked_for_is_used() {
         let ended = fixture.machine.ended(&delegation).await;
         let invite = fixture.remote.invite.lock().unwrap().clone().unwrap();
         assert_eq!(invite.requirements.mount_transport, SSHFS, "which older remotes look at");
-        let offered = TransportChoice::offered(wanted.or(Some(TransportChoice::Sshfs)));
+        let offered = TransportChoice::offered(wanted);
         assert_eq!(invite.requirements.mount_transports, offered);
         match expected {
             Ok(transport) => {

@@ -168,34 +168,6 @@ async fn open_files_survive_a_broken_connection() {
     eventually("changes during the outage are seen", || text(&here.join("meanwhile")) == "changed").await;
 }
 
-/// Locks hold among the programs of a remote. What isn't carried is refused, so that programs can do without.
-#[tokio::test(flavor = "multi_thread")]
-async fn locks_extended_attributes_and_allocation() {
-    if cannot_mount() {
-        return;
-    }
-    let mounted = MountedLease::start().await;
-    let path = mounted.mount.mount_point.join("file");
-    let (one, other) = (File::create(&path).unwrap(), File::open(&path).unwrap());
-    one.lock().unwrap();
-    assert!(matches!(other.try_lock(), Err(fs::TryLockError::WouldBlock)));
-    one.unlock().unwrap();
-    other.try_lock().unwrap();
-    drop(other);
-    rustix::fs::fcntl_lock(&one, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
-    // Another process, because a process doesn't lock itself out.
-    let script = "import fcntl, sys\nfile = open(sys.argv[1], 'r+')\ntry:\n fcntl.lockf(file, fcntl.LOCK_EX | \
-                  fcntl.LOCK_NB)\nexcept BlockingIOError:\n print('locked')";
-    if let Ok(output) = std::process::Command::new("python3").args(["-c", script]).arg(&path).output() {
-        assert_eq!(crate::ssh::text_of(&output), "locked\n");
-    }
-    let unsupported = Some(rustix::io::Errno::OPNOTSUPP);
-    let set = rustix::fs::setxattr(&path, "user.comment", b"text", rustix::fs::XattrFlags::empty());
-    assert_eq!(set.err(), unsupported);
-    let allocated = rustix::fs::fallocate(&one, rustix::fs::FallocateFlags::empty(), 0, 4096);
-    assert_eq!(allocated.err(), unsupported);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_can_be_read_from_caches_after_the_end() {
     if cannot_mount() {

@@ -2,6 +2,7 @@
 
 mod coherence;
 mod kills;
+mod locks;
 mod model;
 mod programs;
 mod write_back;

@@ -109,6 +109,25 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
+/// `git status` takes this lock each time.
+#[tokio::test(flavor = "multi_thread")]
+async fn git_lets_go_of_its_lock_without_waiting() {
+    if cannot_mount() {
+        return;
+    }
+    let held = held_lease(rw(), |folder| fs::create_dir(folder.join(".git")).unwrap()).await;
+    let (here, there) = (held.mount.mount_point.join(".git"), held.lease.folder.join(".git"));
+    File::create_new(here.join("index.lock")).unwrap();
+    assert_eq!(names(&there), ["index.lock"]);
+    held.port.hold(true);
+    fs::remove_file(here.join("index.lock")).unwrap();
+    assert_eq!(names(&there), ["index.lock"]);
+    held.port.hold(false);
+    // The host decides about the next one.
+    File::create_new(here.join("index.lock")).unwrap();
+    assert_eq!(names(&there), ["index.lock"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_return_before_the_host_has_them_and_arrive_in_order() {
     if cannot_mount() {

@@ -2,9 +2,12 @@
 
 use std::{fs, io::Write, thread, time::Duration};
 
+use attache_workspace::{mount::MountTransport, ssh::SshServerOptions};
+
 use super::{
     SshTestHost, cannot_run,
     raw::{RawSftp, packet, status, string},
+    text_of,
 };
 
 /// Paramiko requests a whole file before it reads the first answer.
@@ -118,4 +121,24 @@ fn resident() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+}
+
+/// Each channel of attache-fs has threads and an inotify instance, of which a user has few.
+#[tokio::test(flavor = "multi_thread")]
+async fn channels_of_attache_fs_are_limited() {
+    if cannot_run() || crate::attache_fs::cannot_mount() {
+        return;
+    }
+    let options = SshServerOptions { connections_per_lease: 40, ..SshServerOptions::default() };
+    let host = SshTestHost::with(options).await;
+    let (lease, other) = (host.lend("loc"), host.lend("other"));
+    let open: Vec<_> = (0..16).map(|_| RawSftp::subsystem(&lease, &[], "attache-fs")).collect();
+    let is_refused = || text_of(&lease.ssh(&["-s"], &["attache-fs"])).contains("subsystem request failed");
+    super::eventually("there are too many", is_refused).await;
+    // Neither another protocol nor another lease is affected.
+    assert!(lease.sftp("ls\n").status.success());
+    drop(other.mount_as(MountTransport::AttacheFs).await);
+    drop(open);
+    super::eventually("there is room again", || !is_refused()).await;
+    drop(lease.mount_as(MountTransport::AttacheFs).await);
 }

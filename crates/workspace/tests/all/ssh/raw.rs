@@ -46,8 +46,13 @@ impl RawSftp {
     }
 
     pub(crate) fn connect(lease: &LeaseFixture, more: &[&str]) -> Self {
+        Self::subsystem(lease, more, "sftp")
+    }
+
+    /// A channel on which nothing was said yet.
+    pub(crate) fn subsystem(lease: &LeaseFixture, more: &[&str], name: &str) -> Self {
         let mut command = lease.options.command("ssh");
-        command.args(more).args(["-s", &lease.options.host(), "sftp"]);
+        command.args(more).args(["-s", &lease.options.host(), name]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
         Self { child, input, output }
