@@ -335,7 +335,8 @@ impl ExportFile {
     /// Reserves space, as `fallocate` does.
     pub fn allocate(&self, offset: u64, length: u64, size: SizeAfter) -> Result<(), ExportRefusal> {
         self.flush_write_record();
-        let done = self.inner.usage.operation().and_then(|()| {
+        let recorded = self.inner.usage.record(&[self.path.whole()]);
+        let done = recorded.and_then(|()| self.inner.usage.operation()).and_then(|()| {
             let _under_way = self.inner.gate.read().unwrap_or_else(PoisonError::into_inner);
             self.inner.check_live()?;
             self.allocate_now(offset, length, size)
@@ -352,7 +353,12 @@ impl ExportFile {
         let mut seen = held(seen);
         self.inner.admit_write(self.inode)?;
         let before = rustix::fs::fstat(&self.fd)?.st_blocks;
-        self.inner.usage.write(length, offset.checked_add(length).ok_or(ExportRefusal::Invalid)?)?;
+        let end = offset.checked_add(length).ok_or(ExportRefusal::Invalid)?;
+        let size_before = match size {
+            SizeAfter::Extended => attributes_of(&self.fd)?.size,
+            SizeAfter::Unchanged => end,
+        };
+        self.inner.usage.write(length, end, size_before)?;
         let flags = match size {
             SizeAfter::Extended => FallocateFlags::empty(),
             SizeAfter::Unchanged => FallocateFlags::KEEP_SIZE,

@@ -32,7 +32,6 @@ pub(super) struct FsHost {
 
 /// How many entries one frame lists: far below the longest frame, even with names and targets of full length.
 const ENTRIES_PER_FRAME: usize = 200;
-const ENTRIES_PER_BATCH: usize = 256;
 
 // === impl FsHost ===
 
@@ -110,28 +109,24 @@ impl FsHost {
         let stamp = self.stamp();
         let own = self.attributes(path)?;
         let mut directory = self.export.read_dir(path)?;
-        let mut entries = Vec::new();
+        let mut names = Vec::new();
+        let mut batch = directory.next_batch(ENTRIES_PER_FRAME)?;
+        // Each frame is sent before the next is read: a client that doesn't read makes the host keep only one.
         loop {
-            let batch = directory.next_batch(ENTRIES_PER_BATCH)?;
-            if batch.is_empty() {
-                break;
-            }
-            entries.extend(batch.into_iter().map(|DirectoryEntry { name, attributes }| {
+            let next = if batch.is_empty() { Vec::new() } else { directory.next_batch(ENTRIES_PER_FRAME)? };
+            let entries = batch.into_iter().map(|DirectoryEntry { name, attributes }| {
                 let target = self.target(&join(path, &name), attributes.kind);
                 (name, FsEntry { attributes: self.describe(&attributes), target })
-            }));
-        }
-        let names = entries.iter().map(|(name, entry)| (name.clone(), entry.attributes)).collect();
-        let mut rest = entries;
-        loop {
-            let tail = rest.split_off(rest.len().min(ENTRIES_PER_FRAME));
-            let (is_last, path) = (tail.is_empty(), path.to_vec());
-            let listing = FsListing { id, path, stamp, is_watched, is_last, own, entries: rest };
+            });
+            let entries: Vec<(Vec<u8>, FsEntry)> = entries.collect();
+            names.extend(entries.iter().map(|(name, entry)| (name.clone(), entry.attributes)));
+            let (is_last, path) = (next.is_empty(), path.to_vec());
+            let listing = FsListing { id, path, stamp, is_watched, is_last, own, entries };
             self.outbox.push(FsEvent::Listing(listing).write(), urgency);
-            rest = tail;
-            if is_last {
+            if is_last || self.has_ended() {
                 return Ok(names);
             }
+            batch = next;
         }
     }
 }

@@ -6,7 +6,10 @@ use std::{
     io,
     mem::MaybeUninit,
     os::fd::{AsFd as _, OwnedFd},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use rustix::{
@@ -26,7 +29,8 @@ use crate::{
 };
 
 pub(super) struct FsWatcher {
-    inotify: OwnedFd,
+    /// None if the process has too many. Changes are then noticed when the client looks again.
+    inotify: Option<InotifyInstance>,
     wake: OwnedFd,
     /// Locked while events are interpreted and while a folder is moved.
     folders: Mutex<WatchedFolders>,
@@ -37,6 +41,15 @@ pub(super) struct FsWatcher {
 #[derive(Debug, Default)]
 pub(super) struct WatchedFolders(HashMap<i32, Vec<u8>>);
 
+/// One of the few that a user has.
+struct InotifyInstance(OwnedFd);
+
+/// Of all leases in this process. The usual limit of a user is 128, and other programs need some.
+const MAX_INSTANCES: usize = 32;
+static INSTANCES: AtomicUsize = AtomicUsize::new(0);
+/// How many folders all leases watch.
+static WATCHED: AtomicUsize = AtomicUsize::new(0);
+
 /// A name that something happened to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Touched {
@@ -46,7 +59,7 @@ struct Touched {
     has_moved: bool,
 }
 
-/// Watches are shared by all programs of a user, so a lease takes at most half of them.
+/// Watches are shared by all programs of a user, so leases together take at most half of them.
 fn max_watched() -> usize {
     const MOST: usize = 100_000;
     let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").ok();
@@ -57,7 +70,7 @@ fn max_watched() -> usize {
 
 impl FsWatcher {
     pub(super) fn new() -> io::Result<Self> {
-        let inotify = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC)?;
+        let inotify = InotifyInstance::take();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { inotify, wake, folders: Mutex::default(), max_watched: max_watched() })
     }
@@ -65,13 +78,14 @@ impl FsWatcher {
     /// Whether changes in a folder will be reported from now on. If the machine's limit of watches is reached, they
     /// won't.
     pub(super) fn watch(&self, export: &Export, path: &[u8]) -> Result<bool, ExportRefusal> {
+        let Some(InotifyInstance(inotify)) = &self.inotify else { return Ok(false) };
         let mut folders = self.folders();
-        if folders.0.len() >= self.max_watched && !folders.0.values().any(|known| known == path) {
+        if WATCHED.load(Ordering::Relaxed) >= self.max_watched && !folders.0.values().any(|known| known == path) {
             return Ok(false);
         }
-        match export.watch_dir(path, self.inotify.as_fd()) {
+        match export.watch_dir(path, inotify.as_fd()) {
             Ok(number) => {
-                folders.0.insert(number, path.to_vec());
+                folders.insert(number, path.to_vec());
                 Ok(true)
             }
             Err(ExportRefusal::DiskFull | ExportRefusal::Io(_)) => Ok(false),
@@ -90,8 +104,9 @@ impl FsWatcher {
 
     /// Reports changes until the channel ends.
     pub(super) fn run(&self, host: &FsHost) {
+        let Some(InotifyInstance(inotify)) = &self.inotify else { return };
         while !host.has_ended() {
-            let mut ready = [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
+            let mut ready = [PollFd::new(inotify, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
             match poll(&mut ready, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => {
@@ -100,7 +115,7 @@ impl FsWatcher {
                 }
             }
             let mut folders = self.folders();
-            match self.read(&mut folders) {
+            match read(inotify, &mut folders) {
                 Some(touched) => {
                     drop(folders);
                     for touched in touched {
@@ -109,8 +124,9 @@ impl FsWatcher {
                 }
                 None => {
                     // Too much happened at once. The tree is sent again, without contents.
-                    for (number, _) in folders.0.drain() {
-                        let _ = inotify::remove_watch(&self.inotify, number);
+                    for number in folders.below(b"") {
+                        folders.remove(number);
+                        let _ = inotify::remove_watch(inotify, number);
                     }
                     drop(folders);
                     host.outbox.push(FsEvent::Reset.write(), FsUrgency::Reply);
@@ -119,46 +135,46 @@ impl FsWatcher {
             }
         }
     }
+}
 
-    /// The names that something happened to. `None` if events were lost.
-    fn read(&self, folders: &mut WatchedFolders) -> Option<BTreeSet<Touched>> {
-        let mut buffer = [MaybeUninit::uninit(); 32 << 10];
-        let mut events = inotify::Reader::new(&self.inotify, &mut buffer);
-        let mut touched = BTreeSet::new();
-        // Reading ends when no event is left, or at an error that the next round meets again.
-        while let Ok(event) = events.next() {
-            let what = event.events();
-            if what.contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
-                return None;
-            }
-            if what.contains(inotify::ReadFlags::IGNORED) {
-                folders.0.remove(&event.wd());
-                continue;
-            }
-            let Some(folder) = folders.0.get(&event.wd()).cloned() else { continue };
-            let is_folder = what.contains(inotify::ReadFlags::ISDIR);
-            let Some(name) = event.file_name() else {
-                // The folder itself.
-                if !folder.is_empty() {
-                    let above = parent(&folder).to_vec();
-                    let name = folder[above.len()..].strip_prefix(b"/").unwrap_or(&folder[above.len()..]).to_vec();
-                    touched.insert(Touched { folder: above, name, is_folder: true, has_moved: false });
-                }
-                continue;
-            };
-            let name = name.to_bytes().to_vec();
-            let has_moved = is_folder && what.contains(inotify::ReadFlags::MOVED_FROM);
-            if has_moved {
-                // What is watched below it is somewhere else now. The client forgets it as well.
-                for number in folders.below(&join(&folder, &name)) {
-                    folders.0.remove(&number);
-                    let _ = inotify::remove_watch(&self.inotify, number);
-                }
-            }
-            touched.insert(Touched { folder, name, is_folder, has_moved });
+/// The names that something happened to. `None` if events were lost.
+fn read(inotify: &OwnedFd, folders: &mut WatchedFolders) -> Option<BTreeSet<Touched>> {
+    let mut buffer = [MaybeUninit::uninit(); 32 << 10];
+    let mut events = inotify::Reader::new(inotify, &mut buffer);
+    let mut touched = BTreeSet::new();
+    // Reading ends when no event is left, or at an error that the next round meets again.
+    while let Ok(event) = events.next() {
+        let what = event.events();
+        if what.contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
+            return None;
         }
-        Some(touched)
+        if what.contains(inotify::ReadFlags::IGNORED) {
+            folders.remove(event.wd());
+            continue;
+        }
+        let Some(folder) = folders.0.get(&event.wd()).cloned() else { continue };
+        let is_folder = what.contains(inotify::ReadFlags::ISDIR);
+        let Some(name) = event.file_name() else {
+            // The folder itself.
+            if !folder.is_empty() {
+                let above = parent(&folder).to_vec();
+                let name = folder[above.len()..].strip_prefix(b"/").unwrap_or(&folder[above.len()..]).to_vec();
+                touched.insert(Touched { folder: above, name, is_folder: true, has_moved: false });
+            }
+            continue;
+        };
+        let name = name.to_bytes().to_vec();
+        let has_moved = is_folder && what.contains(inotify::ReadFlags::MOVED_FROM);
+        if has_moved {
+            // What is watched below it is somewhere else now. The client forgets it as well.
+            for number in folders.below(&join(&folder, &name)) {
+                folders.remove(number);
+                let _ = inotify::remove_watch(inotify, number);
+            }
+        }
+        touched.insert(Touched { folder, name, is_folder, has_moved });
     }
+    Some(touched)
 }
 
 /// Sends what a name is now. A name that the lease doesn't show is never mentioned.
@@ -191,6 +207,18 @@ fn report(host: &FsHost, touched: &Touched) {
 // === impl WatchedFolders ===
 
 impl WatchedFolders {
+    fn insert(&mut self, number: i32, path: Vec<u8>) {
+        if self.0.insert(number, path).is_none() {
+            WATCHED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn remove(&mut self, number: i32) {
+        if self.0.remove(&number).is_some() {
+            WATCHED.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     /// A folder was moved by the client: what is watched below it has other paths now.
     pub(super) fn moved(&mut self, from: &[u8], to: &[u8]) {
         for path in self.0.values_mut() {
@@ -204,9 +232,40 @@ impl WatchedFolders {
 
     /// The numbers of a folder and everything below it.
     fn below(&self, path: &[u8]) -> Vec<i32> {
-        let is_below =
-            |other: &[u8]| other.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"));
+        let is_below = |other: &[u8]| {
+            path.is_empty() || other.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+        };
         self.0.iter().filter(|(_, path)| is_below(path)).map(|(number, _)| *number).collect()
+    }
+}
+
+impl Drop for WatchedFolders {
+    fn drop(&mut self) {
+        WATCHED.fetch_sub(self.0.len(), Ordering::Relaxed);
+    }
+}
+
+// === impl InotifyInstance ===
+
+impl InotifyInstance {
+    fn take() -> Option<Self> {
+        let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
+        let is_free = INSTANCES.fetch_add(1, Ordering::Relaxed) < MAX_INSTANCES;
+        match is_free.then(|| inotify::init(flags)) {
+            Some(Ok(inotify)) => Some(Self(inotify)),
+            failed => {
+                INSTANCES.fetch_sub(1, Ordering::Relaxed);
+                let error = failed.and_then(Result::err);
+                tracing::warn!(?error, "a shared folder can't be watched; changes are noticed later");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for InotifyInstance {
+    fn drop(&mut self) {
+        INSTANCES.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -219,7 +278,7 @@ mod tests {
         let paths = ["a", "a/b", "ab", "c/a", ""];
         let mut folders = WatchedFolders::default();
         for (number, path) in paths.iter().enumerate() {
-            folders.0.insert(i32::try_from(number).unwrap(), path.as_bytes().to_vec());
+            folders.insert(i32::try_from(number).unwrap(), path.as_bytes().to_vec());
         }
         folders.moved(b"a", b"c/x");
         let path = |number: i32| String::from_utf8(folders.0[&number].clone()).unwrap();
@@ -227,5 +286,6 @@ mod tests {
         let mut below = folders.below(b"c/x");
         below.sort_unstable();
         assert_eq!(below, [0, 1]);
+        assert_eq!(folders.below(b"").len(), 5);
     }
 }
