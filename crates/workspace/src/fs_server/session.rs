@@ -1,6 +1,6 @@
 //! Carries out the requests of one channel, in the order in which they arrive.
 
-use std::{sync::Arc, thread};
+use std::{collections::hash_map::Entry, sync::Arc, thread};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -278,11 +278,13 @@ impl FsSession {
         let MountProgress { open, locks, .. } = mount;
         match *request {
             FsRequest::Lock { handle, file: number, owner, range, kind, .. } => {
-                if !locks.contains_key(&(number, owner)) {
-                    let room = self.room()?;
-                    locks.insert((number, owner), (file(open, handle)?.locks()?, room));
-                }
-                let (held, _) = locks.get_mut(&(number, owner)).ok_or(ExportRefusal::Invalid)?;
+                let (held, _) = match locks.entry((number, owner)) {
+                    Entry::Occupied(held) => held.into_mut(),
+                    Entry::Vacant(free) => {
+                        let room = self.room()?;
+                        free.insert((file(open, handle)?.locks()?, room))
+                    }
+                };
                 // With what somebody else wrote before it was unlocked.
                 self.with_file(open, handle, |_| held.set(range, Some(kind)))
             }
