@@ -1,18 +1,15 @@
-//! Reports what changes on the host. Folders that were sent are watched with inotify; an event only says where to look,
+//! Reports what changes on the host. Folders that were sent are watched; an event only says where to look,
 //! and what is there now is sent.
 
 use std::{
     collections::{BTreeSet, HashMap},
     io,
-    mem::MaybeUninit,
-    os::fd::{AsFd as _, OwnedFd},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
-    fs::inotify,
-    io::Errno,
+use attache_os::{
+    folder_event::FolderEvent,
+    folder_watcher::{FolderWatcher, max_watched},
 };
 
 use super::{
@@ -26,8 +23,7 @@ use crate::{
 };
 
 pub(super) struct FsWatcher {
-    inotify: OwnedFd,
-    wake: OwnedFd,
+    watcher: FolderWatcher,
     /// Locked while events are interpreted and while a folder is moved.
     folders: Mutex<WatchedFolders>,
     max_watched: usize,
@@ -46,20 +42,11 @@ struct Touched {
     has_moved: bool,
 }
 
-/// Watches are shared by all programs of a user, so a lease takes at most half of them.
-fn max_watched() -> usize {
-    const MOST: usize = 100_000;
-    let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").ok();
-    limit.and_then(|text| text.trim().parse::<usize>().ok()).map_or(MOST, |limit| (limit / 2).min(MOST))
-}
-
 // === impl FsWatcher ===
 
 impl FsWatcher {
     pub(super) fn new() -> io::Result<Self> {
-        let inotify = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC)?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { inotify, wake, folders: Mutex::default(), max_watched: max_watched() })
+        Ok(Self { watcher: FolderWatcher::new()?, folders: Mutex::default(), max_watched: max_watched() })
     }
 
     /// Whether changes in a folder will be reported from now on. If the machine's limit of watches is reached, they
@@ -69,7 +56,7 @@ impl FsWatcher {
         if folders.0.len() >= self.max_watched && !folders.0.values().any(|known| known == path) {
             return Ok(false);
         }
-        match export.watch_dir(path, self.inotify.as_fd()) {
+        match export.watch_dir(path, &self.watcher) {
             Ok(number) => {
                 folders.0.insert(number, path.to_vec());
                 Ok(true)
@@ -85,19 +72,15 @@ impl FsWatcher {
     }
 
     pub(super) fn wake(&self) {
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        self.watcher.wake();
     }
 
     /// Reports changes until the channel ends.
     pub(super) fn run(&self, host: &FsHost) {
         while !host.has_ended() {
-            let mut ready = [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
-            match poll(&mut ready, None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "can't wait for changes of a shared folder");
-                    return;
-                }
+            if let Err(error) = self.watcher.wait() {
+                tracing::warn!(%error, "can't wait for changes of a shared folder");
+                return;
             }
             let mut folders = self.folders();
             match self.read(&mut folders) {
@@ -110,7 +93,7 @@ impl FsWatcher {
                 None => {
                     // Too much happened at once. The tree is sent again, without contents.
                     for (number, _) in folders.0.drain() {
-                        let _ = inotify::remove_watch(&self.inotify, number);
+                        self.watcher.forget(number);
                     }
                     drop(folders);
                     host.outbox.push(FsEvent::Reset.write(), FsUrgency::Reply);
@@ -122,22 +105,17 @@ impl FsWatcher {
 
     /// The names that something happened to. `None` if events were lost.
     fn read(&self, folders: &mut WatchedFolders) -> Option<BTreeSet<Touched>> {
-        let mut buffer = [MaybeUninit::uninit(); 32 << 10];
-        let mut events = inotify::Reader::new(&self.inotify, &mut buffer);
         let mut touched = BTreeSet::new();
-        // Reading ends when no event is left, or at an error that the next round meets again.
-        while let Ok(event) = events.next() {
-            let what = event.events();
-            if what.contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
-                return None;
-            }
-            if what.contains(inotify::ReadFlags::IGNORED) {
-                folders.0.remove(&event.wd());
-                continue;
-            }
-            let Some(folder) = folders.0.get(&event.wd()).cloned() else { continue };
-            let is_folder = what.contains(inotify::ReadFlags::ISDIR);
-            let Some(name) = event.file_name() else {
+        for event in self.watcher.read()? {
+            let (number, name, is_folder, has_moved) = match event {
+                FolderEvent::Touched { folder, name, is_folder, has_moved } => (folder, name, is_folder, has_moved),
+                FolderEvent::Ended { folder } => {
+                    folders.0.remove(&folder);
+                    continue;
+                }
+            };
+            let Some(folder) = folders.0.get(&number).cloned() else { continue };
+            let Some(name) = name else {
                 // The folder itself.
                 if !folder.is_empty() {
                     let above = parent(&folder).to_vec();
@@ -146,13 +124,11 @@ impl FsWatcher {
                 }
                 continue;
             };
-            let name = name.to_bytes().to_vec();
-            let has_moved = is_folder && what.contains(inotify::ReadFlags::MOVED_FROM);
             if has_moved {
                 // What is watched below it is somewhere else now. The client forgets it as well.
                 for number in folders.below(&join(&folder, &name)) {
                     folders.0.remove(&number);
-                    let _ = inotify::remove_watch(&self.inotify, number);
+                    self.watcher.forget(number);
                 }
             }
             touched.insert(Touched { folder, name, is_folder, has_moved });
