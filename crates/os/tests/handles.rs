@@ -25,7 +25,8 @@ use rustix::{
 
 fn text(handle: &PathHandle) -> String {
     let mut text = String::new();
-    fs::File::from(handle.reopen(OFlags::RDONLY).unwrap()).read_to_string(&mut text).unwrap();
+    let file = handle.reopen(OFlags::RDONLY).expect("the file can be opened");
+    fs::File::from(file).read_to_string(&mut text).expect("the file can be read");
     text
 }
 
