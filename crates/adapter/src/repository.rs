@@ -12,6 +12,7 @@ use std::{
 };
 
 use attache_os::{
+    file_space::is_fuse,
     placeholder::{self, Placeholder},
     small_file,
 };
@@ -82,7 +83,9 @@ impl GuardedRepository {
     pub fn new<'a>(folders: impl IntoIterator<Item = &'a Path>, scratch: &Path, env: &Env) -> io::Result<Self> {
         let mut guarded = Self::default();
         for folder in folders {
-            guarded.is_local = !is_mounted(folder);
+            // What is mounted from another machine takes time at each look. A delegator guards its repositories itself, and
+            // reports what is tried.
+            guarded.is_local = !is_fuse(folder);
             let git = folder.join(".git");
             check_link(&git)?;
             for name in ["config", WORKTREE_SETTINGS, COMMON_FOLDER, "hooks"] {
@@ -220,13 +223,6 @@ fn check_link(path: &Path) -> io::Result<()> {
         _ => "put the file itself there".to_owned(),
     };
     Err(io::Error::other(format!("{} is a link, which the task could replace; {instead}", path.display())))
-}
-
-/// Whether it is mounted from another machine, where each look takes time. A delegator guards its repositories itself, and
-/// reports what is tried.
-fn is_mounted(folder: &Path) -> bool {
-    const FUSE: i64 = 0x6573_5546;
-    rustix::fs::statfs(folder).is_ok_and(|system| system.f_type == FUSE)
 }
 
 /// Where a file `.git` leads.

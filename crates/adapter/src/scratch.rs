@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_os::small_file;
+use attache_os::{machine::is_alive, small_file};
 use attache_protocol::env::Env;
 
 use crate::repository;
@@ -34,12 +34,6 @@ pub(crate) fn sweep(below: &Path) {
             tracing::warn!(path = %entry.path().display(), %error, "couldn't remove a leftover private folder");
         }
     }
-}
-
-/// A process that nobody waited for is still listed, but dead.
-fn is_alive(process: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
-    stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z')))
 }
 
 /// Reads a file that a task wrote. `None` if it wrote nothing. Fails with [`io::ErrorKind::InvalidInput`] unless it is

@@ -59,9 +59,8 @@ impl ServerProcess {
     }
 
     pub(super) fn resident_kib(&self) -> BenchResult<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).ok_or("no resident size in /proc")?;
-        Ok(line.split_whitespace().nth(1).ok_or("no number in VmRSS")?.parse()?)
+        let resident = attache_os::machine::resident_kib(self.child.id());
+        Ok(resident.ok_or("this system doesn't tell how much memory a process uses")? as f64)
     }
 }
 

@@ -19,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("attache-a2a", &["attache-protocol", "attache-a2a-wire", "attache-client", "attache-hub"]),
     ("attache-console", &["attache-protocol", "attache-hub"]),
     ("attache-adapter", &["attache-protocol", "attache-a2a-wire", "attache-client", "attache-os", "attache-sandbox"]),
-    ("attache-workspace", &["attache-protocol"]),
+    ("attache-workspace", &["attache-protocol", "attache-os"]),
     ("attache-mcp", &["attache-protocol", "attache-a2a-wire", "attache-client"]),
     (
         "attache-delegation",
@@ -30,6 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "attache-bench",
         &[
             "attache-protocol",
+            "attache-os",
             "attache-a2a-wire",
             "attache-store",
             "attache-client",

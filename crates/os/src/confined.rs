@@ -3,14 +3,16 @@
 use std::{
     fs::File,
     io::{self, Read as _, Write as _},
-    os::fd::{AsFd, AsRawFd as _, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     path::{Component, Path, PathBuf},
 };
 
 use rustix::{
-    fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2},
+    fs::{Mode, OFlags, mkdirat},
     io::Errno,
 };
+
+use crate::system::beneath::{self, BeneathFile, LOOK};
 
 /// A folder whose paths can't lead out of it.
 #[derive(Debug)]
@@ -22,11 +24,21 @@ pub struct ConfinedFolder {
     shown: Option<PathBuf>,
 }
 
+/// What a path below a folder can lead through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Confinement {
+    /// Symbolic links that stay inside.
+    LinksInside,
+    /// No link, not even one that stays inside.
+    NoLinks,
+    /// No link and no mount: what is mounted inside may be another disk, `/proc`, or the mount of another lease.
+    OneFileSystem,
+}
+
 /// Opens a file beneath a folder for reading. Follows no symbolic link, not even one that stays inside.
 pub fn open_beneath(folder: impl AsFd, path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    Ok(openat2(folder, path, flags, Mode::empty(), resolve)?.into())
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    Ok(beneath::open(folder, path, flags, Mode::empty(), Confinement::NoLinks)?.fd.into())
 }
 
 /// The largest file that a host can read at once.
@@ -37,8 +49,7 @@ const MAX_FILE: u64 = 16 * 1024 * 1024;
 impl ConfinedFolder {
     pub fn open(root: &Path) -> io::Result<Self> {
         let root = root.canonicalize()?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self { folder: openat(CWD, &root, flags, Mode::empty())?, root, hidden: Vec::new(), shown: None })
+        Ok(Self { folder: beneath::folder(&root)?, root, hidden: Vec::new(), shown: None })
     }
 
     /// Serves nothing from these folders, except for what is below `shown`.
@@ -78,7 +89,7 @@ impl ConfinedFolder {
 
     /// Checks that the path is below the folder, or would be once created.
     pub fn admits(&self, path: &Path) -> io::Result<()> {
-        match self.resolve(&self.relative(path)?, OFlags::PATH, Mode::empty()) {
+        match self.resolve(&self.relative(path)?, LOOK, Mode::empty()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -87,7 +98,7 @@ impl ConfinedFolder {
     fn make_folders(&self, path: &Path) -> io::Result<()> {
         let mut above = PathBuf::new();
         for part in path.parent().unwrap_or(Path::new("")).components() {
-            let within = self.resolve(&above, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+            let within = self.resolve(&above, LOOK | OFlags::DIRECTORY, Mode::empty())?;
             match mkdirat(&within, part.as_os_str(), Mode::from_raw_mode(0o777)) {
                 Ok(()) | Err(Errno::EXIST) => above.push(part),
                 Err(errno) => return Err(errno.into()),
@@ -98,23 +109,21 @@ impl ConfinedFolder {
 
     fn resolve(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        let found =
-            openat2(&self.folder, path, flags | OFlags::CLOEXEC, mode, beneath).map_err(|errno| match errno {
-                // A symbolic link led out of the folder, or to one of the kernel's magic links.
-                Errno::XDEV | Errno::LOOP => outside(),
-                errno => errno.into(),
-            })?;
+        let found = beneath::open(&self.folder, path, flags, mode, Confinement::LinksInside);
+        let found = found.map_err(|errno| match errno {
+            // A symbolic link led out of the folder, or to one of the kernel's magic links.
+            Errno::XDEV | Errno::LOOP => outside(),
+            errno => errno.into(),
+        })?;
         self.check_hidden(&found)?;
-        Ok(found)
+        Ok(found.fd)
     }
 
-    /// Where it really is, after all links.
-    fn check_hidden(&self, found: &OwnedFd) -> io::Result<()> {
+    fn check_hidden(&self, found: &BeneathFile) -> io::Result<()> {
         if self.hidden.is_empty() {
             return Ok(());
         }
-        let real = std::fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
+        let real = found.real_path(&self.root)?;
         let is_shown = self.shown.as_ref().is_some_and(|shown| real.starts_with(shown));
         match !is_shown && self.hidden.iter().any(|folder| real.starts_with(folder)) {
             true => Err(outside()),

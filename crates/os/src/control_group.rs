@@ -11,6 +11,8 @@ use std::{
 use attache_protocol::RunId;
 use rustix::fs::{Access, access};
 
+use crate::system::machine;
+
 /// How much one run may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunResources {
@@ -74,16 +76,10 @@ const SEPARATE: &str = "start it in a group of its own: `systemd-run --user --sc
 impl RunResources {
     /// Three quarters of the machine's memory, and as many processes as a large build needs.
     pub fn of_this_machine() -> Self {
-        let total = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_memory(&text)).unwrap_or(8 << 30);
+        let total = machine::memory().unwrap_or(8 << 30);
         let memory = NonZeroU64::new(total / 4 * 3).unwrap_or(NonZeroU64::MAX);
         Self { memory, processes: NonZeroU32::new(4096).expect("not zero") }
     }
-}
-
-/// From `MemTotal:       24612345 kB`.
-fn total_memory(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kibibytes| kibibytes * 1024)
 }
 
 // === impl ControlGroups ===
@@ -153,6 +149,9 @@ impl ControlGroups {
 
 /// The group below which those of runs are made: this process's own, or the one it moved out of.
 fn place() -> Result<PathBuf, String> {
+    if !machine::HAS_CONTROL_GROUPS {
+        return Err("this system has no control groups; run such agents on Linux".to_owned());
+    }
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let folder = own_folder(&own, &mounts).ok_or("this system has no control groups of version 2 (cgroup2)")?;
@@ -351,16 +350,16 @@ mod tests {
     }
 
     #[test]
-    fn counters_and_memory_are_parsed() {
+    fn counters_are_parsed() {
         assert_eq!(count("low 0\noom 1\noom_kill 3\n", "oom_kill"), Some(3));
         assert_eq!(count("max 7\n", "max"), Some(7));
         assert_eq!(count("", "max"), None);
-        assert_eq!(total_memory("MemTotal:       24612345 kB\nMemFree: 1 kB\n"), Some(24_612_345 * 1024));
         let own = RunResources::of_this_machine();
         assert!(own.memory.get() > 1 << 20, "{own:?}");
     }
 
     #[test]
+    #[cfg_attr(attache_portable, ignore = "reads /proc, as everything about control groups")]
     fn a_process_is_ours_if_this_program_started_it() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         assert!(is_ours(std::process::id()) && is_ours(child.id()));

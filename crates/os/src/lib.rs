@@ -1,9 +1,14 @@
 //! Operating system services that need care: private files, locks between processes, paths that must not lead out of a
-//! folder, the processes of a run (what they may use, and what is left behind), and the service manager. A port to another
-//! system starts here.
+//! folder, handles of files, watched folders, the processes of a run (what they may use, and what is left behind), and the
+//! service manager.
+//!
+//! What differs between systems is in two modules with the same functions: `linux`, and `portable`, which uses only what
+//! every Unix has. `--cfg attache_portable` chooses the second one on Linux, too, so that it is tested.
 
 pub mod confined;
 pub mod control_group;
+pub mod file_attributes;
+pub mod folder_event;
 pub mod lock;
 pub mod path_error;
 pub mod placeholder;
@@ -12,3 +17,15 @@ pub mod process_group;
 pub mod process_tree;
 pub mod service_manager;
 pub mod small_file;
+
+#[cfg(all(target_os = "linux", not(attache_portable)))]
+mod linux;
+#[cfg(all(target_os = "linux", not(attache_portable)))]
+use linux as system;
+
+#[cfg(not(all(target_os = "linux", not(attache_portable))))]
+mod portable;
+#[cfg(not(all(target_os = "linux", not(attache_portable))))]
+use portable as system;
+
+pub use system::{file_space, folder_watcher, machine, mounts, path_handle};

@@ -11,11 +11,12 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, flock, openat, openat2, renameat,
-        renameat_with, statat, unlinkat,
+        AtFlags, FlockOperation, Mode, OFlags, RenameFlags, flock, openat, renameat, renameat_with, statat, unlinkat,
     },
     io::Errno,
 };
+
+use crate::system::beneath::folder_without_links;
 
 /// Held as long as the file has to stay.
 #[derive(Debug)]
@@ -47,8 +48,7 @@ fn parent(path: &Path) -> io::Result<(OwnedFd, &Path)> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok((openat2(CWD, folder, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?, Path::new(name)))
+    Ok((folder_without_links(folder)?, Path::new(name)))
 }
 
 fn open(folder: &OwnedFd, name: &Path) -> Result<OwnedFd, Errno> {

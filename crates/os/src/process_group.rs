@@ -20,6 +20,7 @@ use tokio::{
 use crate::{
     control_group::{ControlGroup, ExceededResources},
     process_tree::{self, ProcessIdentity},
+    system::processes::{WATCHDOG_SCRIPT, kill_marked, only_zombies, programs},
 };
 
 /// From SIGTERM to SIGKILL. A cancelled run is gone within a second.
@@ -33,32 +34,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The environment variable that marks a process as part of a run, wherever it is.
 pub const RUN_ID_VARIABLE: &str = "ATTACHE_TASK_RUN_ID";
-
-/// Waits for two lines: the leader's id, and the end. If one doesn't arrive, the adapter died before it could end the
-/// group and the processes that left it. Its arguments are the run's mark and, if there is one, its control group.
-const WATCHDOG_SCRIPT: &str = r#"read -r leader && read -r line && exit
-below() {
-    for child in $(cat /proc/"$1"/task/*/children); do
-        echo "$child"
-        below "$child"
-    done
-}
-[ -z "$2" ] || echo 1 > "$2/cgroup.kill"
-if [ -n "$leader" ]; then
-    family=$(below "$leader")
-    kill -KILL -"$leader"
-    kill -KILL $family
-fi
-for pass in 1 2 3; do
-    for file in $(grep -lszxF -e "$1" /proc/[0-9]*/environ); do
-        file=${file#/proc/}
-        kill -KILL "${file%/environ}"
-    done
-done
-[ -z "$2" ] || for pass in 1 2 3 4 5; do
-    rmdir "$2" && break
-    sleep 0.2
-done"#;
 
 /// A child that leads its own process group. Dropping it kills the group.
 #[derive(Debug)]
@@ -229,62 +204,4 @@ impl Watchdog {
     fn tell(&mut self, line: &str) {
         let _ = self.pipe.write_all(format!("{line}\n").as_bytes());
     }
-}
-
-/// Kills processes that left the group: hosts start their tools in separate sessions. Returns whether there were any,
-/// dying ones included.
-#[cfg(target_os = "linux")]
-fn kill_marked(mark: &str) -> bool {
-    let found: Vec<Pid> = marked(mark).collect();
-    for process in &found {
-        let _ = kill_process(*process, Signal::KILL);
-    }
-    !found.is_empty()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn kill_marked(_mark: &str) -> bool {
-    false
-}
-
-#[cfg(target_os = "linux")]
-fn programs(mark: &str) -> Vec<PathBuf> {
-    let program = |process: Pid| std::fs::read_link(format!("/proc/{}/exe", process.as_raw_nonzero())).ok();
-    marked(mark).filter_map(program).collect()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn programs(_mark: &str) -> Vec<PathBuf> {
-    Vec::new()
-}
-
-/// Our processes that carry the mark. A dead process has no environment any more.
-#[cfg(target_os = "linux")]
-fn marked(mark: &str) -> impl Iterator<Item = Pid> {
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes.filter_map(move |process| {
-        let id = process.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
-        let environment = std::fs::read(process.path().join("environ")).ok()?;
-        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes()).then_some(id)
-    })
-}
-
-/// Whether nothing in a group runs any more. Where process 1 doesn't reap orphans, as in many containers, dead members
-/// stay visible forever and must not be waited for.
-#[cfg(target_os = "linux")]
-fn only_zombies(leader: Pid) -> bool {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
-    let group = leader.as_raw_nonzero().to_string();
-    !processes.flatten().any(|process| {
-        let Ok(stat) = std::fs::read_to_string(process.path().join("stat")) else { return false };
-        // `pid (name) state parent group …`, where the name can contain spaces and parentheses.
-        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-        let (state, in_group) = (fields.next(), fields.nth(1) == Some(group.as_str()));
-        in_group && !matches!(state, Some("Z" | "X"))
-    })
-}
-
-#[cfg(not(target_os = "linux"))]
-fn only_zombies(_leader: Pid) -> bool {
-    false
 }

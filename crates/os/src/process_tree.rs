@@ -14,8 +14,10 @@ use std::{
     },
 };
 
-use rustix::process::{Pid, Signal, WaitOptions, getpid, waitpid};
+use rustix::process::{Pid, WaitOptions, getpid, waitpid};
 use tokio::process::{Child, Command};
+
+use crate::system::{machine, processes};
 
 /// Children that this process started itself and hasn't waited for.
 static STARTED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
@@ -26,26 +28,22 @@ static ADOPTS: AtomicBool = AtomicBool::new(false);
 /// A process and its start time, because pids are reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessIdentity {
-    id: Pid,
-    began: u64,
+    pub(crate) id: Pid,
+    pub(crate) began: u64,
 }
 
 /// One process as the system reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ProcessStat {
-    parent: i32,
-    began: u64,
-    is_dead: bool,
+pub(crate) struct ProcessStat {
+    pub(crate) parent: i32,
+    pub(crate) began: u64,
+    pub(crate) is_dead: bool,
 }
 
 /// Makes every process that a run leaves behind a child of this one, to be ended with the run. Only for a process that
 /// is solely an adapter: anything else it started would be ended as well.
 pub fn adopt_orphans() -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    {
-        rustix::process::set_child_subreaper(Some(getpid()))?;
-        ADOPTS.store(true, Ordering::Release);
-    }
+    ADOPTS.store(machine::inherit_orphans()?, Ordering::Release);
     Ok(())
 }
 
@@ -77,8 +75,7 @@ pub(crate) fn spawn(command: &mut Command, handed: Vec<Arc<OwnedFd>>, entrance: 
     // closure owns a share of each.
     unsafe {
         command.pre_exec(move || {
-            #[cfg(target_os = "linux")]
-            rustix::process::set_child_subreaper(Some(getpid()))?;
+            machine::inherit_orphans()?;
             if let Some(entrance) = &entrance {
                 rustix::io::write(entrance, b"0")?;
             }
@@ -107,13 +104,13 @@ pub fn forget(child: Pid) {
 
 /// All current descendants of a process.
 pub fn below(process: Pid) -> Vec<ProcessIdentity> {
-    descendants(&all(), [process.as_raw_nonzero().get()])
+    descendants(&processes::all(), [process.as_raw_nonzero().get()])
 }
 
 /// Kills these with all their descendants, and the leftovers of ended runs. Returns whether any was alive.
 pub fn kill(relatives: &[ProcessIdentity]) -> bool {
     let started = started();
-    let all = all();
+    let all = processes::all();
     let own = getpid().as_raw_nonzero().get();
     let mut found: Vec<ProcessIdentity> = relatives
         .iter()
@@ -135,7 +132,7 @@ pub fn kill(relatives: &[ProcessIdentity]) -> bool {
         let is_gone = stat.parent == own && matches!(waitpid(Some(one.id), WaitOptions::NOHANG), Ok(Some(_)));
         if !stat.is_dead && !is_gone {
             any_alive = true;
-            one.kill();
+            processes::kill(one);
         }
     }
     any_alive
@@ -147,16 +144,6 @@ fn raw(id: Pid) -> i32 {
 
 fn started() -> MutexGuard<'static, BTreeSet<i32>> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// All processes. Empty where the system doesn't report them.
-fn all() -> BTreeMap<i32, ProcessStat> {
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let read = |process: std::fs::DirEntry| {
-        let id = process.file_name().to_str()?.parse().ok()?;
-        Some((id, ProcessStat::read(&std::fs::read_to_string(process.path().join("stat")).ok()?)?))
-    };
-    processes.filter_map(read).collect()
 }
 
 fn descendants(all: &BTreeMap<i32, ProcessStat>, of: impl IntoIterator<Item = i32>) -> Vec<ProcessIdentity> {
@@ -174,56 +161,9 @@ fn descendants(all: &BTreeMap<i32, ProcessStat>, of: impl IntoIterator<Item = i3
     found
 }
 
-// === impl ProcessIdentity ===
-
-impl ProcessIdentity {
-    /// Kills this process, but not another one that got its pid since.
-    #[cfg(target_os = "linux")]
-    fn kill(self) {
-        use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
-        // The handle stays with whichever process has the pid now. Its start time tells whether it is the right one.
-        let Ok(handle) = pidfd_open(self.id, PidfdFlags::empty()) else { return };
-        if ProcessStat::of(self.id).is_some_and(|stat| stat.began == self.began) {
-            let _ = pidfd_send_signal(handle, Signal::KILL);
-        }
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn kill(self) {
-        let _ = rustix::process::kill_process(self.id, Signal::KILL);
-    }
-}
-
-// === impl ProcessStat ===
-
-impl ProcessStat {
-    #[cfg(target_os = "linux")]
-    fn of(process: Pid) -> Option<Self> {
-        Self::read(&std::fs::read_to_string(format!("/proc/{}/stat", raw(process))).ok()?)
-    }
-
-    /// Parses `pid (name) state parent …`, where the name can contain spaces and parentheses.
-    fn read(text: &str) -> Option<Self> {
-        let mut fields = text.rsplit(')').next()?.split_whitespace();
-        let is_dead = matches!(fields.next()?, "Z" | "X");
-        let parent = fields.next()?.parse().ok()?;
-        // The twenty-second field overall.
-        Some(Self { parent, began: fields.nth(17)?.parse().ok()?, is_dead })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_process_with_any_name_is_parsed() {
-        let text = "42 (a ) b (c) S 7 42 42 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 1";
-        assert_eq!(ProcessStat::read(text), Some(ProcessStat { parent: 7, began: 98765, is_dead: false }));
-        assert_eq!(ProcessStat::read("1 (x) Z"), None);
-        let own = all()[&getpid().as_raw_nonzero().get()];
-        assert!(!own.is_dead && own.began > 0);
-    }
 
     #[test]
     fn descendants_are_found_at_any_depth() {

@@ -9,6 +9,8 @@ use std::{
     },
 };
 
+use crate::system::machine::abstract_address;
+
 /// Reports readiness to the socket, a path or, after `@`, an abstract name.
 pub fn notify_ready(socket: &OsStr) -> io::Result<()> {
     let address = match socket.as_bytes() {
@@ -16,17 +18,6 @@ pub fn notify_ready(socket: &OsStr) -> io::Result<()> {
         _ => SocketAddr::from_pathname(socket)?,
     };
     UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address).map(drop)
-}
-
-#[cfg(target_os = "linux")]
-fn abstract_address(name: &[u8]) -> io::Result<SocketAddr> {
-    use std::os::linux::net::SocketAddrExt as _;
-    SocketAddr::from_abstract_name(name)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn abstract_address(_: &[u8]) -> io::Result<SocketAddr> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(test)]
@@ -40,12 +31,17 @@ mod tests {
     }
 
     #[test]
-    fn readiness_is_reported_to_paths_and_abstract_names() {
+    fn readiness_is_reported_to_paths() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         notify_ready(path.as_os_str()).unwrap();
         assert_eq!(received(&socket), b"READY=1");
+    }
+
+    #[test]
+    #[cfg_attr(attache_portable, ignore = "only Linux has abstract names of sockets")]
+    fn readiness_is_reported_to_abstract_names() {
         let name = format!("attache-test-{}", std::process::id());
         let socket = UnixDatagram::bind_addr(&abstract_address(name.as_bytes()).unwrap()).unwrap();
         notify_ready(OsStr::new(&format!("@{name}"))).unwrap();

@@ -27,6 +27,12 @@ pub struct SteadyClock {
     followed: Duration,
 }
 
+/// Also counts while the machine sleeps, on Linux only under this name.
+#[cfg(all(target_os = "linux", not(attache_portable)))]
+const SINCE_BOOT: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+#[cfg(not(all(target_os = "linux", not(attache_portable))))]
+const SINCE_BOOT: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
 /// Smaller differences are ignored.
 const TOLERANCE: i64 = 1000;
 /// A clock that was set more recently is not followed, in case someone corrects a mistake.
@@ -41,7 +47,7 @@ impl MachineClocks {
     pub(crate) fn of_machine() -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let wall = Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX));
-        let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let up = rustix::time::clock_gettime(SINCE_BOOT);
         let up = Duration::try_from(up).unwrap_or_default();
         Self { wall, up, awake: Duration::ZERO }
     }

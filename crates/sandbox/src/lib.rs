@@ -9,14 +9,14 @@ mod launcher;
 mod proof;
 mod walls;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(attache_portable)))]
 mod linux;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(attache_portable)))]
 use linux as system;
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(attache_portable))))]
 mod portable;
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(attache_portable))))]
 use portable as system;
 
 pub use self::{

@@ -5,8 +5,16 @@
 //! It knows nothing of hubs, agents or tasks. Who delegates what to whom is decided elsewhere.
 
 pub mod export;
+#[cfg(all(target_os = "linux", not(attache_portable)))]
 mod fs_client;
+#[cfg(not(all(target_os = "linux", not(attache_portable))))]
+mod no_fs_client;
+#[cfg(not(all(target_os = "linux", not(attache_portable))))]
+use no_fs_client as fs_client;
+
 mod fs_server;
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "without a client, one direction isn't used"))]
+#[cfg_attr(attache_portable, allow(dead_code, reason = "without a client, one direction isn't used"))]
 mod fs_wire;
 pub mod mount;
 pub mod report;

@@ -175,7 +175,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         command.env_remove(name);
     });
     // Whoever is orphaned inside becomes a child of this process.
-    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    let _ = attache_os::machine::inherit_orphans();
     let ended = wait(command).await;
     if launcher.has_namespaces() {
         // The last one is the first process of the namespace, which ends after all others.

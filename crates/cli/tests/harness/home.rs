@@ -26,6 +26,8 @@ pub struct TestHome {
     variables: Vec<(String, String)>,
     /// The disk of `$A2A_HOME`, if not the test's disk.
     disk: Option<SmallDisk>,
+    /// Its `attache`.
+    attache: PathBuf,
 }
 
 // === impl TestHome ===
@@ -38,7 +40,13 @@ impl TestHome {
             network: None,
             variables: Vec::new(),
             disk: None,
+            attache: env!("CARGO_BIN_EXE_attache").into(),
         }
+    }
+
+    /// A home with another build of the program.
+    pub fn with_program(program: &Path) -> Self {
+        Self { attache: program.to_owned(), ..Self::new() }
     }
 
     /// A home whose `$A2A_HOME` is a disk of this size (`8m`). None if a test can't mount one.
@@ -56,7 +64,7 @@ impl TestHome {
     /// A home in a folder of the caller's choice.
     pub fn within(folder: &Path, name: &str) -> Self {
         let folder = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir_in(folder).unwrap();
-        Self { folder, log: None, network: None, variables: Vec::new(), disk: None }
+        Self { folder, ..Self::new() }
     }
 
     /// Keeps the folder, to find out why the test failed.
@@ -166,7 +174,7 @@ impl TestHome {
 
     /// `attache …`, not started yet.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.program(env!("CARGO_BIN_EXE_attache"));
+        let mut command = self.program(&self.attache);
         command.args(args);
         // A test depends on the free space of a disk of its own only, never on the machine's.
         if matches!(args, ["hub" | "up", ..]) && self.disk.is_none() {

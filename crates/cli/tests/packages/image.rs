@@ -1,6 +1,10 @@
 //! The container image: the program, an empty data folder, and nothing else.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use serde_json::{Value, json};
 
@@ -17,12 +21,26 @@ fn main() {
 }
 "#;
 
-fn blob(image: &Path, descriptor: &Value) -> std::path::PathBuf {
+fn blob(image: &Path, descriptor: &Value) -> PathBuf {
     image.join("blobs").join(descriptor["digest"].as_str().unwrap().replace(':', "/"))
 }
 
 fn json_blob(image: &Path, descriptor: &Value) -> Value {
     serde_json::from_slice(&fs::read(blob(image, descriptor)).unwrap()).unwrap()
+}
+
+/// The settings of an image and the folder with its files.
+pub fn unpack(archive: &Path, folder: &Path) -> (Value, PathBuf) {
+    let (image, root) = (folder.join("image"), folder.join("root"));
+    fs::create_dir(&image).unwrap();
+    succeeds(Command::new("tar").arg("-xzf").arg(archive).current_dir(&image));
+    let index: Value = serde_json::from_slice(&fs::read(image.join("index.json")).unwrap()).unwrap();
+    let manifest = json_blob(&image, &index["manifests"][0]);
+    fs::create_dir(&root).unwrap();
+    for layer in manifest["layers"].as_array().unwrap() {
+        succeeds(Command::new("tar").arg("--no-same-owner").arg("-xf").arg(blob(&image, layer)).current_dir(&root));
+    }
+    (json_blob(&image, &manifest["config"])["config"].clone(), root)
 }
 
 #[test]
@@ -46,12 +64,7 @@ fn the_image_is_the_program_and_nothing_else() {
     };
     assert!(archive == contents(&second)[&name], "two images differ");
 
-    let image = folder.path().join("image");
-    fs::create_dir(&image).unwrap();
-    succeeds(Command::new("tar").arg("-xzf").arg(first.join(&name)).current_dir(&image));
-    let index: Value = serde_json::from_slice(&fs::read(image.join("index.json")).unwrap()).unwrap();
-    let manifest = json_blob(&image, &index["manifests"][0]);
-    let config = json_blob(&image, &manifest["config"])["config"].clone();
+    let (config, root) = unpack(&first.join(&name), folder.path());
     let expected = json!({
         "User": "65532:65532",
         "Entrypoint": ["/attache"],
@@ -65,11 +78,6 @@ fn the_image_is_the_program_and_nothing_else() {
     let variables = config["Env"].to_string();
     assert!(variables.contains("A2A_HOME=/data") && variables.contains("AWCP_HOME=/data/awcp"), "{variables}");
 
-    let root = folder.path().join("root");
-    fs::create_dir(&root).unwrap();
-    for layer in manifest["layers"].as_array().unwrap() {
-        succeeds(Command::new("tar").arg("--no-same-owner").arg("-xf").arg(blob(&image, layer)).current_dir(&root));
-    }
     assert_eq!(contents_names(&root), ["attache", "data"]);
     assert!(contents_names(&root.join("data")).is_empty());
     let mut bwrap = Command::new("bwrap");

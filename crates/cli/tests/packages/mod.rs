@@ -3,6 +3,7 @@
 pub mod bare;
 mod booted;
 mod image;
+mod static_program;
 
 use std::{
     collections::BTreeMap,

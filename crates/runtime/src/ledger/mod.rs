@@ -14,9 +14,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use attache_os::path_error::private_folder;
+use attache_os::{file_space::reserve, path_error::private_folder};
 use attache_protocol::AgentId;
-use rustix::{fs::FallocateFlags, io::Errno};
 
 pub use entry::{ExecutionOutcome, LedgerEntry, LedgerStep};
 pub use history::{LedgerHistory, OpenClaim};
@@ -189,14 +188,6 @@ fn keep(path: &Path, name: &Path) -> io::Result<()> {
         _ => {}
     }
     fs::hard_link(path, name)
-}
-
-/// Reserves disk space after the end of a file, if the file system supports it.
-fn reserve(file: &File, from: u64, bytes: u64) -> io::Result<()> {
-    match rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, bytes)) {
-        Err(error) if ![Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL].contains(&error) => Err(error.into()),
-        _ => Ok(()),
-    }
 }
 
 fn sync_folder(path: &Path) -> io::Result<()> {

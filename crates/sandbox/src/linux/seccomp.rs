@@ -91,7 +91,8 @@ const TYPES: [i32; 3] = [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_RAW];
 const TYPE_MASK: u64 = 0xf;
 
 /// Requests that type into a terminal, where somebody else's shell would read it.
-const TYPING: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
+#[allow(clippy::unnecessary_cast, reason = "the C libraries have different types for it")]
+const TYPING: [u64; 2] = [libc::TIOCSTI as u64, libc::TIOCLINUX as u64];
 
 /// Restricts this thread and everything it starts. With a permit, that one call still starts a program.
 pub(super) fn restrict(walls: &Walls, is_in_namespaces: bool, permit: Option<ExecPermit>) -> io::Result<()> {

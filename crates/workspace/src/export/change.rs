@@ -6,21 +6,22 @@ use std::{
     sync::{Arc, MutexGuard, PoisonError},
 };
 
+use attache_os::path_handle::WRITE;
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, utimensat},
+    fs::{Timespec, Timestamps, UTIME_OMIT},
     io::Errno,
 };
 
 use super::{
-    Export, ExportRefusal, ExportShared,
-    attributes::{AttributeChange, FileAttributes, FileKind, FileTime},
+    Export, ExportRefusal, ExportShared, FileAttributes, FileKind, FileTime,
+    attributes::AttributeChange,
     audit::{ExportAuditEntry, ExportOperation},
     content_rules::admit_inside_log,
     git_guard::{REPOSITORIES, guarded, is_repository, is_stored, part_of, run_from, trusted_git_file},
     held,
     originals::{OriginalsStore, PendingChange},
     path::{ExportPath, check_length, join},
-    root::{PathHandle, attributes_of},
+    root::PathHandle,
 };
 
 pub(super) const GUARDED: ExportRefusal = ExportRefusal::Denied(
@@ -172,7 +173,7 @@ impl ExportShared {
         found: &PathHandle,
         seen: (u64, FileTime),
     ) -> Result<(), ExportRefusal> {
-        let now = attributes_of(found)?;
+        let now = found.current_attributes()?;
         if (now.size, now.modified) == seen {
             return Ok(());
         }
@@ -216,7 +217,7 @@ impl ExportShared {
         let mut seen = held(&seen);
         self.keep_host_edit(keeper, place.whole(), found, *seen)?;
         let done = apply(found, writer, change);
-        let now = attributes_of(found)?;
+        let now = found.current_attributes()?;
         *seen = (now.size, now.modified);
         done
     }
@@ -226,13 +227,13 @@ impl ExportShared {
 fn apply(found: &PathHandle, writer: Option<&OwnedFd>, change: &AttributeChange) -> Result<(), ExportRefusal> {
     match (change.size, writer) {
         (Some(size), Some(writer)) => rustix::fs::ftruncate(writer, size)?,
-        (Some(size), None) => rustix::fs::ftruncate(found.reopen(OFlags::WRONLY)?, size)?,
+        (Some(size), None) => rustix::fs::ftruncate(found.reopen(WRITE)?, size)?,
         (None, _) => {}
     }
     if let Some(mode) = change.mode {
         // A folder keeps its setgid and sticky bits, which its owner set for sharing within a group. A file loses them.
         let special = if found.attributes.is_folder() { found.attributes.mode & 0o7000 } else { 0 };
-        rustix::fs::chmod(found.proc_path(), Mode::from_raw_mode(special | (mode & 0o777)))?;
+        found.set_mode(special | (mode & 0o777))?;
     }
     if change.accessed.is_some() || change.modified.is_some() {
         set_times(found, change.accessed, change.modified)?;
@@ -250,5 +251,5 @@ pub(crate) fn set_times(
         None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
     };
     let times = Timestamps { last_access: time(accessed), last_modification: time(modified) };
-    utimensat(found, "", &times, AtFlags::EMPTY_PATH)
+    found.set_times(&times)
 }

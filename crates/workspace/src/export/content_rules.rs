@@ -6,8 +6,7 @@ use std::{os::fd::OwnedFd, sync::Arc};
 use rustix::fs::OFlags;
 
 use super::{
-    ExportRefusal, ExportShared,
-    attributes::FileKind,
+    ExportRefusal, ExportShared, FileKind,
     credentials::{MAX_SETTINGS, MAX_URL, MaskKind, mask_settings, mask_urls, masked},
     file::fill,
     git,

@@ -1,12 +1,12 @@
 //! Reads a folder in batches, without hidden entries.
 
-use std::{fmt, os::fd::BorrowedFd, sync::Arc};
+use std::{fmt, sync::Arc};
 
-use rustix::fs::{OFlags, inotify};
+use attache_os::folder_watcher::FolderWatcher;
+use rustix::fs::OFlags;
 
 use super::{
-    Export, ExportRefusal, ExportShared,
-    attributes::{FileAttributes, FileKind},
+    Export, ExportRefusal, ExportShared, FileAttributes, FileKind,
     path::{ExportPath, join},
     root::{DirectoryEntries, entries},
 };
@@ -37,26 +37,15 @@ impl Export {
     }
 }
 
-/// What is reported about a watched folder: its own attributes, and its entries.
-const WATCHED: inotify::WatchFlags = inotify::WatchFlags::CREATE
-    .union(inotify::WatchFlags::DELETE)
-    .union(inotify::WatchFlags::MODIFY)
-    .union(inotify::WatchFlags::ATTRIB)
-    .union(inotify::WatchFlags::MOVED_FROM)
-    .union(inotify::WatchFlags::MOVED_TO)
-    .union(inotify::WatchFlags::ONLYDIR)
-    .union(inotify::WatchFlags::EXCL_UNLINK);
-
 impl Export {
-    /// Watches a visible folder. The number identifies it in the events of this inotify instance.
-    pub(crate) fn watch_dir(&self, path: &[u8], watcher: BorrowedFd<'_>) -> Result<i32, ExportRefusal> {
+    /// Watches a visible folder. The number identifies it in the events of this watcher.
+    pub(crate) fn watch_dir(&self, path: &[u8], watcher: &FolderWatcher) -> Result<i32, ExportRefusal> {
         self.0.begin()?;
         let found = self.0.find_shown(&ExportPath::parse(path)?)?;
         if !found.attributes.is_folder() {
             return Err(ExportRefusal::NotADirectory);
         }
-        // Through the handle, so that nothing outside can be watched.
-        Ok(inotify::add_watch(watcher, found.proc_path(), WATCHED)?)
+        Ok(watcher.watch(&found)?)
     }
 
     /// Whether a name can be mentioned to the remote, whatever is there now.

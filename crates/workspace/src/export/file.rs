@@ -6,14 +6,15 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use attache_os::path_handle::WRITE;
 use rustix::{
     fs::{FallocateFlags, Mode, OFlags, fallocate, openat},
     io::{Errno, pread, pwrite},
 };
 
 use super::{
-    Export, ExportRefusal, ExportShared, LastWrite, OpenWrite,
-    attributes::{AttributeChange, FileAttributes, FileKind},
+    Export, ExportRefusal, ExportShared, FileAttributes, FileKind, LastWrite, OpenWrite,
+    attributes::AttributeChange,
     audit::{ExportAuditEntry, ExportOperation},
     change::SPECIAL,
     connection::Ticket,
@@ -220,7 +221,7 @@ impl FileOpenOptions {
     fn flags(&self) -> OFlags {
         let mut flags = match (self.reads(), self.writes()) {
             (true, true) => OFlags::RDWR,
-            (false, true) => OFlags::WRONLY,
+            (false, true) => WRITE,
             (_, false) => OFlags::RDONLY,
         };
         flags.set(OFlags::APPEND, self.append);

@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    attributes::{FileAttributes, FileKind, FileTime},
+    FileAttributes, FileKind, FileTime,
     path::{from_shown, show},
 };
 

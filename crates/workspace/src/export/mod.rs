@@ -42,10 +42,11 @@ use std::{
     },
 };
 
+pub use attache_os::file_attributes::{FileAttributes, FileKind, FileTime};
 use attache_protocol::wire::awcp::AccessMode;
 
 pub use self::{
-    attributes::{AttributeChange, FileAttributes, FileKind, FileTime},
+    attributes::AttributeChange,
     audit::{ExportAudit, ExportAuditEntry, ExportOperation, NoExportAudit},
     directory::{DirectoryEntry, ExportDirectory},
     failed::{Cause, FailedChanges},

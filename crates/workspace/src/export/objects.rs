@@ -175,15 +175,14 @@ fn index_pack(
     go_on: &dyn Fn() -> Result<(), ExportRefusal>,
 ) -> Result<(), ExportRefusal> {
     let format = if id == 32 { "sha256" } else { "sha1" };
-    // Held open here, and read by git under the name that the handle has in this process.
+    // Open already, and opened again by git under the name that it has there: nothing else can be read.
     let pack = fs::File::from(pack.reopen(OFlags::RDONLY)?);
-    let path = format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&pack));
     let mut git = Command::new("git");
-    git.args(["index-pack", "--rev-index", &format!("--object-format={format}"), "-o"]).arg(index).arg(path);
+    git.args(["index-pack", "--rev-index", &format!("--object-format={format}"), "-o"]).arg(index).arg("/dev/fd/0");
     git.current_dir("/").env("GIT_CEILING_DIRECTORIES", "/").env("GIT_DIR", "/nonexistent");
     git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1").env_remove("GIT_CONFIG_COUNT");
     git.env_remove("GIT_CONFIG_PARAMETERS").env_remove("GIT_OBJECT_DIRECTORY").env_remove("GIT_TRACE");
-    git.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    git.stdin(pack).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = git.spawn().map_err(|_| NO_GIT)?;
     // A few bytes of a pack can describe an object of any size. Git doesn't start with it.
     if let Err(error) = limit(&child) {

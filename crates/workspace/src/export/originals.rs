@@ -9,19 +9,20 @@ use std::{
     fs::{self, File},
     io::{self, Read as _},
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::OwnedFd,
         unix::fs::{DirBuilderExt as _, MetadataExt as _},
     },
     path::{Path, PathBuf},
 };
 
+use attache_os::file_space;
 use rustix::{
     fs::{AtFlags, Mode, OFlags, linkat, openat, renameat, unlinkat},
     io::Errno,
 };
 
 use super::{
-    attributes::{FileAttributes, FileKind, FileTime},
+    FileAttributes, FileKind, FileTime,
     index::OriginalsIndex,
     lease_record::{LeaseRecord, LeaseRecordEntry, LeaseRecordLine, OriginalFile, PathAfter, PathBefore, PathStamp},
     path::{ExportPath, show},
@@ -403,9 +404,7 @@ impl OriginalsStore {
     /// changes nothing else, and the next lease finds no other name of them.
     pub(super) fn finish(&mut self) {
         for linked in self.linked.clone().into_values() {
-            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let found = openat(&self.folder, linked.kept.to_string(), flags, Mode::empty()).and_then(PathHandle::of);
-            let done = match found {
+            let done = match PathHandle::at(&self.folder, &linked.kept.to_string()) {
                 // The only remaining name, or one that must be found spoiled.
                 Ok(found) if found.attributes.links == 1 || linked.is_spoiled(&found.attributes) => Ok(()),
                 Ok(found) => self.unshare(&found, &|| Ok(())),
@@ -426,7 +425,7 @@ impl OriginalsStore {
     ) -> Result<(), ExportRefusal> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let to = openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)?;
-        if rustix::fs::ioctl_ficlone(&to, &from).is_ok() {
+        if file_space::share_bytes(&to, &from).is_ok() {
             return Ok(());
         }
         let size = attributes_of(&from)?.size;
@@ -477,7 +476,7 @@ fn copy_bytes(from: OwnedFd, to: OwnedFd, go_on: &dyn Fn() -> Result<(), ExportR
     loop {
         go_on()?;
         let at_once = usize::try_from(COPY_CHUNK).unwrap_or(usize::MAX);
-        match rustix::fs::copy_file_range(from.as_fd(), None, to.as_fd(), None, at_once) {
+        match file_space::copy_bytes(&from, &to, at_once) {
             Ok(0) if bytes > 0 => return Ok(bytes),
             // Some kernels and file systems report "nothing copied" for a file that has bytes.
             Ok(0) | Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::IO | Errno::PERM)

@@ -1,58 +1,46 @@
-//! The folder as file handles: one for the root, and everything else resolved from it by the kernel in one step that
-//! can't leave it. A path is never resolved twice as a string.
+//! The folder as file handles: one for the root, and everything else resolved from it so that it can't leave it. A path is
+//! never resolved twice as a string.
 
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
 };
 
+use attache_os::{
+    file_attributes::FileAttributes,
+    path_handle::{self, attributes_in},
+};
 use rustix::{
-    fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, openat2, statx},
+    fs::{Dir, OFlags},
     io::Errno,
 };
 
 use super::{
-    attributes::{FileAttributes, FileKind, WANTED},
     path::join,
     refusal::{ExportError, ExportRefusal},
 };
+
+pub(crate) use attache_os::path_handle::{PathHandle, attributes_of};
 
 #[derive(Debug)]
 pub(crate) struct ExportRoot {
     fd: OwnedFd,
 }
 
-/// An entry of the tree, held by its handle (`O_PATH`): whatever happens to its name, the handle stays with it.
-#[derive(Debug)]
-pub(crate) struct PathHandle {
-    fd: OwnedFd,
-    pub(crate) attributes: FileAttributes,
-}
-
-/// Nothing above the root, no symbolic links in between, no `/proc` magic links. File systems mounted inside the folder
-/// are not part of the export: they may be another disk, `/proc`, or the mount of another lease.
-const CONFINED: ResolveFlags = ResolveFlags::BENEATH
-    .union(ResolveFlags::NO_MAGICLINKS)
-    .union(ResolveFlags::NO_SYMLINKS)
-    .union(ResolveFlags::NO_XDEV);
-
-const HANDLE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-
 // === impl ExportRoot ===
 
 impl ExportRoot {
     pub(crate) fn open(dir: &Path) -> Result<Self, ExportError> {
         let folder = |errno: Errno| ExportError::Folder { dir: dir.to_owned(), source: errno.into() };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(CWD, dir, flags, Mode::empty()).map_err(|errno| match errno {
+        let fd = path_handle::root(dir).map_err(|errno| match errno {
             Errno::NOTDIR => ExportError::NotAFolder { dir: dir.to_owned() },
             errno => folder(errno),
         })?;
         let root = Self { fd };
-        let found = match root.handle(b"", OFlags::empty()) {
+        let found = match PathHandle::find(&root.fd, b"") {
             Err(Errno::NOSYS | Errno::PERM) => return Err(ExportError::NoConfinement),
-            found => PathHandle::of(found.map_err(folder)?).map_err(folder)?,
+            found => found.map_err(folder)?,
         };
         match found.reopen(OFlags::RDONLY | OFlags::DIRECTORY) {
             Ok(_) => Ok(root),
@@ -63,12 +51,12 @@ impl ExportRoot {
 
     /// Finds a validated path. A link at its end is returned itself.
     pub(crate) fn find(&self, path: &[u8]) -> Result<PathHandle, ExportRefusal> {
-        Ok(PathHandle::of(self.handle(path, OFlags::empty())?)?)
+        Ok(PathHandle::find(&self.fd, path)?)
     }
 
     pub(crate) fn find_optional(&self, path: &[u8]) -> Result<Option<PathHandle>, ExportRefusal> {
-        match self.handle(path, OFlags::empty()) {
-            Ok(fd) => Ok(Some(PathHandle::of(fd)?)),
+        match PathHandle::find(&self.fd, path) {
+            Ok(found) => Ok(Some(found)),
             // Below a link, nothing exists here either.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(errno) => Err(errno.into()),
@@ -77,17 +65,7 @@ impl ExportRoot {
 
     /// The folder in which one more name is used.
     pub(crate) fn folder(&self, path: &[u8]) -> Result<OwnedFd, ExportRefusal> {
-        Ok(self.handle(path, OFlags::DIRECTORY)?)
-    }
-
-    fn handle(&self, path: &[u8], more: OFlags) -> Result<OwnedFd, Errno> {
-        let path = if path.is_empty() { b"." } else { path };
-        loop {
-            match openat2(&self.fd, path, HANDLE | more, Mode::empty(), CONFINED) {
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                done => return done,
-            }
-        }
+        Ok(path_handle::folder(&self.fd, path)?)
     }
 
     /// Visits everything below a folder, parents first. `visit` returns whether to descend.
@@ -117,46 +95,6 @@ impl AsFd for ExportRoot {
     }
 }
 
-// === impl PathHandle ===
-
-impl PathHandle {
-    pub(crate) fn of(fd: OwnedFd) -> Result<Self, Errno> {
-        let attributes = attributes_of(&fd)?;
-        Ok(Self { fd, attributes })
-    }
-
-    /// The same entry, opened for use. A FIFO or device is never opened: that alone can block or have an effect.
-    pub(crate) fn reopen(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
-        if !matches!(self.attributes.kind, FileKind::File | FileKind::Folder) {
-            return Err(Errno::LOOP);
-        }
-        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        rustix::fs::open(self.proc_path(), flags, Mode::empty())
-    }
-
-    /// A magic link to this handle, for calls that don't accept an `O_PATH` handle.
-    pub(crate) fn proc_path(&self) -> String {
-        format!("/proc/self/fd/{}", self.fd.as_raw_fd())
-    }
-
-    pub(crate) fn target(&self) -> Result<Vec<u8>, ExportRefusal> {
-        if self.attributes.kind != FileKind::Link {
-            return Err(ExportRefusal::Invalid);
-        }
-        Ok(rustix::fs::readlinkat(&self.fd, "", Vec::new())?.into_bytes())
-    }
-}
-
-impl AsFd for PathHandle {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-pub(crate) fn attributes_of(fd: impl AsFd) -> Result<FileAttributes, Errno> {
-    Ok(FileAttributes::from(&statx(fd, "", AtFlags::EMPTY_PATH, WANTED)?))
-}
-
 /// The entries of a folder with their attributes.
 pub(crate) type DirectoryEntries = Box<dyn Iterator<Item = Result<(Vec<u8>, FileAttributes), ExportRefusal>> + Send>;
 
@@ -173,8 +111,8 @@ pub(crate) fn entries(folder: OwnedFd) -> Result<DirectoryEntries, ExportRefusal
         if matches!(name.to_bytes(), b"." | b"..") {
             return None;
         }
-        match statx(&stats, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, WANTED) {
-            Ok(stat) => Some(Ok((name.to_bytes().to_vec(), FileAttributes::from(&stat)))),
+        match attributes_in(&stats, name) {
+            Ok(attributes) => Some(Ok((name.to_bytes().to_vec(), attributes))),
             Err(Errno::NOENT) => None,
             Err(errno) => Some(Err(errno.into())),
         }

@@ -6,8 +6,7 @@ use rustix::{
 };
 
 use super::{
-    Export, ExportRefusal, ExportShared, LinkPolicy, OpenWrite,
-    attributes::FileKind,
+    Export, ExportRefusal, ExportShared, FileKind, LinkPolicy, OpenWrite,
     audit::ExportOperation,
     change::{GUARDED, ROOT, SPECIAL, WITHHELD},
     git_guard::{TrustedGitFile, area, guarded, inside, is_repository, trusted_git_file},

@@ -1,11 +1,8 @@
 //! What the threads of a channel share: the export, the order of reports, and how an entry is described.
 
-use std::{
-    io,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use super::{
@@ -36,10 +33,10 @@ const ENTRIES_PER_FRAME: usize = 200;
 // === impl FsHost ===
 
 impl FsHost {
-    pub(super) fn new(export: Arc<Export>, outbox: FsOutbox) -> io::Result<Self> {
+    pub(super) fn new(export: Arc<Export>, outbox: FsOutbox) -> Self {
         let device = export.attributes(b"").map_or(0, |root| root.device);
         let (clock, ended) = (AtomicU64::new(1), AtomicBool::new(false));
-        Ok(Self { export, outbox, watcher: FsWatcher::new()?, clock, device, ended, requests: OnceLock::new() })
+        Self { export, outbox, watcher: FsWatcher::new(), clock, device, ended, requests: OnceLock::new() }
     }
 
     /// Ends all threads of the channel.

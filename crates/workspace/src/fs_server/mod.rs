@@ -40,7 +40,7 @@ impl Subsystem for AttacheFs {
     fn start(&self, channel: SubsystemChannel) -> io::Result<Arc<dyn SubsystemInbox>> {
         let SubsystemChannel { export, locator, handles, mounts, gate, outbox: channel, running } = channel;
         let room = mounts.channel().ok_or_else(|| io::Error::other("the lease has too many attache-fs channels"))?;
-        let host = Arc::new(FsHost::new(export, FsOutbox::default())?);
+        let host = Arc::new(FsHost::new(export, FsOutbox::default()));
         let queue = Arc::new(RequestQueue::new(Arc::clone(&gate)));
         host.takes(&queue);
         let inbox = Arc::new(FsInbox { queue, host: Arc::clone(&host) });

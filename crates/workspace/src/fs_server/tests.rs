@@ -122,7 +122,7 @@ fn no_request_and_no_race_gets_out() {
         ExportTerms { quota: LeaseQuota::UNLIMITED, links: LinkPolicy::Any, ..ExportTerms::new(AccessMode::Rw) };
     let before = OriginalsFolder::in_folder(all.path().join("before"));
     let export = Export::open(&all.path().join("lent"), terms, before, Arc::new(NoExportAudit)).unwrap();
-    let host = Arc::new(FsHost::new(Arc::new(export), FsOutbox::default()).unwrap());
+    let host = Arc::new(FsHost::new(Arc::new(export), FsOutbox::default()));
     let mut session = FsSession::new(Arc::clone(&host), "loc".to_owned(), Arc::new(Semaphore::new(64)), Arc::default());
     let hello =
         FsRequest::Hello { version: VERSION, locator: b"loc", push_bytes: 1 << 20, push_file: 1 << 20, mount: 1 };

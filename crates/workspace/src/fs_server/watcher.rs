@@ -1,21 +1,17 @@
-//! Reports what changes on the host. Folders that were sent are watched with inotify; an event only says where to look,
+//! Reports what changes on the host. Folders that were sent are watched; an event only says where to look,
 //! and what is there now is sent.
 
 use std::{
     collections::{BTreeSet, HashMap},
-    io,
-    mem::MaybeUninit,
-    os::fd::{AsFd as _, OwnedFd},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
-use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
-    fs::inotify,
-    io::Errno,
+use attache_os::{
+    folder_event::FolderEvent,
+    folder_watcher::{FolderWatcher, max_watched},
 };
 
 use super::{
@@ -30,8 +26,7 @@ use crate::{
 
 pub(super) struct FsWatcher {
     /// None if the process has too many. Changes are then noticed when the client looks again.
-    inotify: Option<InotifyInstance>,
-    wake: OwnedFd,
+    watcher: Option<CountedWatcher>,
     /// Locked while events are interpreted and while a folder is moved.
     folders: Mutex<WatchedFolders>,
     max_watched: usize,
@@ -42,12 +37,12 @@ pub(super) struct FsWatcher {
 pub(super) struct WatchedFolders(HashMap<i32, Vec<u8>>);
 
 /// One of the few that a user has.
-struct InotifyInstance(OwnedFd);
+struct CountedWatcher(FolderWatcher);
 
 /// Of all leases in this process. The usual limit of a user is 128, and other programs need some.
-const MAX_INSTANCES: usize = 32;
-static INSTANCES: AtomicUsize = AtomicUsize::new(0);
-/// How many folders all leases watch.
+const MAX_WATCHERS: usize = 32;
+static WATCHERS: AtomicUsize = AtomicUsize::new(0);
+/// How many folders all leases watch. Watches are shared by all programs of a user.
 static WATCHED: AtomicUsize = AtomicUsize::new(0);
 
 /// A name that something happened to.
@@ -59,31 +54,22 @@ struct Touched {
     has_moved: bool,
 }
 
-/// Watches are shared by all programs of a user, so leases together take at most half of them.
-fn max_watched() -> usize {
-    const MOST: usize = 100_000;
-    let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").ok();
-    limit.and_then(|text| text.trim().parse::<usize>().ok()).map_or(MOST, |limit| (limit / 2).min(MOST))
-}
-
 // === impl FsWatcher ===
 
 impl FsWatcher {
-    pub(super) fn new() -> io::Result<Self> {
-        let inotify = InotifyInstance::take();
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { inotify, wake, folders: Mutex::default(), max_watched: max_watched() })
+    pub(super) fn new() -> Self {
+        Self { watcher: CountedWatcher::take(), folders: Mutex::default(), max_watched: max_watched() }
     }
 
     /// Whether changes in a folder will be reported from now on. If the machine's limit of watches is reached, they
     /// won't.
     pub(super) fn watch(&self, export: &Export, path: &[u8]) -> Result<bool, ExportRefusal> {
-        let Some(InotifyInstance(inotify)) = &self.inotify else { return Ok(false) };
+        let Some(CountedWatcher(watcher)) = &self.watcher else { return Ok(false) };
         let mut folders = self.folders();
         if WATCHED.load(Ordering::Relaxed) >= self.max_watched && !folders.0.values().any(|known| known == path) {
             return Ok(false);
         }
-        match export.watch_dir(path, inotify.as_fd()) {
+        match export.watch_dir(path, watcher) {
             Ok(number) => {
                 folders.insert(number, path.to_vec());
                 Ok(true)
@@ -99,23 +85,21 @@ impl FsWatcher {
     }
 
     pub(super) fn wake(&self) {
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        if let Some(CountedWatcher(watcher)) = &self.watcher {
+            watcher.wake();
+        }
     }
 
     /// Reports changes until the channel ends.
     pub(super) fn run(&self, host: &FsHost) {
-        let Some(InotifyInstance(inotify)) = &self.inotify else { return };
+        let Some(CountedWatcher(watcher)) = &self.watcher else { return };
         while !host.has_ended() {
-            let mut ready = [PollFd::new(inotify, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
-            match poll(&mut ready, None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "can't wait for changes of a shared folder");
-                    return;
-                }
+            if let Err(error) = watcher.wait() {
+                tracing::warn!(%error, "can't wait for changes of a shared folder");
+                return;
             }
             let mut folders = self.folders();
-            match read(inotify, &mut folders) {
+            match read(watcher, &mut folders) {
                 Some(touched) => {
                     drop(folders);
                     for touched in touched {
@@ -126,7 +110,7 @@ impl FsWatcher {
                     // Too much happened at once. The tree is sent again, without contents.
                     for number in folders.below(b"") {
                         folders.remove(number);
-                        let _ = inotify::remove_watch(inotify, number);
+                        watcher.forget(number);
                     }
                     drop(folders);
                     host.outbox.push(FsEvent::Reset.write(), FsUrgency::Reply);
@@ -138,23 +122,18 @@ impl FsWatcher {
 }
 
 /// The names that something happened to. `None` if events were lost.
-fn read(inotify: &OwnedFd, folders: &mut WatchedFolders) -> Option<BTreeSet<Touched>> {
-    let mut buffer = [MaybeUninit::uninit(); 32 << 10];
-    let mut events = inotify::Reader::new(inotify, &mut buffer);
+fn read(watcher: &FolderWatcher, folders: &mut WatchedFolders) -> Option<BTreeSet<Touched>> {
     let mut touched = BTreeSet::new();
-    // Reading ends when no event is left, or at an error that the next round meets again.
-    while let Ok(event) = events.next() {
-        let what = event.events();
-        if what.contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
-            return None;
-        }
-        if what.contains(inotify::ReadFlags::IGNORED) {
-            folders.remove(event.wd());
-            continue;
-        }
-        let Some(folder) = folders.0.get(&event.wd()).cloned() else { continue };
-        let is_folder = what.contains(inotify::ReadFlags::ISDIR);
-        let Some(name) = event.file_name() else {
+    for event in watcher.read()? {
+        let (number, name, is_folder, has_moved) = match event {
+            FolderEvent::Touched { folder, name, is_folder, has_moved } => (folder, name, is_folder, has_moved),
+            FolderEvent::Ended { folder } => {
+                folders.remove(folder);
+                continue;
+            }
+        };
+        let Some(folder) = folders.0.get(&number).cloned() else { continue };
+        let Some(name) = name else {
             // The folder itself.
             if !folder.is_empty() {
                 let above = parent(&folder).to_vec();
@@ -163,13 +142,11 @@ fn read(inotify: &OwnedFd, folders: &mut WatchedFolders) -> Option<BTreeSet<Touc
             }
             continue;
         };
-        let name = name.to_bytes().to_vec();
-        let has_moved = is_folder && what.contains(inotify::ReadFlags::MOVED_FROM);
         if has_moved {
             // What is watched below it is somewhere else now. The client forgets it as well.
             for number in folders.below(&join(&folder, &name)) {
                 folders.remove(number);
-                let _ = inotify::remove_watch(inotify, number);
+                watcher.forget(number);
             }
         }
         touched.insert(Touched { folder, name, is_folder, has_moved });
@@ -245,16 +222,15 @@ impl Drop for WatchedFolders {
     }
 }
 
-// === impl InotifyInstance ===
+// === impl CountedWatcher ===
 
-impl InotifyInstance {
+impl CountedWatcher {
     fn take() -> Option<Self> {
-        let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
-        let is_free = INSTANCES.fetch_add(1, Ordering::Relaxed) < MAX_INSTANCES;
-        match is_free.then(|| inotify::init(flags)) {
-            Some(Ok(inotify)) => Some(Self(inotify)),
+        let is_free = WATCHERS.fetch_add(1, Ordering::Relaxed) < MAX_WATCHERS;
+        match is_free.then(FolderWatcher::new) {
+            Some(Ok(watcher)) => Some(Self(watcher)),
             failed => {
-                INSTANCES.fetch_sub(1, Ordering::Relaxed);
+                WATCHERS.fetch_sub(1, Ordering::Relaxed);
                 let error = failed.and_then(Result::err);
                 tracing::warn!(?error, "a shared folder can't be watched; changes are noticed later");
                 None
@@ -263,9 +239,9 @@ impl InotifyInstance {
     }
 }
 
-impl Drop for InotifyInstance {
+impl Drop for CountedWatcher {
     fn drop(&mut self) {
-        INSTANCES.fetch_sub(1, Ordering::Relaxed);
+        WATCHERS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -5,6 +5,7 @@
 //! that serves the mount (see [`MountTransport`]): when its pipe closes, whatever happened to this process, the folder is
 //! unmounted. See [`run_guard`].
 
+pub(crate) mod attache_fs;
 mod forward;
 mod guard;
 mod guard_protocol;
@@ -13,7 +14,6 @@ mod mount_point;
 mod requirements;
 mod ssh_agent;
 mod sshfs;
-mod table;
 mod transport;
 mod underneath;
 
@@ -55,7 +55,7 @@ pub struct MountRequest {
 }
 
 /// A mount option of attache-fs: nothing is acknowledged that the host doesn't have.
-pub const SYNC_OPTION: &str = crate::fs_client::SYNC;
+pub const SYNC_OPTION: &str = attache_fs::SYNC;
 
 /// Splits a host's requested mount options into safe ones and the rest.
 pub fn safe_mount_options(requested: Vec<String>) -> (Vec<String>, Vec<String>) {

@@ -18,9 +18,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     LostChange, MountError, MountPoint, MountPointProtection, MountRequest, UnmountReason,
+    attache_fs::FLUSH_TIMEOUT,
     guard_protocol::{GuardOrder, GuardReport},
 };
-use crate::fs_client::FLUSH_TIMEOUT;
 
 /// How a guard is started: a program that calls [`run_guard`](super::run_guard) when given these arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]

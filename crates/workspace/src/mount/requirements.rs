@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use attache_os::mounts;
+
 /// A missing program or device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissingProgram {
@@ -20,6 +22,8 @@ pub(super) const SSHFS: &str = "sshfs";
 pub(super) const FUSERMOUNT: &str = "fusermount3";
 pub(super) const SETPRIV: &str = "setpriv";
 const DEVICE: &str = "/dev/fuse";
+/// Mounting is written for Linux.
+const LINUX: MissingProgram = MissingProgram { what: "Linux", package: "" };
 
 /// In the order in which a person would install them.
 const PROGRAMS: [MissingProgram; 4] = [
@@ -31,6 +35,9 @@ const PROGRAMS: [MissingProgram; 4] = [
 
 /// Everything that is missing on this machine.
 pub fn missing() -> Vec<MissingProgram> {
+    if !mounts::CAN_MOUNT {
+        return vec![LINUX];
+    }
     let mut missing: Vec<MissingProgram> = PROGRAMS.into_iter().filter(|need| program(need.what).is_none()).collect();
     let device = MissingProgram { what: DEVICE, package: "fuse3" };
     if fs::OpenOptions::new().read(true).write(true).open(DEVICE).is_err() {
@@ -43,7 +50,7 @@ pub fn missing() -> Vec<MissingProgram> {
 pub(super) fn missing_for_fuse() -> Vec<MissingProgram> {
     let is_needed = |missing: &MissingProgram| match missing.what {
         FUSERMOUNT => !rustix::process::geteuid().is_root(),
-        what => what == DEVICE,
+        what => what == DEVICE || what == LINUX.what,
     };
     missing().into_iter().filter(is_needed).collect()
 }
@@ -62,6 +69,9 @@ pub(super) fn program(name: &str) -> Option<PathBuf> {
 
 impl MissingProgram {
     pub fn fix(&self) -> String {
+        if *self == LINUX {
+            return "Work in folders of other machines on a machine with Linux. Folders of this machine can be delegated.".to_owned();
+        }
         if self.what == DEVICE {
             return format!(
                 "Load the kernel module with `modprobe fuse`, allow this user to open {DEVICE}, or start the container with `--device {DEVICE} --cap-add SYS_ADMIN`."
@@ -73,7 +83,9 @@ impl MissingProgram {
 
 impl fmt::Display for MissingProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.what == DEVICE {
+        if *self == LINUX {
+            f.write_str("folders of other machines can't be mounted on this system")
+        } else if self.what == DEVICE {
             write!(f, "can't open {DEVICE} (package {})", self.package)
         } else {
             write!(f, "the program `{}` is missing (package {})", self.what, self.package)

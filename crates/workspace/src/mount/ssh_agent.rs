@@ -17,10 +17,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use attache_os::machine;
 use attache_protocol::Secret;
 use aws_lc_rs::signature::Ed25519KeyPair;
 use russh::keys::PrivateKey;
-use rustix::process::{DumpableBehavior, Pid, WaitOptions, set_child_subreaper, set_dumpable_behavior, waitpid};
+use rustix::process::{Pid, WaitOptions, waitpid};
 use tokio::{net::UnixListener, runtime};
 
 /// The socket. Dropping it removes it.
@@ -61,8 +62,8 @@ impl SshAgent {
     /// Serves the key until the process ends.
     pub(super) fn offer(private: &Path, key: &Secret<String>) -> io::Result<Self> {
         // Prevents other processes from reading the memory and open files of the process that has the key.
-        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-        set_child_subreaper(Pid::from_raw(1))?;
+        machine::protect_memory();
+        machine::inherit_orphans()?;
         let signer = SshAgentKey::read(key.expose())?;
         let (socket, folder) = socket_path(private)?;
         let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
@@ -138,9 +139,7 @@ fn socket_path(private: &Path) -> io::Result<(PathBuf, Option<PathBuf>)> {
 fn adopted_ssh(stream: &tokio::net::UnixStream) -> Option<Pid> {
     let peer = stream.peer_cred().ok()?.pid().and_then(Pid::from_raw)?;
     let is_ours = || {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", peer.as_raw_nonzero())).ok()?;
-        let parent: u32 = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
-        let exe = fs::read_link(format!("/proc/{}/exe", peer.as_raw_nonzero())).ok()?;
+        let (parent, exe) = machine::parent_and_program(peer)?;
         let is_ssh = super::requirements::program(SSH).and_then(|ssh| ssh.canonicalize().ok()) == Some(exe);
         (is_ssh && parent == std::process::id()).then_some(peer)
     };

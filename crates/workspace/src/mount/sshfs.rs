@@ -78,10 +78,7 @@ fn rejects_links(sshfs: &Path) -> bool {
 
 /// Sets the read-ahead to match the latency to the host. Only root can do that; without it, reading is slower.
 pub(super) fn read_ahead(mount_point: &Path) {
-    const KILOBYTES: &str = "8192";
-    let Ok(found) = fs::metadata(mount_point) else { return };
-    let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
-    let _ = fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), KILOBYTES);
+    attache_os::mounts::set_read_ahead(mount_point, 8192);
 }
 
 /// Splits requested mount options: those that control caching are followed, but nothing that opens or runs anything.

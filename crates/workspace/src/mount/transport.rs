@@ -9,18 +9,19 @@ use std::{
     time::Duration,
 };
 
+use attache_os::{machine, mounts};
 use attache_protocol::wire::awcp::{ATTACHE_FS, SSHFS};
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use super::{
     LostChange, MissingProgram, MountError, MountRequest,
+    attache_fs::{self, MountKeeping},
     guard_protocol::{GuardOrder, GuardReport, GuardRole},
     mount_point::MountPointPath,
     requirements,
     ssh_agent::SshAgent,
-    sshfs, table,
+    sshfs,
 };
-use crate::fs_client::{self, MountKeeping};
+use crate::fs_client;
 
 /// How a folder is mounted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -71,7 +72,7 @@ impl MountTransport {
     const fn kind(self) -> &'static str {
         match self {
             Self::Sshfs => sshfs::KIND,
-            Self::AttacheFs => fs_client::KIND,
+            Self::AttacheFs => attache_fs::KIND,
         }
     }
 
@@ -104,7 +105,7 @@ impl MountTransport {
 
 /// Whether one of our mounts is there.
 pub(super) fn is_mounted(mount_point: &Path) -> bool {
-    let kind = table::mounted_at(mount_point).ok().flatten();
+    let kind = mounts::mounted_at(mount_point).ok().flatten();
     MountTransport::ALL.into_iter().any(|transport| kind.as_deref() == Some(transport.kind()))
 }
 
@@ -112,7 +113,7 @@ pub(super) fn is_mounted(mount_point: &Path) -> bool {
 /// its input, which stays open as long as we live.
 fn start_client(role: GuardRole, at: &MountPointPath, request: &MountRequest) -> Result<Child, MountError> {
     // Prevents other processes from reading the memory of the process that has the key.
-    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    machine::protect_memory();
     if let Some(missing) = requirements::missing_for_fuse().into_iter().next() {
         return Err(MountError::Missing(missing));
     }
@@ -138,7 +139,7 @@ pub(super) fn serve(
     request: &MountRequest,
     input: impl std::io::Read + Send + 'static,
 ) -> u8 {
-    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    machine::protect_memory();
     let mount_point = at.mount_point();
     let mut name = std::hash::DefaultHasher::new();
     at.hash(&mut name);
@@ -177,14 +178,14 @@ impl MountProcess {
     pub(super) fn outages(&self, output: &str) -> u32 {
         let count = match &self.identity {
             Some(identity) => identity.connections().saturating_sub(1),
-            None => output.lines().filter(|line| *line == fs_client::OUTAGE).count(),
+            None => output.lines().filter(|line| *line == attache_fs::OUTAGE).count(),
         };
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
     /// What it acknowledged to programs and didn't get to the host.
     pub(super) fn lost(&self, output: &str) -> Vec<LostChange> {
-        let named = output.lines().filter_map(|line| line.strip_prefix(fs_client::LOST));
+        let named = output.lines().filter_map(|line| line.strip_prefix(attache_fs::LOST));
         named.filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
@@ -192,7 +193,7 @@ impl MountProcess {
     pub(super) const fn exit_timeout(&self) -> Duration {
         match self.transport {
             MountTransport::Sshfs => EXIT_TIMEOUT,
-            MountTransport::AttacheFs => fs_client::FLUSH_TIMEOUT.saturating_add(EXIT_TIMEOUT),
+            MountTransport::AttacheFs => attache_fs::FLUSH_TIMEOUT.saturating_add(EXIT_TIMEOUT),
         }
     }
 

@@ -3,16 +3,12 @@
 
 use std::{
     fs::{self, File, Permissions},
-    io,
     os::unix::fs::PermissionsExt as _,
     path::Path,
 };
 
-use rustix::{
-    fs::{IFlags, ioctl_getflags, ioctl_setflags},
-    mount::{MountFlags, UnmountFlags, mount, unmount},
-    process::geteuid,
-};
+use attache_os::mounts;
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 /// What keeps writers out.
@@ -38,9 +34,9 @@ pub(super) fn protect(folder: &Path) -> Result<MountPointProtection, String> {
 }
 
 fn protect_from_root(folder: &Path) -> Result<MountPointProtection, String> {
-    match set_immutable(folder, IFlags::union) {
+    match mounts::set_immutable(folder) {
         Ok(()) => Ok(MountPointProtection::Immutable),
-        Err(no_flag) => match mount("none", folder, "tmpfs", MountFlags::RDONLY, Some(c"size=4k,mode=555")) {
+        Err(no_flag) => match mounts::cover(folder) {
             Ok(()) => Ok(MountPointProtection::ReadOnlyMount),
             Err(no_mount) => Err(format!(
                 "root can write to any folder; the immutable flag was refused ({no_flag}), and so was a read-only mount ({no_mount})"
@@ -54,15 +50,7 @@ pub(super) fn release(folder: &Path) {
     if !geteuid().is_root() {
         return;
     }
-    if super::table::mounted_at(folder).ok().flatten().as_deref() == Some("tmpfs") {
-        let _ = unmount(folder, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
-    }
+    mounts::uncover(folder);
     // A file system without the flag has nothing to clear.
-    let _ = set_immutable(folder, IFlags::difference);
-}
-
-fn set_immutable(folder: &Path, change: impl FnOnce(IFlags, IFlags) -> IFlags) -> io::Result<()> {
-    let folder = File::open(folder)?;
-    let flags = ioctl_getflags(&folder)?;
-    Ok(ioctl_setflags(&folder, change(flags, IFlags::IMMUTABLE))?)
+    let _ = mounts::clear_immutable(folder);
 }

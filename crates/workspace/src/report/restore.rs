@@ -7,6 +7,7 @@ use std::{
     os::{fd::OwnedFd, unix::fs::MetadataExt as _},
 };
 
+use attache_os::{file_space, path_handle::WRITE};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, RenameFlags, linkat, mkdirat, openat, renameat, renameat_with, symlinkat, unlinkat},
     io::Errno,
@@ -85,7 +86,7 @@ impl<'a> RestoreSteps<'a> {
             Ok(()) => Ok(()),
             Err(Errno::EXIST) => {
                 let found = self.root.find(place.whole())?;
-                Ok(rustix::fs::chmod(found.proc_path(), Mode::from_raw_mode(mode | 0o700))?)
+                Ok(found.set_mode(mode | 0o700)?)
             }
             Err(errno) => Err(errno.into()),
         }
@@ -131,7 +132,7 @@ impl<'a> RestoreSteps<'a> {
         self.twins.put_back.insert(identity(was), place.clone());
         if let Some(found) = same {
             // It still is the file of its other names, so it changes in place.
-            let file = found.reopen(OFlags::WRONLY)?;
+            let file = found.reopen(WRITE)?;
             if judged.map(PathStamp::of) != Some(PathStamp::of(&attributes_of(&file)?)) {
                 return Err(NotRestored::Edited);
             }
@@ -141,7 +142,7 @@ impl<'a> RestoreSteps<'a> {
         }
         let parent = self.root.folder(place.parent())?;
         self.drop_leftover(&parent)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = WRITE | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = openat(&parent, &self.making, flags, Mode::RUSR | Mode::WUSR)?;
         self.copy(was, File::from(made.try_clone()?))?;
         let made = PathHandle::of(made)?;
@@ -245,8 +246,7 @@ impl<'a> RestoreSteps<'a> {
 
     /// The entry with the temporary name.
     fn made(&self, parent: &OwnedFd) -> Result<PathHandle, Errno> {
-        openat(parent, &self.making, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
-            .and_then(PathHandle::of)
+        PathHandle::at(parent, &self.making)
     }
 
     /// The paths of replaced files that were still written to, and what became of those writes.
@@ -259,7 +259,7 @@ impl<'a> RestoreSteps<'a> {
 
     fn copy(&self, was: &OriginalFile, mut to: File) -> Result<(), ExportRefusal> {
         let mut from = open_original(self.record, was)?;
-        if rustix::fs::ioctl_ficlone(&to, &from).is_err() {
+        if file_space::share_bytes(&to, &from).is_err() {
             io::copy(&mut from, &mut to)?;
         }
         Ok(())
@@ -324,7 +324,7 @@ impl Taken<'_> {
     }
 
     fn let_go(&mut self, place: ExportPath, found: &PathHandle) {
-        if attributes_of(found).is_ok_and(|now| PathStamp::of(&now) == PathStamp::of(&found.attributes)) {
+        if found.current_attributes().is_ok_and(|now| PathStamp::of(&now) == PathStamp::of(&found.attributes)) {
             return;
         }
         let outcome = match self.keep(&place, found) {
@@ -374,11 +374,11 @@ pub(super) fn unlock(folder: Option<&PathHandle>) {
     let closed = |found: &&PathHandle| found.attributes.is_folder() && found.attributes.mode & 0o700 != 0o700;
     if let Some(found) = folder.filter(closed) {
         // If it fails, the entries below report it.
-        let _ = rustix::fs::chmod(found.proc_path(), Mode::from_raw_mode(found.attributes.mode | 0o700));
+        let _ = found.set_mode(found.attributes.mode | 0o700);
     }
 }
 
 pub(super) fn attributes(found: &PathHandle, mode: u32, modified: FileTime) -> Result<(), ExportRefusal> {
-    rustix::fs::chmod(found.proc_path(), Mode::from_raw_mode(mode))?;
+    found.set_mode(mode)?;
     Ok(set_times(found, None, Some(modified))?)
 }

@@ -1,14 +1,60 @@
-//! The kernel's table of mounts, as this process sees it.
+//! Mounts, and the folders under them.
 
 use std::{
     ffi::OsString,
-    fs, io,
-    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    fs::{self, File},
+    io,
+    os::unix::{
+        ffi::{OsStrExt as _, OsStringExt as _},
+        fs::MetadataExt as _,
+    },
     path::Path,
 };
 
+use rustix::{
+    fs::{IFlags, ioctl_getflags, ioctl_setflags},
+    mount::{MountFlags, UnmountFlags, mount, unmount},
+};
+
+/// Whether folders of other machines can be mounted here.
+pub const CAN_MOUNT: bool = true;
+
+/// Sets the file system's immutable flag of a folder.
+pub fn set_immutable(folder: &Path) -> io::Result<()> {
+    change_flags(folder, IFlags::union)
+}
+
+pub fn clear_immutable(folder: &Path) -> io::Result<()> {
+    change_flags(folder, IFlags::difference)
+}
+
+fn change_flags(folder: &Path, change: impl FnOnce(IFlags, IFlags) -> IFlags) -> io::Result<()> {
+    let folder = File::open(folder)?;
+    let flags = ioctl_getflags(&folder)?;
+    Ok(ioctl_setflags(&folder, change(flags, IFlags::IMMUTABLE))?)
+}
+
+/// Mounts an empty file system on a folder that nobody can write to.
+pub fn cover(folder: &Path) -> io::Result<()> {
+    Ok(mount("none", folder, "tmpfs", MountFlags::RDONLY, Some(c"size=4k,mode=555"))?)
+}
+
+/// Removes what [`cover`] has mounted.
+pub fn uncover(folder: &Path) {
+    if mounted_at(folder).ok().flatten().as_deref() == Some("tmpfs") {
+        let _ = unmount(folder, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+    }
+}
+
+/// Sets how much is read ahead from a mounted file system. Only root can do that.
+pub fn set_read_ahead(mount_point: &Path, kibibytes: u32) {
+    let Ok(found) = fs::metadata(mount_point) else { return };
+    let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+    let _ = fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), kibibytes.to_string());
+}
+
 /// The type of the topmost file system mounted exactly there.
-pub(super) fn mounted_at(mount_point: &Path) -> io::Result<Option<String>> {
+pub fn mounted_at(mount_point: &Path) -> io::Result<Option<String>> {
     Ok(find(&fs::read("/proc/self/mountinfo")?, mount_point))
 }
 

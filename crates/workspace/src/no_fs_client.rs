@@ -1,0 +1,24 @@
+//! Where there is no client of attache-fs: nothing is mounted. [`crate::mount::missing`] says so before anyone tries.
+
+use std::{io::Read, path::Path};
+
+use crate::mount::{MountError, MountRequest, attache_fs::MountKeeping, missing};
+
+pub(crate) fn run(
+    _at: &Path,
+    _request: &MountRequest,
+    keeping: &MountKeeping,
+    _input: impl Read + Send + 'static,
+    _unmount: impl FnOnce(),
+) -> Result<(), MountError> {
+    refuse(keeping)
+}
+
+pub(crate) fn replay(_request: &MountRequest, keeping: &MountKeeping) -> Result<(), MountError> {
+    refuse(keeping)
+}
+
+fn refuse(MountKeeping { number, journal }: &MountKeeping) -> Result<(), MountError> {
+    tracing::debug!(number, journal = %journal.display(), "no client of attache-fs");
+    missing().into_iter().next().map_or(Ok(()), |missing| Err(MountError::Missing(missing)))
+}
