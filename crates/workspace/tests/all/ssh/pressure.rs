@@ -133,6 +133,8 @@ async fn channels_of_attache_fs_are_limited() {
     let host = SshTestHost::with(options).await;
     let (lease, other) = (host.lend("loc"), host.lend("other"));
     let open: Vec<_> = (0..16).map(|_| RawSftp::subsystem(&lease, &[], "attache-fs")).collect();
+    // One that gets in before the others would wait here.
+    super::eventually("all are connected", || lease.admission.connections() == 16).await;
     let is_refused = || text_of(&lease.ssh(&["-s"], &["attache-fs"])).contains("subsystem request failed");
     super::eventually("there are too many", is_refused).await;
     // Neither another protocol nor another lease is affected.
