@@ -188,7 +188,7 @@ async fn a_repeated_run_has_the_limits_of_the_first() {
         sandbox: Some(Sandbox { cwd_only: Some(true), allow_network: Some(false), allow_exec: None }),
         allowed_tools: Some(Json::of(&["Read"])),
         budget: Some(Budget { tokens: Some(5000), ..Budget::default() }),
-        workspace_root: Some("/work/here".to_owned()),
+        workspace_root: Some("/srv/project".to_owned()),
         ..CreateRunRequest::default()
     };
     for (by, is_hers) in [(&by_ada, true), (&by_bob, false)] {

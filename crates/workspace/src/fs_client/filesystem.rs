@@ -20,7 +20,7 @@ use nix::libc;
 
 use super::{
     convert::{file_time, open_flags, part, unknown_handle, unknown_handle_of},
-    locks::{LockWaiter, WantedLock, lock_kind},
+    locks::{LockWaiter, lock_kind},
     names::MAX_NAME,
     shared::{FsShared, FsState, OpenFile, PendingRead, or_lost},
     tree::{Invalidation, Lookup, Node, ROOT},
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     export::{AttributeChange, FileKind, LockRange, SizeAfter},
-    fs_wire::{FsOpenFlags, FsReply, FsRequest, MAX_DATA},
+    fs_wire::{FsOpenFlags, FsReply, FsRequest, MAX_DATA, WantedLock},
 };
 
 pub(super) struct MountedFs(pub(super) Arc<FsShared>);
@@ -587,8 +587,8 @@ impl Filesystem for MountedFs {
         or_lost!(self, reply);
         let Ok(Some(kind)) = lock_kind(typ) else { return reply.error(Errno::EINVAL) };
         let range = LockRange { start, end };
-        let wanted = WantedLock { ino: ino.0, handle: fh.0, owner: lock_owner.0, range, kind };
-        self.0.test_lock(self.0.lock(), &wanted, reply);
+        let wanted = WantedLock { handle: fh.0, file: ino.0, owner: lock_owner.0, range, kind };
+        self.0.test_lock(self.0.lock(), wanted, reply);
     }
 
     fn setlk(
@@ -609,7 +609,7 @@ impl Filesystem for MountedFs {
         let mut state = self.0.lock();
         match lock_kind(typ) {
             Ok(Some(kind)) => {
-                let wanted = WantedLock { ino: ino.0, handle: fh.0, owner, range, kind };
+                let wanted = WantedLock { handle: fh.0, file: ino.0, owner, range, kind };
                 let waiter = LockWaiter::new(reply, sleep.then(|| req.pid()));
                 self.0.lock_file(state, wanted, waiter);
             }

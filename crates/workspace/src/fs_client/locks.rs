@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     export::{LockKind, LockRange},
-    fs_wire::{FsReply, FsRequest},
+    fs_wire::{FsReply, FsRequest, WantedLock},
 };
 
 /// Who may have locks at the host, and who waits for one.
@@ -28,15 +28,6 @@ pub(super) struct LockTable {
     /// File and program.
     owners: HashSet<(u64, u64)>,
     waiting: Vec<WaitingLock>,
-}
-
-/// A lock that a program wants.
-pub(super) struct WantedLock {
-    pub(super) ino: u64,
-    pub(super) handle: u64,
-    pub(super) owner: u64,
-    pub(super) range: LockRange,
-    pub(super) kind: LockKind,
 }
 
 /// Who wants it, and what happens if it is taken.
@@ -83,16 +74,16 @@ impl FsShared {
         wanted: WantedLock,
         waiter: LockWaiter,
     ) {
-        let WantedLock { ino, handle, owner, range, kind } = wanted;
-        if let Err(errno) = self.needs_at_host(&mut state, handle) {
+        let ino = wanted.file;
+        if let Err(errno) = self.needs_at_host(&mut state, wanted.handle) {
             return waiter.reply.error(errno);
         }
         // Also if it fails: the answer may get lost, and the host has it.
-        state.locks.owners.insert((ino, owner));
+        state.locks.owners.insert((ino, wanted.owner));
         let this = Arc::clone(self);
         self.ask(
             state,
-            |id| FsRequest::Lock { id, handle, file: ino, owner, range, kind }.write(),
+            |id| FsRequest::Lock { id, wanted }.write(),
             Box::new(move |done| match done {
                 Ok(answer) => this.locked(ino, &answer, waiter.reply),
                 Err(errno) if errno.code() == Errno::EAGAIN.code() && waiter.thread.is_some() => {
@@ -139,16 +130,15 @@ impl FsShared {
     pub(super) fn test_lock(
         self: &Arc<Self>,
         mut state: MutexGuard<'_, FsState>,
-        wanted: &WantedLock,
+        wanted: WantedLock,
         reply: ReplyLock,
     ) {
-        let WantedLock { ino, handle, owner, range, kind } = *wanted;
-        if let Err(errno) = self.needs_at_host(&mut state, handle) {
+        if let Err(errno) = self.needs_at_host(&mut state, wanted.handle) {
             return reply.error(errno);
         }
         self.ask(
             state,
-            |id| FsRequest::TestLock { id, handle, file: ino, owner, range, kind }.write(),
+            |id| FsRequest::TestLock { id, wanted }.write(),
             Box::new(move |done| match done.map(|answer| answer.lock) {
                 Ok(None) => reply.locked(0, 0, libc::F_UNLCK, 0),
                 // Who has it is known only on the host.

@@ -13,7 +13,9 @@ use super::{
 };
 use crate::{
     export::{Connection, CreateMode, ExportFile, ExportRefusal, FileOpenOptions, ReplaceMode},
-    fs_wire::{FsEntry, FsEvent, FsFailure, FsOpenFlags, FsReply, FsRequest, MAX_DATA, MalformedFrame, VERSION},
+    fs_wire::{
+        FsEntry, FsEvent, FsFailure, FsOpenFlags, FsReply, FsRequest, MAX_DATA, MalformedFrame, VERSION, WantedLock,
+    },
     sftp::OPEN_FILES,
 };
 
@@ -277,7 +279,7 @@ impl FsSession {
     fn lock(&self, mount: &mut MountProgress, request: &FsRequest<'_>) -> Result<FsReply, ExportRefusal> {
         let MountProgress { open, locks, .. } = mount;
         match *request {
-            FsRequest::Lock { handle, file: number, owner, range, kind, .. } => {
+            FsRequest::Lock { wanted: WantedLock { handle, file: number, owner, range, kind }, .. } => {
                 let (held, _) = match locks.entry((number, owner)) {
                     Entry::Occupied(held) => held.into_mut(),
                     Entry::Vacant(free) => {
@@ -296,7 +298,7 @@ impl FsSession {
                 locks.get_mut(&(number, owner)).map_or(Ok(()), |(held, _)| held.set(range, None))?;
                 Ok(NOTHING)
             }
-            FsRequest::TestLock { handle, file: number, owner, range, kind, .. } => {
+            FsRequest::TestLock { wanted: WantedLock { handle, file: number, owner, range, kind }, .. } => {
                 let lock = match locks.get(&(number, owner)) {
                     Some((held, _)) => held.conflict(range, kind)?,
                     None => file(open, handle)?.locks()?.conflict(range, kind)?,

@@ -1,6 +1,6 @@
 //! Frames and the values in them.
 
-use super::{FsAttributes, FsEntry, MAX_FRAME};
+use super::{FsAttributes, FsEntry, MAX_FRAME, WantedLock};
 use crate::export::{AttributeChange, FileKind, FileTime, LockKind, LockRange};
 
 /// Why bytes are not a frame of this protocol. The connection can't continue after it.
@@ -135,6 +135,10 @@ impl FrameWriter {
         self.byte(u8::from(kind == LockKind::Exclusive))
     }
 
+    pub(super) fn wanted_lock(self, WantedLock { handle, file, owner, range, kind }: WantedLock) -> Self {
+        self.number(handle).number(file).number(owner).range(range).lock(kind)
+    }
+
     pub(super) fn finish(mut self) -> Vec<u8> {
         let length = u32::try_from(self.0.len() - 4).unwrap_or(u32::MAX);
         self.0[..4].copy_from_slice(&length.to_be_bytes());
@@ -238,6 +242,16 @@ impl<'a> FrameReader<'a> {
 
     pub(super) fn lock(&mut self) -> Result<LockKind, MalformedFrame> {
         Ok(if self.flag()? { LockKind::Exclusive } else { LockKind::Shared })
+    }
+
+    pub(super) fn wanted_lock(&mut self) -> Result<WantedLock, MalformedFrame> {
+        Ok(WantedLock {
+            handle: self.number()?,
+            file: self.number()?,
+            owner: self.number()?,
+            range: self.range()?,
+            kind: self.lock()?,
+        })
     }
 
     pub(super) const fn remaining(&self) -> usize {

@@ -13,7 +13,7 @@ mod tests;
 pub(crate) use self::{
     codec::{FrameBuffer, MalformedFrame},
     event::{FsEvent, FsFailure, FsListing, FsReply, FsTreeChange, FsWelcome},
-    request::{FsOpenFlags, FsRequest},
+    request::{FsOpenFlags, FsRequest, WantedLock},
 };
 use crate::export::{FileKind, FileTime};
 

@@ -112,15 +112,10 @@ pub(crate) enum FsRequest<'a> {
         length: u64,
         size: SizeAfter,
     },
-    /// Locks a part of a file, or fails if somebody else has it. `file` and `owner` are the client's numbers for the file and
-    /// for the program. The handle is needed only for the first lock of both.
+    /// Locks a part of a file, or fails if somebody else has it.
     Lock {
         id: u32,
-        handle: u64,
-        file: u64,
-        owner: u64,
-        range: LockRange,
-        kind: LockKind,
+        wanted: WantedLock,
     },
     Unlock {
         id: u32,
@@ -131,16 +126,23 @@ pub(crate) enum FsRequest<'a> {
     /// Asks for a lock that is in the way of another one.
     TestLock {
         id: u32,
-        handle: u64,
-        file: u64,
-        owner: u64,
-        range: LockRange,
-        kind: LockKind,
+        wanted: WantedLock,
     },
     /// So many bytes of pushed content have arrived.
     Received {
         bytes: u64,
     },
+}
+
+/// A lock that a program wants. `file` and `owner` are the client's numbers for the file and for the program. The handle is
+/// needed only for the first lock of both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WantedLock {
+    pub(crate) handle: u64,
+    pub(crate) file: u64,
+    pub(crate) owner: u64,
+    pub(crate) range: LockRange,
+    pub(crate) kind: LockKind,
 }
 
 /// How a file is opened.
@@ -228,15 +230,11 @@ impl<'a> FsRequest<'a> {
                 .number(offset)
                 .number(length)
                 .byte(u8::from(size == SizeAfter::Extended)),
-            Self::Lock { id, handle, file, owner, range, kind } => {
-                with_id(kind::LOCK, id).number(handle).number(file).number(owner).range(range).lock(kind)
-            }
+            Self::Lock { id, wanted } => with_id(kind::LOCK, id).wanted_lock(wanted),
             Self::Unlock { id, file, owner, range } => {
                 with_id(kind::UNLOCK, id).number(file).number(owner).range(range)
             }
-            Self::TestLock { id, handle, file, owner, range, kind } => {
-                with_id(kind::TEST_LOCK, id).number(handle).number(file).number(owner).range(range).lock(kind)
-            }
+            Self::TestLock { id, wanted } => with_id(kind::TEST_LOCK, id).wanted_lock(wanted),
             Self::Received { bytes } => FrameWriter::new(kind::RECEIVED).number(bytes),
         };
         out.finish()
@@ -337,25 +335,11 @@ impl<'a> FsRequest<'a> {
                 length: body.number()?,
                 size: if body.flag()? { SizeAfter::Extended } else { SizeAfter::Unchanged },
             },
-            kind::LOCK => Self::Lock {
-                id: body.small()?,
-                handle: body.number()?,
-                file: body.number()?,
-                owner: body.number()?,
-                range: body.range()?,
-                kind: body.lock()?,
-            },
+            kind::LOCK => Self::Lock { id: body.small()?, wanted: body.wanted_lock()? },
             kind::UNLOCK => {
                 Self::Unlock { id: body.small()?, file: body.number()?, owner: body.number()?, range: body.range()? }
             }
-            kind::TEST_LOCK => Self::TestLock {
-                id: body.small()?,
-                handle: body.number()?,
-                file: body.number()?,
-                owner: body.number()?,
-                range: body.range()?,
-                kind: body.lock()?,
-            },
+            kind::TEST_LOCK => Self::TestLock { id: body.small()?, wanted: body.wanted_lock()? },
             kind::RECEIVED => Self::Received { bytes: body.number()? },
             _ => return Err(MalformedFrame::Unknown),
         };

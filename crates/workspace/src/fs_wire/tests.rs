@@ -43,11 +43,12 @@ fn requests<'a>(one: &'a [u8], other: &'a [u8], id: u32, handle: u64, change: At
         0 => (LockKind::Shared, SizeAfter::Unchanged),
         _ => (LockKind::Exclusive, SizeAfter::Extended),
     };
+    let wanted = WantedLock { handle, file: handle, owner: handle, range, kind };
     vec![
         FsRequest::Allocate { id, handle, offset: handle, length: handle, size },
-        FsRequest::Lock { id, handle, file: handle, owner: handle, range, kind },
+        FsRequest::Lock { id, wanted },
         FsRequest::Unlock { id, file: handle, owner: handle, range },
-        FsRequest::TestLock { id, handle, file: handle, owner: handle, range, kind },
+        FsRequest::TestLock { id, wanted },
         FsRequest::Hello { version: id, locator: one, push_bytes: handle, push_file: handle, mount: handle },
         FsRequest::List { id, path: one },
         FsRequest::Stat { id, path: one },

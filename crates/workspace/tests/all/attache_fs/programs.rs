@@ -21,8 +21,21 @@ fn git(dir: &Path, args: &[&str]) -> String {
     let mut git = Command::new("git");
     git.arg("-C").arg(dir).args(["-c", "user.name=Ann", "-c", "user.email=ann@localhost"]).args(args);
     git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
-    let output = run(&mut git, b"");
-    assert!(output.status.success(), "git {args:?}: {}", text_of(&output));
+    finish(&mut git)
+}
+
+/// Runs a program that may take its time on a busy machine. Returns its output.
+fn finish(command: &mut Command) -> String {
+    let output = Command::new("timeout")
+        .arg("300")
+        .arg(command.get_program())
+        .args(command.get_args())
+        .current_dir(command.get_current_dir().unwrap_or_else(|| Path::new("/")))
+        .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{command:?}: {}", text_of(&output));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
@@ -84,21 +97,6 @@ async fn cargo_builds_a_crate() {
     assert!(output.status.success(), "{}", text_of(&output));
     let built = Command::new(mounted.lease.folder.join("target/debug/tiny")).output().unwrap();
     assert_eq!(String::from_utf8(built.stdout).unwrap(), "built again\n");
-}
-
-/// Runs a program that may take its time on a busy machine. Returns its output.
-fn finish(command: &mut Command) -> String {
-    let output = Command::new("timeout")
-        .arg("300")
-        .arg(command.get_program())
-        .args(command.get_args())
-        .current_dir(command.get_current_dir().unwrap_or_else(|| Path::new("/")))
-        .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{command:?}: {}", text_of(&output));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 /// A lease doesn't allow what git on the host would run or continue. Where the repository is elsewhere, all of git works.
