@@ -76,6 +76,8 @@ struct HubShared {
     logins: LoginLinks,
     /// Serializes revocations, so that two owner keys can't revoke each other.
     revoking: tokio::sync::Mutex<()>,
+    /// Serializes the creation of child runs that share a budget, so that none gets what another one has reserved.
+    sharing_budget: tokio::sync::Mutex<()>,
     long_reads: LongReads,
     /// The tenant people sign in to before they have shown a credential.
     tenant: TenantId,
@@ -169,6 +171,7 @@ impl Hub {
             credentials,
             logins: LoginLinks::default(),
             revoking: tokio::sync::Mutex::default(),
+            sharing_budget: tokio::sync::Mutex::default(),
             long_reads: LongReads::default(),
             tenant,
             owner_key,
@@ -403,6 +406,10 @@ impl Handle {
 
     pub(crate) fn revoking(&self) -> &tokio::sync::Mutex<()> {
         &self.0.revoking
+    }
+
+    pub(crate) fn sharing_budget(&self) -> &tokio::sync::Mutex<()> {
+        &self.0.sharing_budget
     }
 
     pub(crate) fn pairing(&self) -> &PairingSettings {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use attache_hub::control::CallHeaders;
 use attache_protocol::wire::{run::CreateRunRequest, runtime::ASKS};
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::{
@@ -22,6 +23,7 @@ on_both! {
     a_token_cannot_create_anything_lasting
     only_some_runs_get_a_token
     child_runs_share_the_budget_and_the_limits
+    children_created_at_once_share_the_budget
     a_run_and_its_children_stop_at_the_runs_budget
     a_child_stops_when_the_parents_budget_is_used_up
     what_is_passed_on_counts_towards_the_quota_of_the_first_caller
@@ -331,6 +333,25 @@ async fn child_runs_share_the_budget_and_the_limits(engine: Engine) {
     three.b.client.post(&format!("{RUNS}/{}/complete", id(&first)), end).await.expect(200);
     holder.post(RUNS, json!({"agent_id": "b"})).await.expect(201);
     assert_eq!(three.b.claim().await["budget"], json!({"tokens": 45}));
+}
+
+/// Children that are created at the same moment share what is left, also once their parent has ended.
+async fn children_created_at_once_share_the_budget(engine: Engine) {
+    let three = ThreeAgents::start(engine).await;
+    let claim = three.begin(json!({"budget": {"tokens": 100}})).await;
+    let holder = three.holder(&claim);
+    let created = join_all((0..8).map(|_| holder.post(RUNS, json!({"agent_id": "b"})))).await;
+    let created: Vec<u16> = created.iter().map(|answer| answer.status).collect();
+    assert_eq!(created.iter().filter(|status| **status == 201).count(), 1, "{created:?}");
+    let child = three.b.claim().await;
+    assert_eq!(child["budget"], json!({"tokens": 100}));
+    let usage = |tokens: u64| json!({"epoch": 1, "output": {"text": "x"}, "usage": {"tokens": tokens}});
+    three.a.client.post(&format!("{RUNS}/{}/complete", id(&claim)), usage(30)).await.expect(200);
+    let report = async |tokens: u64| {
+        let body = json!({"epoch": 1, "usage": {"tokens": tokens}});
+        three.b.client.post(&format!("{RUNS}/{}/progress", id(&child)), body).await.expect(200)["status"].clone()
+    };
+    assert_eq!((report(70).await, report(71).await), (json!("running"), json!("failed")));
 }
 
 /// A run's children count against its budget, together with its own usage.

@@ -10,7 +10,12 @@ use attache_protocol::wire::{
 #[derive(Debug, Default)]
 pub(super) struct PeerOutput {
     pieces: Vec<PeerArtifact>,
+    bytes: usize,
 }
+
+/// The agent sends more than fits into the memory that one task may take here.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooMuchOutput;
 
 #[derive(Debug)]
 struct PeerArtifact {
@@ -22,27 +27,39 @@ struct PeerArtifact {
 /// The longest text in one event.
 const MAX_TEXT: usize = 16 * 1024;
 const MAX_ID: usize = 200;
+/// The most that is kept of one task, over all streams.
+const MAX_BYTES: usize = 64 << 20;
+const MAX_ARTIFACTS: usize = 10_000;
 
 // === impl PeerOutput ===
 
 impl PeerOutput {
     /// Records a complete artifact. `None` if it is unchanged.
-    pub(super) fn whole(&mut self, artifact: Artifact) -> Option<ArtifactChange> {
+    pub(super) fn whole(&mut self, artifact: Artifact) -> Result<Option<ArtifactChange>, TooMuchOutput> {
+        let known = self.find(&artifact.artifact_id);
+        if known.as_ref().is_some_and(|known| known.artifact == artifact) {
+            return Ok(None);
+        }
+        let before = known.map_or(0, |known| weight(&known.artifact.parts));
+        self.admit(before, &artifact)?;
         let change = change(&artifact);
         match self.find(&artifact.artifact_id) {
-            Some(known) if known.artifact == artifact => return None,
             Some(known) => known.artifact = artifact,
             None => self.pieces.push(PeerArtifact::new(artifact)),
         }
-        Some(change)
+        Ok(Some(change))
     }
 
     /// Records a piece of an artifact, or a complete one.
-    pub(super) fn piece(&mut self, update: ArtifactUpdate) -> ArtifactChange {
+    pub(super) fn piece(&mut self, update: ArtifactUpdate) -> Result<ArtifactChange, TooMuchOutput> {
         let ArtifactUpdate { artifact, append, last_chunk, .. } = update;
+        let append = append.unwrap_or(false);
+        let replaced = self.find(&artifact.artifact_id).filter(|_| !append);
+        let before = replaced.map_or(0, |known| weight(&known.artifact.parts));
+        self.admit(before, &artifact)?;
         let change = change(&artifact);
         let last_chunk = last_chunk.unwrap_or(false);
-        match (append.unwrap_or(false), self.find(&artifact.artifact_id)) {
+        Ok(match (append, self.find(&artifact.artifact_id)) {
             (true, Some(known)) => {
                 known.is_continued = true;
                 // An empty text only marks the end.
@@ -57,7 +74,17 @@ impl PeerOutput {
                 self.pieces.push(PeerArtifact::new(artifact));
                 ArtifactChange { last_chunk, ..change }
             }
+        })
+    }
+
+    /// Counts parts that replace `before` bytes.
+    fn admit(&mut self, before: usize, artifact: &Artifact) -> Result<(), TooMuchOutput> {
+        let bytes = self.bytes.saturating_sub(before).saturating_add(weight(&artifact.parts));
+        if bytes > MAX_BYTES || self.pieces.len() >= MAX_ARTIFACTS {
+            return Err(TooMuchOutput);
         }
+        self.bytes = bytes;
+        Ok(())
     }
 
     /// As the agent sent them.
@@ -105,6 +132,16 @@ impl PeerArtifact {
     const fn new(artifact: Artifact) -> Self {
         Self { artifact, is_continued: false }
     }
+}
+
+/// About what parts take in memory.
+fn weight(parts: &[Part]) -> usize {
+    let one = |part: &Part| match &part.content {
+        PartContent::Text(text) | PartContent::Url(text) => text.len(),
+        PartContent::Raw(bytes) => bytes.len(),
+        PartContent::Data(data) => data.get().len(),
+    };
+    parts.iter().map(|part| size_of::<Part>() + one(part)).sum()
 }
 
 /// Whether the part is more than an end marker.
@@ -159,14 +196,14 @@ mod tests {
     #[test]
     fn pieces_add_up_to_the_complete_artifact() {
         let mut made = PeerOutput::default();
-        let first = made.piece(update(artifact("a", &["one "]), true));
+        let first = made.piece(update(artifact("a", &["one "]), true)).unwrap();
         assert!(!first.append, "what nobody has seen begins anew");
-        assert!(made.piece(update(artifact("a", &["two"]), true)).append);
-        made.piece(update(artifact("b", &["x"]), false));
-        assert_eq!(made.whole(artifact("a", &["one ", "two"])), None);
-        assert_eq!(made.whole(artifact("b", &["x"])), None);
+        assert!(made.piece(update(artifact("a", &["two"]), true)).unwrap().append);
+        made.piece(update(artifact("b", &["x"]), false)).unwrap();
+        assert_eq!(made.whole(artifact("a", &["one ", "two"])), Ok(None));
+        assert_eq!(made.whole(artifact("b", &["x"])), Ok(None));
         let other = ArtifactChange::new("b", vec![Part::text("y")]);
-        assert_eq!(made.whole(artifact("b", &["y"])), Some(other));
+        assert_eq!(made.whole(artifact("b", &["y"])), Ok(Some(other)));
         let output = made.output(None);
         assert_eq!(output.text, "one two\ny");
         let one = |id: &str, texts: &[&str]| OutputArtifact {
@@ -175,6 +212,27 @@ mod tests {
             parts: texts.iter().map(|text| Part::text(*text)).collect(),
         };
         assert_eq!(output.artifacts, [one("a", &["one ", "two"]), one("b", &["y"])]);
+    }
+
+    #[test]
+    fn what_is_kept_is_limited() {
+        let large = "x".repeat(MAX_BYTES / 4);
+        let mut made = PeerOutput::default();
+        // Replacing takes no more.
+        for _ in 0..10 {
+            made.whole(artifact("a", &[&large])).unwrap();
+            made.whole(artifact("a", &["small"])).unwrap();
+            made.piece(update(artifact("b", &[&large]), false)).unwrap();
+        }
+        made.piece(update(artifact("b", &[&large]), true)).unwrap();
+        made.piece(update(artifact("c", &[&large]), false)).unwrap();
+        assert_eq!(made.piece(update(artifact("b", &[&large]), true)), Err(TooMuchOutput));
+        assert_eq!(made.whole(artifact("d", &[&large])), Err(TooMuchOutput));
+        let mut made = PeerOutput::default();
+        for number in 0..MAX_ARTIFACTS {
+            made.whole(artifact(&number.to_string(), &[])).unwrap();
+        }
+        assert_eq!(made.whole(artifact("one more", &[])), Err(TooMuchOutput));
     }
 
     #[test]

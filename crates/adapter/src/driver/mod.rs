@@ -153,7 +153,7 @@ impl<D: HostDialect> Driver for HostDriver<D> {
 // === impl DriverRun ===
 
 impl DriverRun {
-    /// The files that a driver serves or shows: those in the run's folder, but not our own, nor what came with other
+    /// The files that a driver shows to people: those in the run's folder, but not our own, nor what came with other
     /// runs.
     pub(crate) fn files(&self) -> io::Result<ConfinedFolder> {
         let folder = ConfinedFolder::open(&self.cwd)?;

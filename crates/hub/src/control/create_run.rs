@@ -116,7 +116,6 @@ impl Handle {
             // Somebody else's text, or an agent's, stays theirs.
             run.spec.in_person &= old.spec.in_person && old.spec.parent.is_none() && old.user == by.user;
         }
-        run.spec.budget = self.part_of_budget(by, &origin, run.spec.budget).await?;
         run.spec.sandbox = origin.sandbox(run.spec.sandbox);
         if let Some(push) = headers.push {
             by.may_subscribe()?;
@@ -126,6 +125,12 @@ impl Handle {
             check::line("trace_id", &trace, 1..=200)?;
             run.spec.trace_id = Some(trace);
         }
+        // Until it is stored, another child could be promised the same part of the budget.
+        let _turn = match origin.has_budget() {
+            true => Some(self.sharing_budget().lock().await),
+            false => None,
+        };
+        run.spec.budget = self.part_of_budget(by, &origin, run.spec.budget).await?;
         let created = match step {
             Some(step) => self.make_approved_run(by, run, &step, headers.approval).await?,
             None => self.make_run(by, run).await?,

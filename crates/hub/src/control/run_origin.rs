@@ -81,6 +81,10 @@ impl RunOrigin {
         above.fold(wanted, |wanted, above| Some(wanted.unwrap_or_default().and(above)))
     }
 
+    pub(super) fn has_budget(&self) -> bool {
+        self.chains.iter().filter_map(|chain| chain.first()).any(|run| run.spec.budget != QuotaBudget::default())
+    }
+
     /// How many hops the ancestors have left.
     pub(super) fn hops_left(&self) -> Option<i64> {
         self.chains.iter().filter_map(|chain| chain.first()).map(|run| run.spec.ttl).min()
@@ -204,7 +208,7 @@ impl Handle {
     }
 
     async fn over_budget(&self, by: &Principal, record: &RunRecord) -> Result<Option<String>> {
-        if record.spec.budget == QuotaBudget::default() || record.state.status().is_terminal() {
+        if record.spec.budget == QuotaBudget::default() {
             return Ok(None);
         }
         let below = self.used_below(by, record.id, Live::Reported).await?;

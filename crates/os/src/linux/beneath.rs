@@ -14,9 +14,6 @@ use rustix::{
 
 use crate::confined::Confinement;
 
-/// To look at what is there, without opening it.
-pub(crate) const LOOK: OFlags = OFlags::PATH;
-
 /// Something below a folder.
 pub(crate) struct BeneathFile {
     pub(crate) fd: OwnedFd,

@@ -19,9 +19,6 @@ use rustix::{
 
 use crate::confined::Confinement;
 
-/// To look at what is there. A FIFO doesn't block, and a terminal isn't taken.
-pub(crate) const LOOK: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
-
 const FOLDER: OFlags =
     OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 

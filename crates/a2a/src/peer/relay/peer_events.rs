@@ -9,7 +9,7 @@ use attache_protocol::{
 };
 
 use super::{PeerRunRelay, RelayOutcome};
-use crate::peer::peer_output::{said_at_last, words};
+use crate::peer::peer_output::{TooMuchOutput, said_at_last, words};
 
 // === impl PeerRunRelay ===
 
@@ -25,7 +25,7 @@ impl PeerRunRelay {
             }
             StreamResponse::Task(task) => {
                 for artifact in task.artifacts.into_iter().flatten() {
-                    if let Some(change) = self.made.whole(artifact) {
+                    if let Some(change) = self.made.whole(artifact)? {
                         self.show(&change).await?;
                     }
                 }
@@ -36,7 +36,7 @@ impl PeerRunRelay {
             }
             StreamResponse::ArtifactUpdate(update) => {
                 self.name(update.task_id.clone(), update.context_id.clone()).await?;
-                let change = self.made.piece(update);
+                let change = self.made.piece(update)?;
                 self.show(&change).await?;
                 Ok(None)
             }
@@ -139,5 +139,15 @@ impl PeerRunRelay {
             }
             shown => Ok(shown?),
         }
+    }
+}
+
+// === impl TooMuchOutput ===
+
+impl From<TooMuchOutput> for AgentFailure {
+    fn from(_: TooMuchOutput) -> Self {
+        Self::new(
+            "The outside agent sent more than 64 MiB or 10,000 artifacts. Ask it for less, or for links to files.",
+        )
     }
 }

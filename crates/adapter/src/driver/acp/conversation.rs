@@ -1,20 +1,14 @@
 //! One run's conversation with an ACP agent, from `initialize` to the end of its turn.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
-use attache_os::confined::ConfinedFolder;
 use attache_protocol::Json;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    files,
     message::{
         AcpAgent, AcpCancel, AcpInitialize, AcpMcpServer, AcpOpenSession, AcpPermissionOption, AcpPermissionRequest,
-        AcpPermissionResponse, AcpPrompt, AcpPromptBlock, AcpSession, AcpTurnEnd, AcpWriteFile,
+        AcpPermissionResponse, AcpPrompt, AcpPromptBlock, AcpSession, AcpTurnEnd,
     },
     tool_calls::{self, OpenToolCalls},
     update::AcpUpdate,
@@ -23,13 +17,12 @@ use crate::{
     DriverRun,
     attachment::{self, Attachment, PreparedTask},
     host::{
-        ApprovalAnswer, ApprovalQuestion, HostExchange, HostLines, HostProcess, HostSetup, HostTurn, HostUsage,
-        HostWriter, KeyedAnswer, TurnVerdict,
+        ApprovalAnswer, HostExchange, HostLines, HostProcess, HostSetup, HostTurn, HostUsage, HostWriter, KeyedAnswer,
+        TurnVerdict,
         budget::CostCertainty,
         limits,
         lines::HostLine,
         outage, prompt,
-        question::diff,
         rpc::{self, HostRpc, HostRpcMessage, RpcConversation, answer_to, started_within, understood},
     },
 };
@@ -38,10 +31,7 @@ pub(super) struct AcpConversation {
     exchange: HostExchange<AcpQuestion>,
     rpc: HostRpc,
     turn: HostTurn,
-    files: Arc<ConfinedFolder>,
     calls: OpenToolCalls,
-    /// Files whose change people reviewed and allowed. The agent can write each of them through us once.
-    allowed: Vec<PathBuf>,
     /// Cost of the conversation before this run.
     cost_before: PriorCost,
     session: Option<String>,
@@ -59,13 +49,12 @@ pub(super) struct AcpTask {
     pub(super) attached: Vec<Attachment>,
 }
 
-/// A question and how to answer it.
+/// A permission request and how to answer it.
 #[derive(Debug)]
-pub(super) enum AcpQuestion {
-    /// A permission request.
-    Permission { id: Json, call: String, options: Vec<AcpPermissionOption>, changes: Vec<PathBuf> },
-    /// A file write through us that hasn't been approved yet.
-    Write { id: Json, write: AcpWriteFile },
+pub(super) struct AcpQuestion {
+    id: Json,
+    call: String,
+    options: Vec<AcpPermissionOption>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,14 +97,12 @@ const AUTH_REQUIRED: i64 = -32000;
 // === impl AcpConversation ===
 
 impl AcpConversation {
-    pub(super) fn with(process: &mut HostProcess, turn: HostTurn, files: ConfinedFolder) -> Self {
+    pub(super) fn with(process: &mut HostProcess, turn: HostTurn) -> Self {
         Self {
             exchange: HostExchange::new(HostLines::of(process.stdout())),
             rpc: HostRpc::new(HostWriter::to(process.stdin())),
             turn,
-            files: Arc::new(files),
             calls: OpenToolCalls::default(),
-            allowed: Vec::new(),
             cost_before: PriorCost::Nothing,
             session: None,
             prompt: None,
@@ -272,44 +259,9 @@ impl AcpConversation {
             Ok(asked) => asked,
             Err(error) => return self.rpc.refuse(&id, &rpc::Error::bad_params(error)).await,
         };
-        let (question, changes) = self.calls.question(&asked);
-        let (call, options) = (asked.tool_call.tool_call_id, asked.options);
-        let key = AcpQuestion::Permission { id, call, options, changes };
+        let question = self.calls.question(&asked);
+        let key = AcpQuestion { id, call: asked.tool_call.tool_call_id, options: asked.options };
         self.exchange.push(self.turn.ask(key, &question));
-    }
-
-    /// Writes a file for the agent. A change that people haven't reviewed needs their approval first, whatever the
-    /// agent declared.
-    async fn write(&mut self, id: Json, write: AcpWriteFile) {
-        if let Some(at) = self.allowed.iter().position(|path| *path == write.path) {
-            self.allowed.swap_remove(at);
-            return self.write_now(&id, write).await;
-        }
-        // A path that can't be written at all is refused with the reason.
-        let Some(before) = files::before(self.files.clone(), write.path.clone()).await else {
-            return self.write_now(&id, write).await;
-        };
-        if self.phase != TurnPhase::Working {
-            return self.rpc.refuse(&id, &files::not_allowed(&write.path)).await;
-        }
-        let path = write.path.display().to_string();
-        let question = ApprovalQuestion {
-            input: Some(Json::of(&write)),
-            paths: Some(vec![path.clone()]),
-            diff: Some(diff(&path, &before, &write.content)),
-            ..ApprovalQuestion::about("write_text_file")
-        };
-        self.exchange.push(self.turn.ask(AcpQuestion::Write { id, write }, &question));
-    }
-
-    async fn write_now(&mut self, id: &Json, write: AcpWriteFile) {
-        match files::write(self.files.clone(), write).await {
-            Ok(result) => self.rpc.answer(id, &result).await,
-            Err(error) => {
-                self.turn.log("info", format!("`{}` was refused: {}", files::WRITE, error.text()));
-                self.rpc.refuse(id, &error).await;
-            }
-        }
     }
 
     /// Tells the agent to stop and waits briefly for its turn to end.
@@ -318,14 +270,7 @@ impl AcpConversation {
         let open = self.exchange.withdraw_all();
         let farewell = async {
             for question in open {
-                match question {
-                    AcpQuestion::Permission { id, .. } => {
-                        self.rpc.answer(&id, &AcpPermissionResponse::cancelled()).await;
-                    }
-                    AcpQuestion::Write { id, write } => {
-                        self.rpc.refuse(&id, &files::not_allowed(&write.path)).await;
-                    }
-                }
+                self.rpc.answer(&question.id, &AcpPermissionResponse::cancelled()).await;
             }
             if let (Some(session), Some(number)) = (self.session.clone(), self.prompt) {
                 self.rpc.notify("session/cancel", &AcpCancel { session_id: &session }).await;
@@ -392,18 +337,8 @@ impl RpcConversation for AcpConversation {
     async fn on_request(&mut self, id: Json, method: String, params: Json) {
         match method.as_str() {
             "session/request_permission" => self.on_permission_request(id, &params).await,
-            files::WRITE => match params.parse() {
-                Ok(write) => self.write(id, write).await,
-                Err(error) => self.rpc.refuse(&id, &rpc::Error::bad_params(error)).await,
-            },
-            _ => match files::serve(&self.files, &method, &params).await {
-                Some(Ok(result)) => self.rpc.answer(&id, &result).await,
-                Some(Err(error)) => {
-                    self.turn.log("info", format!("`{method}` was refused: {}", error.text()));
-                    self.rpc.refuse(&id, &error).await;
-                }
-                None => self.rpc.refuse(&id, &rpc::Error::unknown(&method)).await,
-            },
+            // Nothing else: whatever is inside walls can write to the agent's output, and we are outside.
+            _ => self.rpc.refuse(&id, &rpc::Error::unknown(&method)).await,
         }
     }
 
@@ -421,27 +356,15 @@ impl RpcConversation for AcpConversation {
 
     async fn send_answer(&mut self, answered: KeyedAnswer<AcpQuestion>) {
         self.turn.answered(&answered);
-        let KeyedAnswer { key, answer, .. } = answered;
-        match key {
-            AcpQuestion::Permission { id, call, options, changes } => {
-                match answer {
-                    ApprovalAnswer::Denied { .. } => self.calls.denied(&call),
-                    ApprovalAnswer::Allowed => self.allowed.extend(changes),
-                    ApprovalAnswer::Stopped => {}
-                }
-                let (leave, remark) = tool_calls::choose(&options, &answer);
-                if let Some(remark) = remark {
-                    self.turn.log("warning", remark);
-                }
-                self.rpc.answer(&id, &leave).await;
-            }
-            AcpQuestion::Write { id, write } => match answer {
-                ApprovalAnswer::Allowed => self.write_now(&id, write).await,
-                ApprovalAnswer::Denied { .. } | ApprovalAnswer::Stopped => {
-                    self.rpc.refuse(&id, &files::not_allowed(&write.path)).await;
-                }
-            },
+        let KeyedAnswer { key: AcpQuestion { id, call, options }, answer, .. } = answered;
+        if let ApprovalAnswer::Denied { .. } = answer {
+            self.calls.denied(&call);
         }
+        let (leave, remark) = tool_calls::choose(&options, &answer);
+        if let Some(remark) = remark {
+            self.turn.log("warning", remark);
+        }
+        self.rpc.answer(&id, &leave).await;
     }
 }
 

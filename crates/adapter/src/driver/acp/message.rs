@@ -1,7 +1,7 @@
 //! The messages of the Agent Client Protocol, version 1, that a run needs. Unknown members are ignored, missing ones
 //! are `None`, and whatever people are asked about keeps its original text.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use attache_protocol::{Json, wire::adapter::RunTools};
 use serde::{Deserialize, Serialize};
@@ -200,30 +200,11 @@ pub(super) enum AcpPermissionOutcome {
     },
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct AcpReadFile {
-    pub(super) path: PathBuf,
-    /// First line, 1-based.
-    pub(super) line: Option<usize>,
-    pub(super) limit: Option<usize>,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct AcpFileContent {
-    pub(super) content: String,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct AcpWriteFile {
-    pub(super) path: PathBuf,
-    pub(super) content: String,
-}
-
 // === impl AcpInitialize ===
 
 impl AcpInitialize {
     /// No file or terminal capabilities: there are no unsaved editor buffers here, so an agent gains nothing from going
-    /// through us. Agents that do it anyway are served inside the run's folder.
+    /// through us.
     pub(super) const fn this_client() -> Self {
         Self {
             protocol_version: VERSION,

@@ -3,7 +3,6 @@
 //! All protocol details stay in this module, because version 2 ends turns differently and drops file requests.
 
 mod conversation;
-mod files;
 mod message;
 mod tool_calls;
 mod update;
@@ -64,10 +63,9 @@ async fn start(
     job: &DriverRun,
     walled: &[SandboxLimit],
 ) -> Result<(HostProcess, AcpConversation), TaskReply> {
-    let files = job.files().map_err(|error| job.no_folder(&error))?;
     let turn = HostTurn::begin(&setup.label, job);
     let launch = HostLaunch { program: setup.program.clone(), args: setup.args.clone(), ..HostLaunch::default() };
     let mut process = HostProcess::start(setup, &launch, walled, job).await?;
-    let conversation = AcpConversation::with(&mut process, turn, files);
+    let conversation = AcpConversation::with(&mut process, turn);
     Ok((process, conversation))
 }

@@ -1,9 +1,6 @@
 //! Tracks an agent's tool calls and builds the approval questions about them. Pure.
 
-use std::{
-    collections::{HashMap, HashSet},
-    path::PathBuf,
-};
+use std::collections::{HashMap, HashSet};
 
 use attache_protocol::digest;
 
@@ -67,23 +64,21 @@ impl OpenToolCalls {
         told
     }
 
-    /// The question for people, and the files whose change it shows. Agents may use different ids for the question and
-    /// the call, so data in the question itself takes precedence.
-    pub(super) fn question(&self, asked: &AcpPermissionRequest) -> (ApprovalQuestion, Vec<PathBuf>) {
+    /// The question for people. Agents may use different ids for the question and the call, so data in the question
+    /// itself takes precedence.
+    pub(super) fn question(&self, asked: &AcpPermissionRequest) -> ApprovalQuestion {
         let known = self.open.get(&asked.tool_call.tool_call_id).cloned().unwrap_or_default();
         let call = known.with(asked.tool_call.clone());
         let changes: Vec<&AcpToolContent> =
             call.content.iter().flatten().filter(|content| content.is_change()).collect();
-        let changed = changes.iter().filter_map(|change| change.path.as_ref()).map(PathBuf::from).collect();
-        let question = ApprovalQuestion {
+        ApprovalQuestion {
             tool: name(&call),
             paths: paths(&call, &changes),
             reason: call.title.clone(),
             risk: risk(call.kind.as_deref()),
             diff: (!changes.is_empty()).then(|| changes.iter().map(|change| change.to_diff()).collect()),
             input: call.raw_input,
-        };
-        (question, changed)
+        }
     }
 
     pub(super) fn denied(&mut self, id: &str) {
@@ -266,20 +261,18 @@ mod tests {
             risk: ApprovalRisk::Medium,
             diff: Some("--- /w/a.txt\n+++ /w/a.txt\n@@ -0,0 +1 @@\n+one\n".to_owned()),
         };
-        assert_eq!(calls.question(&asked), (expected, vec![PathBuf::from("/w/a.txt")]));
+        assert_eq!(calls.question(&asked), expected);
 
         let foreign = AcpPermissionRequest {
             tool_call: call(r#"{"toolCallId":"edit-approval-1","kind":"execute","locations":[],"rawInput":null}"#),
             options: Vec::new(),
         };
         let expected = ApprovalQuestion { risk: ApprovalRisk::High, ..ApprovalQuestion::about("execute") };
-        assert_eq!(calls.question(&foreign), (expected, Vec::new()));
+        assert_eq!(calls.question(&foreign), expected);
 
-        // Permission to read a file doesn't include changing it.
         let read = r#"{"toolCallId":"r","kind":"read","locations":[{"path":"/w/.env"}]}"#;
         let asked = AcpPermissionRequest { tool_call: call(read), options: Vec::new() };
-        let (question, changes) = calls.question(&asked);
-        assert_eq!((question.paths, changes), (Some(vec!["/w/.env".to_owned()]), Vec::new()));
+        assert_eq!(calls.question(&asked).paths, Some(vec!["/w/.env".to_owned()]));
     }
 
     #[test]
