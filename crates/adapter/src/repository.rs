@@ -45,6 +45,7 @@ const FOLDERS: [&str; 3] = ["hooks", "remotes", "branches"];
 
 /// The file in the record's folder.
 const RECORD: &str = "placeholders";
+const MAX_RECORD: u64 = 4 << 20;
 
 /// The settings of one working tree. Git reads it only where an extension is on, but some commands turn that on.
 const WORKTREE_SETTINGS: &str = "config.worktree";
@@ -59,7 +60,8 @@ pub(crate) const MAX_POINTER: u64 = 8 * 1024;
 
 /// Removes the placeholders that a killed process left behind.
 pub(crate) fn tidy(record: &Path) {
-    for path in fs::read_to_string(record.join(RECORD)).unwrap_or_default().lines().map(Path::new) {
+    // A run could write there, too: a pipe would block, and a huge file fill the memory.
+    for path in small_file::read(&record.join(RECORD), MAX_RECORD).unwrap_or_default().lines().map(Path::new) {
         let content = if path.ends_with(COMMON_FOLDER) { HERE } else { NO_SETTINGS };
         if let Err(error) = placeholder::remove_unused(path, content) {
             tracing::warn!(path = %path.display(), %error, "couldn't remove a placeholder");
@@ -343,6 +345,11 @@ mod tests {
         tidy(&copy);
         assert!(!root.join(".git/commondir").exists());
         assert!(root.join(".git/config.worktree").exists() && root.join(".git/config").exists(), "not ours");
+        // What a run put there doesn't stop the next adapter.
+        fs::remove_file(copy.join(RECORD)).unwrap();
+        let private = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, copy.join(RECORD), rustix::fs::FileType::Fifo, private, 0).unwrap();
+        tidy(&copy);
     }
 
     #[test]

@@ -23,5 +23,5 @@ pub use self::{
     launcher::{Launcher, StageCommand},
     proof::{Attempt, AttemptResult, Proof},
     system::{enter, probe, receive_listeners},
-    walls::{FileView, Mechanism, NetworkAccess, Walls},
+    walls::{FileView, Mechanism, NetworkAccess, StandIn, Walls},
 };

@@ -14,6 +14,9 @@ pub struct Walls {
     pub write: Vec<PathBuf>,
     /// Other files and folders that can be read.
     pub read: Vec<PathBuf>,
+    /// Files that can be written to, each at the path of another one. Only namespaces can do that.
+    #[serde(default)]
+    pub stand_ins: Vec<StandIn>,
     /// Folders, such as the home folder, that are empty inside except for what is declared. What is written there ends
     /// with the process.
     #[serde(default)]
@@ -40,6 +43,13 @@ pub struct Walls {
     #[doc(hidden)]
     #[serde(default)]
     pub without: Vec<Mechanism>,
+}
+
+/// A file that is shown in the place of another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StandIn {
+    pub file: PathBuf,
+    pub shown_at: PathBuf,
 }
 
 /// Which files a process can see.
@@ -83,6 +93,7 @@ impl Walls {
             files: FileView::All,
             write: Vec::new(),
             read: Vec::new(),
+            stand_ins: Vec::new(),
             private: Vec::new(),
             hide: Vec::new(),
             fixed: Vec::new(),

@@ -22,7 +22,7 @@ use crate::{
     scratch::ScratchFolder,
 };
 
-use super::HostSetup;
+use super::{HostSetup, login_copy::LoginCopy};
 
 /// What a host needs inside walls: a row of its preset. Paths are relative to the host's own folder, `~/…`, or
 /// absolute.
@@ -58,6 +58,9 @@ pub(super) struct HostEnclosure {
     _scratch: ScratchFolder,
     _reserved: Option<PlacedFiles>,
     _repository: GuardedRepository,
+    /// Not visible inside, except for the copies themselves.
+    _copies: ScratchFolder,
+    logins: Vec<LoginCopy>,
     proxy: Option<(EgressProxy, JoinHandle<()>)>,
     events: EventSink,
 }
@@ -140,6 +143,17 @@ impl HostEnclosure {
         if walls.files == FileView::Declared {
             declare(&mut walls, setup, needs, job);
         }
+        let copies = ScratchFolder::create(&job.scratch, &job.env)?;
+        let logins = match (walls.files, own.launcher.has_namespaces()) {
+            (FileView::All, _) => Vec::new(),
+            (FileView::Declared, true) => copied(&logins(setup, needs, job), &copies)?,
+            // Without namespaces there is no copy at its place, and the login itself must not be written.
+            (FileView::Declared, false) => {
+                walls.read.extend(logins(setup, needs, job).into_iter().filter(|path| path.exists()));
+                Vec::new()
+            }
+        };
+        walls.stand_ins.extend(logins.iter().map(LoginCopy::stand_in));
         let events = job.events.clone();
         let (mut handed, mut proxy) = (None, None);
         if walls.network == NetworkAccess::None {
@@ -158,7 +172,15 @@ impl HostEnclosure {
         Ok(EnclosedLaunch {
             walls,
             handed,
-            enclosure: Self { _scratch: scratch, _reserved: reserved, _repository: repository, proxy, events },
+            enclosure: Self {
+                _scratch: scratch,
+                _reserved: reserved,
+                _repository: repository,
+                _copies: copies,
+                logins,
+                proxy,
+                events,
+            },
             temporary,
         })
     }
@@ -166,6 +188,9 @@ impl HostEnclosure {
 
 impl Drop for HostEnclosure {
     fn drop(&mut self) {
+        for error in self.logins.iter().filter_map(|login| login.take_over().err()) {
+            self.events.log("warning", format!("the login as the run left it was discarded: {error}"));
+        }
         let Some((proxy, serving)) = &self.proxy else { return };
         serving.abort();
         for TargetTraffic { target, connections, sent, received } in proxy.reached() {
@@ -248,8 +273,8 @@ fn path_folders(environment: &Environment) -> Vec<PathBuf> {
     env::split_paths(&path).filter(|folder| folder.is_absolute()).collect()
 }
 
-/// What a host sees besides its folder: its installation, its settings and login, and toolchains.
-fn declare(walls: &mut Walls, setup: &HostSetup, needs: &HostNeeds, job: &DriverRun) {
+/// Where the host's files of these names are.
+fn places(setup: &HostSetup, job: &DriverRun, names: &[String]) -> Vec<PathBuf> {
     let home = home(&job.environment);
     let folder = setup.folder.path(job, home.as_deref());
     let place = |name: &String| match name.strip_prefix("~/") {
@@ -257,11 +282,28 @@ fn declare(walls: &mut Walls, setup: &HostSetup, needs: &HostNeeds, job: &Driver
         None if name.starts_with('/') => Some(PathBuf::from(name)),
         None => folder.as_ref().map(|folder| folder.join(name)),
     };
+    names.iter().filter_map(place).collect()
+}
+
+/// Logins that aren't among the settings, which are read-only inside.
+fn logins(setup: &HostSetup, needs: &HostNeeds, job: &DriverRun) -> Vec<PathBuf> {
+    let names: Vec<String> = needs.login.iter().filter(|login| !needs.reads.contains(login)).cloned().collect();
+    places(setup, job, &names)
+}
+
+fn copied(logins: &[PathBuf], folder: &ScratchFolder) -> io::Result<Vec<LoginCopy>> {
+    let copies = logins.iter().enumerate().map(|(number, login)| LoginCopy::create(login, folder, number));
+    Ok(copies.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+/// What a host sees besides its folder and its login: its installation, its settings, and toolchains.
+fn declare(walls: &mut Walls, setup: &HostSetup, needs: &HostNeeds, job: &DriverRun) {
+    let home = home(&job.environment);
+    let folder = setup.folder.path(job, home.as_deref());
     show_toolchains(walls, &job.environment);
     let mut read = installation(Path::new(&setup.program), &path_folders(&job.environment));
-    read.extend(needs.reads.iter().filter_map(place));
+    read.extend(places(setup, job, &needs.reads));
     walls.read.extend(read.into_iter().filter(|path| can_be_shown(path, home.as_deref())));
-    walls.write.extend(needs.renewed().filter_map(place).filter(|path| path.exists()));
     let is_elsewhere = |folder: &PathBuf| !home.as_ref().is_some_and(|home| folder.starts_with(home));
     walls.private.extend(folder.filter(is_elsewhere));
 }
@@ -290,16 +332,6 @@ fn base_python(environment: &Path) -> Option<PathBuf> {
     let programs = Path::new(programs.trim());
     let is_python = programs.is_absolute() && programs.join("python3").is_file();
     programs.parent().filter(|_| is_python).map(Path::to_owned)
-}
-
-// === impl HostNeeds ===
-
-impl HostNeeds {
-    /// The files that it can write. A login that is also among the settings isn't renewed from inside: the host obeys it
-    /// outside as well.
-    pub(crate) fn renewed(&self) -> impl Iterator<Item = &String> {
-        self.login.iter().filter(|login| !self.reads.contains(login))
-    }
 }
 
 // === impl HostFolder ===

@@ -10,6 +10,7 @@ mod git_settings;
 pub(crate) mod inside;
 pub(crate) mod limits;
 pub(crate) mod lines;
+mod login_copy;
 mod memory;
 pub(crate) mod outage;
 pub(crate) mod outcome;

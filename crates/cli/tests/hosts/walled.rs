@@ -190,7 +190,29 @@ fn works_inside(program: &HostProgram) {
     let shown = device.home.attache(&["runs", "show", &run]).succeeds().stdout;
     assert!(shown.contains("\nnetwork\n") && shown.contains("was reached"), "{shown}");
     starts_no_program(&device);
+    if program.kind == programs::CLAUDE.kind {
+        keeps_only_renewed_tokens(&device);
+    }
     device.hub.agent_is(AGENT, "online");
+}
+
+/// What a run makes of the login: the host obeys it in the owner's own runs, too.
+fn keeps_only_renewed_tokens(device: &HostDevice) {
+    let login = device.home.path().join(".claude/.credentials.json");
+    fs::create_dir_all(login.parent().unwrap()).unwrap();
+    let of = |token: &str, url: &str| format!(r#"{{"kept":{{"token":"{token}","url":"{url}"}}}}"#);
+    fs::write(&login, of("first", "here")).unwrap();
+    let limits = json!({"sandbox": {"cwd_only": true, "allow_network": false}});
+    for (wrote, expected) in [(of("second", "here"), "second"), (of("third", "elsewhere"), "second")] {
+        fs::write(device.folder.join("login.json"), &wrote).unwrap();
+        let run = device
+            .create(&format!("RUN:cat login.json >'{}' && touch {expected}-tried", login.display()), limits.clone());
+        let (ended, _) = device.answer(&run, true);
+        assert!(device.folder.join(format!("{expected}-tried")).exists(), "{ended}");
+        assert_eq!(fs::read_to_string(&login).unwrap(), of(expected, "here"), "{ended}");
+        fs::remove_file(device.folder.join(format!("{expected}-tried"))).unwrap();
+    }
+    fs::remove_file(&login).unwrap();
 }
 
 /// Told to run a program although it must not, a host may fail or go on without it.

@@ -11,7 +11,7 @@ use std::{
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat2};
 
-use crate::{FileView, NetworkAccess, Walls};
+use crate::{FileView, NetworkAccess, StandIn, Walls};
 
 use super::view;
 
@@ -69,6 +69,9 @@ pub(super) fn arguments(program: &Path, walls: &Walls, stage: &Path) -> Vec<OsSt
     let writable = || walls.write.iter().chain([&walls.cwd]);
     for path in writable() {
         words.bind("--bind", path);
+    }
+    for StandIn { file, shown_at } in &walls.stand_ins {
+        words.0.extend(["--bind".into(), file.into(), shown_at.into()]);
     }
     // Looked at now: they may not have been there when the adapter started.
     let hidden: Vec<PathBuf> = walls.hide.iter().filter_map(|path| path.canonicalize().ok()).collect();
@@ -169,10 +172,11 @@ mod tests {
     fn the_working_folder_comes_last_so_that_nothing_hides_it() {
         let mut walls = Walls::open("/tmp/work").limit(&SandboxLimit::ALL);
         walls.write.push("/tmp/scratch".into());
+        walls.stand_ins.push(StandIn { file: "/srv/copy".into(), shown_at: "/home/ann/login".into() });
         let line = line(&walls);
         assert!(line.contains(" --tmpfs /tmp "), "{line}");
         let end = "--ro-bind /opt/attache /opt/attache --bind /tmp/scratch /tmp/scratch --bind /tmp/work /tmp/work \
-                   --chdir /tmp/work --";
+                   --bind /srv/copy /home/ann/login --chdir /tmp/work --";
         assert!(line.ends_with(end), "{line}");
         assert!(line.contains("--unshare-net") && !line.contains(" /etc/shadow"), "{line}");
     }

@@ -91,6 +91,7 @@ fn writable(walls: &Walls, is_in_namespaces: bool) -> Vec<PathBuf> {
     if is_in_namespaces {
         // Its own, and empty.
         paths.extend(walls.private.iter().cloned());
+        paths.extend(walls.stand_ins.iter().map(|one| one.shown_at.clone()));
         paths.extend(["/tmp", "/var/tmp", "/dev/shm", "/dev/pts"].map(PathBuf::from));
     }
     paths
