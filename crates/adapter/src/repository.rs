@@ -5,10 +5,11 @@
 //! long as the run works, with content that changes nothing.
 
 use std::{
-    collections::VecDeque,
+    collections::BTreeMap,
     fs,
     io::{self, Write as _},
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use attache_os::{
@@ -39,6 +40,12 @@ const MAX_DEPTH: usize = 6;
 const MAX_FOLDERS: usize = 2000;
 const MAX_REPOSITORIES: usize = 512;
 const MAX_PATHS: usize = 256 * 1024;
+
+/// Whether a search for repositories has seen every folder.
+enum SearchEnd {
+    Complete,
+    TooManyFolders,
+}
 
 /// Programs, and where remotes lead: a push to a folder runs that folder's programs.
 const FOLDERS: [&str; 3] = ["hooks", "remotes", "branches"];
@@ -106,13 +113,26 @@ impl GuardedRepository {
         Ok(guarded)
     }
 
-    /// Breadth first: the folder's own repository comes before those below.
+    /// Breadth first: the folder's own repository comes before those below. If there are too many folders, also the oldest
+    /// first, because a run can make as many as it likes, but none that is older than what was there before it.
     fn add_nested(&mut self, root: &Path, at: (&Path, &Env)) -> io::Result<()> {
-        let mut folders = VecDeque::from([(root.to_owned(), 0)]);
-        let mut read = 0;
-        while let Some((folder, depth)) = folders.pop_front() {
+        match self.add_in_order(root, at, |_| None)? {
+            SearchEnd::Complete => Ok(()),
+            SearchEnd::TooManyFolders => self.add_in_order(root, at, created).map(drop),
+        }
+    }
+
+    fn add_in_order(
+        &mut self,
+        root: &Path,
+        at: (&Path, &Env),
+        rank: impl Fn(&Path) -> Option<SystemTime>,
+    ) -> io::Result<SearchEnd> {
+        let mut folders = BTreeMap::from([((None, 0_usize), (root.to_owned(), 0))]);
+        let (mut read, mut found_so_far) = (0, 0);
+        while let Some((_, (folder, depth))) = folders.pop_first() {
             if read == MAX_FOLDERS {
-                break;
+                return Ok(SearchEnd::TooManyFolders);
             }
             read += 1;
             let git = folder.join(".git");
@@ -121,7 +141,7 @@ impl GuardedRepository {
                 // Of a linked working tree or a submodule: it says where the repository is.
                 Ok(found) if found.is_file() => {
                     let target = named_repository(&git).filter(|target| target.starts_with(root));
-                    self.fixed.push(git);
+                    self.fix(git);
                     if let Some(target) = target {
                         self.add(&target, at)?;
                     }
@@ -135,11 +155,13 @@ impl GuardedRepository {
                 _ => {}
             }
             if depth < MAX_DEPTH && self.is_local {
-                folders
-                    .extend(subfolders(&folder).filter(|path| !path.ends_with(".git")).map(|path| (path, depth + 1)));
+                for path in subfolders(&folder).filter(|path| !path.ends_with(".git")) {
+                    found_so_far += 1;
+                    folders.insert((rank(&path), found_so_far), (path, depth + 1));
+                }
             }
         }
-        Ok(())
+        Ok(SearchEnd::Complete)
     }
 
     /// Fails if there are more than can be kept from changing: those left out would be a way around the others.
@@ -234,6 +256,11 @@ pub(crate) fn named_repository(file: &Path) -> Option<PathBuf> {
     file.parent()?.join(target).canonicalize().ok().filter(|target| target.is_dir())
 }
 
+/// When a folder was made. No program can change that.
+fn created(folder: &Path) -> Option<SystemTime> {
+    folder.symlink_metadata().ok()?.created().ok()
+}
+
 /// Of the folder itself, not of one that a link leads to.
 fn subfolders(folder: &Path) -> impl Iterator<Item = PathBuf> {
     let is_own = folder.symlink_metadata().is_ok_and(|found| found.is_dir());
@@ -324,6 +351,32 @@ mod tests {
         fs::create_dir_all(root.join("more/.git")).unwrap();
         let refused = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap_err().to_string();
         assert!(refused.contains("one git repository too many"), "{refused}");
+    }
+
+    /// Nor can it make so many folders that another repository isn't found.
+    #[test]
+    fn older_repositories_are_found_among_many_folders() {
+        let (folder, scratch, env) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Env::seeded(1));
+        let root = folder.path().canonicalize().unwrap();
+        let git = root.join("team/sub/lib/.git");
+        fs::create_dir_all(&git).unwrap();
+        fs::write(git.join("config"), "").unwrap();
+        let before = created(&git).expect("this file system knows when a folder was made");
+        let later = || {
+            let probe = root.join("probe");
+            fs::create_dir(&probe).unwrap();
+            let is_later = created(&probe).unwrap() > before;
+            fs::remove_dir(&probe).unwrap();
+            is_later
+        };
+        while !later() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        for number in 0..=MAX_FOLDERS {
+            fs::create_dir(root.join(format!("d{number}"))).unwrap();
+        }
+        let guarded = GuardedRepository::new([root.as_path()], scratch.path(), &env).unwrap();
+        assert!(guarded.fixed.contains(&git.join("config")));
     }
 
     #[test]

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use attache_protocol::{
     Json,
-    wire::adapter::{AdapterPermissionDecision, AdapterPermissionRequest},
+    wire::{
+        adapter::{AdapterPermissionDecision, AdapterPermissionRequest},
+        questionnaire::QuestionAnswer,
+    },
 };
 use serde::Serialize;
 use similar::TextDiff;
@@ -36,6 +39,8 @@ pub(crate) enum ApprovalAnswer {
     Denied {
         comment: Option<String>,
     },
+    /// The answers to questions with options, one per question.
+    Chosen(Vec<QuestionAnswer>),
     /// The run was stopped while the question was open.
     Stopped,
 }

@@ -2,7 +2,10 @@
 
 use attache_protocol::{
     Json,
-    wire::adapter::{AdapterProgress, FullOutput},
+    wire::{
+        adapter::{AdapterProgress, FullOutput},
+        questionnaire::Questionnaire,
+    },
 };
 use futures_util::FutureExt as _;
 use serde::Serialize;
@@ -233,9 +236,22 @@ impl HostTurn {
         OpenQuestion { key, step, answer: async move { asker.permission(&asked).await.into() }.boxed() }
     }
 
+    /// Asks the caller questions with options. Pass the answer to [`Self::answered`], then to the host.
+    pub(crate) fn ask_to_choose<K>(&mut self, key: K, asked: Questionnaire) -> OpenQuestion<K> {
+        self.answer.flush();
+        self.thoughts.flush();
+        self.note("waiting for an answer");
+        let asker = self.asker.clone();
+        let answer = async move {
+            let given = asker.input(asked.prompt(), Some(asked.to_parts())).await;
+            given.map_or(ApprovalAnswer::Stopped, |given| ApprovalAnswer::Chosen(asked.answers(&given)))
+        };
+        OpenQuestion { key, step: "a question".to_owned(), answer: answer.boxed() }
+    }
+
     pub(crate) fn answered<K>(&mut self, answered: &KeyedAnswer<K>) {
         match &answered.answer {
-            ApprovalAnswer::Allowed => self.note(format!("{} continues", self.label)),
+            ApprovalAnswer::Allowed | ApprovalAnswer::Chosen(_) => self.note(format!("{} continues", self.label)),
             ApprovalAnswer::Denied { comment } => {
                 self.note(format!("denied: {}", answered.step));
                 self.denied.push(DeniedStep { step: answered.step.clone(), comment: comment.clone(), got_on: false });

@@ -46,8 +46,8 @@ async fn no_file_is_read_or_written_for_an_agent() {
         assert_eq!(result(&events)["output"]["text"], expected);
     }
     let write = call("fs/write_text_file");
-    let (questions, _) = answered(&world, &task(&format!("WRITE:.git/config one\n{write}")), yes).await;
+    let (questions, _) = answered(&world, &task(&format!("WRITE:.git/config=one\n{write}")), yes).await;
     let tools: Vec<_> = questions.iter().map(|question| question["tool"].as_str().unwrap()).collect();
-    assert_eq!((tools, std::fs::read_to_string(&file).unwrap()), (vec!["edit"], "one".to_owned()));
+    assert_eq!((tools, std::fs::read_to_string(&file).unwrap()), (vec!["edit"], "one\n".to_owned()));
     world.stop().await;
 }

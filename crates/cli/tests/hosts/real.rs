@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{
-    device::{HostDevice, processes_of},
+    device::{HostDevice, patiently, processes_of},
     matrix::MatrixRow,
     programs::{self, HostAsks, HostCounts, HostProgram},
 };
@@ -44,6 +44,39 @@ fn hermes() {
 #[test]
 fn openclaw() {
     through_its_life(&programs::OPENCLAW);
+}
+
+#[test]
+fn claude_code_asks_questions() {
+    let asked = json!({"questions": [{"question": "Which database?", "header": "DB", "multiSelect": false, "options": [
+        {"label": "PostgreSQL", "description": "a server"}, {"label": "SQLite", "description": "a file"}]}]});
+    asks_questions(&programs::CLAUDE, "AskUserQuestion", &asked);
+}
+
+#[test]
+fn codex_asks_questions() {
+    let asked = json!({"questions": [{"id": "db", "header": "DB", "question": "Which database?", "options": [
+        {"label": "PostgreSQL", "description": "a server"}, {"label": "SQLite", "description": "a file"}]}]});
+    asks_questions(&programs::CODEX, "request_user_input", &asked);
+}
+
+/// What the agent asks is answered by one of its options, and it goes on with that.
+fn asks_questions(program: &HostProgram, tool: &str, asked: &Value) {
+    let device = device_or_skip!(program);
+    let run = device.create(&format!("CALL:{tool} {asked}"), json!({}));
+    let question = patiently("the question", || {
+        let now = device.hub.run(&run);
+        assert!(now["status"] != "completed" && now["status"] != "failed", "{now}");
+        Some(now["waits_for"].clone()).filter(|waits| waits["kind"] == "input")
+    });
+    let what = question["what"].as_str().unwrap();
+    assert!(what.starts_with("Which database?\n  1. PostgreSQL: a server\n  2. SQLite: a file\n"), "{what}");
+    device.home.attache(&["runs", "input", &run, "2"]).succeeds();
+    let (ended, approvals) = device.answer(&run, true);
+    assert_eq!((&ended["status"], approvals.len()), (&json!("completed"), 0), "{ended}");
+    // In the task, in the call of the tool, and in its result.
+    let told = format!("{:?}", device.model.requests().last().unwrap());
+    assert!(told.matches("SQLite").count() >= 3, "the model is told what was chosen: {told}");
 }
 
 fn through_its_life(program: &HostProgram) {

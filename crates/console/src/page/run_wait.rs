@@ -2,19 +2,22 @@
 
 use attache_hub::control::{PageRequest, PermissionQuery};
 use attache_protocol::{
-    Code, RunId, Timestamp,
+    Code, Json, RunId, Timestamp,
     rules::{permission::PermissionState as Asked, run::RunStatus},
-    wire::{input_request::GiveInputRequest, run::Run},
+    wire::{input_request::GiveInputRequest, questionnaire::QuestionAnswer, run::Run},
 };
 use axum::extract::Path;
 
 use crate::{
-    form::SubmittedForm,
+    form::{FormFields, SubmittedForm},
     page::{inbox, redirect_after_form},
     problem::{PageError, PageResult},
     session::BrowserSession,
     view::{permission::ApprovalCard, question::QuestionCard},
 };
+
+/// More questions than an agent asks at once.
+const MAX_QUESTIONS: usize = 50;
 
 /// The open requests of a run.
 #[derive(Debug, Default)]
@@ -44,17 +47,28 @@ pub(crate) async fn load(session: &BrowserSession, run: &Run) -> PageResult<RunW
     Ok(RunWaitView { cards, question, moved })
 }
 
+/// The answers to questions with options, if any was answered.
+fn chosen(fields: &FormFields) -> Option<Json> {
+    let count = fields.get("questions").parse::<usize>().ok()?.min(MAX_QUESTIONS);
+    let answer = |number: usize| QuestionAnswer {
+        selected: fields.all(&format!("choice-{number}")).map(str::to_owned).collect(),
+        text: fields.non_empty(&format!("own-{number}")),
+    };
+    let answers: Vec<QuestionAnswer> = (0..count).map(answer).collect();
+    answers.iter().any(|answer| *answer != QuestionAnswer::default()).then(|| QuestionAnswer::to_parts(answers))
+}
+
 pub(crate) async fn give_input(Path(run): Path<String>, posted: SubmittedForm) -> PageResult {
     let id: RunId = run.parse().map_err(|_| PageError::NoSuchPath)?;
     let SubmittedForm { session, fields } = posted;
-    let text = fields.get("text").replace("\r\n", "\n");
-    if text.trim().is_empty() {
+    let text = Some(fields.get("text").replace("\r\n", "\n")).filter(|text| !text.trim().is_empty());
+    let parts = chosen(&fields);
+    if text.is_none() && parts.is_none() {
         return Err(PageError::Form);
     }
     // The answer is for the question that the page showed, even if there is a newer one.
     let input_request_id = fields.non_empty("question").and_then(|question| question.parse().ok());
-    let request =
-        GiveInputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: fields.non_empty("key") };
+    let request = GiveInputRequest { text, parts, input_request_id, idempotency_key: fields.non_empty("key") };
     match session.hub.give_input(&session.principal, id, request).await {
         Ok(_) if fields.get("back") == "inbox" => Ok(redirect_after_form("/inbox?said=sent")),
         Ok(_) if fields.get("back") == "conversation" => {

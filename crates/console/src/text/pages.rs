@@ -643,6 +643,7 @@ texts! {
     input_label: "Answer for the agent";
     input_send: "Send answer";
     input_hint: "Your answer";
+    own_answer: "Your own answer" zh "自己填写";
     log_waiting_approval: "Paused: waiting for approval";
     log_waiting_input: "Paused: waiting for input";
     log_waiting_over: "Resumed";

@@ -254,6 +254,41 @@ async fn questions_are_in_the_inbox_and_answered_there() {
     assert!(page.contains("1 request needs your answer.") && !page.contains("builder</bdi> has a question"), "{page}");
 }
 
+/// Options are chosen, not typed, and the agent gets what was chosen per question.
+#[tokio::test]
+async fn a_question_with_options_is_a_form() {
+    let world = ConsoleWorld::new().await;
+    let visitor = world.signed_in(Role::Operator).await;
+    let device = world.device("builder").await;
+    let run = world.ask("builder", "Pick a database").await;
+    device.claim().await;
+    let asked = r#"[{"data":{"questions":[
+        {"question":"Which <b>one</b>?","options":[{"label":"\"a\"","description":"the first"},{"label":"b"}]},
+        {"question":"What for?","multi_select":true,"options":[{"label":"tests"},{"label":"production"}]}]}}]"#;
+    let id = device.wonder_with(run, "in words", Some(Json::from_text(asked).unwrap())).await.input_request_id;
+    let page = visitor.get("/inbox").await.body;
+    for shown in [
+        "<legend>Which &lt;b&gt;one&lt;/b&gt;?</legend>",
+        "type=\"radio\" name=\"choice-0\" value=\"&quot;a&quot;\"",
+        "<small>the first</small>",
+        "type=\"checkbox\" name=\"choice-1\" value=\"production\"",
+    ] {
+        assert!(page.contains(shown), "{shown} is missing in {page}");
+    }
+    assert!(!page.contains("in words") && !page.contains("<textarea"), "{page}");
+    let id_text = id.to_string();
+    let rest = [("questions", "2"), ("key", "k1"), ("question", id_text.as_str()), ("back", "inbox")];
+    let nothing = visitor.post(&format!("/runs/{run}/input"), &rest).await;
+    assert_eq!(nothing.status, StatusCode::BAD_REQUEST);
+    let chosen = [("choice-0", "b"), ("choice-1", "tests"), ("choice-1", "production"), ("own-1", "and more")];
+    let sent = visitor.post(&format!("/runs/{run}/input"), &[&rest[..], &chosen[..]].concat()).await;
+    assert_eq!((sent.status, sent.header("location")), (StatusCode::SEE_OTHER, "/inbox?said=sent"));
+    let heard = world.hub.input_answer(&device.principal, run, id, std::time::Duration::ZERO).await.unwrap();
+    let expected =
+        r#"[{"data":{"answers":[{"selected":["b"]},{"selected":["tests","production"],"text":"and more"}]}}]"#;
+    assert_eq!(heard.parts.unwrap().get(), expected);
+}
+
 /// What is hidden from a person isn't counted for them.
 #[tokio::test]
 async fn questions_of_private_agents_are_their_owners() {

@@ -302,7 +302,11 @@ impl ConsoleDevice {
 
     /// Asks the caller a question.
     pub(crate) async fn wonder(&self, run: RunId, prompt: &str) -> InputAnswer {
-        let request = CreateInputRequest { epoch: None, prompt: prompt.to_owned(), parts: None, request_id: None };
+        self.wonder_with(run, prompt, None).await
+    }
+
+    pub(crate) async fn wonder_with(&self, run: RunId, prompt: &str, parts: Option<Json>) -> InputAnswer {
+        let request = CreateInputRequest { epoch: None, prompt: prompt.to_owned(), parts, request_id: None };
         self.hub.request_input(&self.principal, run, request).await.unwrap()
     }
 

@@ -25,6 +25,7 @@ pub mod output;
 pub mod pairing;
 pub mod part;
 pub mod permission;
+pub mod questionnaire;
 pub mod run;
 pub mod runtime;
 pub mod session;

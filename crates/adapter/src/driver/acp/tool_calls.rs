@@ -138,7 +138,7 @@ pub(super) fn choose(
     let (once, always) = match answer {
         ApprovalAnswer::Allowed => ("allow_once", "allow_always"),
         ApprovalAnswer::Denied { .. } => ("reject_once", "reject_always"),
-        ApprovalAnswer::Stopped => return (AcpPermissionResponse::cancelled(), None),
+        ApprovalAnswer::Chosen(_) | ApprovalAnswer::Stopped => return (AcpPermissionResponse::cancelled(), None),
     };
     let of = |kind: &str| options.iter().find(|option| option.kind == kind);
     if let Some(option) = of(once) {

@@ -38,7 +38,6 @@ const ASK_ABOUT: &str = "Bash(git:*)";
 /// Tools that make no sense without a person at the keyboard, outlive the run, or interact with other work on the
 /// device.
 const NEVER: &[&str] = &[
-    "AskUserQuestion",
     "CronCreate",
     "CronDelete",
     "CronList",
@@ -52,7 +51,8 @@ const NEVER: &[&str] = &[
 ];
 
 /// The only tools left when a limit applies. None of them runs programs.
-const WITHIN_LIMITS: &[&str] = &["Agent", "Edit", "Glob", "Grep", "NotebookEdit", "Read", "TodoWrite", "Write"];
+const WITHIN_LIMITS: &[&str] =
+    &["Agent", "AskUserQuestion", "Edit", "Glob", "Grep", "NotebookEdit", "Read", "TodoWrite", "Write"];
 
 /// Also available unless the network is off.
 const NETWORK: &[&str] = &["WebFetch", "WebSearch"];
@@ -276,7 +276,7 @@ mod tests {
         let limited = |limits: &[SandboxLimit]| {
             words(&ClaudeCommandLine { limits, record: ClaudeSessionMode::New, ..ClaudeCommandLine::default() })
         };
-        let files = "Agent,Edit,Glob,Grep,NotebookEdit,Read,TodoWrite,Write";
+        let files = "Agent,AskUserQuestion,Edit,Glob,Grep,NotebookEdit,Read,TodoWrite,Write";
         assert_eq!(limited(&[SandboxLimit::NoExec]), format!("--tools {files},WebFetch,WebSearch"));
         assert_eq!(limited(&[SandboxLimit::NoNetwork]), format!("--tools {files}"));
         assert_eq!(limited(&[SandboxLimit::CwdOnly, SandboxLimit::NoNetwork]), format!("--restricted --tools {files}"));

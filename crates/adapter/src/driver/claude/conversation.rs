@@ -302,13 +302,16 @@ impl<'a> ClaudeConversation<'a> {
     }
 
     async fn ask(&mut self, id: String, ask: ClaudeToolRequest) {
+        self.asked.insert(ask.tool_use_id.clone());
+        if let Some(asked) = permission::questionnaire(&ask) {
+            return self.exchange.push(self.turn.ask_to_choose((id, ask.input), asked));
+        }
         let present = match permission::changes(&ask) {
             Some(path) => present(self.job.files(), path).await,
             None => FileBefore::Unknown,
         };
         let question = permission::question(&ask, &present);
         self.exchange.push(self.turn.ask((id, ask.input), &question));
-        self.asked.insert(ask.tool_use_id);
     }
 
     async fn answer(&mut self, answered: &KeyedAnswer<ClaudeQuestion>) {

@@ -1,6 +1,11 @@
 //! Translates a `can_use_tool` request of Claude Code into a question for people, and their answer back. Pure.
 
-use attache_protocol::Json;
+use std::{borrow::Cow, collections::BTreeMap};
+
+use attache_protocol::{
+    Json,
+    wire::questionnaire::{OptionQuestion, QuestionAnswer, QuestionOption, Questionnaire},
+};
 use serde::{Deserialize, Serialize};
 
 use super::message::ClaudeToolRequest;
@@ -53,6 +58,56 @@ pub(super) fn question(ask: &ClaudeToolRequest, present: &FileBefore) -> Approva
         risk: risk(&ask.tool_name),
         diff: change(&ask.tool_name, &input, present),
     }
+}
+
+/// The tool by which it asks people something. It isn't a step to approve.
+const QUESTION_TOOL: &str = "AskUserQuestion";
+
+#[derive(Debug, Deserialize)]
+struct ClaudeQuestions {
+    questions: Vec<ClaudeQuestion>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaudeQuestion {
+    question: String,
+    header: Option<String>,
+    #[serde(default)]
+    options: Vec<QuestionOption>,
+    #[serde(default)]
+    multi_select: bool,
+}
+
+/// What it asks people, if it isn't for permission.
+pub(super) fn questionnaire(ask: &ClaudeToolRequest) -> Option<Questionnaire> {
+    if ask.tool_name != QUESTION_TOOL {
+        return None;
+    }
+    let asked: ClaudeQuestions = ask.input.parse().ok()?;
+    let one = |ClaudeQuestion { question, header, options, multi_select }| OptionQuestion {
+        question,
+        header,
+        options,
+        multi_select,
+    };
+    let questions: Vec<OptionQuestion> = asked.questions.into_iter().map(one).collect();
+    (!questions.is_empty()).then_some(Questionnaire { questions })
+}
+
+/// The input with the answers, by the text of the question. `None` if nothing was answered.
+fn with_answers(input: &Json, answers: &[QuestionAnswer]) -> Option<Json> {
+    let asked: ClaudeQuestions = input.parse().ok()?;
+    let answers: BTreeMap<String, String> = asked
+        .questions
+        .into_iter()
+        .zip(answers)
+        .map(|(asked, answer)| (asked.question, answer.in_words()))
+        .filter(|(_, answer)| !answer.is_empty())
+        .collect();
+    let mut members: serde_json::Map<String, serde_json::Value> = input.parse().ok()?;
+    members.insert("answers".to_owned(), serde_json::to_value(&answers).ok()?);
+    (!answers.is_empty()).then(|| Json::of(&members))
 }
 
 /// The file that the step would change.
@@ -141,7 +196,7 @@ pub(super) struct ClaudePermissionResult<'a> {
     behavior: &'static str,
     /// If allowed: the exact input that was approved.
     #[serde(skip_serializing_if = "Option::is_none")]
-    updated_input: Option<&'a Json>,
+    updated_input: Option<Cow<'a, Json>>,
     /// If denied: the message for the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
@@ -153,13 +208,21 @@ impl<'a> ClaudePermissionResult<'a> {
     /// `None` if there was no answer.
     pub(super) fn of(answer: &ApprovalAnswer, input: &'a Json) -> Option<Self> {
         match answer {
-            ApprovalAnswer::Allowed => Some(Self { behavior: "allow", updated_input: Some(input), message: None }),
+            ApprovalAnswer::Allowed => Some(Self::allowed(Cow::Borrowed(input))),
+            ApprovalAnswer::Chosen(answers) => Some(match with_answers(input, answers) {
+                Some(answered) => Self::allowed(Cow::Owned(answered)),
+                None => Self::denied("There was no answer. Decide for yourself, and say what you assumed.".to_owned()),
+            }),
             ApprovalAnswer::Denied { comment } => {
                 let why = comment.as_deref().map_or_else(String::new, |comment| format!(" Comment: {comment}"));
                 Some(Self::denied(format!("Denied by the approver.{why}")))
             }
             ApprovalAnswer::Stopped => None,
         }
+    }
+
+    const fn allowed(input: Cow<'a, Json>) -> Self {
+        Self { behavior: "allow", updated_input: Some(input), message: None }
     }
 
     pub(super) const fn denied(message: String) -> Self {
@@ -246,5 +309,25 @@ mod tests {
         let denied = r#"{"behavior":"deny","message":"Denied by the approver. Comment: no"}"#;
         assert_eq!(said(&ApprovalAnswer::Denied { comment: Some("no".to_owned()) }).as_deref(), Some(denied));
         assert_eq!(said(&ApprovalAnswer::Stopped), None);
+    }
+
+    #[test]
+    fn a_question_is_answered_by_its_text() {
+        let input = r#"{"questions":[{"question":"Which?","header":"DB","multiSelect":true,
+            "options":[{"label":"a","description":"first"},{"label":"b"}]},{"question":"Why?"}],"metadata":1}"#;
+        let asked = questionnaire(&ask("AskUserQuestion", input)).unwrap();
+        assert_eq!((asked.questions.len(), asked.questions[0].multi_select), (2, true));
+        assert_eq!(asked.questions[0].options[0].description.as_deref(), Some("first"));
+        assert_eq!(questionnaire(&ask("Bash", input)), None);
+        let input = ask("AskUserQuestion", input).input;
+        let said = |answers: &[QuestionAnswer]| {
+            let answer = ApprovalAnswer::Chosen(answers.to_vec());
+            serde_json::to_value(ClaudePermissionResult::of(&answer, &input).unwrap()).unwrap()
+        };
+        let both = QuestionAnswer { selected: vec!["a".to_owned(), "b".to_owned()], text: Some("or c".to_owned()) };
+        let allowed = said(&[both, QuestionAnswer::default()]);
+        assert_eq!(allowed["updatedInput"]["answers"], serde_json::json!({"Which?": "a, b, or c"}));
+        assert_eq!((&allowed["behavior"], &allowed["updatedInput"]["metadata"]), (&"allow".into(), &1.into()));
+        assert_eq!(said(&[QuestionAnswer::default()])["behavior"], "deny");
     }
 }

@@ -1,11 +1,14 @@
 //! Translates Codex's approval requests into questions for people, and their answers back. Pure.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     path::{Component, Path},
 };
 
-use attache_protocol::Json;
+use attache_protocol::{
+    Json,
+    wire::questionnaire::{OptionQuestion, QuestionAnswer, QuestionOption, Questionnaire},
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -45,6 +48,8 @@ pub(super) enum CodexReplyForm {
     Elicitation,
     /// Repeats the requested permissions.
     Permissions(Json),
+    /// Answers to questions with these ids.
+    UserInput(Vec<String>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -53,6 +58,46 @@ pub(super) enum CodexApprovalReply {
     Decision { decision: &'static str },
     Elicitation { action: &'static str, content: Option<Json> },
     Permissions { permissions: Json, scope: &'static str },
+    UserInput { answers: BTreeMap<String, CodexUserAnswer> },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct CodexUserAnswer {
+    answers: Vec<String>,
+}
+
+/// The params of a request for input of the user.
+#[derive(Debug, Deserialize)]
+struct CodexUserInputParams {
+    questions: Vec<CodexUserQuestion>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CodexUserQuestion {
+    id: String,
+    header: Option<String>,
+    question: String,
+    #[serde(default)]
+    is_secret: bool,
+    options: Option<Vec<QuestionOption>>,
+}
+
+/// The questions that Codex asks its user, with their ids. Secrets aren't asked for: answers are kept in the log.
+pub(super) fn user_input(method: &str, params: &Json) -> Option<(Vec<String>, Questionnaire)> {
+    if method != "item/tool/requestUserInput" {
+        return None;
+    }
+    let CodexUserInputParams { questions } = params.parse().ok()?;
+    if questions.is_empty() || questions.iter().any(|question| question.is_secret) {
+        return None;
+    }
+    let one = |CodexUserQuestion { id, header, question, options, .. }| {
+        let options = options.unwrap_or_default();
+        (id, OptionQuestion { question, header, options, multi_select: false })
+    };
+    let (ids, questions) = questions.into_iter().map(one).unzip();
+    Some((ids, Questionnaire { questions }))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -314,7 +359,7 @@ impl CodexReplyForm {
         let word = match answer {
             ApprovalAnswer::Allowed => "accept",
             ApprovalAnswer::Denied { .. } => "decline",
-            ApprovalAnswer::Stopped => "cancel",
+            ApprovalAnswer::Chosen(_) | ApprovalAnswer::Stopped => "cancel",
         };
         match self {
             Self::Decision => CodexApprovalReply::Decision { decision: word },
@@ -325,6 +370,16 @@ impl CodexReplyForm {
             Self::Permissions(asked) => {
                 let permissions = if *answer == ApprovalAnswer::Allowed { asked } else { Json::empty_object() };
                 CodexApprovalReply::Permissions { permissions, scope: "turn" }
+            }
+            Self::UserInput(ids) => {
+                let given = match answer {
+                    ApprovalAnswer::Chosen(given) => given.as_slice(),
+                    ApprovalAnswer::Allowed | ApprovalAnswer::Denied { .. } | ApprovalAnswer::Stopped => &[],
+                };
+                let words = |answer: &QuestionAnswer| CodexUserAnswer {
+                    answers: answer.selected.iter().chain(&answer.text).cloned().collect(),
+                };
+                CodexApprovalReply::UserInput { answers: ids.into_iter().zip(given.iter().map(words)).collect() }
             }
         }
     }

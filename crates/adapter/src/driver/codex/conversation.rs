@@ -6,7 +6,7 @@ use attache_protocol::{Json, Timestamp};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    approval::{CodexApprovalRequest, CodexReplyForm, CodexSteps},
+    approval::{self, CodexApprovalRequest, CodexReplyForm, CodexSteps},
     item::{ItemPhase, tool_call},
     message::{
         CodexAccountRead, CodexApprovalPolicy, CodexDelta, CodexErrorEvent, CodexInitialize, CodexInitialized,
@@ -352,6 +352,9 @@ impl RpcConversation for CodexConversation<'_> {
     }
 
     async fn on_request(&mut self, id: Json, method: String, params: Json) {
+        if let Some((ids, asked)) = approval::user_input(&method, &params).filter(|_| !self.is_halting) {
+            return self.exchange.push(self.turn.ask_to_choose((id, CodexReplyForm::UserInput(ids)), asked));
+        }
         let Some(asked) = self.steps.approval_request(&method, &params, self.cwd, &self.limits.own) else {
             self.log("info", format!("Codex requested `{method}`, which isn't supported"));
             return self.rpc.refuse(&id, &rpc::Error::unknown(&method)).await;

@@ -24,6 +24,8 @@ const ALWAYS: &[&str] = &[
     "skills.include_instructions=false",
     // Commands don't get to see keys and tokens.
     "shell_environment_policy.ignore_default_excludes=false",
+    // People can be asked in every mode, not only in the one for plans.
+    "features.default_mode_request_user_input=true",
     // Without a network it would wait forever.
     "features.unbounded_connection_retries=false",
     // Work beside or after the turn isn't awaited.

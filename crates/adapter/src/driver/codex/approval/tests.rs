@@ -126,6 +126,17 @@ fn a_question_about_an_mcp_tool_names_it() {
 fn an_approval_is_for_one_time_only() {
     let told =
         |manner: &CodexReplyForm, answer: &ApprovalAnswer| Json::of(&manner.clone().reply(answer)).get().to_owned();
+    let params = r#"{"questions":[{"id":"db","header":"DB","question":"Which?","isOther":true,"isSecret":false,
+        "options":[{"label":"a","description":"first"}]},{"id":"why","question":"Why?","options":null}]}"#;
+    let params = Json::from_text(params).unwrap();
+    let (ids, asked) = user_input("item/tool/requestUserInput", &params).unwrap();
+    let given = asked.answers(&Json::from_text(r#"[{"text":"1\nbecause"}]"#).unwrap());
+    let reply = CodexReplyForm::UserInput(ids).reply(&ApprovalAnswer::Chosen(given));
+    let expected = r#"{"answers":{"db":{"answers":["a"]},"why":{"answers":["because"]}}}"#;
+    assert_eq!(serde_json::to_string(&reply).unwrap(), expected);
+    let secret = Json::from_text(params.get().replace("\"isSecret\":false", "\"isSecret\":true")).unwrap();
+    assert_eq!(user_input("item/tool/requestUserInput", &secret), None);
+
     let no = ApprovalAnswer::Denied { comment: None };
     let table = [
         (CodexReplyForm::Decision, &ApprovalAnswer::Allowed, r#"{"decision":"accept"}"#),
