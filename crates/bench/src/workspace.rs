@@ -121,7 +121,7 @@ async fn compare_transports(args: Args, dir: PathBuf, shape: FiguresFormat) -> B
             let value = match column.rows()[row].1 {
                 Some(value) if value < 10.0 => format!("{value:.2}"),
                 Some(value) => format!("{value:.0}"),
-                None if column.round_trip_ms.is_none() => "-".to_owned(),
+                None if column.round_trip_ms.is_none() || columns[0].rows()[row].1.is_none() => "-".to_owned(),
                 None => format!("> {}", args.limit),
             };
             print!(" {value:>20}");

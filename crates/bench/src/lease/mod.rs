@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 mod delay_line;
 mod measure;
+mod memory;
 pub mod openssh;
 pub mod transports;
 

@@ -15,7 +15,7 @@ use attache_workspace::mount::{GuardCommand, MountHandle, MountPoint, MountReque
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::{LOCATOR, Link, admit_lease};
+use super::{LOCATOR, Link, admit_lease, memory};
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -45,6 +45,9 @@ pub struct TransportFigures {
     pub grep_again: Option<f64>,
     pub find_cold: Option<f64>,
     pub find_again: Option<f64>,
+    /// A small crate without dependencies, for the first time and after an edit.
+    pub check_cold: Option<f64>,
+    pub check_again: Option<f64>,
     /// Written beside the file and renamed over it.
     pub save_ms: Option<f64>,
     /// With an `fsync` before the rename.
@@ -53,18 +56,26 @@ pub struct TransportFigures {
     pub read_mb_per_second: Option<f64>,
     pub write_mb_per_second: Option<f64>,
     pub revoke_to_error_ms: Option<f64>,
+    /// The most that the file system used, contents included.
+    pub client_mb: Option<f64>,
+    /// The most that the host used for it.
+    pub host_mb: Option<f64>,
 }
 
 const FILES_PER_FOLDER: usize = 12;
 const SAVES: usize = 10;
 const CREATES: usize = 1000;
 const CHUNK: usize = 1 << 20;
+/// The modules of the crate that is checked.
+const MODULES: usize = 20;
 
 /// Measures, and blocks until done. The first column is the folder itself.
 pub fn compare(options: &TransportOptions, runtime: &tokio::runtime::Handle) -> io::Result<Vec<TransportFigures>> {
     let mut columns = Vec::new();
     let local = tree(options, &options.dir.join("local"))?;
     columns.push(measure_local(options, &local)?);
+    // A large tree takes a lot of space.
+    let _ = fs::remove_dir_all(options.dir.join("local"));
     for round_trip in &options.round_trips {
         for transport in &options.transports {
             let dir = options.dir.join(format!("{}-{}", transport.name().replace('/', "-"), round_trip.as_millis()));
@@ -84,6 +95,7 @@ fn tree(options: &TransportOptions, dir: &Path) -> io::Result<PathBuf> {
         let line = format!("line of file {number}: the quick brown fox jumps over the lazy dog\n");
         fs::write(folder.join(format!("file{number}.txt")), line.repeat(20 + number % 180))?;
     }
+    write_crate(&host.join("crate"))?;
     for args in [&["init", "--quiet"][..], &["add", "."], &["commit", "--quiet", "-m", "tree"]] {
         let identity = ["-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "gc.auto=0"];
         let status = Command::new("git").arg("-C").arg(&host).args(identity).args(args).status()?;
@@ -97,6 +109,28 @@ fn tree(options: &TransportOptions, dir: &Path) -> io::Result<PathBuf> {
     }
     large.sync_all()?;
     Ok(host)
+}
+
+/// A library as somebody would write it in an afternoon.
+fn write_crate(at: &Path) -> io::Result<()> {
+    fs::create_dir_all(at.join("src"))?;
+    fs::write(
+        at.join("Cargo.toml"),
+        "[package]\nname = \"small\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[workspace]\n",
+    )?;
+    fs::write(at.join("Cargo.lock"), "version = 3\n\n[[package]]\nname = \"small\"\nversion = \"0.1.0\"\n")?;
+    fs::write(at.join(".gitignore"), "target\n")?;
+    let modules: String = (0..MODULES).map(|number| format!("pub mod part{number};\n")).collect();
+    fs::write(at.join("src/lib.rs"), modules)?;
+    for number in 0..MODULES {
+        let function = |name: usize| {
+            format!(
+                "pub fn step{name}(values: &[u64]) -> u64 {{\n    values.iter().map(|value| value * {name}).sum()\n}}\n"
+            )
+        };
+        fs::write(at.join(format!("src/part{number}.rs")), (0..50).map(function).collect::<String>())?;
+    }
+    Ok(())
 }
 
 fn measure_local(options: &TransportOptions, host: &Path) -> io::Result<TransportFigures> {
@@ -122,6 +156,8 @@ fn measure_mounted(
     let host = tree(options, dir)?;
     let stop = CancellationToken::new();
     let _stop_at_the_end = stop.clone().drop_guard();
+    memory::forget_peak();
+    let before = memory::now();
     let (login, admission) = admit_lease(dir, &host, runtime, stop.clone())?;
     let login = Link { runtime, round_trip }.delay(login, &stop)?;
     let mut figures = TransportFigures::empty(transport.name(), Some(round_trip.as_millis()));
@@ -167,6 +203,8 @@ fn measure_mounted(
         figures.find_again = find(mounted.mount_point(), limit)?;
     }
     measure_changes(options, mounted.mount_point(), &mut figures)?;
+    figures.client_mb = mounted.guard_pid().and_then(memory::peak_of_child);
+    figures.host_mb = memory::peak().zip(before).map(|(peak, before)| peak - before);
     let at = mounted.mount_point().to_owned();
     let writer = std::thread::spawn(move || super::measure::write_until_it_fails(&at, super::REVOKE_TIMEOUT));
     // After a delay: the writer must be in the middle of its work.
@@ -181,6 +219,13 @@ fn measure_mounted(
 
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
 fn measure_changes(options: &TransportOptions, at: &Path, figures: &mut TransportFigures) -> io::Result<()> {
+    figures.check_cold = cargo_check(at, options.limit)?;
+    if figures.check_cold.is_some() {
+        let edited = at.join("crate/src/part0.rs");
+        let text = fs::read_to_string(&edited)?;
+        fs::write(&edited, text + "pub fn added() {}\n")?;
+        figures.check_again = cargo_check(at, options.limit)?;
+    }
     let save = |finish: &dyn Fn(&File) -> io::Result<()>| -> io::Result<f64> {
         let begin = Instant::now();
         for number in 0..SAVES {
@@ -232,6 +277,21 @@ fn grep(at: &Path, limit: Duration) -> io::Result<Option<f64>> {
     timed(Command::new("grep").args(["-r", "--exclude-dir=.git", "a word that is nowhere"]).arg(at), limit)
 }
 
+/// `None` also if there is no cargo.
+fn cargo_check(at: &Path, limit: Duration) -> io::Result<Option<f64>> {
+    let at = at.join("crate");
+    let mut cargo = Command::new("cargo");
+    cargo.args(["check", "--offline", "--quiet"]).current_dir(&at).arg("--target-dir").arg(at.join("target"));
+    for variable in ["CARGO_TARGET_DIR", "CARGO_INCREMENTAL", "CARGO_BUILD_RUSTC_WRAPPER", "RUSTC_WRAPPER", "RUSTFLAGS"]
+    {
+        cargo.env_remove(variable);
+    }
+    match timed(&mut cargo, limit) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        done => done,
+    }
+}
+
 fn find(at: &Path, limit: Duration) -> io::Result<Option<f64>> {
     timed(Command::new("find").arg(at).args(["-path", "*/.git", "-prune", "-o", "-size", "+1000000k", "-print"]), limit)
 }
@@ -241,8 +301,14 @@ fn timed(command: &mut Command, limit: Duration) -> io::Result<Option<f64>> {
     let begin = Instant::now();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     while begin.elapsed() < limit {
-        if child.try_wait()?.is_some() {
-            return Ok(Some(begin.elapsed().as_secs_f64()));
+        if let Some(status) = child.try_wait()? {
+            let seconds = begin.elapsed().as_secs_f64();
+            // A program that fails at once would look fast. grep finds nothing, and says so.
+            return if status.code().is_some_and(|code| code <= 1) {
+                Ok(Some(seconds))
+            } else {
+                Err(io::Error::other(format!("{:?} failed", command.get_program())))
+            };
         }
         sleep(Duration::from_millis(2));
     }
@@ -265,17 +331,21 @@ impl TransportFigures {
             grep_again: None,
             find_cold: None,
             find_again: None,
+            check_cold: None,
+            check_again: None,
             save_ms: None,
             synced_save_ms: None,
             creates_1000: None,
             read_mb_per_second: None,
             write_mb_per_second: None,
             revoke_to_error_ms: None,
+            client_mb: None,
+            host_mb: None,
         }
     }
 
     /// The rows of the table, in order.
-    pub fn rows(&self) -> [(&'static str, Option<f64>); 13] {
+    pub fn rows(&self) -> [(&'static str, Option<f64>); 17] {
         [
             ("mount, s", self.mount),
             ("git status cold, s", self.status_cold),
@@ -284,12 +354,16 @@ impl TransportFigures {
             ("grep -r again, s", self.grep_again),
             ("find cold, s", self.find_cold),
             ("find again, s", self.find_again),
+            ("cargo check, s", self.check_cold),
+            ("cargo check again, s", self.check_again),
             ("atomic save 4 KB, ms", self.save_ms),
             ("the same with fsync, ms", self.synced_save_ms),
             ("1,000 creates, s", self.creates_1000),
             ("sequential read, MB/s", self.read_mb_per_second),
             ("sequential write, MB/s", self.write_mb_per_second),
             ("revoke to error, ms", self.revoke_to_error_ms),
+            ("client memory, MB", self.client_mb),
+            ("host memory, MB", self.host_mb),
         ]
     }
 }

@@ -6,20 +6,21 @@ use std::{
     io,
     os::unix::ffi::OsStrExt as _,
     path::Path,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Instant, SystemTime},
 };
 
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 
 use nix::libc;
 
 use super::{
     convert::{file_time, open_flags, part, unknown_handle, unknown_handle_of},
+    folder_reads::FolderReply,
     locks::{LockWaiter, lock_kind},
     names::MAX_NAME,
     shared::{FsShared, FsState, OpenFile, PendingRead, or_lost},
@@ -41,19 +42,6 @@ pub(crate) const PROBE_PREFIX: &[u8] = b".attache-";
 
 // === impl MountedFs ===
 
-impl MountedFs {
-    /// Opens a folder that is listed.
-    fn reply_folder(state: &mut FsState, ino: u64, reply: ReplyOpen) {
-        let handle = state.new_handle();
-        let entries = state.tree.entries(ino);
-        state.folders.insert(handle, entries);
-        let is_kept = state.tree.is_watched(ino);
-        let flags =
-            if is_kept { FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
-        reply.opened(FileHandle(handle), flags);
-    }
-}
-
 impl Filesystem for MountedFs {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         for wanted in [
@@ -68,6 +56,9 @@ impl Filesystem for MountedFs {
             // What this kernel lacks only costs speed.
             let _ = config.add_capabilities(wanted);
         }
+        // Without it, the kernel can't open a folder without asking.
+        let can_skip = config.add_capabilities(InitFlags::FUSE_NO_OPENDIR_SUPPORT).is_ok();
+        self.0.opens_folders.store(!can_skip, Ordering::Relaxed);
         if self.0.has_locks {
             let _ = config.add_capabilities(InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS);
         }
@@ -653,71 +644,25 @@ impl Filesystem for MountedFs {
         );
     }
 
-    fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         or_lost!(self, reply);
-        let mut state = self.0.lock();
-        if !state.has_room(false) {
-            return reply.error(Errno::ENFILE);
+        if self.0.opens_folders.load(Ordering::Relaxed) {
+            // What is in it is read without a handle.
+            return reply.opened(FileHandle(0), FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE);
         }
-        if self.0.link.is_up() && state.tree.is_listed(ino.0, Instant::now()) {
-            return Self::reply_folder(&mut state, ino.0, reply);
-        }
-        self.0.list(
-            state,
-            &self.0,
-            ino.0,
-            Box::new(move |shared, done| match done {
-                Ok(()) => Self::reply_folder(&mut shared.lock(), ino.0, reply),
-                Err(errno) => reply.error(errno),
-            }),
-        );
+        // The kernel opens folders by itself from now on.
+        reply.error(Errno::ENOSYS);
     }
 
-    fn readdir(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        or_lost!(self, reply);
-        let state = self.0.lock();
-        let Some(entries) = state.folders.get(&fh.0) else { return reply.error(Errno::EBADF) };
-        let kind =
-            |ino: u64| state.tree.node(ino).map_or(FileType::RegularFile, |node| self.0.attr(&node.attributes).kind);
-        let dots = [(b".".to_vec(), ino.0), (b"..".to_vec(), state.tree.above(ino.0))];
-        let all = dots.iter().chain(entries).enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX));
-        for (at, (name, ino)) in all {
-            if reply.add(INodeNo(*ino), at as u64 + 1, kind(*ino), OsStr::from_bytes(name)) {
-                break;
-            }
-        }
-        reply.ok();
+    fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, reply: ReplyDirectory) {
+        self.read_folder(ino.0, offset, FolderReply::Names(reply));
     }
 
-    fn readdirplus(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
-        or_lost!(self, reply);
-        let mut state = self.0.lock();
-        let Some(entries) = state.folders.get(&fh.0) else { return reply.error(Errno::EBADF) };
-        let dots = [(b".".to_vec(), ino.0), (b"..".to_vec(), state.tree.above(ino.0))];
-        let all = dots.iter().chain(entries).enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX));
-        let mut shown = Vec::new();
-        for (at, (name, ino)) in all {
-            // Something that was removed meanwhile is left out.
-            let Some(node) = state.tree.node(*ino) else { continue };
-            let ttl = state.ttls(*ino).1;
-            let (attr, generation) = (self.0.attr_of(*ino, node), Generation(node.generation));
-            if reply.add(INodeNo(*ino), at as u64 + 1, OsStr::from_bytes(name), &ttl, &attr, generation) {
-                break;
-            }
-            if at >= dots.len() {
-                shown.push(*ino);
-            }
-        }
-        for ino in shown {
-            if let Some(node) = state.tree.node_mut(ino) {
-                node.lookups += 1;
-            }
-        }
-        reply.ok();
+    fn readdirplus(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
+        self.read_folder(ino.0, offset, FolderReply::Entries(reply));
     }
 
-    fn releasedir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
-        self.0.lock().folders.remove(&fh.0);
+    fn releasedir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
         reply.ok();
     }
 

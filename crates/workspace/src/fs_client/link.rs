@@ -239,6 +239,11 @@ impl Link {
         self.end();
     }
 
+    /// Whether the answer to a request is missing.
+    fn awaits(&self, id: u32) -> bool {
+        self.lock().pending.contains_key(&id)
+    }
+
     fn answer(&self, id: u32, result: Result<FsReply, Errno>) {
         let mut state = self.lock();
         let pending = state.pending.remove(&id);
@@ -571,7 +576,10 @@ fn dispatch<U: LinkUser>(
 ) -> Result<(), TooManyParts> {
     match event {
         FsEvent::Listing(part) => {
-            if let Some(whole) = folders.add(part)? {
+            if let Some(mut whole) = folders.add(part)? {
+                if !link.awaits(whole.id) {
+                    whole.id = 0;
+                }
                 let kept = user.on_listing(&whole);
                 if whole.id != 0 {
                     link.answer(whole.id, kept.map(|()| FsReply::of_listing(&whole)));

@@ -7,6 +7,7 @@
 mod answers;
 mod convert;
 mod filesystem;
+mod folder_reads;
 mod journal;
 mod link;
 mod listing_parts;
@@ -138,6 +139,7 @@ fn serve(
             Err(RecvTimeoutError::Disconnected) => return unmount(),
         }
         shared.retry_locks();
+        shared.forget_unwatched();
         while reported < shared.link.outages() {
             let _ = writeln!(std::io::stderr(), "{OUTAGE}");
             reported += 1;
@@ -157,7 +159,12 @@ fn tell_kernel(notifier: &Notifier, notices: &mpsc::Receiver<KernelNotice>) {
         };
         // What the kernel doesn't know, it needn't forget.
         let _ = match invalidation {
-            Invalidation::Entry { folder, name } => notifier.inval_entry(INodeNo(folder), OsStr::from_bytes(&name)),
+            Invalidation::Entry { folder, name } => {
+                // It waits for programs that are reading the folder. Afterwards, none of them adds old names to what
+                // the kernel remembers of it.
+                let _ = notifier.inval_entry(INodeNo(folder), OsStr::from_bytes(&name));
+                notifier.inval_inode(INodeNo(folder), 0, 0)
+            }
             Invalidation::Attributes(ino) => notifier.inval_inode(INodeNo(ino), -1, 0),
             Invalidation::Content(ino) => notifier.inval_inode(INodeNo(ino), 0, 0),
         };

@@ -2,13 +2,14 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::AtomicBool, mpsc},
     time::{Duration, Instant, SystemTime},
 };
 
 use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry};
 
 use super::{
+    folder_reads::FolderReads,
     journal::Journal,
     link::{EarlierFiles, Link, LinkUser, Patience, Then},
     locks::LockTable,
@@ -30,6 +31,8 @@ pub(super) struct FsShared {
     /// What every lease withholds. Whether such a name can be used is the host's decision.
     pub(super) shown: Option<ExportFilter>,
     pub(super) has_locks: bool,
+    /// Whether the kernel asks before it opens a folder.
+    pub(super) opens_folders: AtomicBool,
 }
 
 /// How a mount behaves.
@@ -51,7 +54,9 @@ pub(super) enum KernelNotice {
 pub(super) struct FsState {
     pub(super) tree: Tree,
     pub(super) files: HashMap<u64, OpenFile>,
-    pub(super) folders: HashMap<u64, Vec<(Vec<u8>, u64)>>,
+    pub(super) folder_reads: FolderReads,
+    /// When the kernel has to forget what is in folders that the host doesn't watch.
+    pub(super) unwatched: HashMap<u64, Instant>,
     next_handle: u64,
     /// Reads that wait for the content of a file.
     pub(super) fetches: HashMap<u64, Vec<PendingRead>>,
@@ -98,9 +103,9 @@ pub(super) struct OpenFile {
 const KEPT: Duration = Duration::from_secs(3600);
 /// How much content of small files is kept in memory.
 const CONTENT_BUDGET: usize = 256 << 20;
-/// How many files and folders are kept in memory: some 500 bytes each.
-const MAX_NODES: usize = 2_000_000;
-/// How many files and folders programs can have open, and how many of them at the host, which has the same limit.
+/// How much is kept in memory about files and folders: about a million of them.
+const MAX_TREE_BYTES: usize = 512 << 20;
+/// How many files programs can have open, and how many of them at the host, which has the same limit.
 const MAX_OPEN: usize = 64 << 10;
 const MAX_OPEN_AT_HOST: usize = MAX_HANDLES;
 
@@ -121,9 +126,10 @@ impl FsShared {
     pub(super) fn new(kernel: mpsc::Sender<KernelNotice>, options: FsOptions, journal: Option<Journal>) -> Self {
         let FsOptions { is_write_back, has_locks } = options;
         let state = FsState {
-            tree: Tree::new(CONTENT_BUDGET, MAX_NODES),
+            tree: Tree::new(CONTENT_BUDGET, MAX_TREE_BYTES),
             files: HashMap::new(),
-            folders: HashMap::new(),
+            folder_reads: FolderReads::default(),
+            unwatched: HashMap::new(),
             next_handle: 1,
             fetches: HashMap::new(),
             listings: HashMap::new(),
@@ -144,6 +150,7 @@ impl FsShared {
             owner,
             shown,
             has_locks,
+            opens_folders: AtomicBool::new(true),
         }
     }
 
@@ -273,6 +280,16 @@ impl FsShared {
         );
     }
 
+    /// What the kernel remembers of unwatched folders doesn't hold any more.
+    pub(super) fn forget_unwatched(&self) {
+        let mut state = self.lock();
+        let now = Instant::now();
+        let due = state.unwatched.extract_if(|_, until| *until <= now);
+        let out = due.map(|(ino, _)| Invalidation::Content(ino)).collect();
+        drop(state);
+        self.invalidate(out);
+    }
+
     /// Takes in what the host says about a file after a request of ours.
     pub(super) fn learn(&self, ino: u64, reply: &FsReply, state: &mut FsState) {
         let Some(entry) = &reply.entry else { return };
@@ -350,8 +367,13 @@ impl LinkUser for Arc<FsShared> {
             }
             FsEvent::Reset => self.lock().tree.doubt_all(),
             FsEvent::TreeComplete => {
-                let out = self.lock().tree.still_doubted();
+                let state = self.lock();
+                let (out, folders) = (state.tree.still_doubted(), state.tree.doubted_with_free_names());
+                drop(state);
                 self.invalidate(out);
+                for folder in folders {
+                    self.list(self.lock(), self, folder, Box::new(|_, _| {}));
+                }
             }
             // Handled by the link, or without a meaning once connected.
             FsEvent::Ended | FsEvent::Welcome(_) | FsEvent::Listing(_) | FsEvent::Done(_) | FsEvent::Failed(_) => {}
@@ -368,7 +390,7 @@ impl LinkUser for Arc<FsShared> {
             return Ok(());
         }
         drop(state);
-        tracing::warn!(MAX_NODES, "the shared folder has more files than are kept in memory");
+        tracing::warn!(MAX_TREE_BYTES, "the shared folder has more files than are kept in memory");
         Err(Errno::ENOMEM)
     }
 
@@ -397,9 +419,9 @@ impl FsState {
         self.next_handle
     }
 
-    /// Whether one more file or folder can be open: here, or at the host as well.
+    /// Whether one more file can be open: here, or at the host as well.
     pub(super) fn has_room(&self, at_host: bool) -> bool {
-        self.files.len() + self.folders.len() < MAX_OPEN
+        self.files.len() < MAX_OPEN
             && (!at_host || self.files.values().filter(|file| file.is_at_host).count() < MAX_OPEN_AT_HOST)
     }
 

@@ -62,7 +62,7 @@ fn listings_that_never_end_are_refused() {
 }
 
 fn tree() -> Tree {
-    Tree::new(1000, 1000)
+    Tree::new(1000, 1 << 20)
 }
 
 proptest! {
@@ -167,11 +167,12 @@ fn a_number_that_is_used_again_is_another_file() {
 #[test]
 fn more_files_than_fit_are_refused_and_unused_ones_make_room() {
     let now = Instant::now();
-    let mut tree = Tree::new(1000, 8);
+    // Enough for the top, both folders, and the files of one.
+    let mut tree = Tree::new(1000, 3407);
     let full = |tree: &mut Tree, path: &str, own, first: u64| {
         let names: Vec<String> = (0..5).map(|number| format!("file{number}")).collect();
         let entries: Vec<_> = names.iter().zip(first..).map(|(name, inode)| (name.as_str(), file(inode, 1))).collect();
-        tree.apply_listing(&listing(path, own, first, &entries), now)
+        tree.apply_listing(&FsListing { id: 1, ..listing(path, own, first, &entries) }, now)
     };
     tree.apply_listing(&listing("", 99, 1, &[("a", folder(20)), ("b", folder(21))]), now).unwrap();
     for folder in [20, 21] {
@@ -191,6 +192,58 @@ fn more_files_than_fit_are_refused_and_unused_ones_make_room() {
     tree.apply_change(&change("b", 21, 60, "new", Some(file(50, 1))), now);
     tree.apply_change(&change("b", 21, 61, "newer", Some(file(51, 1))), now);
     assert_eq!(tree.look_up(21, b"newer", now), Lookup::Unknown);
+}
+
+/// So would one that lists folders that nobody asked for.
+#[test]
+fn folders_that_nobody_asked_for_get_only_a_part_of_the_room() {
+    let now = Instant::now();
+    let mut tree = Tree::new(1000, 8000);
+    tree.apply_listing(&listing("", 99, 1, &[("a", folder(20)), ("b", folder(21))]), now).unwrap();
+    let link = FsEntry { target: Some(vec![b't'; 1200]), ..file(0, 1) };
+    let links = |inodes: std::ops::Range<u64>| -> Vec<(&str, FsEntry)> {
+        let named = ["one", "two", "three"].into_iter().zip(inodes);
+        let at = |inode| FsAttributes { inode, ..link.attributes };
+        named.map(|(name, inode)| (name, FsEntry { attributes: at(inode), ..link.clone() })).collect()
+    };
+    tree.apply_listing(&listing("a", 20, 2, &links(30..31)), now).unwrap();
+    assert!(tree.is_listed(20, now));
+    tree.apply_listing(&listing("b", 21, 3, &links(40..43)), now).unwrap();
+    assert!(!tree.is_listed(21, now), "it would be more than half of it");
+    tree.apply_listing(&FsListing { id: 1, ..listing("b", 21, 4, &links(40..43)) }, now).unwrap();
+    assert!(tree.is_listed(21, now), "but somebody asked");
+    // Names that are reported as free take room as well.
+    for stamp in 10..1000 {
+        tree.apply_change(&change("a", 20, stamp, &format!("free{stamp}"), None), now);
+    }
+    let full = tree.apply_listing(&FsListing { id: 1, ..listing("a", 20, 2000, &links(30..33)) }, now);
+    assert_eq!(full.map(|_| tree.is_listed(21, now)), Ok(false), "the other folder had to go");
+}
+
+#[test]
+fn the_kernel_forgets_names_that_it_was_shown() {
+    let now = Instant::now();
+    let mut tree = tree();
+    let entry = |folder, name: &str| Invalidation::Entry { folder, name: name.as_bytes().to_vec() };
+    tree.apply_listing(&listing("", 99, 1, &[("a", file(10, 1)), ("d", folder(20))]), now).unwrap();
+    tree.apply_listing(&listing("d", 20, 2, &[]), now).unwrap();
+    assert!(tree.note_all(ROOT) && tree.note_all(20));
+    // Even if nobody looked for them.
+    assert_eq!(tree.apply_change(&change("", 99, 3, "new", Some(file(11, 1))), now), [entry(ROOT, "new")]);
+    assert_eq!(tree.apply_change(&change("", 99, 4, "a", None), now), [entry(ROOT, "a")]);
+    assert_eq!(tree.apply_change(&change("d", 20, 5, "x", Some(file(30, 1))), now), [entry(20, "x")]);
+    // After an outage, the host doesn't list one of them again.
+    assert!(tree.note_free(20));
+    tree.doubt_all();
+    tree.apply_listing(&listing("", 99, 1, &[("new", file(11, 1)), ("d", folder(20))]), now).unwrap();
+    assert_eq!(tree.still_doubted(), [Invalidation::Content(20), entry(20, "x")]);
+    assert_eq!(tree.doubted_with_free_names(), [20]);
+    // A name that is taken meanwhile, before it is listed again.
+    assert_eq!(tree.apply_change(&change("d", 20, 2, "y", Some(file(31, 1))), now), [entry(20, "y")]);
+    // If it isn't watched any more, the kernel can't be told of names. It asks for the folder again.
+    let unwatched = FsListing { is_watched: false, ..listing("d", 20, 3, &[("x", file(30, 1))]) };
+    assert_eq!(tree.apply_listing(&unwatched, now).unwrap(), [entry(ROOT, "d")]);
+    assert!(!tree.note_all(20), "and may remember its names only for a moment");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! arrive in any order; the one with the greatest stamp counts. Changes of this mount that the host has not confirmed are
 //! newer than all of them (`local`).
 
+mod limits;
 mod local;
 
 use std::{
@@ -21,7 +22,7 @@ use crate::{
 pub(super) const ROOT: u64 = 1;
 
 pub(super) struct Tree {
-    nodes: HashMap<u64, Node>,
+    nodes: HashMap<u64, Box<Node>>,
     /// How often a number was used before by a file that is gone. The kernel must not take the next one for it.
     generations: HashMap<u64, u64>,
     /// Files that this mount created, by the host's inode number: the kernel knows them by the number that they got here
@@ -33,30 +34,35 @@ pub(super) struct Tree {
     contents: VecDeque<u64>,
     content_bytes: usize,
     content_budget: usize,
-    max_nodes: usize,
+    /// About what everything but contents takes in memory, and the most that it may.
+    bytes: usize,
+    max_bytes: usize,
 }
+
+/// Shared by the folder that has it and what it names.
+pub(super) type Name = Arc<[u8]>;
 
 /// A file, folder or link. The host's inode number is its number here too, unless it was created here.
 pub(super) struct Node {
     pub(super) attributes: FsAttributes,
     stamp: Stamp,
     validity: Validity,
-    pub(super) target: Option<Vec<u8>>,
+    pub(super) target: Option<Box<[u8]>>,
     /// Its names, with their folders. Without any, it was removed but may still be open.
-    names: Vec<(u64, Vec<u8>)>,
-    folder: Option<Folder>,
+    names: Vec<(u64, Name)>,
+    folder: Option<Box<Folder>>,
     content: Option<Arc<[u8]>>,
     /// How many references the kernel has.
     pub(super) lookups: u64,
     pub(super) generation: u64,
     /// The newest report that was ignored because of an unconfirmed change.
-    missed: Option<(Stamp, FsAttributes)>,
+    missed: Option<Box<(Stamp, FsAttributes)>>,
 }
 
 #[derive(Debug, Default)]
 struct Folder {
     /// What each name is: nothing, if it is known to be free.
-    entries: BTreeMap<Vec<u8>, (Stamp, Option<u64>)>,
+    entries: BTreeMap<Name, (Stamp, Option<u64>)>,
     /// The newest reports about names with an unconfirmed change.
     missed: HashMap<Vec<u8>, (Stamp, Option<FsEntry>)>,
     /// When all of it was listed.
@@ -64,6 +70,8 @@ struct Folder {
     validity: Validity,
     /// The kernel was told of free names, and may remember them.
     has_shown_free: bool,
+    /// The kernel was told all names, and may remember them.
+    has_shown_all: bool,
 }
 
 /// How long something that the host said holds.
@@ -88,13 +96,11 @@ pub(super) enum Origin {
 /// What the kernel has to forget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Invalidation {
-    Entry {
-        folder: u64,
-        name: Vec<u8>,
-    },
+    /// What a name is, and with it the names in its folder.
+    Entry { folder: u64, name: Vec<u8> },
     /// Attributes only.
     Attributes(u64),
-    /// Attributes and content.
+    /// Attributes and content, or the names in a folder.
     Content(u64),
 }
 
@@ -118,10 +124,10 @@ pub(super) const UNWATCHED: Duration = Duration::from_secs(1);
 // === impl Tree ===
 
 impl Tree {
-    pub(super) fn new(content_budget: usize, max_nodes: usize) -> Self {
+    pub(super) fn new(content_budget: usize, max_bytes: usize) -> Self {
         let (nodes, generations, aliases) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let (contents, content_bytes, local_changes) = (VecDeque::new(), 0, 0);
-        Self { nodes, generations, aliases, local_changes, contents, content_bytes, content_budget, max_nodes }
+        let (contents, content_bytes, local_changes, bytes) = (VecDeque::new(), 0, 0, 0);
+        Self { nodes, generations, aliases, local_changes, contents, content_bytes, content_budget, bytes, max_bytes }
     }
 
     /// The number of a file here, from the host's.
@@ -135,11 +141,15 @@ impl Tree {
     }
 
     pub(super) fn node(&self, ino: u64) -> Option<&Node> {
-        self.nodes.get(&ino)
+        self.nodes.get(&ino).map(Box::as_ref)
     }
 
     pub(super) fn node_mut(&mut self, ino: u64) -> Option<&mut Node> {
-        self.nodes.get_mut(&ino)
+        self.nodes.get_mut(&ino).map(Box::as_mut)
+    }
+
+    fn folder_mut(&mut self, ino: u64) -> Option<&mut Folder> {
+        self.nodes.get_mut(&ino)?.folder.as_deref_mut()
     }
 
     /// The path of a node, if it has one: through any of its names.
@@ -209,15 +219,22 @@ impl Tree {
         folder.validity == Validity::Watched
     }
 
+    /// All names in it are shown. Whether the kernel may remember them until the host says otherwise.
+    pub(super) fn note_all(&mut self, ino: u64) -> bool {
+        let Some(folder) = self.folder_mut(ino) else { return false };
+        folder.has_shown_all = true;
+        folder.listed.is_some() && folder.validity == Validity::Watched
+    }
+
     fn is_known(&self, ino: u64, now: Instant) -> bool {
         self.nodes.get(&ino).is_some_and(|node| node.validity.holds(now))
     }
 
     /// The entries of a listed folder.
-    pub(super) fn entries(&self, ino: u64) -> Vec<(Vec<u8>, u64)> {
+    pub(super) fn entries(&self, ino: u64) -> Vec<(Name, u64)> {
         let folder = self.nodes.get(&ino).and_then(|node| node.folder.as_ref());
         let entries = folder.into_iter().flat_map(|folder| &folder.entries);
-        entries.filter_map(|(name, (_, ino))| Some((name.clone(), (*ino)?))).collect()
+        entries.filter_map(|(name, (_, ino))| Some((Name::clone(name), (*ino)?))).collect()
     }
 
     /// The folder above, for `..`.
@@ -234,18 +251,12 @@ impl Tree {
     /// Takes in a folder, all parts of it. If that is more than can be kept, nothing is known about the folder.
     pub(super) fn apply_listing(&mut self, listing: &FsListing, now: Instant) -> Result<Vec<Invalidation>, TreeFull> {
         let mut out = Vec::new();
-        if self.nodes.len() + listing.entries.len() > self.max_nodes {
-            self.shrink(&mut out);
-            // What is known already takes no more room.
-            let is_new =
-                |(_, entry): &&(Vec<u8>, FsEntry)| !self.nodes.contains_key(&self.number(entry.attributes.inode));
-            if self.nodes.len() + listing.entries.iter().filter(is_new).count() > self.max_nodes {
-                return Err(TreeFull);
-            }
+        if !self.makes_room_for(listing, &mut out)? {
+            return Ok(out);
         }
         if listing.path.is_empty() && !self.nodes.contains_key(&ROOT) {
             let generation = 0;
-            self.nodes.insert(ROOT, Node::new(root(listing.own), listing.stamp, None, generation));
+            self.insert(ROOT, Node::new(root(listing.own), listing.stamp, None, generation));
         }
         let Some(ino) = self.at(&listing.path) else { return Ok(out) };
         // The path may be that of another folder by now.
@@ -261,18 +272,23 @@ impl Tree {
             return Ok(out);
         }
         let fresh: BTreeMap<&[u8], &FsEntry> = listing.entries.iter().map(|(name, entry)| (&name[..], entry)).collect();
-        let gone: Vec<Vec<u8>> = folder.entries.keys().filter(|name| !fresh.contains_key(&name[..])).cloned().collect();
+        let gone: Vec<Name> = folder.entries.keys().filter(|name| !fresh.contains_key(&name[..])).cloned().collect();
         for name in gone {
             self.remove(ino, &name, listing.stamp, Origin::Host, &mut out);
         }
         for (name, entry) in fresh {
             self.put(ino, name, listing.stamp, entry, validity, Origin::Host, &mut out);
         }
-        if let Some(folder) = self.nodes.get_mut(&ino).and_then(|node| node.folder.as_mut()) {
+        // Names that are known to be free need no entry any more, except where something newer says so.
+        self.retain_entries(ino, |(stamp, ino)| ino.is_some() || stamp > listing.stamp);
+        let above = self.nodes.get(&ino).and_then(|node| node.names.first().cloned());
+        if let Some(folder) = self.folder_mut(ino) {
             folder.listed = Some(listing.stamp);
             folder.validity = validity;
-            // Names that are known to be free need no entry any more, except where something newer says so.
-            folder.entries.retain(|_, (stamp, ino)| ino.is_some() || *stamp > listing.stamp);
+            if !listing.is_watched && std::mem::take(&mut folder.has_shown_free) {
+                // Which free names the kernel remembers is unknown, and nobody will say when they are taken.
+                out.extend(above.map(|(folder, name)| Invalidation::Entry { folder, name: name.to_vec() }));
+            }
         }
         if let Some(node) = self.nodes.get_mut(&ino).filter(|node| ino == ROOT || node.validity == Validity::Unknown) {
             node.validity = validity;
@@ -287,13 +303,18 @@ impl Tree {
             return out;
         }
         self.apply_attributes(ino, change.stamp, change.own, Origin::Host, &mut out);
-        let validity = self.nodes[&ino].folder.as_ref().map_or(Validity::Unknown, |folder| folder.validity);
+        let folder = self.nodes[&ino].folder.as_ref();
+        let validity = folder.map_or(Validity::Unknown, |folder| folder.validity);
+        let has_shown_free = folder.is_some_and(|folder| folder.has_shown_free);
         match &change.entry {
             None => self.remove(ino, &change.name, change.stamp, Origin::Host, &mut out),
             Some(entry) if validity.holds(now) => {
                 self.put(ino, &change.name, change.stamp, entry, validity, Origin::Host, &mut out);
             }
-            // Nothing is known about that folder.
+            // Nothing is known about that folder, but the kernel may remember that the name is free.
+            Some(_) if has_shown_free => {
+                out.push(Invalidation::Entry { folder: ino, name: change.name.clone() });
+            }
             Some(_) => {}
         }
         out
@@ -339,12 +360,10 @@ impl Tree {
         self.remove(to, new_name, stamp, Origin::Own, out);
         if let Some(node) = self.nodes.get_mut(&moved) {
             node.names.retain(|(folder, known)| (*folder, &known[..]) != (from, name));
-            node.names.push((to, new_name.to_vec()));
+            node.names.push((to, new_name.into()));
         }
         for (folder, name, ino) in [(from, name, None), (to, new_name, Some(moved))] {
-            if let Some(folder) = self.nodes.get_mut(&folder).and_then(|node| node.folder.as_mut()) {
-                folder.entries.insert(name.to_vec(), (stamp, ino));
-            }
+            self.insert_entry(folder, name, (stamp, ino));
         }
     }
 
@@ -360,8 +379,8 @@ impl Tree {
         let attributes = if ino == ROOT { root(attributes) } else { attributes };
         let Some(node) = self.nodes.get_mut(&ino) else { return };
         if stamp < node.stamp {
-            if node.is_pending() && node.missed.is_none_or(|(known, _)| known < stamp) {
-                node.missed = Some((stamp, attributes));
+            if node.is_pending() && node.missed.as_ref().is_none_or(|missed| missed.0 < stamp) {
+                node.missed = Some(Box::new((stamp, attributes)));
             }
             return;
         }
@@ -372,7 +391,7 @@ impl Tree {
             return;
         }
         let is_same = before.is_same_content(&attributes);
-        if origin == Origin::Host && node.lookups > 0 {
+        if origin == Origin::Host && (node.lookups > 0 || ino == ROOT) {
             let is_file = attributes.kind == FileKind::File;
             out.push(if is_same || !is_file { Invalidation::Attributes(ino) } else { Invalidation::Content(ino) });
         }
@@ -451,52 +470,37 @@ impl Tree {
     pub(super) fn still_doubted(&self) -> Vec<Invalidation> {
         let doubted = self.nodes.iter().filter_map(|(ino, node)| {
             let folder = node.folder.as_ref().filter(|folder| folder.validity == Validity::Unknown)?;
-            Some(folder.entries.keys().map(|name| Invalidation::Entry { folder: *ino, name: name.clone() }))
+            let shown = folder.has_shown_all.then_some(Invalidation::Content(*ino));
+            let entries = folder.entries.keys();
+            Some(shown.into_iter().chain(entries.map(|name| Invalidation::Entry { folder: *ino, name: name.to_vec() })))
         });
         doubted.flatten().collect()
     }
 
+    /// Folders that the host did not list again, and of which the kernel remembers free names. Only a listing tells
+    /// which of them are taken by now, and makes the host watch the folder.
+    pub(super) fn doubted_with_free_names(&self) -> Vec<u64> {
+        let is_doubted = |node: &Node| {
+            node.folder.as_ref().is_some_and(|folder| folder.has_shown_free && folder.validity == Validity::Unknown)
+        };
+        self.nodes.iter().filter(|(_, node)| is_doubted(node)).map(|(ino, _)| *ino).collect()
+    }
+
     /// Everything the kernel could show without asking: the names at the top, and the files that it knows.
     pub(super) fn all_known(&self) -> Vec<Invalidation> {
-        let top = self.entries(ROOT).into_iter().map(|(name, _)| Invalidation::Entry { folder: ROOT, name });
+        let top =
+            self.entries(ROOT).into_iter().map(|(name, _)| Invalidation::Entry { folder: ROOT, name: name.to_vec() });
         top.chain(self.known_files()).collect()
     }
 
     /// What the kernel has of files and folders, except their names: a program that works in a folder stays there.
     pub(super) fn known_files(&self) -> Vec<Invalidation> {
         let known = self.nodes.iter().filter(|(ino, node)| node.lookups > 0 || **ino == ROOT);
-        let forget = |(ino, node): (&u64, &Node)| match node.attributes.kind {
-            FileKind::File => Invalidation::Content(*ino),
-            FileKind::Folder | FileKind::Link | FileKind::Special => Invalidation::Attributes(*ino),
+        let forget = |(ino, node): (&u64, &Box<Node>)| match node.attributes.kind {
+            FileKind::File | FileKind::Folder => Invalidation::Content(*ino),
+            FileKind::Link | FileKind::Special => Invalidation::Attributes(*ino),
         };
         known.map(forget).collect()
-    }
-
-    /// Forgets folders of which the kernel knows nothing. They are listed again when somebody looks.
-    fn shrink(&mut self, out: &mut Vec<Invalidation>) {
-        let is_unused = |ino: &u64| {
-            self.nodes.get(ino).is_none_or(|node| node.lookups == 0 && node.folder.is_none() && !node.is_pending())
-        };
-        let unused = self.nodes.iter().filter(|(_, node)| {
-            node.folder.as_ref().is_some_and(|folder| {
-                folder.missed.is_empty()
-                    && folder.entries.values().all(|(stamp, ino)| !local::is_local(*stamp) && ino.iter().all(is_unused))
-            })
-        });
-        let unused: Vec<u64> = unused.map(|(ino, _)| *ino).collect();
-        for ino in unused {
-            let Some(folder) = self.nodes.get_mut(&ino).and_then(|node| node.folder.take()) else { continue };
-            for (name, (_, entry)) in folder.entries {
-                if let Some(entry) = entry {
-                    self.unname(entry, ino, &name, out);
-                }
-            }
-            if folder.has_shown_free
-                && let Some(node) = self.nodes.get_mut(&ino)
-            {
-                node.folder = Some(Folder { has_shown_free: true, ..Folder::default() });
-            }
-        }
     }
 
     /// The kernel dropped references. A removed file that it no longer knows is forgotten.
@@ -522,7 +526,7 @@ impl Tree {
     ) {
         let ino = self.number(entry.attributes.inode);
         let Some(known) = self.nodes.get_mut(&folder).map(|node| node.folder.get_or_insert_default()) else { return };
-        let has_shown_free = known.has_shown_free;
+        let is_remembered = known.has_shown_free || known.has_shown_all;
         let before = known.entries.get(name).copied();
         if before.is_some_and(|(known, _)| known > stamp) {
             known.miss(name, stamp, Some(entry));
@@ -538,18 +542,18 @@ impl Tree {
         self.bury_predecessor(ino, &entry.attributes);
         let ino = self.number(entry.attributes.inode);
         let is_other_kind = |node: &Node| node.attributes.kind != entry.attributes.kind;
-        let is_same =
-            before.is_some_and(|(_, known)| known == Some(ino)) && !self.nodes.get(&ino).is_some_and(is_other_kind);
+        let is_full = self.bytes >= self.max_bytes;
+        let is_same = before.is_some_and(|(_, known)| known == Some(ino)) && !self.node(ino).is_some_and(is_other_kind);
         if !is_same {
             if before.is_some_and(|(_, known)| known.is_some()) {
                 self.remove(folder, name, stamp, origin, out);
-            } else if origin == Origin::Host && has_shown_free {
-                // The kernel may remember that the name is free.
+            } else if origin == Origin::Host && is_remembered {
+                // The kernel may remember that the name is free, or the names without it.
                 out.push(Invalidation::Entry { folder, name: name.to_vec() });
             }
             // A folder has one name, and a number belongs to one kind of file. Anything else is news that came early.
             let is_stale = |node: &Node| is_other_kind(node) || node.attributes.kind == FileKind::Folder;
-            if self.nodes.get(&ino).is_some_and(is_stale) {
+            if self.node(ino).is_some_and(is_stale) {
                 for (folder, name) in self.nodes[&ino].names.clone() {
                     self.remove(folder, &name, stamp, Origin::Host, out);
                 }
@@ -558,51 +562,53 @@ impl Tree {
                 }
             }
         }
-        let is_full = self.nodes.len() >= self.max_nodes;
+        let name: Name = name.into();
         match self.nodes.get_mut(&ino) {
-            Some(node) => {
-                if !node.names.iter().any(|(known, other)| (*known, &other[..]) == (folder, name)) {
-                    node.names.push((folder, name.to_vec()));
+            Some(node) if is_same || !is_full => {
+                if !node.names.iter().any(|(known, other)| (*known, other) == (folder, &name)) {
+                    node.names.push((folder, Name::clone(&name)));
                 }
                 node.validity = validity;
-                node.target.clone_from(&entry.target);
+                self.set_target(ino, entry.target.as_deref());
                 self.apply_attributes(ino, stamp, entry.attributes, origin, out);
             }
             // Nothing is known about the folder then.
-            None if is_full => {
-                if let Some(folder) = self.nodes.get_mut(&folder).and_then(|node| node.folder.as_mut()) {
+            _ if is_full => {
+                if let Some(folder) = self.folder_mut(folder) {
                     (folder.listed, folder.validity) = (None, Validity::Unknown);
                 }
                 return;
             }
-            None => {
+            _ => {
                 let generation = self.generations.get(&ino).copied().unwrap_or(0);
-                let mut node = Node::new(entry.attributes, stamp, entry.target.clone(), generation);
+                let mut node = Node::new(entry.attributes, stamp, entry.target.as_deref(), generation);
                 node.validity = validity;
-                node.names.push((folder, name.to_vec()));
-                self.nodes.insert(ino, node);
+                node.names = vec![(folder, Name::clone(&name))];
+                self.insert(ino, node);
                 if self.number(entry.attributes.inode) != ino {
                     // It keeps the number that the kernel has for it.
                     self.aliases.insert(entry.attributes.inode, ino);
                 }
             }
         }
-        if let Some(folder) = self.nodes.get_mut(&folder).and_then(|node| node.folder.as_mut()) {
-            folder.entries.insert(name.to_vec(), (stamp, Some(ino)));
-        }
+        self.insert_entry(folder, name, (stamp, Some(ino)));
     }
 
     /// Takes a name away. What is below a folder is forgotten.
     fn remove(&mut self, folder: u64, name: &[u8], stamp: Stamp, origin: Origin, out: &mut Vec<Invalidation>) {
-        let Some(known) = self.nodes.get_mut(&folder).and_then(|node| node.folder.as_mut()) else { return };
+        let is_full = self.bytes >= self.max_bytes;
+        let Some(known) = self.folder_mut(folder) else { return };
         let ino = match known.entries.get(name) {
             Some((newer, _)) if *newer > stamp => return known.miss(name, stamp, None),
             Some((_, ino)) => *ino,
+            // A hostile host could name free names without end.
+            None if is_full => return,
             None => None,
         };
-        known.entries.insert(name.to_vec(), (stamp, None));
+        let has_shown_all = known.has_shown_all;
+        self.insert_entry(folder, name, (stamp, None));
         let is_shown = ino.and_then(|ino| self.nodes.get(&ino)).is_some_and(|node| node.lookups > 0);
-        if origin == Origin::Host && is_shown {
+        if origin == Origin::Host && (is_shown || (has_shown_all && ino.is_some())) {
             out.push(Invalidation::Entry { folder, name: name.to_vec() });
         }
         if let Some(ino) = ino {
@@ -620,8 +626,8 @@ impl Tree {
             return;
         }
         node.attributes.links = node.attributes.links.saturating_sub(1);
-        let below = node.folder.take().map(|folder| folder.entries).unwrap_or_default();
         let is_unknown = node.lookups == 0;
+        let below = self.take_folder(ino).map(|folder| folder.entries).unwrap_or_default();
         for (name, (_, child)) in below {
             if let Some(child) = child {
                 self.unname(child, ino, &name, out);
@@ -644,7 +650,9 @@ impl Tree {
 
     fn bury(&mut self, ino: u64) {
         self.drop_content(ino);
+        self.take_folder(ino);
         if let Some(node) = self.nodes.remove(&ino) {
+            self.bytes -= limits::weight_of_node(node.target.as_deref());
             if self.aliases.get(&node.attributes.inode) == Some(&ino) {
                 self.aliases.remove(&node.attributes.inode);
             }
@@ -664,12 +672,12 @@ const fn root(attributes: FsAttributes) -> FsAttributes {
 // === impl Node ===
 
 impl Node {
-    fn new(attributes: FsAttributes, stamp: Stamp, target: Option<Vec<u8>>, generation: u64) -> Self {
+    fn new(attributes: FsAttributes, stamp: Stamp, target: Option<&[u8]>, generation: u64) -> Self {
         Self {
             attributes,
             stamp,
             validity: Validity::Unknown,
-            target,
+            target: target.map(Into::into),
             names: Vec::new(),
             folder: None,
             content: None,

@@ -95,18 +95,19 @@ impl FsHost {
         if kind == FileKind::Link { self.export.read_link(path).ok() } else { None }
     }
 
-    /// Watches a folder, reads it, and sends it. Watched first, so that no change in between is missed.
+    /// Watches a folder, reads it, and sends it. Watched first, so that no change in between is missed. Each entry is also
+    /// passed on: a folder may have more than should be kept here.
     pub(super) fn list(
         &self,
         id: u32,
         path: &[u8],
         urgency: FsUrgency,
-    ) -> Result<Vec<(Vec<u8>, FsAttributes)>, ExportRefusal> {
+        mut each: impl FnMut(&[u8], &FsAttributes),
+    ) -> Result<(), ExportRefusal> {
         let is_watched = self.watcher.watch(&self.export, path)?;
         let stamp = self.stamp();
         let own = self.attributes(path)?;
         let mut directory = self.export.read_dir(path)?;
-        let mut names = Vec::new();
         let mut batch = directory.next_batch(ENTRIES_PER_FRAME)?;
         // Each frame is sent before the next is read: a client that doesn't read makes the host keep only one.
         loop {
@@ -116,12 +117,14 @@ impl FsHost {
                 (name, FsEntry { attributes: self.describe(&attributes), target })
             });
             let entries: Vec<(Vec<u8>, FsEntry)> = entries.collect();
-            names.extend(entries.iter().map(|(name, entry)| (name.clone(), entry.attributes)));
+            for (name, entry) in &entries {
+                each(name, &entry.attributes);
+            }
             let (is_last, path) = (next.is_empty(), path.to_vec());
             let listing = FsListing { id, path, stamp, is_watched, is_last, own, entries };
             self.outbox.push(FsEvent::Listing(listing).write(), urgency);
             if is_last || self.has_ended() {
-                return Ok(names);
+                return Ok(());
             }
             batch = next;
         }

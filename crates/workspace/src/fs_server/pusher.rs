@@ -21,7 +21,9 @@ pub(super) struct PushBudget {
 }
 
 /// Beyond so many entries, folders are listed when somebody looks.
-const MAX_PUSHED_ENTRIES: usize = 50_000;
+const MAX_PUSHED_ENTRIES: usize = 1_000_000;
+/// Contents of so many files are sent at most. Their paths have to be remembered until then.
+const MAX_PUSHED_FILES: usize = 50_000;
 const READ: FileOpenOptions = FileOpenOptions {
     read: true,
     write: false,
@@ -33,14 +35,14 @@ const READ: FileOpenOptions = FileOpenOptions {
 
 /// Runs to the end of the tree, the budget or the channel.
 pub(super) fn push_tree(host: &FsHost, budget: PushBudget) {
-    let files = push_folders(host);
+    let files = push_folders(host, budget);
     host.outbox.push(FsEvent::TreeComplete.write(), FsUrgency::Tree);
     let mut left = budget.bytes;
-    for (path, attributes) in files {
+    for (path, size) in files {
         if host.has_ended() || left == 0 {
             return;
         }
-        if attributes.size > budget.file.min(left) || attributes.size == 0 || is_object(&path) {
+        if size > left {
             continue;
         }
         let (stamp, attributes, data) = match read_whole(host, &path, budget.file) {
@@ -56,28 +58,32 @@ pub(super) fn push_tree(host: &FsHost, budget: PushBudget) {
     }
 }
 
-/// Lists the folders. Returns the files in them, in the order of a walk.
-fn push_folders(host: &FsHost) -> Vec<(Vec<u8>, FsAttributes)> {
+/// Lists the folders. Returns the small files in them with their sizes, in the order of a walk.
+fn push_folders(host: &FsHost, budget: PushBudget) -> Vec<(Vec<u8>, u64)> {
     let mut folders = VecDeque::from([Vec::new()]);
     let mut files = Vec::new();
-    let mut entries = 0;
+    let mut entries = 0_usize;
     while let Some(folder) = folders.pop_front() {
         if host.has_ended() || entries > MAX_PUSHED_ENTRIES {
             break;
         }
-        let names = match host.list(0, &folder, FsUrgency::Tree) {
-            Ok(names) => names,
-            Err(ExportRefusal::NotFound | ExportRefusal::NotADirectory | ExportRefusal::Denied(_)) => continue,
-            Err(_) => break,
-        };
-        entries += names.len();
-        for (name, attributes) in names {
-            let path = join(&folder, &name);
+        let listed = host.list(0, &folder, FsUrgency::Tree, |name, attributes| {
+            entries += 1;
+            let is_pushed = (1..=budget.file.min(budget.bytes)).contains(&attributes.size);
             match attributes.kind {
-                FileKind::Folder => folders.push_back(path),
-                FileKind::File => files.push((path, attributes)),
-                FileKind::Link | FileKind::Special => {}
+                FileKind::Folder => folders.push_back(join(&folder, name)),
+                FileKind::File if is_pushed && files.len() < MAX_PUSHED_FILES => {
+                    let path = join(&folder, name);
+                    if !is_object(&path) {
+                        files.push((path, attributes.size));
+                    }
+                }
+                FileKind::File | FileKind::Link | FileKind::Special => {}
             }
+        });
+        match listed {
+            Ok(()) | Err(ExportRefusal::NotFound | ExportRefusal::NotADirectory | ExportRefusal::Denied(_)) => {}
+            Err(_) => break,
         }
     }
     files.sort_by(|(one, _), (other, _)| one.cmp(other));

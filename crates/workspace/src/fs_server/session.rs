@@ -104,9 +104,9 @@ impl FsSession {
         }
         // It is answered by the listing itself.
         if let FsRequest::List { path, .. } = request {
-            return match self.host.list(id, path, FsUrgency::Reply) {
+            return match self.host.list(id, path, FsUrgency::Reply, |_, _| {}) {
                 Err(refusal) => self.reply(id, Err(refusal)),
-                Ok(_) => Ok(()),
+                Ok(()) => Ok(()),
             };
         }
         // What happens to a moved folder is reported after the reply, when the client knows its new path.
@@ -130,7 +130,7 @@ impl FsSession {
         drop(watched);
         if let Some(path) = made {
             // So that the client needn't ask what is in it.
-            let _ = self.host.list(0, path, FsUrgency::Reply);
+            let _ = self.host.list(0, path, FsUrgency::Reply, |_, _| {});
         }
         Ok(())
     }

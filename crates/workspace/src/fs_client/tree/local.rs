@@ -1,7 +1,7 @@
 //! Changes that this mount makes before the host has them. Each has a stamp of its own, which is greater than all of the
 //! host's: until the host has answered, its reports about the same file or name are older.
 
-use super::{FileKind, Folder, FsAttributes, FsEntry, Invalidation, Node, Origin, ROOT, Stamp, Tree, Validity};
+use super::{FileKind, Folder, FsAttributes, FsEntry, Invalidation, Name, Node, Origin, ROOT, Stamp, Tree, Validity};
 use std::time::Instant;
 
 /// Stamps of unconfirmed changes start here.
@@ -43,15 +43,16 @@ impl Tree {
     ) -> u64 {
         let ino = CREATED | self.local_changes;
         let kind = entry.attributes.kind;
-        let mut node = Node::new(FsAttributes { inode: 0, ..entry.attributes }, change, entry.target, 0);
+        let mut node = Node::new(FsAttributes { inode: 0, ..entry.attributes }, change, entry.target.as_deref(), 0);
+        let name: Name = name.into();
         node.validity = Validity::Watched;
-        node.names.push((folder, name.to_vec()));
+        node.names = vec![(folder, Name::clone(&name))];
         if kind == FileKind::Folder {
             // Nothing is in it.
-            node.folder = Some(Folder { listed: Some(0), validity: Validity::Watched, ..Folder::default() });
+            node.folder = Some(Box::new(Folder { listed: Some(0), validity: Validity::Watched, ..Folder::default() }));
         }
-        self.nodes.insert(ino, node);
-        self.set_name(folder, name, change, Some(ino));
+        self.insert(ino, node);
+        self.insert_entry(folder, name, (change, Some(ino)));
         self.touch(folder, change);
         ino
     }
@@ -107,7 +108,7 @@ impl Tree {
         };
         node.attributes = if ino == ROOT { super::root(attributes) } else { attributes };
         self.revalidate(ino, Instant::now());
-        match missed {
+        match missed.map(|missed| *missed) {
             Some((newer, missed)) if newer > stamp => {
                 self.apply_attributes(ino, newer, missed, Origin::Host, out);
             }
@@ -157,9 +158,9 @@ impl Tree {
         if stamp != change {
             return;
         }
-        known.entries.remove(name);
         known.missed.remove(name);
         (known.listed, known.validity) = (None, Validity::Unknown);
+        self.remove_entry(folder, name);
         out.push(Invalidation::Entry { folder, name: name.to_vec() });
         if let Some(ino) = ino {
             self.unname(ino, folder, name, out);
@@ -177,19 +178,13 @@ impl Tree {
         let number = self.number(attributes.inode);
         let names = self.nodes.get(&number).map(|other| other.names.clone()).unwrap_or_default();
         for (folder, name) in names {
-            if let Some(known) = self.nodes.get_mut(&folder).and_then(|node| node.folder.as_mut()) {
-                known.entries.remove(&name);
+            self.remove_entry(folder, &name);
+            if let Some(known) = self.folder_mut(folder) {
                 (known.listed, known.validity) = (None, Validity::Unknown);
             }
             self.unname(number, folder, &name, out);
-            out.push(Invalidation::Entry { folder, name });
+            out.push(Invalidation::Entry { folder, name: name.to_vec() });
         }
         self.aliases.insert(attributes.inode, ino);
-    }
-
-    fn set_name(&mut self, folder: u64, name: &[u8], stamp: Stamp, ino: Option<u64>) {
-        if let Some(folder) = self.nodes.get_mut(&folder).and_then(|node| node.folder.as_mut()) {
-            folder.entries.insert(name.to_vec(), (stamp, ino));
-        }
     }
 }

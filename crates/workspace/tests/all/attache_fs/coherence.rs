@@ -75,6 +75,67 @@ async fn edits_on_the_host_are_seen() {
     eventually("both show the same names", || names(here) == names(there)).await;
 }
 
+/// The kernel remembers the names in a folder and asks nobody. It has to be told of every change, also of one that
+/// doesn't show in the folder's times.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_are_remembered_until_the_host_changes_them() {
+    if cannot_mount() {
+        return;
+    }
+    let mounted = MountedLease::prepared(|folder| {
+        for number in 0..400 {
+            fs::create_dir_all(folder.join("many")).unwrap();
+            fs::write(folder.join(format!("many/file{number}")), "").unwrap();
+        }
+    })
+    .await;
+    let (here, there) = (mounted.mount.mount_point.clone(), mounted.lease.folder.clone());
+    let names = |path: &Path| {
+        let mut names: Vec<_> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let look = move |root: &Path| [names(root), names(&root.join("many"))];
+    for _ in 0..3 {
+        assert_eq!(look(&here), look(&there));
+    }
+    // Whoever looks again gets it from the kernel: the file system needn't even run.
+    let process = super::kills::server_of(mounted.mount.guard_pid());
+    let signal = |signal| rustix::process::kill_process(process, signal).unwrap();
+    signal(rustix::process::Signal::STOP);
+    let (looked, seen) = std::sync::mpsc::channel();
+    let at = here.clone();
+    let looking = std::thread::spawn(move || looked.send(look(&at)).unwrap());
+    let seen = seen.recv_timeout(std::time::Duration::from_secs(20));
+    signal(rustix::process::Signal::CONT);
+    looking.join().unwrap();
+    assert_eq!(seen.ok(), Some(look(&there)), "the kernel had to ask");
+
+    let keep_times = |folder: &Path, act: &dyn Fn()| {
+        let before = fs::metadata(folder).unwrap();
+        act();
+        let times = fs::FileTimes::new().set_modified(before.modified().unwrap());
+        File::open(folder).unwrap().set_times(times).unwrap();
+    };
+    let many = there.join("many");
+    keep_times(&many, &|| fs::write(many.join("new"), "").unwrap());
+    eventually("the new name is shown", || look(&here) == look(&there)).await;
+    keep_times(&many, &|| fs::remove_file(many.join("file7")).unwrap());
+    eventually("the removed name isn't", || look(&here) == look(&there)).await;
+    keep_times(&many, &|| fs::rename(many.join("new"), there.join("moved")).unwrap());
+    eventually("nor the one that was moved", || look(&here) == look(&there)).await;
+    // Changes from here are seen at once.
+    fs::write(here.join("many/mine"), "").unwrap();
+    fs::remove_file(here.join("many/file8")).unwrap();
+    fs::rename(here.join("many/file9"), here.join("file9")).unwrap();
+    assert_eq!(look(&here), look(&there));
+    // Names that are removed while the folder is read don't hide others.
+    for entry in fs::read_dir(here.join("many")).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    fs::remove_dir(here.join("many")).unwrap();
+}
+
 /// Git takes any difference in these for a change.
 #[tokio::test(flavor = "multi_thread")]
 async fn inode_numbers_and_times_are_those_of_the_host() {
