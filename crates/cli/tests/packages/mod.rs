@@ -98,6 +98,36 @@ fn packing_twice_gives_the_same_bytes_with_everything_inside() {
     pages(&first.join(archive_name()), folder.path());
 }
 
+/// What is wrong is said before anything is compiled, packed or removed.
+#[test]
+fn mistakes_are_named_and_change_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = small_program(folder.path());
+    let (program, other) = (program.to_str().unwrap(), folder.path().join("photos"));
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("cat.jpg"), "a cat").unwrap();
+    let new = folder.path().join("new");
+    let (photos, new_folder) = (other.to_str().unwrap(), new.to_str().unwrap());
+    let cases: [(&[&str], i32, &str); 8] = [
+        (&["--frobnicate"], 2, "unknown argument --frobnicate"),
+        (&["--program"], 2, "--program needs a value"),
+        (&["--program", "/nowhere", "--out", new_folder], 1, "there is no file /nowhere"),
+        (&["--program", program, "--out", photos], 1, "isn't empty, and wasn't made by dist/build"),
+        (&["--program", program, "--out", new_folder, "--level", "fast"], 2, "--level is a number from 1 to 9"),
+        (&["--program", "/bin/true", "--out", new_folder], 1, "isn't attache"),
+        (&["--program", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "--out", new_folder], 1, "isn't a program"),
+        (&["--verify", photos], if has("minisign", "minisign") { 2 } else { 1 }, "minisign|--key PUB"),
+    ];
+    for (args, status, message) in cases {
+        let output = Command::new(root().join("dist/build")).args(args).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{args:?}: {said}");
+        assert!(message.split('|').any(|message| said.contains(message)), "{args:?}: {said}");
+    }
+    assert!(!new.exists());
+    assert_eq!(contents(&other), BTreeMap::from([("cat.jpg".to_owned(), b"a cat".to_vec())]));
+}
+
 /// Every component is in the lock file with its hash, and none is there for tests only.
 fn sbom(document: &[u8]) {
     let document: Value = serde_json::from_slice(document).unwrap();

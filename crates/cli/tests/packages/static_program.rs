@@ -6,7 +6,8 @@ use std::{fs, path::PathBuf, process::Command};
 use super::{archive_name, contents, image, pack, succeeds};
 use crate::harness::{TestHome, TestProcess, has, until};
 
-fn given() -> Option<PathBuf> {
+/// The static program, if there is one.
+pub fn given() -> Option<PathBuf> {
     let program = std::env::var_os("ATTACHE_STATIC").map(PathBuf::from);
     if program.is_none() {
         eprintln!("skipped: there is no static program here ($ATTACHE_STATIC; `./test --long` builds one)");
