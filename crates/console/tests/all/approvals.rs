@@ -258,10 +258,8 @@ async fn questions_are_in_the_inbox_and_answered_there() {
 #[tokio::test]
 async fn a_question_with_options_is_a_form() {
     let world = ConsoleWorld::new().await;
+    let (device, run) = working(&world, "builder").await;
     let visitor = world.signed_in(Role::Operator).await;
-    let device = world.device("builder").await;
-    let run = world.ask("builder", "Pick a database").await;
-    device.claim().await;
     let asked = r#"[{"data":{"questions":[
         {"question":"Which <b>one</b>?","options":[{"label":"\"a\"","description":"the first"},{"label":"b"}]},
         {"question":"What for?","multi_select":true,"options":[{"label":"tests"},{"label":"production"}]}]}}]"#;
