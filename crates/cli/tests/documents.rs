@@ -96,7 +96,8 @@ fn every_command_in_the_documents_exists() {
     let mut manual = CommandManual { home: TestHome::new(), known: BTreeMap::new() };
     let mut wrong = BTreeSet::new();
     let mut checked = 0;
-    for entry in fs::read_dir(docs).unwrap() {
+    let files = [docs.clone(), docs.join("zh")].map(|folder| fs::read_dir(folder).unwrap());
+    for entry in files.into_iter().flatten() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|ending| ending == "md") {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();

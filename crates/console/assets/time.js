@@ -1,7 +1,7 @@
 // Makes times local and relative. The exact time stays in `datetime` and the title.
 // In the language of the page, as the reader's region writes it.
 const page = document.documentElement.lang;
-const lang = navigator.languages?.find((tag) => tag.split("-")[0] === page) ?? (page || undefined);
+const lang = navigator.languages?.find((tag) => tag.split("-")[0] === page.split("-")[0]) ?? (page || undefined);
 const units = (document.documentElement.dataset.units || "d h m s").split(" ");
 const relative = new Intl.RelativeTimeFormat(lang, { numeric: "auto", style: "short" });
 const full = new Intl.DateTimeFormat(lang, { dateStyle: "medium", timeStyle: "medium" });

@@ -52,6 +52,11 @@ const ALL: &[Asset] = &[
         kind: "application/manifest+json",
         content: include_str!("../assets/manifest.webmanifest"),
     },
+    Asset {
+        name: "manifest.zh-CN.webmanifest",
+        kind: "application/manifest+json",
+        content: include_str!("../assets/manifest.zh-CN.webmanifest"),
+    },
     Asset { name: "icon.svg", kind: "image/svg+xml", content: include_str!("../assets/icon.svg") },
 ];
 

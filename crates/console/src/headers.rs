@@ -32,6 +32,15 @@ pub(crate) async fn secure(request: Request, next: Next) -> Response<Body> {
     response
 }
 
+/// The quality value among the parameters of a part of an `Accept` header, in thousandths, such as 850 for `q=0.85`. An
+/// invalid value counts as 1, as if it were missing.
+pub(crate) fn quality<'a>(mut parameters: impl Iterator<Item = &'a str>) -> u32 {
+    let quality = parameters.find_map(|parameter| parameter.trim().strip_prefix("q=")).unwrap_or("1");
+    let (whole, rest) = quality.split_once('.').unwrap_or((quality, ""));
+    let thousandths = || format!("{rest:0<3}").get(..3).and_then(|digits| digits.parse().ok());
+    if whole == "0" { thousandths().unwrap_or(1000) } else { 1000 }
+}
+
 /// Whether the browser already has the content with this tag.
 pub(crate) fn has_cached(asked: &HeaderMap, tag: &str) -> bool {
     asked

@@ -9,6 +9,7 @@ use crate::{
     problem::PageResult,
     session::{BrowserSession, cookie},
     text::Text,
+    view::person,
 };
 
 #[derive(Debug, Clone)]
@@ -35,10 +36,12 @@ pub(crate) struct PageLayout {
 }
 
 /// The layout of a page without navigation.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct BareLayout {
     pub(crate) assets: &'static str,
     pub(crate) theme: Theme,
+    /// Where the language switch leads back to.
+    pub(crate) here: String,
 }
 
 /// A link of the navigation.
@@ -201,7 +204,7 @@ impl PageLayout {
 
 async fn viewer_name(session: &BrowserSession) -> PageResult<String> {
     let by = &session.principal;
-    let role = by.role().map_or_else(String::new, |role| role.as_str().to_owned());
+    let role = by.role().map_or_else(String::new, |role| person::role(role, session.t).to_owned());
     let Some(user) = by.user else { return Ok(role) };
     let id = user.to_string();
     let found = names(session, [id.clone()]).await?;
@@ -249,8 +252,8 @@ fn notice(uri: &Uri, t: &'static Text) -> Option<&'static str> {
 // === impl BareLayout ===
 
 impl BareLayout {
-    pub(crate) fn new(headers: &HeaderMap) -> Self {
-        Self { assets: assets::base(), theme: Theme::of(headers) }
+    pub(crate) fn new(headers: &HeaderMap, here: &str) -> Self {
+        Self { assets: assets::base(), theme: Theme::of(headers), here: here.to_owned() }
     }
 }
 

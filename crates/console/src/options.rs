@@ -42,6 +42,14 @@ impl CookiePolicy {
         }
     }
 
+    /// For a cookie that scripts may read.
+    pub(crate) const fn secure_attribute(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Secure => "; Secure",
+        }
+    }
+
     pub(crate) const fn attributes(self) -> &'static str {
         match self {
             Self::Plain => "Path=/; HttpOnly; SameSite=Strict",

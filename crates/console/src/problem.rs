@@ -59,7 +59,7 @@ pub(crate) type PageResult<T = Response<Body>> = std::result::Result<T, PageErro
 #[template(path = "problem.html")]
 struct ProblemPage<'a> {
     t: &'static Text,
-    layout: BareLayout,
+    shell: BareLayout,
     status: u16,
     code: &'a str,
     heading: &'a str,
@@ -146,8 +146,9 @@ impl PageError {
                 Code::NotFound => (t.error_not_found, t.error_not_found_text.into(), none),
                 Code::Forbidden => (t.not_allowed, message(error, t), t.not_allowed_text.into()),
                 code => {
-                    let hint = by_code(code, t).map(|(_, hint)| Cow::Borrowed(hint)).or(error.hint.clone());
-                    (t.error_other, message(error, t), hint.unwrap_or(code.hint().into()))
+                    let words = error.hint.as_deref().unwrap_or(code.hint());
+                    let hint = by_code(code, t).map(|(_, hint)| Cow::Borrowed(hint));
+                    (t.error_other, message(error, t), hint.unwrap_or_else(|| t.refused_words_do(words).into()))
                 }
             },
         }
@@ -164,14 +165,16 @@ impl FormRefusal {
             return Err(error.into());
         }
         let message = message(&error, t);
-        let hint = error.hint.map(|hint| by_code(error.code, t).map_or(hint, |(_, hint)| hint.into()));
-        Ok(Self { status, message: hint.map_or_else(|| message.to_string(), |hint| format!("{message} {hint}")) })
+        let words = |hint: Cow<'_, str>| Cow::Owned(t.refused_words_do(hint));
+        let hint = error.hint.map(|hint| by_code(error.code, t).map_or_else(|| words(hint), |(_, hint)| hint.into()));
+        Ok(Self { status, message: hint.map_or_else(|| message.to_string(), |hint| t.refused_and(&message, hint)) })
     }
 }
 
-/// Why the hub refused, in the page's language. Only a code without a text of its own is told in the hub's words.
+/// Why the hub refused, in the page's language. Only a code without a text of its own is told in the hub's words, which
+/// are English.
 pub(crate) fn message(error: &attache_hub::Error, t: &'static Text) -> Cow<'static, str> {
-    by_code(error.code, t).map_or_else(|| error.message.clone(), |(message, _)| message.into())
+    by_code(error.code, t).map_or_else(|| t.refused_words(&error.message).into(), |(message, _)| message.into())
 }
 
 /// The message and the hint for an error code. `None` if only the hub's message says what is wrong.
@@ -217,7 +220,7 @@ fn page(fault: &PageError, headers: &HeaderMap, path: Option<&str>) -> Response<
     let retry = path.filter(|_| status != StatusCode::NOT_FOUND);
     let page = ProblemPage {
         t,
-        layout: BareLayout::new(headers),
+        shell: BareLayout::new(headers, path.unwrap_or("/runs")),
         status: status.as_u16(),
         code: fault.code().as_str(),
         heading,
@@ -263,12 +266,16 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_in_the_pages_language() {
-        let t = Language::En.text();
-        let told = |code| {
+        let told = |code, language: Language| {
             let error = attache_hub::Error::new(code, "The hub’s words.").hint("The hub’s hint.");
-            FormRefusal::new(error, t).map(|refusal| (refusal.status.as_u16(), refusal.message)).unwrap()
+            FormRefusal::new(error, language.text()).map(|refusal| (refusal.status.as_u16(), refusal.message)).unwrap()
         };
-        assert_eq!(told(Code::NameTaken), (409, "This name is already taken. Choose another name.".to_owned()));
-        assert_eq!(told(Code::InvalidRequest), (400, "The hub’s words. The hub’s hint.".to_owned()));
+        let of = |status: u16, text: &str| (status, text.to_owned());
+        let english = |code| told(code, Language::En);
+        assert_eq!(english(Code::NameTaken), of(409, "This name is already taken. Choose another name."));
+        assert_eq!(english(Code::InvalidRequest), of(400, "The hub’s words. The hub’s hint."));
+        let chinese = |code| told(code, Language::Zh);
+        assert_eq!(chinese(Code::NameTaken), of(409, "此名称已被使用。请换一个名称。"));
+        assert_eq!(chinese(Code::InvalidRequest), of(400, "Hub 拒绝了请求：“The hub’s words.”建议：The hub’s hint."));
     }
 }

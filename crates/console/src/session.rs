@@ -20,7 +20,7 @@ use crate::{
     layout::{Shortcuts, Theme},
     options::CookiePolicy,
     problem::{PageError, SignedOutVisit},
-    text::{self, Text},
+    text::{self, Language, Text},
 };
 
 /// How long a login may take.
@@ -36,6 +36,8 @@ pub(crate) struct BrowserSession {
     /// The CSRF token of every form. Derived from the session, so it isn't stored.
     pub(crate) csrf: String,
     pub(crate) t: &'static Text,
+    /// The language chosen in this browser, if any.
+    pub(crate) language: Option<Language>,
     pub(crate) theme: Theme,
     pub(crate) shortcuts: Shortcuts,
     /// The address of the page.
@@ -67,6 +69,7 @@ impl FromRequestParts<ConsoleState> for BrowserSession {
                     principal,
                     csrf: hex(&blake3::derive_key(CSRF, secret.as_bytes())),
                     t: text::for_request(&parts.headers),
+                    language: Language::chosen(&parts.headers),
                     theme: Theme::of(&parts.headers),
                     shortcuts: Shortcuts::of(&parts.headers),
                     uri: parts.uri.clone(),
@@ -126,10 +129,15 @@ pub(crate) fn forget_place(cookies: CookiePolicy) -> Option<HeaderValue> {
 /// A path of the console, and nothing that a browser takes for another site or a cookie for its end. Nothing secret
 /// either: people paste keys into the wrong field.
 fn is_place(path: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b',' | b'"' | b'\\');
-    let is_own = path.starts_with('/') && !path.starts_with("//") && !path.starts_with("/login") && path != "/";
+    let is_page = !path.starts_with("/login") && path != "/";
     let decoded = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
-    is_own && path.len() <= MAX_PLACE && path.bytes().all(is_plain) && mask(path) == path && mask(&decoded) == decoded
+    is_page && is_own_path(path) && path.len() <= MAX_PLACE && mask(path) == path && mask(&decoded) == decoded
+}
+
+/// A path of this site that can stand in a header.
+pub(crate) fn is_own_path(path: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b',' | b'"' | b'\\');
+    path.starts_with('/') && !path.starts_with("//") && path.bytes().all(is_plain)
 }
 
 /// The value of a cookie.

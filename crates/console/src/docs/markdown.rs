@@ -14,6 +14,8 @@ pub(super) struct RenderedMarkdown {
     pub(super) html: Markup,
     /// Sections and subsections, in order.
     pub(super) headings: Vec<DocHeading>,
+    /// The ids of all headings, in order.
+    pub(super) ids: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,10 +28,12 @@ pub(crate) struct DocHeading {
 /// Ids that the page layout already uses.
 const TAKEN: &[&str] = &["main"];
 
-pub(super) fn render(source: &str) -> RenderedMarkdown {
+/// `copy` is the label of copy buttons. The headings can be linked to by `other_ids`, too: those of the same headings in
+/// another language.
+pub(super) fn render(source: &str, copy: &str, other_ids: &[String]) -> RenderedMarkdown {
     let options = Options::ENABLE_TABLES | Options::ENABLE_TASKLISTS | Options::ENABLE_STRIKETHROUGH;
     let mut events: Vec<_> = Parser::new_ext(source, options).map(sanitize).collect();
-    let outline = name_headings(&mut events);
+    let outline = name_headings(&mut events, other_ids);
     let mut out = Vec::with_capacity(events.len() + 64);
     let (mut in_shell, mut blocks) = (false, 0);
     for event in events {
@@ -43,7 +47,7 @@ pub(super) fn render(source: &str) -> RenderedMarkdown {
                 out.push(raw_html("</code></pre>".to_owned()));
                 if in_shell {
                     out.push(raw_html(format!(
-                        "<button class=\"btn tiny\" type=\"button\" data-copy-from=\"block-{blocks}\" hidden>Copy</button>"
+                        "<button class=\"btn tiny\" type=\"button\" data-copy-from=\"block-{blocks}\" hidden>{copy}</button>"
                     )));
                 }
                 out.push(raw_html("</div>\n".to_owned()));
@@ -61,9 +65,10 @@ pub(super) fn render(source: &str) -> RenderedMarkdown {
     let mut page = String::with_capacity(source.len() * 2);
     html::push_html(&mut page, out.into_iter());
     let title = outline.iter().find(|(level, _)| *level == HeadingLevel::H1).map(|(_, heading)| heading.text.clone());
+    let ids = outline.iter().map(|(_, heading)| heading.id.clone()).collect();
     let shown = |level| level == HeadingLevel::H2 || level == HeadingLevel::H3;
     let headings = outline.into_iter().filter(|(level, _)| shown(*level)).map(|(_, heading)| heading).collect();
-    RenderedMarkdown { title, html: Markup::trusted(page), headings }
+    RenderedMarkdown { title, html: Markup::trusted(page), headings, ids }
 }
 
 /// Escapes raw HTML, drops comments and rewrites links to files into links to pages.
@@ -85,9 +90,21 @@ pub(super) fn served(markdown: &str) -> String {
     markdown.replace("](../examples/", "](/docs/examples/")
 }
 
-/// The served target of a link in a file in `docs/`.
+/// The Markdown of a file in `docs/zh/`, as if it were in `docs/`.
+pub(super) fn from_parent(markdown: &str) -> String {
+    let links = markdown.split("](").enumerate().map(|(index, part)| match index {
+        0 => part,
+        _ => part.strip_prefix("../").unwrap_or(part),
+    });
+    links.collect::<Vec<_>>().join("](")
+}
+
+/// The served target of a link in a file in `docs/` or `docs/zh/`.
 fn address(target: &str) -> String {
     let (path, anchor) = target.find('#').map_or((target, ""), |at| target.split_at(at));
+    let from_parent = path.strip_prefix("../");
+    let is_page = |path: &str| path.strip_suffix(".md").is_some_and(book::has);
+    let path = from_parent.filter(|path| path.starts_with("../") || is_page(path)).unwrap_or(path);
     if let Some(slug) = path.strip_suffix(".md").filter(|slug| book::has(slug)) {
         return format!("/docs/{slug}{anchor}");
     }
@@ -105,7 +122,7 @@ fn address(target: &str) -> String {
 }
 
 /// Gives every heading a unique id and a link to itself.
-fn name_headings(events: &mut Vec<Event<'_>>) -> Vec<(HeadingLevel, DocHeading)> {
+fn name_headings(events: &mut Vec<Event<'_>>, other_ids: &[String]) -> Vec<(HeadingLevel, DocHeading)> {
     let mut used: HashMap<String, usize> = TAKEN.iter().map(|name| ((*name).to_owned(), 1)).collect();
     let mut outline = Vec::new();
     let mut at = 0;
@@ -120,7 +137,16 @@ fn name_headings(events: &mut Vec<Event<'_>>) -> Vec<(HeadingLevel, DocHeading)>
         if let Event::Start(Tag::Heading { id: name, .. }) = &mut events[at] {
             *name = Some(CowStr::from(id.clone()));
         }
-        let mut link = String::from("<a class=\"anchor\" href=\"#");
+        let mut link = String::new();
+        if let Some(other) = other_ids.get(outline.len())
+            && !used.contains_key(other)
+        {
+            used.insert(other.clone(), 1);
+            link.push_str("<span id=\"");
+            escape(&mut link, other);
+            link.push_str("\"></span>");
+        }
+        link.push_str("<a class=\"anchor\" href=\"#");
         escape(&mut link, &id);
         link.push_str("\" aria-hidden=\"true\" tabindex=\"-1\">#</a>");
         events.insert(at + length, raw_html(link));
@@ -161,7 +187,7 @@ mod tests {
     fn raw_html_is_escaped_and_nothing_is_styled_or_run() {
         let source = "# T\n\n<script>alert(1)</script>\n\nan <b onclick=x>inline</b> tag, `<code>`\n\n\
                       [x](javascript:alert(1)) [y](data:text/html,x) <https://example.org>\n\n| a |\n|:-:|\n| b |\n";
-        let html = render(source).html.to_string();
+        let html = render(source, "Copy", &[]).html.to_string();
         assert_eq!(
             html,
             "<h1 id=\"t\">T<a class=\"anchor\" href=\"#t\" aria-hidden=\"true\" tabindex=\"-1\">#</a></h1>\n\
@@ -175,7 +201,8 @@ mod tests {
 
     #[test]
     fn headings_have_unique_ids() {
-        let rendered = render("# The *whole*\n## `GET /health`\n## Main\n### Errors, again\n### Errors, again\n");
+        let source = "# The *whole*\n## `GET /health`\n## Main\n### Errors, again\n### Errors, again\n";
+        let rendered = render(source, "Copy", &[]);
         assert_eq!(rendered.title.as_deref(), Some("The whole"));
         let heading = |id: &str, text: &str, is_part| DocHeading { id: id.to_owned(), text: text.to_owned(), is_part };
         assert_eq!(
@@ -198,6 +225,9 @@ mod tests {
             ("nothing.md", "nothing.md"),
             ("../openapi/openapi.json", "/api/v1/openapi.json"),
             ("../examples/python-adapter/adapter.py", "/docs/examples/python-adapter/adapter.py"),
+            ("../calls.md#who-is-meant", "/docs/calls#who-is-meant"),
+            ("../../examples/python-adapter/adapter.py", "/docs/examples/python-adapter/adapter.py"),
+            ("../nothing.md", "../nothing.md"),
             ("/llms.txt", "/llms.txt"),
             ("https://example.org/a", "https://example.org/a"),
         ] {
@@ -206,9 +236,19 @@ mod tests {
     }
 
     #[test]
+    fn a_translated_heading_keeps_the_id_of_the_original() {
+        let ids = render("# One\n## Codex\n", "Copy", &[]).ids;
+        let html = render("# 一\n## Codex\n", "复制", &ids).html.to_string();
+        assert!(html.starts_with("<h1 id=\"一\">一<span id=\"one\"></span><a class"), "{html}");
+        assert!(html.contains("<h2 id=\"codex\">Codex<a class"), "{html}");
+        let text = "[a](../calls.md) [b](../../examples/x) [c](hosts.md)";
+        assert_eq!(from_parent(text), "[a](calls.md) [b](../examples/x) [c](hosts.md)");
+    }
+
+    #[test]
     fn a_shell_block_can_be_copied_without_its_frame() {
         assert_eq!(
-            render("```sh\na < b\n```\n```text\nc\n```\n").html.to_string(),
+            render("```sh\na < b\n```\n```text\nc\n```\n", "Copy", &[]).html.to_string(),
             "<div class=\"block\"><pre id=\"block-1\"><code>a &lt; b\n</code></pre>\
              <button class=\"btn tiny\" type=\"button\" data-copy-from=\"block-1\" hidden>Copy</button></div>\n\
              <div class=\"block\"><pre id=\"block-2\"><code>c\n</code></pre></div>\n"

@@ -20,7 +20,7 @@ use crate::{
     ConsoleState, headers,
     layout::BareLayout,
     problem::{PageError, PageResult},
-    text::{self, Text},
+    text::{self, Language, Text},
     view::html::{CodeSpan, Markup},
 };
 use book::{DocBook, DocEntry};
@@ -50,10 +50,10 @@ struct DocsPage<'a> {
 /// The list of all pages. Its Markdown version is `/llms.txt`.
 pub(crate) async fn index(State(console): State<ConsoleState>, request_headers: HeaderMap) -> PageResult {
     if wants_markdown(&request_headers) {
-        return Ok(markdown_response(&request_headers, book::book().llms(&console.hub.origin())));
+        return Ok(markdown_response(&request_headers, book::book(Language::En).llms(&console.hub.origin())));
     }
     let t = text::for_request(&request_headers);
-    let html = render_page(&request_headers, None, None, t.docs)?;
+    let html = render_page(&request_headers, "/docs", None, None, t.docs)?;
     Ok(answer(&request_headers, HTML, CACHE_REVALIDATE, html))
 }
 
@@ -65,11 +65,14 @@ pub(crate) async fn home() -> Redirect {
 /// A page. Served as Markdown if the name ends in `.md` or the client prefers it.
 pub(crate) async fn show(Path(name): Path<String>, request_headers: HeaderMap) -> PageResult {
     let (slug, is_markdown) = name.strip_suffix(".md").map_or((name.as_str(), false), |slug| (slug, true));
-    let Some(page) = book::book().page(slug) else { return missing(&name, &request_headers) };
+    let Some(page) = book::book(Language::of(&request_headers)).page(slug) else {
+        return missing(&name, &request_headers);
+    };
     if is_markdown || wants_markdown(&request_headers) {
-        return Ok(markdown_response(&request_headers, markdown::served(page.markdown)));
+        return Ok(markdown_response(&request_headers, page.markdown.clone()));
     }
-    let html = render_page(&request_headers, Some(page), None, &page.title)?;
+    let here = format!("/docs/{slug}");
+    let html = render_page(&request_headers, &here, Some(page), None, &page.title)?;
     Ok(answer(&request_headers, HTML, CACHE_REVALIDATE, html))
 }
 
@@ -82,7 +85,7 @@ pub(crate) async fn example(Path((folder, file)): Path<(String, String)>, reques
 
 /// `/llms.txt`, the entry point for agents.
 pub(crate) async fn llms(State(console): State<ConsoleState>, request_headers: HeaderMap) -> Response<Body> {
-    answer(&request_headers, PLAIN, CACHE_BRIEFLY, book::book().llms(&console.hub.origin()))
+    answer(&request_headers, PLAIN, CACHE_BRIEFLY, book::book(Language::En).llms(&console.hub.origin()))
 }
 
 /// The 404 response, as HTML or JSON, with a list of all pages.
@@ -90,10 +93,10 @@ fn missing(name: &str, request_headers: &HeaderMap) -> PageResult {
     if weight(request_headers, "text/html") > 0 {
         let t = text::for_request(request_headers);
         let message = t.docs_missing(CodeSpan(name));
-        let html = render_page(request_headers, None, Some(message), t.error_not_found)?;
+        let html = render_page(request_headers, "/docs", None, Some(message), t.error_not_found)?;
         return Ok((StatusCode::NOT_FOUND, [(header::CONTENT_TYPE, HTML)], html).into_response());
     }
-    let pages: Vec<_> = book::book().pages().map(|page| format!("/docs/{}.md", page.slug)).collect();
+    let pages: Vec<_> = book::book(Language::En).pages().map(|page| format!("/docs/{}.md", page.slug)).collect();
     let error = ErrorDetail {
         code: Code::NoSuchPath.as_str().to_owned(),
         message: format!("No page called `{name}`."),
@@ -105,12 +108,14 @@ fn missing(name: &str, request_headers: &HeaderMap) -> PageResult {
 
 fn render_page(
     request_headers: &HeaderMap,
+    here: &str,
     page: Option<&'static DocEntry>,
     missing: Option<Markup>,
     title: &str,
 ) -> PageResult<String> {
-    let t = text::for_request(request_headers);
-    Ok(DocsPage { t, shell: BareLayout::new(request_headers), book: book::book(), page, missing, title }.render()?)
+    let language = Language::of(request_headers);
+    let shell = BareLayout::new(request_headers, here);
+    Ok(DocsPage { t: language.text(), shell, book: book::book(language), page, missing, title }.render()?)
 }
 
 fn markdown_response(request_headers: &HeaderMap, markdown: String) -> Response<Body> {
@@ -151,10 +156,7 @@ fn part_weight(part: &str, kind: &str) -> Option<u32> {
     if !members.next()?.eq_ignore_ascii_case(kind) {
         return None;
     }
-    let quality = members.find_map(|member| member.strip_prefix("q=")).unwrap_or("1");
-    // Such as `0.85`. An invalid value counts as 1, as if it were missing.
-    let (whole, rest) = quality.split_once('.').unwrap_or((quality, ""));
-    if whole == "0" { format!("{rest:0<3}").get(..3).and_then(|digits| digits.parse().ok()) } else { Some(1000) }
+    Some(headers::quality(members))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::{
     form::{self, FormFields, SubmittedForm},
     layout::BareLayout,
     options::CookiePolicy,
-    page::{html, redirect_after_form},
+    page::{address, html, redirect_after_form},
     problem::PageResult,
     session,
     text::{self, Text},
@@ -37,7 +37,7 @@ pub(crate) struct LoginPageQuery {
 #[template(path = "login.html")]
 struct LoginPage {
     t: &'static Text,
-    layout: BareLayout,
+    shell: BareLayout,
     heading: String,
     lead: String,
     token: Option<String>,
@@ -129,6 +129,7 @@ fn page(
     problem: Option<&'static str>,
 ) -> PageResult {
     let t = text::for_request(headers);
+    let here = address("/login", &[("token", token.as_deref().unwrap_or_default())]);
     let origin = console.hub.origin();
     let host = origin.split_once("://").map_or(origin.as_str(), |(_, host)| host);
     let target = token.as_deref().and_then(|token| console.hub.login_target(token));
@@ -140,7 +141,7 @@ fn page(
     };
     html(&LoginPage {
         t,
-        layout: BareLayout::new(headers),
+        shell: BareLayout::new(headers, &here),
         heading: t.sign_in_to(host),
         lead,
         token,

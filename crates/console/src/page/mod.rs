@@ -11,6 +11,7 @@ pub(crate) mod conversations;
 pub(crate) mod delegations;
 pub(crate) mod deliveries;
 pub(crate) mod inbox;
+pub(crate) mod language;
 pub(crate) mod login;
 pub(crate) mod more;
 pub(crate) mod pair;
@@ -96,6 +97,7 @@ pub(crate) fn routes() -> Router<ConsoleState> {
         .route("/delegations/{delegation}/cancel", post(delegations::cancel))
         .route("/login", get(login::show).post(login::redeem))
         .route("/logout", post(login::sign_out))
+        .route("/language", post(language::choose))
         .route("/runs", get(runs::list).post(run_new::create))
         .route("/runs/new", get(run_new::show))
         .route("/runs/bulk", post(run_bulk::submit))

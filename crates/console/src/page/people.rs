@@ -26,7 +26,7 @@ use crate::{
     text::Text,
     view::{
         html::Markup,
-        person::{FormChoice, KeyListRow, PersonListRow, VisiblePeople, roles},
+        person::{FormChoice, KeyListRow, PersonListRow, VisiblePeople, roles, scope},
     },
 };
 
@@ -277,7 +277,7 @@ impl NewKeyForm {
                 .into_iter()
                 .map(|one| FormChoice {
                     value: one.as_str().to_owned(),
-                    label: one.label().to_owned(),
+                    label: scope(one, t).to_owned(),
                     chosen: !sent.get(&format!("scope_{}", one.as_str())).is_empty(),
                 })
                 .collect(),

@@ -11,12 +11,11 @@ use crate::{
     ConsoleState,
     form::SubmittedForm,
     layout::{PageLayout, Shortcuts, Theme, durability},
-    options::CookiePolicy,
-    page::{html, redirect_after_form},
+    page::{html, language, redirect_after_form},
     problem::PageResult,
     session::BrowserSession,
-    text::Text,
-    view::fact::Fact,
+    text::{Language, Text},
+    view::{fact::Fact, person},
 };
 
 #[derive(Template)]
@@ -26,6 +25,16 @@ struct SettingsPage {
     shell: PageLayout,
     signed_in: String,
     facts: Vec<Fact>,
+    /// `None`: as in the browser.
+    language: Option<Language>,
+}
+
+// === impl SettingsPage ===
+
+impl SettingsPage {
+    fn is_chosen(&self, language: &Language) -> bool {
+        self.language == Some(*language)
+    }
 }
 
 pub(crate) async fn show(session: BrowserSession) -> PageResult {
@@ -39,22 +48,25 @@ pub(crate) async fn show(session: BrowserSession) -> PageResult {
         Fact::text(t.fact_durability, &durability(&health.durability, t)),
         Fact::code(t.address, &hub.origin()),
     ];
-    html(&SettingsPage { t, signed_in: t.signed_in(own.as_str()), facts, shell })
+    html(&SettingsPage { t, signed_in: t.signed_in(person::role(own, t)), facts, language: session.language, shell })
 }
 
 pub(crate) async fn choose_theme(State(console): State<ConsoleState>, posted: SubmittedForm) -> PageResult {
     let theme = Theme::from_text(posted.fields.get("theme"));
     let shortcuts = Shortcuts::from_text(posted.fields.get("shortcuts"));
     let mut response = redirect_after_form("/settings?said=saved");
-    let secure = match console.options.cookies {
-        CookiePolicy::Secure => "; Secure",
-        CookiePolicy::Plain => "",
-    };
+    let secure = console.options.cookies.secure_attribute();
     for (name, value) in [("theme", theme.as_str()), ("shortcuts", shortcuts.as_str())] {
         let cookie = format!("{name}={value}; Path=/; Max-Age=31536000; SameSite=Strict{secure}");
         if let Ok(cookie) = HeaderValue::from_str(&cookie) {
             response.headers_mut().append(header::SET_COOKIE, cookie);
         }
+    }
+    // No language: as in the browser.
+    if let Some(chosen) = posted.fields.sent("language")
+        && let Some(cookie) = language::cookie(Language::from_tag(chosen), console.options.cookies)
+    {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     Ok(response)
 }

@@ -6,7 +6,11 @@ use std::fmt::Display;
 
 use axum::http::{HeaderMap, header};
 
-use crate::view::html::{Markup, ToMarkup};
+use crate::{
+    headers::quality,
+    session::cookie,
+    view::html::{Markup, ToMarkup},
+};
 
 /// Declares a table of texts:
 ///
@@ -16,11 +20,11 @@ use crate::view::html::{Markup, ToMarkup};
 /// - `name{a, b}: "…"` is a method that returns markup. Text in backticks is shown as code.
 /// - `name[a]: "…"` is a field whose placeholders a script fills.
 ///
-/// The English text may be followed by `zh "…"`. A placeholder that isn't listed, or a listed one that is missing from a
-/// text, fails the build.
+/// Every English text is followed by `zh "…"`, the Chinese one, which needs no plural form. A text without it fails the
+/// build, as does a placeholder that isn't listed, or a listed one that is missing from a text.
 macro_rules! texts {
     ($(#[$doc:meta])* $table:ident $(+ $more:ident)?: $($name:ident $(($($plain:ident),+))? $({$($markup:ident),+})?
-        $([$($script:ident),+])?: $en:literal $(| $many:literal)? $(zh $zh:literal)?;)*) => {
+        $([$($script:ident),+])?: $en:literal $(| $many:literal)? zh $zh:literal;)*) => {
         $(#[$doc])*
         #[derive(Debug)]
         pub(crate) struct $table {
@@ -34,7 +38,7 @@ macro_rules! texts {
                 Self {
                     language,
                     $($name: texts!(@value [$(($($plain)+))? $({$($markup)+})?]
-                        language.pick($en, &[$($zh)?]), language.pick($crate::text::last(&[$en $(, $many)?]), &[$($zh)?])),)*
+                        language.pick($en, $zh), language.pick($crate::text::last(&[$en $(, $many)?]), $zh)),)*
                     $(more: $more::of(language),)?
                 }
             }
@@ -55,7 +59,7 @@ macro_rules! texts {
                 concat!("the placeholders of `", stringify!($name), "` aren't the listed ones"),
                 &[$($(stringify!($plain),)+)? $($(stringify!($markup),)+)? $($(stringify!($script),)+)?],
                 &[$($many)?],
-                &[$en $(, $many)? $(, $zh)?],
+                &[$en $(, $many)?, $zh],
             );)*
         };
     };
@@ -107,22 +111,53 @@ pub(crate) struct Sentence {
 // === impl Language ===
 
 impl Language {
-    /// The languages that every text exists in. The first one is the default.
-    const OFFERED: [Self; 1] = [Self::En];
+    /// The first one is the default.
+    pub(crate) const ALL: [Self; 2] = [Self::En, Self::Zh];
 
-    /// The offered language that the browser prefers.
+    /// The cookie with the language that a person chose in this browser.
+    pub(crate) const COOKIE: &str = "language";
+
+    /// The language that was chosen in this browser, or else the one that it prefers.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let wanted = headers.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let tags = wanted.split(',').filter_map(|part| part.split(';').next());
-        tags.filter_map(Self::from_tag).find(|language| Self::OFFERED.contains(language)).unwrap_or(Self::OFFERED[0])
+        Self::chosen(headers).unwrap_or_else(|| Self::preferred(headers))
     }
 
-    fn from_tag(tag: &str) -> Option<Self> {
+    pub(crate) fn chosen(headers: &HeaderMap) -> Option<Self> {
+        cookie(headers, Self::COOKIE).and_then(Self::from_tag)
+    }
+
+    /// The language with the highest quality value. The first of equals wins.
+    fn preferred(headers: &HeaderMap) -> Self {
+        let wanted = headers.get_all(header::ACCEPT_LANGUAGE).iter().filter_map(|value| value.to_str().ok());
+        let mut best = (Self::ALL[0], 0);
+        for part in wanted.flat_map(|value| value.split(',')) {
+            let mut members = part.split(';');
+            if let Some(language) = members.next().and_then(Self::from_tag)
+                && let quality = quality(members)
+                && quality > best.1
+            {
+                best = (language, quality);
+            }
+        }
+        best.0
+    }
+
+    /// The language of a tag such as `zh-Hans-CN`.
+    pub(crate) fn from_tag(tag: &str) -> Option<Self> {
         match tag.trim().split('-').next()?.to_ascii_lowercase().as_str() {
             "en" => Some(Self::En),
             "zh" => Some(Self::Zh),
             _ => None,
         }
+    }
+
+    pub(crate) fn tag(self) -> &'static str {
+        self.text().lang
+    }
+
+    /// Its name, in the language itself.
+    pub(crate) fn name(self) -> &'static str {
+        self.text().language_name
     }
 
     pub(crate) fn text(self) -> &'static Text {
@@ -134,11 +169,10 @@ impl Language {
         }
     }
 
-    /// The text in this language, or else the English one.
-    const fn pick(self, en: &'static str, zh: &[&'static str]) -> &'static str {
-        match (self, zh) {
-            (Self::Zh, &[zh]) => zh,
-            _ => en,
+    pub(crate) const fn pick(self, en: &'static str, zh: &'static str) -> &'static str {
+        match self {
+            Self::En => en,
+            Self::Zh => zh,
         }
     }
 
@@ -151,7 +185,7 @@ impl Language {
     }
 }
 
-/// The texts in the language that the browser prefers.
+/// The texts in the language of the request.
 pub(crate) fn for_request(headers: &HeaderMap) -> &'static Text {
     Language::of(headers).text()
 }
@@ -236,23 +270,23 @@ mod tests {
     use super::*;
 
     texts! {
-        /// Texts in both languages, and one without a Chinese text.
+        /// Texts in both languages.
         BilingualText:
         greeting(name, place): "{name} from {place}" zh "来自{place}的{name}";
         runs(n, agent): "{agent} has 1 run" | "{agent} has {n} runs" zh "{agent}有{n}个运行";
-        command{who}: "Run `a < b` on {who}";
-        script[left]: "{left} left";
+        command{who}: "Run `a < b` on {who}" zh "在 {who} 上运行 `a < b`";
+        script[left]: "{left} left" zh "剩余 {left}";
     }
 
     const EN: BilingualText = BilingualText::of(Language::En);
     const ZH: BilingualText = BilingualText::of(Language::Zh);
 
     #[test]
-    fn a_language_orders_the_placeholders_and_lacks_no_text() {
+    fn a_language_orders_the_placeholders() {
         assert_eq!(EN.greeting("{place}", 2), "{place} from 2");
         assert_eq!(ZH.greeting("Ada", "{name}"), "来自{name}的Ada");
-        assert_eq!([EN.script, ZH.script], ["{left} left"; 2]);
-        let html = "Run <code>a &lt; b</code> on <bdi>&lt;b&gt;{who}</bdi>";
+        assert_eq!([EN.script, ZH.script], ["{left} left", "剩余 {left}"]);
+        let html = "在 <bdi>&lt;b&gt;{who}</bdi> 上运行 <code>a &lt; b</code>";
         assert_eq!(ZH.command("<b>{who}").to_string(), html);
     }
 
@@ -274,10 +308,36 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_language_falls_back() {
-        let mut headers = HeaderMap::new();
-        headers.insert(header::ACCEPT_LANGUAGE, "xx-YY;q=0.9, en-GB;q=0.5".parse().unwrap());
-        assert_eq!(for_request(&headers).lang, "en");
+    fn the_browsers_preference_decides_by_quality() {
+        for (wanted, lang) in [
+            ("", "en"),
+            ("xx-YY;q=0.9, en-GB;q=0.5", "en"),
+            ("xx-YY", "en"),
+            ("zh-CN,zh;q=0.9,en;q=0.8", "zh-CN"),
+            ("ZH-hant-TW", "zh-CN"),
+            ("en;q=0.8, zh;q=0.9", "zh-CN"),
+            ("en;q=0.8,zh ; q=0.85", "zh-CN"),
+            ("zh;q=0.5, en", "en"),
+            ("zh, en", "zh-CN"),
+            ("en, zh", "en"),
+            ("zh;q=0", "en"),
+            ("*, zh;q=0.1", "zh-CN"),
+            ("fr, zh;q=0.1, en;q=0.05", "zh-CN"),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT_LANGUAGE, wanted.parse().unwrap());
+            assert_eq!(for_request(&headers).lang, lang, "{wanted}");
+        }
         assert_eq!(for_request(&HeaderMap::new()).lang, "en");
+    }
+
+    #[test]
+    fn a_chosen_language_takes_precedence() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT_LANGUAGE, "en".parse().unwrap());
+        for (cookie, lang) in [("language=zh-CN", "zh-CN"), ("theme=dark; language=en", "en"), ("language=xx", "en")] {
+            headers.insert(header::COOKIE, cookie.parse().unwrap());
+            assert_eq!(for_request(&headers).lang, lang, "{cookie}");
+        }
     }
 }

@@ -53,7 +53,12 @@ impl ActorLabel {
             Actor::System => (t.caller_system, String::new()),
             Actor::Key(id) => (t.caller_key, id.to_string()),
             Actor::Runtime(id) => (t.caller_runtime, id.to_string()),
-            Actor::Anonymous | Actor::User(_) | Actor::Agent(_) | Actor::Run(_) | Actor::Grant(_) | Actor::Other(_) => {
+            Actor::Anonymous => (t.caller_anonymous, String::new()),
+            Actor::User(id) => (t.caller_user, id.to_string()),
+            Actor::Agent(id) => (t.caller_agent, id.to_string()),
+            Actor::Run(id) => (t.caller_run, id.to_string()),
+            Actor::Grant(id) => (t.caller_grant, id.to_string()),
+            Actor::Other(_) => {
                 let (kind, id) = actor.split_once(':').unwrap_or((actor, ""));
                 (kind, id.to_owned())
             }

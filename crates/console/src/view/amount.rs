@@ -25,20 +25,22 @@ pub(crate) fn full(measure: QuotaMeasure, amount: u64) -> String {
     }
 }
 
-/// Formats an amount for an axis: `120`, `1.5 k`, `41 M`, `$2.50`.
-pub(crate) fn brief(measure: QuotaMeasure, amount: u64) -> String {
+/// Formats an amount for an axis: `120`, `1.5 k`, `41 M`, `$2.50`, in the magnitudes of the catalogue.
+pub(crate) fn brief(measure: QuotaMeasure, amount: u64, t: &Text) -> String {
     if measure == QuotaMeasure::Cost {
         return money(amount);
     }
-    let units = ["", "\u{202f}k", "\u{202f}M", "\u{202f}G", "\u{202f}T"];
-    let mut tenths = u128::from(amount) * 10;
-    let mut unit = 0;
-    while tenths >= 10_000 && unit + 1 < units.len() {
-        tenths /= 1_000;
-        unit += 1;
+    let mut magnitudes = t.magnitudes.split(' ');
+    let step: u128 = magnitudes.next().and_then(|step| step.parse().ok()).unwrap_or(1_000);
+    let (mut tenths, mut unit) = (u128::from(amount) * 10, String::new());
+    while tenths >= step * 10
+        && let Some(name) = magnitudes.next()
+    {
+        tenths /= step;
+        unit = format!("\u{202f}{name}");
     }
     let (whole, rest) = (tenths / 10, tenths % 10);
-    if rest == 0 || whole >= 100 { format!("{whole}{}", units[unit]) } else { format!("{whole}.{rest}{}", units[unit]) }
+    if rest == 0 || whole >= 100 { format!("{whole}{unit}") } else { format!("{whole}.{rest}{unit}") }
 }
 
 /// Groups thousands with a non-breaking space, which works in every language.
@@ -76,6 +78,7 @@ pub(crate) fn micro(cost: &Json) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::Language;
 
     #[test]
     fn small_amounts_keep_their_significant_digits() {
@@ -101,7 +104,10 @@ mod tests {
     #[test]
     fn numbers_are_grouped_and_abbreviated() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1\u{202f}000", "1\u{202f}234\u{202f}567"]);
-        let brief = |amount| brief(QuotaMeasure::Tokens, amount).replace('\u{202f}', " ");
-        assert_eq!([120, 1_500, 20_000, 41_250_000].map(brief), ["120", "1.5 k", "20 k", "41.2 M"]);
+        let brief =
+            |amount, language: Language| brief(QuotaMeasure::Tokens, amount, language.text()).replace('\u{202f}', " ");
+        let amounts = [120, 1_500, 20_000, 41_250_000, 1_500_000_000_000];
+        assert_eq!(amounts.map(|amount| brief(amount, Language::En)), ["120", "1.5 k", "20 k", "41.2 M", "1.5 T"]);
+        assert_eq!(amounts.map(|amount| brief(amount, Language::Zh)), ["120", "1500", "2 万", "4125 万", "15000 亿"]);
     }
 }

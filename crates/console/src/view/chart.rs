@@ -33,7 +33,7 @@ pub(crate) fn draw(ledger: &UsageBreakdown, measure: QuotaMeasure, t: &'static T
     let mut html = String::with_capacity(4_096);
     html.push_str("<svg class=\"axis\" aria-hidden=\"true\">");
     for line in 0..=axis.lines {
-        let label = amount::brief(measure, line * axis.step);
+        let label = amount::brief(measure, line * axis.step, t);
         let _ =
             write!(html, "<text x=\"100%\" y=\"{}\" text-anchor=\"end\">", tenths(axis.height(line * axis.step) + 40));
         escape(&mut html, &label);

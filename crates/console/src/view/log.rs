@@ -195,7 +195,9 @@ impl LogItemReader {
                 }
             }
             Some(EventKind::ArtifactChanged) if let Ok(change) = event.data.parse::<event::ArtifactChange>() => {
-                let (name, about) = (plain(change.title()), plain(&change.about()));
+                let (first, more) = change.excerpt(t.artifact_file);
+                let about = if more == 0 { first } else { t.artifact_more(more, first) };
+                let (name, about) = (plain(change.title()), plain(&about));
                 ("", "s-dot", t.log_artifact(CodeSpan(&name), about))
             }
             _ if let Some(step) =

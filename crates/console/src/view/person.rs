@@ -3,7 +3,7 @@
 use attache_protocol::{
     Timestamp, UserId,
     wire::{
-        key::{Key, Role},
+        key::{Key, KeyScope, Role},
         user::User,
     },
 };
@@ -102,7 +102,7 @@ impl KeyListRow {
         let user = people.name(key.user_id, t);
         let scopes = match &key.scopes {
             None => t.key_all_scopes.to_owned(),
-            Some(scopes) => scopes.iter().map(|one| one.label()).collect::<Vec<_>>().join(t.list_comma),
+            Some(scopes) => scopes.iter().map(|one| scope(*one, t)).collect::<Vec<_>>().join(t.list_comma),
         };
         Self {
             id: key.key_id.to_string(),
@@ -127,6 +127,17 @@ pub(crate) fn role(role: Role, t: &Text) -> &'static str {
         Role::Operator => t.role_name_operator,
         Role::Admin => t.role_name_admin,
         Role::Owner => t.role_name_owner,
+    }
+}
+
+/// What a key with this scope may do.
+pub(crate) fn scope(scope: KeyScope, t: &Text) -> &'static str {
+    match scope {
+        KeyScope::Read => t.scope_read,
+        KeyScope::Call => t.scope_call,
+        KeyScope::Decide => t.scope_decide,
+        KeyScope::Manage => t.scope_manage,
+        KeyScope::Admin => t.scope_admin,
     }
 }
 

@@ -180,6 +180,12 @@ async fn pages_fit_a_phone_in_light_and_dark_and_a_block_can_be_copied() {
 
 #[tokio::test]
 async fn every_link_leads_somewhere() {
+    for language in ["en", "zh-CN"] {
+        check_links(language).await;
+    }
+}
+
+async fn check_links(language: &str) {
     let (_world, visitor) = stranger().await;
     let mut pages: BTreeMap<String, PageAnswer> = BTreeMap::new();
     let mut waiting = vec!["/docs".to_owned()];
@@ -189,7 +195,7 @@ async fn every_link_leads_somewhere() {
         if pages.contains_key(&path) {
             continue;
         }
-        let page = visitor.get(&path).await;
+        let page = ask(&visitor, &path, &[("accept-language", language)]).await;
         // The console redirects visitors without a session to the login.
         if !page.status.is_success() && page.status != StatusCode::SEE_OTHER {
             broken.insert(format!("{path}: {}", page.status));
@@ -220,6 +226,66 @@ async fn every_link_leads_somewhere() {
     }
     assert_eq!(broken, BTreeSet::new());
     assert!(pages.len() > slugs().len(), "{:?}", pages.keys());
+}
+
+/// The level of every heading, and the code blocks without comments, which are translated too.
+fn outline(markdown: &str) -> (Vec<usize>, Vec<String>) {
+    let (mut levels, mut blocks, mut block) = (Vec::new(), Vec::new(), None::<String>);
+    for line in markdown.lines() {
+        match &mut block {
+            _ if line.starts_with("```") => match block.take() {
+                Some(block) => blocks.push(block),
+                None => block = Some(format!("{line}\n")),
+            },
+            Some(block) => {
+                let comment = if line.starts_with('#') { Some(0) } else { line.find(" # ") };
+                let code = line[..comment.unwrap_or(line.len())].trim_end();
+                block.push_str(&format!("{code}\n"));
+            }
+            None if line.starts_with('#') => levels.push(line.chars().take_while(|letter| *letter == '#').count()),
+            None => {}
+        }
+    }
+    (levels, blocks)
+}
+
+#[tokio::test]
+async fn a_translation_follows_its_page_and_is_served_in_its_place() {
+    let (_world, visitor) = stranger().await;
+    let chinese = ("accept-language", "zh-CN,zh;q=0.9,en;q=0.8");
+    let index = ask(&visitor, "/docs", &[chinese]).await;
+    let mut translated = Vec::new();
+    for slug in slugs() {
+        let path = format!("/docs/{slug}");
+        let page = ask(&visitor, &path, &[chinese]).await;
+        assert!(page.body.contains("<html lang=\"zh-CN\""), "{slug}");
+        let file = docs().join(format!("zh/{slug}.md"));
+        let is_translated = file.exists();
+        assert_eq!(page.body.contains("<article class=\"prose\">"), is_translated, "{slug}");
+        assert_eq!(page.body.contains("<article class=\"prose\" lang=\"en\">"), !is_translated, "{slug}");
+        // The list says which pages are in English.
+        let link = format!("<li><a href=\"{path}\">");
+        let entry = index.body.rsplit(&link).next().and_then(|rest| rest.split("</li>").next()).unwrap();
+        assert_eq!(entry.contains("（英文）"), !is_translated, "{entry}");
+        if !is_translated {
+            continue;
+        }
+        let (translation, original) =
+            (fs::read_to_string(file).unwrap(), fs::read_to_string(docs().join(format!("{slug}.md"))).unwrap());
+        let (levels, blocks) = outline(&translation);
+        let (original_levels, original_blocks) = outline(&original);
+        assert_eq!(levels, original_levels, "docs/zh/{slug}.md has the headings of docs/{slug}.md");
+        assert_eq!(blocks, original_blocks, "docs/zh/{slug}.md has the code of docs/{slug}.md");
+        let title = translation.lines().next().unwrap().trim_start_matches("# ");
+        assert!(page.body.contains(&format!("<title>{title} · Attaché</title>")), "{slug}");
+        let markdown = ask(&visitor, &format!("{path}.md"), &[chinese]).await;
+        assert!(markdown.body.starts_with(&format!("# {title}\n")) && !markdown.body.contains("](../"), "{slug}");
+        translated.push(slug);
+    }
+    assert_eq!(translated, ["delegations", "hosts", "start"]);
+    // A table that tests write is in both.
+    let hosts = ask(&visitor, "/docs/hosts", &[chinese]).await.body;
+    assert!(hosts.contains("<th>adapter killed</th>"), "{hosts}");
 }
 
 /// The Markdown writer percent-encodes non-ASCII characters in URLs.

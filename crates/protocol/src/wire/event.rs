@@ -84,8 +84,16 @@ impl ArtifactChange {
 
     /// The content in one short line.
     pub fn about(&self) -> String {
-        let Some(first) = self.parts.first() else { return String::new() };
-        let kind = first.media_type.as_deref().unwrap_or("a file");
+        match self.excerpt("a file") {
+            (line, 0) => line,
+            (line, more) => format!("{line} (and {more} more)"),
+        }
+    }
+
+    /// The first part in one short line, and how many more there are. `unnamed` stands for a file without name and type.
+    pub fn excerpt(&self, unnamed: &str) -> (String, usize) {
+        let Some(first) = self.parts.first() else { return (String::new(), 0) };
+        let kind = first.media_type.as_deref().unwrap_or(unnamed);
         let text = match (&first.content, &first.filename) {
             (PartContent::Text(text), _) => text.as_str(),
             (PartContent::Url(url), _) => url.as_str(),
@@ -98,10 +106,7 @@ impl ArtifactChange {
         if words.next().is_some() {
             line.push('…');
         }
-        match self.parts.len() - 1 {
-            0 => line,
-            more => format!("{line} (and {more} more)"),
-        }
+        (line, self.parts.len() - 1)
     }
 }
 

@@ -34,21 +34,6 @@ text_enum! {
     }
 }
 
-// === impl KeyScope ===
-
-impl KeyScope {
-    /// What a key with this scope may do, in a few words.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Read => "view",
-            Self::Call => "call agents",
-            Self::Decide => "decide requests",
-            Self::Manage => "manage agents and devices",
-            Self::Admin => "manage people, keys, rules and audit",
-        }
-    }
-}
-
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateKeyRequest {
