@@ -59,8 +59,7 @@ async fn limits_are_passed_on() {
     let world =
         world_of(HostSetup { enforces: vec![SandboxLimit::CwdOnly, SandboxLimit::NoExec], ..fake("claude") }).await;
     let arguments = said(&world, &limited("ARGS", json!({"cwd_only": true, "allow_exec": false}))).await;
-    let expected =
-        r#""--restricted", "--tools", "Agent,Edit,Glob,Grep,NotebookEdit,Read,TodoWrite,Write,WebFetch,WebSearch""#;
+    let expected = r#""--restricted", "--tools", "Agent,AskUserQuestion,Edit,Glob,Grep,NotebookEdit,Read,TodoWrite,Write,WebFetch,WebSearch""#;
     assert!(arguments.contains(expected), "{arguments}");
     let arguments = said(&world, &with(task("ARGS"), "allowed_tools", json!(["read"]))).await;
     assert!(arguments.contains(r#""--tools", "Read""#), "{arguments}");

@@ -3,9 +3,12 @@
 use attache_adapter::driver::ShellDriver;
 use attache_protocol::{
     error::{self, Code},
-    wire::adapter::{
-        AdapterHealth, AdapterInputAnswer, AdapterInputRequest, AdapterPermissionDecision, AdapterPermissionRequest,
-        RunTask, TaskReply,
+    wire::{
+        adapter::{
+            AdapterHealth, AdapterInputAnswer, AdapterInputRequest, AdapterPermissionDecision,
+            AdapterPermissionRequest, RunTask, TaskReply,
+        },
+        questionnaire::Questionnaire,
     },
 };
 use serde_json::{Value, json};
@@ -21,7 +24,7 @@ fn examples() -> Vec<&'static str> {
 #[test]
 fn the_examples_match_their_types() {
     let examples = examples();
-    let [health, run_task, success, failure, refusal, permission, input, cancelled] = examples[..] else {
+    let [health, run_task, success, failure, refusal, permission, input, options, cancelled] = examples[..] else {
         panic!("{} examples", examples.len())
     };
     assert!(serde_json::from_str::<AdapterHealth>(health).unwrap().ok);
@@ -37,6 +40,9 @@ fn the_examples_match_their_types() {
     assert_eq!(serde_json::from_str::<error::ErrorBody>(refusal).unwrap().error.code, "busy");
     assert!(serde_json::from_str::<AdapterPermissionDecision>(permission).unwrap().approved);
     assert_eq!(serde_json::from_str::<AdapterInputAnswer>(input).unwrap().id.as_deref(), Some("q1"));
+    let asked: AdapterInputRequest = serde_json::from_str(options).unwrap();
+    let questions = Questionnaire::from_parts(&asked.parts.unwrap()).unwrap();
+    assert!(questions.prompt().starts_with(&asked.prompt), "{}", questions.prompt());
 }
 
 #[test]

@@ -266,8 +266,8 @@ async fn a_question_with_options_is_a_form() {
     let id = device.wonder_with(run, "in words", Some(Json::from_text(asked).unwrap())).await.input_request_id;
     let page = visitor.get("/inbox").await.body;
     for shown in [
-        "<legend>Which &lt;b&gt;one&lt;/b&gt;?</legend>",
-        "type=\"radio\" name=\"choice-0\" value=\"&quot;a&quot;\"",
+        "<legend>Which &#60;b&#62;one&#60;/b&#62;?</legend>",
+        "type=\"radio\" name=\"choice-0\" value=\"&#34;a&#34;\"",
         "<small>the first</small>",
         "type=\"checkbox\" name=\"choice-1\" value=\"production\"",
     ] {
