@@ -144,7 +144,7 @@ impl PageError {
             Self::Template => (t.error_other, none, t.refused_internal_do.into()),
             Self::Hub(error) => match error.code {
                 Code::NotFound => (t.error_not_found, t.error_not_found_text.into(), none),
-                Code::Forbidden => (t.not_allowed, message(error, t), t.not_allowed_text.into()),
+                Code::Forbidden => (t.not_allowed, none, t.not_allowed_text.into()),
                 code => {
                     let words = error.hint.as_deref().unwrap_or(code.hint());
                     let hint = by_code(code, t).map(|(_, hint)| Cow::Borrowed(hint));

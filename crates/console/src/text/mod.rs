@@ -156,7 +156,7 @@ impl Language {
     }
 
     /// Its name, in the language itself.
-    pub(crate) fn name(self) -> &'static str {
+    pub(crate) fn own_name(self) -> &'static str {
         self.text().language_name
     }
 

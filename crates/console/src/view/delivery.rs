@@ -83,10 +83,15 @@ fn note(delivery: &Delivery, t: &Text) -> Markup {
 /// The last error, or else the last HTTP status.
 fn last_error(delivery: &Delivery, t: &Text) -> Option<Markup> {
     match (&delivery.last_error, delivery.last_status) {
-        (Some(error), _) => Some(exact_line(error)),
+        (Some(error), _) => Some(hub_words(error)),
         (None, Some(status)) => Some(t.delivery_answered(status)),
         (None, None) => None,
     }
+}
+
+/// What the hub recorded, which is English on every page.
+fn hub_words(error: &str) -> Markup {
+    Markup::trusted(format!("<span lang=\"en\">{}</span>", exact_line(error)))
 }
 
 pub(crate) fn facts(delivery: &Delivery, t: &'static Text) -> Vec<Fact> {
@@ -110,7 +115,7 @@ pub(crate) fn facts(delivery: &Delivery, t: &'static Text) -> Vec<Fact> {
         facts.push(Fact::markup(t.fact_status, t.delivery_answered(status)));
     }
     if let Some(error) = &delivery.last_error {
-        facts.push(Fact::markup(t.fact_error, exact_line(error)));
+        facts.push(Fact::markup(t.fact_error, hub_words(error)));
     }
     facts
 }

@@ -15,6 +15,7 @@ mod delegations;
 mod deliveries;
 mod docs;
 mod escaping;
+mod languages;
 mod login;
 mod pages;
 mod pairing;
