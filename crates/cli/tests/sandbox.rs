@@ -223,6 +223,7 @@ fn the_document_says_what_is_proved() {
 
 /// Landlock can't leave a folder out of a visible one, so nothing is started there.
 #[test]
+#[cfg_attr(attache_portable, ignore = "only Linux has walls")]
 fn a_folder_that_cannot_be_hidden_keeps_a_program_from_starting() {
     let home = TestHome::new();
     let own = home.path().join("work/.a2a");

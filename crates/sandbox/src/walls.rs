@@ -117,8 +117,4 @@ impl Walls {
         }
         self
     }
-
-    pub(crate) fn uses(&self, mechanism: Mechanism) -> bool {
-        !self.without.contains(&mechanism)
-    }
 }

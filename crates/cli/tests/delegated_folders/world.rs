@@ -47,6 +47,10 @@ pub struct StartedDelegation<'a> {
 
 /// Whether the programs needed for a mount are installed; prints what is missing.
 pub fn can_mount() -> bool {
+    if cfg!(attache_portable) {
+        eprintln!("skipped: only Linux mounts folders of other machines");
+        return false;
+    }
     let has = |program: &str| {
         std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|folder| folder.join(program).exists())
     };

@@ -1,12 +1,13 @@
-//! What a file system can do with the bytes of files: nothing that every system has.
+//! What a file system can do with the bytes of files: next to nothing that every system has.
 
 use std::{fs::File, io, os::fd::AsFd, path::Path};
 
-use rustix::io::Errno;
+use rustix::{fs::fstatvfs, io::Errno};
 
-/// Reserves disk space after the end of a file, if the file system supports it.
-pub fn reserve(_file: &File, _from: u64, _bytes: u64) -> io::Result<()> {
-    Ok(())
+/// Fails if there isn't so much disk space. Nothing is reserved: another program can take it.
+pub fn reserve(file: &File, _from: u64, bytes: u64) -> io::Result<()> {
+    let system = fstatvfs(file)?;
+    if system.f_bavail.saturating_mul(system.f_frsize) < bytes { Err(Errno::NOSPC.into()) } else { Ok(()) }
 }
 
 /// Makes an empty file share the bytes of another one, until either is written to.

@@ -38,7 +38,7 @@ const ENV: &str = "/usr/bin/env";
 /// The whole command up to `--`: bubblewrap with its arguments, if it is there, and the second stage.
 pub(crate) fn arguments(launcher: &Launcher, walls: &Walls) -> io::Result<Vec<OsString>> {
     let stage = &launcher.stage;
-    let bwrap = launcher.bwrap.as_deref().filter(|_| walls.uses(Mechanism::Namespaces));
+    let bwrap = launcher.bwrap.as_deref().filter(|_| uses(walls, Mechanism::Namespaces));
     if bwrap.is_none() && walls.files == FileView::Declared {
         check_hidden(walls)?;
     }
@@ -49,6 +49,10 @@ pub(crate) fn arguments(launcher: &Launcher, walls: &Walls) -> io::Result<Vec<Os
     words.extend(stage.enter.iter().cloned());
     words.push(serde_json::to_string(&order).map_err(io::Error::other)?.into());
     Ok(words)
+}
+
+fn uses(walls: &Walls, mechanism: Mechanism) -> bool {
+    !walls.without.contains(&mechanism)
 }
 
 /// Landlock can show a folder, but not all of it except for one.
@@ -122,10 +126,10 @@ fn lower(resource: Resource, to: u64) -> io::Result<()> {
 
 fn restrict(walls: &Walls, is_in_namespaces: bool, last: Option<&LastExec>) -> io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
-    if walls.uses(Mechanism::Landlock) {
+    if uses(walls, Mechanism::Landlock) {
         landlock::restrict(walls, is_in_namespaces)?;
     }
-    if walls.uses(Mechanism::Seccomp) {
+    if uses(walls, Mechanism::Seccomp) {
         seccomp::restrict(walls, is_in_namespaces, last.map(LastExec::permit))?;
     }
     Ok(())

@@ -321,9 +321,12 @@ fn price(words: &[ScriptCommand]) -> FakeUsage {
 
 /// Starts two processes that outlive this one, unless somebody ends them, and answers with their ids.
 fn children() -> String {
-    let script =
-        "sleep 300 </dev/null >/dev/null 2>&1 & echo $!; setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $!";
-    let output = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).output();
+    // Only Linux finds a process that left its group.
+    let leave = if cfg!(attache_portable) { "" } else { "setsid" };
+    let script = format!(
+        "sleep 300 </dev/null >/dev/null 2>&1 & echo $!; {leave} sleep 300 </dev/null >/dev/null 2>&1 & echo $!"
+    );
+    let output = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).output();
     output.map_or_else(
         |error| format!("there is no shell: {error}"),
         |output| String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" "),

@@ -58,7 +58,7 @@ impl LockRange {
     pub(crate) const WHOLE: Self = Self { start: 0, end: END };
 
     pub(crate) const fn is_whole(self) -> bool {
-        self.start == 0 && self.end >= END
+        self.start == Self::WHOLE.start && self.end >= Self::WHOLE.end
     }
 
     /// As the kernel wants it. A length of zero reaches to the end, wherever that is.

@@ -311,8 +311,8 @@ impl From<io::Error> for NotRestored {
 
 impl Taken<'_> {
     fn hold(&mut self, place: &ExportPath, found: PathHandle) {
-        // A file with other names may be written to under those, and by this revert.
-        if found.attributes.links > 1 {
+        // Nobody writes to a link. A file with other names may be written to under those, and by this revert.
+        if found.attributes.kind != FileKind::File || found.attributes.links > 1 {
             return;
         }
         self.held.push_back((place.clone(), found));

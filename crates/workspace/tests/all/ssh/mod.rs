@@ -31,6 +31,7 @@ macro_rules! over_every_transport {
         }
         mod attache_fs {
             $(#[tokio::test(flavor = "multi_thread")]
+            #[cfg_attr(attache_portable, ignore = "only Linux has a client of attache-fs")]
             async fn $name() {
                 super::$name(attache_workspace::mount::MountTransport::AttacheFs).await;
             })*
