@@ -153,10 +153,13 @@ enum Acknowledged {
     Early,
 }
 
+/// What happens after an operation with this number.
+type Disturb = dyn FnMut(&mut Twins, usize) + Send;
+
 /// Something that happens between operations.
 struct Disturbance {
     every: usize,
-    act: Box<dyn FnMut(&mut Twins, usize) + Send>,
+    act: Box<Disturb>,
 }
 
 fn undisturbed() -> Disturbance {
