@@ -496,11 +496,11 @@ impl Tree {
     /// What the kernel has of files and folders, except their names: a program that works in a folder stays there.
     pub(super) fn known_files(&self) -> Vec<Invalidation> {
         let known = self.nodes.iter().filter(|(ino, node)| node.lookups > 0 || **ino == ROOT);
-        let forget = |(ino, node): (&u64, &Box<Node>)| match node.attributes.kind {
-            FileKind::File | FileKind::Folder => Invalidation::Content(*ino),
-            FileKind::Link | FileKind::Special => Invalidation::Attributes(*ino),
+        let forget = |(ino, kind)| match kind {
+            FileKind::File | FileKind::Folder => Invalidation::Content(ino),
+            FileKind::Link | FileKind::Special => Invalidation::Attributes(ino),
         };
-        known.map(forget).collect()
+        known.map(|(ino, node)| (*ino, node.attributes.kind)).map(forget).collect()
     }
 
     /// The kernel dropped references. A removed file that it no longer knows is forgotten.

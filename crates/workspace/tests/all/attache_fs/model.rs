@@ -28,8 +28,10 @@ const NAMES: [&str; 6] = ["a", "b", "c", "d", "long name with ü", "e"];
 const MAX_OPEN: usize = 6;
 /// How often the complete trees are compared.
 const COMPARE_EVERY: usize = 250;
-/// How often the connection breaks, if it does.
-const DISTURB_EVERY: usize = 397;
+/// How often the connection breaks, or the host edits something, if they do.
+const CUT_EVERY: usize = 397;
+const EDIT_EVERY: usize = 41;
+const SEEN_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn random_operations_do_the_same_as_on_a_local_folder() {
@@ -38,7 +40,7 @@ async fn random_operations_do_the_same_as_on_a_local_folder() {
     }
     let mounted = MountedLease::start().await;
     let (at, there) = (mounted.mount.mount_point.clone(), mounted.lease.folder.clone());
-    compare_operations(at, there, Acknowledged::ByTheHost, || {}).await;
+    compare_operations(at, there, Acknowledged::ByTheHost, undisturbed()).await;
 }
 
 /// The host has them later, but all of them, in the same order.
@@ -50,7 +52,7 @@ async fn random_operations_that_are_acknowledged_early_do_the_same() {
     let host = crate::ssh::SshTestHost::start().await;
     let lease = host.lend("loc");
     let mounted = lease.mount_write_back(host.port).await;
-    compare_operations(mounted.mount_point.clone(), lease.folder.clone(), Acknowledged::Early, || {}).await;
+    compare_operations(mounted.mount_point.clone(), lease.folder.clone(), Acknowledged::Early, undisturbed()).await;
     let ended = mounted.unmount().await;
     assert_eq!(ended.lost, []);
 }
@@ -66,7 +68,7 @@ async fn outages_make_no_difference() {
     let port = CuttablePort::to(host.port).await;
     let mounted = lease.mount_write_back(port.port).await;
     let at = mounted.mount_point.clone();
-    let cut = move || {
+    let cut = move |_: &mut Twins, _| {
         port.cut();
         // Requests that somebody waits for may fail until it is connected again.
         let since = Instant::now();
@@ -74,9 +76,75 @@ async fn outages_make_no_difference() {
             assert!(since.elapsed() < Duration::from_secs(30), "it is never connected again");
         }
     };
-    compare_operations(mounted.mount_point.clone(), lease.folder.clone(), Acknowledged::Early, cut).await;
+    let cuts = Disturbance { every: CUT_EVERY, act: Box::new(cut) };
+    compare_operations(mounted.mount_point.clone(), lease.folder.clone(), Acknowledged::Early, cuts).await;
     let ended = mounted.unmount().await;
     assert_eq!(ended.lost, []);
+}
+
+/// Somebody edits the same files on the host. What the kernel and the client remember must not hide it.
+#[tokio::test(flavor = "multi_thread")]
+async fn edits_on_the_host_in_between_make_no_difference() {
+    if cannot_mount() {
+        return;
+    }
+    let host = crate::ssh::SshTestHost::start().await;
+    let lease = host.lend("loc");
+    let mounted = lease.mount_write_back(host.port).await;
+    let (at, there) = (mounted.mount_point.clone(), lease.folder.clone());
+    let edit = move |twins: &mut Twins, number| {
+        // Whoever edits at the same moment has a conflict. Here, everything is on the host.
+        File::open(&at).and_then(|folder| folder.sync_all()).unwrap();
+        let what = twins.edit_on_host(&there, number);
+        let since = Instant::now();
+        while let Some(difference) = difference(&at, &twins.model) {
+            assert!(since.elapsed() < SEEN_TIMEOUT, "operation {number}, {what} on the host isn't seen: {difference}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let edits = Disturbance { every: EDIT_EVERY, act: Box::new(edit) };
+    compare_operations(mounted.mount_point.clone(), lease.folder.clone(), Acknowledged::Early, edits).await;
+    let ended = mounted.unmount().await;
+    assert_eq!(ended.lost, []);
+}
+
+/// Both sides do whatever they like to the same names at the same time. Who wins is open, but both see the same in the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn both_sides_at_once_agree_in_the_end() {
+    const ROUNDS: u64 = 10;
+    const OPERATIONS: usize = 200;
+    if cannot_mount() {
+        return;
+    }
+    let host = crate::ssh::SshTestHost::start().await;
+    let lease = host.lend("loc");
+    let mounted = lease.mount_write_back(host.port).await;
+    let (at, there) = (mounted.mount_point.clone(), lease.folder.clone());
+    tokio::task::spawn_blocking(move || {
+        for round in 0..ROUNDS {
+            std::thread::scope(|scope| {
+                for (side, root) in [(1, &at), (2, &there)] {
+                    scope.spawn(move || {
+                        let mut edits = Edits(OperationDice(round * 10 + side));
+                        for _ in 0..OPERATIONS {
+                            // Each may fail, because of what the other does.
+                            let _ = edits.next().act(root);
+                        }
+                    });
+                }
+            });
+            // A change that lost against the host's is reported here, and by name when it is unmounted.
+            let _ = File::open(&at).and_then(|folder| folder.sync_all());
+            let since = Instant::now();
+            while let Some(difference) = difference(&at, &there) {
+                assert!(since.elapsed() < SEEN_TIMEOUT, "after round {round}: {difference}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    })
+    .await
+    .unwrap();
+    mounted.unmount().await;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,12 +153,20 @@ enum Acknowledged {
     Early,
 }
 
-async fn compare_operations(
-    at: PathBuf,
-    there: PathBuf,
-    acknowledged: Acknowledged,
-    disturb: impl Fn() + Send + 'static,
-) {
+/// What happens after an operation with this number.
+type Disturb = dyn FnMut(&mut Twins, usize) + Send;
+
+/// Something that happens between operations.
+struct Disturbance {
+    every: usize,
+    act: Box<Disturb>,
+}
+
+fn undisturbed() -> Disturbance {
+    Disturbance { every: usize::MAX, act: Box::new(|_, _| {}) }
+}
+
+async fn compare_operations(at: PathBuf, there: PathBuf, acknowledged: Acknowledged, mut disturbance: Disturbance) {
     let operations = if std::env::var_os("ATTACHE_LONG").is_some() { 1_000_000 } else { 10_000 };
     let seed =
         std::env::var_os("ATTACHE_MODEL_SEED").and_then(|seed| seed.to_str()?.parse().ok()).unwrap_or(20_260_214);
@@ -101,8 +177,8 @@ async fn compare_operations(
             Twins { mounted: at.clone(), model: model.path().to_owned(), open: Vec::new(), dice: OperationDice(seed) };
         for number in 0..operations {
             twins.step(number);
-            if number % DISTURB_EVERY == 0 {
-                disturb();
+            if number % disturbance.every == disturbance.every - 1 {
+                (disturbance.act)(&mut twins, number);
             }
             if number.is_multiple_of(COMPARE_EVERY) {
                 compare(&at, model.path(), number);
@@ -158,20 +234,77 @@ fn list(path: &Path) -> Outcome {
     })
 }
 
-impl Twins {
+/// Edits of files and folders, without open ones.
+struct Edits(OperationDice);
+
+struct Edit {
+    what: &'static str,
+    one: PathBuf,
+    other: PathBuf,
+    data: Vec<u8>,
+}
+
+// === impl Edits ===
+
+impl Edits {
+    fn next(&mut self) -> Edit {
+        const ALL: [&str; 9] = ["write", "append", "save", "mkdir", "rmdir", "unlink", "rename", "symlink", "chmod"];
+        let (one, other, data) = (self.0.path(), self.0.path(), self.0.data());
+        Edit { what: ALL[self.0.roll(ALL.len())], one, other, data }
+    }
+}
+
+// === impl Edit ===
+
+impl Edit {
+    fn act(&self, root: &Path) -> Outcome {
+        let (one, other) = (root.join(&self.one), root.join(&self.other));
+        silent(match self.what {
+            "write" => fs::write(one, &self.data),
+            "append" => OpenOptions::new().append(true).open(one).and_then(|mut file| file.write_all(&self.data)),
+            "save" => {
+                let beside = root.join("saved");
+                fs::write(&beside, &self.data)
+                    .and_then(|()| fs::rename(&beside, one))
+                    .inspect_err(|_| drop(fs::remove_file(&beside)))
+            }
+            "mkdir" => fs::create_dir(one),
+            "rmdir" => fs::remove_dir(one),
+            "unlink" => fs::remove_file(one),
+            "rename" => fs::rename(one, other),
+            "symlink" => symlink("a", one),
+            _ => fs::set_permissions(one, fs::Permissions::from_mode(0o640)),
+        })
+    }
+}
+
+impl OperationDice {
     fn path(&mut self) -> PathBuf {
-        let depth = 1 + self.dice.roll(3);
-        (0..depth).map(|_| NAMES[self.dice.roll(NAMES.len())]).collect()
+        let depth = 1 + self.roll(3);
+        (0..depth).map(|_| NAMES[self.roll(NAMES.len())]).collect()
     }
 
     fn data(&mut self) -> Vec<u8> {
-        let length = match self.dice.roll(8) {
+        let length = match self.roll(8) {
             0 => 0,
-            1 => 200_000 + self.dice.roll(100_000),
-            _ => self.dice.roll(5000),
+            1 => 200_000 + self.roll(100_000),
+            _ => self.roll(5000),
         };
-        let byte = u8::try_from(self.dice.roll(256)).unwrap();
+        let byte = u8::try_from(self.roll(256)).unwrap();
         (0..length).map(|at| byte ^ u8::try_from(at % 251).unwrap()).collect()
+    }
+}
+
+impl Twins {
+    /// The same edit on the host and in the model. Returns what it was.
+    fn edit_on_host(&mut self, there: &Path, number: usize) -> String {
+        let mut edits = Edits(OperationDice(self.dice.0));
+        let edit = edits.next();
+        self.dice = edits.0;
+        let what = format!("{} {} {}", edit.what, edit.one.display(), edit.other.display());
+        let (done, expected) = (edit.act(there), edit.act(&self.model));
+        assert!(done == expected, "operation {number}, {what}: {} instead of {}", brief(&done), brief(&expected));
+        what
     }
 
     /// Does the same in both folders, and compares.
@@ -181,7 +314,7 @@ impl Twins {
     }
 
     fn step(&mut self, number: usize) {
-        let (one, other, data) = (self.path(), self.path(), self.data());
+        let (one, other, data) = (self.dice.path(), self.dice.path(), self.dice.data());
         let shown = format!("{} {}", one.display(), other.display());
         let what = self.dice.roll(22);
         let named = |name: &str| format!("{name} {shown}");
@@ -275,32 +408,41 @@ fn brief(outcome: &Outcome) -> String {
 
 /// Everything in both folders: names, kinds, modes, contents.
 fn compare(one: &Path, other: &Path, number: usize) {
-    let (one, other) = (whole(one), whole(other));
-    for path in one.keys().chain(other.keys()) {
-        let show = |of: &BTreeMap<PathBuf, (String, Vec<u8>)>| {
-            of.get(path).map(|(facts, content)| format!("{facts}, {} bytes", content.len()))
-        };
-        let differ = format!("{}: {:?} and {:?} differ", path.display(), show(&one), show(&other));
-        assert!(one.get(path) == other.get(path), "after operation {number}: {differ}");
+    if let Some(difference) = difference(one, other) {
+        panic!("after operation {number}: {difference}");
     }
 }
 
-fn whole(root: &Path) -> BTreeMap<PathBuf, (String, Vec<u8>)> {
+fn difference(one: &Path, other: &Path) -> Option<String> {
+    let (one, other) = match (whole(one), whole(other)) {
+        (Ok(one), Ok(other)) => (one, other),
+        (Err(error), _) | (_, Err(error)) => return Some(error.to_string()),
+    };
+    let path = one.keys().chain(other.keys()).find(|path| one.get(*path) != other.get(*path))?;
+    let show = |of: &BTreeMap<PathBuf, (String, Vec<u8>)>| {
+        of.get(path).map(|(facts, content)| format!("{facts}, {} bytes", content.len()))
+    };
+    Some(format!("{}: {:?} and {:?} differ", path.display(), show(&one), show(&other)))
+}
+
+fn whole(root: &Path) -> io::Result<BTreeMap<PathBuf, (String, Vec<u8>)>> {
     let mut found = BTreeMap::new();
     let mut paths = vec![root.to_owned()];
     while let Some(path) = paths.pop() {
-        let stat = fs::symlink_metadata(&path).unwrap();
+        let stat = fs::symlink_metadata(&path)?;
         let content = if stat.is_file() {
-            fs::read(&path).unwrap()
+            fs::read(&path)?
         } else if stat.is_symlink() {
-            fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
+            fs::read_link(&path)?.into_os_string().into_encoded_bytes()
         } else {
-            paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            for entry in fs::read_dir(&path)? {
+                paths.push(entry?.path());
+            }
             Vec::new()
         };
         let relative = path.strip_prefix(root).unwrap().to_owned();
         let mode = if relative.as_os_str().is_empty() { 0 } else { stat.mode() };
         found.insert(relative, (format!("{mode:o}"), content));
     }
-    found
+    Ok(found)
 }
