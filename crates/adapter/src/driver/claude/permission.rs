@@ -105,8 +105,8 @@ fn with_answers(input: &Json, answers: &[QuestionAnswer]) -> Option<Json> {
         .map(|(asked, answer)| (asked.question, answer.in_words()))
         .filter(|(_, answer)| !answer.is_empty())
         .collect();
-    let mut members: serde_json::Map<String, serde_json::Value> = input.parse().ok()?;
-    members.insert("answers".to_owned(), serde_json::to_value(&answers).ok()?);
+    let mut members: BTreeMap<String, Json> = input.parse().ok()?;
+    members.insert("answers".to_owned(), Json::of(&answers));
     (!answers.is_empty()).then(|| Json::of(&members))
 }
 
@@ -322,12 +322,13 @@ mod tests {
         let input = ask("AskUserQuestion", input).input;
         let said = |answers: &[QuestionAnswer]| {
             let answer = ApprovalAnswer::Chosen(answers.to_vec());
-            serde_json::to_value(ClaudePermissionResult::of(&answer, &input).unwrap()).unwrap()
+            serde_json::to_string(&ClaudePermissionResult::of(&answer, &input).unwrap()).unwrap()
         };
         let both = QuestionAnswer { selected: vec!["a".to_owned(), "b".to_owned()], text: Some("or c".to_owned()) };
         let allowed = said(&[both, QuestionAnswer::default()]);
-        assert_eq!(allowed["updatedInput"]["answers"], serde_json::json!({"Which?": "a, b, or c"}));
-        assert_eq!((&allowed["behavior"], &allowed["updatedInput"]["metadata"]), (&"allow".into(), &1.into()));
-        assert_eq!(said(&[QuestionAnswer::default()])["behavior"], "deny");
+        let start =
+            r#"{"behavior":"allow","updatedInput":{"answers":{"Which?":"a, b, or c"},"metadata":1,"questions":["#;
+        assert!(allowed.starts_with(start), "{allowed}");
+        assert!(said(&[QuestionAnswer::default()]).starts_with(r#"{"behavior":"deny","#));
     }
 }
