@@ -220,7 +220,8 @@ fn page(fault: &PageError, headers: &HeaderMap, path: Option<&str>) -> Response<
     let retry = path.filter(|_| status != StatusCode::NOT_FOUND);
     let page = ProblemPage {
         t,
-        shell: BareLayout::new(headers, path.unwrap_or("/runs")),
+        // A page that isn't there may have a secret in its address.
+        shell: BareLayout::new(headers, retry.unwrap_or("/runs")),
         status: status.as_u16(),
         code: fault.code().as_str(),
         heading,
