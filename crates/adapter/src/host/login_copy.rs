@@ -95,7 +95,7 @@ fn is_time(text: &str) -> bool {
     text.parse::<attache_protocol::Timestamp>().is_ok()
 }
 
-/// Encoded, not signed by anybody: a slash in it leads nowhere.
+/// A token in base64 can contain slashes, and is no path or address for that.
 fn is_base64(text: &str) -> bool {
     !text.starts_with('/') && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "+/=-_.~".contains(letter))
 }

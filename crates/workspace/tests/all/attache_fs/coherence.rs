@@ -78,7 +78,7 @@ async fn edits_on_the_host_are_seen() {
 /// The kernel can remember the names in a folder. It has to be told of every change, also of one that doesn't show in the
 /// folder's times.
 #[tokio::test(flavor = "multi_thread")]
-async fn names_are_remembered_until_the_host_changes_them() {
+async fn every_change_of_names_reaches_the_kernel() {
     if cannot_mount() {
         return;
     }
