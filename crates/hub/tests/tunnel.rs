@@ -332,6 +332,21 @@ async fn a_revoked_key_cuts_what_it_opened() {
     is_cut(&mut host).await;
 }
 
+/// What was renewed with a key lasts no longer than that key, whoever opened it.
+#[tokio::test]
+async fn a_revoked_key_cuts_what_it_renewed() {
+    let scene = TunnelFixture::start(World::start().await).await;
+    let made = scene.world.owner.post("/api/v1/api-keys", json!({"name": "d", "role": "operator"})).await.expect(201);
+    let second = scene.world.anonymous().key(made["api_key"].as_str().unwrap());
+    second.put(&scene.path(), terms(scene.delegation, hour())).await.expect(200);
+    let (mut host, mut remote) = scene.pair().await;
+    let key = made["key"]["key_id"].as_str().unwrap();
+    scene.world.owner.delete(&format!("/api/v1/api-keys/{key}")).await.expect(200);
+    is_cut(&mut remote).await;
+    is_cut(&mut host).await;
+    scene.world.owner.get(&scene.path()).await.expect(404);
+}
+
 #[tokio::test]
 async fn only_the_owner_and_the_token_get_in() {
     let scene = TunnelFixture::start(World::start().await).await;

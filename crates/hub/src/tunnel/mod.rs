@@ -64,14 +64,21 @@ pub(crate) struct RelayedTunnel {
     delegation: DelegationId,
     owner: (TenantId, Actor),
     terms: Mutex<TunnelLimits>,
-    /// Publishes when the tunnel expires.
-    expires: watch::Sender<Timestamp>,
+    /// Publishes until when the tunnel is open, and for whom.
+    hold: watch::Sender<TunnelHold>,
     relayed: AtomicU64,
     connections: AtomicU32,
     spares: Mutex<VecDeque<oneshot::Sender<TunnelRemote>>>,
     /// A spare host socket has arrived.
     waiting: Notify,
     closed: CancellationToken,
+}
+
+/// Whoever opened or last renewed a tunnel. It ends with their credential.
+#[derive(Debug, Clone)]
+struct TunnelHold {
+    by: Principal,
+    expires_at: Timestamp,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -112,7 +119,8 @@ impl Handle {
         let (owner, terms) = (owner(&permit), TunnelLimits { token, max_bytes });
         let delegation = request.delegation_id;
         self.check_live_delegation(&permit, delegation).await?;
-        let (passage, is_new) = self.tunnels().enter(id, delegation, owner, terms, request.expires_at)?;
+        let hold = TunnelHold { by: by.clone(), expires_at: request.expires_at };
+        let (passage, is_new) = self.tunnels().enter(id, delegation, owner, terms, hold)?;
         // Anyone who ends the delegation from now on finds the tunnel. Check for those who ended it just before.
         if let Err(error) = self.check_live_delegation(&permit, delegation).await {
             self.tunnels().leave(&passage);
@@ -125,7 +133,7 @@ impl Handle {
                 return Err(Error::from_store("tunnel", error));
             }
             self.metrics().tunnels.add(1);
-            self.tasks().spawn(keep(self.clone(), passage.clone(), by.clone()));
+            self.tasks().spawn(keep(self.clone(), passage.clone()));
         }
         Ok(self.show_tunnel(&passage))
     }
@@ -171,7 +179,7 @@ impl Handle {
             tunnel_id: passage.id,
             delegation_id: passage.delegation,
             url: format!("{origin}{URL}{}", passage.id),
-            expires_at: *passage.expires.borrow(),
+            expires_at: passage.hold.borrow().expires_at,
             max_bytes: passage.terms().max_bytes,
             relayed_bytes: passage.relayed.load(Ordering::Relaxed),
             open_connections: passage.connections.load(Ordering::Relaxed),
@@ -187,27 +195,32 @@ fn token_hash(hex: &str) -> Result<[u8; 32]> {
     unhex(hex).ok_or_else(|| Error::invalid("token_sha256", "must be 64 hexadecimal digits"))
 }
 
-/// Cuts the tunnel when it expires, when its owner's credential or right to open tunnels ends, and when the hub stops.
-async fn keep(hub: Handle, passage: Arc<RelayedTunnel>, by: Principal) {
-    let mut guard = AccessGuard::new(&hub, &by, StreamRight::May(Action::OpenTunnel));
-    let mut expires = passage.expires.subscribe();
+/// Cuts the tunnel when it expires, when its holder's credential or right to open tunnels ends, and when the hub stops.
+async fn keep(hub: Handle, passage: Arc<RelayedTunnel>) {
+    let mut holds = passage.hold.subscribe();
+    let mut hold = holds.borrow_and_update().clone();
+    let guarded = |hold: &TunnelHold| AccessGuard::new(&hub, &hold.by, StreamRight::May(Action::OpenTunnel));
+    let mut guard = guarded(&hold);
     loop {
         // Timers don't count the time a machine was suspended.
-        let left = expires.borrow_and_update().since(hub.now()).min(CLOCK_INTERVAL);
+        let left = hold.expires_at.since(hub.now()).min(CLOCK_INTERVAL);
         tokio::select! {
             () = passage.closed.cancelled() => break,
             () = hub.drained() => break,
             _ = guard.broken() => break,
-            // It was renewed, and may now end later or earlier.
-            Ok(()) = expires.changed() => {}
-            () = sleep(left) => if *expires.borrow() <= hub.now() { break },
+            // It was renewed, perhaps with another credential, and may now end later or earlier.
+            Ok(()) = holds.changed() => {
+                hold = holds.borrow_and_update().clone();
+                guard = guarded(&hold);
+            }
+            () = sleep(left) => if hold.expires_at <= hub.now() { break },
         }
     }
     hub.tunnels().leave(&passage);
     hub.metrics().tunnels.take(1);
     let (tunnel, delegation, bytes) = (passage.id, passage.delegation, passage.relayed.load(Ordering::Relaxed));
     let event = AuditEvent::TunnelClosed { tunnel, delegation, bytes };
-    if let Err(error) = hub.store().record_event(hub.context(&by), event).await {
+    if let Err(error) = hub.store().record_event(hub.context(&hold.by), event).await {
         tracing::warn!(tunnel.id = %passage.id, %error, "could not log the end of a tunnel");
     }
 }
@@ -229,7 +242,7 @@ impl OpenTunnels {
         delegation: DelegationId,
         owner: (TenantId, Actor),
         terms: TunnelLimits,
-        expires_at: Timestamp,
+        hold: TunnelHold,
     ) -> Result<(Arc<RelayedTunnel>, bool)> {
         let mut open = self.lock();
         if let Some(found) = open.get(&id) {
@@ -240,7 +253,7 @@ impl OpenTunnels {
                 return Err(Error::invalid("delegation_id", "must be the delegation the tunnel was opened for"));
             }
             *lock(&found.terms) = terms;
-            found.expires.send_replace(expires_at);
+            found.hold.send_replace(hold);
             return Ok((found.clone(), false));
         }
         if open.values().filter(|passage| passage.owner == owner).count() >= MAX_TUNNELS {
@@ -252,7 +265,7 @@ impl OpenTunnels {
             delegation,
             owner,
             terms: Mutex::new(terms),
-            expires: watch::Sender::new(expires_at),
+            hold: watch::Sender::new(hold),
             relayed: AtomicU64::new(0),
             connections: AtomicU32::new(0),
             spares: Mutex::default(),
