@@ -103,6 +103,7 @@ pub(crate) fn shows_credentials(path: &[u8], file: impl FnOnce() -> PathBuf) -> 
 /// Masks every credential. Returns whether there was one.
 pub(super) fn mask_settings(text: &mut [u8]) -> bool {
     let mut found = mask_urls(text);
+    found |= mask_mappings(text);
     found |= mask_private_keys(text);
     found |= mask_words(text);
     let mut start = 0;
@@ -212,6 +213,36 @@ fn mask_words(text: &mut [u8]) -> bool {
 fn split_once(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
     let at = text.iter().position(|&byte| byte == at)?;
     Some((&text[..at], &text[at + 1..]))
+}
+
+/// `{ npmAuthToken: "…", x: 1 }` and `{ token = "…" }`: several settings on one line, in YAML, JSON and TOML. A value in quotes
+/// may contain anything.
+fn mask_mappings(text: &mut [u8]) -> bool {
+    let mut found = false;
+    let mut begin = 0;
+    while let Some(at) = text[begin..].iter().position(|byte| b"{,".contains(byte)) {
+        begin += at + 1;
+        let Some(sign) = text[begin..].iter().take(MAX_URL).position(|byte| b":={},\n".contains(byte)) else {
+            continue;
+        };
+        let key = begin..begin + sign;
+        if !b":=".contains(&text[key.end]) || !is_secret(&text[key.clone()]) {
+            continue;
+        }
+        let value = key.end + 1 + indent(&text[key.end + 1..]);
+        let quote = text.get(value).copied().filter(|byte| b"\"'".contains(byte));
+        let (start, end) = match quote {
+            Some(quote) => (value + 1, text[value + 1..].iter().position(|&byte| byte == quote)),
+            None => (value, text[value..].iter().position(|byte| b",}\n".contains(byte))),
+        };
+        let end = end.map_or(text.len(), |end| start + end);
+        let plain = text[start..end].trim_ascii();
+        if !is_variable(plain) && !matches!(plain, b"true" | b"false") {
+            found |= mask(&mut text[start..end]);
+        }
+        begin = end;
+    }
+    found
 }
 
 /// `$NAME`, `${NAME}`, `${NAME-default}`: no credential itself.
@@ -346,6 +377,15 @@ mod tests {
             (
                 "    npmAuthToken: >\n      abc\n      def\n    x: 1",
                 "    npmAuthToken: >\n      ***\n      ***\n    x: 1",
+            ),
+            (
+                "\"//r\": { npmAuthToken: \"a,b\", npmAlwaysAuth: true, \"npmAuthIdent\": u:p }",
+                "\"//r\": { npmAuthToken: \"***\", npmAlwaysAuth: true, \"npmAuthIdent\": *** }",
+            ),
+            ("r: {x: 1, npmAuthToken: ${TOKEN}}", "r: {x: 1, npmAuthToken: ${TOKEN}}"),
+            (
+                "r = { index = \"sparse+https://r/\", token = \"abc\" }",
+                "r = { index = \"sparse+https://r/\", token = \"***\" }",
             ),
             ("\"//r/:_authToken\" \"abc\"", "\"//r/:_authToken\" \"***\""),
             ("_authToken abc", "_authToken ***"),

@@ -33,10 +33,21 @@ pub(crate) struct FileLocks {
     fd: OwnedFd,
     /// What it has of the whole file.
     whole: Option<LockKind>,
+    /// Everything that it has, as the kernel keeps it.
+    held: LockedRanges,
 }
+
+/// Disjoint and in order. Neighbours of one kind are joined.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct LockedRanges(Vec<(LockRange, LockKind)>);
 
 /// The end of every file.
 const END: u64 = i64::MAX.cast_unsigned();
+
+/// Per program and file. Each range takes memory of the kernel, which no quota counts; a database needs fewer than ten.
+const MAX_RANGES: usize = 256;
+/// What is used up when there are as many.
+pub(crate) const LOCKED_RANGES: &str = "locked ranges per file";
 
 impl ExportFile {
     /// To lock parts of the file. Whoever can only read keeps nobody from writing.
@@ -48,7 +59,7 @@ impl ExportFile {
         let found = PathHandle::of(self.descriptor().try_clone()?)?;
         // An exclusive lock needs a handle for writing, which is used for nothing else.
         let fd = found.reopen(OFlags::RDWR).or_else(|_| found.reopen(OFlags::RDONLY))?;
-        Ok(FileLocks { inner: Arc::clone(self.inner()), fd, whole: None })
+        Ok(FileLocks { inner: Arc::clone(self.inner()), fd, whole: None, held: LockedRanges::default() })
     }
 }
 
@@ -123,8 +134,42 @@ impl FileLocks {
         Ok(Some((LockRange { start, end }, kind)))
     }
 
-    fn set_range(&self, range: LockRange, kind: Option<LockKind>) -> Result<(), ExportRefusal> {
-        fcntl(&self.fd, FcntlArg::F_OFD_SETLK(&range.describe(kind)?)).map(drop).map_err(refused)
+    fn set_range(&mut self, range: LockRange, kind: Option<LockKind>) -> Result<(), ExportRefusal> {
+        let wanted = range.describe(kind)?;
+        let held = self.held.with(range, kind);
+        if held.0.len() > MAX_RANGES {
+            return Err(ExportRefusal::Quota(LOCKED_RANGES));
+        }
+        fcntl(&self.fd, FcntlArg::F_OFD_SETLK(&wanted)).map_err(refused)?;
+        self.held = held;
+        Ok(())
+    }
+}
+
+// === impl LockedRanges ===
+
+impl LockedRanges {
+    /// After a part was locked or unlocked.
+    fn with(&self, part: LockRange, kind: Option<LockKind>) -> Self {
+        let mut ranges = Vec::with_capacity(self.0.len() + 2);
+        for &(held, of) in &self.0 {
+            if held.start < part.start {
+                ranges.push((LockRange { start: held.start, end: held.end.min(part.start - 1) }, of));
+            }
+            if held.end > part.end {
+                ranges.push((LockRange { start: held.start.max(part.end + 1), end: held.end }, of));
+            }
+        }
+        ranges.extend(kind.map(|kind| (LockRange { start: part.start, end: part.end.min(END) }, kind)));
+        ranges.sort_by_key(|(range, _)| range.start);
+        ranges.dedup_by(|(next, of), (last, kind)| {
+            let is_joined = last.end + 1 == next.start && of == kind;
+            if is_joined {
+                last.end = next.end;
+            }
+            is_joined
+        });
+        Self(ranges)
     }
 }
 
@@ -147,5 +192,41 @@ fn refused(errno: nix::errno::Errno) -> ExportRefusal {
 impl fmt::Debug for FileLocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FileLocks").field("whole", &self.whole).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BYTES: u64 = 24;
+
+    fn kinds() -> impl Strategy<Value = Option<LockKind>> {
+        prop_oneof![Just(None), Just(Some(LockKind::Shared)), Just(Some(LockKind::Exclusive))]
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_are_what_is_locked_byte_by_byte(steps in prop::collection::vec((0..BYTES, 0..BYTES, kinds()), 0..40)) {
+            let mut bytes = [None; BYTES as usize];
+            let mut ranges = LockedRanges::default();
+            for (one, other, kind) in steps {
+                let part = LockRange { start: one.min(other), end: one.max(other) };
+                bytes[part.start as usize..=part.end as usize].fill(kind);
+                ranges = ranges.with(part, kind);
+                let mut expected: Vec<(LockRange, LockKind)> = Vec::new();
+                for (at, kind) in (0..).zip(&bytes) {
+                    let Some(kind) = *kind else { continue };
+                    match expected.last_mut() {
+                        Some((last, of)) if last.end + 1 == at && *of == kind => last.end = at,
+                        _ => expected.push((LockRange { start: at, end: at }, kind)),
+                    }
+                }
+                prop_assert_eq!(&ranges.0, &expected);
+            }
+            prop_assert_eq!(ranges.with(LockRange { start: 0, end: u64::MAX }, None), LockedRanges::default());
+        }
     }
 }

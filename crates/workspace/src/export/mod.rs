@@ -65,7 +65,7 @@ pub(crate) use self::{
     change::set_times,
     connection::Connection,
     credentials::shows_credentials,
-    file_lock::{FileLocks, LockKind, LockRange},
+    file_lock::{FileLocks, LOCKED_RANGES, LockKind, LockRange},
     filter::ExportFilter,
     lease_record::{LeaseRecordEntry, OriginalFile, PathAfter, PathBefore, PathStamp},
     pattern::GlobPatterns,

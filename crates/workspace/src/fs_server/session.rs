@@ -12,7 +12,7 @@ use super::{
     watcher::WatchedFolders,
 };
 use crate::{
-    export::{Connection, CreateMode, ExportFile, ExportRefusal, FileOpenOptions, ReplaceMode},
+    export::{Connection, CreateMode, ExportFile, ExportRefusal, FileOpenOptions, LOCKED_RANGES, ReplaceMode},
     fs_wire::{
         FsEntry, FsEvent, FsFailure, FsOpenFlags, FsReply, FsRequest, MAX_DATA, MalformedFrame, VERSION, WantedLock,
     },
@@ -64,6 +64,7 @@ fn errno_of(refusal: &ExportRefusal) -> u32 {
         ExportRefusal::IsADirectory => Errno::ISDIR,
         ExportRefusal::Invalid => Errno::INVAL,
         ExportRefusal::Quota(OPEN_FILES) => Errno::NFILE,
+        ExportRefusal::Quota(LOCKED_RANGES) => Errno::NOLCK,
         ExportRefusal::Quota(_) => Errno::DQUOT,
         ExportRefusal::Locked => Errno::AGAIN,
         ExportRefusal::DiskFull => Errno::NOSPC,

@@ -33,6 +33,21 @@ for _ in range(40):
     os.pwrite(file, b'%08d' % number, 0)
     fcntl.lockf(file, fcntl.LOCK_UN, 1, 1000)
 ";
+/// Locks every other byte until it is refused, unlocks half of them, and locks once more.
+const HOARDER: &str = "import fcntl, os, sys
+file = open(sys.argv[1], 'r+')
+count = 0
+try:
+    while count < 5000:
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, 2 * count)
+        count += 1
+except OSError as error:
+    print(count, os.strerror(error.errno))
+fcntl.lockf(file, fcntl.LOCK_UN, count, 0)
+fcntl.lockf(file, fcntl.LOCK_EX, 1, 20000)
+print('locked')
+";
+
 /// Ten bytes, as SQLite locks them, and the whole file, as cargo does.
 const CALLS: [&str; 2] = ["fcntl.lockf(file, fcntl.KIND, 10, 100)", "fcntl.flock(file, fcntl.KIND)"];
 
@@ -151,6 +166,17 @@ async fn open_files_of_one_program_lock_each_other_out() {
     // The kernel unlocks a closed file a moment later.
     drop(other);
     one.lock_shared().unwrap();
+}
+
+/// Every range takes memory of the host's kernel.
+#[tokio::test(flavor = "multi_thread")]
+async fn locked_ranges_are_limited() {
+    if cannot_mount() || !has_python() {
+        return;
+    }
+    let mounted = MountedLease::prepared(|folder| fs::write(folder.join("file"), "content").unwrap()).await;
+    let done = python(HOARDER, &mounted.mount.mount_point.join("file")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "256 No locks available\nlocked\n", "{done:?}");
 }
 
 /// A lease that can only read keeps nobody on the host from writing.
