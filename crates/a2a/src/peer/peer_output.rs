@@ -2,9 +2,12 @@
 
 use attache_a2a_wire::{Artifact, ArtifactUpdate, Message, Part, PartContent};
 use attache_hub::in_process::AgentOutput;
-use attache_protocol::wire::{
-    event::ArtifactChange,
-    run::{OutputArtifact, OutputMessage},
+use attache_protocol::{
+    Json,
+    wire::{
+        event::ArtifactChange,
+        run::{OutputArtifact, OutputMessage},
+    },
 };
 
 #[derive(Debug, Default)]
@@ -40,7 +43,7 @@ impl PeerOutput {
         if known.as_ref().is_some_and(|known| known.artifact == artifact) {
             return Ok(None);
         }
-        let before = known.map_or(0, |known| weight(&known.artifact.parts));
+        let before = known.map_or(0, |known| weight(&known.artifact));
         self.admit(before, &artifact)?;
         let change = change(&artifact);
         match self.find(&artifact.artifact_id) {
@@ -55,7 +58,7 @@ impl PeerOutput {
         let ArtifactUpdate { artifact, append, last_chunk, .. } = update;
         let append = append.unwrap_or(false);
         let replaced = self.find(&artifact.artifact_id).filter(|_| !append);
-        let before = replaced.map_or(0, |known| weight(&known.artifact.parts));
+        let before = replaced.map_or(0, |known| weight(&known.artifact));
         self.admit(before, &artifact)?;
         let change = change(&artifact);
         let last_chunk = last_chunk.unwrap_or(false);
@@ -77,9 +80,9 @@ impl PeerOutput {
         })
     }
 
-    /// Counts parts that replace `before` bytes.
+    /// Counts an artifact that replaces `before` bytes.
     fn admit(&mut self, before: usize, artifact: &Artifact) -> Result<(), TooMuchOutput> {
-        let bytes = self.bytes.saturating_sub(before).saturating_add(weight(&artifact.parts));
+        let bytes = self.bytes.saturating_sub(before).saturating_add(weight(artifact));
         if bytes > MAX_BYTES || self.pieces.len() >= MAX_ARTIFACTS {
             return Err(TooMuchOutput);
         }
@@ -134,14 +137,21 @@ impl PeerArtifact {
     }
 }
 
-/// About what parts take in memory.
-fn weight(parts: &[Part]) -> usize {
-    let one = |part: &Part| match &part.content {
-        PartContent::Text(text) | PartContent::Url(text) => text.len(),
-        PartContent::Raw(bytes) => bytes.len(),
-        PartContent::Data(data) => data.get().len(),
+/// About what an artifact takes in memory, with everything the agent says about it.
+fn weight(artifact: &Artifact) -> usize {
+    let Artifact { artifact_id, name, description, parts, metadata, extensions } = artifact;
+    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let json = |json: &Option<Json>| json.as_ref().map_or(0, |json| json.get().len());
+    let part = |part: &Part| {
+        let content = match &part.content {
+            PartContent::Text(text) | PartContent::Url(text) | PartContent::Raw(text) => text.len(),
+            PartContent::Data(data) => data.get().len(),
+        };
+        size_of::<Part>() + content + text(&part.filename) + text(&part.media_type) + json(&part.metadata)
     };
-    parts.iter().map(|part| size_of::<Part>() + one(part)).sum()
+    let parts: usize = parts.iter().map(part).sum();
+    let extensions: usize = extensions.iter().map(|name| size_of::<String>() + name.len()).sum();
+    size_of::<Artifact>() + artifact_id.len() + text(name) + text(description) + json(metadata) + parts + extensions
 }
 
 /// Whether the part is more than an end marker.
@@ -228,6 +238,27 @@ mod tests {
         made.piece(update(artifact("c", &[&large]), false)).unwrap();
         assert_eq!(made.piece(update(artifact("b", &[&large]), true)), Err(TooMuchOutput));
         assert_eq!(made.whole(artifact("d", &[&large])), Err(TooMuchOutput));
+        // Whatever is large about it.
+        let json = || Json::of(&large);
+        let about: [fn(&mut Artifact, String, Json); 8] = [
+            |artifact, large, _| artifact.artifact_id.push_str(&large),
+            |artifact, large, _| artifact.name = Some(large),
+            |artifact, large, _| artifact.description = Some(large),
+            |artifact, _, json| artifact.metadata = Some(json),
+            |artifact, large, _| artifact.extensions.push(large),
+            |artifact, large, _| artifact.parts[0].filename = Some(large),
+            |artifact, large, _| artifact.parts[0].media_type = Some(large),
+            |artifact, _, json| artifact.parts[0].metadata = Some(json),
+        ];
+        for enlarge in about {
+            let mut made = PeerOutput::default();
+            let sent = (0..5).take_while(|number| {
+                let mut artifact = artifact(&number.to_string(), &["x"]);
+                enlarge(&mut artifact, large.clone(), json());
+                made.whole(artifact).is_ok()
+            });
+            assert_eq!(sent.count(), 3);
+        }
         let mut made = PeerOutput::default();
         for number in 0..MAX_ARTIFACTS {
             made.whole(artifact(&number.to_string(), &[])).unwrap();
