@@ -8,7 +8,10 @@ use super::{ApprovalAnswer, HostLines, KeyedAnswer, lines::HostLine};
 /// The host's output, and its questions that are open for people.
 pub(crate) struct HostExchange<K> {
     pub(crate) lines: HostLines,
-    open: Vec<OpenQuestion<K>>,
+    /// With the length of the line that asked.
+    open: Vec<(OpenQuestion<K>, usize)>,
+    /// The length of the line that was heard last.
+    heard: usize,
 }
 
 /// A question with the host's own key for it. Dropping it withdraws it.
@@ -25,43 +28,83 @@ pub(crate) enum HostInput<K> {
     Line(Option<HostLine>),
 }
 
+/// While this many questions are open, or so much text asks them, nothing more is heard of the host.
+const MAX_OPEN: usize = 64;
+const MAX_OPEN_BYTES: usize = 32 << 20;
+
 // === impl HostExchange ===
 
 impl<K> HostExchange<K> {
     pub(crate) const fn new(lines: HostLines) -> Self {
-        Self { lines, open: Vec::new() }
+        Self { lines, open: Vec::new(), heard: 0 }
     }
 
     pub(crate) fn push(&mut self, question: OpenQuestion<K>) {
-        self.open.push(question);
+        self.open.push((question, self.heard));
     }
 
     pub(crate) fn withdraw(&mut self, is_withdrawn: impl Fn(&K) -> bool) {
-        self.open.retain(|question| !is_withdrawn(&question.key));
+        self.open.retain(|(question, _)| !is_withdrawn(&question.key));
     }
 
     /// Withdraws all questions and returns their keys.
     pub(crate) fn withdraw_all(&mut self) -> Vec<K> {
-        self.open.drain(..).map(|question| question.key).collect()
+        self.open.drain(..).map(|(question, _)| question.key).collect()
     }
 
     /// The next answer or line. Can be dropped at any time.
     pub(crate) async fn next(&mut self) -> HostInput<K> {
-        let Self { lines, open } = self;
+        let Self { lines, open, heard } = self;
+        let asks_too_much =
+            open.len() >= MAX_OPEN || open.iter().map(|(_, bytes)| bytes).sum::<usize>() >= MAX_OPEN_BYTES;
         let answered = async {
             if open.is_empty() {
                 return future::pending().await;
             }
-            let (answer, index, _) = future::select_all(open.iter_mut().map(|question| &mut question.answer)).await;
+            let (answer, index, _) =
+                future::select_all(open.iter_mut().map(|(question, _)| &mut question.answer)).await;
             (index, answer)
         };
         tokio::select! {
             biased;
             (index, answer) = answered => {
-                let OpenQuestion { key, step, .. } = open.remove(index);
+                let (OpenQuestion { key, step, .. }, _) = open.remove(index);
                 HostInput::Answer(KeyedAnswer { key, step, answer })
             }
-            line = lines.next() => HostInput::Line(line),
+            line = lines.next(), if !asks_too_much => {
+                *heard = line.as_ref().map_or(0, HostLine::bytes);
+                HostInput::Line(line)
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{process::Stdio, time::Duration};
+
+    use tokio::{process::Command, sync::oneshot, time::timeout};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_host_that_asks_too_much_waits() {
+        let mut program = Command::new("sh");
+        let mut child = program.args(["-c", "seq 100"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut exchange = HostExchange::new(HostLines::of(child.stdout.take()));
+        let mut answers = Vec::new();
+        for key in 0..MAX_OPEN {
+            assert!(matches!(exchange.next().await, HostInput::Line(Some(_))));
+            let (answer, given) = oneshot::channel();
+            answers.push(answer);
+            let answer = Box::pin(async { given.await.unwrap_or(ApprovalAnswer::Stopped) });
+            exchange.push(OpenQuestion { key, step: String::new(), answer });
+        }
+        assert!(timeout(Duration::from_millis(300), exchange.next()).await.is_err());
+        answers.pop().unwrap().send(ApprovalAnswer::Allowed).unwrap();
+        let HostInput::Answer(answered) = exchange.next().await else { panic!("the answer comes first") };
+        assert_eq!(answered.key, MAX_OPEN - 1);
+        assert!(matches!(exchange.next().await, HostInput::Line(Some(_))));
+        child.wait().await.unwrap();
     }
 }

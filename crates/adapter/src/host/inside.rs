@@ -22,7 +22,10 @@ use crate::{
     scratch::ScratchFolder,
 };
 
-use super::{HostSetup, login_copy::LoginCopy};
+use super::{
+    HostSetup,
+    login_copy::{LoginCopy, TakenLogin},
+};
 
 /// What a host needs inside walls: a row of its preset. Paths are relative to the host's own folder, `~/…`, or
 /// absolute.
@@ -188,8 +191,17 @@ impl HostEnclosure {
 
 impl Drop for HostEnclosure {
     fn drop(&mut self) {
-        for error in self.logins.iter().filter_map(|login| login.take_over().err()) {
-            self.events.log("warning", format!("the login as the run left it was discarded: {error}"));
+        for login in &self.logins {
+            match login.take_over() {
+                Ok(TakenLogin::Unchanged) => {}
+                // Whoever owns the machine can see which run did it.
+                Ok(TakenLogin::Renewed) => {
+                    self.events.log("info", "the agent renewed its login; it is kept".to_owned())
+                }
+                Err(error) => {
+                    self.events.log("warning", format!("the login as the run left it was discarded: {error}"));
+                }
+            }
         }
         let Some((proxy, serving)) = &self.proxy else { return };
         serving.abort();

@@ -16,6 +16,9 @@ const MAX_LINE: u64 = 16 * 1024 * 1024;
 /// How many messages may be queued in either direction. Then the host has to wait.
 const MAX_QUEUED_LINES: usize = 64;
 
+/// A longer message waits until all before it were taken, so that a queue never holds two.
+const LONG_LINE: usize = 256 * 1024;
+
 /// A host's output, line by line.
 #[derive(Debug)]
 pub(crate) struct HostLines {
@@ -49,6 +52,15 @@ impl HostLines {
     }
 }
 
+impl HostLine {
+    pub(crate) const fn bytes(&self) -> usize {
+        match self {
+            Self::Whole(text) => text.len(),
+            Self::TooLong => 0,
+        }
+    }
+}
+
 impl Drop for HostLines {
     fn drop(&mut self) {
         self.reader.abort();
@@ -74,8 +86,10 @@ async fn read(stdout: Option<ChildStdout>, to: mpsc::Sender<HostLine>) {
                 text => HostLine::Whole(with_whole_characters(text).into_owned()),
             }
         };
-        if to.send(line).await.is_err() {
-            return;
+        let slots = if line.bytes() > LONG_LINE { MAX_QUEUED_LINES } else { 1 };
+        let Ok(mut free) = to.reserve_many(slots).await else { return };
+        if let Some(slot) = free.next() {
+            slot.send(line);
         }
     }
 }

@@ -20,6 +20,13 @@ pub(super) struct LoginCopy {
     before: String,
 }
 
+/// What became of a login.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum TakenLogin {
+    Unchanged,
+    Renewed,
+}
+
 /// A login has a few tokens.
 const MAX_LOGIN: u64 = 1 << 20;
 
@@ -40,17 +47,18 @@ impl LoginCopy {
     }
 
     /// Takes renewed tokens over, once the run has ended. Fails if the run changed more than that.
-    pub(super) fn take_over(&self) -> io::Result<()> {
+    pub(super) fn take_over(&self) -> io::Result<TakenLogin> {
         let after = small_file::read(&self.copy, MAX_LOGIN)?;
         // Another run, or the owner, may have renewed it meanwhile.
         let is_current = || small_file::read(&self.login, MAX_LOGIN).is_ok_and(|now| now == self.before);
         if after == self.before || !is_current() {
-            return Ok(());
+            return Ok(TakenLogin::Unchanged);
         }
-        match is_renewal(&self.before, &after) {
-            true => private_file::write(&self.login, after.as_bytes()),
-            false => Err(io::Error::other("more than its tokens was changed")),
+        if !is_renewal(&self.before, &after) {
+            return Err(io::Error::other("more than its tokens was changed"));
         }
+        private_file::write(&self.login, after.as_bytes())?;
+        Ok(TakenLogin::Renewed)
     }
 }
 
@@ -145,11 +153,14 @@ mod tests {
             assert_eq!(copy.stand_in().shown_at, login.canonicalize().unwrap());
             std::fs::write(copy.stand_in().file, wrote).unwrap();
             meanwhile.into_iter().for_each(|text| std::fs::write(&login, text).unwrap());
-            (copy.take_over().is_ok(), std::fs::read_to_string(&login).unwrap())
+            (copy.take_over().ok(), std::fs::read_to_string(&login).unwrap())
         };
-        assert_eq!(run(0, r#"{"token":"b"}"#, None), (true, r#"{"token":"b"}"#.to_owned()));
-        assert_eq!(run(1, r#"{"token":"b","url":"c"}"#, None), (false, r#"{"token":"b"}"#.to_owned()));
-        assert_eq!(run(2, r#"{"token":"c"}"#, Some(r#"{"token":"d"}"#)), (true, r#"{"token":"d"}"#.to_owned()));
+        assert_eq!(run(0, r#"{"token":"b"}"#, None), (Some(TakenLogin::Renewed), r#"{"token":"b"}"#.to_owned()));
+        assert_eq!(run(1, r#"{"token":"b","url":"c"}"#, None), (None, r#"{"token":"b"}"#.to_owned()));
+        assert_eq!(
+            run(2, r#"{"token":"c"}"#, Some(r#"{"token":"d"}"#)),
+            (Some(TakenLogin::Unchanged), r#"{"token":"d"}"#.to_owned())
+        );
         assert!(LoginCopy::create(&home.path().join("none"), &folder, 3).unwrap().is_none());
     }
 }

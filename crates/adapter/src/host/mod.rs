@@ -17,6 +17,7 @@ pub(crate) mod outcome;
 pub(crate) mod process;
 pub(crate) mod prompt;
 pub(crate) mod question;
+pub(crate) mod recent;
 pub(crate) mod rpc;
 pub(crate) mod text_stream;
 pub(crate) mod turn;

@@ -390,12 +390,16 @@ async fn steps_allowed_by_its_owner_still_need_approval() {
     let folder = stage.home().join(".claude");
     std::fs::create_dir_all(&folder).unwrap();
     let own = json!({"permissions": {"allow": ["Bash(touch:*)", "Write", "Edit"], "defaultMode": "acceptEdits"}});
-    std::fs::write(folder.join("settings.json"), own.to_string()).unwrap();
     let world = usual_world(&stage).await;
-    let (questions, events) = run(&world, &task("RUN:touch by-rule.txt\nWRITE:written.txt=x"), yes).await;
-    assert_eq!(result(&events)["success"], true, "{}", result(&events));
-    let tools: Vec<&str> = questions.iter().filter_map(|question| question["tool"].as_str()).collect();
-    assert_eq!(tools, ["Bash", "Write"]);
+    // Also with what Claude Code overlooks: a byte order mark, and entries that aren't texts.
+    let odd = own.to_string().replace("\"Write\",", "\"Write\",5,");
+    for text in [own.to_string(), format!("\u{feff}{own}"), odd] {
+        std::fs::write(folder.join("settings.json"), text).unwrap();
+        let (questions, events) = run(&world, &task("RUN:touch by-rule.txt\nWRITE:written.txt=x"), yes).await;
+        assert_eq!(result(&events)["success"], true, "{}", result(&events));
+        let tools: Vec<&str> = questions.iter().filter_map(|question| question["tool"].as_str()).collect();
+        assert_eq!(tools, ["Bash", "Write"]);
+    }
     world.stop().await;
 }
 

@@ -134,15 +134,8 @@ async fn a_question_shows_that_a_command_leaves_the_sandbox() {
 async fn limits_are_enforced() {
     let Some(stage) = stage().await else { return };
     let world = usual_world(&stage).await;
-    let secret = stage.folder.path().join("secret.txt");
-    std::fs::write(&secret, "SESAME").unwrap();
-    let script = format!(
-        "RUN:cat {0}; echo x > {0}; curl -sm3 {1}; echo network $?; echo inside > in.txt; cat in.txt",
-        secret.display(),
-        stage.model.url()
-    );
+    let (secret, script) = prying(&stage);
     let limited = |sandbox: Value| with(task(&script), "sandbox", sandbox);
-    let output = |events: &[ReceivedEvent]| texts(events, "tool_call", "output").concat();
 
     let (_, events) = run(&world, &task(&script), yes).await;
     let said = output(&events);
@@ -151,16 +144,43 @@ async fn limits_are_enforced() {
     let (_, events) = run(&world, &limited(json!({"allow_network": false})), yes).await;
     let said = output(&events);
     assert!(said.contains("SESAME") && said.contains("network 7") && said.contains("inside"), "{said}");
-
-    let (_, events) = run(&world, &limited(json!({"cwd_only": true, "allow_network": false})), yes).await;
-    let said = output(&events);
-    assert!(!said.contains("SESAME") && said.contains("network 7") && said.contains("inside"), "{said}");
     assert_eq!(std::fs::read_to_string(&secret).unwrap(), "SESAME");
 
     let (questions, events) = run(&world, &limited(json!({"allow_exec": false})), yes).await;
     assert_eq!(questions, Vec::<Value>::new());
     assert_eq!(result(&events)["output"]["text"], "STUB-ERROR: no tool for RUN is on offer", "{:?}", offered(&stage));
     world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(attache_portable, ignore = "Codex's sandbox for Linux has to be told where Codex's own programs are")]
+async fn a_run_sees_only_its_folder() {
+    let Some(stage) = stage().await else { return };
+    let world = usual_world(&stage).await;
+    let (secret, script) = prying(&stage);
+    let limited = with(task(&script), "sandbox", json!({"cwd_only": true, "allow_network": false}));
+    let (_, events) = run(&world, &limited, yes).await;
+    let said = output(&events);
+    assert!(!said.contains("SESAME") && said.contains("network 7") && said.contains("inside"), "{said}");
+    assert_eq!(std::fs::read_to_string(&secret).unwrap(), "SESAME");
+    world.stop().await;
+}
+
+/// A secret beside the folder, and a task that reads and overwrites it, and looks for a network.
+fn prying(stage: &RealProgram) -> (PathBuf, String) {
+    let secret = stage.folder.path().join("secret.txt");
+    std::fs::write(&secret, "SESAME").unwrap();
+    let script = format!(
+        "RUN:cat {0}; echo x > {0}; curl -sm3 {1}; echo network $?; echo inside > in.txt; cat in.txt",
+        secret.display(),
+        stage.model.url()
+    );
+    (secret, script)
+}
+
+/// What its commands printed.
+fn output(events: &[ReceivedEvent]) -> String {
+    texts(events, "tool_call", "output").concat()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,34 +1,36 @@
 //! Tracks an agent's tool calls and builds the approval questions about them. Pure.
 
-use std::collections::{HashMap, HashSet};
-
-use attache_protocol::digest;
+use attache_protocol::{Json, digest};
 
 use super::{
     message::{AcpPermissionOption, AcpPermissionOutcome, AcpPermissionRequest, AcpPermissionResponse},
-    update::{AcpToolCall, AcpToolContent},
+    update::{AcpContentBlock, AcpToolCall, AcpToolContent},
 };
 use crate::host::{
     ApprovalAnswer, ApprovalQuestion,
     question::{ApprovalRisk, diff},
+    recent::{CONTENTS, NOTES, Recent},
     turn::{ToolCall, ToolStatus},
 };
 
 /// State of the calls that haven't finished.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct OpenToolCalls {
-    open: HashMap<String, AcpToolCall>,
+    open: Recent<AcpToolCall>,
     /// Calls that people denied. Whatever status the agent reports at the end, they count as failed.
-    denied: HashSet<String>,
+    denied: Recent<()>,
 }
 
 /// The hub's limit for the name of a tool.
 const MAX_NAME: usize = 200;
 
-/// How many open calls are remembered. No agent has this many at once.
-const MAX_OPEN_CALLS: usize = 1024;
-
 // === impl OpenToolCalls ===
+
+impl Default for OpenToolCalls {
+    fn default() -> Self {
+        Self { open: Recent::within(CONTENTS), denied: Recent::within(NOTES) }
+    }
+}
 
 impl OpenToolCalls {
     /// Applies an update. Returns the event to publish, if the call started or ended.
@@ -40,7 +42,7 @@ impl OpenToolCalls {
             Some("failed" | "cancelled") => ToolStatus::Failed,
             _ => ToolStatus::Started,
         };
-        let is_new = !self.open.contains_key(&id);
+        let is_new = !self.open.contains(&id);
         let call = match self.open.remove(&id) {
             Some(known) => known.with(call),
             None => call,
@@ -58,9 +60,8 @@ impl OpenToolCalls {
             return Some(told());
         }
         let told = is_new.then(told);
-        if self.open.len() < MAX_OPEN_CALLS {
-            self.open.insert(id, call);
-        }
+        let bytes = call.bytes();
+        self.open.insert(&id, call, bytes);
         told
     }
 
@@ -82,9 +83,7 @@ impl OpenToolCalls {
     }
 
     pub(super) fn denied(&mut self, id: &str) {
-        if self.denied.len() < MAX_OPEN_CALLS {
-            self.denied.insert(id.to_owned());
-        }
+        self.denied.insert(id, (), 0);
     }
 }
 
@@ -167,11 +166,28 @@ impl AcpToolCall {
             raw_output: newer.raw_output.or(self.raw_output),
         }
     }
+
+    /// About as much memory as it takes.
+    fn bytes(&self) -> usize {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let json = |json: &Option<Json>| json.as_ref().map_or(0, |json| json.get().len());
+        let contents: usize = self.content.iter().flatten().map(AcpToolContent::bytes).sum();
+        let locations: usize =
+            self.locations.iter().flatten().map(|location| size_of_val(location) + location.path.len()).sum();
+        let own = self.tool_call_id.len() + text(&self.title) + text(&self.kind) + text(&self.status);
+        own + contents + locations + json(&self.raw_input) + json(&self.raw_output)
+    }
 }
 
 // === impl AcpToolContent ===
 
 impl AcpToolContent {
+    fn bytes(&self) -> usize {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let said = self.content.as_ref().map_or(0, AcpContentBlock::bytes);
+        size_of_val(self) + said + text(&self.path) + text(&self.old_text) + text(&self.new_text)
+    }
+
     fn is_change(&self) -> bool {
         self.path.is_some() && self.new_text.is_some()
     }
@@ -196,8 +212,6 @@ impl AcpPermissionResponse {
 
 #[cfg(test)]
 mod tests {
-    use attache_protocol::Json;
-
     use super::*;
 
     fn call(text: &str) -> AcpToolCall {
@@ -221,7 +235,32 @@ mod tests {
         let expected =
             r#"{"id":"c","name":"edit","status":"completed","title":"Write a","input":{"a":1.0},"output":"ok"}"#;
         assert_eq!(told(ended).as_deref(), Some(expected));
-        assert!(calls.open.is_empty());
+        assert_eq!(calls.open.values().count(), 0);
+    }
+
+    /// Whatever its members, no agent makes us keep more than a budget.
+    #[test]
+    fn what_is_kept_of_open_calls_is_limited() {
+        let large = "x".repeat(1 << 20);
+        for member in [
+            format!(r#""rawInput":"{large}""#),
+            format!(r#""rawOutput":"{large}""#),
+            format!(r#""title":"{large}""#),
+            format!(r#""locations":[{{"path":"{large}"}}]"#),
+            format!(r#""content":[{{"type":"diff","path":"a","newText":"{large}"}}]"#),
+            format!(r#""content":[{{"type":"content","content":{{"type":"text","text":"{large}"}}}}]"#),
+        ] {
+            let mut calls = OpenToolCalls::default();
+            for id in 0..100 {
+                calls.take(call(&format!(r#"{{"toolCallId":"c{id}",{member}}}"#)));
+            }
+            let kept = calls.open.values().count();
+            assert!((20..=32).contains(&kept), "{kept}");
+            assert!(calls.open.contains("c99"));
+        }
+        let mut calls = OpenToolCalls::default();
+        (0..100).for_each(|id| calls.denied(&format!("{id}{large}")));
+        assert!(calls.denied.values().count() <= 8);
     }
 
     #[test]

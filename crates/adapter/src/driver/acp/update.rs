@@ -125,6 +125,11 @@ impl AcpContentBlock {
     pub(super) fn into_text(self) -> Option<String> {
         self.text.or_else(|| self.resource?.text)
     }
+
+    pub(super) fn bytes(&self) -> usize {
+        let resource = self.resource.as_ref().and_then(|resource| resource.text.as_ref());
+        self.text.as_ref().map_or(0, String::len) + resource.map_or(0, String::len)
+    }
 }
 
 // === impl AcpPlan ===

@@ -3,7 +3,7 @@
 //! Tasks from other people get safe defaults: settings, hooks, MCP servers, instructions and git hooks in the folder
 //! have no effect, the device owner's own settings stay in force, and every risky step needs approval.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io};
 
 use attache_protocol::{
     Json,
@@ -34,6 +34,24 @@ const ALWAYS: &[&str] = &[
 
 /// Even `git status` runs programs named in the folder's git configuration, and wouldn't be asked about otherwise.
 const ASK_ABOUT: &str = "Bash(git:*)";
+
+/// What is asked about if the owner's settings can't be read: whatever they may allow.
+const ASK_ABOUT_ALL: &[&str] = &[
+    "Agent",
+    "Bash",
+    "Edit",
+    "Glob",
+    "Grep",
+    "Monitor",
+    "NotebookEdit",
+    "Read",
+    "Skill",
+    "Task",
+    "WebFetch",
+    "WebSearch",
+    "Workflow",
+    "Write",
+];
 
 /// Tools that make no sense without a person at the keyboard, outlive the run, or interact with other work on the
 /// device.
@@ -133,22 +151,30 @@ pub(super) fn launch(setup: &HostSetup, line: &ClaudeCommandLine<'_>) -> HostLau
     HostLaunch { program: setup.program.clone(), args, variables, handed: line.tools.cloned(), writes: Vec::new() }
 }
 
-/// Rules that ask take precedence over rules that allow.
+/// These take precedence over the owner's own: rules that ask over rules that allow, and commands in Claude Code's own
+/// sandbox need approval like all others.
 fn settings(allowed_by_owner: &[String]) -> String {
     #[derive(Serialize)]
     struct AskSettings<'a> {
         permissions: AskPermissions<'a>,
+        sandbox: AskSandbox,
     }
     #[derive(Serialize)]
     struct AskPermissions<'a> {
         ask: Vec<&'a str>,
     }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct AskSandbox {
+        auto_allow_bash_if_sandboxed: bool,
+    }
     let ask = [ASK_ABOUT].into_iter().chain(allowed_by_owner.iter().map(String::as_str)).collect();
-    Json::of(&AskSettings { permissions: AskPermissions { ask } }).get().to_owned()
+    let sandbox = AskSandbox { auto_allow_bash_if_sandboxed: false };
+    Json::of(&AskSettings { permissions: AskPermissions { ask }, sandbox }).get().to_owned()
 }
 
-/// The steps a person's settings allow without asking.
-pub(super) fn allowed_by(settings: &str) -> Vec<String> {
+/// The steps a person's settings allow without asking. Everything, if they can't be read.
+pub(super) fn allowed_by(settings: io::Result<&str>) -> Vec<String> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct OwnerSettings {
@@ -157,9 +183,15 @@ pub(super) fn allowed_by(settings: &str) -> Vec<String> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct OwnerPermissions {
-        allow: Vec<String>,
+        allow: Vec<Json>,
     }
-    serde_json::from_str::<OwnerSettings>(settings).map(|settings| settings.permissions.allow).unwrap_or_default()
+    let parsed = settings.map(|text| serde_json::from_str::<OwnerSettings>(text.trim_start_matches('\u{feff}')));
+    match parsed {
+        // Claude Code skips an entry that isn't a text.
+        Ok(Ok(settings)) => settings.permissions.allow.iter().filter_map(|rule| rule.parse().ok()).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Ok(Err(_)) | Err(_) => ASK_ABOUT_ALL.iter().map(|tool| (*tool).to_owned()).collect(),
+    }
 }
 
 /// The available tools. `None` means all built-in tools.
@@ -266,9 +298,17 @@ mod tests {
 
     #[test]
     fn steps_the_owner_auto_allows_still_need_approval() {
-        let owner = allowed_by(r#"{"permissions":{"allow":["Bash(npm test:*)"],"deny":["x"]},"model":"opus"}"#);
-        assert_eq!(settings(&owner), r#"{"permissions":{"ask":["Bash(git:*)","Bash(npm test:*)"]}}"#);
-        assert_eq!((allowed_by("{}"), allowed_by("no json")), (Vec::new(), Vec::<String>::new()));
+        let expected = r#"{"permissions":{"ask":["Bash(git:*)","Bash(npm test:*)"]},"sandbox":{"autoAllowBashIfSandboxed":false}}"#;
+        for text in [
+            r#"{"permissions":{"allow":["Bash(npm test:*)"],"deny":["x"]},"model":"opus"}"#,
+            "\u{feff}{\"permissions\":{\"allow\":[5,\"Bash(npm test:*)\",{}]}}",
+        ] {
+            assert_eq!(settings(&allowed_by(Ok(text))), expected);
+        }
+        let all = || ASK_ABOUT_ALL.iter().map(|tool| (*tool).to_owned()).collect::<Vec<String>>();
+        let failed = |kind: io::ErrorKind| allowed_by(Err(kind.into()));
+        assert_eq!((allowed_by(Ok("{}")), failed(io::ErrorKind::NotFound)), (Vec::new(), Vec::new()));
+        assert_eq!((allowed_by(Ok("no json")), failed(io::ErrorKind::FileTooLarge)), (all(), all()));
     }
 
     #[test]

@@ -1,11 +1,6 @@
 //! The conversation with one Claude Code process, from the first line to the end of its turn.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
-    path::Path,
-    time::Duration,
-};
+use std::{io, path::Path, time::Duration};
 
 use attache_os::confined::ConfinedFolder;
 use attache_protocol::{Json, Timestamp};
@@ -25,6 +20,7 @@ use crate::{
     host::{
         HostExchange, HostInput, HostLines, HostTurn, HostUsage, HostWriter, KeyedAnswer, TOOLS_SERVER, TurnVerdict,
         lines::HostLine as Heard,
+        recent::{NOTES, Recent},
         turn::{ToolCall, ToolStatus},
     },
 };
@@ -35,16 +31,16 @@ pub(super) struct ClaudeConversation<'a> {
     speaker: HostWriter,
     exchange: HostExchange<ClaudeQuestion>,
     /// Ids of the tool uses that people were asked about.
-    asked: BTreeSet<String>,
+    asked: Recent<()>,
     tally: TokenTally,
     /// Whether the next complete text or thought was already streamed in pieces.
     has_streamed_text: bool,
     has_streamed_thought: bool,
     /// Names of the tools in use, by id.
-    in_use: BTreeMap<String, String>,
+    in_use: Recent<String>,
     completed: u64,
     /// How many tool uses had completed when one failed.
-    failed_after: BTreeMap<String, u64>,
+    failed_after: Recent<u64>,
     /// When the account's usage limit resets.
     resets_at: Option<Timestamp>,
     unreadable: Option<String>,
@@ -78,13 +74,13 @@ impl<'a> ClaudeConversation<'a> {
             job,
             speaker,
             exchange: HostExchange::new(lines),
-            asked: BTreeSet::new(),
+            asked: Recent::within(NOTES),
             tally: TokenTally::default(),
             has_streamed_text: false,
             has_streamed_thought: false,
-            in_use: BTreeMap::new(),
+            in_use: Recent::within(NOTES),
             completed: 0,
-            failed_after: BTreeMap::new(),
+            failed_after: Recent::within(NOTES),
             resets_at: None,
             unreadable: None,
             session: String::new(),
@@ -231,11 +227,11 @@ impl<'a> ClaudeConversation<'a> {
     fn on_delta(&mut self, within: Option<String>, piece: ClaudeDelta) -> Option<ClaudeConversationEnd> {
         match piece {
             ClaudeDelta::Begins { id, usage } => {
-                self.tally.begins(within, id, usage);
+                self.tally.begins(within.as_deref(), id, usage);
                 return self.counted();
             }
             ClaudeDelta::Used(usage) => {
-                self.tally.goes_on(&within, usage);
+                self.tally.goes_on(within.as_deref(), usage);
                 return self.counted();
             }
             // Output of sub-agents is not the answer.
@@ -284,7 +280,7 @@ impl<'a> ClaudeConversation<'a> {
     }
 
     fn on_tool_start(&mut self, id: String, name: String, input: Json) {
-        self.in_use.insert(id.clone(), name.clone());
+        self.in_use.insert(&id, name.clone(), name.len());
         let title = permission::title(&name, &input);
         self.turn.tool(ToolCall { id, name, status: ToolStatus::Started, title, input: Some(input), output: None });
     }
@@ -293,7 +289,7 @@ impl<'a> ClaudeConversation<'a> {
         let Some(name) = self.in_use.remove(&result.id) else { return };
         let status = if result.failed { ToolStatus::Failed } else { ToolStatus::Completed };
         if result.failed {
-            self.failed_after.insert(result.id.clone(), self.completed);
+            self.failed_after.insert(&result.id, self.completed, 0);
         } else {
             self.completed += 1;
         }
@@ -302,7 +298,7 @@ impl<'a> ClaudeConversation<'a> {
     }
 
     async fn ask(&mut self, id: String, ask: ClaudeToolRequest) {
-        self.asked.insert(ask.tool_use_id.clone());
+        self.asked.insert(&ask.tool_use_id, (), 0);
         if let Some(asked) = permission::questionnaire(&ask) {
             return self.exchange.push(self.turn.ask_to_choose((id, ask.input), asked));
         }

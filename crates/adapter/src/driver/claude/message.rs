@@ -3,12 +3,11 @@
 //!
 //! Members come in any order and every version adds message kinds, so anything unknown is skipped.
 
-use std::collections::BTreeMap;
-
 use attache_protocol::{Json, Timestamp};
 use serde::Deserialize;
 
 use super::turn_result::ClaudeTurnResult;
+use crate::host::recent::{NOTES, Recent};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ClaudeMessage {
@@ -376,6 +375,11 @@ impl ClaudeTokens {
         self.output_tokens.unwrap_or(0)
     }
 
+    /// Input and output tokens together with others.
+    fn added_to(self, (input, output): (u64, u64)) -> (u64, u64) {
+        (input.saturating_add(self.input()), output.saturating_add(self.output()))
+    }
+
     /// The larger of each count: messages report running totals, and later ones omit what didn't change.
     pub(super) fn most(self, other: Self) -> Self {
         Self {
@@ -405,37 +409,46 @@ impl From<ClaudeContent> for ClaudeBlock {
 }
 
 /// Tokens used by the answers of a run, each answer counted once however often it is reported.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct TokenTally {
-    answers: BTreeMap<String, ClaudeTokens>,
-    /// The answer currently being streamed, per (sub-)agent.
-    current: BTreeMap<Option<String>, String>,
+    answers: Recent<ClaudeTokens>,
+    /// Input and output tokens of answers that are no longer remembered one by one.
+    settled: (u64, u64),
+    /// The answer currently being streamed, per (sub-)agent: by the id of the tool use that started it.
+    current: Recent<String>,
 }
 
 // === impl TokenTally ===
 
+impl Default for TokenTally {
+    fn default() -> Self {
+        Self { answers: Recent::within(NOTES), settled: (0, 0), current: Recent::within(NOTES) }
+    }
+}
+
 impl TokenTally {
-    pub(super) fn begins(&mut self, within: Option<String>, id: String, tokens: ClaudeTokens) {
+    pub(super) fn begins(&mut self, within: Option<&str>, id: String, tokens: ClaudeTokens) {
         self.count(&id, tokens);
-        self.current.insert(within, id);
+        let bytes = id.len();
+        self.current.insert(within.unwrap_or_default(), id, bytes);
     }
 
-    pub(super) fn goes_on(&mut self, within: &Option<String>, tokens: ClaudeTokens) {
-        if let Some(id) = self.current.get(within).cloned() {
+    pub(super) fn goes_on(&mut self, within: Option<&str>, tokens: ClaudeTokens) {
+        if let Some(id) = self.current.get(within.unwrap_or_default()).cloned() {
             self.count(&id, tokens);
         }
     }
 
     pub(super) fn count(&mut self, id: &str, tokens: ClaudeTokens) {
-        let known = self.answers.entry(id.to_owned()).or_default();
-        *known = known.most(tokens);
+        let known = self.answers.get(id).copied().unwrap_or_default();
+        for forgotten in self.answers.insert(id, known.most(tokens), size_of::<ClaudeTokens>()) {
+            self.settled = forgotten.added_to(self.settled);
+        }
     }
 
     /// Input and output tokens of all answers.
     pub(super) fn total(&self) -> (u64, u64) {
-        self.answers.values().fold((0, 0), |(input, output), tokens| {
-            (input.saturating_add(tokens.input()), output.saturating_add(tokens.output()))
-        })
+        self.answers.values().fold(self.settled, |total, tokens| tokens.added_to(total))
     }
 }
 

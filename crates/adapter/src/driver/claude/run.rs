@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use attache_os::small_file;
 use attache_protocol::wire::adapter::TaskReply;
 
 use super::{
@@ -43,7 +44,7 @@ pub(super) async fn run(setup: &HostSetup, job: &DriverRun) -> Result<TaskReply,
     let task = request::escape_slash(given.task);
     let allowed = arguments::allowed(job.task.allowed_tools.as_ref())?;
     let system = prompt::system(job);
-    let allowed_by_owner = owner_settings(job).map_or_else(Vec::new, |text| arguments::allowed_by(&text));
+    let allowed_by_owner = allowed_by_owner(job);
     let mut note = ClaudeSessionRecord::find(setup, job.task.conversation_id);
     let mut turn = HostTurn::begin(&setup.label, job);
     loop {
@@ -115,13 +116,14 @@ fn verdict_after_exit(verdict: TurnVerdict, ended: &HostExit) -> TurnVerdict {
     }
 }
 
-/// The device owner's settings.
-fn owner_settings(job: &DriverRun) -> Option<String> {
+/// What the device owner's settings allow without asking.
+fn allowed_by_owner(job: &DriverRun) -> Vec<String> {
     let folder = job.environment.get("CLAUDE_CONFIG_DIR").map(PathBuf::from);
-    let folder = folder.or_else(|| Some(Path::new(job.environment.get("HOME")?).join(".claude")))?;
-    let file = folder.join("settings.json");
-    let is_short = std::fs::metadata(&file).is_ok_and(|found| found.is_file() && found.len() <= MAX_SETTINGS);
-    is_short.then(|| std::fs::read_to_string(file).ok()).flatten()
+    let folder = folder.or_else(|| Some(Path::new(job.environment.get("HOME")?).join(".claude")));
+    let Some(folder) = folder else { return Vec::new() };
+    let file = folder.join("settings.json").canonicalize();
+    let text = file.and_then(|file| small_file::read(&file, MAX_SETTINGS));
+    arguments::allowed_by(text.as_deref().map_err(|error| error.kind().into()))
 }
 
 fn no_descriptor(setup: &HostSetup, error: &io::Error) -> TaskReply {

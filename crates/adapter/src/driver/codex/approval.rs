@@ -1,7 +1,7 @@
 //! Translates Codex's approval requests into questions for people, and their answers back. Pure.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::BTreeMap,
     path::{Component, Path},
 };
 
@@ -20,16 +20,17 @@ use crate::{
     host::{
         ApprovalAnswer, ApprovalQuestion,
         question::{ApprovalRisk, diff},
+        recent::{CONTENTS, NOTES, Recent},
     },
 };
 
 /// What was reported about steps before Codex asks about them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct CodexSteps {
-    changes: HashMap<String, Vec<CodexFileChange>>,
+    changes: Recent<Vec<CodexFileChange>>,
     /// Whether a command asks to run outside the sandbox, according to the model. Codex's own question doesn't say.
-    calls: HashMap<String, CommandSandboxing>,
-    asked: HashSet<String>,
+    calls: Recent<CommandSandboxing>,
+    asked: Recent<()>,
 }
 
 /// An approval request of Codex.
@@ -192,10 +193,17 @@ struct PatchPreviewFile<'a> {
 
 // === impl CodexSteps ===
 
+impl Default for CodexSteps {
+    fn default() -> Self {
+        Self { changes: Recent::within(CONTENTS), calls: Recent::within(NOTES), asked: Recent::within(NOTES) }
+    }
+}
+
 impl CodexSteps {
     pub(super) fn note(&mut self, item: &CodexItem) {
         if item.kind == "fileChange" {
-            self.changes.insert(item.id.clone(), item.changes.clone());
+            let bytes = item.changes.iter().map(CodexFileChange::bytes).sum();
+            self.changes.insert(&item.id, item.changes.clone(), bytes);
         }
     }
 
@@ -213,7 +221,7 @@ impl CodexSteps {
             Ok(_) => CommandSandboxing::Outside,
             Err(_) => CommandSandboxing::Unknown,
         };
-        self.calls.insert(call_id, reach);
+        self.calls.insert(&call_id, reach, 0);
     }
 
     /// `None` if this isn't something people can be asked about.
@@ -276,7 +284,9 @@ impl CodexSteps {
     }
 
     fn sandboxing(&mut self, command: &CommandApprovalParams) -> CommandSandboxing {
-        let again = !self.asked.insert(command.item_id.clone());
+        // What may have been forgotten counts as asked.
+        let again = self.asked.contains(&command.item_id) || self.asked.has_forgotten();
+        self.asked.insert(&command.item_id, (), 0);
         if again && command.approval_id.is_none() {
             // A second question about the same command means it failed in the sandbox and should be retried without it.
             return CommandSandboxing::Outside;
@@ -388,6 +398,11 @@ impl CodexReplyForm {
 // === impl CodexFileChange ===
 
 impl CodexFileChange {
+    /// About as much memory as it takes.
+    fn bytes(&self) -> usize {
+        size_of_val(self) + self.paths().map(str::len).sum::<usize>() + self.diff.len()
+    }
+
     fn paths(&self) -> impl Iterator<Item = &str> {
         let moved = match &self.kind {
             CodexChangeKind::Update { move_path } => move_path.as_deref(),

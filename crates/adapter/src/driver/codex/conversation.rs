@@ -1,6 +1,6 @@
 //! One run's conversation with Codex, from `initialize` to the end of its turn.
 
-use std::{collections::HashMap, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use attache_protocol::{Json, Timestamp};
 use serde::{Serialize, de::DeserializeOwned};
@@ -24,6 +24,7 @@ use crate::{
         limits::AgreedLimits,
         lines::HostLine,
         outage,
+        recent::{NOTES, Recent},
         rpc::{self, HostRpc, HostRpcMessage, RpcConversation, answer_to, excerpt, started_within, step, understood},
         turn::ToolStatus,
     },
@@ -48,7 +49,9 @@ pub(super) struct CodexConversation<'a> {
     /// When the account's usage limit resets.
     resets_at: Option<Timestamp>,
     /// Usage per thread: Codex may start sub-agents with threads of their own.
-    threads: HashMap<String, CodexTokens>,
+    threads: Recent<CodexTokens>,
+    /// Usage of threads that are no longer remembered.
+    settled: CodexTokens,
     /// Usage of this thread before the run.
     before: CodexTokens,
     is_halting: bool,
@@ -97,7 +100,8 @@ impl<'a> CodexConversation<'a> {
             said: Said::Nothing,
             trouble: None,
             resets_at: None,
-            threads: HashMap::new(),
+            threads: Recent::within(NOTES),
+            settled: CodexTokens::default(),
             before: CodexTokens::default(),
             is_halting: false,
         }
@@ -250,8 +254,11 @@ impl<'a> CodexConversation<'a> {
             return Ok(());
         }
         let total = used.total();
-        self.threads.insert(used.thread_id, total);
-        let spent = self.turn.set_usage(CodexTokens::used(self.threads.values().copied(), self.before));
+        for forgotten in self.threads.insert(&used.thread_id, total, size_of::<CodexTokens>()) {
+            self.settled = CodexTokens::sum([self.settled, forgotten]);
+        }
+        let all = CodexTokens::sum(self.threads.values().copied().chain([self.settled]));
+        let spent = self.turn.set_usage(all.since(self.before));
         if spent && !self.is_halting {
             return Err(TurnVerdict::OverBudget { message: self.turn.exceeded().unwrap_or_default() });
         }

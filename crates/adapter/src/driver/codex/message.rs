@@ -367,14 +367,19 @@ impl CodexUsageEvent {
 // === impl CodexTokens ===
 
 impl CodexTokens {
-    /// Usage of all threads, minus the usage before this run.
-    pub(super) fn used(threads: impl IntoIterator<Item = Self>, before: Self) -> HostUsage {
-        let (mut input, mut output) = (0_u64, 0_u64);
-        for thread in threads {
-            input = input.saturating_add(thread.input_tokens);
-            output = output.saturating_add(thread.output_tokens);
-        }
-        HostUsage::of_tokens(input.saturating_sub(before.input_tokens), output.saturating_sub(before.output_tokens))
+    pub(super) fn sum(threads: impl IntoIterator<Item = Self>) -> Self {
+        threads.into_iter().fold(Self::default(), |sum, thread| Self {
+            input_tokens: sum.input_tokens.saturating_add(thread.input_tokens),
+            output_tokens: sum.output_tokens.saturating_add(thread.output_tokens),
+        })
+    }
+
+    /// Without the usage before this run.
+    pub(super) fn since(self, before: Self) -> HostUsage {
+        HostUsage::of_tokens(
+            self.input_tokens.saturating_sub(before.input_tokens),
+            self.output_tokens.saturating_sub(before.output_tokens),
+        )
     }
 }
 
@@ -437,7 +442,10 @@ mod tests {
             "cachedInputTokens":0,"outputTokens":7,"reasoningOutputTokens":0},"modelContextWindow":258400}}"#,
         );
         let before = CodexTokens { input_tokens: 11, output_tokens: 7 };
-        assert_eq!(CodexTokens::used([event.total()], before), HostUsage::of_tokens(11, 7));
-        assert_eq!(CodexTokens::used([event.total(), before], CodexTokens::default()), HostUsage::of_tokens(33, 21));
+        assert_eq!(event.total().since(before), HostUsage::of_tokens(11, 7));
+        assert_eq!(
+            CodexTokens::sum([event.total(), before]).since(CodexTokens::default()),
+            HostUsage::of_tokens(33, 21)
+        );
     }
 }

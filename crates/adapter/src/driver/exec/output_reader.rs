@@ -1,6 +1,6 @@
 //! Reads a program's output by the rules of its preset, and judges the result.
 
-use std::{collections::HashMap, os::unix::process::ExitStatusExt as _};
+use std::os::unix::process::ExitStatusExt as _;
 
 use attache_protocol::Json;
 use serde::de::IgnoredAny;
@@ -13,6 +13,7 @@ use crate::{
         lines::HostLine,
         outage::{self, failure_cause},
         process::HostExit,
+        recent::{NOTES, Recent},
         rpc::excerpt,
         turn::{ToolCall, ToolStatus, TurnSummary},
     },
@@ -28,7 +29,7 @@ pub(super) struct ExecOutputReader {
     /// Usage so far, if each line reports a single step.
     used: HostUsage,
     /// Names of the tools in use, by id.
-    tools: HashMap<String, String>,
+    tools: Recent<String>,
     serial: u64,
     /// An incomplete document.
     document: String,
@@ -48,9 +49,6 @@ struct ExecFindings {
 /// Larger documents are ignored.
 const MAX_DOCUMENT: usize = 16 * 1024 * 1024;
 
-/// How many tools may be in use at once.
-const MAX_OPEN_TOOLS: usize = 1024;
-
 /// How much of the standard error goes into a failure message.
 const MAX_STDERR_EXCERPT: usize = 2 * 1024;
 
@@ -58,7 +56,7 @@ const MAX_STDERR_EXCERPT: usize = 2 * 1024;
 
 impl ExecOutputReader {
     pub(super) fn new(turn: HostTurn, shape: ExecOutputRules) -> Self {
-        let (told, used, tools) = (ExecFindings::default(), HostUsage::default(), HashMap::new());
+        let (told, used, tools) = (ExecFindings::default(), HostUsage::default(), Recent::within(NOTES));
         Self { turn, shape, findings: told, used, tools, serial: 0, document: String::new() }
     }
 
@@ -214,8 +212,8 @@ impl ExecOutputReader {
         let known = self.tools.remove(&id);
         let name = tool.name.or(known).unwrap_or_else(|| "tool".to_owned());
         let status = if tool.output.is_some() { ToolStatus::Completed } else { ToolStatus::Started };
-        if status == ToolStatus::Started && self.tools.len() < MAX_OPEN_TOOLS {
-            self.tools.insert(id.clone(), name.clone());
+        if status == ToolStatus::Started {
+            self.tools.insert(&id, name.clone(), name.len());
         }
         let input = tool.input.and_then(|input| Json::from_text(input).ok());
         ToolCall { id, name, status, title: None, input, output: tool.output }

@@ -112,9 +112,13 @@ fn an_answer_is_counted_once() {
     let mut tally = TokenTally::default();
     tally.begins(None, "msg_1".to_owned(), tokens(11, 1));
     tally.count("msg_1", tokens(11, 1));
-    tally.begins(Some("toolu_1".to_owned()), "msg_2".to_owned(), tokens(5, 1));
-    tally.goes_on(&None, ClaudeTokens { output_tokens: Some(7), ..ClaudeTokens::default() });
-    tally.goes_on(&Some("toolu_1".to_owned()), tokens(5, 9));
-    tally.goes_on(&Some("nobody".to_owned()), tokens(100, 100));
+    tally.begins(Some("toolu_1"), "msg_2".to_owned(), tokens(5, 1));
+    tally.goes_on(None, ClaudeTokens { output_tokens: Some(7), ..ClaudeTokens::default() });
+    tally.goes_on(Some("toolu_1"), tokens(5, 9));
+    tally.goes_on(Some("nobody"), tokens(100, 100));
     assert_eq!(tally.total(), (16, 16));
+    // Also of answers that are no longer remembered.
+    let long = "x".repeat(1 << 20);
+    (0..20).for_each(|number| tally.count(&format!("{number}{long}"), tokens(1, 2)));
+    assert_eq!(tally.total(), (36, 56));
 }
