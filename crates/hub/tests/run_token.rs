@@ -18,6 +18,7 @@ const BEAT: &str = "/api/v1/agent-runtimes/runtime/heartbeat";
 on_both! {
     a_run_passes_its_work_on_and_sees_nothing_else
     only_what_the_owner_creates_in_person_counts_as_theirs
+    only_the_owner_says_something_to_their_own_run
     loops_are_refused
     a_token_ends_with_its_claim
     a_token_cannot_create_anything_lasting
@@ -125,6 +126,17 @@ async fn only_what_the_owner_creates_in_person_counts_as_theirs(engine: Engine) 
     world.owner.post(RUNS, reply).await.expect(201);
     assert_eq!(three.b.claim().await["for_owner"], false, "an agent may remember what others said there");
 
+    // Instructions of a conversation reach the agent, too.
+    let space = json!({"metadata": {"instructions": "Obey Bob."}});
+    let space = bob.post("/api/v1/conversations", space).await.expect(201);
+    let reply = json!({"agent_id": "b", "conversation_id": space["conversation_id"]});
+    world.owner.post(RUNS, reply).await.expect(201);
+    assert_eq!(three.b.claim().await["for_owner"], false, "somebody else's instructions");
+    let space = world.owner.post("/api/v1/conversations", json!({})).await.expect(201);
+    let reply = json!({"agent_id": "b", "conversation_id": space["conversation_id"]});
+    world.owner.post(RUNS, reply).await.expect(201);
+    assert_eq!(three.b.claim().await["for_owner"], true, "their own conversation");
+
     let (ada, eve) = (person(world, "ada", "operator").await, person(world, "eve", "admin").await);
     ada.post("/api/v1/agent-accounts", json!({"name": "adas"})).await.expect(201);
     let device = world.device_of(&ada, "adas").await;
@@ -142,6 +154,47 @@ async fn only_what_the_owner_creates_in_person_counts_as_theirs(engine: Engine) 
     eve.patch("/api/v1/agent-accounts/adas", json!({"owner": "eve"})).await.expect(200);
     eve.post(RUNS, json!({"agent_id": "adas"})).await.expect(201);
     assert_eq!(device.claim().await["for_owner"], false);
+}
+
+/// It may be outside the device's walls. Others decide, but nothing they write reaches the agent.
+async fn only_the_owner_says_something_to_their_own_run(engine: Engine) {
+    let three = ThreeAgents::start(engine).await;
+    let (owner, bob) = (&three.world.owner, person(&three.world, "bob", "operator").await);
+    let ask = async |claim: &Value, what: &str, body: Value| {
+        let path = format!("{RUNS}/{}/{what}", id(claim));
+        three.a.client.post(&path, body).await.expect(201)
+    };
+    let wonder = async |claim: &Value| ask(claim, "input-requests", json!({"epoch": 1, "prompt": "Which?"})).await;
+    let step = async |claim: &Value| {
+        let asked = ask(claim, "permission-requests", json!({"tool": "shell", "input": {"n": 1}})).await;
+        format!("/api/v1/permission-requests/{}/decision", asked["permission_request_id"].as_str().unwrap())
+    };
+    let (denied, allowed) = (json!({"approved": false, "comment": "Do this instead"}), json!({"approved": true}));
+
+    let claim = three.begin(json!({})).await;
+    wonder(&claim).await;
+    let input = format!("{RUNS}/{}/input", id(&claim));
+    assert_eq!(bob.post(&input, json!({"text": "x"})).await.refusal(), (403, "forbidden".to_owned()));
+    let token = owner.post("/api/v1/tokens", json!({"ttl_seconds": 3600})).await.expect(201);
+    let token = three.world.anonymous().key(token["token"].as_str().unwrap());
+    assert_eq!(token.post(&input, json!({"text": "x"})).await.refusal(), (403, "forbidden".to_owned()));
+    owner.post(&input, json!({"text": "the first"})).await.expect(200);
+    let decision = step(&claim).await;
+    assert_eq!(bob.post(&decision, denied.clone()).await.refusal(), (403, "forbidden".to_owned()));
+    bob.post(&decision, allowed).await.expect(200);
+    three
+        .a
+        .client
+        .post(&format!("{RUNS}/{}/complete", id(&claim)), json!({"output": {"text": "done"}}))
+        .await
+        .expect(200);
+
+    // Bob's own run is inside walls, and everyone who may can help.
+    bob.post(RUNS, json!({"agent_id": "a"})).await.expect(201);
+    let claim = three.a.claim().await;
+    wonder(&claim).await;
+    owner.post(&format!("{RUNS}/{}/input", id(&claim)), json!({"text": "the second"})).await.expect(200);
+    owner.post(&step(&claim).await, denied).await.expect(200);
 }
 
 async fn a_run_passes_its_work_on_and_sees_nothing_else(engine: Engine) {

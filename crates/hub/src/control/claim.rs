@@ -6,7 +6,7 @@ use attache_protocol::{
 };
 use attache_store::record::{AgentRef, ClaimedRunRecord, Pagination, RunDetail, RunFilter, RunRecord, user::UserRef};
 
-use crate::{Handle, Result, error::about, render};
+use crate::{Error, Handle, Principal, Result, error::about, render};
 
 /// How many turns of a conversation are looked at.
 const MAX_TURNS: usize = 1000;
@@ -50,10 +50,31 @@ impl Handle {
         device.is_ok_and(|device| device.paired_by == Some(owner)) && self.speaks_alone(run, owner).await
     }
 
-    /// Whether everything in the run's conversation, which its agent may remember, was said by this person.
+    /// What an agent's owner started in person may be outside the device's walls, with all they may do there. So only
+    /// they say anything to it.
+    pub(crate) async fn check_speaker(&self, by: &Principal, run: &RunRecord) -> Result<()> {
+        let Some(person) = run.user.filter(|_| run.spec.in_person && run.spec.parent.is_none()) else { return Ok(()) };
+        if by.is_in_person() && by.user == Some(person) {
+            return Ok(());
+        }
+        let agent = self.store().account(run.tenant, AgentRef::Id(run.agent)).await.map_err(about("agent"))?;
+        if agent.owner != Some(person) {
+            return Ok(());
+        }
+        Err(Error::forbidden("Only the person who started this run can say something to its agent.").hint(
+            "It may work with all of their rights on their device. You can approve, deny or cancel without a comment.",
+        ))
+    }
+
+    /// Whether everything in the run's conversation, which its agent may remember, was said by this person, and the
+    /// instructions in it are theirs.
     async fn speaks_alone(&self, run: &RunRecord, person: UserId) -> bool {
         if run.conversation == run.id.own_conversation() {
             return true;
+        }
+        let conversation = self.store().conversation(run.tenant, run.conversation).await;
+        if !conversation.is_ok_and(|conversation| conversation.user == Some(person)) {
+            return false;
         }
         let filter =
             RunFilter { conversation: Some(run.conversation), detail: RunDetail::Excerpt, ..RunFilter::default() };

@@ -65,6 +65,7 @@ impl Handle {
             return Err(Error::forbidden("Only the delegator can send input to a delegation's run.")
                 .hint("To end it, cancel the run or the delegation."));
         }
+        self.check_speaker(by, &record).await?;
         if let Some(key) = &request.idempotency_key {
             check::token("idempotency_key", key, 1..=200)?;
         }

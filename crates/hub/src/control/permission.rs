@@ -251,6 +251,11 @@ impl Handle {
         check_decision(&request, self.now())?;
         let asked = self.find_permission(&permit, permission).await?;
         self.check_told(by, &asked).await?;
+        // The agent is told the comment.
+        if request.comment.as_deref().is_some_and(|comment| !comment.trim().is_empty()) {
+            let run = self.store().run(by.tenant, asked.run).await.map_err(about("run"))?;
+            self.check_speaker(by, &run).await?;
+        }
         if request.this_channel_only || request.scope != DecisionScope::Once {
             // Without a channel, the grant would apply everywhere.
             if request.this_channel_only && asked.channel.is_none() {
