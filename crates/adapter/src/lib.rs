@@ -13,6 +13,7 @@ mod event_log;
 mod execution;
 mod guard;
 mod host;
+mod listener;
 mod options;
 mod output;
 pub mod preset;

@@ -6,7 +6,6 @@ use attache_protocol::{
     Code, Json, RunId, WorkspaceId,
     wire::adapter::{HostInfo, RunTask, RunTools, TaskReply, WallsProof},
 };
-use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -15,6 +14,7 @@ use crate::{
     error::AdapterRefusal,
     execution::{Execution, StopReason},
     guard::RequestGuard,
+    listener::{AdapterConnection, AdapterListener},
     scratch,
     slot::{RunAdmission, RunSlots},
     surface,
@@ -82,9 +82,8 @@ impl Adapter {
     pub async fn run(self, shutdown: CancellationToken) -> io::Result<()> {
         let Self { listener, service, .. } = self;
         let stopping = shutdown.clone();
-        // Output and results must not wait for the acknowledgement of the previous packet.
-        let listener = listener.tap_io(|stream| _ = stream.set_nodelay(true));
-        let server = axum::serve(listener, surface::router(service.clone()))
+        let router = surface::router(service.clone()).into_make_service_with_connect_info::<AdapterConnection>();
+        let server = axum::serve(AdapterListener::new(listener), router)
             .with_graceful_shutdown(async move { stopping.cancelled().await });
         let server = async { server.await };
         tokio::pin!(server);

@@ -10,7 +10,7 @@ use attache_protocol::{
 use axum::{
     Json, Router,
     body::{Body, Bytes},
-    extract::{Path, Request, State},
+    extract::{ConnectInfo, Path, Request, State},
     http::{HeaderMap, header},
     middleware::{self, Next},
     response::{
@@ -27,6 +27,7 @@ use crate::{
     event_log,
     execution::{Execution, StopReason},
     guard::{BearerCheck, unauthenticated},
+    listener::AdapterConnection,
     question::AnswerReceipt,
     service::AdapterService,
 };
@@ -55,13 +56,20 @@ pub(crate) fn router(service: Arc<AdapterService>) -> Router {
         .with_state(service)
 }
 
-async fn guard(State(service): SharedService, request: Request, next: Next) -> Result<Response, AdapterRefusal> {
+async fn guard(
+    State(service): SharedService,
+    ConnectInfo(connection): ConnectInfo<AdapterConnection>,
+    request: Request,
+    next: Next,
+) -> Result<Response, AdapterRefusal> {
     let (guard, headers) = (service.guard(), request.headers());
     guard.check_host(request.uri(), headers)?;
     guard.check_origin(headers)?;
-    // `/health` itself decides how much to disclose.
-    if guard.bearer(headers)? == BearerCheck::Absent && request.uri().path() != "/health" {
-        return Err(unauthenticated("this call needs the adapter's secret"));
+    match guard.bearer(headers)? {
+        BearerCheck::Right => connection.trust(),
+        // `/health` itself decides how much to disclose.
+        BearerCheck::Absent if request.uri().path() == "/health" => {}
+        BearerCheck::Absent => return Err(unauthenticated("this call needs the adapter's secret")),
     }
     Ok(next.run(request).await)
 }

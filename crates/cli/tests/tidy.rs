@@ -20,7 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("attache-console", &["attache-protocol", "attache-hub"]),
     ("attache-adapter", &["attache-protocol", "attache-a2a-wire", "attache-client", "attache-os", "attache-sandbox"]),
     ("attache-workspace", &["attache-protocol", "attache-os"]),
-    ("attache-mcp", &["attache-protocol", "attache-a2a-wire", "attache-client"]),
+    ("attache-mcp", &["attache-protocol", "attache-a2a-wire", "attache-client", "attache-os"]),
     (
         "attache-delegation",
         &["attache-protocol", "attache-a2a-wire", "attache-os", "attache-client", "attache-workspace"],

@@ -3,6 +3,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
+use attache_os::local_port::{ConnectionProof, LocalPort, LocalStream};
 use attache_protocol::{Secret, env::Env, secret::SecretHash};
 use axum::{
     Router,
@@ -17,17 +18,20 @@ use rmcp::transport::streamable_http_server::{
     SessionId, SessionManager as _, StreamableHttpServerConfig, StreamableHttpService,
     session::{local::LocalSessionManager, never::NeverSessionManager},
 };
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::McpService;
 
-/// The unique id of a connection.
+/// A connection, with its unique id.
 #[derive(Debug, Clone)]
-pub struct McpConnection(Arc<str>);
+pub struct McpConnection {
+    id: Arc<str>,
+    proof: Arc<ConnectionProof>,
+}
 
-/// A listener that sets `TCP_NODELAY` on every connection.
-struct NoDelayListener(TcpListener);
+/// Every program of this machine can connect to it.
+struct McpListener(LocalPort);
 
 /// The path of the MCP endpoint.
 pub const PATH: &str = "/mcp";
@@ -36,26 +40,25 @@ pub const PATH: &str = "/mcp";
 
 impl McpConnection {
     pub(crate) fn id(&self) -> &str {
-        &self.0
+        &self.id
     }
 }
 
-impl Connected<IncomingStream<'_, NoDelayListener>> for McpConnection {
-    fn connect_info(_: IncomingStream<'_, NoDelayListener>) -> Self {
-        Self(format!("connection-{}", Env::system().uuid().simple()).into())
+impl Connected<IncomingStream<'_, McpListener>> for McpConnection {
+    fn connect_info(stream: IncomingStream<'_, McpListener>) -> Self {
+        let id = format!("connection-{}", Env::system().uuid().simple()).into();
+        Self { id, proof: stream.io().proof() }
     }
 }
 
-// === impl NoDelayListener ===
+// === impl McpListener ===
 
-impl Listener for NoDelayListener {
-    type Io = TcpStream;
+impl Listener for McpListener {
+    type Io = LocalStream;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (TcpStream, SocketAddr) {
-        let (stream, from) = Listener::accept(&mut self.0).await;
-        let _ = stream.set_nodelay(true);
-        (stream, from)
+    async fn accept(&mut self) -> (LocalStream, SocketAddr) {
+        self.0.next().await
     }
 
     fn local_addr(&self) -> std::io::Result<SocketAddr> {
@@ -80,7 +83,7 @@ pub async fn serve(
         .layer(middleware::from_fn_with_state(secret.hash(), authenticate))
         .layer(middleware::map_request(name_connection));
     let made = router.into_make_service_with_connect_info::<McpConnection>();
-    axum::serve(NoDelayListener(listener), made).with_graceful_shutdown(stop.cancelled_owned()).await
+    axum::serve(McpListener(LocalPort::new(listener)), made).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
 /// The tools at [`PATH`] without sessions, for a server that authenticates callers and checks `Host` and `Origin`
@@ -138,6 +141,9 @@ async fn end_session(State(sessions): State<Arc<LocalSessionManager>>, request: 
 
 async fn authenticate(State(secret): State<SecretHash>, request: Request, next: Next) -> Response {
     if bearer(request.headers()).is_some_and(|token| secret.matches(token)) {
+        if let Some(connection) = request.extensions().get::<McpConnection>() {
+            connection.proof.give();
+        }
         return next.run(request).await;
     }
     let body = r#"{"error":{"code":"unauthenticated","message":"The secret of this server is missing or wrong.","hint":"Send `Authorization: Bearer <secret>`. The secret is in $A2A_HOME/mcp/<host>_<port>."}}"#;

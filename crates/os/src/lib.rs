@@ -1,6 +1,6 @@
 //! Operating system services that need care: private files, locks between processes, paths that must not lead out of a
-//! folder, handles of files, watched folders, the processes of a run (what they may use, and what is left behind), and the
-//! service manager.
+//! folder, handles of files, watched folders, the processes of a run (what they may use, and what is left behind), the
+//! service manager, and ports that every program of the machine reaches.
 //!
 //! What differs between systems is in two modules with the same functions: `linux`, and `portable`, which uses only what
 //! every Unix has. `--cfg attache_portable` chooses the second one on Linux, too, so that it is tested.
@@ -9,6 +9,7 @@ pub mod confined;
 pub mod control_group;
 pub mod file_attributes;
 pub mod folder_event;
+pub mod local_port;
 pub mod lock;
 pub mod path_error;
 pub mod placeholder;

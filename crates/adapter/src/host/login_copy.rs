@@ -90,7 +90,8 @@ fn is_renewed(before: &Value, after: &Value, name: &str) -> bool {
 /// Whether a member holds a token or its expiry, and not an address such as `token_endpoint`.
 fn is_token(name: &str, value: &Value) -> bool {
     let name = name.to_ascii_lowercase();
-    let is_named = ["token", "expir", "refresh"].iter().any(|word| name.contains(word));
+    // opencode calls the tokens `access` and `refresh`.
+    let is_named = name == "access" || ["token", "expir", "refresh"].iter().any(|word| name.contains(word));
     let is_plain = match value {
         Value::String(text) => !text.contains(['/', ':', '@', ' ']) || is_time(text) || is_base64(text),
         Value::Number(_) | Value::Null => true,
@@ -139,6 +140,11 @@ mod tests {
         ] {
             assert!(!changed(from, to), "{to}");
         }
+        let opencode = |access: &str, kind: &str| {
+            format!(r#"{{"p":{{"type":"{kind}","access":"{access}","refresh":"r","expires":1}}}}"#)
+        };
+        assert!(is_renewal(&opencode("a", "oauth"), &opencode("b", "oauth")));
+        assert!(!is_renewal(&opencode("a", "oauth"), &opencode("a", "wellknown")));
         assert!(!is_renewal(before, "KEY=value") && !is_renewal("KEY=value", "KEY=other"));
     }
 

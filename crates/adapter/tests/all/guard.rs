@@ -1,10 +1,15 @@
 //! Request checks: callers, and malformed requests.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use attache_adapter::{Adapter, BindError, Options, driver::ShellDriver};
 use attache_protocol::{env::Env, secret::Kind};
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
 
 use crate::world::{AdapterWorld, RawReply, exchange, task, with};
 
@@ -29,6 +34,30 @@ async fn health_discloses_little_without_the_secret() {
     let expected =
         format!(r#"{{"ok":true,"host":{{"type":"shell","version":"{}"}},"running":null}}"#, env!("CARGO_PKG_VERSION"));
     assert_eq!((full.status, full.body), (200, expected));
+    world.stop().await;
+}
+
+/// Every program of the machine reaches the port. Those that only hold connections keep nobody out, and are closed.
+#[tokio::test]
+async fn strangers_hold_few_connections() {
+    let world = AdapterWorld::shell().await;
+    let mut held = Vec::new();
+    for _ in 0..200 {
+        let mut stranger = TcpStream::connect(world.address).await.unwrap();
+        stranger.write_all(b"GET /health HTTP/1.1\r\nx: ").await.unwrap();
+        held.push(stranger);
+    }
+    assert_eq!(world.get("/health").await.status, 200);
+    // Closed, not answered.
+    assert!(matches!(held[0].read(&mut [0; 64]).await, Ok(0) | Err(_)));
+    // Whoever talks without end is not listened to.
+    let mut talker = TcpStream::connect(world.address).await.unwrap();
+    let line = [b'x'; 4096];
+    let heard = async { while talker.write_all(&line).await.is_ok() {} };
+    timeout(Duration::from_secs(60), heard).await.expect("the adapter hangs up");
+    // A connection with the secret may send more than that.
+    let long = with(task("true"), "unknown", json!("x".repeat(1 << 20)));
+    assert_eq!(world.send(&long).await.status, 200);
     world.stop().await;
 }
 
