@@ -231,6 +231,10 @@ fn mask_mappings(text: &mut [u8]) -> bool {
         }
         let value = key.end + 1 + indent(&text[key.end + 1..]);
         let quote = text.get(value).copied().filter(|byte| b"\"'".contains(byte));
+        // TOML has quotes. Without, it is the assignment of a shell, of which only the word is the value.
+        if quote.is_none() && text[key.end] == b'=' {
+            continue;
+        }
         let (start, end) = match quote {
             Some(quote) => (value + 1, text[value + 1..].iter().position(|&byte| byte == quote)),
             None => (value, text[value..].iter().position(|byte| b",}\n".contains(byte))),
