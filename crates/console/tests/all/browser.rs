@@ -26,9 +26,13 @@ pub(crate) struct ListeningConsole {
 
 impl ListeningConsole {
     pub(crate) async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(crate) async fn with(tune: impl FnOnce(&mut attache_hub::Options)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let world = ConsoleWorld::at(address).await;
+        let world = ConsoleWorld::with(address, tune).await;
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = attache_hub::serve(listener, world.router.clone(), world.hub.clone(), async {
             let _ = stopped.await;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "everything here is a test or serves one")]
 
+mod accessibility;
 mod approvals;
 mod assets;
 mod browser;
@@ -9,6 +10,7 @@ mod browser_admin;
 mod browser_approvals;
 mod browser_audit;
 mod browser_conversations;
+mod busy_hub;
 mod channels;
 mod conversations;
 mod delegations;

@@ -79,11 +79,7 @@ pub(crate) struct ConsoleDevice {
 
 impl ConsoleWorld {
     pub(crate) async fn new() -> Self {
-        Self::at("127.0.0.1:7800".parse().unwrap()).await
-    }
-
-    pub(crate) async fn at(listen: SocketAddr) -> Self {
-        Self::with(listen, |_| {}).await
+        Self::with("127.0.0.1:7800".parse().unwrap(), |_| {}).await
     }
 
     /// A hub with other options.
