@@ -1,20 +1,8 @@
 //! A run at the terminal: the answer is shown once, tools with their commands, and decisions are typed right there.
 
-use std::{
-    io::Write as _,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-};
-
 use serde_json::{Value, json};
 
-use crate::harness::{TestHome, TestHub, until};
-
-/// A terminal that runs a command.
-struct TestTerminal {
-    child: Child,
-    log: PathBuf,
-}
+use crate::harness::{TestHome, TestHub, TestTerminal, has, until};
 
 /// A device simulated by the test, with the run that it claimed.
 struct TerminalDevice<'a> {
@@ -22,45 +10,6 @@ struct TerminalDevice<'a> {
     token: String,
     run: String,
     epoch: i64,
-}
-
-fn has_script() -> bool {
-    let found = Command::new("script").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    let found = found.is_ok_and(|status| status.success());
-    if !found {
-        eprintln!("skipped: `script` is not installed (Debian: apt-get install bsdutils)");
-    }
-    found
-}
-
-// === impl TestTerminal ===
-
-impl TestTerminal {
-    fn run(home: &TestHome, line: &str) -> Self {
-        let log = home.path().join("screen");
-        let line = format!("{} {line}", env!("CARGO_BIN_EXE_attache"));
-        let mut command = home.program("script");
-        command.args(["-q", "-f", "-e", "-c", &line]).arg(&log).env("TERM", "dumb");
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        Self { child, log }
-    }
-
-    fn screen(&self) -> String {
-        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).replace('\r', "")
-    }
-
-    #[track_caller]
-    fn shows(&self, text: &str) -> String {
-        until(&format!("{text:?} on the screen"), || Some(self.screen()).filter(|screen| screen.contains(text)))
-    }
-
-    fn types(&mut self, line: &str) {
-        self.child.stdin.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
-    }
-
-    fn ends(&mut self) -> bool {
-        self.child.wait().unwrap().success()
-    }
 }
 
 // === impl TerminalDevice ===
@@ -99,7 +48,7 @@ impl<'a> TerminalDevice<'a> {
 
 #[test]
 fn several_messages_of_an_agent_are_not_reported_as_lost_output() {
-    if !has_script() {
+    if !has("script", "bsdutils") {
         return;
     }
     let home = TestHome::new();
@@ -119,7 +68,7 @@ fn several_messages_of_an_agent_are_not_reported_as_lost_output() {
 
 #[test]
 fn tools_are_shown_once_with_their_command_and_output() {
-    if !has_script() {
+    if !has("script", "bsdutils") {
         return;
     }
     let home = TestHome::new();
@@ -141,7 +90,7 @@ fn tools_are_shown_once_with_their_command_and_output() {
 
 #[test]
 fn a_person_decides_at_the_terminal() {
-    if !has_script() {
+    if !has("script", "bsdutils") {
         return;
     }
     let home = TestHome::new();
@@ -172,7 +121,7 @@ fn a_person_decides_at_the_terminal() {
 
 #[test]
 fn removing_an_agent_needs_confirmation() {
-    if !has_script() {
+    if !has("script", "bsdutils") {
         return;
     }
     let home = TestHome::new();

@@ -24,8 +24,8 @@ use attache_protocol::{
     Code, DelegationId,
     error::exit,
     wire::delegation::{
-        DaemonHealth, DelegateRequest, Delegation, DelegationDiff, DelegationList, DelegationSession, RevertRequest,
-        RevertResult,
+        AcceptRequest, AcceptResult, DaemonHealth, DelegateRequest, Delegation, DelegationDiff, DelegationList,
+        DelegationReview, DelegationSession, RevertRequest, RevertResult, ReviewFile,
     },
 };
 use reqwest::{Client, Method, Url};
@@ -122,10 +122,29 @@ impl DaemonClient {
     }
 
     /// The changes in the folder, as a unified diff.
-    pub async fn diff(&self, delegation: DelegationId) -> Result<String> {
+    pub async fn diff(&self, delegation: DelegationId) -> Result<DelegationDiff> {
         let url = url(&["delegations", &delegation.to_string(), "diff"]);
-        let diff: DelegationDiff = self.ask(Method::GET, url, None::<&()>, LONG_REQUEST_TIMEOUT).await?;
-        Ok(diff.text)
+        self.ask(Method::GET, url, None::<&()>, LONG_REQUEST_TIMEOUT).await
+    }
+
+    /// The changes file by file, without their patches.
+    pub async fn review(&self, delegation: DelegationId) -> Result<DelegationReview> {
+        let url = url(&["delegations", &delegation.to_string(), "review"]);
+        self.ask(Method::GET, url, None::<&()>, LONG_REQUEST_TIMEOUT).await
+    }
+
+    /// One changed file with its patch.
+    pub async fn review_file(&self, delegation: DelegationId, path: &str) -> Result<ReviewFile> {
+        let mut url = url(&["delegations", &delegation.to_string(), "review"]);
+        url.query_pairs_mut().append_pair("path", path);
+        let review: DelegationReview = self.ask(Method::GET, url, None::<&()>, LONG_REQUEST_TIMEOUT).await?;
+        review.files.into_iter().next().ok_or_else(|| Error::BadReply { reason: "it names no file".to_owned() })
+    }
+
+    /// Marks changes as accepted. They can still be reverted.
+    pub async fn accept(&self, delegation: DelegationId, request: &AcceptRequest) -> Result<AcceptResult> {
+        let url = url(&["delegations", &delegation.to_string(), "accept"]);
+        self.ask(Method::POST, url, Some(request), LONG_REQUEST_TIMEOUT).await
     }
 
     pub async fn revert(&self, delegation: DelegationId, request: &RevertRequest) -> Result<RevertResult> {

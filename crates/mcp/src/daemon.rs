@@ -83,7 +83,7 @@ impl<W: StartDaemon> DelegationBackend for DaemonBackend<W> {
     }
 
     async fn diff(&self, id: DelegationId) -> Result<String, ToolError> {
-        self.ask(|| self.client.diff(id)).await
+        Ok(self.ask(|| self.client.diff(id)).await?.text)
     }
 
     async fn log(&self, id: DelegationId) -> Result<String, ToolError> {

@@ -2,6 +2,8 @@
 
 mod diff;
 mod revert;
+mod review;
+mod review_dialogue;
 
 use std::{
     path::{Path, PathBuf},
@@ -43,6 +45,8 @@ use crate::{
   attache delegations log dlg_…                           its output while it worked
   attache delegations diff dlg_…                          its changes
   attache delegations diff dlg_… src/main.rs              its changes to one file, even a large one
+  attache delegations review dlg_…                        accept or discard them, file by file or hunk by hunk
+  attache delegations review dlg_… --accept src --discard Makefile
   attache delegations revert dlg_… src/main.rs            restore a file
   attache delegations diff dlg_… | git apply --reverse    revert with git
   attache delegations cancel dlg_… | --all
@@ -99,6 +103,17 @@ enum DelegationsCommand {
         /// Show only these paths, relative to the folder, as they are now
         paths: Vec<String>,
     },
+    /// Go through the changes: accept or discard each file, or each hunk of a text file
+    #[command(after_help = "Examples:
+  attache delegations review last                         asks about each change, on a terminal
+  attache delegations review last src                     only the changes below src
+  attache delegations review last --accept src --discard Makefile
+  attache delegations review last --json                  lists the changes, and which are accepted
+
+An accepted change isn't asked about again unless the file changes. It can still be reverted.
+Without a terminal, and without --accept, --accept-all or --discard, the command lists what is left to review.
+It exits with 6 if a change to be discarded was skipped.")]
+    Review(review::ReviewArgs),
     /// Restore the folder to its state before the lease, except files that you changed since
     Revert {
         /// Delegation id, a unique part of it, or `last`
@@ -174,14 +189,15 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let command = args.command.unwrap_or(DelegationsCommand::List(args.filter));
-    let only_looks = matches!(
-        command,
+    let only_looks = match &command {
         DelegationsCommand::List(_)
-            | DelegationsCommand::Show(_)
-            | DelegationsCommand::Output(_)
-            | DelegationsCommand::Log(_)
-            | DelegationsCommand::Diff { .. }
-    );
+        | DelegationsCommand::Show(_)
+        | DelegationsCommand::Output(_)
+        | DelegationsCommand::Log(_)
+        | DelegationsCommand::Diff { .. } => true,
+        DelegationsCommand::Review(args) => args.only_looks(&context.output),
+        _ => false,
+    };
     // A read-only command stops the daemon again if it had to start one.
     let stays = !only_looks || daemon_access::is_running(&context).await?;
     let done = perform(&context, command).await;
@@ -199,6 +215,7 @@ async fn perform(context: &CommandContext, command: DelegationsCommand) -> Resul
         DelegationsCommand::Log(One { delegation }) => log(context, get(context, &delegation).await?.delegation_id),
         DelegationsCommand::Cancel { delegation, all } => cancel(context, delegation, all).await,
         DelegationsCommand::Diff { delegation, paths } => diff::run(context, &delegation, &paths).await,
+        DelegationsCommand::Review(args) => review::run(context, args).await,
         DelegationsCommand::Revert { delegation, paths, take } => {
             revert::run(context, &delegation, paths, take.as_deref()).await
         }
@@ -327,7 +344,10 @@ fn show(context: &CommandContext, delegation: &Delegation) -> Result<(), Command
     }
     for changed in delegation.changes.iter().flat_map(|changes| &changes.changed_paths) {
         let word = format!("{:?}", changed.change).to_lowercase();
-        let path = clean::line(&changed.path);
+        let mut path = clean::line(&changed.path).into_owned();
+        if delegation.accepted.contains(&changed.path) {
+            path.push_str(" (accepted)");
+        }
         row(
             &word,
             match &changed.run_by {

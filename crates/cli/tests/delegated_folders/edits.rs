@@ -91,6 +91,9 @@ fn the_diff_is_a_patch_that_git_applies() {
         ("folder", "a file\n"),
         ("to-link", "x\n"),
         ("mode.sh", "x\n"),
+        ("returns", "one\rtwo\nthree\n"),
+        ("moved.txt", "moves as it is\n"),
+        ("tool.sh", "gets another mode\n"),
     ] {
         world.write(name, text);
     }
@@ -100,11 +103,15 @@ fn the_diff_is_a_patch_that_git_applies() {
     git(&["commit", "--quiet", "-m", "before"], "");
     let script = "sed -i s/b/B/ text.txt; printf changed > last; rm folder; mkdir folder; echo now inside > folder/file
         rm -r file; echo now a file > file; rm to-link; ln -s text.txt to-link; chmod +x mode.sh; printf '\\0\\1\\2new' > binary
+        printf 'one\\rTWO\\nthree\\r' > returns; mkdir sub; mv moved.txt 'sub/moved here.txt'; mv tool.sh tool; chmod +x tool
         head -c 200000 /dev/zero > large.bin; touch empty; printf 'x' > 'with space and \"quotes\"'; printf 'x\\n' > \"$(printf 'tab\\there')\"";
     let ended = world.delegate(&[], script);
     assert_eq!(ended["status"], "completed", "{ended:#}");
     let id = ended["delegation_id"].as_str().unwrap();
     let diff = world.delegations(&["diff", id]).succeeds().stdout;
+    let moved = "diff --git a/moved.txt b/sub/moved here.txt\nsimilarity index 100%\nrename from moved.txt\nrename to \
+                 sub/moved here.txt\n";
+    assert!(diff.contains(moved) && diff.contains("rename from tool.sh\nrename to tool\n"), "{diff}");
     let after = git(&["add", "--all"], "") + &git(&["write-tree"], "");
     git(&["reset", "--quiet", "--hard"], "");
     git(&["clean", "-fdq"], "");
@@ -115,6 +122,12 @@ fn the_diff_is_a_patch_that_git_applies() {
     // The state before and after is also under a ref, including a file that became a folder.
     let reference = format!("refs/attache/{id}");
     assert_eq!(git(&["rev-parse", &format!("{reference}^{{tree}}")], ""), after);
+    // One name of a moved file is reverted alone. The other one stays in the diff.
+    git(&["apply", "--index", "-"], &diff);
+    world.delegations(&["revert", id, "moved.txt"]).succeeds();
+    let diff = world.delegations(&["diff", id]).succeeds().stdout;
+    assert!(diff.contains("+++ b/sub/moved here.txt\t\n@@ -0,0 +1 @@\n+moves as it is\n"), "{diff}");
+    assert!(!diff.contains("rename from moved.txt") && diff.contains("rename from tool.sh\n"), "{diff}");
 }
 
 #[test]

@@ -5,5 +5,6 @@ mod edits;
 mod failures;
 mod lifecycle;
 mod networks;
+mod review;
 mod tools;
 pub mod world;

@@ -19,6 +19,7 @@ pub mod http;
 pub mod process;
 pub mod server;
 pub mod small_disk;
+pub mod terminal;
 
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,7 @@ pub use http::TestReply;
 pub use process::{FinishedProcess, TestProcess};
 pub use server::TestHub;
 pub use small_disk::SmallDisk;
+pub use terminal::TestTerminal;
 
 /// How long anything may take before the test gives up. Generous, because the machine may be busy.
 pub const LIMIT: Duration = Duration::from_secs(120);

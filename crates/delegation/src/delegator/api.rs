@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_protocol::{
     Code, DelegationId,
-    wire::delegation::{DaemonHealth, DelegateRequest, DelegationDiff, DelegationList, RevertRequest},
+    wire::delegation::{AcceptRequest, DaemonHealth, DelegateRequest, DelegationDiff, DelegationList, RevertRequest},
 };
 use axum::{
     Router,
@@ -27,6 +27,12 @@ struct WaitQuery {
     wait_ms: u64,
 }
 
+/// One changed path, or all of them.
+#[derive(Debug, Default, Deserialize)]
+struct ReviewQuery {
+    path: Option<String>,
+}
+
 const MAX_WAIT: Duration = Duration::from_secs(60);
 const MAX_BODY: usize = 4 << 20;
 
@@ -40,6 +46,8 @@ pub(super) fn router(service: DelegatorService) -> Router {
         .route("/v1/delegations/{id}/cancel", post(cancel))
         .route("/v1/delegations/{id}/diff", get(diff))
         .route("/v1/delegations/{id}/revert", post(revert))
+        .route("/v1/delegations/{id}/review", get(review))
+        .route("/v1/delegations/{id}/accept", post(accept))
         .route("/v1/sessions/{id}", get(session))
         .route("/v1/sessions/{id}/cancel", post(cancel_session))
         .fallback(no_route)
@@ -74,7 +82,10 @@ async fn show(
 ) -> DaemonApiResult {
     let id = delegation(&id)?;
     let wait = query.limit();
-    let shown = if wait.is_zero() { service.get(id)? } else { service.wait(id, query.after, wait).await? };
+    let mut shown = if wait.is_zero() { service.get(id)? } else { service.wait(id, query.after, wait).await? };
+    if shown.status.has_ended() {
+        shown.accepted = service.accepted(id).await?;
+    }
     Ok(json(&shown))
 }
 
@@ -83,13 +94,26 @@ async fn cancel(State(service): State<DelegatorService>, Path(id): Path<String>)
 }
 
 async fn diff(State(service): State<DelegatorService>, Path(id): Path<String>) -> DaemonApiResult {
-    let text = service.diff(delegation(&id)?).await?;
-    Ok(json(&DelegationDiff { text }))
+    let id = delegation(&id)?;
+    Ok(json(&DelegationDiff { text: service.diff(id).await?, accepted: service.accepted(id).await? }))
 }
 
 async fn revert(State(service): State<DelegatorService>, Path(id): Path<String>, body: Bytes) -> DaemonApiResult {
     let request: RevertRequest = if body.is_empty() { RevertRequest::default() } else { read(&body)? };
     Ok(json(&service.revert(delegation(&id)?, request).await?))
+}
+
+async fn review(
+    State(service): State<DelegatorService>,
+    Path(id): Path<String>,
+    Query(query): Query<ReviewQuery>,
+) -> DaemonApiResult {
+    Ok(json(&service.review(delegation(&id)?, query.path).await?))
+}
+
+async fn accept(State(service): State<DelegatorService>, Path(id): Path<String>, body: Bytes) -> DaemonApiResult {
+    let request: AcceptRequest = read(&body)?;
+    Ok(json(&service.accept(delegation(&id)?, request).await?))
 }
 
 async fn session(

@@ -22,6 +22,7 @@ mod records;
 mod recover;
 mod refusal;
 mod report;
+mod review;
 mod route;
 mod service;
 mod session;

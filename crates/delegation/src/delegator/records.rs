@@ -12,6 +12,7 @@ use attache_protocol::{
     env::Env,
     wire::delegation::{DelegateRequest, Delegation, DelegationOutcome},
 };
+use attache_workspace::report::AcceptedStates;
 use serde::Serialize;
 
 use super::policy::OriginalsRetention;
@@ -42,6 +43,7 @@ struct DelegationMetaTask<'a> {
 }
 
 const DIFF: &str = "changes.diff";
+const ACCEPTED: &str = "accepted.json";
 const FOLDERS: &str = "delegations";
 const BEFORE: &str = "before";
 /// Exists once the originals were removed.
@@ -101,6 +103,17 @@ impl DelegationRecords {
     /// `None` if it could not be saved.
     pub(super) fn diff(&self, delegation: DelegationId) -> Option<String> {
         fs::read_to_string(self.folder(delegation).join(DIFF)).ok()
+    }
+
+    /// The changes that a person accepted.
+    pub(super) fn save_accepted(&self, delegation: DelegationId, accepted: &AcceptedStates) -> Result<(), Error> {
+        self.write(&self.folder(delegation).join(ACCEPTED), accepted)
+    }
+
+    /// Nothing if the file can't be read: it has to be looked at again.
+    pub(super) fn accepted(&self, delegation: DelegationId) -> AcceptedStates {
+        let text = fs::read(self.folder(delegation).join(ACCEPTED)).ok();
+        text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
     }
 
     /// Removes originals that are too old, then the oldest until the rest fit. `ended` lists delegations and when they

@@ -1,14 +1,14 @@
-//! Shows the changes of a lease as a diff, and reverts them.
+//! Shows the changes of a lease as a diff, and reverts them, whole files or hunks.
 
 use std::path::{Path, PathBuf};
 
 use attache_protocol::{
     Code, DelegationId,
-    wire::delegation::{FolderChanges, RevertRequest, RevertResult},
+    wire::delegation::{FolderChanges, HunkSelection, RevertRequest, RevertResult},
 };
 use attache_workspace::{
     export::{LeaseRecord, from_shown},
-    report::{self, IN_REPOSITORY, NOT_SHOWN, REVIEW_FIRST},
+    report::{self, AcceptedStates, IN_REPOSITORY, NOT_SHOWN, REVIEW_FIRST},
 };
 
 use super::{
@@ -66,21 +66,23 @@ impl DelegatorService {
         delegation: DelegationId,
         request: RevertRequest,
     ) -> Result<RevertResult, DelegatorRefusal> {
-        let (folder, before) = self.folder_and_originals(delegation)?;
+        let (folder, before) = self.folder_with_originals(delegation)?;
         let records = self.0.records.clone();
-        if records.is_pruned(delegation) {
-            let message = format!("the originals of {delegation} were removed to save space");
-            let hint = "`attache delegations diff` still shows the changes. See keep_originals_days in policy.toml.";
-            return Err(DelegatorRefusal::new(Code::NotFound, message, hint));
-        }
         let (reverted, changes) = blocking(move || {
-            let Some(record) = record(&before)? else { return Ok((RevertResult::default(), FolderChanges::default())) };
-            let reverted =
-                report::revert(&folder, &record, &request).map_err(|error| unreverted(delegation, &error))?;
-            if let Some(diff) = records.diff(delegation) {
-                records.save_diff(delegation, &without(&diff, &reverted.restored))?;
-            }
+            let Some(old) = record(&before)? else { return Ok((RevertResult::default(), FolderChanges::default())) };
+            let reverted = report::revert(&folder, &old, &request).map_err(|error| refused(delegation, &error))?;
+            // A discarded hunk changes what the lease left.
+            let record = record(&before)?.unwrap_or(old);
             let remaining = report::changes(&folder, &record).map_err(|error| unreported(&error))?;
+            if let Some(diff) = records.diff(delegation) {
+                // Nothing if nothing is left of its change.
+                let file_of = |selection: &HunkSelection| {
+                    report::review_file(&folder, &record, &selection.path, &AcceptedStates::default()).ok()
+                };
+                let part = request.hunks.as_ref().and_then(file_of).and_then(|file| file.patch).map(|patch| patch.text);
+                let diff = report::split_renames(&diff, &record, &reverted.restored);
+                records.save_diff(delegation, &replace_parts(&diff, &reverted.restored, part.as_deref()))?;
+            }
             Ok::<_, DelegatorRefusal>((reverted, remaining))
         })
         .await??;
@@ -91,6 +93,20 @@ impl DelegatorService {
         Ok(reverted)
     }
 
+    /// Refused if the originals were removed.
+    pub(super) fn folder_with_originals(
+        &self,
+        delegation: DelegationId,
+    ) -> Result<(PathBuf, PathBuf), DelegatorRefusal> {
+        let both = self.folder_and_originals(delegation)?;
+        if self.0.records.is_pruned(delegation) {
+            let message = format!("the originals of {delegation} were removed to save space");
+            let hint = "`attache delegations diff` still shows the changes. See keep_originals_days in policy.toml.";
+            return Err(DelegatorRefusal::new(Code::NotFound, message, hint));
+        }
+        Ok(both)
+    }
+
     /// The folder, and the folder with the originals of its changed files.
     fn folder_and_originals(&self, delegation: DelegationId) -> Result<(PathBuf, PathBuf), DelegatorRefusal> {
         let shown = self.get(delegation)?;
@@ -99,28 +115,31 @@ impl DelegatorService {
 }
 
 /// `None` if nothing was exported, or only read-only.
-fn record(before: &Path) -> Result<Option<LeaseRecord>, DelegatorRefusal> {
+pub(super) fn record(before: &Path) -> Result<Option<LeaseRecord>, DelegatorRefusal> {
     if !before.exists() {
         return Ok(None);
     }
     LeaseRecord::load(before).map(Some).map_err(|error| unreported(&report::Error::Before(error)))
 }
 
-/// The diff without the restored files.
-fn without(diff: &str, restored: &[String]) -> String {
+/// The diff without the restored files, or with another part in place of theirs.
+fn replace_parts(diff: &str, restored: &[String], part: Option<&str>) -> String {
     let headers: Vec<String> = restored.iter().map(|path| report::header(&from_shown(path))).collect();
+    let mut part_left = part;
     let mut kept = String::new();
     let mut is_kept = true;
     for line in diff.split_inclusive('\n') {
         // No content line starts like this: each has a sign in front.
         if line.starts_with("diff --git ") {
             is_kept = !headers.iter().any(|header| line.trim_end_matches('\n') == header);
+            if !is_kept {
+                kept.push_str(part_left.take().unwrap_or_default());
+            }
         } else if let Some(name) = [NOT_SHOWN, IN_REPOSITORY].iter().find_map(|start| line.strip_prefix(start)) {
-            is_kept = !restored.iter().any(|path| name.trim_end() == path);
+            is_kept = part.is_some() || !restored.iter().any(|path| name.trim_end() == path);
         } else if let Some(name) = line.strip_prefix(REVIEW_FIRST) {
-            is_kept = !restored
-                .iter()
-                .any(|path| name.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with(" (")));
+            let is_of = |path: &String| name.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with(" ("));
+            is_kept = part.is_some() || !restored.iter().any(is_of);
         } else if line.starts_with("# ") {
             // A line about no particular file.
             is_kept = true;
@@ -133,17 +152,27 @@ fn without(diff: &str, restored: &[String]) -> String {
 }
 
 /// Unknown paths are the caller's mistake.
-fn unreverted(delegation: DelegationId, error: &report::Error) -> DelegatorRefusal {
+pub(super) fn refused(delegation: DelegationId, error: &report::Error) -> DelegatorRefusal {
     let (code, hint) = match error {
         report::Error::NotBelow(_) => (Code::InvalidRequest, "Give paths relative to the folder"),
         report::Error::Untouched(_) => (Code::NotFound, "Give a path that the delegation changed"),
-        other => return unreported(other),
+        report::Error::Changed(_) => return review_again(delegation, Code::VersionChanged, error),
+        report::Error::NoHunk { .. } | report::Error::HunksAlone => {
+            return review_again(delegation, Code::InvalidRequest, error);
+        }
+        report::Error::Folder(_) | report::Error::Before(_) => return unreported(error),
     };
     let hint = format!("{hint}, as listed by `attache delegations show {delegation}`. Nothing was reverted.");
     DelegatorRefusal::new(code, error.to_string(), hint)
 }
 
-fn unreported(error: &report::Error) -> DelegatorRefusal {
+/// It isn't what the person saw.
+fn review_again(delegation: DelegationId, code: Code, error: &report::Error) -> DelegatorRefusal {
+    let hint = format!("Review it again: `attache delegations review {delegation}`. Nothing was done.");
+    DelegatorRefusal::new(code, error.to_string(), hint)
+}
+
+pub(super) fn unreported(error: &report::Error) -> DelegatorRefusal {
     DelegatorRefusal::new(Code::Internal, error.to_string(), "Check that the folder still exists and is readable.")
 }
 
@@ -155,8 +184,20 @@ mod tests {
     fn the_diff_omits_restored_files() {
         let diff = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+diff --git a/b b/b\ndiff --git a/a b b/a b\nold \
                     mode 100644\n# not shown here: c\n# not shown here: d\n";
-        let remaining = without(diff, &["a".to_owned(), "d".to_owned()]);
+        let remaining = replace_parts(diff, &["a".to_owned(), "d".to_owned()], None);
         assert_eq!(remaining, "diff --git a/a b b/a b\nold mode 100644\n# not shown here: c\n");
-        assert_eq!(without(diff, &[]), diff);
+        assert_eq!(replace_parts(diff, &[], None), diff);
+    }
+
+    #[test]
+    fn a_part_takes_the_place_of_another() {
+        let first = "# look at this first: a (run or obeyed by make)\ndiff --git a/0 b/0\nold mode 100644\n";
+        let last = "diff --git a/b b/b\nold mode 100644\n# not shown here: c\n";
+        let (whole, part) = (
+            "diff --git a/a b/a\n@@ -1 +1 @@\n-x\n+y\n@@ -9 +9 @@\n-x\n+y\n",
+            "diff --git a/a b/a\n@@ -1 +1 @@\n-x\n+y\n",
+        );
+        let diff = format!("{first}{whole}{last}");
+        assert_eq!(replace_parts(&diff, &["a".to_owned()], Some(part)), format!("{first}{part}{last}"));
     }
 }

@@ -89,6 +89,9 @@ pub struct Delegation {
     pub result: Option<DelegationOutcome>,
     #[serde(default)]
     pub changes: Option<FolderChanges>,
+    /// Paths whose change a person accepted, as they are now. The daemon adds them when it is asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accepted: Vec<String>,
 }
 
 impl Delegation {
@@ -122,6 +125,7 @@ impl Delegation {
             revision: 1,
             result: None,
             changes: None,
+            accepted: Vec::new(),
         }
     }
 }
@@ -203,6 +207,20 @@ pub struct RevertRequest {
     /// What to do with files that were also edited here. By default they are left alone and reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub take: Option<ConflictChoice>,
+    /// Instead of whole paths: some hunks of one text file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hunks: Option<HunkSelection>,
+}
+
+/// Hunks of the change of one text file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HunkSelection {
+    pub path: String,
+    /// In the order of the patch. The first one is 1.
+    pub numbers: Vec<usize>,
+    /// That of the [`FilePatch`] that the person saw. If the patch is another one by now, nothing is discarded.
+    pub fingerprint: String,
 }
 
 /// Which version of a file that both sides edited.
@@ -297,6 +315,68 @@ pub struct DelegationList {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DelegationDiff {
     pub text: String,
+    /// Paths whose change a person accepted, as they are now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accepted: Vec<String>,
+}
+
+/// `GET /v1/delegations/{id}/review`: the changes file by file, as the files are now, in the order of the diff. With
+/// `?path=`, only this file, with its patch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DelegationReview {
+    pub files: Vec<ReviewFile>,
+}
+
+/// A changed file, and what a person decided about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReviewFile {
+    #[serde(flatten)]
+    pub changed: ChangedPath,
+    /// A person accepted it as it is now.
+    pub accepted: bool,
+    /// Parts of the change that can be discarded one by one: those of a text file that was there before.
+    pub hunks: Vec<ReviewHunk>,
+    /// Stands for what is there now. Accepting it applies to nothing else. Absent if it can't be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patch: Option<FilePatch>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReviewHunk {
+    pub number: usize,
+    /// Its first line: `@@ -1,4 +1,5 @@`.
+    pub header: String,
+}
+
+/// The part of the diff about one file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilePatch {
+    pub text: String,
+    /// Stands for this text.
+    pub fingerprint: String,
+}
+
+/// `POST /v1/delegations/{id}/accept`: a person looked at these changes and keeps them. They can still be reverted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AcceptRequest {
+    pub files: Vec<AcceptedFile>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AcceptedFile {
+    pub path: String,
+    /// That of the [`ReviewFile`] that the person saw. If it is another one by now, nothing is accepted.
+    pub state: String,
+}
+
+/// Everything that is accepted now.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceptResult {
+    pub accepted: Vec<String>,
 }
 
 /// `GET /v1/sessions/{id}`: the delegations of one session. `all_done` is reported once to each waiter.

@@ -108,6 +108,15 @@ impl OriginalsFolder {
         Ok(())
     }
 
+    /// After a part of a file's change was reverted: the rest is what the lease left.
+    pub(crate) fn record_after(self, root: &ExportRoot, path: &[u8]) -> Result<(), ExportRefusal> {
+        let inode = root.find(path)?.attributes.inode;
+        let mut keeper = OriginalsStore::new(self.dir, OriginalsLimit::NONE)?;
+        keeper.record_file_after(root, path, inode, None);
+        keeper.finish();
+        Ok(())
+    }
+
     fn prepare(dir: &Path, lent: &Path, limit: OriginalsLimit) -> io::Result<Option<OriginalsStore>> {
         // Checked before it is created, so that nothing is left behind inside the exported folder.
         let above = dir.ancestors().find(|above| above.exists()).unwrap_or(dir);

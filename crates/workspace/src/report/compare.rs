@@ -47,24 +47,36 @@ pub(super) fn differences<'a>(root: &ExportRoot, record: &'a LeaseRecord) -> Vec
     let mut found: Vec<PathDifference<'a>> = Vec::new();
     // Backwards, so that what is below a folder is known before the folder.
     for (path, entry) in record.entries.iter().rev().filter(|(_, entry)| !entry.was.is_times_only()) {
-        let (now, change) = match root.find_optional(path) {
-            Ok(now) => {
-                let Some(change) = changed(record, &entry.was, now.as_ref()) else { continue };
-                (now.map_or(PathNow::Absent, |now| PathNow::Is(now.attributes)), change)
-            }
-            Err(refusal) => (PathNow::Unseen(refusal), FileChangeKind::Modified),
-        };
+        let Some(difference) = difference(root, record, path, entry) else { continue };
+        let (now, change) = (&difference.now, difference.change);
         let folder = matches!(entry.was, PathBefore::Folder { .. })
-            || matches!(&now, PathNow::Is(attributes) if attributes.is_folder());
+            || matches!(now, PathNow::Is(attributes) if attributes.is_folder());
         let told_below = found.last().is_some_and(|below| {
             below.path.starts_with(path) && below.path.get(path.len()) == Some(&b'/') && below.change == change
         });
         if !(folder && told_below) {
-            found.push(PathDifference { path, entry, now, change });
+            found.push(difference);
         }
     }
     found.reverse();
     found
+}
+
+/// How one path differs, if it does.
+pub(super) fn difference<'a>(
+    root: &ExportRoot,
+    record: &LeaseRecord,
+    path: &'a [u8],
+    entry: &'a LeaseRecordEntry,
+) -> Option<PathDifference<'a>> {
+    let (now, change) = match root.find_optional(path) {
+        Ok(now) => {
+            let change = changed(record, &entry.was, now.as_ref())?;
+            (now.map_or(PathNow::Absent, |now| PathNow::Is(now.attributes)), change)
+        }
+        Err(refusal) => (PathNow::Unseen(refusal), FileChangeKind::Modified),
+    };
+    Some(PathDifference { path, entry, now, change })
 }
 
 /// Unreadable entries count as modified.

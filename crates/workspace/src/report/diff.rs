@@ -1,17 +1,18 @@
 //! Differences as text: lines added and removed, and a patch as `git diff --binary` writes it and `git apply` accepts
 //! it. What a patch can't express is in lines that start with `#`, which git ignores.
 
-use std::{fmt::Write as _, io::Read as _, path::Path, time::Duration};
+use std::{collections::BTreeSet, fmt::Write as _, io::Read as _, path::Path};
 
 use attache_protocol::wire::delegation::FileChangeKind;
 use rustix::fs::OFlags;
-use similar::{ChangeTag, TextDiff};
 
 use super::{
     Error,
     autorun::AutorunPatterns,
     binary,
     compare::{PathDifference, PathNow, differences, open_original},
+    hunks::TextHunks,
+    rename::{self, renames},
     revert::resolve_paths,
 };
 use crate::export::{FileKind, LeaseRecord, PathBefore, from_shown, path::ExportPath, root::ExportRoot, show};
@@ -19,11 +20,11 @@ use crate::export::{FileKind, LeaseRecord, PathBefore, from_shown, path::ExportP
 /// How much is read to count lines, over all files. Files beyond that are reported without line counts.
 #[derive(Debug)]
 pub(super) struct DiffBudget {
-    bytes: u64,
+    pub(super) bytes: u64,
 }
 
 /// The content of one side.
-enum DiffSide {
+pub(super) enum DiffSide {
     Nothing,
     Text(String),
     /// Not text.
@@ -34,14 +35,14 @@ enum DiffSide {
 
 /// What a patch may hold, in bytes.
 #[derive(Debug, Clone, Copy)]
-struct DiffLimits {
+pub(super) struct DiffLimits {
     patch: usize,
-    file: u64,
+    pub(super) file: u64,
 }
 
 /// The order of the files in a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum PatchSection {
+pub(super) enum PatchSection {
     /// Text that a program here would run without being asked.
     Planted,
     Text,
@@ -57,13 +58,11 @@ pub const REVIEW_FIRST: &str = "# look at this first: ";
 /// Larger files are reported without line counts.
 const MAX_DIFFED_FILE: u64 = 4 << 20;
 /// For paths that somebody asks for.
-const REQUESTED: DiffLimits = DiffLimits { patch: 256 << 20, file: 64 << 20 };
-/// After this time, the diff gets coarser.
-const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
+pub(super) const REQUESTED: DiffLimits = DiffLimits { patch: 256 << 20, file: 64 << 20 };
 
 /// The changes as a patch of at most `most` bytes. What doesn't fit is only named. Text comes before binary files, and
 /// the smallest files get their place first, so that no large file hides a small change. Files that a program here
-/// would run without being asked are named at the top, and come first.
+/// would run without being asked are named at the top, and come first. A file that only moved is a rename.
 pub fn diff(dir: &Path, record: &LeaseRecord, most: usize) -> Result<String, Error> {
     let root = ExportRoot::open(dir)?;
     render(&root, record, &differences(&root, record), DiffLimits { patch: most, file: MAX_DIFFED_FILE })
@@ -90,7 +89,9 @@ fn render(
     let planted = AutorunPatterns::new()?;
     let (mut text, mut in_repository) = (String::new(), String::new());
     let mut waiting: Vec<(bool, usize)> = Vec::new();
-    for (at, difference) in found.iter().enumerate() {
+    let renamed = renames(root, record, found, &planted, limits.file);
+    let old_names: BTreeSet<usize> = renamed.values().copied().collect();
+    for (at, difference) in found.iter().enumerate().filter(|(at, _)| !old_names.contains(at)) {
         let program = difference.run_by(&planted);
         if let Some(program) = program {
             let _ = writeln!(text, "{REVIEW_FIRST}{} (run or obeyed by {program})", show(difference.path));
@@ -112,18 +113,19 @@ fn render(
                 left.push(at);
                 continue;
             }
-            let (old, new) = sides(root, record, &found[at], limits.file);
-            budget.bytes = budget.bytes.saturating_sub(old.len() + new.len());
-            let section = match (old.is_binary() || new.is_binary(), is_planted) {
-                (true, _) => PatchSection::Binary,
-                (false, true) => PatchSection::Planted,
-                (false, false) => PatchSection::Text,
+            let (section, part) = if let Some(&from) = renamed.get(&at) {
+                (PatchSection::Text, Some(rename::part(&found[from], &found[at])))
+            } else {
+                let (old, new) = sides(root, record, &found[at], limits.file);
+                budget.bytes = budget.bytes.saturating_sub(old.len() + new.len());
+                let section = PatchSection::of(&old, &new, is_planted);
+                if section == PatchSection::Binary && !is_last {
+                    later.push((is_planted, at));
+                    continue;
+                }
+                (section, one(&found[at], &old, &new))
             };
-            if section == PatchSection::Binary && !is_last {
-                later.push((is_planted, at));
-                continue;
-            }
-            let Some(part) = one(&found[at], &old, &new) else {
+            let Some(part) = part else {
                 left.push(at);
                 continue;
             };
@@ -143,7 +145,7 @@ fn render(
     shown.iter().for_each(|(_, _, part)| text.push_str(part));
     text.push_str(&in_repository);
     left.sort_unstable();
-    for at in left {
+    for at in left.into_iter().flat_map(|at| renamed.get(&at).copied().into_iter().chain([at])) {
         let _ = writeln!(text, "{NOT_SHOWN}{}", show(found[at].path));
     }
     Ok(text)
@@ -155,7 +157,7 @@ pub fn header(path: &[u8]) -> String {
 }
 
 /// Quotes names as git does if they have more than plain characters.
-fn quoted(side: &str, path: &[u8]) -> String {
+pub(super) fn quoted(side: &str, path: &[u8]) -> String {
     let is_plain = |byte: u8| byte >= b' ' && byte != 127 && !b"\"\\".contains(&byte);
     match std::str::from_utf8(path) {
         Ok(text) if path.iter().copied().all(is_plain) => format!("{side}{text}"),
@@ -174,7 +176,7 @@ fn quoted(side: &str, path: &[u8]) -> String {
 }
 
 /// Git ignores patches to these paths.
-fn is_of_git(path: &[u8]) -> bool {
+pub(super) fn is_of_git(path: &[u8]) -> bool {
     path.split(|&byte| byte == b'/').any(|name| name.eq_ignore_ascii_case(b".git"))
 }
 
@@ -190,21 +192,22 @@ pub(super) fn count(
     }
     let (old, new) = sides(root, record, difference, MAX_DIFFED_FILE);
     budget.bytes = budget.bytes.saturating_sub(old.len() + new.len());
+    lines(&old, &new)
+}
+
+/// The numbers of lines added and removed, for text.
+pub(super) fn lines(old: &DiffSide, new: &DiffSide) -> Option<(u64, u64)> {
     let lines = |text: &str| text.split_inclusive('\n').count() as u64;
-    match (&old, &new) {
+    match (old, new) {
         (DiffSide::Nothing, DiffSide::Text(new)) => Some((lines(new), 0)),
         (DiffSide::Text(old), DiffSide::Nothing) => Some((0, lines(old))),
-        (DiffSide::Text(old), DiffSide::Text(new)) => {
-            let diff = TextDiff::configure().timeout(DIFF_TIMEOUT).diff_lines(old.as_str(), new.as_str());
-            let count = |tag| diff.iter_all_changes().filter(|change| change.tag() == tag).count() as u64;
-            Some((count(ChangeTag::Insert), count(ChangeTag::Delete)))
-        }
+        (DiffSide::Text(old), DiffSide::Text(new)) => Some(TextHunks::of(old, new).lines()),
         _ => None,
     }
 }
 
 /// The part of a patch about one path. `None` if a side can't be shown.
-fn one(difference: &PathDifference<'_>, old: &DiffSide, new: &DiffSide) -> Option<String> {
+pub(super) fn one(difference: &PathDifference<'_>, old: &DiffSide, new: &DiffSide) -> Option<String> {
     let (path, mut text) = (show(difference.path), String::new());
     let before = match &difference.entry.was {
         PathBefore::Absent => None,
@@ -259,11 +262,18 @@ const FOLDER: u32 = 0o040_000;
 const LINK: u32 = 0o120_000;
 
 /// The two modes that git knows.
-const fn file_mode(mode: u32) -> u32 {
+pub(super) const fn file_mode(mode: u32) -> u32 {
     if mode & 0o100 == 0 { 0o100_644 } else { 0o100_755 }
 }
 
-fn patch(path: &[u8], old_mode: Option<u32>, new_mode: Option<u32>, old: &DiffSide, new: &DiffSide, text: &mut String) {
+pub(super) fn patch(
+    path: &[u8],
+    old_mode: Option<u32>,
+    new_mode: Option<u32>,
+    old: &DiffSide,
+    new: &DiffSide,
+    text: &mut String,
+) {
     let (a, b) = (quoted("a/", path), quoted("b/", path));
     let _ = writeln!(text, "{}", header(path));
     match (old_mode, new_mode) {
@@ -280,11 +290,14 @@ fn patch(path: &[u8], old_mode: Option<u32>, new_mode: Option<u32>, old: &DiffSi
     let with_tab = |name: String| if name.contains(' ') && !name.starts_with('"') { name + "\t" } else { name };
     let a = if old_mode.is_none() { "/dev/null".to_owned() } else { with_tab(a) };
     let b = if new_mode.is_none() { "/dev/null".to_owned() } else { with_tab(b) };
-    let diff = TextDiff::configure().timeout(DIFF_TIMEOUT).diff_lines(old.text(), new.text());
-    let _ = write!(text, "{}", diff.unified_diff().context_radius(3).header(&a, &b));
+    let hunks = TextHunks::of(old.text(), new.text());
+    if hunks.len() > 0 {
+        let _ = writeln!(text, "--- {a}\n+++ {b}");
+        hunks.write(text);
+    }
 }
 
-fn sides(
+pub(super) fn sides(
     root: &ExportRoot,
     record: &LeaseRecord,
     difference: &PathDifference<'_>,
@@ -313,10 +326,22 @@ fn sides(
     (old, new)
 }
 
+// === impl PatchSection ===
+
+impl PatchSection {
+    pub(super) const fn of(old: &DiffSide, new: &DiffSide, is_planted: bool) -> Self {
+        match (old.is_binary() || new.is_binary(), is_planted) {
+            (true, _) => Self::Binary,
+            (false, true) => Self::Planted,
+            (false, false) => Self::Text,
+        }
+    }
+}
+
 // === impl DiffSide ===
 
 impl DiffSide {
-    fn read(file: std::fs::File, max: u64) -> Self {
+    pub(super) fn read(file: std::fs::File, max: u64) -> Self {
         let mut bytes = Vec::new();
         let read = file.take(max + 1).read_to_end(&mut bytes);
         if read.is_err() || bytes.len() as u64 > max { Self::Unread } else { Self::of(bytes) }
@@ -330,7 +355,7 @@ impl DiffSide {
         String::from_utf8(bytes).map_or_else(|error| Self::Binary(error.into_bytes()), Self::Text)
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Text(text) => text.as_bytes(),
             Self::Binary(bytes) => bytes,
@@ -349,7 +374,7 @@ impl DiffSide {
         matches!(self, Self::Binary(_))
     }
 
-    fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         self.bytes().len() as u64
     }
 }

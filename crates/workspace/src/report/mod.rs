@@ -9,8 +9,11 @@ mod binary;
 mod compare;
 mod diff;
 pub mod git;
+mod hunks;
+mod rename;
 mod restore;
 mod revert;
+mod review;
 
 use std::{io, path::Path};
 
@@ -22,7 +25,9 @@ use self::{
 };
 pub use self::{
     diff::{IN_REPOSITORY, NOT_SHOWN, REVIEW_FIRST, diff, diff_of, header},
+    rename::split_renames,
     revert::revert,
+    review::{AcceptedStates, accepted, check_states, review, review_file},
 };
 use crate::export::{ExportError, LeaseRecord, root::ExportRoot, show};
 
@@ -37,6 +42,12 @@ pub enum Error {
     NotBelow(String),
     #[error("the lease did not change `{0}`")]
     Untouched(String),
+    #[error("`{0}` has changed since you looked at it")]
+    Changed(String),
+    #[error("`{path}` has no hunk {number}")]
+    NoHunk { path: String, number: usize },
+    #[error("hunks are discarded alone: without other paths, and without your own version of the file")]
+    HunksAlone,
 }
 
 /// `changed_paths` is cut off after this many.
@@ -51,27 +62,32 @@ pub fn changes(dir: &Path, record: &LeaseRecord) -> Result<FolderChanges, Error>
     let planted = AutorunPatterns::new()?;
     for difference in &found {
         let lines = diff::count(&root, record, difference, &mut budget);
-        let (added, removed) = lines.unzip();
+        let (added, removed) = lines.unwrap_or_default();
         changes.diff_stat = DiffStat {
             files_changed: changes.diff_stat.files_changed + 1,
-            insertions: changes.diff_stat.insertions + added.unwrap_or(0),
-            deletions: changes.diff_stat.deletions + removed.unwrap_or(0),
+            insertions: changes.diff_stat.insertions + added,
+            deletions: changes.diff_stat.deletions + removed,
         };
         if changes.changed_paths.len() < MAX_CHANGED_PATHS {
-            changes.changed_paths.push(ChangedPath {
-                path: show(difference.path),
-                change: difference.change,
-                added,
-                removed,
-                also_changed_here: difference.also_changed_here(),
-                run_by: difference.run_by(&planted).map(str::to_owned),
-            });
+            changes.changed_paths.push(difference.changed_path(lines, &planted));
         }
     }
     Ok(changes)
 }
 
 impl PathDifference<'_> {
+    fn changed_path(&self, lines: Option<(u64, u64)>, planted: &AutorunPatterns) -> ChangedPath {
+        let (added, removed) = lines.unzip();
+        ChangedPath {
+            path: show(self.path),
+            change: self.change,
+            added,
+            removed,
+            also_changed_here: self.also_changed_here(),
+            run_by: self.run_by(planted).map(str::to_owned),
+        }
+    }
+
     fn also_changed_here(&self) -> bool {
         let is_still = match &self.now {
             PathNow::Absent => self.entry.left.is_unchanged(None),

@@ -3,13 +3,16 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fs::{self, File},
-    io,
+    io::{self, Write as _},
     os::{fd::OwnedFd, unix::fs::MetadataExt as _},
 };
 
 use attache_os::{file_space, path_handle::WRITE};
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, RenameFlags, linkat, mkdirat, openat, renameat, renameat_with, symlinkat, unlinkat},
+    fs::{
+        AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, chownat, linkat, mkdirat, openat, renameat, renameat_with,
+        symlinkat, unlinkat,
+    },
     io::Errno,
 };
 
@@ -141,14 +144,39 @@ impl<'a> RestoreSteps<'a> {
             return Ok(attributes(&found, was.mode, was.modified)?);
         }
         let parent = self.root.folder(place.parent())?;
-        self.drop_leftover(&parent)?;
-        let flags = WRITE | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let made = openat(&parent, &self.making, flags, Mode::RUSR | Mode::WUSR)?;
+        let made = self.create(&parent)?;
         self.copy(was, File::from(made.try_clone()?))?;
         let made = PathHandle::of(made)?;
         self.twins.made.insert(made.attributes.inode);
         attributes(&made, was.mode, was.modified)?;
         self.take_place(&parent, place, judged)
+    }
+
+    /// Gives a file other bytes. Its mode, its owner and its other names stay.
+    pub(super) fn rewrite(
+        &mut self,
+        place: &ExportPath,
+        bytes: &[u8],
+        judged: &FileAttributes,
+    ) -> Result<(), NotRestored> {
+        if judged.links > 1 {
+            let file = self.root.find(place.whole())?.reopen(WRITE)?;
+            if PathStamp::of(&attributes_of(&file)?) != PathStamp::of(judged) {
+                return Err(NotRestored::Edited);
+            }
+            rustix::fs::ftruncate(&file, 0)?;
+            return Ok(File::from(file).write_all(bytes)?);
+        }
+        let parent = self.root.folder(place.parent())?;
+        let made = self.create(&parent)?;
+        File::from(made.try_clone()?).write_all(bytes)?;
+        let made = PathHandle::of(made)?;
+        if (made.attributes.uid, made.attributes.gid) != (judged.uid, judged.gid) {
+            let (owner, group) = (Uid::from_raw(judged.uid), Gid::from_raw(judged.gid));
+            chownat(&parent, &self.making, Some(owner), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        made.set_mode(judged.mode)?;
+        self.take_place(&parent, place, Some(judged))
     }
 
     /// Removes a file or link, unless it is a different one by now.
@@ -242,6 +270,13 @@ impl<'a> RestoreSteps<'a> {
         }
         self.drop_leftover(parent)?;
         Err(NotRestored::Edited)
+    }
+
+    /// A new file with the temporary name.
+    fn create(&self, parent: &OwnedFd) -> Result<OwnedFd, ExportRefusal> {
+        self.drop_leftover(parent)?;
+        let flags = WRITE | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(openat(parent, &self.making, flags, Mode::RUSR | Mode::WUSR)?)
     }
 
     /// The entry with the temporary name.

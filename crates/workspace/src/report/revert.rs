@@ -6,16 +6,19 @@ use std::{
     path::Path,
 };
 
-use attache_protocol::wire::delegation::{ConflictChoice, KeptPath, RevertRequest, RevertResult};
+use attache_protocol::wire::delegation::{ConflictChoice, HunkSelection, KeptPath, RevertRequest, RevertResult};
 use rustix::io::Errno;
 
 use super::{
     Error,
-    compare::{changed, is_spoiled},
+    compare::{PathNow, changed, is_spoiled},
+    diff::{self, REQUESTED},
     restore::{NotRestored, RestoreSteps, attributes, remove_folder, unlock},
+    review::{difference_at, hunks_of, patch_of},
 };
 use crate::export::{
-    ExportRefusal, FileAttributes, LeaseRecord, LeaseRecordEntry, OriginalsFolder, PathAfter, PathBefore, from_shown,
+    ExportRefusal, FileAttributes, LeaseRecord, LeaseRecordEntry, OriginalsFolder, PathAfter, PathBefore, PathStamp,
+    from_shown,
     path::ExportPath,
     root::{ExportRoot, PathHandle},
     show,
@@ -37,6 +40,15 @@ struct RevertStep<'a> {
     now: Option<FileAttributes>,
 }
 
+/// A text file without the hunks that are discarded.
+struct RemainingText {
+    text: String,
+    /// The file that the hunks were found in.
+    seen: FileAttributes,
+    /// Nothing remains of its change.
+    is_original: bool,
+}
+
 /// Why a path is left alone.
 struct RevertSkip {
     reason: String,
@@ -47,13 +59,21 @@ struct RevertSkip {
 /// Reverts the changes of a lease: all of them, or the given paths and everything below them. The lease must have
 /// ended. What can't be restored is left and reported with the reason, and the rest is restored anyway. If a given path
 /// is invalid, nothing is done. What was also edited on this machine is left, unless a version was chosen. Then what it
-/// replaces is kept.
+/// replaces is kept. Of a text file, some hunks can be reverted: what remains still counts as the lease's.
 pub fn revert(dir: &Path, record: &LeaseRecord, request: &RevertRequest) -> Result<RevertResult, Error> {
-    let requested = resolve_paths(record, &request.paths)?;
     let root = ExportRoot::open(dir)?;
+    let remaining = match &request.hunks {
+        Some(_) if !request.paths.is_empty() || request.take == Some(ConflictChoice::Mine) => {
+            return Err(Error::HunksAlone);
+        }
+        Some(selection) => Some(remaining_text(&root, record, selection)?),
+        None => None,
+    };
+    let paths = request.hunks.as_ref().map_or(&request.paths[..], |selection| std::slice::from_ref(&selection.path));
+    let requested = resolve_paths(record, paths)?;
     let mut steps = RestoreSteps::new(&root, record);
     let mut done = RevertResult::default();
-    let folders = if request.paths.is_empty() { still_folders(&root, record) } else { Vec::new() };
+    let folders = if requested.is_empty() { still_folders(&root, record) } else { Vec::new() };
     let mut jobs = choose(&root, record, &requested, request.take, &mut done);
     // A folder in which something is only replaced keeps its time.
     let mut times = BTreeMap::new();
@@ -80,7 +100,10 @@ pub fn revert(dir: &Path, record: &LeaseRecord, request: &RevertRequest) -> Resu
             PathBefore::Link { target, modified } => {
                 steps.link(&job.place, &from_shown(target), *modified, job.replaced())
             }
-            PathBefore::File(kept) => steps.file(&job.place, kept, job.replaced()),
+            PathBefore::File(kept) => match &remaining {
+                Some(remaining) if !remaining.is_original => rewrite(&root, &mut steps, record, job, remaining),
+                _ => steps.file(&job.place, kept, job.replaced()),
+            },
         };
         match outcome {
             Ok(()) => done.restored.push(show(path)),
@@ -110,12 +133,50 @@ pub fn revert(dir: &Path, record: &LeaseRecord, request: &RevertRequest) -> Resu
     Ok(done)
 }
 
+/// What remains of a text file. Refused if the person saw another patch.
+fn remaining_text(root: &ExportRoot, record: &LeaseRecord, selection: &HunkSelection) -> Result<RemainingText, Error> {
+    let path = &selection.path;
+    let changed = || Error::Changed(path.clone());
+    let difference = difference_at(root, record, path)?;
+    let (old, new) = diff::sides(root, record, &difference, REQUESTED.file);
+    if patch_of(&difference, &old, &new).fingerprint != selection.fingerprint {
+        return Err(changed());
+    }
+    let no_hunk = |number| Error::NoHunk { path: path.clone(), number };
+    let first = selection.numbers.first().copied().unwrap_or(1);
+    let hunks = hunks_of(&difference, &old, &new).ok_or_else(|| no_hunk(first))?;
+    if let Some(wrong) = selection.numbers.iter().find(|number| !(1..=hunks.len()).contains(*number)) {
+        return Err(no_hunk(*wrong));
+    }
+    let (PathNow::Is(seen), PathBefore::File(was)) = (&difference.now, &difference.entry.was) else {
+        return Err(changed());
+    };
+    let text = hunks.without(&selection.numbers.iter().copied().collect());
+    let is_original = text.as_bytes() == old.bytes() && was.mode == seen.mode;
+    Ok(RemainingText { text, seen: *seen, is_original })
+}
+
+/// Writes what remains of a text file, and records it as what the lease left.
+fn rewrite(
+    root: &ExportRoot,
+    steps: &mut RestoreSteps<'_>,
+    record: &LeaseRecord,
+    job: &RevertStep<'_>,
+    remaining: &RemainingText,
+) -> Result<(), NotRestored> {
+    // The hunks were found in this file.
+    if job.now.as_ref().map(PathStamp::of) != Some(PathStamp::of(&remaining.seen)) {
+        return Err(NotRestored::Edited);
+    }
+    steps.rewrite(&job.place, remaining.text.as_bytes(), &remaining.seen)?;
+    Ok(OriginalsFolder::in_folder(&record.before).record_after(root, job.place.whole())?)
+}
+
 /// The given paths. Empty means all of them.
 pub(super) fn resolve_paths(record: &LeaseRecord, paths: &[String]) -> Result<Vec<ExportPath>, Error> {
     let mut requested = Vec::new();
     for path in paths {
-        let below = ExportPath::parse(&from_shown(path)).ok().filter(|_| !path.starts_with('/'));
-        let place = below.ok_or_else(|| Error::NotBelow(path.clone()))?;
+        let place = place_of(path)?;
         let names =
             |path: &[u8]| ExportPath::parse(path).is_ok_and(|touched| place == touched || touched.is_below(&place));
         if !record.paths().any(names) {
@@ -124,6 +185,12 @@ pub(super) fn resolve_paths(record: &LeaseRecord, paths: &[String]) -> Result<Ve
         requested.push(place);
     }
     Ok(requested)
+}
+
+/// A path below the folder.
+pub(super) fn place_of(path: &str) -> Result<ExportPath, Error> {
+    let below = ExportPath::parse(&from_shown(path)).ok().filter(|_| !path.starts_with('/'));
+    below.ok_or_else(|| Error::NotBelow(path.to_owned()))
 }
 
 fn choose<'a>(
@@ -136,7 +203,14 @@ fn choose<'a>(
     let mut jobs = BTreeMap::new();
     for (path, entry) in record.entries.iter().filter(|(_, entry)| !entry.was.is_times_only()) {
         let Ok(place) = ExportPath::parse(path) else { continue };
-        if !requested.is_empty() && !requested.iter().any(|one| *one == place || place.is_below(one)) {
+        // With a removed file, the folders that it was in come back.
+        let is_missing_parent = |one: &ExportPath| {
+            one.is_below(&place)
+                && matches!(entry.was, PathBefore::Folder { .. })
+                && root.find_optional(path).is_ok_and(|now| now.is_none())
+        };
+        let is_requested = |one: &ExportPath| *one == place || place.is_below(one) || is_missing_parent(one);
+        if !requested.is_empty() && !requested.iter().any(is_requested) {
             continue;
         }
         match plan_step(root, record, path, entry, take) {

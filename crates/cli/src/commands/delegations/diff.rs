@@ -22,17 +22,19 @@ use crate::{
 pub(super) async fn run(context: &CommandContext, delegation: &IdArg, paths: &[String]) -> Result<(), CommandFailure> {
     let daemon = daemon_access::daemon(context).await?;
     let id = delegation.delegation(&daemon).await?;
-    let text = if paths.is_empty() {
+    let diff = if paths.is_empty() {
         daemon.diff(id).await?
     } else {
-        of_paths(&originals(context, id)?, &daemon.get(id).await?, paths)?
+        let delegation = daemon.get(id).await?;
+        let text = of_paths(&originals(context, id)?, &delegation, paths)?;
+        DelegationDiff { text, accepted: delegation.accepted }
     };
     // No other line of a patch starts like this.
-    let left = text.lines().filter(|line| line.starts_with(NOT_SHOWN)).count();
+    let left = diff.text.lines().filter(|line| line.starts_with(NOT_SHOWN)).count();
     if context.output.is_json() {
-        context.output.json(&DelegationDiff { text })?;
+        context.output.json(&diff)?;
     } else {
-        context.output.raw(&text)?;
+        context.output.raw(&diff.text)?;
     }
     if left == 0 {
         return Ok(());
@@ -68,7 +70,7 @@ fn of_paths(before: &Path, delegation: &Delegation, paths: &[String]) -> Result<
         let failure = match &error {
             report::Error::NotBelow(_) => CommandFailure::usage(error.to_string()),
             report::Error::Untouched(_) => CommandFailure::new("not_found", exit::NOT_FOUND, error.to_string()),
-            report::Error::Folder(_) | report::Error::Before(_) => CommandFailure::failed(error.to_string()),
+            _ => CommandFailure::failed(error.to_string()),
         };
         failure.hint(format!("List the changed paths: attache delegations show {id}"))
     })

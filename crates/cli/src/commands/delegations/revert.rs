@@ -1,10 +1,12 @@
 //! `attache delegations revert`: restores files to their state before a lease and keeps the person's own edits.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::io::{self, BufRead as _, Write as _};
 
+use attache_client::daemon::DaemonClient;
 use attache_protocol::{
+    DelegationId,
     error::exit,
-    wire::delegation::{ConflictChoice, RevertRequest, RevertResult},
+    wire::delegation::{ConflictChoice, KeptPath, RevertRequest, RevertResult},
 };
 
 use crate::{
@@ -13,6 +15,7 @@ use crate::{
     ui::{
         failure::CommandFailure,
         output::{TextStyle, clean},
+        prompt,
     },
 };
 
@@ -24,15 +27,8 @@ pub(super) async fn run(
 ) -> Result<(), CommandFailure> {
     let daemon = daemon_access::daemon(context).await?;
     let delegation = delegation.delegation(&daemon).await?;
-    let take = take.and_then(version);
-    let mut reverted = daemon.revert(delegation, &RevertRequest { paths, take }).await?;
-    for (path, take) in choose(context, &reverted)? {
-        let asked = RevertRequest { paths: vec![path.clone()], take: Some(take) };
-        let RevertResult { restored, kept } = daemon.revert(delegation, &asked).await?;
-        reverted.kept.retain(|left| left.path != path);
-        reverted.restored.extend(restored);
-        reverted.kept.extend(kept);
-    }
+    let request = RevertRequest { paths, take: take.and_then(version), ..RevertRequest::default() };
+    let reverted = revert(context, &daemon, delegation, &request).await?;
     let ended = if reverted.kept.is_empty() { Ok(()) } else { Err(CommandFailure::quiet(exit::INCOMPLETE)) };
     if context.output.is_json() {
         context.output.json(&reverted)?;
@@ -41,22 +37,45 @@ pub(super) async fn run(
     for path in &reverted.restored {
         context.output.line(clean::line(path))?;
     }
-    let conflicts = reverted.kept.iter().filter(|kept| kept.conflict).count();
-    for kept in &reverted.kept {
+    say_kept(context, delegation, &reverted.kept);
+    context.output.say(format_args!("{} restored, {} skipped.", reverted.restored.len(), reverted.kept.len()));
+    ended
+}
+
+/// Reverts, and on a terminal asks about the files that both sides edited.
+pub(super) async fn revert(
+    context: &CommandContext,
+    daemon: &DaemonClient,
+    delegation: DelegationId,
+    request: &RevertRequest,
+) -> Result<RevertResult, CommandFailure> {
+    let mut reverted = daemon.revert(delegation, request).await?;
+    for (path, take) in choose(context, &reverted)? {
+        let asked = RevertRequest { paths: vec![path.clone()], take: Some(take), ..RevertRequest::default() };
+        let RevertResult { restored, kept } = daemon.revert(delegation, &asked).await?;
+        reverted.kept.retain(|left| left.path != path);
+        reverted.restored.extend(restored);
+        reverted.kept.extend(kept);
+    }
+    Ok(reverted)
+}
+
+/// Says which files were skipped and why, and how to choose a version.
+pub(super) fn say_kept(context: &CommandContext, delegation: DelegationId, kept: &[KeptPath]) {
+    for kept in kept {
         let line = format!("skipped: {} ({})", clean::line(&kept.path), clean::line(&kept.reason));
         context.output.say_styled(TextStyle::Busy, line);
         for version in &kept.versions {
             context.output.say_styled(TextStyle::Dim, format_args!("  your version: {}", clean::line(version)));
         }
     }
-    context.output.say(format_args!("{} restored, {} skipped.", reverted.restored.len(), reverted.kept.len()));
+    let conflicts = kept.iter().filter(|kept| kept.conflict).count();
     if conflicts > 0 {
         context.output.say(format_args!(
             "You edited {conflicts} of them too. Choose a version: attache delegations revert {delegation} \
              --take before|mine PATH…"
         ));
     }
-    ended
 }
 
 fn version(name: &str) -> Option<ConflictChoice> {
@@ -70,7 +89,7 @@ fn version(name: &str) -> Option<ConflictChoice> {
 /// Asks the person at the terminal about each file that both sides edited.
 fn choose(context: &CommandContext, reverted: &RevertResult) -> Result<Vec<(String, ConflictChoice)>, CommandFailure> {
     let mut chosen = Vec::new();
-    if !io::stdin().is_terminal() || !context.output.talk_terminal || context.output.is_json() {
+    if !prompt::is_attended(&context.output) {
         return Ok(chosen);
     }
     for kept in reverted.kept.iter().filter(|kept| kept.conflict) {

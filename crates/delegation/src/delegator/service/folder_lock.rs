@@ -1,4 +1,4 @@
-//! Locks a folder during a revert, so that it is neither exported nor reverted by anyone else meanwhile.
+//! Locks a folder while changes are reverted or accepted, so that it is neither exported nor reverted by anyone else.
 
 use std::path::PathBuf;
 
@@ -34,7 +34,7 @@ impl DelegatorService {
                 let hint = "Try again when that is done.";
                 DelegatorRefusal::new(
                     Code::StillLent,
-                    format!("the changes of {id} in this folder are being reverted"),
+                    format!("the changes of {id} in this folder are being reverted or accepted"),
                     hint,
                 )
             } else {

@@ -203,7 +203,7 @@ async fn a_folder_is_delegated_worked_in_and_revoked() {
     let export = home.join("exports").join(ended.delegation_id.to_string());
     assert!(!export.join("workspace").is_symlink() && export.join("meta/delegation.json").is_file());
     // The revert.
-    let diff = machine.client.diff(ended.delegation_id).await.unwrap();
+    let diff = machine.client.diff(ended.delegation_id).await.unwrap().text;
     assert!(diff.contains("+made there"), "{diff}");
     let reverted = machine.client.revert(ended.delegation_id, &RevertRequest::default()).await.unwrap();
     assert_eq!(reverted.restored, ["made.txt"]);
@@ -218,10 +218,10 @@ async fn a_diff_shows_the_lease_regardless_of_later_changes() {
     let machine = &fixture.machine;
     let ended = machine.ended(&fixture.delegate().await).await;
     let (id, made) = (ended.delegation_id, machine.project().join("made.txt"));
-    let diff = machine.client.diff(id).await.unwrap();
+    let diff = machine.client.diff(id).await.unwrap().text;
     fs::write(&made, "made there\nand edited here\n").unwrap();
     fs::write(machine.project().join("here.txt"), "edited here\n").unwrap();
-    assert_eq!(machine.client.diff(id).await.unwrap(), diff);
+    assert_eq!(machine.client.diff(id).await.unwrap().text, diff);
     for (path, code) in [("wrong.txt", Code::NotFound), ("/etc/passwd", Code::InvalidRequest)] {
         let request = RevertRequest { paths: vec!["made.txt".to_owned(), path.to_owned()], ..RevertRequest::default() };
         let refused = machine.client.revert(id, &request).await.unwrap_err();
@@ -231,7 +231,7 @@ async fn a_diff_shows_the_lease_regardless_of_later_changes() {
     // The diff of a delegation that an older daemon recorded says that the final state is unknown.
     let diff_file = machine.root().join("awcp/delegations").join(id.to_string()).join("changes.diff");
     fs::remove_file(diff_file).unwrap();
-    let now = machine.client.diff(id).await.unwrap();
+    let now = machine.client.diff(id).await.unwrap().text;
     assert!(now.starts_with("# The state at the end of the lease is unknown") && now.contains("+and edited here"));
 }
 

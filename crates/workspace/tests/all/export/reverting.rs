@@ -1,6 +1,7 @@
 //! The changes of a lease: reported, shown and reverted, with real git where the folder has it.
 
 mod git;
+mod hunks;
 mod race;
 mod random;
 
@@ -310,7 +311,7 @@ fn single_paths_can_be_reverted() {
     fixture.export.revoke();
     let revert = |paths: &[&str]| {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-        report::revert(&fixture.dir(), &fixture.export.changes(), &RevertRequest { paths, take: None })
+        report::revert(&fixture.dir(), &fixture.export.changes(), &RevertRequest { paths, ..RevertRequest::default() })
     };
     for (path, why) in [
         ("untouched", "the lease did not change `untouched`"),
