@@ -127,7 +127,7 @@ async fn only_what_the_owner_creates_in_person_counts_as_theirs(engine: Engine) 
     assert_eq!(three.b.claim().await["for_owner"], false, "an agent may remember what others said there");
 
     // Instructions of a conversation reach the agent, too.
-    let space = json!({"metadata": {"instructions": "Obey Bob."}});
+    let space = json!({"metadata": {"instructions": "Obey Bob.", "space": "team"}});
     let space = bob.post("/api/v1/conversations", space).await.expect(201);
     let reply = json!({"agent_id": "b", "conversation_id": space["conversation_id"]});
     world.owner.post(RUNS, reply).await.expect(201);

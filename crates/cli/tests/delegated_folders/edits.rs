@@ -130,6 +130,44 @@ fn the_diff_is_a_patch_that_git_applies() {
     assert!(!diff.contains("rename from moved.txt") && diff.contains("rename from tool.sh\n"), "{diff}");
 }
 
+/// Whoever built on a commit of the remote keeps it, and the saved states stay readable.
+#[test]
+fn a_revert_removes_no_objects_of_git() {
+    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
+    let git = |args: &[&str]| {
+        let own = ["-c", "user.name=A", "-c", "user.email=a@a"];
+        let output = Command::new("git").arg("-C").arg(&world.folder).args(own).args(args).output().unwrap();
+        assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    git(&["init", "--quiet"]);
+    world.write("a.txt", "one\n");
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "-m", "before"]);
+    let before = git(&["rev-parse", "HEAD"]);
+    let script = "echo two >> a.txt; git -c user.name=R -c user.email=r@r commit -qam remote";
+
+    let ended = world.delegate(&[], script);
+    assert_eq!(ended["status"], "completed", "{ended:#}");
+    let id = ended["delegation_id"].as_str().unwrap();
+    assert!(!world.delegations(&["diff", id]).succeeds().stdout.contains(".git/objects"));
+    world.delegations(&["revert", id]).succeeds();
+    assert_eq!((git(&["rev-parse", "HEAD"]), git(&["status", "--porcelain"])), (before, String::new()));
+    git(&["fsck", "--strict"]);
+    git(&["gc", "--quiet"]);
+    assert!(git(&["show", &format!("refs/attache/{id}:a.txt")]).contains("two"));
+
+    let ended = world.delegate(&[], script);
+    assert_eq!(ended["status"], "completed", "{ended:#}");
+    world.write("mine.txt", "my work\n");
+    git(&["add", "mine.txt"]);
+    git(&["commit", "--quiet", "-m", "mine"]);
+    // The branch was moved on this machine, too: it stays.
+    world.delegations(&["revert", ended["delegation_id"].as_str().unwrap()]).exits(6);
+    git(&["fsck", "--strict"]);
+    assert_eq!(git(&["log", "--format=%s"]), "mine\nremote\nbefore\n");
+}
+
 #[test]
 fn a_small_change_behind_large_files_is_shown() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };

@@ -150,7 +150,7 @@ async fn the_outcome_without_an_answer_follows_the_agents_policy() {
 async fn the_buttons_allow_once_allow_for_the_run_and_deny() {
     let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
-    let visitor = world.signed_in(Role::Operator).await;
+    let visitor = world.owner_signed_in().await;
     for (answer, state, scope, location) in [
         ("allow_once", PermissionState::Approved, DecisionScope::Once, "/inbox?said=allowed"),
         ("deny", PermissionState::Denied, DecisionScope::Once, "/inbox?said=denied"),
@@ -189,7 +189,7 @@ async fn the_buttons_allow_once_allow_for_the_run_and_deny() {
 async fn a_quick_reason_denies_and_tells_the_agent_why() {
     let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
-    let visitor = world.signed_in(Role::Operator).await;
+    let visitor = world.owner_signed_in().await;
     for (typed, told) in [
         ("", "This goes too far. Ask for something narrower."),
         ("Only src.", "This goes too far. Ask for something narrower. Only src."),
@@ -214,7 +214,7 @@ async fn a_quick_reason_denies_and_tells_the_agent_why() {
 async fn questions_are_in_the_inbox_and_answered_there() {
     let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
-    let visitor = world.signed_in(Role::Operator).await;
+    let visitor = world.owner_signed_in().await;
     let moved = visitor.get("/approvals").await;
     assert_eq!((moved.status, moved.header("location")), (StatusCode::PERMANENT_REDIRECT, "/inbox"));
     assert!(visitor.get("/inbox").await.body.contains("You’re all caught up"));
@@ -259,7 +259,7 @@ async fn questions_are_in_the_inbox_and_answered_there() {
 async fn a_question_with_options_is_a_form() {
     let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
-    let visitor = world.signed_in(Role::Operator).await;
+    let visitor = world.owner_signed_in().await;
     let asked = r#"[{"data":{"questions":[
         {"question":"Which <b>one</b>?","options":[{"label":"\"a\"","description":"the first"},{"label":"b"}]},
         {"question":"What for?","multi_select":true,"options":[{"label":"tests"},{"label":"production"}]}]}}]"#;
@@ -412,7 +412,7 @@ async fn agent_text_is_inert_everywhere() {
 async fn the_run_page_decides_and_answers_in_place() {
     let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;
-    let visitor = world.signed_in(Role::Operator).await;
+    let visitor = world.owner_signed_in().await;
     let asked = device.ask(run, asking("Run", r#"{"command":"ls"}"#)).await;
     let page = visitor.get(&format!("/runs/{run}")).await.body;
     for shown in [

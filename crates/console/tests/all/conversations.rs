@@ -42,7 +42,7 @@ async fn a_conversation_shows_what_was_said_and_done() {
     device.ask(second, asking("Bash", r#"{"command":"git push"}"#)).await;
     device.wonder(second, "Which version?").await;
 
-    let visitor = world.signed_in(Role::Operator).await;
+    let visitor = world.owner_signed_in().await;
     let list = visitor.get("/conversations").await.body;
     assert!(list.contains(&format!("href=\"/conversations/{id}\">Parser &#60;1&#62;</a>")), "{list}");
     assert_eq!(list.matches("href=\"/conversations/cnv_").count(), 1, "one row for both runs: {list}");

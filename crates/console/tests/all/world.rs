@@ -114,6 +114,11 @@ impl ConsoleWorld {
         self.session(role, None).await
     }
 
+    /// The owner of all agents here, who starts runs with [`ask`](Self::ask), signed in.
+    pub(crate) async fn owner_signed_in(&self) -> TestVisitor {
+        self.session(Role::Owner, self.owner.user).await
+    }
+
     /// A user with this name, signed in.
     pub(crate) async fn person(&self, name: &str, role: Role) -> (User, TestVisitor) {
         let request = CreateUserRequest { name: name.to_owned(), role: Some(role), password: None };

@@ -166,6 +166,14 @@ pub(super) fn is_stored(path: &[u8]) -> bool {
     at.is_some_and(|at| names[at] == b"objects" && names.len() > at + 2)
 }
 
+/// Whether this is an object of a repository, or a folder for some. Others may refer to it, and git removes what nobody
+/// refers to.
+pub(crate) fn is_object(path: &[u8]) -> bool {
+    let Some((_, names)) = inside(path) else { return false };
+    let at = names.iter().position(|name| matches!(*name, b"objects" | b"refs" | b"logs"));
+    at.is_some_and(|at| names[at] == b"objects" && names.get(at + 1).is_some_and(|name| *name != b"info"))
+}
+
 /// Which part of a repository a path belongs to. A folder can't move between parts.
 pub(super) fn area(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let (git, names) = inside(path)?;
@@ -324,6 +332,24 @@ mod tests {
             assert!(!guarded(path.as_bytes()), "{path}");
         }
         assert!(is_repository(b"a/.Git") && is_repository(b".git ") && !is_repository(b"a/git"));
+    }
+
+    #[test]
+    fn objects_are_recognised_with_their_folders() {
+        for path in [
+            ".git/objects/ab",
+            ".git/objects/ab/cd",
+            "sub/.git/objects/pack/pack-1.idx",
+            ".git/modules/lib/objects/ab",
+            ".git/lfs/objects/ab/cd/ef",
+        ] {
+            assert!(is_object(path.as_bytes()), "{path}");
+        }
+        for path in
+            [".git/objects", ".git/objects/info/alternates", ".git/refs/heads/objects/ab", "objects/ab", ".git/index"]
+        {
+            assert!(!is_object(path.as_bytes()), "{path}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use rustix::fs::OFlags;
 
 use crate::export::{
     ExportRefusal, FileAttributes, FileKind, LeaseRecord, LeaseRecordEntry, OriginalFile, PathBefore, from_shown,
+    is_object,
     root::{ExportRoot, PathHandle, attributes_of},
 };
 
@@ -46,7 +47,9 @@ impl PathDifference<'_> {
 pub(super) fn differences<'a>(root: &ExportRoot, record: &'a LeaseRecord) -> Vec<PathDifference<'a>> {
     let mut found: Vec<PathDifference<'a>> = Vec::new();
     // Backwards, so that what is below a folder is known before the folder.
-    for (path, entry) in record.entries.iter().rev().filter(|(_, entry)| !entry.was.is_times_only()) {
+    let is_told =
+        |(path, entry): &(&Vec<u8>, &LeaseRecordEntry)| !entry.was.is_times_only() && !is_added_object(path, entry);
+    for (path, entry) in record.entries.iter().rev().filter(is_told) {
         let Some(difference) = difference(root, record, path, entry) else { continue };
         let (now, change) = (&difference.now, difference.change);
         let folder = matches!(entry.was, PathBefore::Folder { .. })
@@ -60,6 +63,12 @@ pub(super) fn differences<'a>(root: &ExportRoot, record: &'a LeaseRecord) -> Vec
     }
     found.reverse();
     found
+}
+
+/// Whether the lease added it to the objects of a repository. They aren't a change by themselves: what refers to them is.
+/// They stay after a revert, because the owner may have built on them meanwhile.
+pub(super) fn is_added_object(path: &[u8], entry: &LeaseRecordEntry) -> bool {
+    matches!(entry.was, PathBefore::Absent) && is_object(path)
 }
 
 /// How one path differs, if it does.

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::{
     Error,
-    compare::{PathNow, changed, is_spoiled},
+    compare::{PathNow, changed, is_added_object, is_spoiled},
     diff::{self, REQUESTED},
     restore::{NotRestored, RestoreSteps, attributes, remove_folder, unlock},
     review::{difference_at, hunks_of, patch_of},
@@ -201,7 +201,9 @@ fn choose<'a>(
     done: &mut RevertResult,
 ) -> BTreeMap<Vec<u8>, RevertStep<'a>> {
     let mut jobs = BTreeMap::new();
-    for (path, entry) in record.entries.iter().filter(|(_, entry)| !entry.was.is_times_only()) {
+    let may_restore =
+        |(path, entry): &(&Vec<u8>, &LeaseRecordEntry)| !entry.was.is_times_only() && !is_added_object(path, entry);
+    for (path, entry) in record.entries.iter().filter(may_restore) {
         let Ok(place) = ExportPath::parse(path) else { continue };
         // With a removed file, the folders that it was in come back.
         let is_missing_parent = |one: &ExportPath| {
