@@ -1,6 +1,9 @@
 //! `attache ask` and `attache watch`: answers, exit codes and messages.
 
-use std::process::{Command, Stdio};
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
+};
 
 use serde_json::{Value, json};
 
@@ -136,6 +139,26 @@ fn an_interrupt_cancels_the_run() {
     assert_eq!(asking.stdout(), "begun\n", "the partial answer");
     let run = up.get("/api/v1/task-runs")["task_runs"][0].clone();
     assert_eq!(run["status"], "cancelled");
+}
+
+#[test]
+fn a_closed_pipe_cancels_the_run() {
+    let home = TestHome::new();
+    let up = home.up(&[]);
+    let task = "while :; do echo line; sleep 0.1; done";
+    let mut asking = home
+        .command(&["ask", "local", task, "--stream"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(asking.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert_eq!(first, "line\n");
+    let ended = asking.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(!ended.status.success() && said.contains("The output was closed; the run is cancelled."), "{said}");
+    assert_eq!(up.get("/api/v1/task-runs")["task_runs"][0]["status"], "cancelled");
 }
 
 #[test]

@@ -196,7 +196,7 @@ impl Drop for HostEnclosure {
                 Ok(TakenLogin::Unchanged) => {}
                 // Whoever owns the machine can see which run did it.
                 Ok(TakenLogin::Renewed) => {
-                    self.events.log("info", "the agent renewed its login; it is kept".to_owned())
+                    self.events.log("info", "the agent renewed its login; it is kept".to_owned());
                 }
                 Err(error) => {
                     self.events.log("warning", format!("the login as the run left it was discarded: {error}"));

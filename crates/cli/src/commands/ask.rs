@@ -152,6 +152,13 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         .streaming(args.stream);
     let ended = follower.follow(&hub, run, 0, limit).await;
     drop(follower);
+    if let Err(failure) = &ended
+        && failure.is_quiet()
+    {
+        // As after `| head`: nobody is left to read the answer.
+        let what = cancel_or_leave(&context, &hub, run, &args, "the output was closed").await?;
+        context.output.say(format_args!("The output was closed; {what}."));
+    }
     match ended? {
         FollowEnd::Run(run) => {
             if context.output.is_json() {

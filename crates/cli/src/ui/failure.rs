@@ -37,6 +37,11 @@ impl CommandFailure {
         Self::new("failed", exit, "")
     }
 
+    /// Nothing is printed, because everything was said, or because nobody reads it.
+    pub(crate) const fn is_quiet(&self) -> bool {
+        self.message.is_empty()
+    }
+
     /// A failed operation on a file or folder.
     pub(crate) fn file(doing: &str, path: &Path, error: &io::Error) -> Self {
         let (code, hint) = match error.kind() {
