@@ -121,7 +121,7 @@ fn nothing_is_discarded_but_what_was_seen() {
     let skipped = lease.revert(&edited).unwrap();
     assert_eq!((skipped.restored.len(), skipped.kept.len(), skipped.kept[0].conflict), (0, 1, true));
     assert_eq!(lease.read("f"), lines(&[2, 3, 20]));
-    let before = RevertRequest { take: Some(ConflictChoice::Before), ..edited.clone() };
+    let before = RevertRequest { take: Some(ConflictChoice::Before), ..edited };
     assert_eq!(lease.revert(&before), restored("f"));
     assert_eq!(lease.read("f"), lines(&[20]));
     let kept = fs::read_dir(lease.all.path().join("before")).unwrap();
