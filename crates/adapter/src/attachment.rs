@@ -6,21 +6,20 @@
 
 use std::{
     fs, io,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
 use attache_protocol::{
     Json,
     wire::{
-        adapter::{ATTACHMENT_FOLDER, TaskFile, TaskReply},
-        awcp, base64,
+        adapter::{TaskFile, TaskReply},
+        base64,
         part::{Part, PartContent},
     },
 };
 use serde::Deserialize;
 
-use crate::DriverRun;
+use crate::{DriverRun, placed_files::PlacedFiles};
 
 /// Files up to this size are read into memory, so a host that supports their type can receive them inline.
 const IN_MEMORY: u64 = 4 << 20;
@@ -41,20 +40,6 @@ pub(crate) enum AttachmentBody {
     File(PathBuf),
     /// Links chosen by a caller are never opened here. The host only gets the URL.
     Link(String),
-}
-
-/// Attachment files placed in the run's folder. Dropping this removes them.
-#[derive(Debug, Default)]
-pub(crate) struct PlacedFiles {
-    folder: Option<PathBuf>,
-    /// Relative to the run's folder.
-    pub(crate) files: Vec<PlacedFile>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PlacedFile {
-    pub(crate) path: PathBuf,
-    pub(crate) media_type: String,
 }
 
 #[derive(Deserialize)]
@@ -198,123 +183,10 @@ impl Attachment {
     }
 }
 
-// === impl PlacedFiles ===
-
-impl PlacedFiles {
-    /// Writes the attachments into a folder of their own, inside the host's working folder.
-    pub(crate) fn place(job: &DriverRun, attachments: &[&Attachment]) -> Result<Self, TaskReply> {
-        let failed = |error: io::Error| {
-            let message = format!("what came with the task cannot be put into `{}`: {error}", job.cwd.display());
-            TaskReply::failed("host_crashed", message)
-        };
-        Self::write(&job.cwd, &job.task.task_run_id.to_string(), attachments).map_err(failed)
-    }
-
-    fn write(cwd: &Path, run: &str, attachments: &[&Attachment]) -> io::Result<Self> {
-        if attachments.iter().all(|attachment| attachment.is_link()) {
-            return Ok(Self::default());
-        }
-        let mut placed = Self::make_folder(cwd, run)?;
-        for attachment in attachments {
-            let path = cwd.join(ATTACHMENT_FOLDER).join(run).join(&attachment.name);
-            match &attachment.body {
-                AttachmentBody::Bytes(bytes) => create(&path, bytes)?,
-                AttachmentBody::File(from) => copy(from, &path)?,
-                AttachmentBody::Link(_) => continue,
-            }
-            let path = Path::new(ATTACHMENT_FOLDER).join(run).join(&attachment.name);
-            placed.files.push(PlacedFile { path, media_type: attachment.media_type.clone() });
-        }
-        Ok(placed)
-    }
-
-    /// Keeps the shared folder there while a run is inside walls, which hide what comes with other runs. `None` if the
-    /// run has a folder already, or if nobody can make one.
-    pub(crate) fn reserve(job: &DriverRun) -> Option<Self> {
-        // A delegated folder is used by one run only, and what is made in it is made at its owner's.
-        if job.task.task_type == awcp::TASK_TYPE {
-            return None;
-        }
-        Self::make_folder(&job.cwd, &job.task.task_run_id.to_string()).ok()
-    }
-
-    /// Whether it is a folder of its own, and no link to another one.
-    pub(crate) fn is_folder(path: &Path) -> bool {
-        fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
-    }
-
-    fn make_folder(cwd: &Path, run: &str) -> io::Result<Self> {
-        // Another run that ends removes the shared folder, perhaps between two of these steps.
-        let mut made = Self::try_make_folder(cwd, run);
-        for _ in 0..3 {
-            if !matches!(&made, Err(error) if error.kind() == io::ErrorKind::NotFound) {
-                break;
-            }
-            made = Self::try_make_folder(cwd, run);
-        }
-        made
-    }
-
-    fn try_make_folder(cwd: &Path, run: &str) -> io::Result<Self> {
-        let shared = cwd.join(ATTACHMENT_FOLDER);
-        match fs::DirBuilder::new().mode(0o700).create(&shared) {
-            // Keeps the files out of version control.
-            Ok(()) => create(&shared.join(".gitignore"), b"*\n")?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                // Refuse a symlink: it would lead somewhere else.
-                if !Self::is_folder(&shared) {
-                    return Err(io::Error::new(
-                        io::ErrorKind::AlreadyExists,
-                        format!("`{ATTACHMENT_FOLDER}` is no folder"),
-                    ));
-                }
-            }
-            Err(error) => return Err(error),
-        }
-        let folder = shared.join(run);
-        fs::DirBuilder::new().mode(0o700).create(&folder)?;
-        Ok(Self { folder: Some(folder), files: Vec::new() })
-    }
-
-    /// The folder with the files, if any were placed.
-    pub(crate) fn folder(&self) -> Option<&Path> {
-        self.folder.as_deref().filter(|_| !self.files.is_empty())
-    }
-}
-
-fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    use io::Write as _;
-    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
-}
-
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    let mut from = fs::File::open(from)?;
-    io::copy(&mut from, &mut fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?).map(drop)
-}
-
-impl Drop for PlacedFiles {
-    fn drop(&mut self) {
-        let Some(folder) = self.folder.take() else { return };
-        if let Err(error) = fs::remove_dir_all(&folder)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(path = %folder.display(), %error, "couldn't remove a task's attachment files");
-        }
-        if let Some(shared) = folder.parent() {
-            // Remove the shared folder with its last run, unless it contains something else.
-            let is_last = fs::read_dir(shared)
-                .is_ok_and(|entries| entries.flatten().all(|entry| entry.file_name() == ".gitignore"));
-            if is_last {
-                let _ = fs::remove_file(shared.join(".gitignore"));
-                let _ = fs::remove_dir(shared);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::placed_files::PlacedFile;
 
     fn parts(text: &str) -> Result<Vec<Attachment>, String> {
         let parts: Vec<Json> = serde_json::from_str(text).unwrap();
@@ -346,27 +218,16 @@ mod tests {
     }
 
     #[test]
-    fn placed_files_stay_in_the_folder_until_the_run_ends() {
-        let folder = tempfile::tempdir().unwrap();
+    fn what_came_with_a_task_is_listed() {
         let read = parts(r#"[{"raw":"aGk=","filename":"a.txt"},{"url":"https://x/"}]"#).unwrap();
-        let all: Vec<&Attachment> = read.iter().collect();
-        let placed = PlacedFiles::write(folder.path(), "run_1", &all).unwrap();
-        assert_eq!(fs::read(folder.path().join(".attache/run_1/a.txt")).unwrap(), b"hi");
-        let told = describe_attachments("do it", &placed, &[&read[1]]);
+        let path = ".attache/run_1/a.txt".into();
+        let file = PlacedFile { path, media_type: "application/octet-stream".to_owned() };
+        let mut placed = PlacedFiles::default();
+        placed.files.push(file);
         assert_eq!(
-            told,
+            describe_attachments("do it", &placed, &[&read[1]]),
             "do it\n\nThese came with the task:\n- .attache/run_1/a.txt (application/octet-stream)\n\
              - https://x/ (application/octet-stream)"
         );
-        let other = PlacedFiles::write(folder.path(), "run_2", &all).unwrap();
-        drop(placed);
-        assert!(folder.path().join(".attache/run_2/a.txt").exists());
-        drop(other);
-        assert!(!folder.path().join(".attache").exists());
-        // A symlink in place of the folder isn't followed.
-        let elsewhere = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink(elsewhere.path(), folder.path().join(".attache")).unwrap();
-        assert!(PlacedFiles::write(folder.path(), "run_3", &all).is_err());
-        assert!(fs::read_dir(elsewhere.path()).unwrap().next().is_none());
     }
 }

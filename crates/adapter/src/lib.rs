@@ -16,6 +16,7 @@ mod host;
 mod listener;
 mod options;
 mod output;
+mod placed_files;
 pub mod preset;
 mod process;
 mod question;

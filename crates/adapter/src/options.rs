@@ -47,6 +47,9 @@ pub struct AdapterWalls {
     pub made_of: String,
     pub proved_at: Timestamp,
     pub hide: Vec<HiddenFolder>,
+    /// The folders of the other agents on this device, without links. A run that could write to one could lead the runs
+    /// of that agent elsewhere.
+    pub others: Vec<PathBuf>,
     /// What a run inside may use.
     pub resources: RunResources,
     /// Where this process can limit that for all processes of a run together.
@@ -85,7 +88,11 @@ impl AdapterWalls {
                 "{} was moved or replaced since this adapter started; move it back",
                 folder.path.display()
             ))),
-            None => Ok(self.folders()),
+            None => {
+                let is_folder = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+                let others = self.others.iter().filter(|path| *path != cwd && path.starts_with(cwd) && is_folder(path));
+                Ok(self.folders().into_iter().chain(others.cloned()).collect())
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use attache_os::{
     control_group::{ControlGroup, ExceededResources},
     process_group::{ProcessGroup, RUN_ID_VARIABLE},
 };
-use attache_protocol::wire::adapter::{ATTACHMENT_FOLDER, TaskOutput, TaskReply};
+use attache_protocol::wire::adapter::{TaskOutput, TaskReply};
 use attache_sandbox::{FileView, Walls};
 use rustix::io::Errno;
 use tokio::{
@@ -25,9 +25,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     AdapterWalls, DriverRun, EventSink, SandboxLimit, artifacts,
-    attachment::PlacedFiles,
     host::{git, inside},
     output::{ChunkBoundary, GateOutput, TextGate, TextHead, TextLimit, TextTail, pump, pump_bytes},
+    placed_files::PlacedFiles,
     repository::GuardedRepository,
     resources,
     scratch::ScratchFolder,
@@ -174,15 +174,16 @@ fn inside_walls(
     scratch: &ScratchFolder,
     job: &DriverRun,
 ) -> io::Result<Command> {
-    let mut walls = Walls::open(job.cwd.canonicalize()?).limit(&program.limits);
+    let mut walls = Walls::open(job.real_folder()?).limit(&program.limits);
     walls.write.push(scratch.path().canonicalize()?);
     walls.hide = own.hidden(&walls.cwd)?;
     walls.fixed.clone_from(&repository.fixed);
     walls.processes = Some(own.resources.processes);
     // What comes with other runs isn't this one's.
-    let came = walls.cwd.join(ATTACHMENT_FOLDER);
-    walls.hide.extend((own.launcher.has_namespaces() && PlacedFiles::is_folder(&came)).then_some(came));
-    walls.write.extend(program.files.folder().map(Path::canonicalize).transpose()?);
+    if let Some((came, placed)) = PlacedFiles::hidden(job, &walls.cwd) {
+        walls.hide.extend(own.launcher.has_namespaces().then_some(came));
+        walls.write.extend(placed.filter(|_| program.files.folder().is_some()));
+    }
     walls.read.extend(program.reads.iter().cloned());
     // A program outside the system's folders.
     walls.read.extend(Path::new(&program.name).is_absolute().then(|| PathBuf::from(&program.name)));

@@ -82,7 +82,7 @@ impl GuardedRepository {
     /// Those of a run inside these walls. Without namespaces nothing can be fixed.
     pub(crate) fn of_run(walls: &AdapterWalls, job: &DriverRun) -> io::Result<Self> {
         match walls.launcher.has_namespaces() {
-            true => Self::new([job.cwd.canonicalize()?.as_path()], &job.scratch, &job.env),
+            true => Self::new([job.real_folder()?.as_path()], &job.scratch, &job.env),
             false => Ok(Self::default()),
         }
     }

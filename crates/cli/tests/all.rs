@@ -34,6 +34,7 @@ mod lists;
 mod long_output;
 mod mcp;
 mod names;
+mod nested_workspaces;
 mod packages;
 mod pairing;
 mod people;

@@ -8,8 +8,9 @@ use futures_util::future::BoxFuture;
 
 use super::{Driver, DriverRun, reply_either_way};
 use crate::{
-    attachment::{self, PlacedFiles},
+    attachment,
     host::limits,
+    placed_files::PlacedFiles,
     process::{self, ProgramSpec},
     scratch::ScratchFolder,
 };

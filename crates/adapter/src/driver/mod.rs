@@ -14,7 +14,10 @@ use std::{fmt, io, marker::PhantomData, path::PathBuf};
 use attache_os::confined::ConfinedFolder;
 use attache_protocol::{
     env::Env,
-    wire::adapter::{ATTACHMENT_FOLDER, HostInfo, RunTask, TaskOutput, TaskReply},
+    wire::{
+        adapter::{ATTACHMENT_FOLDER, HostInfo, RunTask, TaskOutput, TaskReply},
+        awcp,
+    },
 };
 use futures_util::{FutureExt as _, future::BoxFuture};
 use serde::Deserialize;
@@ -167,6 +170,17 @@ impl DriverRun {
         let parts = [self.task.instructions.as_deref(), self.standing.as_deref()];
         let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.trim().is_empty()).collect();
         (!parts.is_empty()).then(|| parts.join("\n\n"))
+    }
+
+    /// The working folder, as it was when the adapter started: somebody who may write around it could have put a link in
+    /// its place since. The folder of a delegation is made for its run, out of everybody's reach.
+    pub(crate) fn real_folder(&self) -> io::Result<PathBuf> {
+        let real = self.cwd.canonicalize()?;
+        if self.task.task_type != awcp::TASK_TYPE && real != self.cwd {
+            let why = format!("`{}` leads to `{}` since this adapter started", self.cwd.display(), real.display());
+            return Err(io::Error::other(why));
+        }
+        Ok(real)
     }
 
     /// The working folder with symlinks resolved, because hosts compare paths as strings.

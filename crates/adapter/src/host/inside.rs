@@ -10,14 +10,13 @@ use std::{
 
 use attache_client::egress::{AllowedHost, EgressProxy, TargetTraffic};
 use attache_os::small_file;
-use attache_protocol::wire::adapter::ATTACHMENT_FOLDER;
 use attache_sandbox::{FileView, NetworkAccess, Walls};
 use serde::Deserialize;
 use tokio::task::JoinHandle;
 
 use crate::{
     AdapterWalls, DriverRun, Environment, EventSink, SandboxLimit,
-    attachment::PlacedFiles,
+    placed_files::PlacedFiles,
     repository::{GuardedRepository, MAX_POINTER},
     scratch::ScratchFolder,
 };
@@ -129,7 +128,7 @@ impl HostEnclosure {
     ) -> io::Result<EnclosedLaunch> {
         let scratch = ScratchFolder::create(&job.scratch, &job.env)?;
         let temporary = scratch.path().canonicalize()?;
-        let mut walls = Walls::open(job.cwd.canonicalize()?).limit(limits);
+        let mut walls = Walls::open(job.real_folder()?).limit(limits);
         walls.write.push(temporary.clone());
         walls.write.extend_from_slice(writes);
         walls.hide = own.hidden(&walls.cwd)?;
@@ -138,9 +137,8 @@ impl HostEnclosure {
         walls.processes = Some(own.resources.processes);
         // What comes with other runs isn't this one's.
         let reserved = PlacedFiles::reserve(job);
-        let came = walls.cwd.join(ATTACHMENT_FOLDER);
-        if PlacedFiles::is_folder(&came) {
-            walls.write.extend(came.join(job.task.task_run_id.to_string()).canonicalize());
+        if let Some((came, own)) = PlacedFiles::hidden(job, &walls.cwd) {
+            walls.write.extend(own);
             walls.hide.push(came);
         }
         if walls.files == FileView::Declared {

@@ -17,6 +17,7 @@ use attache_adapter::{
 };
 use attache_os::control_group::ControlGroups;
 use attache_protocol::{Secret, error::exit, secret::Kind, wire::run::SandboxLimit};
+use attache_runtime::profile::{Profile, Profiles};
 use clap::Subcommand;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -224,7 +225,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         (keep == SecretRetention::ForNextTime).then(|| home::read_secret(&home.adapter_secret(common.listen)).ok());
     let secret = earlier.flatten().unwrap_or_else(|| Kind::AdapterSecret.generate(&context.env));
 
-    let cwd = working_directory(common.cwd)?;
+    let cwd = working_directory(common.cwd, common.exit_with_parent)?;
     let walls = walls(&context, is_host, &cwd).await?;
     let mut options = Options::new(driver, secret.clone(), cwd, scratch);
     options.listen = common.listen;
@@ -282,7 +283,7 @@ fn check_common(context: &CommandContext, common: &AdapterCommonArgs) -> Result<
         return Err(CommandFailure::usage(format!("{name} can't be passed to tasks: it leads to this machine's keys"))
             .hint("Remove it; pass what a task needs under another name."));
     }
-    let cwd = working_directory(common.cwd.clone())?;
+    let cwd = working_directory(common.cwd.clone(), common.exit_with_parent)?;
     home::refuse_own_folder(&context.config, None, &cwd)
 }
 
@@ -335,13 +336,24 @@ async fn walls(context: &CommandContext, is_host: bool, cwd: &Path) -> Result<Ad
     if !proved.is_empty() && control_groups.as_ref().is_some_and(ControlGroups::limits_everything) {
         made_of.push_str(", cgroup");
     }
+    let others = other_folders(context, cwd);
     if !launcher.has_namespaces() {
-        let holds_ours = cwd.canonicalize().is_ok_and(|cwd| hide.iter().any(|folder| folder.is_below(&cwd)));
+        let holds_ours =
+            !others.is_empty() || cwd.canonicalize().is_ok_and(|cwd| hide.iter().any(|folder| folder.is_below(&cwd)));
         // A host needs a home folder of its own inside, and a way to its model.
         proved.retain(|limit| !is_host && (*limit != SandboxLimit::CwdOnly || !holds_ours));
     }
     let launcher = Arc::new(launcher);
-    Ok(AdapterWalls { launcher, proved, made_of, proved_at, hide, resources, control_groups })
+    Ok(AdapterWalls { launcher, proved, made_of, proved_at, hide, others, resources, control_groups })
+}
+
+/// The folders of the agents of this device that are below a folder.
+fn other_folders(context: &CommandContext, cwd: &Path) -> Vec<PathBuf> {
+    let cwd = cwd.canonicalize().unwrap_or_else(|_| cwd.to_owned());
+    let profiles = context.home().ok().and_then(|home| Profiles::at(home.path(), context.env.clone()).load().ok());
+    let folders = profiles.iter().flat_map(|set| set.profiles.values()).filter_map(Profile::cwd);
+    let folders = folders.filter_map(|folder| Path::new(folder).canonicalize().ok());
+    folders.filter(|folder| *folder != cwd && folder.starts_with(&cwd)).collect()
 }
 
 fn split(program: Vec<OsString>) -> (OsString, Vec<OsString>) {
@@ -368,8 +380,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
     given.filter(|time| *time <= Duration::from_secs(600)).ok_or_else(|| "must be a number from 0 to 600".to_owned())
 }
 
-fn working_directory(given: Option<PathBuf>) -> Result<PathBuf, CommandFailure> {
+/// A runtime names the folder without links. If there is one now, somebody put it there since.
+fn working_directory(given: Option<PathBuf>, supervised: bool) -> Result<PathBuf, CommandFailure> {
     match given {
+        Some(path) if supervised && path.canonicalize().is_ok_and(|real| real != path) => Err(CommandFailure::failed(
+            format!("{} leads through a link by now", path.display()),
+        )
+        .hint("Put the folder back. If the link is yours, run `attache runtime set --cwd DIR` and start again.")),
         Some(path) => Ok(path),
         None => std::env::current_dir().map_err(|error| {
             CommandFailure::failed(format!("can't use the current folder: {error}"))

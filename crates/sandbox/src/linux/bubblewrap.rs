@@ -104,12 +104,15 @@ fn fixed(walls: &Walls) -> impl Iterator<Item = &PathBuf> {
     walls.fixed.iter().filter(|path| path.exists() && is_inside(path, walls))
 }
 
-/// Which files and folders the fixed ones are, and those above them. bubblewrap looks for them by their paths. Another
-/// process that works in the folder could have put a link there meanwhile, and the inside would be larger than the walls.
-pub(super) fn fixed_identity(walls: &Walls) -> io::Result<u64> {
+/// Which files and folders those are that others may replace: the working folder, what can be written to below it, and
+/// the fixed ones with those above them. bubblewrap looks for them by their paths. Another process could have put a link
+/// there meanwhile, and the inside would be larger than the walls.
+pub(super) fn identity(walls: &Walls) -> io::Result<u64> {
     let mut hasher = DefaultHasher::new();
-    let paths: BTreeSet<&Path> = fixed(walls).map(PathBuf::as_path).chain(above(fixed(walls), walls)).collect();
-    for path in paths {
+    let below = walls.write.iter().filter(|path| path.starts_with(&walls.cwd));
+    let folders = [&walls.cwd].into_iter().chain(below).map(PathBuf::as_path);
+    let fixed_ones = fixed(walls).map(PathBuf::as_path).chain(above(fixed(walls), walls));
+    for path in folders.chain(fixed_ones).collect::<BTreeSet<&Path>>() {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
         let found = fstat(&file)?;

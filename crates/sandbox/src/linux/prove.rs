@@ -92,9 +92,10 @@ fn attempt(launcher: &Launcher, left_out: &[Mechanism]) -> io::Result<Vec<Attemp
 
 fn within(launcher: &Launcher, limits: &[SandboxLimit], left_out: &[Mechanism]) -> io::Result<Vec<AttemptResult>> {
     let folder = tempfile::tempdir()?;
-    let inside = folder.path().join("inside");
+    let root = folder.path().canonicalize()?;
+    let inside = root.join("inside");
     fs::create_dir(&inside)?;
-    let mut outside = Outside::prepare(&folder.path().join("outside"), &inside)?;
+    let mut outside = Outside::prepare(&root.join("outside"), &inside)?;
     let mut walls = Walls::open(&inside).limit(limits);
     walls.without = left_out.to_vec();
     let results = run(launcher, &walls, &outside);

@@ -27,9 +27,9 @@ struct StageOrder {
     walls: Walls,
     /// It has its own view of files, processes and network already.
     is_in_namespaces: bool,
-    /// What is fixed, as it was before the namespaces were made.
+    /// Which files and folders are inside, before the namespaces were made.
     #[serde(default)]
-    fixed: Option<u64>,
+    identity: Option<u64>,
 }
 
 /// Interpreters that only start another program.
@@ -42,9 +42,9 @@ pub(crate) fn arguments(launcher: &Launcher, walls: &Walls) -> io::Result<Vec<Os
     if bwrap.is_none() && walls.files == FileView::Declared {
         check_hidden(walls)?;
     }
-    let fixed = bwrap.map(|_| bubblewrap::fixed_identity(walls)).transpose()?;
+    let identity = bwrap.map(|_| bubblewrap::identity(walls)).transpose()?;
     let mut words = bwrap.map(|bwrap| bubblewrap::arguments(bwrap, walls, &stage.program)).unwrap_or_default();
-    let order = StageOrder { walls: walls.clone(), is_in_namespaces: bwrap.is_some(), fixed };
+    let order = StageOrder { walls: walls.clone(), is_in_namespaces: bwrap.is_some(), identity };
     words.push(stage.program.clone().into());
     words.extend(stage.enter.iter().cloned());
     words.push(serde_json::to_string(&order).map_err(io::Error::other)?.into());
@@ -72,9 +72,11 @@ fn check_hidden(walls: &Walls) -> io::Result<()> {
 /// Builds the walls around this process and becomes the program. Returns only if it can't. For a process with one
 /// thread.
 pub fn enter(order: &str, command: Vec<OsString>) -> io::Result<Infallible> {
-    let StageOrder { walls, is_in_namespaces, fixed } = serde_json::from_str(order).map_err(io::Error::other)?;
-    if fixed.is_some_and(|before| bubblewrap::fixed_identity(&walls).ok() != Some(before)) {
-        return Err(io::Error::other("a repository in its folder was replaced while the walls were built; try again"));
+    let StageOrder { walls, is_in_namespaces, identity } = serde_json::from_str(order).map_err(io::Error::other)?;
+    if identity.is_some_and(|before| bubblewrap::identity(&walls).ok() != Some(before)) {
+        return Err(io::Error::other(
+            "its folder, or a repository in it, was replaced while the walls were built; try again",
+        ));
     }
     let mut words = command.into_iter();
     let name = words.next().ok_or_else(|| io::Error::other("no program was named"))?;
