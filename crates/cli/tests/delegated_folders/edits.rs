@@ -171,6 +171,34 @@ fn a_revert_removes_no_objects_of_git() {
 }
 
 #[test]
+fn what_is_moved_here_meanwhile_still_holds_the_remotes_changes() {
+    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
+    world.write("f", "one\n");
+    world.write("d/g", "one\n");
+    let script = "echo REMOTE >> f; echo REMOTE >> d/g; echo REMOTE > d/new; touch go; \
+                  until [ -e go2 ]; do sleep 0.1; done";
+    let moving = std::thread::scope(|scope| {
+        let ended = scope.spawn(|| world.delegate(&[], script));
+        until("the remote's changes", || world.folder.join("go").exists().then_some(()));
+        for (from, to) in [("f", "f-moved"), ("d", "d-moved")] {
+            fs::rename(world.folder.join(from), world.folder.join(to)).unwrap();
+        }
+        world.write("go2", "");
+        ended.join().unwrap()
+    });
+    assert_eq!(moving["status"], "completed", "{moving:#}");
+    let id = moving["delegation_id"].as_str().unwrap();
+    let diff = world.delegations(&["diff", id]).succeeds().stdout;
+    for name in ["f-moved (before: f)", "d-moved/g (before: d/g)", "d-moved/new (before: d/new)"] {
+        let line = format!("# moved on this machine, with the remote's changes in it: {name}\n");
+        assert!(diff.contains(&line), "{line}{diff}");
+    }
+    let reverted = world.delegations(&["revert", id, "--take", "before"]).exits(6);
+    assert!(reverted.stderr.contains("f-moved") && reverted.stderr.contains("d-moved/new"), "{reverted:?}");
+    assert_eq!((world.read("f"), world.read("d/g")), ("one\n".to_owned(), "one\n".to_owned()));
+}
+
+#[test]
 fn leases_are_undone_one_after_another() {
     let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
     world.write("a.txt", "one\n");

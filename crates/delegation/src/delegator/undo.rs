@@ -160,7 +160,7 @@ pub(super) fn refused(delegation: DelegationId, error: &report::Error) -> Delega
         report::Error::NoHunk { .. } | report::Error::HunksAlone => {
             return review_again(delegation, Code::InvalidRequest, error);
         }
-        report::Error::Folder(_) | report::Error::Before(_) => return unreported(error),
+        report::Error::Folder(_) | report::Error::Before(_) | report::Error::Replaced(_) => return unreported(error),
     };
     let hint = format!("{hint}, as listed by `attache delegations show {delegation}`. Nothing was reverted.");
     DelegatorRefusal::new(code, error.to_string(), hint)

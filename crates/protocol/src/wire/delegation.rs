@@ -204,6 +204,9 @@ pub struct DiffStat {
 pub struct RevertRequest {
     #[serde(default)]
     pub paths: Vec<String>,
+    /// Only the given paths, and nothing below them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub alone: bool,
     /// What to do with files that were also edited here. By default they are left alone and reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub take: Option<ConflictChoice>,

@@ -190,6 +190,15 @@ impl PathAfter {
         now.map_or(Self::Absent, |now| Self::Is(PathStamp::of(now)))
     }
 
+    /// The file that the lease left there.
+    pub(crate) const fn inode(&self) -> Option<u64> {
+        match self {
+            Self::Is(stamp) => Some(stamp.inode),
+            Self::Writing { inode } => Some(*inode),
+            Self::Untouched | Self::Absent => None,
+        }
+    }
+
     /// Whether the path is still as the lease left it.
     pub(crate) fn is_unchanged(&self, now: Option<&FileAttributes>) -> bool {
         match (self, now) {

@@ -12,6 +12,8 @@ use super::{
     binary,
     compare::{PathDifference, PathNow, differences, open_original},
     hunks::TextHunks,
+    moved::{MOVED_HERE, moved_here},
+    open_root,
     rename::{self, renames},
     revert::resolve_paths,
 };
@@ -55,6 +57,8 @@ pub const NOT_SHOWN: &str = "# not shown here: ";
 pub const IN_REPOSITORY: &str = "# in the git repository: ";
 /// Starts the line that names a file which a program runs or obeys without being asked.
 pub const REVIEW_FIRST: &str = "# look at this first: ";
+/// So many files that were moved here are named.
+const MAX_MOVED: usize = 200;
 /// Larger files are reported without line counts.
 const MAX_DIFFED_FILE: u64 = 4 << 20;
 /// For paths that somebody asks for.
@@ -64,14 +68,20 @@ pub(super) const REQUESTED: DiffLimits = DiffLimits { patch: 256 << 20, file: 64
 /// the smallest files get their place first, so that no large file hides a small change. Files that a program here
 /// would run without being asked are named at the top, and come first. A file that only moved is a rename.
 pub fn diff(dir: &Path, record: &LeaseRecord, most: usize) -> Result<String, Error> {
-    let root = ExportRoot::open(dir)?;
-    render(&root, record, &differences(&root, record), DiffLimits { patch: most, file: MAX_DIFFED_FILE })
+    let root = open_root(dir)?;
+    let limits = DiffLimits { patch: most, file: MAX_DIFFED_FILE };
+    let mut text = String::new();
+    for file in moved_here(&root, record).iter().take(MAX_MOVED) {
+        let _ = writeln!(text, "{MOVED_HERE}{file}");
+    }
+    text.push_str(&render(&root, record, &differences(&root, record), limits)?);
+    Ok(text)
 }
 
 /// The changes to these paths and to everything below them, up to a much higher limit.
 pub fn diff_of(dir: &Path, record: &LeaseRecord, paths: &[String]) -> Result<String, Error> {
     let requested = resolve_paths(record, paths)?;
-    let root = ExportRoot::open(dir)?;
+    let root = open_root(dir)?;
     let mut found = differences(&root, record);
     found.retain(|difference| {
         let is_requested = |path: ExportPath| requested.iter().any(|place| path == *place || path.is_below(place));

@@ -10,12 +10,16 @@ mod compare;
 mod diff;
 pub mod git;
 mod hunks;
+mod moved;
 mod rename;
 mod restore;
 mod revert;
 mod review;
 
-use std::{io, path::Path};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use attache_protocol::wire::delegation::{ChangedPath, DiffStat, FileChangeKind, FolderChanges};
 
@@ -25,11 +29,12 @@ use self::{
 };
 pub use self::{
     diff::{IN_REPOSITORY, NOT_SHOWN, REVIEW_FIRST, diff, diff_of, header},
+    moved::MOVED_HERE,
     rename::split_renames,
     revert::revert,
     review::{AcceptedStates, accepted, check_states, review, review_file},
 };
-use crate::export::{ExportError, LeaseRecord, root::ExportRoot, show};
+use crate::export::{ExportError, LeaseRecord, is_of_repository, root::ExportRoot, show};
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +43,8 @@ pub enum Error {
     Folder(#[from] ExportError),
     #[error("can't read the folder of originals: {0}; restore it, or check the changes with git")]
     Before(io::Error),
+    #[error("{} leads through a link by now, so it isn't the folder that was lent", .0.display())]
+    Replaced(PathBuf),
     #[error("`{0}` is not a path below the folder")]
     NotBelow(String),
     #[error("the lease did not change `{0}`")]
@@ -53,9 +60,18 @@ pub enum Error {
 /// `changed_paths` is cut off after this many.
 const MAX_CHANGED_PATHS: usize = 1000;
 
+/// The folder where it was lent. A link in its place would lead to something that the lease had nothing to do with, and
+/// perhaps to a place from which git runs programs.
+fn open_root(dir: &Path) -> Result<ExportRoot, Error> {
+    if dir.canonicalize().is_ok_and(|real| real != dir) || is_of_repository(dir) {
+        return Err(Error::Replaced(dir.to_owned()));
+    }
+    Ok(ExportRoot::open(dir)?)
+}
+
 /// The differences from the state before the lease. Also works during the lease.
 pub fn changes(dir: &Path, record: &LeaseRecord) -> Result<FolderChanges, Error> {
-    let root = ExportRoot::open(dir)?;
+    let root = open_root(dir)?;
     let found = differences(&root, record);
     let mut changes = FolderChanges { truncated: found.len() > MAX_CHANGED_PATHS, ..FolderChanges::default() };
     let mut budget = diff::DiffBudget::default();

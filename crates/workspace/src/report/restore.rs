@@ -95,6 +95,26 @@ impl<'a> RestoreSteps<'a> {
         }
     }
 
+    /// Creates the folders above a path that are missing. If that isn't possible, restoring the path says why.
+    pub(super) fn parents(&self, place: &ExportPath) {
+        let whole = place.whole();
+        for (end, _) in whole.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+            let above = &whole[..end];
+            let Ok(folder) = ExportPath::parse(above) else { return };
+            if !matches!(self.root.find_optional(above), Ok(None)) {
+                continue;
+            }
+            let mode = match self.record.entries.get(above).map(|entry| &entry.was) {
+                Some(PathBefore::Folder { mode, .. }) => *mode,
+                _ => 0o755,
+            };
+            let made = self.folder(&folder, mode).and_then(|()| Ok(self.root.find(above)?.set_mode(mode | 0o700)?));
+            if made.is_err() {
+                return;
+            }
+        }
+    }
+
     pub(super) fn link(
         &mut self,
         place: &ExportPath,

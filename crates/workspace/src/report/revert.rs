@@ -13,6 +13,8 @@ use super::{
     Error,
     compare::{PathNow, changed, is_change, is_spoiled},
     diff::{self, REQUESTED},
+    moved::{MovedFile, moved_here},
+    open_root,
     restore::{NotRestored, RestoreSteps, attributes, remove_folder, unlock},
     review::{difference_at, hunks_of, patch_of},
 };
@@ -32,6 +34,7 @@ const MINE: &str = "it is as it was last edited on this machine";
 const UNKNOWN: &str = "the lease ended in the middle of a change, so it is unknown who changed it; see the diff";
 const SPOILED: &str = "the remote moved it, and it was edited on this machine under its new name";
 const JUST_NOW: &str = "it is being edited on this machine right now";
+const MOVED: &str = "it was moved on this machine, with the remote's changes in it";
 const FILLED: &str = "files were added to it on this machine";
 
 /// A path to restore, its original state, and what is there now.
@@ -63,7 +66,7 @@ struct RevertSkip {
 /// is invalid, nothing is done. What was also edited on this machine is left, unless a version was chosen. Then what it
 /// replaces is kept. Of a text file, some hunks can be reverted: what remains still counts as the lease's.
 pub fn revert(dir: &Path, record: &LeaseRecord, request: &RevertRequest) -> Result<RevertResult, Error> {
-    let root = ExportRoot::open(dir)?;
+    let root = open_root(dir)?;
     let remaining = match &request.hunks {
         Some(_) if !request.paths.is_empty() || request.take == Some(ConflictChoice::Mine) => {
             return Err(Error::HunksAlone);
@@ -76,12 +79,22 @@ pub fn revert(dir: &Path, record: &LeaseRecord, request: &RevertRequest) -> Resu
     let mut steps = RestoreSteps::new(&root, record);
     let mut done = RevertResult::default();
     let folders = if requested.is_empty() { still_folders(&root, record) } else { Vec::new() };
-    let mut jobs = choose(&root, record, &requested, request.take, &mut done);
+    let mut jobs = choose(&root, record, (&requested, request.alone), request.take, &mut done);
     // A folder in which something is only replaced keeps its time.
     let mut times = BTreeMap::new();
     for folder in jobs.keys().map(|path| parent(path)) {
         if let Ok(Some(found)) = root.find_optional(&folder) {
             times.insert(folder, (found.attributes.mode, found.attributes.modified));
+        }
+    }
+    if requested.is_empty() {
+        for MovedFile { to, .. } in moved_here(&root, record) {
+            done.kept.push(KeptPath {
+                path: show(&to),
+                reason: MOVED.to_owned(),
+                conflict: false,
+                versions: Vec::new(),
+            });
         }
     }
     // First remove what was not there, deepest first. Then restore what was, parents first.
@@ -96,6 +109,10 @@ pub fn revert(dir: &Path, record: &LeaseRecord, request: &RevertRequest) -> Resu
         done.kept.push(KeptPath { path: show(&path), reason, conflict, versions: Vec::new() });
     }
     for (path, job) in &jobs {
+        if *job.was != PathBefore::Absent {
+            // Somebody here may have moved or removed the folders that it was in.
+            steps.parents(&job.place);
+        }
         let outcome = match job.was {
             PathBefore::Absent => Ok(()),
             PathBefore::Folder { mode, .. } => steps.folder(&job.place, *mode).map_err(NotRestored::Refused),
@@ -198,7 +215,7 @@ pub(super) fn place_of(path: &str) -> Result<ExportPath, Error> {
 fn choose<'a>(
     root: &ExportRoot,
     record: &'a LeaseRecord,
-    requested: &[ExportPath],
+    (requested, alone): (&[ExportPath], bool),
     take: Option<ConflictChoice>,
     done: &mut RevertResult,
 ) -> BTreeMap<Vec<u8>, RevertStep<'a>> {
@@ -211,7 +228,8 @@ fn choose<'a>(
                 && matches!(entry.was, PathBefore::Folder { .. })
                 && root.find_optional(path).is_ok_and(|now| now.is_none())
         };
-        let is_requested = |one: &ExportPath| *one == place || place.is_below(one) || is_missing_parent(one);
+        let is_below = |one: &ExportPath| !alone && place.is_below(one);
+        let is_requested = |one: &ExportPath| *one == place || is_below(one) || is_missing_parent(one);
         if !requested.is_empty() && !requested.iter().any(is_requested) {
             continue;
         }

@@ -15,6 +15,7 @@ use super::{
     compare::{PathDifference, PathNow, difference, differences},
     diff::{self, DiffBudget, DiffSide, NOT_SHOWN, PatchSection, REQUESTED},
     hunks::TextHunks,
+    open_root,
     revert::place_of,
 };
 use crate::export::{ExportRefusal, FileKind, LeaseRecord, PathBefore, from_shown, root::ExportRoot, show};
@@ -30,7 +31,7 @@ struct LookedAt {
 
 /// All changes, without their patches: in the order of the diff, and what belongs to a git repository last.
 pub fn review(dir: &Path, record: &LeaseRecord, accepted: &AcceptedStates) -> Result<Vec<ReviewFile>, Error> {
-    let root = ExportRoot::open(dir)?;
+    let root = open_root(dir)?;
     let planted = AutorunPatterns::new()?;
     let mut budget = DiffBudget::default();
     let mut found: Vec<(bool, LookedAt)> = Vec::new();
@@ -54,7 +55,7 @@ pub fn review_file(
     path: &str,
     accepted: &AcceptedStates,
 ) -> Result<ReviewFile, Error> {
-    let root = ExportRoot::open(dir)?;
+    let root = open_root(dir)?;
     let difference = difference_at(&root, record, path)?;
     let (old, new) = diff::sides(&root, record, &difference, REQUESTED.file);
     let looked_at = look_at(&root, &difference, &old, &new, &AutorunPatterns::new()?, accepted);
@@ -63,7 +64,7 @@ pub fn review_file(
 
 /// Refuses what isn't in the state that a person saw.
 pub fn check_states(dir: &Path, record: &LeaseRecord, files: &[AcceptedFile]) -> Result<(), Error> {
-    let root = ExportRoot::open(dir)?;
+    let root = open_root(dir)?;
     for AcceptedFile { path, state } in files {
         let difference = difference_at(&root, record, path)?;
         if !state_at(&root, difference.path).is_ok_and(|now| now == *state) {
@@ -75,7 +76,7 @@ pub fn check_states(dir: &Path, record: &LeaseRecord, files: &[AcceptedFile]) ->
 
 /// The accepted paths that still are as they were accepted.
 pub fn accepted(dir: &Path, accepted: &AcceptedStates) -> Result<Vec<String>, Error> {
-    let root = ExportRoot::open(dir)?;
+    let root = open_root(dir)?;
     let is_same =
         |(path, state): &(&String, &String)| state_at(&root, &from_shown(path)).is_ok_and(|now| now == **state);
     Ok(accepted.iter().filter(is_same).map(|(path, _)| path.clone()).collect())

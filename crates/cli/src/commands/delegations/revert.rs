@@ -51,7 +51,8 @@ pub(super) async fn revert(
 ) -> Result<RevertResult, CommandFailure> {
     let mut reverted = daemon.revert(delegation, request).await?;
     for (path, take) in choose(context, &reverted)? {
-        let asked = RevertRequest { paths: vec![path.clone()], take: Some(take), ..RevertRequest::default() };
+        let asked =
+            RevertRequest { paths: vec![path.clone()], alone: true, take: Some(take), ..RevertRequest::default() };
         let RevertResult { restored, kept } = daemon.revert(delegation, &asked).await?;
         reverted.kept.retain(|left| left.path != path);
         reverted.restored.extend(restored);

@@ -102,7 +102,7 @@ async fn decide(
     match ask_about_file(has_hunks)? {
         ReviewAnswer::Accept => accept(daemon, id, &[file], outcome).await?,
         ReviewAnswer::Discard => {
-            let request = RevertRequest { paths: vec![path.clone()], ..RevertRequest::default() };
+            let request = RevertRequest { paths: vec![path.clone()], alone: true, ..RevertRequest::default() };
             let reverted = revert(context, daemon, id, &request).await?;
             outcome.discarded.extend(reverted.restored.into_iter().filter(|restored| restored == path));
             outcome.kept.extend(reverted.kept);

@@ -305,6 +305,33 @@ fn concurrent_edits_on_this_machine_are_kept() {
 }
 
 #[test]
+fn a_folder_can_be_reverted_without_what_is_below() {
+    let fixture = ExportFixture::new(prepare);
+    work(&fixture);
+    fixture.export.revoke();
+    let alone = RevertRequest { paths: vec!["gone".to_owned()], alone: true, ..RevertRequest::default() };
+    let reverted = report::revert(&fixture.dir(), &fixture.export.changes(), &alone).unwrap();
+    assert_eq!(reverted.restored, ["gone"]);
+    assert!(fs::read_dir(fixture.dir().join("gone")).unwrap().next().is_none());
+}
+
+#[test]
+fn nothing_is_reverted_where_a_link_leads() {
+    let fixture = ExportFixture::new(prepare);
+    work(&fixture);
+    fixture.export.revoke();
+    let (dir, changes) = (fixture.dir(), fixture.export.changes());
+    let (moved, elsewhere) = (dir.with_extension("moved"), tempfile::tempdir().unwrap());
+    fs::rename(&dir, &moved).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), &dir).unwrap();
+    let refused = report::revert(&dir, &changes, &RevertRequest::default()).unwrap_err();
+    assert!(refused.to_string().contains("leads through a link by now"), "{refused}");
+    assert!(fs::read_dir(elsewhere.path()).unwrap().next().is_none());
+    fs::remove_file(&dir).unwrap();
+    fs::rename(&moved, &dir).unwrap();
+}
+
+#[test]
 fn single_paths_can_be_reverted() {
     let fixture = ExportFixture::new(prepare);
     work(&fixture);
