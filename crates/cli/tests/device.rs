@@ -99,10 +99,15 @@ fn a_detached_child_is_killed_with_its_task() {
 
 /// Standard output of `attache ask`, byte for byte.
 fn asked(home: &TestHome, script: &str) -> Vec<u8> {
-    let mut command: Command = home.command(&["ask", "builder", script]);
+    asked_with(home, script, &[]).expect("the run succeeds")
+}
+
+/// The same with more options. What is said on standard error if it fails.
+fn asked_with(home: &TestHome, script: &str, options: &[&str]) -> Result<Vec<u8>, String> {
+    let mut command: Command = home.command(&[&["ask", "builder", script], options].concat());
     let output = command.stdin(Stdio::null()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    output.stdout
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(output.stdout) } else { Err(said.into_owned()) }
 }
 
 #[test]
@@ -133,6 +138,13 @@ fn output_of_any_size_and_kind_reaches_a_pipe_unchanged() {
 
     let short = asked(&home, "echo all of it");
     assert_eq!(short, b"all of it\n");
+
+    // What doesn't fit into the stream follows at its end.
+    let streamed = asked_with(&home, "seq 1 300000", &["--stream"]).unwrap();
+    let numbers: String = (1..=300_000).map(|number| format!("{number}\n")).collect();
+    assert!(streamed == numbers.as_bytes(), "{} bytes", streamed.len());
+    let said = asked_with(&home, "head -c 3000 /dev/urandom", &["--stream"]).unwrap_err();
+    assert!(said.contains("what was streamed isn't the exact output") && said.contains("artifacts get"), "{said}");
 
     // A failed run produces no artifact: the partial output is kept, and the truncation is reported.
     let mut failed = home.command(&["ask", "builder", "yes | head -c 5000000; exit 3"]);

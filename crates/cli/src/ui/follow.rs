@@ -14,7 +14,7 @@ use std::{
 
 use attache_client::HubClient;
 use attache_protocol::{
-    EventKind, Json, RunId, RuntimeId, WorkerRequestId,
+    ArtifactId, EventKind, Json, RunId, RuntimeId, WorkerRequestId,
     env::Env,
     error::exit,
     rules::{permission::PermissionState, run::RunStatus},
@@ -452,14 +452,14 @@ impl<'a> RunFollower<'a> {
                 }
                 Ok(out.flush()?)
             }
+            Some(artifact) if !self.output.terminal => self.rest(hub, artifact).await,
             Some(artifact) => {
                 self.print_full_answer(&text)?;
-                self.output.say_styled(
-                    TextStyle::Busy,
-                    format_args!(
-                        "Showing {shown} of {all} as text. Complete output: attache artifacts get {artifact} --output FILE"
-                    ),
-                );
+                let is_text = text.len() as u64 <= full.bytes;
+                let how =
+                    if is_text { format!("Showing {shown} of {all}.") } else { "The output isn't text.".to_owned() };
+                let complete = format!("{how} Complete output: attache artifacts get {artifact} --output FILE");
+                self.output.say_styled(TextStyle::Busy, complete);
                 Ok(())
             }
             None => {
@@ -473,6 +473,29 @@ impl<'a> RunFollower<'a> {
                 .hint(clean::line(why).into_owned()))
             }
         }
+    }
+
+    /// Writes what follows the streamed text in the complete output, if that begins with it.
+    async fn rest(&mut self, hub: &HubClient, artifact: ArtifactId) -> Result<(), CommandFailure> {
+        let streamed = self.streamed.whole().filter(|_| !self.from_middle).map(str::as_bytes);
+        let mut left = streamed.map(<[u8]>::to_vec).unwrap_or_default();
+        let mut is_same = streamed.is_some();
+        let mut download = hub.artifact(artifact).await?;
+        let mut out = io::stdout().lock();
+        while is_same && let Some(part) = download.chunk().await? {
+            let known = left.len().min(part.len());
+            is_same = left[..known] == part[..known];
+            left.drain(..known);
+            if is_same {
+                out.write_all(&part[known..])?;
+            }
+        }
+        out.flush()?;
+        if is_same && left.is_empty() {
+            return Ok(());
+        }
+        Err(CommandFailure::new("output_cut", exit::FAILED, "what was streamed isn't the exact output")
+            .hint(format!("Complete output: attache artifacts get {artifact} --output FILE, or ask without --stream.")))
     }
 
     fn print_full_answer(&mut self, text: &str) -> Result<(), CommandFailure> {

@@ -36,6 +36,11 @@ impl StreamedAnswer {
         }
     }
 
+    /// All of the text, if all of it is kept.
+    pub(crate) fn whole(&self) -> Option<&str> {
+        (self.total == self.kept.len()).then_some(&*self.kept)
+    }
+
     /// Discards the text of a device that lost the run.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
