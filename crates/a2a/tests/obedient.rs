@@ -182,6 +182,7 @@ async fn permit(work: &InProcessRun, tools: &[String]) -> Result<Vec<String>, Er
             risk: None,
             diff: None,
             undisclosed: Vec::new(),
+            assured: Vec::new(),
             request_id: None,
         };
         asked.push((tool, hub.request_permission(by, run, request, None).await?.permission_request_id));

@@ -33,6 +33,7 @@ mod outside;
 mod pairing;
 mod peers;
 mod people;
+mod permission_modes;
 mod permissions;
 mod port;
 mod private_agents;

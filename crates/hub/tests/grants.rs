@@ -166,6 +166,7 @@ async fn a_grant_can_be_limited_to_one_channel(engine: Engine) {
         risk: None,
         diff: None,
         undisclosed: Vec::new(),
+        assured: Vec::new(),
         request_id: None,
     };
     let ask = async |via| work.world.hub.request_permission(&by, run, request.clone(), via).await.unwrap();

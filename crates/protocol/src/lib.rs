@@ -4,6 +4,7 @@
 
 pub mod access_file;
 pub mod actor;
+pub mod autorun;
 pub mod clock;
 pub mod digest;
 pub mod env;

@@ -115,7 +115,8 @@ pub(crate) async fn ask_caller(claimant: &ClaimContext, request: &AdapterInputRe
 
 async fn permission(claimant: &ClaimContext, request: &AdapterPermissionRequest) -> Result<QuestionAnswer, Error> {
     let name = name(claimant, "permission", &request.id);
-    let AdapterPermissionRequest { tool, input, cwd, paths, reason, risk, diff, undisclosed, .. } = request.clone();
+    let AdapterPermissionRequest { tool, input, cwd, paths, reason, risk, diff, undisclosed, assured, .. } =
+        request.clone();
     let (run, epoch) = (claimant.run, claimant.epoch);
     let frame = RequireApproval {
         task_run_id: run,
@@ -128,6 +129,7 @@ async fn permission(claimant: &ClaimContext, request: &AdapterPermissionRequest)
         risk: risk.clone(),
         diff: diff.clone(),
         undisclosed: (!undisclosed.is_empty()).then(|| undisclosed.clone()),
+        assured: (!assured.is_empty()).then(|| assured.clone()),
     };
     let call = CreatePermissionRequest {
         epoch: Some(epoch),
@@ -139,6 +141,7 @@ async fn permission(claimant: &ClaimContext, request: &AdapterPermissionRequest)
         risk,
         diff,
         undisclosed,
+        assured,
         request_id: Some(name.clone()),
     };
     let (hub, call) = (&claimant.transport.hub, &call);

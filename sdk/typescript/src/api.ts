@@ -97,10 +97,15 @@ export interface AlreadyDecided {
   permission_request: PermissionRequest;
 }
 
-/** `approvals` of an agent account: how its requests time out, and who is notified. */
+/** `approvals` of an agent account: which requests need a person, how they time out, and who is notified. */
 export interface ApprovalPolicy {
+  /** Which steps need no approval by a person. `ask` unless set. */
+  mode?: PermissionMode | null;
   on_timeout?: OnTimeout | null;
   timeout_ms?: number | null;
+  /** Commands that need no approval either: words, of which `*` stands for any one, and as the last one for any number
+   * (`git diff *`). */
+  trusted_commands?: Array<string>;
   /** Notified of every request of this agent that waits for a person. Query values are shown as `***`. */
   webhook_url?: string | null;
 }
@@ -477,6 +482,8 @@ export interface CreateKeyRequest {
 
 /** A worker asks for permission for a risky step. Unknown members are ignored. */
 export interface CreatePermissionRequest {
+  /** What the device vouches for: `folder_edit`, `in_folder`, `walled`. Other words are ignored. */
+  assured?: Array<string>;
   cwd?: string | null;
   /** The proposed change as a unified diff, if the agent provides it. */
   diff?: string | null;
@@ -554,7 +561,7 @@ export interface DecisionRequest {
 export type DecisionScope = "once" | "run" | "conversation" | "agent";
 
 /** Where the decision came from. */
-export type DecisionSource = "user" | "policy" | "timeout";
+export type DecisionSource = "user" | "policy" | "mode" | "timeout";
 
 /** An A2A extension that a runtime declares for its agent's card. */
 export interface DeclaredExtension {
@@ -1034,6 +1041,9 @@ export interface PermissionList {
   next_cursor?: string | null;
   permission_requests: Array<PermissionRequest>;
 }
+
+/** Which steps of an agent need no approval by a person. */
+export type PermissionMode = "ask" | "accept_edits" | "accept_walled";
 
 /** A permission request, for the people who decide. Text from the agent is untrusted data: show it inert. */
 export interface PermissionRequest {

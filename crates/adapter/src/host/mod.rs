@@ -4,6 +4,7 @@
 //! and ends with a [`TurnVerdict`]. [`outcome::reply`] combines the three into the run's reply.
 
 pub(crate) mod budget;
+mod edit_scope;
 mod exchange;
 pub(crate) mod git;
 mod git_settings;

@@ -1,9 +1,10 @@
 //! A host's approval questions as shown to people, and their answers.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use attache_protocol::{
     Json,
+    rules::permission_mode::StepAssurance,
     wire::{
         adapter::{AdapterPermissionDecision, AdapterPermissionRequest},
         questionnaire::QuestionAnswer,
@@ -11,6 +12,8 @@ use attache_protocol::{
 };
 use serde::Serialize;
 use similar::TextDiff;
+
+use super::edit_scope;
 
 /// A step a host asks approval for. Undisclosed details are `None`, and people are told so.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +25,10 @@ pub(crate) struct ApprovalQuestion {
     pub(crate) risk: ApprovalRisk,
     /// The change, if the host discloses it.
     pub(crate) diff: Option<String>,
+    /// Whether it does nothing but change the files at `paths`.
+    pub(crate) edits: bool,
+    /// Whether it is a command that runs in the run's folder.
+    pub(crate) in_folder: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +78,16 @@ const DIFF_TIMEOUT: Duration = Duration::from_millis(200);
 impl ApprovalQuestion {
     /// A step of which only the tool is known.
     pub(crate) fn about(tool: impl Into<String>) -> Self {
-        Self { tool: tool.into(), input: None, paths: None, reason: None, risk: ApprovalRisk::Medium, diff: None }
+        Self {
+            tool: tool.into(),
+            input: None,
+            paths: None,
+            reason: None,
+            risk: ApprovalRisk::Medium,
+            diff: None,
+            edits: false,
+            in_folder: false,
+        }
     }
 
     /// A short description: the tool and the first path it touches.
@@ -82,7 +98,18 @@ impl ApprovalQuestion {
         }
     }
 
-    pub(crate) fn to_request(&self, id: String, cwd: String) -> AdapterPermissionRequest {
+    /// As it goes to the hub, with what this device vouches for besides edits.
+    pub(crate) fn to_request(
+        &self,
+        id: String,
+        cwd: String,
+        mut assured: Vec<StepAssurance>,
+    ) -> AdapterPermissionRequest {
+        let edited = self.paths.as_deref().filter(|_| self.edits);
+        if edited.is_some_and(|paths| edit_scope::are_ordinary(Path::new(&cwd), paths)) {
+            assured.push(StepAssurance::FolderEdit);
+        }
+        assured.extend(self.in_folder.then_some(StepAssurance::InFolder));
         let input = self.input.clone().unwrap_or_else(Json::empty_object);
         let paths = self.paths.as_deref().unwrap_or_default();
         let input_is_cut = input.get().len() > MAX_INPUT;
@@ -105,6 +132,7 @@ impl ApprovalQuestion {
                 .filter(|(_, hidden)| *hidden)
                 .map(|(name, _)| name.to_owned())
                 .collect(),
+            assured: assured.into_iter().map(|word| word.as_str().to_owned()).collect(),
             ..AdapterPermissionRequest::new(id, &self.tool, shortened(input, MAX_INPUT))
         }
     }
@@ -169,7 +197,7 @@ mod tests {
     #[test]
     fn undisclosed_details_are_listed() {
         let mut question = ApprovalQuestion { risk: ApprovalRisk::High, ..ApprovalQuestion::about("Bash") };
-        let asked = question.to_request("1".to_owned(), "/srv".to_owned());
+        let asked = question.to_request("1".to_owned(), "/srv".to_owned(), Vec::new());
         let bare = AdapterPermissionRequest::new("1", "Bash", Json::empty_object());
         let expected = AdapterPermissionRequest {
             cwd: Some("/srv".to_owned()),
@@ -180,7 +208,7 @@ mod tests {
         assert_eq!((asked, question.step()), (expected, "Bash".to_owned()));
         question.paths = Some(vec!["a.txt".to_owned()]);
         question.input = Some(Json::empty_object());
-        assert_eq!(question.to_request("2".to_owned(), "/".to_owned()).undisclosed, Vec::<String>::new());
+        assert_eq!(question.to_request("2".to_owned(), "/".to_owned(), Vec::new()).undisclosed, Vec::<String>::new());
 
         // Anything larger than the hub accepts is cut, and people are told.
         let large = ApprovalQuestion {
@@ -190,7 +218,7 @@ mod tests {
             diff: Some("+\n".repeat(MAX_DIFFS)),
             ..ApprovalQuestion::about("write")
         };
-        let asked = large.to_request("3".to_owned(), "/".to_owned());
+        let asked = large.to_request("3".to_owned(), "/".to_owned(), Vec::new());
         let rest = ["the rest of the input", "the rest of the diff", "more paths"];
         assert_eq!((asked.undisclosed.as_slice(), asked.paths.len()), (&rest.map(str::to_owned)[..], 500));
         assert!(asked.input.get().len() < 256 << 10 && asked.diff.unwrap().len() < 256 << 10);

@@ -2,9 +2,11 @@
 
 use attache_protocol::{
     Json,
+    rules::permission_mode::StepAssurance,
     wire::{
         adapter::{AdapterProgress, FullOutput},
         questionnaire::Questionnaire,
+        run::SandboxLimit,
     },
 };
 use futures_util::FutureExt as _;
@@ -39,6 +41,8 @@ pub(crate) struct HostTurn {
     budget: RunBudget,
     questions: u64,
     denied: Vec<DeniedStep>,
+    /// Whether the host sees only its folder, because of the walls around it.
+    is_walled: bool,
 }
 
 /// A step that people denied.
@@ -120,9 +124,17 @@ impl HostTurn {
             budget: RunBudget::of(job.task.budget.as_ref()),
             questions: 0,
             denied: Vec::new(),
+            is_walled: false,
         };
         turn.note(format!("starting {label}"));
         turn
+    }
+
+    /// The limits that walls around the host enforce.
+    #[must_use]
+    pub(crate) fn inside(mut self, walled: &[SandboxLimit]) -> Self {
+        self.is_walled = walled.contains(&SandboxLimit::CwdOnly);
+        self
     }
 
     pub(crate) const fn budget(&self) -> &RunBudget {
@@ -231,7 +243,8 @@ impl HostTurn {
         self.questions += 1;
         let step = question.step();
         self.note(format!("waiting for approval: {step}"));
-        let asked = question.to_request(format!("q{}", self.questions), self.cwd.clone());
+        let assured = self.is_walled.then_some(StepAssurance::Walled).into_iter().collect();
+        let asked = question.to_request(format!("q{}", self.questions), self.cwd.clone(), assured);
         let asker = self.asker.clone();
         OpenQuestion { key, step, answer: async move { asker.permission(&asked).await.into() }.boxed() }
     }

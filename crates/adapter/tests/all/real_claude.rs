@@ -43,6 +43,19 @@ fn offered(stage: &RealProgram) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_command_runs_in_the_folder() {
+    let Some(stage) = stage().await else { return };
+    let world = usual_world(&stage).await;
+    let ws = stage.workspace();
+    std::fs::create_dir(ws.join("sub")).unwrap();
+    let (questions, events) = run(&world, &task("RUN:cd sub\nRUN:pwd > where"), yes).await;
+    assert_eq!(result(&events)["success"], true, "{}", result(&events));
+    assert_eq!(questions.last().unwrap()["assured"], json!(["in_folder"]), "{questions:?}");
+    assert_eq!(std::fs::read_to_string(ws.join("where")).unwrap().trim_end(), ws.display().to_string());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_written_after_approval_and_not_after_denial() {
     let Some(stage) = stage().await else { return };
     let world = usual_world(&stage).await;
@@ -53,6 +66,7 @@ async fn a_file_is_written_after_approval_and_not_after_denial() {
     let question = json!({
         "id": "q1", "tool": "Write", "input": {"file_path": file, "content": "by people\n"}, "cwd": ws, "paths": [file],
         "reason": "a.txt", "risk": "medium", "diff": format!("--- {file}\n+++ {file}\n@@ -0,0 +1 @@\n+by people\n"),
+        "assured": ["folder_edit"],
     });
     assert_eq!(questions, [question]);
     let ended = result(&events);

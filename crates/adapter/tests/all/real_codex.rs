@@ -99,6 +99,7 @@ async fn a_patch_is_shown_as_a_diff() {
     let question = json!({
         "id": "q1", "tool": "apply_patch", "input": {"changes": [{"path": file, "change": "update"}]}, "cwd": ws,
         "paths": [file], "risk": "medium", "diff": format!("--- {file}\n+++ {file}\n@@ -1 +1 @@\n-old\n+new\n"),
+        "assured": ["folder_edit"],
     });
     assert_eq!(questions, [question]);
     world.stop().await;

@@ -11,10 +11,12 @@ use attache_client::HubClient;
 use attache_protocol::{
     AgentId, Json, KeyPin, Timestamp,
     error::exit,
+    rules::permission_mode::PermissionMode,
     wire::{
         a2a_options::A2aOptions,
         account::{Account, AccountRequest, AddedPart, Callers, PeerRequest, Presence, TrustRequest},
         channel::RegisterAgent,
+        permission::ApprovalPolicy,
         runtime::{DeclaredExtension, DeclaredSandbox, Runtime},
     },
 };
@@ -46,6 +48,7 @@ use crate::{
   attache agents set builder --a2a '{\"anonymous\":true}'   accept A2A calls without credentials
   attache agents set builder --callers owner      let only its owner call it
   attache agents set builder --run-timeout 8h --skill review=\"Reviews changes\"
+  attache agents set builder --permission-mode accept_edits --trust-command \"git diff *\" --trust-command \"cargo test *\"
   attache agents register crawler --to-file crawler.key   create a key for an agent that opens its own channel
   attache agents trust travel                     trust its current agent card
   attache agents code builder                     create a pairing code for one device
@@ -244,7 +247,7 @@ async fn set(
             AddedPart::Key => "Revoked its key, which was created with someone else's credential.",
             AddedPart::Peer => "Removed its outside agent, which someone else had set.",
             AddedPart::ApprovalWebhook => {
-                "Removed its approval webhook. Set it again: attache agents set NAME --approval-webhook URL"
+                "Removed its approval webhook, permission mode and trusted commands. Set them again: attache agents set NAME --approval-webhook URL"
             }
             AddedPart::Grants => "Revoked standing approvals by others.",
         });
@@ -320,6 +323,14 @@ async fn show(context: &CommandContext, hub: &HubClient, agent: &str) -> Result<
     );
     if let Some(millis) = account.run_timeout_ms {
         row("run timeout", TextCell::plain(time::duration(Duration::from_millis(millis))));
+    }
+    if let Some(ApprovalPolicy { mode, trusted_commands, .. }) = &account.approvals {
+        if let Some(mode) = mode.filter(|mode| *mode != PermissionMode::Ask) {
+            row("permissions", TextCell::plain(mode.as_str()));
+        }
+        for command in trusted_commands {
+            row("trusted", TextCell::plain(clean::exact_line(command)));
+        }
     }
     for skill in &account.skills {
         row("skill", TextCell::plain(format!("{}  {}", skill.id, skill.description).trim_end()));

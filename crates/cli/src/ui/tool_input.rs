@@ -187,6 +187,7 @@ pub(crate) fn verdict(request: &PermissionRequest, names: &DisplayNames, now: Ti
             format!("approved by a standing grant ({by}) {at}")
         }
         (PermissionState::Denied, Some(DecisionSource::Policy)) => format!("denied by a standing grant ({by}) {at}"),
+        (PermissionState::Approved, Some(DecisionSource::Mode)) => format!("approved by the agent's settings {at}"),
         (PermissionState::Approved, _) => format!("approved {reach} by {by} {at}{place}"),
         (PermissionState::Denied, _) => format!("denied {reach} by {by} {at}{place}"),
         (PermissionState::Expired, _) => format!("denied {at}: no answer in time"),

@@ -79,6 +79,26 @@ fn asks_questions(program: &HostProgram, tool: &str, asked: &Value) {
     assert!(told.matches("SQLite").count() >= 3, "the model is told what was chosen: {told}");
 }
 
+/// With the mode `accept_edits`, nobody is asked about a file in the run's folder, but about one that a link leads to.
+#[test]
+fn claude_code_edits_its_folder_without_asking_if_it_may() {
+    let device = device_or_skip!(&programs::CLAUDE);
+    let write = |path: &str| format!("WRITE:{path}=written");
+    device.home.attache(&["agents", "set", super::device::AGENT, "--permission-mode", "accept-edits"]).succeeds();
+    let (ended, asked) = device.answer(&device.create(&write("own.txt"), json!({})), false);
+    assert_eq!((&ended["status"], asked.len()), (&json!("completed"), 0), "{ended} {asked:?}");
+    assert_eq!(std::fs::read_to_string(device.folder.join("own.txt")).unwrap().trim_end(), "written");
+
+    let outside = device.home.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::os::unix::fs::symlink(&outside, device.folder.join("out")).unwrap();
+    for path in ["out/theirs.txt", ".envrc"] {
+        let (_, asked) = device.answer(&device.create(&write(path), json!({})), false);
+        assert!(!asked.is_empty(), "{path}");
+    }
+    assert!(!outside.join("theirs.txt").exists() && !device.folder.join(".envrc").exists());
+}
+
 fn through_its_life(program: &HostProgram) {
     let mut device = device_or_skip!(program);
     let mut row = MatrixRow::of(program, &device);

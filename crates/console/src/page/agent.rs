@@ -9,7 +9,11 @@ use attache_hub::{
 };
 use attache_protocol::{
     RuntimeId, Timestamp,
-    wire::account::{Account, AccountRequest, Callers},
+    rules::permission_mode::PermissionMode,
+    wire::{
+        account::{Account, AccountRequest, Callers},
+        permission::ApprovalPolicy,
+    },
 };
 use axum::{
     extract::{Path, Query},
@@ -49,6 +53,8 @@ struct AgentPage {
     /// Possible owners. Empty if the viewer can't change the owner.
     owners: Vec<person::FormChoice>,
     webhook: Option<Markup>,
+    /// The steps that need no approval.
+    trusted: Vec<Markup>,
     /// Only its owner may call it.
     owners_alone: bool,
     limits: Vec<TimeLimitChoice>,
@@ -194,6 +200,17 @@ pub(crate) async fn paired(
     })
 }
 
+/// The steps of an agent that need no approval.
+fn trusted(policy: Option<&ApprovalPolicy>, t: &Text) -> Vec<Markup> {
+    let Some(policy) = policy else { return Vec::new() };
+    let mode = match policy.mode.unwrap_or_default() {
+        PermissionMode::Ask => None,
+        PermissionMode::AcceptEdits => Some(Markup::text(t.permissions_edits)),
+        PermissionMode::AcceptWalled => Some(Markup::text(t.permissions_walled)),
+    };
+    mode.into_iter().chain(policy.trusted_commands.iter().map(|command| exact_line(command))).collect()
+}
+
 async fn page(
     session: &BrowserSession,
     account: Account,
@@ -228,6 +245,7 @@ async fn page(
         owner,
         owners,
         webhook,
+        trusted: trusted(account.approvals.as_ref(), t),
         owners_alone: account.callers == Callers::Owner,
         limits: limits(account.run_timeout_ms, t),
         channel: newest.channels.first().map(|newest| channel::ChannelListRow::new(newest, &names, t)),

@@ -128,6 +128,9 @@ texts! {
     fact_request: "Request" zh "请求";
     fact_user: "On behalf of" zh "代表";
     fact_owner: "Owner" zh "所有者";
+    fact_permissions: "Without approval" zh "无需审批";
+    permissions_edits: "Edits in its folder" zh "修改其文件夹中的文件";
+    permissions_walled: "Everything inside the sandbox" zh "沙箱内的一切操作";
     fact_webhook: "Approval webhook" zh "审批 Webhook";
     owner_of_all: "the organisation" zh "组织";
     cost_reported: "reported" zh "实报";

@@ -525,6 +525,7 @@ texts! {
     verdict_allowed{scope, who}: "Allowed {scope} by {who}" zh "{who} 已允许（{scope}）";
     verdict_denied{scope, who}: "Denied {scope} by {who}" zh "{who} 已拒绝（{scope}）";
     verdict_granted: "Allowed by a standing decision" zh "按已记住的决定允许";
+    verdict_trusted: "Allowed by the agent's settings" zh "按智能体设置自动允许";
     verdict_barred: "Denied by a standing decision" zh "按已记住的决定拒绝";
     verdict_expired: "Unanswered: denied, and the run failed" zh "无人答复：已拒绝，运行失败";
     verdict_expired_on: "Unanswered: denied, and the run continued" zh "无人答复：已拒绝，运行继续";

@@ -108,6 +108,7 @@ fn decided(
             ("done", "s-done", Markup::text(t.verdict_granted))
         }
         (PermissionState::Denied, Some(DecisionSource::Policy)) => ("fail", "s-fail", Markup::text(t.verdict_barred)),
+        (PermissionState::Approved, Some(DecisionSource::Mode)) => ("done", "s-done", Markup::text(t.verdict_trusted)),
         (PermissionState::Approved, _) => ("done", "s-done", t.verdict_allowed(scope, who)),
         (PermissionState::Denied, _) => ("fail", "s-fail", t.verdict_denied(scope, who)),
         (PermissionState::Expired, _) => ("stop", "s-stop", Markup::text(t.log_expired)),

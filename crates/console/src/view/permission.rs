@@ -265,6 +265,7 @@ pub(crate) fn verdict(request: &PermissionRequest, scene: ViewContext<'_>) -> Ma
         (PermissionState::Pending, _) => Markup::text(t.verdict_pending),
         (PermissionState::Approved, Some(DecisionSource::Policy)) => Markup::text(t.verdict_granted),
         (PermissionState::Denied, Some(DecisionSource::Policy)) => Markup::text(t.verdict_barred),
+        (PermissionState::Approved, Some(DecisionSource::Mode)) => Markup::text(t.verdict_trusted),
         (PermissionState::Approved, _) => t.verdict_allowed(scope, who),
         (PermissionState::Denied, _) => t.verdict_denied(scope, who),
         (PermissionState::Expired, _) => match request.on_timeout {

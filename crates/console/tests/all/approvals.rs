@@ -135,7 +135,8 @@ async fn the_outcome_without_an_answer_follows_the_agents_policy() {
         ("goer", OnTimeout::DenyAndContinue, "if unanswered; the agent then continues without it."),
     ] {
         let (device, run) = working(&world, agent).await;
-        let approvals = ApprovalPolicy { timeout_ms: Some(600_000), on_timeout: Some(on_timeout), webhook_url: None };
+        let approvals =
+            ApprovalPolicy { timeout_ms: Some(600_000), on_timeout: Some(on_timeout), ..Default::default() };
         let update = AccountRequest { approvals: Some(approvals), ..AccountRequest::default() };
         world.hub.update_account(&world.owner, agent, update).await.unwrap();
         let asked = device.ask(run, asking("Run", r#"{"command":"ls"}"#)).await;

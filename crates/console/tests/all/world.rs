@@ -368,6 +368,7 @@ pub(crate) fn asking(tool: &str, input: &str) -> CreatePermissionRequest {
         risk: Some("high".to_owned()),
         diff: None,
         undisclosed: Vec::new(),
+        assured: Vec::new(),
         request_id: None,
     }
 }

@@ -232,6 +232,7 @@ impl ChannelSession {
             risk: ask.risk,
             diff: ask.diff,
             undisclosed: ask.undisclosed.unwrap_or_default(),
+            assured: ask.assured.unwrap_or_default(),
             request_id: Some(frame.header.msg_id.clone()),
         };
         let asked = self.hub.request_permission(by, run, request, Some(channel)).await?;

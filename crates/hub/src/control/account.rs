@@ -4,10 +4,12 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use attache_protocol::{
     Code, Json, UserId,
+    rules::permission_mode::CommandPattern,
     wire::{
         a2a_options::A2aOptions,
         account::{Account, AccountList, AccountRequest, Callers},
         key::KeyScope,
+        permission::ApprovalPolicy,
     },
 };
 use attache_store::{
@@ -26,6 +28,8 @@ use crate::{
 
 const MAX_TEXT: usize = 64 * 1024;
 const MAX_SKILLS: usize = 100;
+const MAX_TRUSTED_COMMANDS: usize = 100;
+const MAX_TRUSTED_COMMAND: usize = 200;
 /// How long a permission request may wait for a decision: one second to one year.
 const APPROVAL_TIMEOUTS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -266,17 +270,21 @@ fn not_own() -> Error {
     Error::forbidden("This agent belongs to someone else.").hint("Ask its owner or an admin.")
 }
 
-/// Whether the request says where an agent's work or approval requests are sent, or lets strangers call it.
+/// Whether the request says where an agent's work or approval requests are sent, lets strangers call it, or approves
+/// something in advance.
 fn lets_others_in(request: &AccountRequest) -> bool {
     let is_open = A2aOptions::of(request.a2a.as_ref()).anonymous;
-    is_open || request.peer.is_some() || request.approvals.as_ref().is_some_and(|policy| policy.webhook_url.is_some())
+    let is_told = |policy: &ApprovalPolicy| {
+        policy.webhook_url.is_some() || policy.mode.is_some() || !policy.trusted_commands.is_empty()
+    };
+    is_open || request.peer.is_some() || request.approvals.as_ref().is_some_and(is_told)
 }
 
 /// No one but its owner chooses who receives what a private agent is asked, or who else calls it.
 fn check_recipients(by: &Principal, request: &AccountRequest, callers: Callers, owner: Option<UserId>) -> Result<()> {
     match callers == Callers::Owner && lets_others_in(request) && !by.is_owner(owner) {
         true => Err(Error::forbidden("Only its owner can let others take part in the work of a private agent.")
-            .hint("Leave out `approvals.webhook_url`, `peer` and `a2a.anonymous`; the owner can add them.")),
+            .hint("Leave out `webhook_url`, `mode` and `trusted_commands` of `approvals`, `peer` and `a2a.anonymous`; the owner can add them.")),
         false => Ok(()),
     }
 }
@@ -284,6 +292,18 @@ fn check_recipients(by: &Principal, request: &AccountRequest, callers: Callers, 
 /// 0 means the hub's default.
 fn run_timeout(millis: u64) -> Option<Duration> {
     (millis > 0).then(|| Duration::from_millis(millis))
+}
+
+fn check_trusted_commands(commands: &[String]) -> Result<()> {
+    if commands.len() > MAX_TRUSTED_COMMANDS {
+        return Err(Error::invalid("approvals.trusted_commands", "has more than 100 patterns"));
+    }
+    for (number, command) in commands.iter().enumerate() {
+        check::text("approvals.trusted_commands", command, 1..=MAX_TRUSTED_COMMAND)?;
+        CommandPattern::parse(command)
+            .map_err(|error| Error::invalid(&format!("approvals.trusted_commands[{number}]"), &error.to_string()))?;
+    }
+    Ok(())
 }
 
 fn check_request(request: &AccountRequest) -> Result<()> {
@@ -298,6 +318,9 @@ fn check_request(request: &AccountRequest) -> Result<()> {
     }
     if let Some(millis) = request.approvals.as_ref().and_then(|policy| policy.timeout_ms) {
         check::millis("approvals.timeout_ms", millis, APPROVAL_TIMEOUTS)?;
+    }
+    if let Some(policy) = &request.approvals {
+        check_trusted_commands(&policy.trusted_commands)?;
     }
     if let Some(millis) = request.run_timeout_ms.filter(|millis| *millis > 0) {
         check::millis("run_timeout_ms", millis, DURATIONS)?;

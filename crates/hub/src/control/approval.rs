@@ -175,6 +175,8 @@ impl Handle {
             on_timeout,
             notify: callback.or(policy.webhook_url),
             speaker,
+            // What another agent is told to do is always a person's decision.
+            trusted: None,
         };
         let lease = self.options().heartbeat_timeout;
         match self.store().request_permission(worker, new, lease, self.now()).await {

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use attache_protocol::{
     AgentId, ChannelId, Code, GrantId, PermissionId, RunId, Timestamp, UserId,
-    rules::permission::{
-        ApprovalDecision, DecisionScope, OnTimeout, OnceReason, PermissionState, PermissionSubject, widest,
+    rules::{
+        permission::{
+            ApprovalDecision, DecisionScope, OnTimeout, OnceReason, PermissionState, PermissionSubject, widest,
+        },
+        permission_mode::{self, CommandPattern, StepAssurance, StepFacts},
     },
     wire::permission::{
         ApprovalPolicy, CreatePermissionRequest, DecisionRequest, GrantList, PermissionAnswer, PermissionGrant,
@@ -36,6 +39,21 @@ const MAX_PATHS: usize = 1000;
 /// All paths together.
 const MAX_PATH_BYTES: usize = 64 * 1024;
 const MAX_UNDISCLOSED: usize = 20;
+
+/// Why the agent's settings approve this step, if they do.
+fn trusted(policy: &ApprovalPolicy, request: &CreatePermissionRequest) -> Option<String> {
+    let commands: Vec<CommandPattern> =
+        policy.trusted_commands.iter().filter_map(|text| CommandPattern::parse(text).ok()).collect();
+    let assured: Vec<StepAssurance> =
+        request.assured.iter().filter_map(|word| StepAssurance::from_text(word)).collect();
+    let step = StepFacts {
+        input: &request.input,
+        cwd: request.cwd.as_deref(),
+        undisclosed: &request.undisclosed,
+        assured: &assured,
+    };
+    permission_mode::trusted(policy.mode.unwrap_or_default(), &commands, step).map(|reason| reason.to_string())
+}
 
 /// Why an approval can't cover more than its own request.
 const fn once_only(reason: OnceReason) -> &'static str {
@@ -108,6 +126,7 @@ impl Handle {
         let policy = self.approval_policy(by, agent).await?;
         let (expires_at, on_timeout) = self.approval_timeout(&policy);
         let ApprovalParties { callback, speaker } = self.approval_parties(by, run).await?;
+        let trusted = trusted(&policy, &request);
         let permission = NewPermission {
             id: self.env().permission_id(),
             run,
@@ -128,6 +147,7 @@ impl Handle {
             on_timeout,
             notify: callback.or(policy.webhook_url),
             speaker,
+            trusted,
         };
         let lease = self.options().heartbeat_timeout;
         match self.store().request_permission(worker, permission, lease, self.now()).await {

@@ -47,6 +47,8 @@ text_enum! {
         User = "user",
         /// A standing grant.
         Policy = "policy",
+        /// The agent's permission mode, or one of its trusted commands.
+        Mode = "mode",
         Timeout = "timeout",
     }
 }

@@ -25,6 +25,8 @@ text_enum! {
     pub enum StepAssurance {
         /// The step only changes files in the run's folder, and no program runs or obeys them on its own.
         FolderEdit = "folder_edit",
+        /// The command runs in the run's folder.
+        InFolder = "in_folder",
         /// The run is inside walls that the device has proved.
         Walled = "walled",
     }
@@ -65,15 +67,25 @@ pub enum CommandPatternError {
 /// The members of a tool's input that hold a command.
 const COMMANDS: [&str; 3] = ["command", "cmd", "script"];
 
+/// The members that name the folder in which it runs.
+const FOLDERS: [&str; 3] = ["cwd", "workdir", "directory"];
+
 /// Members that don't change what a command does.
 const HARMLESS: [&str; 6] = ["description", "timeout", "timeout_ms", "is_background", "run_in_background", "actions"];
 
-/// Programs whose arguments are commands, or code.
-const RUNNERS: [&str; 38] = [
-    "sh", "bash", "dash", "zsh", "fish", "ksh", "busybox", "env", "sudo", "doas", "su", "xargs", "eval", "exec", "nohup",
-    "timeout", "nice", "setsid", "time", "watch", "ssh", "docker", "podman", "nsenter", "unshare", "chroot", "python",
-    "python3", "node", "deno", "bun", "perl", "ruby", "php", "awk", "find", "parallel", "command",
+/// Shells that hosts put around every command.
+const SHELLS: [&str; 3] = ["sh", "bash", "zsh"];
+
+/// Programs that start what their arguments say.
+const WRAPPERS: [&str; 40] = [
+    "sh", "bash", "dash", "ash", "zsh", "fish", "ksh", "pwsh", "busybox", "env", "sudo", "doas", "su", "xargs", "eval",
+    "exec", "command", "builtin", "source", ".", "nohup", "timeout", "nice", "setsid", "stdbuf", "time", "watch",
+    "parallel", "ssh", "docker", "podman", "nsenter", "unshare", "chroot", "find", "npx", "bunx", "pnpx", "uvx",
+    "pipx",
 ];
+
+/// Programs that run code from their arguments.
+const INTERPRETERS: [&str; 9] = ["python", "node", "deno", "bun", "perl", "ruby", "php", "awk", "lua"];
 
 /// Why a step needs no approval by a person under this mode and these patterns. A step whose input is hidden, even partly,
 /// always does.
@@ -87,7 +99,7 @@ pub fn trusted(mode: PermissionMode, commands: &[CommandPattern], step: StepFact
         PermissionMode::AcceptEdits if is_assured(StepAssurance::FolderEdit) => return Some(TrustReason::Edit),
         _ => {}
     }
-    let words = words(&command(step)?)?;
+    let words = plain(&command(step)?)?;
     let matching = commands.iter().find(|pattern| pattern.matches(&words))?;
     Some(TrustReason::Command(matching.to_string()))
 }
@@ -96,14 +108,33 @@ pub fn trusted(mode: PermissionMode, commands: &[CommandPattern], step: StepFact
 fn command(step: StepFacts<'_>) -> Option<String> {
     let members = step.input.parse::<Members>().ok().filter(Members::are_distinct)?;
     let (name, command) = COMMANDS.iter().find_map(|name| Some((*name, members.text(name)?)))?;
+    let is_folder = |value: &Json| step.cwd.is_some() && value.parse::<String>().ok().as_deref() == step.cwd;
+    let names_folder = FOLDERS.iter().any(|name| members.find(name).is_some());
+    if !names_folder && !step.assured.contains(&StepAssurance::InFolder) {
+        return None;
+    }
     let is_harmless = |(member, value): &(String, Json)| match member.as_str() {
         member if member == name || HARMLESS.contains(&member) => true,
-        "cwd" | "workdir" | "directory" => step.cwd.is_some() && value.parse::<String>().ok().as_deref() == step.cwd,
+        member if FOLDERS.contains(&member) => is_folder(value),
         // Outside the sandbox of its host, it can do more than it usually does.
         "sandbox" => value.get() == "\"on\"",
         _ => matches!(value.get(), "null" | "false"),
     };
     members.0.iter().all(is_harmless).then_some(command)
+}
+
+/// The words of a plain command, without the shell that a host puts around it.
+fn plain(command: &str) -> Option<Vec<String>> {
+    let found = words(command)?;
+    match &found[..] {
+        [shell, option, inner] if SHELLS.contains(&name_of(shell)) && matches!(&**option, "-c" | "-lc") => words(inner),
+        _ => Some(found),
+    }
+}
+
+/// The name of a program without its folder.
+fn name_of(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
 }
 
 /// The words of a plain command. `None` if a shell would do anything but start one program with these words.
@@ -149,11 +180,18 @@ impl CommandPattern {
         if *program == "*" {
             return Err(CommandPatternError::NoProgram);
         }
-        if !parts.iter().all(|part| is_word(part)) {
+        if !parts.iter().all(is_word) {
             return Err(CommandPatternError::NotPlain);
         }
-        let name = program.rsplit('/').next().unwrap_or(program);
-        if rest.first() == Some(&"*") && RUNNERS.contains(&name) {
+        // `python3.12` is a Python.
+        let name = name_of(program).trim_end_matches(|end: char| end.is_ascii_digit() || end == '.');
+        let name = if name.is_empty() { *program } else { name };
+        let any = rest.iter().position(|part| *part == "*");
+        let runs_any = any.is_some_and(|any| {
+            let chooses_program = rest[..any].iter().all(|part| part.starts_with('-'));
+            WRAPPERS.contains(&name) || (INTERPRETERS.contains(&name) && chooses_program)
+        });
+        if runs_any {
             return Err(CommandPatternError::RunsOthers);
         }
         Ok(Self(parts.into_iter().map(str::to_owned).collect()))
@@ -200,12 +238,17 @@ mod tests {
     fn trusts(patterns: &[&str], input: &str) -> bool {
         let patterns: Vec<CommandPattern> = patterns.iter().map(|text| pattern(text)).collect();
         let input = Json::from_text(input).unwrap();
-        let step = StepFacts { input: &input, cwd: Some("/work"), undisclosed: &[], assured: &[] };
-        trusted(PermissionMode::Ask, &patterns, step).is_some()
+        let assured = [StepAssurance::InFolder];
+        let step = StepFacts { input: &input, cwd: Some("/work"), undisclosed: &[], assured: &assured };
+        let elsewhere = StepFacts { assured: &[StepAssurance::FolderEdit, StepAssurance::Walled], ..step };
+        let names_folder = input.get().contains("cwd");
+        let is_trusted = |step| trusted(PermissionMode::Ask, &patterns, step).is_some();
+        assert_eq!(is_trusted(elsewhere), is_trusted(step) && names_folder, "{input:?}");
+        is_trusted(step)
     }
 
     fn runs(patterns: &[&str], command: &str) -> bool {
-        trusts(patterns, &Json::of(&std::collections::BTreeMap::from([("command", command)])).get().to_owned())
+        trusts(patterns, Json::of(&std::collections::BTreeMap::from([("command", command)])).get())
     }
 
     #[test]
@@ -218,6 +261,8 @@ mod tests {
             "git 'diff' x",
             "cargo test",
             "npm run lint --silent",
+            "/bin/bash -lc 'git diff --stat'",
+            "sh -c \"cargo test\"",
         ] {
             assert!(runs(&patterns, command), "{command}");
         }
@@ -247,6 +292,10 @@ mod tests {
             "GIT_EXTERNAL_DIFF=x git diff",
             "cargo test x",
             "npm run a b --silent",
+            "bash -lc 'git diff; rm x'",
+            "bash -lc 'git diff' x",
+            "bash -ic 'git diff'",
+            "bash -c \"bash -c 'git diff'\"",
             "",
             "#git diff",
         ] {
@@ -301,6 +350,10 @@ mod tests {
             ("* diff", CommandPatternError::NoProgram),
             ("bash *", CommandPatternError::RunsOthers),
             ("/usr/bin/env *", CommandPatternError::RunsOthers),
+            ("bash -c *", CommandPatternError::RunsOthers),
+            ("timeout 60 *", CommandPatternError::RunsOthers),
+            (". *", CommandPatternError::RunsOthers),
+            ("python3.12 -c *", CommandPatternError::RunsOthers),
             ("git diff; rm", CommandPatternError::NotPlain),
             ("git d*", CommandPatternError::NotPlain),
             ("A=b git", CommandPatternError::NotPlain),

@@ -241,6 +241,9 @@ pub struct AdapterPermissionRequest {
     /// What the agent doesn't disclose: `input`, `paths`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undisclosed: Vec<String>,
+    /// What the adapter vouches for: `folder_edit`, `in_folder`, `walled`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assured: Vec<String>,
 }
 
 /// The body of `POST /run-task/{task_run_id}/permission/{id}`.
@@ -332,6 +335,7 @@ impl AdapterPermissionRequest {
             risk: None,
             diff: None,
             undisclosed: Vec::new(),
+            assured: Vec::new(),
         }
     }
 }

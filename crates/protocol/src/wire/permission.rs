@@ -5,7 +5,10 @@ use utoipa::ToSchema;
 
 use crate::{
     AgentId, ChannelId, ConversationId, GrantId, Json, PermissionId, RunId, RuntimeId, Timestamp,
-    rules::permission::{DecisionScope, DecisionSource, OnTimeout, OnceReason, PermissionState},
+    rules::{
+        permission::{DecisionScope, DecisionSource, OnTimeout, OnceReason, PermissionState},
+        permission_mode::PermissionMode,
+    },
 };
 
 /// A worker asks for permission for a risky step. Unknown members are ignored.
@@ -32,6 +35,9 @@ pub struct CreatePermissionRequest {
     /// What the agent doesn't disclose: `input`, `paths`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undisclosed: Vec<String>,
+    /// What the device vouches for: `folder_edit`, `in_folder`, `walled`. Other words are ignored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assured: Vec<String>,
     /// The worker's id for this request. Asking again with the same id returns the same request. Without an id, the
     /// same question returns the pending request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -160,7 +166,7 @@ pub struct GrantList {
     pub next_cursor: Option<String>,
 }
 
-/// `approvals` of an agent account: how its requests time out, and who is notified.
+/// `approvals` of an agent account: which requests need a person, how they time out, and who is notified.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalPolicy {
@@ -171,6 +177,13 @@ pub struct ApprovalPolicy {
     /// Notified of every request of this agent that waits for a person. Query values are shown as `***`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook_url: Option<String>,
+    /// Which steps need no approval by a person. `ask` unless set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<PermissionMode>,
+    /// Commands that need no approval either: words, of which `*` stands for any one, and as the last one for any number
+    /// (`git diff *`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trusted_commands: Vec<String>,
 }
 
 // === impl PermissionGrant ===

@@ -69,7 +69,7 @@ impl ModelState {
         let private_until = before.private_until_after(&patch, context.at);
         let (mut dropped, mut ended) = (None, Vec::new());
         if let Some(owner) = before.made_private(&patch) {
-            dropped = before.without_webhook(&patch);
+            dropped = before.private_approvals(&patch);
             ended = self.end_added_by_others(context, id, owner);
             ended.extend(dropped.as_ref().map(|_| AddedPart::ApprovalWebhook));
         }

@@ -100,21 +100,17 @@ impl ModelState {
             self.append_to(channel, at, &actor, entry::channel::permission_forwarded(channel, id, run));
         }
         let grants = self.grants.values().filter(|(owner, _)| *owner == tenant).map(|(_, record)| &record.grant);
-        let answer = permission::judge(grants, permission.as_asked(), at).map(|grant| (grant.id, grant.approved));
+        let answer = match permission::judge(grants, permission.as_asked(), at) {
+            Some(grant) => {
+                let decision = self.denial_behind(grant.id, new.speaker);
+                Some(PermissionSettlement::by_grant(grant, decision, at))
+            }
+            None => new.trusted.map(|reason| PermissionSettlement::by_mode(reason, at)),
+        };
         self.permissions.insert(id, (tenant, permission));
         match answer {
-            Some((grant, approved)) => {
+            Some((state, settled)) => {
                 self.runs[place].record.state = renewed.state;
-                let settled = PermissionSettlement {
-                    at,
-                    by: Actor::Grant(grant),
-                    source: Some(DecisionSource::Policy),
-                    decision: self.denial_behind(grant, new.speaker),
-                    via: None,
-                    from: None,
-                    grant: Some(grant),
-                };
-                let state = permission::PermissionState::decided(approved);
                 self.settle_permission(id, state, settled, WriteContext::SYSTEM, ModelDecisionEffect::None);
             }
             None => {

@@ -18,11 +18,14 @@ impl AccountRecord {
         (callers == Callers::Owner && (self.callers, self.owner) != (callers, owner)).then_some(owner)
     }
 
-    /// The approval policy without its webhook, if it has one and the change has no policy of its own.
-    pub(crate) fn without_webhook(&self, patch: &AccountPatch) -> Option<Json> {
+    /// The approval policy without its webhook and the steps that it trusts, if it has any and the change has no policy of
+    /// its own.
+    pub(crate) fn private_approvals(&self, patch: &AccountPatch) -> Option<Json> {
         let kept = self.approvals.as_ref().filter(|_| patch.approvals.is_none())?;
-        let policy = kept.parse::<ApprovalPolicy>().ok().filter(|policy| policy.webhook_url.is_some())?;
-        Some(Json::of(&ApprovalPolicy { webhook_url: None, ..policy }))
+        let policy: ApprovalPolicy = kept.parse().ok()?;
+        let (timeout_ms, on_timeout) = (policy.timeout_ms, policy.on_timeout);
+        let private = ApprovalPolicy { timeout_ms, on_timeout, ..ApprovalPolicy::default() };
+        (private != policy).then(|| Json::of(&private))
     }
 
     /// Only the owner pairs a private agent.

@@ -5,8 +5,8 @@ use attache_protocol::{
     Timestamp, UserId, WorkerRequestId,
     rules::{
         permission::{
-            self, ApprovalDecision, DecisionSource, OnTimeout, OnceReason, PermissionFacts, PermissionState,
-            PermissionSubject,
+            self, ApprovalDecision, DecisionScope, DecisionSource, OnTimeout, OnceReason, PermissionFacts,
+            PermissionState, PermissionSubject, StandingGrant,
         },
         run::{RunStatus, WaitReason},
     },
@@ -42,6 +42,8 @@ pub struct NewPermission {
     /// The only person whose words the agent may hear, also those of an earlier denial that still applies. `None` if it
     /// may hear anyone's.
     pub speaker: Option<UserId>,
+    /// Why the agent's settings approve it, unless a standing grant decides otherwise.
+    pub trusted: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +88,7 @@ pub struct PermissionSettlement {
     pub by: Actor,
     /// `None` if it was cancelled.
     pub source: Option<DecisionSource>,
-    /// A person's decision.
+    /// A person's decision, or that of the agent's settings.
     pub decision: Option<ApprovalDecision>,
     /// The surface and the address it came from.
     pub via: Option<String>,
@@ -197,6 +199,50 @@ pub struct InputRecord {
     pub ask: Option<WorkerRequestId>,
     /// The run's status afterwards.
     pub status: RunStatus,
+}
+
+// === impl PermissionSettlement ===
+
+impl PermissionSettlement {
+    /// The answer of a standing grant, with the decision of a denial.
+    pub(crate) fn by_grant(
+        grant: &StandingGrant,
+        decision: Option<ApprovalDecision>,
+        at: Timestamp,
+    ) -> (PermissionState, Self) {
+        let settled = Self {
+            at,
+            by: Actor::Grant(grant.id),
+            source: Some(DecisionSource::Policy),
+            decision,
+            via: None,
+            from: None,
+            grant: Some(grant.id),
+        };
+        (PermissionState::decided(grant.approved), settled)
+    }
+
+    /// The answer of the agent's settings.
+    pub(crate) fn by_mode(reason: String, at: Timestamp) -> (PermissionState, Self) {
+        let decision = ApprovalDecision {
+            approved: true,
+            scope: DecisionScope::Once,
+            tool_pattern: None,
+            until: None,
+            this_channel_only: false,
+            comment: Some(reason),
+        };
+        let settled = Self {
+            at,
+            by: Actor::System,
+            source: Some(DecisionSource::Mode),
+            decision: Some(decision),
+            via: None,
+            from: None,
+            grant: None,
+        };
+        (PermissionState::Approved, settled)
+    }
 }
 
 // === impl PermissionRecord ===

@@ -91,7 +91,7 @@ impl WriteTransaction<'_, '_> {
         let (mut approvals, mut ended) = (None, Vec::new());
         if let Some(owner) = account.made_private(patch) {
             ended = self.end_added_by_others(context, account.id, owner)?;
-            approvals = account.without_webhook(patch);
+            approvals = account.private_approvals(patch);
             ended.extend(approvals.as_ref().map(|_| AddedPart::ApprovalWebhook));
         }
         self.connection

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    Actor, Json, PermissionId, RunId, TenantId, Timestamp, UserId,
+    Json, PermissionId, RunId, TenantId, Timestamp, UserId,
     rules::{
         permission::{
             self, ApprovalDecision, DecisionScope, DecisionSource, DecisionVerdict, OnTimeout, PermissionSubject,
@@ -95,19 +95,16 @@ impl WriteTransaction<'_, '_> {
         self.insert_permission(&hot, by, new, at)?;
         let permission = read_permission(self.connection, hot.tenant, new.id)?;
         let grants = self.grants_of(hot.agent, hot.id)?;
-        match permission::judge(&grants, permission.as_asked(), at) {
+        let answer = match permission::judge(&grants, permission.as_asked(), at) {
             Some(grant) => {
+                let decision = self.denial_behind(hot.tenant, grant, new.speaker)?;
+                Some(PermissionSettlement::by_grant(grant, decision, at))
+            }
+            None => new.trusted.clone().map(|reason| PermissionSettlement::by_mode(reason, at)),
+        };
+        match answer {
+            Some((state, settled)) => {
                 after.state = renewed.state;
-                let settled = PermissionSettlement {
-                    at,
-                    by: Actor::Grant(grant.id),
-                    source: Some(DecisionSource::Policy),
-                    decision: self.denial_behind(hot.tenant, grant, new.speaker)?,
-                    via: None,
-                    from: None,
-                    grant: Some(grant.id),
-                };
-                let state = permission::PermissionState::decided(grant.approved);
                 let permission = PermissionRecord { state, settled: Some(settled), ..permission };
                 let stamp = LogStamp { actor: WriteContext::SYSTEM, at };
                 after = self.settle_permission(after, &permission, stamp, DecisionEffect::None)?;

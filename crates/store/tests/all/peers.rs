@@ -181,6 +181,7 @@ impl World {
             expires_at: Some(self.env.now().plus(Duration::from_secs(20))),
             on_timeout: OnTimeout::DenyAndHalt,
             speaker: None,
+            trusted: None,
         }
     }
 

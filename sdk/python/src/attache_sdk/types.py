@@ -133,6 +133,7 @@ __all__ = [
     "PermissionGrant",
     "PermissionId",
     "PermissionList",
+    "PermissionMode",
     "PermissionRequest",
     "PermissionState",
     "Presence",
@@ -200,7 +201,7 @@ ConnectionState: TypeAlias = Literal["connected", "disconnected"]
 ConversationId: TypeAlias = str
 CostSource: TypeAlias = Literal["reported", "estimated", "unknown"]
 DecisionScope: TypeAlias = Literal["once", "run", "conversation", "agent"]
-DecisionSource: TypeAlias = Literal["user", "policy", "timeout"]
+DecisionSource: TypeAlias = Literal["user", "policy", "mode", "timeout"]
 DelegationId: TypeAlias = str
 DelegationStatus: TypeAlias = Literal["created", "invited", "accepted", "started", "running", "completed", "error", "cancelled", "expired"]
 DeliveryId: TypeAlias = str
@@ -218,6 +219,7 @@ OnTimeout: TypeAlias = Literal["deny_and_halt", "deny_and_continue", "keep_waiti
 OnceReason: TypeAlias = Literal["hidden_input", "private_agent"]
 PeerRole: TypeAlias = Literal["client", "host", "worker", "remote_runtime", "peer_agent", "tool_server"]
 PermissionId: TypeAlias = str
+PermissionMode: TypeAlias = Literal["ask", "accept_edits", "accept_walled"]
 PermissionState: TypeAlias = Literal["pending", "approved", "denied", "expired", "cancelled"]
 Presence: TypeAlias = Literal["online", "offline"]
 Recovery: TypeAlias = Literal["remote_running", "remote_idle", "remote_waiting", "done_unreconciled", "remote_missing", "unreachable"]
@@ -345,9 +347,14 @@ class AlreadyDecided(_AlreadyDecidedRequired, total=False):
 
 
 class ApprovalPolicy(TypedDict, total=False):
-    """`approvals` of an agent account: how its requests time out, and who is notified."""
+    """`approvals` of an agent account: which requests need a person, how they time out, and who is notified."""
+    mode: PermissionMode | None
+    """Which steps need no approval by a person. `ask` unless set."""
     on_timeout: OnTimeout | None
     timeout_ms: int | None
+    trusted_commands: list[str]
+    """Commands that need no approval either: words, of which `*` stands for any one, and as the last one for any
+    number (`git diff *`)."""
     webhook_url: str | None
     """Notified of every request of this agent that waits for a person. Query values are shown as `***`."""
 
@@ -783,6 +790,8 @@ class _CreatePermissionRequestRequired(TypedDict):
 
 class CreatePermissionRequest(_CreatePermissionRequestRequired, total=False):
     """A worker asks for permission for a risky step. Unknown members are ignored."""
+    assured: list[str]
+    """What the device vouches for: `folder_edit`, `in_folder`, `walled`. Other words are ignored."""
     cwd: str | None
     diff: str | None
     """The proposed change as a unified diff, if the agent provides it."""

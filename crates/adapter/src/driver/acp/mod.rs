@@ -63,7 +63,7 @@ async fn start(
     job: &DriverRun,
     walled: &[SandboxLimit],
 ) -> Result<(HostProcess, AcpConversation), TaskReply> {
-    let turn = HostTurn::begin(&setup.label, job);
+    let turn = HostTurn::begin(&setup.label, job).inside(walled);
     let launch = HostLaunch { program: setup.program.clone(), args: setup.args.clone(), ..HostLaunch::default() };
     let mut process = HostProcess::start(setup, &launch, walled, job).await?;
     let conversation = AcpConversation::with(&mut process, turn);

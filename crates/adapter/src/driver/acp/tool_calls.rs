@@ -78,6 +78,9 @@ impl OpenToolCalls {
             reason: call.title.clone(),
             risk: risk(call.kind.as_deref()),
             diff: (!changes.is_empty()).then(|| changes.iter().map(|change| change.to_diff()).collect()),
+            // What an agent shows isn't always all that it does, nor where.
+            edits: false,
+            in_folder: false,
             input: call.raw_input,
         }
     }
@@ -299,6 +302,8 @@ mod tests {
             reason: Some("Write a.txt".to_owned()),
             risk: ApprovalRisk::Medium,
             diff: Some("--- /w/a.txt\n+++ /w/a.txt\n@@ -0,0 +1 @@\n+one\n".to_owned()),
+            edits: false,
+            in_folder: false,
         };
         assert_eq!(calls.question(&asked), expected);
 

@@ -91,6 +91,8 @@ const VARIABLES: &[(&str, &str)] = &[
     // Work ends with the turn.
     ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
     ("CLAUDE_CODE_STARTUP_FAILURE_RESULTS", "1"),
+    // Each command runs in the run's folder, wherever the one before went, so people know what they approve.
+    ("CLAUDE_BASH_MAINTAIN_PROJECT_WORKING_DIR", "1"),
 ];
 
 /// The inputs of one run's command line.

@@ -57,6 +57,9 @@ pub(super) fn question(ask: &ClaudeToolRequest, present: &FileBefore) -> Approva
         reason: reason(ask),
         risk: risk(&ask.tool_name),
         diff: change(&ask.tool_name, &input, present),
+        edits: changes(ask).is_some(),
+        // See `CLAUDE_BASH_MAINTAIN_PROJECT_WORKING_DIR`.
+        in_folder: ask.tool_name == "Bash",
     }
 }
 
@@ -261,6 +264,8 @@ mod tests {
             reason: Some("a.txt".to_owned()),
             risk: ApprovalRisk::Medium,
             diff: Some("--- /srv/a.txt\n+++ /srv/a.txt\n@@ -1 +1 @@\n-one\n+two\n".to_owned()),
+            edits: true,
+            in_folder: false,
         };
         assert_eq!(question(&write, &text("one\n")), expected);
         let created = "--- /srv/a.txt\n+++ /srv/a.txt\n@@ -0,0 +1 @@\n+two\n".to_owned();

@@ -46,7 +46,7 @@ pub(super) async fn run(setup: &HostSetup, job: &DriverRun) -> Result<TaskReply,
     let system = prompt::system(job);
     let allowed_by_owner = allowed_by_owner(job);
     let mut note = ClaudeSessionRecord::find(setup, job.task.conversation_id);
-    let mut turn = HostTurn::begin(&setup.label, job);
+    let mut turn = HostTurn::begin(&setup.label, job).inside(&limits.walled);
     loop {
         // Created for each start, because it can only be read once.
         let tools = job.task.mcp.as_ref().map(|tools| InheritedSecret::new(&arguments::tools_file(tools)));

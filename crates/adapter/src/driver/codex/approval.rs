@@ -314,6 +314,8 @@ impl CodexSteps {
             paths,
             reason: patch.reason.clone(),
             diff: changes.map(|changes| changes.iter().map(CodexFileChange::unified).collect()),
+            edits: patch.grant_root.is_none()
+                && changes.is_some_and(|changes| changes.iter().all(|change| change.kind.is_edit())),
             ..ApprovalQuestion::about("apply_patch")
         };
         CodexApprovalRequest { question, form: CodexReplyForm::Decision, forbidden }
@@ -426,6 +428,11 @@ impl CodexFileChange {
 // === impl CodexChangeKind ===
 
 impl CodexChangeKind {
+    /// Whether nothing is removed by it.
+    const fn is_edit(&self) -> bool {
+        matches!(self, Self::Add | Self::Update { move_path: None })
+    }
+
     const fn name(&self) -> &'static str {
         match self {
             Self::Add => "add",

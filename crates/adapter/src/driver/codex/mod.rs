@@ -36,7 +36,7 @@ impl HostDialect for CodexDialect {
         let given = attachment::prepare(&job, &text, attached, takes)?;
         let folder = job.folder()?;
         let cwd = named(&folder)?;
-        let turn = HostTurn::begin(&setup.label, &job);
+        let turn = HostTurn::begin(&setup.label, &job).inside(&limits.walled);
         let launch = launch(&setup, cwd, &limits);
         let mut process = HostProcess::start(&setup, &launch, &limits.walled, &job).await?;
         let mut conversation = CodexConversation::with(&mut process, turn, &folder, &limits);

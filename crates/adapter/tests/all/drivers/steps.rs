@@ -34,6 +34,9 @@ impl DriverUnderTest {
             "id": id, "tool": self.write, "input": input, "cwd": world.cwd, "paths": [path], "risk": "medium",
             "diff": format!("--- {path}\n+++ {path}\n{}", file.diff),
         });
+        if self.manner != "acp" {
+            question["assured"] = json!(["folder_edit"]);
+        }
         if self.manner != "codex" {
             question["reason"] = json!(format!("Write {}", file.name));
         }

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 
 use attache_protocol::{
     Json,
-    rules::permission::OnTimeout,
+    rules::{permission::OnTimeout, permission_mode::PermissionMode},
     wire::{
         account::{Account, AccountRequest, Callers, Skill},
         permission::ApprovalPolicy,
@@ -46,6 +46,13 @@ pub(super) struct AgentSettingsArgs {
     /// Webhook to notify of this agent's approval requests; "" removes it
     #[arg(long, value_name = "URL")]
     approval_webhook: Option<String>,
+    /// Which steps need no approval: none (`ask`), changes to ordinary files in its folder (`accept_edits`), or everything
+    /// inside the walls of its device (`accept_walled`)
+    #[arg(long, value_name = PermissionMode::CHOICES, value_parser = permission_mode)]
+    permission_mode: Option<PermissionMode>,
+    /// Command that needs no approval, such as "git diff *"; repeatable; replaces the current ones; "" removes them
+    #[arg(long = "trust-command", value_name = "PATTERN")]
+    trusted_commands: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +66,11 @@ enum RunTimeoutArg {
 impl AgentSettingsArgs {
     /// Whether the approval policy changes; if so, the current policy is needed to merge with.
     pub(super) fn touches_approvals(&self) -> bool {
-        self.approval_timeout.is_some() || self.on_approval_timeout.is_some() || self.approval_webhook.is_some()
+        self.approval_timeout.is_some()
+            || self.on_approval_timeout.is_some()
+            || self.approval_webhook.is_some()
+            || self.permission_mode.is_some()
+            || !self.trusted_commands.is_empty()
     }
 
     /// Builds the request; `known` is the existing agent, if any.
@@ -109,6 +120,11 @@ impl AgentSettingsArgs {
                 Some(url) => Some(url.clone()).filter(|url| !url.is_empty()),
                 None => before.webhook_url,
             },
+            mode: self.permission_mode.or(before.mode),
+            trusted_commands: match &self.trusted_commands[..] {
+                [] => before.trusted_commands,
+                given => given.iter().filter(|pattern| !pattern.is_empty()).cloned().collect(),
+            },
         }
     }
 }
@@ -121,6 +137,10 @@ fn millis(length: Duration) -> u64 {
 fn options(text: &str) -> Result<Json, String> {
     let json = Json::from_text(text).map_err(|error| format!("invalid JSON: {error}"))?;
     if json.is_object() { Ok(json) } else { Err("must be a JSON object, for example {\"anonymous\":true}".to_owned()) }
+}
+
+fn permission_mode(text: &str) -> Result<PermissionMode, String> {
+    PermissionMode::from_text(&text.replace('-', "_")).ok_or_else(|| format!("expected {}", PermissionMode::CHOICES))
 }
 
 fn callers(text: &str) -> Result<Callers, String> {

@@ -175,8 +175,8 @@ impl RunQuestions {
                 let by = by.map_or_else(|| "someone".to_owned(), |by| self.names.get(by));
                 let comment = comment.map(|comment| format!(": {}", clean::exact_line(&comment))).unwrap_or_default();
                 match (state?, source) {
-                    // A standing grant answered immediately.
-                    (_, Some(DecisionSource::Policy)) => None,
+                    // A standing grant or the agent's settings answered immediately.
+                    (_, Some(DecisionSource::Policy | DecisionSource::Mode)) => None,
                     (PermissionState::Approved, _) => said(TextStyle::Dim, format!("approved by {by}{comment}"), None),
                     (PermissionState::Denied, _) => said(TextStyle::Bad, format!("denied by {by}{comment}"), None),
                     (PermissionState::Expired, _) => said(TextStyle::Bad, "denied: no answer in time".to_owned(), None),

@@ -169,6 +169,8 @@ actions! {
         may diff: String;
         /// What the agent doesn't disclose: `input`, `paths`.
         may undisclosed: Vec<String>;
+        /// What the device vouches for: `folder_edit`, `in_folder`, `walled`. Other words are ignored.
+        may assured: Vec<String>;
     }
     RequireInput "require_input" {
         need task_run_id: RunId;

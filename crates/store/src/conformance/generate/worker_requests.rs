@@ -59,6 +59,7 @@ impl StepGenerator {
             expires_at: self.question_expiry(),
             on_timeout: self.draw.one_of(&OnTimeout::ALL).unwrap_or_default(),
             speaker: self.draw.percent(30).then(|| self.user()),
+            trusted: self.draw.percent(15).then(|| self.draw.text()),
         };
         StoreStep::RequestPermission { by, permission: Box::new(permission), lease: LEASE, at: self.at() }
     }

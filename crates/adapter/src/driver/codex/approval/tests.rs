@@ -95,6 +95,7 @@ fn a_patch_is_shown_as_a_diff() {
         diff: Some(
             "--- /ws/a\n+++ /ws/a\n@@ -1 +1 @@\n-old\n+new\n--- /ws/b\n+++ /ws/b\n@@ -0,0 +1 @@\n+hi\n".to_owned(),
         ),
+        edits: true,
         ..ApprovalQuestion::about("apply_patch")
     };
     assert_eq!(asked, CodexApprovalRequest { question, form: CodexReplyForm::Decision, forbidden: None });

@@ -1,0 +1,144 @@
+//! Files that a program runs or obeys without being asked: an editor that opens the folder, a shell that enters it, an
+//! agent that works in it, a service to which it is pushed.
+
+/// Which program runs which files, in gitignore syntax.
+pub const RUN_BY: &[(&str, &[&str])] = &[
+    (
+        "VS Code",
+        &[
+            "**/.vscode/tasks.json",
+            "**/.vscode/settings.json",
+            "**/.vscode/launch.json",
+            "**/.vscode/mcp.json",
+            "*.code-workspace",
+        ],
+    ),
+    ("dev containers", &[".devcontainer", ".devcontainer.json"]),
+    ("JetBrains IDEs", &["**/.idea/runConfigurations", "**/.idea/workspace.xml", "**/.idea/externalDependencies.xml"]),
+    ("Zed", &["**/.zed/tasks.json", "**/.zed/settings.json"]),
+    ("Vim", &[".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".lvimrc"]),
+    ("Emacs", &[".dir-locals.el", ".dir-locals-2.el"]),
+    ("MCP clients", &[".mcp.json", "mcp.json", "**/.cursor/mcp.json", "**/.gemini/settings.json"]),
+    (
+        "coding agents",
+        &[
+            ".claude",
+            ".codex",
+            ".gemini",
+            ".qwen",
+            ".opencode",
+            ".hermes",
+            ".openclaw",
+            ".cursor",
+            ".continue",
+            ".windsurf",
+            "opencode.json",
+            "opencode.jsonc",
+            ".cursorrules",
+            ".windsurfrules",
+            ".aider.conf.yml",
+            "CLAUDE.md",
+            "CLAUDE.local.md",
+            "AGENTS.md",
+            "AGENTS.override.md",
+            "GEMINI.md",
+            "QWEN.md",
+            "**/.github/copilot-instructions.md",
+        ],
+    ),
+    ("direnv", &[".envrc"]),
+    ("mise", &["mise.toml", ".mise.toml", "mise.local.toml", "**/.mise/config.toml", "**/.config/mise"]),
+    ("shells", &[".bashrc", ".bash_profile", ".profile", ".zshrc", ".zshenv", ".autoenv.zsh", ".in"]),
+    (
+        "git",
+        &[
+            ".husky",
+            ".githooks",
+            "lefthook.yml",
+            "lefthook.yaml",
+            ".lefthook.yml",
+            ".pre-commit-config.yaml",
+            ".gitattributes",
+            ".gitmodules",
+            ".lfsconfig",
+            ".overcommit.yml",
+        ],
+    ),
+    (
+        "CI",
+        &[
+            "**/.github/workflows",
+            "**/.github/actions",
+            "**/.forgejo/workflows",
+            "**/.gitea/workflows",
+            ".gitlab-ci.yml",
+            ".circleci",
+            ".buildkite",
+            ".woodpecker",
+            ".woodpecker.yml",
+            ".drone.yml",
+            ".travis.yml",
+            "Jenkinsfile",
+            "azure-pipelines.yml",
+            "bitbucket-pipelines.yml",
+        ],
+    ),
+    (
+        "package managers",
+        &[
+            "**/.cargo/config.toml",
+            "**/.cargo/config",
+            ".npmrc",
+            ".yarnrc",
+            ".yarnrc.yml",
+            ".pnpmfile.cjs",
+            "bunfig.toml",
+        ],
+    ),
+    ("Python", &["sitecustomize.py", "usercustomize.py", "conftest.py"]),
+    ("debuggers", &[".gdbinit", ".lldbinit"]),
+    ("the desktop", &["*.desktop", "**/.config/autostart", "**/.config/systemd"]),
+];
+
+/// Whether a path, relative to its folder, is an ordinary file: neither hidden nor one that a program runs or obeys on its
+/// own.
+pub fn is_ordinary(path: &str) -> bool {
+    let twin = path.to_ascii_lowercase();
+    let names: Vec<&str> = twin.split('/').collect();
+    let is_listed = |name: &str| {
+        let patterns = RUN_BY.iter().flat_map(|(_, patterns)| *patterns);
+        patterns.map(|pattern| pattern.rsplit('/').next().unwrap_or(pattern)).any(|pattern| {
+            match pattern.strip_prefix('*') {
+                Some(end) => name.ends_with(&end.to_ascii_lowercase()),
+                None => name.eq_ignore_ascii_case(pattern),
+            }
+        })
+    };
+    names.iter().all(|name| !name.is_empty() && !name.starts_with('.') && !is_listed(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_and_obeyed_files_are_not_ordinary() {
+        for path in ["src/main.rs", "README.md", "a b/c.txt", "package.json"] {
+            assert!(is_ordinary(path), "{path}");
+        }
+        for path in [
+            "",
+            ".git/hooks/x",
+            "a/.vscode/tasks.json",
+            ".envrc",
+            "claude.md",
+            "docs/AGENTS.md",
+            "x.code-workspace",
+            "../x",
+            "a//b",
+            "conftest.py",
+        ] {
+            assert!(!is_ordinary(path), "{path}");
+        }
+    }
+}
