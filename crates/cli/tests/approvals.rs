@@ -195,6 +195,8 @@ fn a_request_is_listed_shown_and_decided_once() {
     assert_eq!(device.answer(&id)["comment"], "go on");
     // Repeating the same decision is fine; a different one is refused and shows who decided first.
     home.attache(&["approvals", "approve", &id, "--comment", "go on"]).succeeds();
+    home.attache(&["approvals", "approve", &id]).succeeds();
+    home.attache(&["approvals", "approve", &id, "--comment", "go away"]).exits(1);
     let late = home.attache(&["approvals", "deny", &id]).exits(1);
     assert!(late.stderr.starts_with("error: already decided: approved once by owner"), "{}", late.stderr);
     assert!(late.stderr.contains("attache approvals grants"), "{}", late.stderr);

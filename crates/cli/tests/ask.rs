@@ -3,11 +3,12 @@
 use std::{
     io::{BufRead as _, BufReader},
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
 
-use crate::harness::{TestHome, TestHub, process, until};
+use crate::harness::{TestHome, TestHub, TestProcess, process, until};
 
 /// The events of a run so far, as text.
 fn events(hub: &TestHub, run: &str) -> String {
@@ -139,6 +140,39 @@ fn an_interrupt_cancels_the_run() {
     assert_eq!(asking.stdout(), "begun\n", "the partial answer");
     let run = up.get("/api/v1/task-runs")["task_runs"][0].clone();
     assert_eq!(run["status"], "cancelled");
+}
+
+#[test]
+fn a_closed_terminal_cancels_the_run_unless_it_is_ignored() {
+    let home = TestHome::new();
+    let up = home.up(&[]);
+    for (setting, status) in [("--default-signal=HUP", "cancelled"), ("--ignore-signal=HUP", "running")] {
+        let mut command = home.program("env");
+        command.arg(setting).arg(env!("CARGO_BIN_EXE_attache")).args(["ask", "local", "echo begun >&2; sleep 600"]);
+        let asking = TestProcess::spawn("ask", &mut command, &home.logs());
+        asking.tells("begun");
+        process::signal(asking.id(), "HUP");
+        let status_of = || up.get("/api/v1/task-runs")["task_runs"][0]["status"].clone();
+        if status == "cancelled" {
+            assert_eq!(asking.wait().code(), Some(1));
+            assert!(asking.stderr().contains("the run is cancelled"), "{}", asking.stderr());
+            assert_eq!(status_of(), status);
+        } else {
+            std::thread::sleep(Duration::from_millis(500));
+            assert!(asking.is_running());
+            assert_eq!(status_of(), status);
+            process::signal(asking.id(), "INT");
+            asking.wait();
+        }
+    }
+}
+
+#[test]
+fn an_agent_is_online_once_up_is_ready() {
+    let home = TestHome::new();
+    let _up = home.up(&[]);
+    let ran = home.attache(&["ask", "local", "echo done"]).succeeds();
+    assert!(!ran.stderr.contains("offline"), "{}", ran.stderr);
 }
 
 #[test]

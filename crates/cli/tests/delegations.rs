@@ -106,6 +106,8 @@ fn a_delegation_waits_for_its_remote_and_is_cancelled() {
     );
     let list = scene.home.attache(&["delegations"]).succeeds();
     assert!(list.stdout.contains(&id) && list.stdout.contains("invited"), "{}", list.stdout);
+    let none = scene.home.attache(&["--json", "delegations", "list", "--limit", "0"]).succeeds().json();
+    assert_eq!(none, json!({"delegations": []}));
     let late = scene.home.attache(&["delegations", "wait", &id, "--timeout", "1"]).exits(124);
     assert!(late.stderr.contains("timed out after 1 seconds"), "{}", late.stderr);
     let task = until("the task's id", || scene.show(&id)["task_id"].as_str().map(str::to_owned));

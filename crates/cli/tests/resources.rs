@@ -79,6 +79,10 @@ impl TestGroup {
 
     /// An adapter in this group, ready, and its address.
     fn adapter(&self, home: &TestHome) -> (TestProcess, String) {
+        self.adapter_of(home, Path::new(env!("CARGO_BIN_EXE_attache")))
+    }
+
+    fn adapter_of(&self, home: &TestHome, program: &Path) -> (TestProcess, String) {
         let work = home.path().join("work");
         fs::create_dir_all(&work).unwrap();
         let ready = home.path().join("adapter.ready");
@@ -87,7 +91,7 @@ impl TestGroup {
         let _ = fs::write(self.0.join("cgroup.subtree_control"), "-memory -pids");
         let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.0.display());
         let mut command = home.program("sh");
-        command.args(["-c", &enter, "sh", env!("CARGO_BIN_EXE_attache"), "adapter", "shell", "--cwd"]).arg(&work);
+        command.args(["-c", &enter, "sh"]).arg(program).args(["adapter", "shell", "--cwd"]).arg(&work);
         command.arg("--ready-file").arg(&ready);
         let process = TestProcess::spawn("adapter", &mut command, &home.logs());
         let ready: Value = until("the adapter", || serde_json::from_slice(&fs::read(&ready).ok()?).ok());
@@ -225,6 +229,26 @@ fn the_group_of_a_run_is_gone_when_the_run_or_its_adapter_is() {
     fs::create_dir(&left).unwrap();
     let (_adapter, _) = group.adapter(&home);
     assert!(!left.exists());
+}
+
+/// As when the program was replaced by a newer one while it runs.
+#[test]
+fn the_adapter_of_another_build_spares_the_runs_of_this_one() {
+    if !has_namespaces() {
+        return;
+    }
+    let Some(group) = TestGroup::new() else { return };
+    let (home, other) = (TestHome::new(), TestHome::new());
+    let _device = group.device(&home, "all");
+    let asked = home.spawn("ask", &["ask", "builder", "touch begun; until [ -e go ]; do sleep 0.1; done; echo well"]);
+    until("the run", || home.path().join("work/begun").exists().then_some(()));
+    assert_eq!(group.of_runs().len(), 1);
+    let copy = other.path().join("attache");
+    fs::copy(env!("CARGO_BIN_EXE_attache"), &copy).unwrap();
+    let (_adapter, _) = group.adapter_of(&other, &copy);
+    fs::write(home.path().join("work/go"), "").unwrap();
+    assert!(asked.wait().success(), "{}", asked.stderr());
+    assert_eq!(asked.stdout(), "well\n");
 }
 
 /// With all files in view, those that move a process to another group can't be written to.

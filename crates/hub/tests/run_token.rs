@@ -194,7 +194,21 @@ async fn only_the_owner_says_something_to_their_own_run(engine: Engine) {
     let claim = three.a.claim().await;
     wonder(&claim).await;
     owner.post(&format!("{RUNS}/{}/input", id(&claim)), json!({"text": "the second"})).await.expect(200);
-    owner.post(&step(&claim).await, denied).await.expect(200);
+    let decision = step(&claim).await;
+    // A standing denial says its comment to later runs, but only to those that its maker may speak to.
+    let standing = json!({"approved": false, "scope": "agent", "comment": "Do this instead"});
+    assert_eq!(token.post(&decision, standing.clone()).await.refusal(), (403, "forbidden".to_owned()));
+    bob.post(&decision, standing).await.expect(200);
+    let again = async |claim: &Value, n: u64| {
+        let body = json!({"tool": "shell", "input": {"n": 1}, "request_id": n.to_string()});
+        let asked = ask(claim, "permission-requests", body).await;
+        (asked["state"].clone(), asked["comment"].clone())
+    };
+    assert_eq!(again(&claim, 1).await, (json!("denied"), json!("Do this instead")));
+    let done = format!("{RUNS}/{}/complete", id(&claim));
+    three.a.client.post(&done, json!({"output": {"text": "done"}})).await.expect(200);
+    let claim = three.begin(json!({})).await;
+    assert_eq!(again(&claim, 2).await, (json!("denied"), Value::Null));
 }
 
 async fn a_run_passes_its_work_on_and_sees_nothing_else(engine: Engine) {

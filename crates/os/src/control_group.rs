@@ -9,7 +9,10 @@ use std::{
 };
 
 use attache_protocol::RunId;
-use rustix::fs::{Access, access};
+use rustix::{
+    fs::{Access, FlockOperation, access, flock},
+    io::Errno,
+};
 
 use crate::system::machine;
 
@@ -45,6 +48,8 @@ pub struct ControlGroupSupport {
 pub struct ControlGroup {
     folder: PathBuf,
     resources: RunResources,
+    /// Locked as long as its adapter lives.
+    _lock: OwnedFd,
 }
 
 /// What a run wanted beyond its limits.
@@ -132,7 +137,9 @@ impl ControlGroups {
     pub fn create(&self, run: RunId) -> io::Result<ControlGroup> {
         let folder = self.folder.join(format!("{PREFIX}{}-{run}", std::process::id()));
         fs::create_dir(&folder)?;
-        let group = ControlGroup { folder, resources: self.resources };
+        let lock = fs::File::open(&folder)?.into();
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        let group = ControlGroup { folder, resources: self.resources, _lock: lock };
         for controller in &self.controllers {
             match *controller {
                 "memory" => {
@@ -249,17 +256,25 @@ fn is_ours(process: u32) -> bool {
     process == 1 && own.is_some() && file(1) == own
 }
 
-/// Groups of runs whose adapter is gone.
+/// Removes the groups of runs whose adapter is gone. It may be any build of this program, on any side of a container: a
+/// process with its id is alive, or it holds the lock.
 fn remove_leftovers(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name();
+        let (name, group) = (entry.file_name(), entry.path());
         let adapter = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok());
-        if adapter.is_some_and(|adapter: u32| adapter != std::process::id() && !is_ours(adapter)) {
-            let _ = fs::write(entry.path().join("cgroup.kill"), "1");
-            let removed = remove(&entry.path());
-            tracing::info!(group = %entry.path().display(), removed, "the group of an ended adapter");
+        let Some(adapter) = adapter else { continue };
+        if machine::is_alive(adapter) || is_locked(&group) {
+            continue;
         }
+        let _ = fs::write(group.join("cgroup.kill"), "1");
+        let removed = remove(&group);
+        tracing::info!(group = %group.display(), removed, "the group of an ended adapter");
     }
+}
+
+fn is_locked(folder: &Path) -> bool {
+    let lock = fs::File::open(folder).map(|folder| flock(&folder, FlockOperation::NonBlockingLockExclusive));
+    matches!(lock, Ok(Err(Errno::WOULDBLOCK)))
 }
 
 /// A killed process leaves its group a moment later.

@@ -68,6 +68,9 @@ struct DelegationListArgs {
     /// Only active delegations
     #[arg(long)]
     live: bool,
+    /// Maximum number of delegations
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -209,7 +212,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
 
 async fn perform(context: &CommandContext, command: DelegationsCommand) -> Result<(), CommandFailure> {
     match command {
-        DelegationsCommand::List(DelegationListArgs { live }) => list(context, live).await,
+        DelegationsCommand::List(filter) => list(context, &filter).await,
         DelegationsCommand::Show(One { delegation }) => show(context, &get(context, &delegation).await?),
         DelegationsCommand::Output(One { delegation }) => output(context, &get(context, &delegation).await?),
         DelegationsCommand::Log(One { delegation }) => log(context, get(context, &delegation).await?.delegation_id),
@@ -275,9 +278,10 @@ fn change(context: &CommandContext, changes: &[PolicyChange]) -> Result<(), Comm
     Ok(())
 }
 
-async fn list(context: &CommandContext, live: bool) -> Result<(), CommandFailure> {
+async fn list(context: &CommandContext, filter: &DelegationListArgs) -> Result<(), CommandFailure> {
     let mut all = daemon_access::daemon(context).await?.list().await?;
-    all.retain(|delegation| !live || !delegation.status.has_ended());
+    all.retain(|delegation| !filter.live || !delegation.status.has_ended());
+    all.truncate(filter.limit.unwrap_or(usize::MAX));
     if context.output.is_json() {
         return context.output.json(&DelegationList { delegations: all });
     }

@@ -134,7 +134,7 @@ struct HostSuggestion {
 /// The built-in agent.
 const LOCAL: &str = "local";
 /// Maximum time to wait for the agent to come online before reporting ready.
-const ONLINE_TIMEOUT: Duration = Duration::from_millis(150);
+const ONLINE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     if !args.listen.ip().is_loopback() {

@@ -29,7 +29,9 @@ pub(crate) const fn general(code: Code) -> &'static str {
         }
         Code::Forbidden => "Use a key whose role allows this (--key-file), or ask an owner.",
         Code::KeyReused => "Use another --idempotency-key, or omit it.",
-        Code::TooLarge => "Send less, or upload it as an artifact: attache artifacts put",
+        Code::TooLarge => {
+            "Send less. A task can have files: attache ask AGENT \"…\" --file FILE. Anything else can be an artifact: attache artifacts put"
+        }
         _ => code.hint(),
     }
 }

@@ -1,5 +1,6 @@
-//! SIGINT and SIGTERM: a person presses Ctrl-C, or the system ends the process.
+//! SIGINT, SIGTERM and SIGHUP: a person presses Ctrl-C, the system ends the process, or the terminal is gone.
 
+use attache_os::machine;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +18,7 @@ pub(crate) struct ShutdownSignals {
 // === impl ShutdownSignals ===
 
 impl ShutdownSignals {
-    /// Starts listening for SIGINT and SIGTERM. The task lives as long as the process.
+    /// Starts listening for the signals. The task lives as long as the process.
     pub(crate) fn of_signals() -> Result<Self, CommandFailure> {
         let ending = Self::default();
         let mut signals = TerminationSignals::new()?;
@@ -32,11 +33,13 @@ impl ShutdownSignals {
     }
 }
 
-/// SIGINT and SIGTERM combined.
+/// SIGINT, SIGTERM and SIGHUP combined.
 #[derive(Debug)]
 pub(crate) struct TerminationSignals {
     interrupt: Signal,
     terminate: Signal,
+    /// `None` under `nohup`, which keeps a program going without its terminal.
+    hang_up: Option<Signal>,
 }
 
 // === impl TerminationSignals ===
@@ -45,7 +48,8 @@ impl TerminationSignals {
     pub(crate) fn new() -> Result<Self, CommandFailure> {
         let listen =
             |kind| signal(kind).map_err(|error| CommandFailure::failed(format!("can't listen for signals: {error}")));
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+        let hang_up = if machine::ignores_hang_up() { None } else { Some(listen(SignalKind::hangup())?) };
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())?, hang_up })
     }
 
     /// SIGTERM only, for a process that leaves Ctrl-C to its parent.
@@ -54,7 +58,14 @@ impl TerminationSignals {
     }
 
     pub(crate) async fn next(&mut self) {
+        let hung_up = async {
+            match &mut self.hang_up {
+                Some(hang_up) => hang_up.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
+            _ = hung_up => {}
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
         }

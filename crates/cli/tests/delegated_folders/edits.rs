@@ -145,7 +145,9 @@ fn a_revert_removes_no_objects_of_git() {
     git(&["add", "."]);
     git(&["commit", "--quiet", "-m", "before"]);
     let before = git(&["rev-parse", "HEAD"]);
-    let script = "echo two >> a.txt; git -c user.name=R -c user.email=r@r commit -qam remote";
+    // With the content of `b.txt`, git writes the object of `a.txt` again, that is, it touches it.
+    let script = "printf 'one\\n' > b.txt; git add b.txt; echo two >> a.txt; rm b.txt; \
+                  git -c user.name=R -c user.email=r@r commit -qam remote";
 
     let ended = world.delegate(&[], script);
     assert_eq!(ended["status"], "completed", "{ended:#}");
@@ -166,6 +168,20 @@ fn a_revert_removes_no_objects_of_git() {
     world.delegations(&["revert", ended["delegation_id"].as_str().unwrap()]).exits(6);
     git(&["fsck", "--strict"]);
     assert_eq!(git(&["log", "--format=%s"]), "mine\nremote\nbefore\n");
+}
+
+#[test]
+fn leases_are_undone_one_after_another() {
+    let Some(world) = DelegationWorld::new(FolderRoute::Direct, "") else { return };
+    world.write("a.txt", "one\n");
+    world.write("moved.txt", "moved\n");
+    let first = world.delegate(&[], "echo two >> a.txt; mv moved.txt second.txt");
+    let second = world.delegate(&[], "echo three >> a.txt; mv second.txt third.txt");
+    for (ended, text, name) in [(second, "one\ntwo\n", "second.txt"), (first, "one\n", "moved.txt")] {
+        assert_eq!(ended["status"], "completed", "{ended:#}");
+        world.delegations(&["revert", ended["delegation_id"].as_str().unwrap()]).succeeds();
+        assert_eq!((world.read("a.txt"), world.read(name)), (text.to_owned(), "moved\n".to_owned()));
+    }
 }
 
 #[test]

@@ -25,8 +25,14 @@ use attache_store::record::{
 use serde::Serialize;
 
 use crate::{
-    Error, Handle, Principal, Result, bus::Topic, check, control::permission::MAX_INPUT, error::about,
-    identity::PrincipalKind, render, waiter::Waiter,
+    Error, Handle, Principal, Result,
+    bus::Topic,
+    check,
+    control::permission::{ApprovalParties, MAX_INPUT},
+    error::about,
+    identity::PrincipalKind,
+    render,
+    waiter::Waiter,
 };
 
 /// The tool name under which a run calls another agent, followed by the agent's name.
@@ -139,6 +145,7 @@ impl Handle {
         let worker = WorkerRef { runtime: claim.runtime, epoch: Some(record.state.epoch) };
         let policy = self.approval_policy(by, agent).await?;
         let (expires_at, on_timeout) = self.approval_timeout(&policy);
+        let ApprovalParties { callback, speaker } = self.approval_parties(by, run).await?;
         let new = NewPermission {
             id: self.env().permission_id(),
             run,
@@ -166,7 +173,8 @@ impl Handle {
             channel: None,
             expires_at,
             on_timeout,
-            notify: self.callback_for_approval(by, run).await.or(policy.webhook_url),
+            notify: callback.or(policy.webhook_url),
+            speaker,
         };
         let lease = self.options().heartbeat_timeout;
         match self.store().request_permission(worker, new, lease, self.now()).await {

@@ -1,7 +1,7 @@
 //! Who requested a run, as the owner of a device would name them in an allow-list.
 
 use attache_protocol::{
-    Actor, UserId,
+    Actor, AgentId, UserId,
     wire::{awcp, run::ClaimedRun},
 };
 use attache_store::record::{AgentRef, ClaimedRunRecord, Pagination, RunDetail, RunFilter, RunRecord, user::UserRef};
@@ -51,19 +51,30 @@ impl Handle {
     }
 
     /// What an agent's owner started in person may be outside the device's walls, with all they may do there. So only
-    /// they say anything to it.
-    pub(crate) async fn check_speaker(&self, by: &Principal, run: &RunRecord) -> Result<()> {
-        let Some(person) = run.user.filter(|_| run.spec.in_person && run.spec.parent.is_none()) else { return Ok(()) };
-        if by.is_in_person() && by.user == Some(person) {
-            return Ok(());
-        }
+    /// they say anything to it. `None` for other runs.
+    pub(super) async fn only_speaker(&self, run: &RunRecord) -> Result<Option<UserId>> {
+        let Some(person) = run.user.filter(|_| run.spec.in_person && run.spec.parent.is_none()) else {
+            return Ok(None);
+        };
         let agent = self.store().account(run.tenant, AgentRef::Id(run.agent)).await.map_err(about("agent"))?;
-        if agent.owner != Some(person) {
+        Ok(agent.owner.filter(|owner| *owner == person))
+    }
+
+    /// Refuses what others want to say to a run of which only its owner may.
+    pub(crate) async fn check_speaker(&self, by: &Principal, run: &RunRecord) -> Result<()> {
+        match self.only_speaker(run).await? {
+            Some(person) if !(by.is_in_person() && by.user == Some(person)) => Err(not_its_speaker()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same for the comment of a standing denial, which later runs of the agent hear if its maker may speak to them.
+    pub(crate) async fn check_later_speaker(&self, by: &Principal, agent: AgentId) -> Result<()> {
+        if by.is_in_person() || by.user.is_none() {
             return Ok(());
         }
-        Err(Error::forbidden("Only the person who started this run can say something to its agent.").hint(
-            "It may work with all of their rights on their device. You can approve, deny or cancel without a comment.",
-        ))
+        let agent = self.store().account(by.tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
+        if agent.owner == by.user { Err(not_its_speaker()) } else { Ok(()) }
     }
 
     /// Whether everything in the run's conversation, which its agent may remember, was said by this person, and the
@@ -82,4 +93,10 @@ impl Handle {
         let is_own = |turn: &RunRecord| turn.spec.in_person && turn.spec.parent.is_none() && turn.user == Some(person);
         turns.is_ok_and(|turns| turns.next.is_none() && turns.items.iter().all(is_own))
     }
+}
+
+fn not_its_speaker() -> Error {
+    Error::forbidden("Only the person who started this run can say something to its agent.").hint(
+        "It may work with all of their rights on their device. You can approve, deny or cancel without a comment.",
+    )
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, ChannelId, Code, GrantId, PermissionId, RunId, Timestamp,
+    AgentId, ChannelId, Code, GrantId, PermissionId, RunId, Timestamp, UserId,
     rules::permission::{
         ApprovalDecision, DecisionScope, OnTimeout, OnceReason, PermissionState, PermissionSubject, widest,
     },
@@ -68,6 +68,15 @@ pub struct DecisionOrigin {
     pub from: Option<String>,
 }
 
+/// Who takes part in deciding a run's requests.
+#[derive(Debug, Default)]
+pub(super) struct ApprovalParties {
+    /// The caller's webhook, if it wants to hear of requests.
+    pub(super) callback: Option<String>,
+    /// The only person whose comments reach the agent. `None` if everybody's do.
+    pub(super) speaker: Option<UserId>,
+}
+
 /// What identifies the private agent in the hub's own request to call it: the id in the request for a new run, or the run
 /// that gets input. A name could belong to another agent by now.
 #[derive(Deserialize)]
@@ -98,6 +107,7 @@ impl Handle {
         check_permission_request(&request)?;
         let policy = self.approval_policy(by, agent).await?;
         let (expires_at, on_timeout) = self.approval_timeout(&policy);
+        let ApprovalParties { callback, speaker } = self.approval_parties(by, run).await?;
         let permission = NewPermission {
             id: self.env().permission_id(),
             run,
@@ -116,7 +126,8 @@ impl Handle {
             channel: via,
             expires_at,
             on_timeout,
-            notify: self.callback_for_approval(by, run).await.or(policy.webhook_url),
+            notify: callback.or(policy.webhook_url),
+            speaker,
         };
         let lease = self.options().heartbeat_timeout;
         match self.store().request_permission(worker, permission, lease, self.now()).await {
@@ -255,6 +266,9 @@ impl Handle {
         if request.comment.as_deref().is_some_and(|comment| !comment.trim().is_empty()) {
             let run = self.store().run(by.tenant, asked.run).await.map_err(about("run"))?;
             self.check_speaker(by, &run).await?;
+            if matches!(request.scope, DecisionScope::Conversation | DecisionScope::Agent) {
+                self.check_later_speaker(by, asked.agent).await?;
+            }
         }
         if request.this_channel_only || request.scope != DecisionScope::Once {
             // Without a channel, the grant would apply everywhere.
@@ -351,9 +365,16 @@ impl Handle {
 
     /// The run's callback for permission requests, which replaces the agent's webhook. The store decides whether the
     /// run exists and accepts a request.
-    pub(super) async fn callback_for_approval(&self, by: &Principal, run: RunId) -> Option<String> {
-        let callback = self.store().run(by.tenant, run).await.ok()?.spec.callback?;
-        callback.approvals.then_some(callback.url)
+    pub(super) async fn approval_parties(&self, by: &Principal, run: RunId) -> Result<ApprovalParties> {
+        let run = match self.store().run(by.tenant, run).await {
+            Ok(run) => run,
+            // The request itself is refused with the reason.
+            Err(attache_store::Error::NotFound) => return Ok(ApprovalParties::default()),
+            Err(error) => return Err(Error::from_store("run", error)),
+        };
+        let speaker = self.only_speaker(&run).await?;
+        let callback = run.spec.callback.filter(|callback| callback.approvals).map(|callback| callback.url);
+        Ok(ApprovalParties { callback, speaker })
     }
 
     /// When a new request expires under this policy, and what happens then.

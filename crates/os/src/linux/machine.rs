@@ -34,6 +34,14 @@ pub fn inherit_orphans() -> io::Result<bool> {
     Ok(true)
 }
 
+/// Whether this process was started so that it survives the end of its terminal, as with `nohup`.
+pub fn ignores_hang_up() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    // The signals are counted from 1, and SIGHUP is the first.
+    ignored.is_none_or(|ignored| ignored & 1 == 1)
+}
+
 /// Keeps other processes of the user from reading the memory and the open files of this one.
 pub fn protect_memory() {
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);

@@ -26,6 +26,12 @@ pub fn inherit_orphans() -> io::Result<bool> {
     Ok(false)
 }
 
+/// Whether this process was started so that it survives the end of its terminal, as with `nohup`. Nobody tells, so it
+/// may have been.
+pub const fn ignores_hang_up() -> bool {
+    true
+}
+
 /// Keeps other processes of the user from reading the memory and the open files of this one.
 pub const fn protect_memory() {}
 

@@ -4,6 +4,7 @@ pub mod access;
 pub mod assignment;
 pub mod delegation;
 pub mod permission;
+pub mod permission_mode;
 pub mod quota;
 pub mod recovery;
 pub mod retention;

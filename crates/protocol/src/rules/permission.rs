@@ -195,7 +195,9 @@ pub const fn forwarding(callee: ApprovalMode, callers: Callers) -> ForwardingChe
 pub fn decide(settled: Option<PriorDecision<'_>>, by: &Actor, decision: &ApprovalDecision) -> DecisionVerdict {
     match settled {
         None => DecisionVerdict::Settles,
-        Some(before) if before.by == by && before.decision == Some(decision) => DecisionVerdict::Repeats,
+        Some(before) if before.by == by && before.decision.is_some_and(|before| decision.repeats(before)) => {
+            DecisionVerdict::Repeats
+        }
         Some(_) => DecisionVerdict::TooLate,
     }
 }
@@ -235,6 +237,16 @@ pub fn judge<'a>(
         allowing = allowing.or(Some(grant));
     }
     allowing
+}
+
+// === impl ApprovalDecision ===
+
+impl ApprovalDecision {
+    /// Whether it says nothing that the earlier one didn't.
+    fn repeats(&self, before: &Self) -> bool {
+        let comment = self.comment.as_ref().or(before.comment.as_ref());
+        *before == Self { comment: comment.cloned(), ..self.clone() }
+    }
 }
 
 // === impl ForwardingReason ===

@@ -165,8 +165,14 @@ proptest! {
                     prop_assert_eq!(verdict, DecisionVerdict::Settles);
                     settled = Some((by, decision));
                 }
-                Some(first) if *first == (by, decision) => prop_assert_eq!(verdict, DecisionVerdict::Repeats),
-                Some(_) => prop_assert_eq!(verdict, DecisionVerdict::TooLate),
+                Some((first, before)) => {
+                    let adds_nothing = decision.comment.is_none() || decision.comment == before.comment;
+                    let is_same = ApprovalDecision { comment: None, ..before.clone() }
+                        == ApprovalDecision { comment: None, ..decision.clone() };
+                    let repeats = *first == by && is_same && adds_nothing;
+                    let wanted = if repeats { DecisionVerdict::Repeats } else { DecisionVerdict::TooLate };
+                    prop_assert_eq!(verdict, wanted);
+                }
             }
         }
     }

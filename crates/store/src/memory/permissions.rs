@@ -109,7 +109,7 @@ impl ModelState {
                     at,
                     by: Actor::Grant(grant),
                     source: Some(DecisionSource::Policy),
-                    decision: self.denial_behind(grant),
+                    decision: self.denial_behind(grant, new.speaker),
                     via: None,
                     from: None,
                     grant: Some(grant),
@@ -362,8 +362,11 @@ impl ModelState {
     }
 
     /// What was said with the denial that a grant stands for: the agent is told why, also the next time.
-    fn denial_behind(&self, grant: GrantId) -> Option<ApprovalDecision> {
+    fn denial_behind(&self, grant: GrantId, speaker: Option<UserId>) -> Option<ApprovalDecision> {
         let (_, record) = self.grants.get(&grant).filter(|(_, record)| !record.grant.approved)?;
+        if speaker.is_some() && speaker != record.maker.user {
+            return None;
+        }
         let (_, made_by) = self.permissions.get(&record.permission)?;
         made_by.settled.as_ref()?.decision.clone()
     }

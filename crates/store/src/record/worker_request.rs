@@ -39,6 +39,9 @@ pub struct NewPermission {
     pub on_timeout: OnTimeout,
     /// A webhook to notify if it waits for a person.
     pub notify: Option<String>,
+    /// The only person whose words the agent may hear, also those of an earlier denial that still applies. `None` if it
+    /// may hear anyone's.
+    pub speaker: Option<UserId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    Actor, Json, PermissionId, RunId, TenantId, Timestamp,
+    Actor, Json, PermissionId, RunId, TenantId, Timestamp, UserId,
     rules::{
         permission::{
             self, ApprovalDecision, DecisionScope, DecisionSource, DecisionVerdict, OnTimeout, PermissionSubject,
@@ -102,7 +102,7 @@ impl WriteTransaction<'_, '_> {
                     at,
                     by: Actor::Grant(grant.id),
                     source: Some(DecisionSource::Policy),
-                    decision: self.denial_behind(hot.tenant, grant)?,
+                    decision: self.denial_behind(hot.tenant, grant, new.speaker)?,
                     via: None,
                     from: None,
                     grant: Some(grant.id),
@@ -124,15 +124,24 @@ impl WriteTransaction<'_, '_> {
         read_permission(self.connection, hot.tenant, new.id).map(Ok)
     }
 
-    /// The comment of the denial that a grant repeats, so that the agent learns the reason every time.
-    fn denial_behind(&self, tenant: TenantId, grant: &StandingGrant) -> Result<Option<ApprovalDecision>> {
+    /// The comment of the denial that a grant repeats, so that the agent learns the reason every time, unless only someone
+    /// else may speak to it.
+    fn denial_behind(
+        &self,
+        tenant: TenantId,
+        grant: &StandingGrant,
+        speaker: Option<UserId>,
+    ) -> Result<Option<ApprovalDecision>> {
         if grant.approved {
             return Ok(None);
         }
-        let made_by: [u8; 16] = self
+        let (made_by, maker): ([u8; 16], _) = self
             .connection
-            .prepare_cached("select permission from permission_grants where id = ?1")?
-            .query_row([IdBytes(grant.id.uuid())], |row| row.get(0))?;
+            .prepare_cached("select permission, user from permission_grants where id = ?1")?
+            .query_row([IdBytes(grant.id.uuid())], |row| Ok((row.get(0)?, rows::maybe_user(row, 1)?)))?;
+        if speaker.is_some() && speaker != maker {
+            return Ok(None);
+        }
         let made_by = read_permission(self.connection, tenant, rows::permission_id(made_by))?;
         Ok(made_by.settled.and_then(|settled| settled.decision))
     }

@@ -180,6 +180,7 @@ impl World {
             channel: Some(self.worker),
             expires_at: Some(self.env.now().plus(Duration::from_secs(20))),
             on_timeout: OnTimeout::DenyAndHalt,
+            speaker: None,
         }
     }
 

@@ -16,7 +16,7 @@ use std::{
 
 use super::{
     filter::fold,
-    objects::{Stored, stored},
+    objects::{Stored, is_hex, is_large_file, stored},
 };
 
 /// Files that git replaces by renaming a `.lock` file over them.
@@ -159,19 +159,38 @@ pub(super) fn trusted_git_file(path: &[u8]) -> Option<TrustedGitFile> {
     of(&inside(path)?.1)
 }
 
+/// Whether this is what git on the host knows of the files in its folder.
+pub(crate) fn is_index(path: &[u8]) -> bool {
+    trusted_git_file(path) == Some(TrustedGitFile::Index)
+}
+
 /// Whether this is in the store of a repository, which is append-only.
 pub(super) fn is_stored(path: &[u8]) -> bool {
-    let Some((_, names)) = inside(path) else { return false };
-    let at = names.iter().position(|name| matches!(*name, b"objects" | b"refs" | b"logs"));
-    at.is_some_and(|at| names[at] == b"objects" && names.len() > at + 2)
+    below_objects(path).is_some_and(|names| names.len() > 1)
 }
 
 /// Whether this is an object of a repository, or a folder for some. Others may refer to it, and git removes what nobody
 /// refers to.
 pub(crate) fn is_object(path: &[u8]) -> bool {
-    let Some((_, names)) = inside(path) else { return false };
-    let at = names.iter().position(|name| matches!(*name, b"objects" | b"refs" | b"logs"));
-    at.is_some_and(|at| names[at] == b"objects" && names.get(at + 1).is_some_and(|name| *name != b"info"))
+    let Some(names) = below_objects(path) else { return false };
+    let is_fan = |name: &[u8]| name.len() == 2 && is_hex(name);
+    match names[..] {
+        [folder] => folder == b"pack" || is_fan(folder),
+        // Folders of large files have two levels.
+        [above, folder] if is_fan(above) && is_fan(folder) => true,
+        [above, folder, file] if is_fan(above) && is_fan(folder) => is_large_file(file),
+        _ => stored(&[&[&b"objects"[..]], &names[..]].concat()).is_some(),
+    }
+}
+
+/// The names from the folder of a repository's objects to the path.
+fn below_objects(path: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut names = inside(path)?.1;
+    // What a submodule is called says nothing.
+    let start = if matches!(names.first(), Some(&b"modules" | &b"worktrees")) { 2 } else { 0 };
+    let is_part = |name: &&[u8]| matches!(*name, b"objects" | b"refs" | b"logs");
+    let at = names.iter().skip(start).position(is_part)? + start;
+    (names[at] == b"objects").then(|| names.split_off(at + 1))
 }
 
 /// Which part of a repository a path belongs to. A folder can't move between parts.
@@ -337,17 +356,30 @@ mod tests {
     #[test]
     fn objects_are_recognised_with_their_folders() {
         for path in [
-            ".git/objects/ab",
-            ".git/objects/ab/cd",
-            "sub/.git/objects/pack/pack-1.idx",
-            ".git/modules/lib/objects/ab",
-            ".git/lfs/objects/ab/cd/ef",
+            ".git/objects/ab".to_owned(),
+            format!(".git/objects/ab/{}", "c".repeat(38)),
+            "sub/.git/objects/pack".to_owned(),
+            "sub/.git/objects/pack/pack-1.idx".to_owned(),
+            ".git/modules/lib/objects/ab".to_owned(),
+            ".git/modules/refs/objects/ab".to_owned(),
+            ".git/lfs/objects/ab/cd".to_owned(),
+            format!(".git/lfs/objects/ab/cd/{}", "e".repeat(64)),
         ] {
             assert!(is_object(path.as_bytes()), "{path}");
         }
-        for path in
-            [".git/objects", ".git/objects/info/alternates", ".git/refs/heads/objects/ab", "objects/ab", ".git/index"]
-        {
+        for path in [
+            ".git/objects",
+            ".git/objects/info/alternates",
+            ".git/objects/evil.sh",
+            ".git/objects/bin/git",
+            ".git/objects/ab/cd.sh",
+            ".git/objects/ab/tmp_obj_x",
+            ".git/refs/heads/objects/ab",
+            ".git/modules/objects/refs/heads/evil",
+            ".git/modules/objects/refs",
+            "objects/ab",
+            ".git/index",
+        ] {
             assert!(!is_object(path.as_bytes()), "{path}");
         }
     }
@@ -375,6 +407,7 @@ mod tests {
             assert_eq!(trusted_git_file(path.as_bytes()), expected, "{path}");
         }
         assert!(is_stored(b".git/objects/ab/cd") && is_stored(b".git/modules/x/objects/pack/p"));
+        assert!(is_stored(b".git/modules/logs/objects/pack/p") && !is_stored(b".git/modules/objects/refs/heads/x"));
         assert!(!is_stored(b".git/objects/ab") && !is_stored(b"objects/ab/cd"));
     }
 

@@ -194,7 +194,7 @@ impl PathAfter {
     pub(crate) fn is_unchanged(&self, now: Option<&FileAttributes>) -> bool {
         match (self, now) {
             (Self::Untouched, _) | (Self::Absent, None) => true,
-            (Self::Is(stamp), Some(now)) => *stamp == PathStamp::of(now),
+            (Self::Is(stamp), Some(now)) => stamp.is_same(&PathStamp::of(now)),
             // The writer died with the host's daemon: the content of that file belongs to it.
             (Self::Writing { inode }, Some(now)) => *inode == now.inode,
             (Self::Absent, Some(_)) | (Self::Is(_) | Self::Writing { .. }, None) => false,
@@ -205,6 +205,13 @@ impl PathAfter {
 // === impl PathStamp ===
 
 impl PathStamp {
+    /// A copy counts if its time is the same to the nanosecond: the revert of a later lease puts one in place.
+    fn is_same(&self, now: &Self) -> bool {
+        let is_exact = self.kind != FileKind::Folder && self.modified.nanos != 0;
+        let inode = if is_exact { now.inode } else { self.inode };
+        Self { inode, ..*self } == *now
+    }
+
     /// As the lease last saw a file that it writes to. Later differences are not its own.
     pub(crate) fn seen(now: &FileAttributes, size: u64, modified: FileTime) -> Self {
         Self { size, modified, ..Self::of(now) }

@@ -67,7 +67,7 @@ pub(crate) use self::{
     credentials::shows_credentials,
     file_lock::{FileLocks, LOCKED_RANGES, LockKind, LockRange},
     filter::ExportFilter,
-    git_guard::is_object,
+    git_guard::{is_index, is_object},
     lease_record::{LeaseRecordEntry, OriginalFile, PathAfter, PathBefore, PathStamp},
     pattern::GlobPatterns,
 };

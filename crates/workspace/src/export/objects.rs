@@ -53,16 +53,23 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// What a path below `.git` is in a store, if git on the host would read it there.
 pub(super) fn stored(names: &[&[u8]]) -> Option<Stored> {
-    let is_hex = |name: &[u8]| name.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     match names {
         [b"objects", fan, rest] if fan.len() == 2 && matches!(rest.len(), 38 | 62) && is_hex(fan) && is_hex(rest) => {
             Some(Stored::Object)
         }
         [b"objects", b"pack", name] if name.ends_with(b".pack") => Some(Stored::Pack),
         [b"objects", b"pack", name] if name.ends_with(b".idx") || name.ends_with(b".rev") => Some(Stored::PackIndex),
-        [b"lfs", b"objects", .., name] if name.len() == 64 && is_hex(name) => Some(Stored::LargeFile),
+        [b"lfs", b"objects", .., name] if is_large_file(name) => Some(Stored::LargeFile),
         _ => None,
     }
+}
+
+pub(super) fn is_hex(name: &[u8]) -> bool {
+    name.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+pub(super) fn is_large_file(name: &[u8]) -> bool {
+    name.len() == 64 && is_hex(name)
 }
 
 /// A pack gets its name before its index, and keeps it.

@@ -47,9 +47,7 @@ impl PathDifference<'_> {
 pub(super) fn differences<'a>(root: &ExportRoot, record: &'a LeaseRecord) -> Vec<PathDifference<'a>> {
     let mut found: Vec<PathDifference<'a>> = Vec::new();
     // Backwards, so that what is below a folder is known before the folder.
-    let is_told =
-        |(path, entry): &(&Vec<u8>, &LeaseRecordEntry)| !entry.was.is_times_only() && !is_added_object(path, entry);
-    for (path, entry) in record.entries.iter().rev().filter(is_told) {
+    for (path, entry) in record.entries.iter().rev().filter(|(path, entry)| is_change(path, entry)) {
         let Some(difference) = difference(root, record, path, entry) else { continue };
         let (now, change) = (&difference.now, difference.change);
         let folder = matches!(entry.was, PathBefore::Folder { .. })
@@ -65,10 +63,11 @@ pub(super) fn differences<'a>(root: &ExportRoot, record: &'a LeaseRecord) -> Vec
     found
 }
 
-/// Whether the lease added it to the objects of a repository. They aren't a change by themselves: what refers to them is.
-/// They stay after a revert, because the owner may have built on them meanwhile.
-pub(super) fn is_added_object(path: &[u8], entry: &LeaseRecordEntry) -> bool {
-    matches!(entry.was, PathBefore::Absent) && is_object(path)
+/// Whether an entry is a change that is shown and reverted. Objects that the lease added to a repository aren't one by
+/// themselves: what refers to them is. They stay after a revert, because the owner may have built on them meanwhile.
+pub(super) fn is_change(path: &[u8], entry: &LeaseRecordEntry) -> bool {
+    let is_added_object = matches!(entry.was, PathBefore::Absent) && is_object(path);
+    !entry.was.is_times_only() && !is_added_object
 }
 
 /// How one path differs, if it does.
@@ -80,7 +79,7 @@ pub(super) fn difference<'a>(
 ) -> Option<PathDifference<'a>> {
     let (now, change) = match root.find_optional(path) {
         Ok(now) => {
-            let change = changed(record, &entry.was, now.as_ref())?;
+            let change = changed(record, path, &entry.was, now.as_ref())?;
             (now.map_or(PathNow::Absent, |now| PathNow::Is(now.attributes)), change)
         }
         Err(refusal) => (PathNow::Unseen(refusal), FileChangeKind::Modified),
@@ -89,12 +88,23 @@ pub(super) fn difference<'a>(
 }
 
 /// Unreadable entries count as modified.
-pub(super) fn changed(record: &LeaseRecord, was: &PathBefore, now: Option<&PathHandle>) -> Option<FileChangeKind> {
+pub(super) fn changed(
+    record: &LeaseRecord,
+    path: &[u8],
+    was: &PathBefore,
+    now: Option<&PathHandle>,
+) -> Option<FileChangeKind> {
+    // Of an object that was there before, a lease changes only the attributes. Git touches those that it would write
+    // again, and the owner's git packs them.
+    let is_object = matches!(was, PathBefore::File(_)) && is_object(path);
     let Some(now) = now else {
-        return (*was != PathBefore::Absent).then_some(FileChangeKind::Removed);
+        return (*was != PathBefore::Absent && !is_object).then_some(FileChangeKind::Removed);
     };
     let at = &now.attributes;
     match was {
+        PathBefore::File(file) if is_object && at.kind == FileKind::File => {
+            (at.mode != file.mode).then_some(FileChangeKind::Attributes)
+        }
         PathBefore::Absent => Some(FileChangeKind::Added),
         PathBefore::Folder { mode, .. } if at.is_folder() => (at.mode != *mode).then_some(FileChangeKind::Attributes),
         PathBefore::Link { target, modified } if at.kind == FileKind::Link => {

@@ -11,20 +11,22 @@ use rustix::io::Errno;
 
 use super::{
     Error,
-    compare::{PathNow, changed, is_added_object, is_spoiled},
+    compare::{PathNow, changed, is_change, is_spoiled},
     diff::{self, REQUESTED},
     restore::{NotRestored, RestoreSteps, attributes, remove_folder, unlock},
     review::{difference_at, hunks_of, patch_of},
 };
 use crate::export::{
     ExportRefusal, FileAttributes, LeaseRecord, LeaseRecordEntry, OriginalsFolder, PathAfter, PathBefore, PathStamp,
-    from_shown,
+    from_shown, is_index,
     path::ExportPath,
     root::{ExportRoot, PathHandle},
     show,
 };
 
 const EDITED: &str = "it was edited on this machine after the remote changed it";
+const EDITED_INDEX: &str = "git on this machine has rewritten it since, which a `git status` is enough for; if you have staged nothing \
+                            since, take the version before the lease";
 const OVERWRITTEN: &str = "it was edited on this machine meanwhile, and the remote overwrote that";
 const MINE: &str = "it is as it was last edited on this machine";
 const UNKNOWN: &str = "the lease ended in the middle of a change, so it is unknown who changed it; see the diff";
@@ -201,9 +203,7 @@ fn choose<'a>(
     done: &mut RevertResult,
 ) -> BTreeMap<Vec<u8>, RevertStep<'a>> {
     let mut jobs = BTreeMap::new();
-    let may_restore =
-        |(path, entry): &(&Vec<u8>, &LeaseRecordEntry)| !entry.was.is_times_only() && !is_added_object(path, entry);
-    for (path, entry) in record.entries.iter().filter(may_restore) {
+    for (path, entry) in record.entries.iter().filter(|(path, entry)| is_change(path, entry)) {
         let Ok(place) = ExportPath::parse(path) else { continue };
         // With a removed file, the folders that it was in come back.
         let is_missing_parent = |one: &ExportPath| {
@@ -244,7 +244,7 @@ fn plan_step<'a>(
 ) -> Result<Option<(&'a PathBefore, Option<PathHandle>)>, RevertSkip> {
     let alone = |reason: &str, conflict| RevertSkip { reason: reason.to_owned(), conflict };
     let now = root.find_optional(path).map_err(|refusal| alone(&refusal.to_string(), false))?;
-    let is_as_before = changed(record, &entry.was, now.as_ref()).is_none();
+    let is_as_before = changed(record, path, &entry.was, now.as_ref()).is_none();
     if is_as_before && (entry.versions.is_empty() || take != Some(ConflictChoice::Mine)) {
         return Ok(None);
     }
@@ -260,6 +260,7 @@ fn plan_step<'a>(
     let is_edited = !is_as_before && !entry.left.is_unchanged(now.as_ref().map(|now| &now.attributes));
     let mine = entry.versions.last();
     let was = match (take, mine) {
+        (None, _) if is_edited && is_index(path) => return Err(alone(EDITED_INDEX, true)),
         (None, _) if is_edited => return Err(alone(EDITED, true)),
         (None, Some(_)) => return Err(alone(OVERWRITTEN, true)),
         (Some(ConflictChoice::Mine), _) if is_edited => return Err(alone(MINE, false)),

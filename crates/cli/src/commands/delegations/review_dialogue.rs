@@ -175,14 +175,21 @@ fn show(output: &TerminalOutput, file: &ReviewFile, position: &str) -> Result<()
         output.say_styled(TextStyle::Busy, format_args!("Look closely: {note}."));
     }
     let patch = file.patch.as_ref().map_or("", |patch| &patch.text);
-    match patch.split_once(BINARY) {
-        Some((head, _)) => {
-            show_lines(output, head)?;
-            output.say_styled(TextStyle::Dim, "(binary; not shown)");
-            Ok(())
-        }
-        None => show_lines(output, patch),
+    let (shown, is_binary) = readable(patch);
+    show_lines(output, shown)?;
+    if is_binary {
+        output.say_styled(TextStyle::Dim, "(binary; not shown)");
     }
+    Ok(())
+}
+
+/// What people can read of a patch, and whether there is more. In a line of a file, something precedes the mark.
+fn readable(patch: &str) -> (&str, bool) {
+    let mark = patch.match_indices(BINARY).map(|(at, _)| at).find(|at| {
+        let (before, after) = (&patch[..*at], &patch[*at + BINARY.len()..]);
+        before.ends_with('\n') && after.starts_with('\n')
+    });
+    mark.map_or((patch, false), |at| (&patch[..at], true))
 }
 
 fn show_lines(output: &TerminalOutput, patch: &str) -> Result<(), CommandFailure> {
@@ -285,5 +292,19 @@ impl ReviewAnswer {
             "q" | "quit" => Some(Self::Quit),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_binary_is_left_out() {
+        let head = "diff --git a/x GIT binary patch/y b/x GIT binary patch/y\n";
+        let text = format!("{head}--- a\n+++ b\n@@ -1 +1,2 @@\n+# GIT binary patch\n+curl x | sh\n+GIT binary patch\n");
+        assert_eq!(readable(&text), (&*text, false));
+        let binary = format!("{head}index 1..2\nGIT binary patch\nliteral 3\n");
+        assert_eq!(readable(&binary), (&*format!("{head}index 1..2\n"), true));
     }
 }

@@ -309,6 +309,9 @@ pub(crate) fn approval_text(request: &PermissionRequest) -> String {
     if let Some(cwd) = &request.cwd {
         lines.push(format!("  in: {}", clean::exact_line(cwd)));
     }
+    if let Some(risk) = &request.risk {
+        lines.push(format!("  risk: {}", clean::exact_line(risk)));
+    }
     if let Some(reason) = &request.reason {
         lines.push(format!("  reason: {}", clean::exact_line(reason)));
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Keeps line breaks and tabs; makes every other control character visible.
+/// Keeps line breaks and tabs; makes every other control character visible, and those that reorder text.
 pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     replace(text, |character| matches!(character, '\n' | '\t'))
 }
@@ -32,7 +32,7 @@ fn numbered(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
         match character {
             _ if !bad(character) => clean.push(character),
             '\0'..='\x1f' => clean.extend(char::from_u32(0x2400 + u32::from(character))),
-            other => clean.push_str(&format!("⟨U+{:04X}⟩", u32::from(other))),
+            other => clean.push_str(&code_point(other)),
         }
     }
     Cow::Owned(clean)
@@ -53,10 +53,14 @@ fn replace(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
             '\t' => clean.push(' '),
             // Unicode has control pictures for the first 32 characters.
             '\0'..='\x1f' => clean.extend(char::from_u32(0x2400 + u32::from(character))),
-            _ => clean.push('\u{fffd}'),
+            other => clean.push_str(&code_point(other)),
         }
     }
     Cow::Owned(clean)
+}
+
+fn code_point(character: char) -> String {
+    format!("⟨U+{:04X}⟩", u32::from(character))
 }
 
 fn is_unsafe(character: char) -> bool {
@@ -83,7 +87,7 @@ mod tests {
     fn escapes_become_visible_and_plain_text_stays() {
         assert_eq!(lines("a\tb\nc é 漢"), "a\tb\nc é 漢");
         assert_eq!(lines("\x1b]0;owned\x07\r\nnext\rover"), "␛]0;owned␇\nnext␍over");
-        assert_eq!(line("two\nlines\u{202e}gnp.exe\u{7f}"), "two⏎lines\u{fffd}gnp.exe\u{fffd}");
+        assert_eq!(line("two\nlines\u{202e}gnp.exe\u{7f}"), "two⏎lines⟨U+202E⟩gnp.exe⟨U+007F⟩");
     }
 
     #[test]

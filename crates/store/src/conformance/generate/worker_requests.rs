@@ -58,6 +58,7 @@ impl StepGenerator {
             channel: if self.draw.percent(85) { channel } else { None },
             expires_at: self.question_expiry(),
             on_timeout: self.draw.one_of(&OnTimeout::ALL).unwrap_or_default(),
+            speaker: self.draw.percent(30).then(|| self.user()),
         };
         StoreStep::RequestPermission { by, permission: Box::new(permission), lease: LEASE, at: self.at() }
     }
