@@ -385,6 +385,11 @@ fn check_collaborator(context: &CommandContext, findings: &mut Vec<DoctorFinding
         Ok(CollaboratorReadiness::Ready(place)) => {
             findings.push(DoctorFinding::ok(CHECK, format!("borrowed folders can be mounted in {place}")));
         }
+        Ok(CollaboratorReadiness::Copies { place, wrong }) => {
+            let text = format!("borrowed folders are copied to {place} where they can't be mounted (sync mode)");
+            findings.push(DoctorFinding::ok(CHECK, text));
+            findings.extend(wrong.into_iter().map(|(what, fix)| DoctorFinding::warning(CHECK, what).fix(fix)));
+        }
         Ok(CollaboratorReadiness::Unready(wrong)) => {
             findings.extend(wrong.into_iter().map(|(what, fix)| DoctorFinding::problem(CHECK, what).fix(fix)));
         }

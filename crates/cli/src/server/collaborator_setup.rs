@@ -10,7 +10,7 @@ use attache_delegation::{
         Options, SlotScheduler, missing,
     },
 };
-use attache_protocol::{KeyPin, error::exit};
+use attache_protocol::{KeyPin, error::exit, wire::awcp::TransportChoice};
 
 use crate::{
     env::{context::CommandContext, home},
@@ -32,6 +32,11 @@ pub(crate) enum CollaboratorReadiness {
     Off,
     /// Ready; holds the folder where borrowed folders are mounted.
     Ready(String),
+    /// Nothing can be mounted, and folders are copied to this one: why, and the fix.
+    Copies {
+        place: String,
+        wrong: Vec<(String, String)>,
+    },
     /// The problems, each with its fix.
     Unready(Vec<(String, String)>),
 }
@@ -93,14 +98,20 @@ pub(crate) fn readiness(context: &CommandContext) -> Result<CollaboratorReadines
     }
     let mut wrong: Vec<(String, String)> =
         missing().iter().map(|missing| (missing.to_string(), missing.fix())).collect();
+    if rules.transports() == [TransportChoice::Sync] {
+        wrong.clear();
+    }
     let roots = rules.roots(&home, context.config.user_home.as_deref());
     match MountPoint::reserve(&roots, "doctor", &context.env) {
-        Ok(place) if wrong.is_empty() => {
-            return Ok(CollaboratorReadiness::Ready(
-                place.mount_point().parent().unwrap_or(&home).display().to_string(),
-            ));
+        Ok(place) => {
+            let place = place.mount_point().parent().unwrap_or(&home).display().to_string();
+            if wrong.is_empty() && rules.transports() != [TransportChoice::Sync] {
+                return Ok(CollaboratorReadiness::Ready(place));
+            }
+            if rules.transports().contains(&TransportChoice::Sync) {
+                return Ok(CollaboratorReadiness::Copies { place, wrong });
+            }
         }
-        Ok(_) => {}
         Err(error) => wrong.push((error.to_string(), format!("Fix `mount_roots` in {}.", file.path().display()))),
     }
     Ok(CollaboratorReadiness::Unready(wrong))

@@ -1,6 +1,7 @@
 //! Delegations end to end: a folder is delegated, worked in and revoked, whatever happens in between.
 
 mod attacks;
+mod copies;
 mod edits;
 mod failures;
 mod lifecycle;

@@ -20,7 +20,7 @@ use attache_protocol::{
     env::Env,
     rules::assignment::CollaboratorLimits,
     secret::SecretHash,
-    wire::awcp::{self, AccessMode, AwcpError, AwcpErrorCode, EXTENSION, SandboxProfile},
+    wire::awcp::{self, AccessMode, AwcpError, AwcpErrorCode, EXTENSION, SandboxProfile, TransportChoice},
 };
 use axum::{
     Router,
@@ -308,7 +308,8 @@ impl CollaboratorPolicy for OneFolderPolicy {
             wanted: SandboxProfile::NOTHING,
             available: SandboxProfile::NOTHING,
         };
-        Ok(DelegationConsent { limits, mount_roots: self.roots(), requires_empty_dir: true })
+        let transports = TransportChoice::ALL.to_vec();
+        Ok(DelegationConsent { limits, mount_roots: self.roots(), requires_empty_dir: true, transports })
     }
 
     fn terms(&self) -> Option<AdvertisedLimits> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use attache_client::egress::EgressRule;
 use attache_protocol::{
     Actor,
-    wire::awcp::{AccessMode, SandboxProfile},
+    wire::awcp::{AccessMode, SandboxProfile, TransportChoice},
 };
 use serde::Deserialize;
 
@@ -17,6 +17,8 @@ pub struct CollaboratorSection {
     pub enabled: bool,
     /// Folders are mounted below the first usable one. Default: `mounts/` in `$AWCP_HOME`.
     pub mount_roots: Vec<String>,
+    /// The transports that may be used. Default: all that this machine can use.
+    pub mount_transports: Vec<TransportChoice>,
     /// Reported to the host. Our mount points are always new and empty.
     pub requires_empty_dir: bool,
     pub max_ttl_seconds: u64,
@@ -48,6 +50,7 @@ impl Default for CollaboratorSection {
         Self {
             enabled: false,
             mount_roots: Vec::new(),
+            mount_transports: Vec::new(),
             requires_empty_dir: true,
             max_ttl_seconds: 86_400,
             access_modes: vec![AccessMode::Ro, AccessMode::Rw],
@@ -65,6 +68,11 @@ impl CollaboratorSection {
             return vec![home.join("mounts")];
         }
         self.mount_roots.iter().map(|root| expand(root, person)).collect()
+    }
+
+    /// The transports that may be used.
+    pub fn transports(&self) -> Vec<TransportChoice> {
+        if self.mount_transports.is_empty() { TransportChoice::ALL.to_vec() } else { self.mount_transports.clone() }
     }
 
     /// Whether the owner accepts folders from this caller. `*` stands for everyone whom the hub knows: strangers must be
@@ -148,7 +156,7 @@ mod tests {
         }
         assert!(!CollaboratorSection::default().enabled);
         let all = read(
-            "[collaborator]\nenabled = true\nmount_roots = [\"~/m\", \"/srv/m\"]\nrequires_empty_dir = false\n\
+            "[collaborator]\nenabled = true\nmount_roots = [\"~/m\", \"/srv/m\"]\nmount_transports = [\"sync\"]\nrequires_empty_dir = false\n\
              max_ttl_seconds = 60\naccess_modes = [\"ro\"]\ndelegators = [\"user:ann\", \"agent:*\"]\n\
              tunnel_hosts = [\"10.0.0.0/8\"]\n[collaborator.sandbox]\ncwd_only = true\n",
         )
@@ -156,6 +164,7 @@ mod tests {
         let expected = CollaboratorSection {
             enabled: true,
             mount_roots: vec!["~/m".to_owned(), "/srv/m".to_owned()],
+            mount_transports: vec![TransportChoice::Sync],
             requires_empty_dir: false,
             max_ttl_seconds: 60,
             access_modes: vec![AccessMode::Ro],
@@ -183,6 +192,7 @@ mod tests {
             ("max_ttl_seconds = 0", "FILE, line 3: `max_ttl_seconds` is 0", "above 0"),
             ("access_modes = []", "FILE, line 3: `access_modes` is empty", "enabled = false"),
             ("access_modes = [\"wo\"]", "FILE, line 3: unknown variant `wo`", ""),
+            ("mount_transports = [\"nfs\"]", "FILE, line 3: unknown variant `nfs`", ""),
             ("delegators = [\"ann\"]", "FILE, line 3: `ann` is not a caller", "user:NAME"),
             ("tunnel_hosts = [\"a b\"]", "FILE, line 3: `a b` is not a host", "10.20.0.0/16"),
         ] {

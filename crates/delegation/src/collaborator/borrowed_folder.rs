@@ -151,7 +151,7 @@ impl BorrowedFolder {
         let (requested, ignored) = match transport {
             MountTransport::Sshfs => mount::safe_mount_options(requested),
             // The others are options of sshfs.
-            MountTransport::AttacheFs => {
+            MountTransport::AttacheFs | MountTransport::Sync => {
                 requested.into_iter().partition(|option| option == READ_ONLY || option == mount::SYNC_OPTION)
             }
         };

@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use attache_protocol::{
     rules::assignment::CollaboratorLimits,
-    wire::awcp::{AccessMode, AwcpError, AwcpErrorCode, AwcpInvite, SandboxProfile},
+    wire::awcp::{AccessMode, AwcpError, AwcpErrorCode, AwcpInvite, SandboxProfile, TransportChoice},
 };
 
 use crate::awcp_policy::{CollaboratorSection as Rules, PolicyFile};
@@ -33,6 +33,8 @@ pub struct DelegationConsent {
     pub limits: CollaboratorLimits,
     pub mount_roots: Vec<PathBuf>,
     pub requires_empty_dir: bool,
+    /// How the folder may get here.
+    pub transports: Vec<TransportChoice>,
 }
 
 /// The limits that the public card shows.
@@ -99,6 +101,7 @@ impl CollaboratorPolicy for CollaboratorPolicyFile {
             },
             mount_roots: rules.roots(&self.home, self.file.home_folder()),
             requires_empty_dir: rules.requires_empty_dir,
+            transports: rules.transports(),
         })
     }
 

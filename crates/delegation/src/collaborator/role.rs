@@ -13,7 +13,7 @@ use attache_protocol::{
     wire::{
         awcp::{
             AwcpAccept, AwcpError, AwcpErrorCode, AwcpInvite, AwcpMessage, AwcpStart, EXTENSION, REDACTED,
-            RemoteConstraints, RemoteMount, SSHFS, SandboxProfile, SandboxProof, SshCredential,
+            RemoteConstraints, RemoteMount, SSHFS, SandboxProfile, SandboxProof, SshCredential, TransportChoice,
         },
         runtime::DeclaredExtension,
     },
@@ -69,6 +69,8 @@ struct AcceptedDelegation {
     key: Option<Secret<String>>,
     /// The limits that the work gets.
     sandbox: SandboxProfile,
+    /// How the folder can get here.
+    transports: Vec<MountTransport>,
     /// The final message, once there is one.
     last: watch::Sender<Option<AwcpMessage>>,
 }
@@ -101,11 +103,12 @@ struct CardExtensionParams {
     access_modes: Vec<attache_protocol::wire::awcp::AccessMode>,
 }
 
-/// What the host offers and this machine can use, best first.
-fn usable_transports(invite: &AwcpInvite) -> impl Iterator<Item = MountTransport> {
-    let is_usable =
-        |transport: &MountTransport| invite.requirements.offers(transport.name()) && transport.missing().is_empty();
-    MountTransport::ALL.into_iter().filter(is_usable)
+/// What the host offers and the owner of this machine allows, best first.
+fn possible_transports(invite: &AwcpInvite, allowed: &[TransportChoice]) -> Vec<MountTransport> {
+    let is_allowed = |transport: &MountTransport| allowed.iter().any(|choice| choice.wire_name() == transport.name());
+    let is_possible =
+        |transport: &MountTransport| invite.requirements.offers(transport.name()) && is_allowed(transport);
+    MountTransport::ALL.into_iter().filter(is_possible).collect()
 }
 
 // === impl RemoteWalls ===
@@ -218,10 +221,11 @@ impl Collaborator {
         let refuse = |code, message: String| AwcpError::new(&invite.delegation_id, code, message);
         let consent = self.options().policy.consider(invite, &key.caller, walls.available)?;
         let terms = consent.limits.agree(invite)?;
-        let transports: Vec<MountTransport> = usable_transports(invite).collect();
+        let possible = possible_transports(invite, &consent.transports);
+        let transports: Vec<MountTransport> =
+            possible.iter().copied().filter(|transport| transport.missing().is_empty()).collect();
         if transports.is_empty() {
-            let offered = MountTransport::ALL.into_iter().rev().find(|it| invite.requirements.offers(it.name()));
-            return Err(match offered.and_then(|offered| offered.missing().into_iter().next()) {
+            return Err(match possible.last().and_then(|least| least.missing().into_iter().next()) {
                 Some(missing) => {
                     let hint = missing.fix();
                     AwcpError { hint, ..refuse(AwcpErrorCode::DepMissing, missing.to_string()) }
@@ -242,7 +246,7 @@ impl Collaborator {
                 mount_point: place.mount_point().display().to_string(),
                 requires_empty_dir: consent.requires_empty_dir,
                 client_key: Some(pair.public),
-                transports: transports.into_iter().map(|it| it.name().to_owned()).collect(),
+                transports: transports.iter().map(|it| it.name().to_owned()).collect(),
             },
             remote_constraints: Some(RemoteConstraints {
                 accepted_access_mode: Some(terms.access_mode),
@@ -253,7 +257,7 @@ impl Collaborator {
         };
         let reply = state.assignments.accept(key, invite, accept, terms, self.env().now());
         let (place, pair) = (Some(place), Some(pair.private));
-        let held = AcceptedDelegation { place, key: pair, sandbox, last: watch::Sender::new(None) };
+        let held = AcceptedDelegation { place, key: pair, sandbox, transports, last: watch::Sender::new(None) };
         state.held.insert(key.clone(), held);
         Ok(reply)
     }
@@ -267,8 +271,10 @@ impl Collaborator {
     ) -> Result<(MountPoint, Secret<String>, SandboxProfile), AwcpError> {
         let refuse = |code, message: &str| AwcpError::new(&key.delegation, code, message);
         let held = state.held.get_mut(key);
-        let taken = held.and_then(|held| Some((held.place.take()?, held.key.take()?, held.sandbox)));
-        let Some((place, own, sandbox)) = taken else {
+        let taken = held.and_then(|held| {
+            Some((held.place.take()?, held.key.take()?, held.sandbox, std::mem::take(&mut held.transports)))
+        });
+        let Some((place, own, sandbox, transports)) = taken else {
             return Err(refuse(
                 AwcpErrorCode::StartExpired,
                 "this START is too late: its mount point has been released",
@@ -286,7 +292,7 @@ impl Collaborator {
             }
             SshCredential::PrivateKey { private_key } => private_key.clone(),
         };
-        if MountTransport::named(&start.mount.transport).is_none_or(|transport| !transport.missing().is_empty()) {
+        if MountTransport::named(&start.mount.transport).is_none_or(|transport| !transports.contains(&transport)) {
             let text =
                 format!("START asks for the transport `{}`, which this machine doesn't support", start.mount.transport);
             return Err(refuse(AwcpErrorCode::MountFailed, &text));

@@ -25,6 +25,8 @@ pub const VERSION: &str = "1";
 pub const SSHFS: &str = "sshfs";
 /// Our own file system over the same SSH server, where both sides know it.
 pub const ATTACHE_FS: &str = "attache-fs/1";
+/// A copy that is kept the same, over the protocol of attache-fs, where nothing can be mounted.
+pub const SYNC: &str = "sync/1";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AwcpMessage {
@@ -234,6 +236,7 @@ text_enum! {
     pub enum TransportChoice {
         Sshfs = "sshfs",
         AttacheFs = "attache-fs",
+        Sync = "sync",
     }
 }
 
@@ -405,24 +408,28 @@ impl AwcpLease {
 // === impl TransportChoice ===
 
 impl TransportChoice {
+    /// Best first.
+    const PREFERRED: [Self; 3] = [Self::AttacheFs, Self::Sshfs, Self::Sync];
+
     /// The name in messages.
     pub const fn wire_name(self) -> &'static str {
         match self {
             Self::Sshfs => SSHFS,
             Self::AttacheFs => ATTACHE_FS,
+            Self::Sync => SYNC,
         }
     }
 
     /// What a host offers, best first: everything, unless a person asked for one of them.
     pub fn offered(wanted: Option<Self>) -> Vec<String> {
-        let all = [Self::AttacheFs, Self::Sshfs].into_iter();
+        let all = Self::PREFERRED.into_iter();
         all.filter(|each| wanted.is_none_or(|wanted| wanted == *each)).map(|each| each.wire_name().to_owned()).collect()
     }
 
     /// The transport of a lease: the best offered one that the remote can use. A remote that names none knows sshfs.
     pub fn agree(wanted: Option<Self>, usable: &[String]) -> Option<&'static str> {
         let can_use = |name: &str| if usable.is_empty() { name == SSHFS } else { usable.iter().any(|it| it == name) };
-        let all = [Self::AttacheFs, Self::Sshfs].into_iter();
+        let all = Self::PREFERRED.into_iter();
         all.filter(|each| wanted.is_none_or(|wanted| wanted == *each)).map(Self::wire_name).find(|name| can_use(name))
     }
 }

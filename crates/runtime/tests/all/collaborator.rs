@@ -23,8 +23,8 @@ use attache_protocol::{
     wire::{
         awcp::{
             ATTACHE_FS, AccessMode, AwcpAccept, AwcpError, AwcpErrorCode, AwcpInvite, AwcpLease, AwcpMessage,
-            AwcpMount, AwcpStart, AwcpTask, LeaseOffer, LeaseRequirements, OfferedWorkspace, SSHFS, SandboxProfile,
-            SshCredential, SshEndpoint, TASK_TYPE, TransportChoice,
+            AwcpMount, AwcpStart, AwcpTask, LeaseOffer, LeaseRequirements, OfferedWorkspace, SSHFS, SYNC,
+            SandboxProfile, SshCredential, SshEndpoint, TASK_TYPE, TransportChoice,
         },
         input_request::GiveInputRequest,
         part::Part,
@@ -363,7 +363,7 @@ async fn a_host_that_offers_attache_fs_gets_it() {
         LeaseRequirements { mount_transports: TransportChoice::offered(None), ..LeaseRequirements::default() };
     let run = remote.invite(&AwcpInvite { requirements, ..invite("dlg_t") }).await;
     let accept = remote.accept(run).await;
-    assert_eq!(accept.remote_mount.transports, [ATTACHE_FS, SSHFS]);
+    assert_eq!(accept.remote_mount.transports, [ATTACHE_FS, SSHFS, SYNC]);
     let (_admission, start) = host.lend(&accept, Duration::from_secs(30));
     let AwcpMessage::Start(mut start) = start else { panic!("no START") };
     start.mount.transport = ATTACHE_FS.to_owned();

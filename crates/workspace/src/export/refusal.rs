@@ -35,6 +35,9 @@ pub enum ExportRefusal {
     Interrupted,
     #[error("somebody else has locked it")]
     Locked,
+    /// The request was for another version of it.
+    #[error("it has changed meanwhile")]
+    Changed,
     #[error("not supported here")]
     Unsupported,
     #[error(transparent)]
@@ -79,6 +82,7 @@ impl ExportRefusal {
             Self::DiskFull => "disk_full",
             Self::Interrupted => "interrupted",
             Self::Locked => "locked",
+            Self::Changed => "changed",
             Self::Unsupported => "unsupported",
             Self::Io(_) => "io",
         }

@@ -5,19 +5,14 @@
 //! answered from memory. When the host refuses the key, the lease has ended, and everything fails from then on.
 
 use std::{
-    borrow::Cow,
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use attache_protocol::Secret;
 use bytes::Bytes;
 use fuser::Errno;
-use russh::{
-    ChannelMsg, Limits, Preferred, SshId, cipher, client, compression,
-    keys::{Algorithm, PrivateKey, PrivateKeyWithHashAlg, PublicKey, PublicKeyOrCertificate},
-};
+use russh::{ChannelMsg, client};
 use tokio::sync::mpsc;
 
 use super::{
@@ -25,22 +20,10 @@ use super::{
     listing_parts::{ListingParts, TooManyParts},
 };
 use crate::{
-    fs_wire::{FrameBuffer, FsEvent, FsListing, FsReply, FsRequest, FsWelcome, SUBSYSTEM, VERSION},
-    mount::{MountError, MountRequest},
+    fs_connect::{LinkFailure, LinkTerms, connect},
+    fs_wire::{FrameBuffer, FsEvent, FsListing, FsReply, FsRequest, FsWelcome, VERSION},
+    mount::MountError,
 };
-
-/// Where the host is, and what opens it.
-#[derive(Debug, Clone)]
-pub(super) struct LinkTerms {
-    pub(super) host: String,
-    pub(super) port: u16,
-    pub(super) user: String,
-    pub(super) locator: String,
-    pub(super) host_key: String,
-    pub(super) private_key: Secret<String>,
-    /// Keeps the same mount apart from others of the lease, over all its connections.
-    pub(super) mount: u64,
-}
 
 /// Runs once the host has answered.
 pub(super) type Then = Box<dyn FnOnce(Result<FsReply, Errno>) + Send>;
@@ -116,46 +99,14 @@ enum ServeEnd {
     Lease,
 }
 
-/// Why a link could not be made.
-enum LinkFailure {
-    /// It may work later.
-    Passing(String),
-    /// It may work later if it worked before: the host may have too many connections of this lease.
-    Refused(String),
-    Final(MountError),
-}
-
-struct PinnedHost(PublicKey);
-
 /// How long a request waits for a broken connection to be restored.
 const GRACE: Duration = Duration::from_secs(3);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
-const MAX_MISSED_KEEPALIVES: usize = 2;
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 const TICK: Duration = Duration::from_millis(100);
 const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// How much can be on its way to us. The host's own windows are smaller.
-const CHANNEL_WINDOW: u32 = 16 << 20;
 /// How much content the host may push, and of files up to which size.
 const PUSH_BYTES: u64 = 128 << 20;
 const PUSH_FILE: u64 = 512 << 10;
-
-// === impl LinkTerms ===
-
-impl LinkTerms {
-    pub(super) fn new(request: &MountRequest, mount: u64) -> Self {
-        Self {
-            host: request.host.clone(),
-            port: request.port,
-            user: request.user.clone(),
-            locator: request.locator.clone(),
-            host_key: request.host_key.clone(),
-            private_key: request.private_key.clone(),
-            mount,
-        }
-    }
-}
 
 // === impl Link ===
 
@@ -460,62 +411,6 @@ async fn expire_requests<U: LinkUser>(link: &Link, user: &U) {
     }
 }
 
-async fn connect(terms: &LinkTerms) -> Result<(client::Handle<PinnedHost>, russh::Channel<client::Msg>), LinkFailure> {
-    let passing = |error: russh::Error| LinkFailure::Passing(error.to_string());
-    let refused = |reason: &str| LinkFailure::Final(MountError::KeyRefused(reason.to_owned()));
-    let host_key = PublicKey::from_openssh(terms.host_key.trim())
-        .map_err(|_| LinkFailure::Final(MountError::OtherHost("its key in START is unreadable".to_owned())))?;
-    let key = PrivateKey::from_openssh(terms.private_key.expose())
-        .map_err(|_| refused("the lease's private key is invalid"))?;
-    let config = client::Config {
-        client_id: SshId::Standard(Cow::Borrowed("SSH-2.0-attache")),
-        limits: Limits::new(1 << 30, 1 << 30, Duration::from_secs(3600)),
-        window_size: CHANNEL_WINDOW,
-        channel_buffer_size: 256,
-        preferred: Preferred {
-            key: Cow::Borrowed(&[Algorithm::Ed25519]),
-            cipher: Cow::Borrowed(&[cipher::AES_256_GCM]),
-            compression: Cow::Borrowed(&[compression::NONE]),
-            ..Preferred::DEFAULT
-        },
-        keepalive_interval: Some(KEEPALIVE_INTERVAL),
-        keepalive_max: MAX_MISSED_KEEPALIVES,
-        nodelay: true,
-        ..client::Config::default()
-    };
-    let address = (terms.host.as_str(), terms.port);
-    let connecting = async {
-        let mut session =
-            client::connect(Arc::new(config), address, PinnedHost(host_key)).await.map_err(|error| match error {
-                russh::Error::UnknownKey => {
-                    LinkFailure::Final(MountError::OtherHost("it shows another key".to_owned()))
-                }
-                error => passing(error),
-            })?;
-        let key = PrivateKeyWithHashAlg::new(Arc::new(key), None);
-        if !session.authenticate_publickey(&terms.user, key).await.map_err(passing)?.success() {
-            return Err(refused("permission denied"));
-        }
-        let mut channel = session.channel_open_session().await.map_err(passing)?;
-        channel.request_subsystem(true, SUBSYSTEM).await.map_err(passing)?;
-        loop {
-            match channel.wait().await {
-                Some(ChannelMsg::Success) => return Ok((session, channel)),
-                Some(ChannelMsg::Failure) => {
-                    let text = format!("the host doesn't offer {SUBSYSTEM}, or no more connections for this lease");
-                    return Err(LinkFailure::Refused(text));
-                }
-                Some(_) => {}
-                None => return Err(LinkFailure::Passing("the host closed the connection".to_owned())),
-            }
-        }
-    };
-    match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
-        Ok(connected) => connected,
-        Err(_) => Err(LinkFailure::Passing("the host does not answer".to_owned())),
-    }
-}
-
 /// Sends and receives until the connection breaks.
 async fn serve<U: LinkUser>(
     link: &Link,
@@ -593,12 +488,4 @@ fn dispatch<U: LinkUser>(
         event => user.on_event(event),
     }
     Ok(())
-}
-
-impl client::Handler for PinnedHost {
-    type Error = russh::Error;
-
-    async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, russh::Error> {
-        Ok(matches!(shown, PublicKeyOrCertificate::PublicKey { key, .. } if key.key_data() == self.0.key_data()))
-    }
 }

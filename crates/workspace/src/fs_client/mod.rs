@@ -41,12 +41,12 @@ pub(crate) use self::replay::replay;
 use self::{
     filesystem::MountedFs,
     journal::Journal,
-    link::LinkTerms,
     shared::{FsOptions, FsShared, KernelNotice},
     tree::Invalidation,
 };
 use crate::{
     export::show,
+    fs_connect::LinkTerms,
     mount::{
         LostChange, MountError, MountRequest,
         attache_fs::{FLUSH_TIMEOUT, KIND, LOST, MountKeeping, OUTAGE, SYNC},

@@ -11,10 +11,11 @@ use fuser::Errno;
 use super::{
     FLUSH_TIMEOUT, MountKeeping,
     journal::Journal,
-    link::{self, EarlierFiles, Link, LinkTerms, LinkUser},
+    link::{self, EarlierFiles, Link, LinkUser},
     report_losses,
 };
 use crate::{
+    fs_connect::LinkTerms,
     fs_wire::{FrameBuffer, FsEvent, FsListing, FsRequest},
     mount::{MountError, MountRequest},
 };

@@ -24,7 +24,7 @@ pub(super) struct PushBudget {
 const MAX_PUSHED_ENTRIES: usize = 1_000_000;
 /// Contents of so many files are sent at most. Their paths have to be remembered until then.
 const MAX_PUSHED_FILES: usize = 50_000;
-const READ: FileOpenOptions = FileOpenOptions {
+pub(super) const READ: FileOpenOptions = FileOpenOptions {
     read: true,
     write: false,
     append: false,

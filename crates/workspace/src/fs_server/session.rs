@@ -8,13 +8,15 @@ use super::{
     host::{FsHost, parent},
     mounts::{FsMounts, MountClaim, MountProgress, OpenFiles},
     outbox::FsUrgency,
-    pusher::{PushBudget, push_tree, read_whole},
+    pusher::{PushBudget, READ, push_tree, read_whole},
     watcher::WatchedFolders,
 };
 use crate::{
+    chunks::{Chunk, each_chunk},
     export::{Connection, CreateMode, ExportFile, ExportRefusal, FileOpenOptions, LOCKED_RANGES, ReplaceMode},
     fs_wire::{
-        FsEntry, FsEvent, FsFailure, FsOpenFlags, FsReply, FsRequest, MAX_DATA, MalformedFrame, VERSION, WantedLock,
+        FsEntry, FsEvent, FsFailure, FsOpenFlags, FsReply, FsRequest, FsVersion, MAX_COPY, MAX_DATA, MalformedFrame,
+        VERSION, WantedLock,
     },
     sftp::OPEN_FILES,
 };
@@ -67,6 +69,7 @@ fn errno_of(refusal: &ExportRefusal) -> u32 {
         ExportRefusal::Quota(LOCKED_RANGES) => Errno::NOLCK,
         ExportRefusal::Quota(_) => Errno::DQUOT,
         ExportRefusal::Locked => Errno::AGAIN,
+        ExportRefusal::Changed => Errno::STALE,
         ExportRefusal::DiskFull => Errno::NOSPC,
         ExportRefusal::Unsupported => Errno::OPNOTSUPP,
         ExportRefusal::Revoked | ExportRefusal::Interrupted | ExportRefusal::Io(_) => Errno::IO,
@@ -111,11 +114,15 @@ impl FsSession {
             };
         }
         // What happens to a moved folder is reported after the reply, when the client knows its new path.
-        let mut watched = matches!(request, FsRequest::Rename { .. }).then(|| self.host.watcher.folders());
+        let mut watched = matches!(request, FsRequest::Rename { .. } | FsRequest::Replace { .. })
+            .then(|| self.host.watcher.folders());
         // Nothing is sent while the mount is held: its next connection may be waiting for it.
         let mut files = mount.hold().ok_or(FsSessionEnd::Superseded)?;
         let done = match (&request, &mut watched) {
             (FsRequest::Rename { from, to, replace, .. }, Some(watched)) => self.rename(watched, from, to, *replace),
+            (FsRequest::Replace { from, to, version, .. }, Some(watched)) => {
+                self.expect(to, version).and_then(|()| self.rename(watched, from, to, true))
+            }
             (FsRequest::Lock { .. } | FsRequest::Unlock { .. } | FsRequest::TestLock { .. }, _) => {
                 self.lock(&mut files, &request)
             }
@@ -206,6 +213,14 @@ impl FsSession {
             FsRequest::HardLink { from, to, .. } => export.hard_link(from, to).and_then(|()| self.about(to, true)),
             FsRequest::Space { .. } => self.space(),
             FsRequest::Fetch { path, .. } => self.fetch(path),
+            FsRequest::Copy { from, offset, length, to, to_offset, .. } => {
+                let from = file(open, from)?;
+                self.with_file(open, to, |to| copy(from, offset, length, to, to_offset))
+            }
+            FsRequest::Chunks { path, .. } => self.chunks(path),
+            FsRequest::RemoveVersion { path, ref version, .. } => {
+                self.expect(path, version).and_then(|()| export.remove_file(path)).map(|()| self.folder_of(path))
+            }
             FsRequest::Allocate { handle, offset, length, size, .. } => {
                 self.with_file(open, handle, |file| file.allocate(offset, length, size))
             }
@@ -216,7 +231,8 @@ impl FsSession {
             | FsRequest::Lock { .. }
             | FsRequest::Unlock { .. }
             | FsRequest::TestLock { .. }
-            | FsRequest::Rename { .. } => Err(ExportRefusal::Invalid),
+            | FsRequest::Rename { .. }
+            | FsRequest::Replace { .. } => Err(ExportRefusal::Invalid),
         }
     }
 
@@ -321,6 +337,31 @@ impl FsSession {
         Ok(FsReply { stamp, entry: Some(FsEntry { attributes, target: None }), data, ..NOTHING })
     }
 
+    fn chunks(&self, path: &[u8]) -> Result<FsReply, ExportRefusal> {
+        let file = self.host.export.open_file(path, &READ)?;
+        let stamp = self.host.stamp();
+        let before = self.host.describe(&file.attributes()?);
+        let mut data = Vec::new();
+        each_chunk(FileReader { file: &file, offset: 0 }, |chunk, _| {
+            if data.len() + Chunk::LENGTH > MAX_DATA {
+                return Err(std::io::Error::other("more chunks than fit into one frame"));
+            }
+            chunk.write(&mut data);
+            Ok(())
+        })?;
+        let attributes = self.host.describe(&file.attributes()?);
+        if !before.is_same_content(&attributes) {
+            return Err(ExportRefusal::Changed);
+        }
+        Ok(FsReply { stamp, entry: Some(FsEntry { attributes, target: None }), data, ..NOTHING })
+    }
+
+    /// Refuses to touch another version than the client knows.
+    fn expect(&self, path: &[u8], version: &FsVersion) -> Result<(), ExportRefusal> {
+        let found = self.host.attributes(path)?;
+        if found.version() == *version { Ok(()) } else { Err(ExportRefusal::Changed) }
+    }
+
     fn rename(
         &self,
         watched: &mut WatchedFolders,
@@ -353,6 +394,38 @@ impl FsSession {
 
 fn file(open: &OpenFiles, handle: u64) -> Result<&ExportFile, ExportRefusal> {
     open.get(&handle).map(|(file, _)| file).ok_or(ExportRefusal::Invalid)
+}
+
+/// The content of a file, from its start.
+struct FileReader<'a> {
+    file: &'a ExportFile,
+    offset: u64,
+}
+
+impl std::io::Read for FileReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let filled = self.file.read_at(self.offset, buffer).map_err(std::io::Error::other)?;
+        self.offset += filled as u64;
+        Ok(filled)
+    }
+}
+
+fn copy(from: &ExportFile, offset: u64, length: u64, to: &ExportFile, to_offset: u64) -> Result<(), ExportRefusal> {
+    if length > MAX_COPY {
+        return Err(ExportRefusal::Invalid);
+    }
+    let mut done = 0;
+    let mut piece = vec![0; usize::try_from(length).unwrap_or(MAX_DATA).min(MAX_DATA)];
+    while done < length {
+        let wanted = usize::try_from(length - done).unwrap_or(MAX_DATA).min(piece.len());
+        let filled = from.read_at(offset.saturating_add(done), &mut piece[..wanted])?;
+        if filled == 0 {
+            return Err(ExportRefusal::Changed);
+        }
+        to.write_at(to_offset.saturating_add(done), &piece[..filled])?;
+        done += filled as u64;
+    }
+    Ok(())
 }
 
 fn read(open: &OpenFiles, handle: u64, offset: u64, length: u32) -> Result<FsReply, ExportRefusal> {

@@ -18,8 +18,8 @@ use tokio::sync::Semaphore;
 
 use super::{host::FsHost, outbox::FsOutbox, session::FsSession};
 use crate::{
-    export::{AttributeChange, Export, ExportTerms, LeaseQuota, LinkPolicy, NoExportAudit, OriginalsFolder},
-    fs_wire::{FrameBuffer, FsEvent, FsOpenFlags, FsRequest, VERSION},
+    export::{AttributeChange, Export, ExportTerms, FileTime, LeaseQuota, LinkPolicy, NoExportAudit, OriginalsFolder},
+    fs_wire::{FrameBuffer, FsEvent, FsOpenFlags, FsRequest, FsVersion, VERSION},
 };
 
 const MARK: &[u8] = b"CANARY";
@@ -92,7 +92,9 @@ impl HostileDice {
             append: self.roll(4) == 0,
         };
         let (id, handle) = (7, 1);
-        match self.roll(12) {
+        let (modified, changed) = (FileTime::default(), FileTime::default());
+        let version = FsVersion { inode: 1, size: 3, modified, changed };
+        match self.roll(14) {
             0 => vec![FsRequest::Stat { id, path }],
             1 => vec![FsRequest::List { id, path }],
             2 => vec![FsRequest::Fetch { id, path }],
@@ -108,6 +110,16 @@ impl HostileDice {
             8 => vec![FsRequest::Rename { id, from: path, to: other, replace: flags.write }],
             9 => vec![FsRequest::Symlink { id, path, target: other }],
             10 => vec![FsRequest::HardLink { id, from: path, to: other }],
+            11 => vec![FsRequest::Chunks { id, path }, FsRequest::RemoveVersion { id, path, version }],
+            12 => vec![
+                FsRequest::Open { id, handle, path, flags, mode: 0o644 },
+                FsRequest::Open { id, handle: 2, path: other, flags, mode: 0o644 },
+                FsRequest::Copy { id, from: handle, offset: 0, length: 64, to: 2, to_offset: u64::MAX },
+                FsRequest::Copy { id, from: handle, offset: 0, length: 3, to: 2, to_offset: 1 },
+                FsRequest::Replace { id, from: path, to: other, version },
+                FsRequest::Close { id, handle: 2 },
+                FsRequest::Close { id, handle },
+            ],
             _ => vec![FsRequest::SetAttributes { id, path, change }],
         }
     }

@@ -1,6 +1,6 @@
 //! Frames and the values in them.
 
-use super::{FsAttributes, FsEntry, MAX_FRAME, WantedLock};
+use super::{FsAttributes, FsEntry, FsVersion, MAX_FRAME, WantedLock};
 use crate::export::{AttributeChange, FileKind, FileTime, LockKind, LockRange};
 
 /// Why bytes are not a frame of this protocol. The connection can't continue after it.
@@ -135,6 +135,10 @@ impl FrameWriter {
         self.byte(u8::from(kind == LockKind::Exclusive))
     }
 
+    pub(super) fn version(self, FsVersion { inode, size, modified, changed }: FsVersion) -> Self {
+        self.number(inode).number(size).time(modified).time(changed)
+    }
+
     pub(super) fn wanted_lock(self, WantedLock { handle, file, owner, range, kind }: WantedLock) -> Self {
         self.number(handle).number(file).number(owner).range(range).lock(kind)
     }
@@ -242,6 +246,10 @@ impl<'a> FrameReader<'a> {
 
     pub(super) fn lock(&mut self) -> Result<LockKind, MalformedFrame> {
         Ok(if self.flag()? { LockKind::Exclusive } else { LockKind::Shared })
+    }
+
+    pub(super) fn version(&mut self) -> Result<FsVersion, MalformedFrame> {
+        Ok(FsVersion { inode: self.number()?, size: self.number()?, modified: self.time()?, changed: self.time()? })
     }
 
     pub(super) fn wanted_lock(&mut self) -> Result<WantedLock, MalformedFrame> {

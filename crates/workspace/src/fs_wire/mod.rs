@@ -22,6 +22,8 @@ pub(crate) const SUBSYSTEM: &str = "attache-fs";
 pub(crate) const VERSION: u32 = 1;
 /// The most file content in one frame.
 pub(crate) const MAX_DATA: usize = 1 << 20;
+/// The most that one request copies. Others wait meanwhile.
+pub(crate) const MAX_COPY: u64 = 64 << 20;
 /// The longest frame accepted or sent, without its length: content and a header with two paths.
 pub(crate) const MAX_FRAME: usize = MAX_DATA + (64 << 10);
 /// A time of [`FsRequest::SetAttributes`] with these nanoseconds means: the host's clock (`UTIME_NOW`).
@@ -48,6 +50,15 @@ pub(crate) struct FsEntry {
     pub(crate) target: Option<Vec<u8>>,
 }
 
+/// What tells one version of a file from another: any change of the file changes one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FsVersion {
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    pub(crate) modified: FileTime,
+    pub(crate) changed: FileTime,
+}
+
 /// When the host looked: of two reports about the same thing, the one with the greater stamp is newer, whichever
 /// arrives first. A stamp is taken before looking, and after the change that a reply reports.
 pub(crate) type Stamp = u64;
@@ -57,6 +68,10 @@ pub(crate) type Stamp = u64;
 impl FsAttributes {
     /// Whether the content may differ.
     pub(crate) fn is_same_content(&self, other: &Self) -> bool {
-        (self.inode, self.size, self.modified, self.changed) == (other.inode, other.size, other.modified, other.changed)
+        self.version() == other.version()
+    }
+
+    pub(crate) const fn version(&self) -> FsVersion {
+        FsVersion { inode: self.inode, size: self.size, modified: self.modified, changed: self.changed }
     }
 }

@@ -1,7 +1,10 @@
 //! Requests, from the remote to the host. The host carries them out in the order in which they arrive, so that a client
 //! can send several without waiting: a write, then a read or a rename of the same file.
 
-use super::codec::{FrameReader, FrameWriter, MalformedFrame};
+use super::{
+    FsVersion,
+    codec::{FrameReader, FrameWriter, MalformedFrame},
+};
 use crate::export::{AttributeChange, LockKind, LockRange, SizeAfter};
 
 /// Requests without an id get no reply.
@@ -128,6 +131,33 @@ pub(crate) enum FsRequest<'a> {
         id: u32,
         wanted: WantedLock,
     },
+    /// Copies a part of an open file into another one.
+    Copy {
+        id: u32,
+        from: u64,
+        offset: u64,
+        length: u64,
+        to: u64,
+        to_offset: u64,
+    },
+    /// Where the content of a file is cut into chunks, and their hashes.
+    Chunks {
+        id: u32,
+        path: &'a [u8],
+    },
+    /// Moves a file over another one, if that is still in this version.
+    Replace {
+        id: u32,
+        from: &'a [u8],
+        to: &'a [u8],
+        version: FsVersion,
+    },
+    /// Removes a file or link, if it is still in this version.
+    RemoveVersion {
+        id: u32,
+        path: &'a [u8],
+        version: FsVersion,
+    },
     /// So many bytes of pushed content have arrived.
     Received {
         bytes: u64,
@@ -181,6 +211,10 @@ mod kind {
     pub(super) const LOCK: u8 = 22;
     pub(super) const UNLOCK: u8 = 23;
     pub(super) const TEST_LOCK: u8 = 24;
+    pub(super) const COPY: u8 = 25;
+    pub(super) const CHUNKS: u8 = 26;
+    pub(super) const REPLACE: u8 = 27;
+    pub(super) const REMOVE_VERSION: u8 = 28;
 }
 
 // === impl FsRequest ===
@@ -235,6 +269,14 @@ impl<'a> FsRequest<'a> {
                 with_id(kind::UNLOCK, id).number(file).number(owner).range(range)
             }
             Self::TestLock { id, wanted } => with_id(kind::TEST_LOCK, id).wanted_lock(wanted),
+            Self::Copy { id, from, offset, length, to, to_offset } => {
+                with_id(kind::COPY, id).number(from).number(offset).number(length).number(to).number(to_offset)
+            }
+            Self::Chunks { id, path } => with_id(kind::CHUNKS, id).bytes(path),
+            Self::Replace { id, from, to, version } => {
+                with_id(kind::REPLACE, id).bytes(from).bytes(to).version(version)
+            }
+            Self::RemoveVersion { id, path, version } => with_id(kind::REMOVE_VERSION, id).bytes(path).version(version),
             Self::Received { bytes } => FrameWriter::new(kind::RECEIVED).number(bytes),
         };
         out.finish()
@@ -265,7 +307,11 @@ impl<'a> FsRequest<'a> {
             | Self::Allocate { id, .. }
             | Self::Lock { id, .. }
             | Self::Unlock { id, .. }
-            | Self::TestLock { id, .. } => Some(id),
+            | Self::TestLock { id, .. }
+            | Self::Copy { id, .. }
+            | Self::Chunks { id, .. }
+            | Self::Replace { id, .. }
+            | Self::RemoveVersion { id, .. } => Some(id),
         }
     }
 
@@ -280,6 +326,7 @@ impl<'a> FsRequest<'a> {
                 | Self::Space { .. }
                 | Self::Fetch { .. }
                 | Self::TestLock { .. }
+                | Self::Chunks { .. }
         )
     }
 
@@ -340,6 +387,21 @@ impl<'a> FsRequest<'a> {
                 Self::Unlock { id: body.small()?, file: body.number()?, owner: body.number()?, range: body.range()? }
             }
             kind::TEST_LOCK => Self::TestLock { id: body.small()?, wanted: body.wanted_lock()? },
+            kind::COPY => Self::Copy {
+                id: body.small()?,
+                from: body.number()?,
+                offset: body.number()?,
+                length: body.number()?,
+                to: body.number()?,
+                to_offset: body.number()?,
+            },
+            kind::CHUNKS => Self::Chunks { id: body.small()?, path: body.bytes()? },
+            kind::REPLACE => {
+                Self::Replace { id: body.small()?, from: body.bytes()?, to: body.bytes()?, version: body.version()? }
+            }
+            kind::REMOVE_VERSION => {
+                Self::RemoveVersion { id: body.small()?, path: body.bytes()?, version: body.version()? }
+            }
             kind::RECEIVED => Self::Received { bytes: body.number()? },
             _ => return Err(MalformedFrame::Unknown),
         };

@@ -38,6 +38,8 @@ fn change() -> impl Strategy<Value = AttributeChange> {
 /// Every kind of request with the same fields, so that one round covers all of them.
 fn requests<'a>(one: &'a [u8], other: &'a [u8], id: u32, handle: u64, change: AttributeChange) -> Vec<FsRequest<'a>> {
     let flags = FsOpenFlags { write: id.is_multiple_of(2), exclusive: id.is_multiple_of(3), ..FsOpenFlags::default() };
+    let time = FileTime { seconds: handle.cast_signed(), nanos: id };
+    let version = FsVersion { inode: handle, size: handle, modified: time, changed: time };
     let range = LockRange { start: handle, end: handle };
     let (kind, size) = match id % 2 {
         0 => (LockKind::Shared, SizeAfter::Unchanged),
@@ -69,6 +71,10 @@ fn requests<'a>(one: &'a [u8], other: &'a [u8], id: u32, handle: u64, change: At
         FsRequest::Space { id },
         FsRequest::Fetch { id, path: one },
         FsRequest::Received { bytes: handle },
+        FsRequest::Copy { id, from: handle, offset: handle, length: handle, to: handle, to_offset: handle },
+        FsRequest::Chunks { id, path: one },
+        FsRequest::Replace { id, from: one, to: other, version },
+        FsRequest::RemoveVersion { id, path: one, version },
     ]
 }
 
@@ -124,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn random_input_is_a_frame_or_an_error(noise: Vec<u8>, kind in 0_u8..28) {
+    fn random_input_is_a_frame_or_an_error(noise: Vec<u8>, kind in 0_u8..32) {
         let frame = [&[kind][..], &noise].concat();
         let _ = FsRequest::read(&frame);
         let _ = FsEvent::read(&frame);

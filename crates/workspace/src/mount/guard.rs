@@ -16,7 +16,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
-    LostChange, MountError, MountRequest, UnmountReason,
+    LostChange, MountError, MountPointProtection, MountRequest, MountTransport, UnmountReason, copied,
     guard_protocol::{GuardOrder, GuardReport, GuardRole},
     mount_point::MountPointPath,
     sshfs::{self, FilesystemId},
@@ -40,8 +40,6 @@ struct MountOutput {
     over: Receiver<()>,
 }
 
-/// How long a mount can take to appear.
-const MOUNT_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long the server behind it can take to show the folder.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a mount is checked while it is made, and afterwards.
@@ -95,7 +93,12 @@ fn guard(
     output: &mut impl Write,
 ) -> Result<(), MountError> {
     let _lock = at.lock_guard().map_err(|error| MountError::Guard(error.to_string()))?;
-    let underneath = underneath::protect(&at.mount_point()).map_err(MountError::Unprotected)?;
+    let underneath = if request.transport == MountTransport::Sync {
+        copied::prepare(at).map_err(|error| MountError::Unprotected(error.to_string()))?;
+        MountPointProtection::Copy
+    } else {
+        underneath::protect(&at.mount_point()).map_err(MountError::Unprotected)?
+    };
     // On the monotonic clock: the wall clock may be wrong, or be corrected meanwhile.
     let ends = Instant::now() + request.lasts;
     let mut guarded = GuardedMount::start(at, request)?;
@@ -138,17 +141,19 @@ impl GuardedMount {
             };
             Err(MountError::Guard(over.to_owned()))
         };
-        while !is_mounted(&mount_point) {
+        let timeout = self.process.mount_timeout();
+        while !self.process.is_ready(&mount_point, &self.output.within(Duration::ZERO)) {
             if let Ok(Some(_)) = self.process.child.try_wait() {
                 return Err(self.explain());
             }
-            if since.elapsed() > MOUNT_TIMEOUT {
-                return Err(MountError::Sshfs(format!(
-                    "the mount did not appear within {} s",
-                    MOUNT_TIMEOUT.as_secs()
-                )));
+            if since.elapsed() > timeout {
+                let text = format!("the folder did not appear within {} s", timeout.as_secs());
+                return Err(MountError::Sshfs(text));
             }
             is_wanted(MOUNT_POLL_INTERVAL)?;
+        }
+        if self.process.is_copy() {
+            return Ok(());
         }
         // A call into a file system whose server hangs may never return.
         let (sender, answer) = mpsc::channel();
@@ -183,7 +188,8 @@ impl GuardedMount {
         let mount_point = self.at.mount_point();
         loop {
             let is_requested = stop_requested(stop, WATCH_INTERVAL);
-            if !matches!(self.process.child.try_wait(), Ok(None)) || !is_mounted(&mount_point) {
+            let is_there = self.process.is_copy() || is_mounted(&mount_point);
+            if !matches!(self.process.child.try_wait(), Ok(None)) || !is_there {
                 return UnmountReason::Died;
             }
             if is_requested {
@@ -216,6 +222,11 @@ impl GuardedMount {
         }
         if is_mounted(&mount_point) {
             sshfs::detach_mount(&mount_point);
+        }
+        if self.process.is_copy() {
+            copied::purge(&mount_point);
+            // Programs that still work there get errors, also root's.
+            let _ = underneath::protect(&mount_point);
         }
         self.process.lost(&self.output.within(EXIT_TIMEOUT))
     }

@@ -6,6 +6,7 @@
 //! unmounted. See [`run_guard`].
 
 pub(crate) mod attache_fs;
+mod copied;
 mod forward;
 mod guard;
 mod guard_protocol;

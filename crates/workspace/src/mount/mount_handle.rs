@@ -61,7 +61,7 @@ pub struct MountSummary {
 }
 
 /// The guard's own timeouts are shorter.
-const MOUNT_TIMEOUT: Duration = Duration::from_secs(40);
+const MOUNT_MARGIN: Duration = Duration::from_secs(20);
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(10).saturating_add(FLUSH_TIMEOUT);
 
 /// Mounts the folder that START names at a reserved mount point, or returns why not. In that case, nothing is left
@@ -71,6 +71,7 @@ pub async fn mount(
     mut place: MountPoint,
     mounting: MountRequest,
 ) -> Result<MountHandle, MountError> {
+    let patience = mounting.transport.mount_timeout() + MOUNT_MARGIN;
     let order = GuardOrder::new(&place.at, mounting).write().map_err(|error| MountError::Guard(error.to_string()))?;
     let mut command = Command::new(&guard.program);
     command.args(&guard.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -87,7 +88,7 @@ pub async fn mount(
         input.write_all(format!("{order}\n").as_bytes()).await.ok()?;
         next(&mut lines).await
     };
-    let mounted = match timeout(MOUNT_TIMEOUT, report).await {
+    let mounted = match timeout(patience, report).await {
         Ok(Some(GuardReport::Mounted { underneath })) => Ok(underneath),
         Ok(Some(GuardReport::Failed { failure, message })) => Err(failure.error(message)),
         Ok(_) => Err(MountError::Guard("it exited without a report".to_owned())),

@@ -12,6 +12,7 @@ use attache_protocol::env::Env;
 use rustix::process::geteuid;
 
 use super::{
+    copied,
     sshfs::{self, is_plain},
     transport::is_mounted,
     underneath,
@@ -64,6 +65,7 @@ const MOUNT_POINT: &str = "workspace";
 const RUNTIME_LOCK: &str = "runtime.lock";
 const GUARD_LOCK: &str = "guard.lock";
 const JOURNAL: &str = "journal";
+const COPY: &str = "copy";
 const STICKY: u32 = 0o1000;
 const MAX_NAME: usize = 48;
 
@@ -152,6 +154,11 @@ impl MountPointPath {
         self.private().join(JOURNAL)
     }
 
+    /// Exists if the mount point has a copy of the folder in it.
+    pub(super) fn copy_mark(&self) -> PathBuf {
+        self.private().join(COPY)
+    }
+
     /// The lock that shows that the guard is alive.
     pub(super) fn lock_guard(&self) -> io::Result<File> {
         let file = File::create(self.private().join(GUARD_LOCK))?;
@@ -159,11 +166,14 @@ impl MountPointPath {
         Ok(file)
     }
 
-    /// Removes the mount point, which must not be mounted over, and the keys. Never removes anything below the mount
-    /// point.
+    /// Removes the mount point, which must not be mounted over, and the keys. Removes nothing below the mount point,
+    /// except a copy.
     pub(super) fn remove(&self) {
         let mount_point = self.mount_point();
         underneath::release(&mount_point);
+        if self.copy_mark().exists() {
+            copied::purge(&mount_point);
+        }
         if let Err(error) = fs::remove_dir(&mount_point)
             && error.kind() != io::ErrorKind::NotFound
         {

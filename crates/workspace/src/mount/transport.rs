@@ -1,5 +1,5 @@
-//! The ways to mount a folder: stock sshfs, and our own attache-fs. Both are a child process of the guard, and end with
-//! it.
+//! The ways to show a folder: stock sshfs, our own attache-fs, and a copy where nothing can be mounted. Each is a child
+//! process of the guard, and ends with it.
 
 use std::{
     hash::{Hash as _, Hasher as _},
@@ -10,18 +10,19 @@ use std::{
 };
 
 use attache_os::{machine, mounts};
-use attache_protocol::wire::awcp::{ATTACHE_FS, SSHFS};
+use attache_protocol::wire::awcp::{ATTACHE_FS, SSHFS, SYNC};
 
 use super::{
     LostChange, MissingProgram, MountError, MountRequest,
     attache_fs::{self, MountKeeping},
+    copied,
     guard_protocol::{GuardOrder, GuardReport, GuardRole},
     mount_point::MountPointPath,
     requirements,
     ssh_agent::SshAgent,
     sshfs,
 };
-use crate::fs_client;
+use crate::{fs_client, sync};
 
 /// How a folder is mounted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub enum MountTransport {
     #[default]
     Sshfs,
     AttacheFs,
+    /// Nothing is mounted: a copy, for systems without FUSE.
+    Sync,
 }
 
 /// The process that serves a mount.
@@ -47,13 +50,14 @@ pub(super) const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl MountTransport {
     /// In the order in which they are preferred.
-    pub const ALL: [Self; 2] = [Self::AttacheFs, Self::Sshfs];
+    pub const ALL: [Self; 3] = [Self::AttacheFs, Self::Sshfs, Self::Sync];
 
     /// The name in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sshfs => SSHFS,
             Self::AttacheFs => ATTACHE_FS,
+            Self::Sync => SYNC,
         }
     }
 
@@ -66,13 +70,25 @@ impl MountTransport {
         match self {
             Self::Sshfs => requirements::missing(),
             Self::AttacheFs => requirements::missing_for_fuse(),
+            Self::Sync => Vec::new(),
         }
     }
 
-    const fn kind(self) -> &'static str {
+    /// The kernel's name for its mounts, if it has any.
+    const fn kind(self) -> Option<&'static str> {
         match self {
-            Self::Sshfs => sshfs::KIND,
-            Self::AttacheFs => attache_fs::KIND,
+            Self::Sshfs => Some(sshfs::KIND),
+            Self::AttacheFs => Some(attache_fs::KIND),
+            Self::Sync => None,
+        }
+    }
+
+    /// How long the folder can take to appear.
+    pub(super) fn mount_timeout(self) -> Duration {
+        match self {
+            Self::Sshfs | Self::AttacheFs => Duration::from_secs(20),
+            // Everything is copied first.
+            Self::Sync => Duration::from_secs(1800),
         }
     }
 
@@ -84,7 +100,7 @@ impl MountTransport {
                     .map_err(|error| MountError::Guard(format!("can't offer the lease's key: {error}")))?;
                 (sshfs::start(at, request, identity.socket())?, Some(identity))
             }
-            Self::AttacheFs => (start_client(GuardRole::Serve, at, request)?, None),
+            Self::AttacheFs | Self::Sync => (start_client(GuardRole::Serve, at, request)?, None),
         };
         Ok(MountProcess { child, transport: self, identity })
     }
@@ -106,7 +122,7 @@ impl MountTransport {
 /// Whether one of our mounts is there.
 pub(super) fn is_mounted(mount_point: &Path) -> bool {
     let kind = mounts::mounted_at(mount_point).ok().flatten();
-    MountTransport::ALL.into_iter().any(|transport| kind.as_deref() == Some(transport.kind()))
+    kind.is_some_and(|kind| MountTransport::ALL.into_iter().any(|transport| transport.kind() == Some(&kind)))
 }
 
 /// Starts this program once more, with the same arguments and another order. The order, with the key in it, goes through
@@ -114,7 +130,7 @@ pub(super) fn is_mounted(mount_point: &Path) -> bool {
 fn start_client(role: GuardRole, at: &MountPointPath, request: &MountRequest) -> Result<Child, MountError> {
     // Prevents other processes from reading the memory of the process that has the key.
     machine::protect_memory();
-    if let Some(missing) = requirements::missing_for_fuse().into_iter().next() {
+    if let Some(missing) = request.transport.missing().into_iter().next() {
         return Err(MountError::Missing(missing));
     }
     let failed = |error: std::io::Error| MountError::Guard(format!("can't start the file system: {error}"));
@@ -146,6 +162,12 @@ pub(super) fn serve(
     let keeping = MountKeeping { number: name.finish(), journal: at.journal() };
     let served = match role {
         GuardRole::Replay => fs_client::replay(request, &keeping),
+        GuardRole::Guard | GuardRole::Serve if request.transport == MountTransport::Sync => {
+            let served = sync::run(&mount_point, &at.private(), request, keeping.number, input);
+            // If the guard is gone, nobody else does it.
+            copied::purge(&mount_point);
+            served
+        }
         GuardRole::Guard | GuardRole::Serve => {
             fs_client::run(&mount_point, request, &keeping, input, || sshfs::detach_mount(&mount_point))
         }
@@ -164,11 +186,11 @@ impl MountProcess {
     pub(super) fn explain(&self, output: &str) -> MountError {
         match self.transport {
             MountTransport::Sshfs => sshfs::explain(output),
-            MountTransport::AttacheFs => {
+            MountTransport::AttacheFs | MountTransport::Sync => {
                 let report = output.lines().rev().find_map(|line| serde_json::from_str(line).ok());
                 match report {
                     Some(GuardReport::Failed { failure, message }) => failure.error(message),
-                    _ => MountError::Sshfs("attache-fs exited without a message".to_owned()),
+                    _ => MountError::Sshfs("its process exited without a message".to_owned()),
                 }
             }
         }
@@ -193,8 +215,26 @@ impl MountProcess {
     pub(super) const fn exit_timeout(&self) -> Duration {
         match self.transport {
             MountTransport::Sshfs => EXIT_TIMEOUT,
-            MountTransport::AttacheFs => attache_fs::FLUSH_TIMEOUT.saturating_add(EXIT_TIMEOUT),
+            MountTransport::AttacheFs | MountTransport::Sync => attache_fs::FLUSH_TIMEOUT.saturating_add(EXIT_TIMEOUT),
         }
+    }
+
+    /// How long the folder can take to appear.
+    pub(super) fn mount_timeout(&self) -> Duration {
+        self.transport.mount_timeout()
+    }
+
+    /// Whether the folder is there.
+    pub(super) fn is_ready(&self, mount_point: &Path, output: &str) -> bool {
+        match self.transport {
+            MountTransport::Sync => output.lines().any(|line| line == sync::READY),
+            MountTransport::Sshfs | MountTransport::AttacheFs => is_mounted(mount_point),
+        }
+    }
+
+    /// Whether the folder is a copy: a part of the mount point's own file system.
+    pub(super) fn is_copy(&self) -> bool {
+        self.transport == MountTransport::Sync
     }
 
     pub(super) fn reap(&self) {

@@ -19,6 +19,8 @@ pub enum MountPointProtection {
     Mode,
     /// The file system's immutable flag.
     Immutable,
+    /// Nothing: the mount point itself has a copy of the folder.
+    Copy,
     /// An empty file system mounted read-only, where the flag isn't supported.
     ReadOnlyMount,
 }

@@ -51,6 +51,7 @@ fn status_of(refusal: &ExportRefusal) -> SftpStatus {
         | ExportRefusal::DiskFull
         | ExportRefusal::Interrupted
         | ExportRefusal::Locked
+        | ExportRefusal::Changed
         | ExportRefusal::Io(_) => SftpStatus::Failure,
     }
 }

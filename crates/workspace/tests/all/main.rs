@@ -9,3 +9,4 @@ mod mount;
 mod mount_point;
 mod ssh;
 mod sshd;
+mod sync;

@@ -8,7 +8,7 @@ use attache_protocol::{
     Code,
     rules::delegation::DelegationStatus,
     wire::{
-        awcp::{ATTACHE_FS, AwcpErrorCode, SSHFS, TransportChoice},
+        awcp::{ATTACHE_FS, AwcpErrorCode, SSHFS, SYNC, TransportChoice},
         delegation::{DelegateRequest, RevertRequest},
     },
 };
@@ -75,6 +75,7 @@ async fn attache_fs_is_used_where_both_sides_know_it() {
         (&[SSHFS, ATTACHE_FS], None, Ok(ATTACHE_FS)),
         (&[SSHFS, ATTACHE_FS], Some(TransportChoice::AttacheFs), Ok(ATTACHE_FS)),
         (&[SSHFS, ATTACHE_FS], Some(TransportChoice::Sshfs), Ok(SSHFS)),
+        (&[SYNC], None, Ok(SYNC)),
         (&[SSHFS], Some(TransportChoice::AttacheFs), Err("the remote can't mount folders with attache-fs")),
     ] {
         let fixture = DelegatorFixture::new(RemoteScript::Work).await;

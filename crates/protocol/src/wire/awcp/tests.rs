@@ -78,10 +78,14 @@ fn the_best_transport_that_both_sides_know_is_agreed() {
         (ours, &[], None),
         (ours, &[SSHFS], None),
         (None, &["newer/2"], None),
+        // A copy only if nothing can be mounted.
+        (None, &[SYNC, SSHFS], Some(SSHFS)),
+        (None, &[SYNC], Some(SYNC)),
+        (Some(TransportChoice::Sync), &[ATTACHE_FS, SYNC], Some(SYNC)),
     ] {
         assert_eq!(TransportChoice::agree(wanted, &names(usable)), agreed, "{wanted:?} {usable:?}");
     }
-    assert_eq!(TransportChoice::offered(None), [ATTACHE_FS, SSHFS]);
+    assert_eq!(TransportChoice::offered(None), [ATTACHE_FS, SSHFS, SYNC]);
     assert_eq!(TransportChoice::offered(sshfs), [SSHFS]);
     let offer =
         |offered: &[&str]| LeaseRequirements { mount_transports: names(offered), ..LeaseRequirements::default() };

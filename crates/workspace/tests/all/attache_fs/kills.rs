@@ -28,7 +28,7 @@ async fn mounted(lease: &LeaseFixture, root: &Path, lasts: Duration) -> MountHan
 }
 
 /// The process that serves a mount: the child of its guard.
-pub(super) fn server_of(guard: u32) -> Pid {
+pub(crate) fn server_of(guard: u32) -> Pid {
     let threads = fs::read_dir(format!("/proc/{guard}/task")).unwrap().flatten();
     let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     let child = children.flat_map(|children| children.split_whitespace().next().map(str::to_owned)).next();

@@ -9,6 +9,8 @@ mod write_back;
 
 use attache_workspace::mount::MountTransport;
 
+pub(crate) use self::kills::server_of;
+
 use crate::ssh::{LeaseFixture, SshTestHost, TestMount};
 
 /// A host, a lease and its mount.

@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use attache_workspace::mount::MountTransport;
+
 use super::{MountedLease, cannot_mount};
 use crate::ssh::unauthenticated::CuttablePort;
 
@@ -53,6 +55,17 @@ async fn random_operations_that_are_acknowledged_early_do_the_same() {
     let lease = host.lend("loc");
     let mounted = lease.mount_write_back(host.port).await;
     compare_operations(mounted.mount_point.clone(), lease.folder.clone(), Acknowledged::Early, undisturbed()).await;
+    let ended = mounted.unmount().await;
+    assert_eq!(ended.lost, []);
+}
+
+/// In a copy, which is a local folder: the host has the same after a while.
+#[tokio::test(flavor = "multi_thread")]
+async fn random_operations_in_a_copy_reach_the_host() {
+    let host = crate::ssh::SshTestHost::start().await;
+    let lease = host.lend("loc");
+    let mounted = lease.mount_as(MountTransport::Sync).await;
+    compare_operations(mounted.mount_point.clone(), lease.folder.clone(), Acknowledged::InACopy, undisturbed()).await;
     let ended = mounted.unmount().await;
     assert_eq!(ended.lost, []);
 }
@@ -111,15 +124,29 @@ async fn edits_on_the_host_in_between_make_no_difference() {
 /// Both sides do whatever they like to the same names at the same time. Who wins is open, but both see the same in the end.
 #[tokio::test(flavor = "multi_thread")]
 async fn both_sides_at_once_agree_in_the_end() {
-    const ROUNDS: u64 = 10;
-    const OPERATIONS: usize = 200;
     if cannot_mount() {
         return;
     }
     let host = crate::ssh::SshTestHost::start().await;
     let lease = host.lend("loc");
     let mounted = lease.mount_write_back(host.port).await;
-    let (at, there) = (mounted.mount_point.clone(), lease.folder.clone());
+    edit_both_sides(mounted.mount_point.clone(), lease.folder.clone(), FolderModes::Same).await;
+    mounted.unmount().await;
+}
+
+/// In a copy, a version that lost against the host's has another name, on both sides.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_and_the_host_agree_in_the_end() {
+    let host = crate::ssh::SshTestHost::start().await;
+    let lease = host.lend("loc");
+    let mounted = lease.mount_as(MountTransport::Sync).await;
+    edit_both_sides(mounted.mount_point.clone(), lease.folder.clone(), FolderModes::Ignored).await;
+    mounted.unmount().await;
+}
+
+async fn edit_both_sides(at: PathBuf, there: PathBuf, modes: FolderModes) {
+    const ROUNDS: u64 = 10;
+    const OPERATIONS: usize = 200;
     tokio::task::spawn_blocking(move || {
         for round in 0..ROUNDS {
             std::thread::scope(|scope| {
@@ -136,7 +163,7 @@ async fn both_sides_at_once_agree_in_the_end() {
             // A change that lost against the host's is reported here, and by name when it is unmounted.
             let _ = File::open(&at).and_then(|folder| folder.sync_all());
             let since = Instant::now();
-            while let Some(difference) = difference(&at, &there) {
+            while let Some(difference) = difference_of(&at, &there, modes) {
                 assert!(since.elapsed() < SEEN_TIMEOUT, "after round {round}: {difference}");
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -144,13 +171,21 @@ async fn both_sides_at_once_agree_in_the_end() {
     })
     .await
     .unwrap();
-    mounted.unmount().await;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Acknowledged {
     ByTheHost,
     Early,
+    /// Nobody can wait for the host.
+    InACopy,
+}
+
+/// Whether the modes of folders are compared. A copy doesn't carry them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FolderModes {
+    Same,
+    Ignored,
 }
 
 /// What happens after an operation with this number.
@@ -187,16 +222,27 @@ async fn compare_operations(at: PathBuf, there: PathBuf, acknowledged: Acknowled
                 if acknowledged == Acknowledged::Early {
                     File::open(&at).and_then(|folder| folder.sync_all()).unwrap();
                 }
-                compare(&there, model.path(), number);
+                compare_host(&there, model.path(), number, acknowledged);
             }
         }
         twins.open.clear();
         compare(&at, model.path(), operations);
         File::open(&at).and_then(|folder| folder.sync_all()).unwrap();
-        compare(&there, model.path(), operations);
+        compare_host(&there, model.path(), operations, acknowledged);
     })
     .await
     .unwrap();
+}
+
+fn compare_host(there: &Path, model: &Path, number: usize, acknowledged: Acknowledged) {
+    if acknowledged != Acknowledged::InACopy {
+        return compare(there, model, number);
+    }
+    let since = Instant::now();
+    while let Some(difference) = difference_of(there, model, FolderModes::Ignored) {
+        assert!(since.elapsed() < SEEN_TIMEOUT, "after operation {number}: {difference}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 impl OperationDice {
@@ -414,7 +460,11 @@ fn compare(one: &Path, other: &Path, number: usize) {
 }
 
 fn difference(one: &Path, other: &Path) -> Option<String> {
-    let (one, other) = match (whole(one), whole(other)) {
+    difference_of(one, other, FolderModes::Same)
+}
+
+fn difference_of(one: &Path, other: &Path, modes: FolderModes) -> Option<String> {
+    let (one, other) = match (whole(one, modes), whole(other, modes)) {
         (Ok(one), Ok(other)) => (one, other),
         (Err(error), _) | (_, Err(error)) => return Some(error.to_string()),
     };
@@ -425,7 +475,7 @@ fn difference(one: &Path, other: &Path) -> Option<String> {
     Some(format!("{}: {:?} and {:?} differ", path.display(), show(&one), show(&other)))
 }
 
-fn whole(root: &Path) -> io::Result<BTreeMap<PathBuf, (String, Vec<u8>)>> {
+fn whole(root: &Path, modes: FolderModes) -> io::Result<BTreeMap<PathBuf, (String, Vec<u8>)>> {
     let mut found = BTreeMap::new();
     let mut paths = vec![root.to_owned()];
     while let Some(path) = paths.pop() {
@@ -441,7 +491,8 @@ fn whole(root: &Path) -> io::Result<BTreeMap<PathBuf, (String, Vec<u8>)>> {
             Vec::new()
         };
         let relative = path.strip_prefix(root).unwrap().to_owned();
-        let mode = if relative.as_os_str().is_empty() { 0 } else { stat.mode() };
+        let is_ignored = relative.as_os_str().is_empty() || (stat.is_dir() && modes == FolderModes::Ignored);
+        let mode = if is_ignored { 0 } else { stat.mode() };
         found.insert(relative, (format!("{mode:o}"), content));
     }
     Ok(found)

@@ -16,6 +16,7 @@ use attache_workspace::{
     mount::{MountHandle, MountPoint, MountRequest, MountSummary, MountTransport, SYNC_OPTION, mount},
     ssh::{HostKey, LeaseAccess, LeaseAdmission, SshServer, SshServerOptions, make_key},
 };
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -74,10 +75,14 @@ pub(crate) struct LeaseFixture {
 /// A mounted lease, unmounted when dropped.
 pub(crate) struct TestMount {
     pub(crate) mount_point: PathBuf,
+    is_copy: bool,
     handle: Option<MountHandle>,
     _sshfs: Option<openssh::SshfsMount>,
     _root: TempDir,
 }
+
+/// A mount whose process is stopped. Dropping it lets it continue.
+pub(crate) struct PausedMount(Pid);
 
 /// Prints why a test is skipped here.
 #[allow(clippy::print_stdout, reason = "a skip says why")]
@@ -158,22 +163,24 @@ impl LeaseFixture {
         if transport == MountTransport::Sshfs && port == self.port {
             let (sshfs, root) = (self.mount(), crate::sshd::root());
             let mount_point = sshfs.mount_point.clone();
-            return TestMount { mount_point, handle: None, _sshfs: Some(sshfs), _root: root };
+            return TestMount { mount_point, is_copy: false, handle: None, _sshfs: Some(sshfs), _root: root };
         }
         self.mount_with(MountRequest { port, ..self.mount_request(transport) }).await
     }
 
-    async fn mount_with(&self, request: MountRequest) -> TestMount {
+    pub(crate) async fn mount_with(&self, request: MountRequest) -> TestMount {
         let root = crate::sshd::root();
+        let is_copy = request.transport == MountTransport::Sync;
         let place = MountPoint::reserve(&[root.path().to_owned()], "dlg_test", &Env::system()).unwrap();
         let handle = mount(&crate::mount::guard(), place, request).await.unwrap();
-        TestMount { mount_point: handle.mount_point().to_owned(), handle: Some(handle), _sshfs: None, _root: root }
+        let mount_point = handle.mount_point().to_owned();
+        TestMount { mount_point, is_copy, handle: Some(handle), _sshfs: None, _root: root }
     }
 
     /// Writable, whatever the terms: the host has to refuse. Nothing is acknowledged that the host doesn't have.
     pub(crate) fn mount_request(&self, transport: MountTransport) -> MountRequest {
         let options = match transport {
-            MountTransport::Sshfs => Vec::new(),
+            MountTransport::Sshfs | MountTransport::Sync => Vec::new(),
             MountTransport::AttacheFs => vec![SYNC_OPTION.to_owned()],
         };
         MountRequest {
@@ -225,8 +232,21 @@ impl TestMount {
         handle.unmount().await
     }
 
+    /// Nothing is sent or received while this is held: its process is stopped.
+    pub(crate) fn pause(&self) -> PausedMount {
+        let server = crate::attache_fs::server_of(self.guard_pid());
+        kill_process(server, Signal::STOP).unwrap();
+        PausedMount(server)
+    }
+
     pub(crate) fn guard_pid(&self) -> u32 {
         self.handle.as_ref().and_then(MountHandle::guard_pid).expect("it has a guard")
+    }
+}
+
+impl Drop for PausedMount {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
     }
 }
 
@@ -238,7 +258,8 @@ impl Drop for TestMount {
         // The guard unmounts when its pipe is closed.
         let mount_point = format!(" {} ", self.mount_point.display());
         for _ in 0..1500 {
-            if !fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&mount_point) {
+            let is_mounted = fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&mount_point);
+            if !is_mounted && !(self.is_copy && self.mount_point.exists()) {
                 return;
             }
             std::thread::sleep(Duration::from_millis(10));

@@ -185,7 +185,7 @@ async fn read_only_is_enforced_by_the_server(transport: MountTransport) {
     // SFTP has no status for it.
     let refusal = match transport {
         MountTransport::Sshfs => ErrorKind::PermissionDenied,
-        MountTransport::AttacheFs => ErrorKind::ReadOnlyFilesystem,
+        MountTransport::AttacheFs | MountTransport::Sync => ErrorKind::ReadOnlyFilesystem,
     };
     assert_eq!(kinds, [refusal; 10]);
     assert_eq!(names(&lease.folder), [b"file"]);

@@ -1,0 +1,139 @@
+//! A three-way merge of text, line by line.
+
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
+
+use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
+
+/// Lines that one side put in place of some of the base.
+struct LineEdit<'a> {
+    base: Range<usize>,
+    lines: &'a [&'a [u8]],
+}
+
+/// After this, the diff is coarser, and a conflict more likely.
+const DIFF_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What both sides made of the base, or `None` if they changed the same lines differently, or one isn't text. Edits of
+/// neighbouring lines count as the same place: whoever wrote them didn't see the other.
+pub(super) fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
+    if [base, ours, theirs].iter().any(|text| !is_text(text)) {
+        return None;
+    }
+    let (base, ours, theirs) = (lines(base), lines(ours), lines(theirs));
+    let (our_edits, their_edits) = (edits(&base, &ours), edits(&base, &theirs));
+    let (mut one, mut other) = (our_edits.into_iter().peekable(), their_edits.into_iter().peekable());
+    let mut merged: Vec<&[u8]> = Vec::new();
+    let mut at = 0;
+    loop {
+        let edit = match (one.peek(), other.peek()) {
+            (None, None) => break,
+            (Some(_), None) => one.next(),
+            (None, Some(_)) => other.next(),
+            (Some(left), Some(right)) => {
+                if left.base == right.base && left.lines == right.lines {
+                    other.next();
+                    one.next()
+                } else if left.base.end < right.base.start {
+                    one.next()
+                } else if right.base.end < left.base.start {
+                    other.next()
+                } else {
+                    return None;
+                }
+            }
+        };
+        let Some(edit) = edit else { break };
+        merged.extend(&base[at..edit.base.start]);
+        merged.extend(edit.lines);
+        at = edit.base.end;
+    }
+    merged.extend(&base[at..]);
+    Some(merged.concat())
+}
+
+pub(super) fn is_text(content: &[u8]) -> bool {
+    !content.contains(&0) && std::str::from_utf8(content).is_ok()
+}
+
+/// With their ends.
+fn lines(text: &[u8]) -> Vec<&[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n').collect()
+}
+
+fn edits<'a>(base: &[&[u8]], side: &'a [&'a [u8]]) -> Vec<LineEdit<'a>> {
+    let until = Some(Instant::now() + DIFF_TIMEOUT);
+    let changed = capture_diff_slices_deadline(Algorithm::Myers, base, side, until).into_iter();
+    let changed = changed.filter(|op| !matches!(op, DiffOp::Equal { .. }));
+    changed.map(|op| LineEdit { base: op.old_range(), lines: &side[op.new_range()] }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn edits_of_different_lines_are_merged() {
+        let base = b"one\ntwo\nthree\nfour\nfive\n";
+        let merged = merge(base, b"ONE\ntwo\nthree\nfour\nfive\n", b"one\ntwo\nthree\nfour\nfive\nsix\n");
+        assert_eq!(merged.as_deref(), Some(&b"ONE\ntwo\nthree\nfour\nfive\nsix\n"[..]));
+        let removed = merge(base, b"two\nthree\nfour\nfive\n", b"one\ntwo\nthree\nFOUR\nfive\n");
+        assert_eq!(removed.as_deref(), Some(&b"two\nthree\nFOUR\nfive\n"[..]));
+        let same = merge(base, b"1\ntwo\nthree\nfour\nfive", b"1\ntwo\nthree\nfour\nfive");
+        assert_eq!(same.as_deref(), Some(&b"1\ntwo\nthree\nfour\nfive"[..]));
+    }
+
+    #[test]
+    fn edits_of_the_same_place_and_binary_content_are_not() {
+        let base = b"one\ntwo\nthree\n";
+        assert_eq!(merge(base, b"ONE\ntwo\nthree\n", b"Eins\ntwo\nthree\n"), None);
+        assert_eq!(merge(base, b"ONE\ntwo\nthree\n", b"one\nTWO\nthree\n"), None, "they are neighbours");
+        assert_eq!(merge(base, b"one\ntwo\nthree\na\n", b"one\ntwo\nthree\nb\n"), None);
+        assert_eq!(merge(base, b"one\0\ntwo\nthree\n", base), None);
+    }
+
+    proptest! {
+        #[test]
+        fn an_edit_of_one_side_is_taken_as_it_is(base in "([a-c]\n){0,8}", ours in "([a-d]\n){0,8}[a-d]?") {
+            let (base, ours) = (base.as_bytes(), ours.as_bytes());
+            prop_assert_eq!(merge(base, ours, base), Some(ours.to_vec()));
+            prop_assert_eq!(merge(base, base, ours), Some(ours.to_vec()));
+            prop_assert_eq!(merge(base, ours, ours), Some(ours.to_vec()));
+        }
+
+        /// Whatever was added on either side is in the result.
+        #[test]
+        fn no_new_line_gets_lost(
+            base in proptest::collection::vec("[a-z]\n", 0..12),
+            ours in proptest::collection::vec((0_usize..12, any::<bool>()), 0..4),
+            theirs in proptest::collection::vec((0_usize..12, any::<bool>()), 0..4),
+        ) {
+            let edited = |edits: &[(usize, bool)], who: &str| {
+                let mut lines = base.clone();
+                let mut added = Vec::new();
+                for (number, (at, replaces)) in edits.iter().enumerate() {
+                    let at = (*at).min(lines.len());
+                    let line = format!("{who}{number}\n");
+                    if *replaces && at < lines.len() && !lines[at].starts_with(who) {
+                        lines[at].clone_from(&line);
+                    } else {
+                        lines.insert(at, line.clone());
+                    }
+                    added.push(line);
+                }
+                (lines.concat(), added)
+            };
+            let ((ours, our_lines), (theirs, their_lines)) = (edited(&ours, "OURS"), edited(&theirs, "THEIRS"));
+            if let Some(merged) = merge(base.concat().as_bytes(), ours.as_bytes(), theirs.as_bytes()) {
+                let merged = String::from_utf8(merged).unwrap();
+                for line in our_lines.iter().chain(&their_lines) {
+                    prop_assert!(merged.contains(line.as_str()), "{line:?} in {merged:?}");
+                }
+            }
+        }
+    }
+}
