@@ -118,7 +118,7 @@ impl SyncEngine {
         let (mut parts, mut length) = (Vec::new(), size);
         match &listed {
             None => {
-                parts.extend((0..size).step_by(MAX_DATA).map(|offset| (offset, (size - offset).min(MAX_DATA as u64))))
+                parts.extend((0..size).step_by(MAX_DATA).map(|offset| (offset, (size - offset).min(MAX_DATA as u64))));
             }
             Some((chunks, _)) => {
                 length = chunks.last().map_or(0, |last| last.offset + u64::from(last.length));

@@ -37,13 +37,16 @@ struct PendingPush<'a> {
     is_abandoned: bool,
 }
 
+/// By their hashes.
+type KnownChunks = HashMap<[u8; 32], Chunk>;
+
 /// What of a file is written where.
 struct PushWriter<'a> {
     link: &'a mut HostLink,
     requests: Vec<u32>,
     to: u64,
     /// The open file that has known chunks, and the chunks.
-    from: Option<(u64, HashMap<[u8; 32], Chunk>)>,
+    from: Option<(u64, KnownChunks)>,
     /// New bytes, and their place.
     new: (u64, Vec<u8>),
     /// Offset, length and destination of what the host has.
@@ -259,7 +262,7 @@ impl SyncEngine {
         content: ContentId,
         size: u64,
         how: &StagedWrite,
-    ) -> Option<(Vec<u8>, HashMap<[u8; 32], Chunk>)> {
+    ) -> Option<(Vec<u8>, KnownChunks)> {
         // The host reads these in ways of its own.
         if size <= SMALL_FILE || *how == StagedWrite::InPlace || in_git(path).is_some() {
             return None;

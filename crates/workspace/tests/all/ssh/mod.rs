@@ -259,7 +259,8 @@ impl Drop for TestMount {
         let mount_point = format!(" {} ", self.mount_point.display());
         for _ in 0..1500 {
             let is_mounted = fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&mount_point);
-            if !is_mounted && !(self.is_copy && self.mount_point.exists()) {
+            let is_there = is_mounted || (self.is_copy && self.mount_point.exists());
+            if !is_there {
                 return;
             }
             std::thread::sleep(Duration::from_millis(10));
