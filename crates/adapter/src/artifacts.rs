@@ -7,7 +7,7 @@ use std::{
 
 use attache_protocol::wire::adapter::FileRef;
 
-use crate::scratch::plain_text;
+use crate::{DriverRun, scratch::plain_text};
 
 /// A longer file is a mistake, not a list of artifacts.
 const MAX_LIST: u64 = 256 * 1024;
@@ -17,15 +17,16 @@ const MAX_LIST: u64 = 256 * 1024;
 ///
 /// Paths are relative to `cwd` if the request named one, because the runtime then knows it. Otherwise they are
 /// absolute.
-pub(crate) async fn collect(list: PathBuf, cwd: PathBuf, cwd_is_known: bool) -> Result<Vec<FileRef>, String> {
-    tokio::task::spawn_blocking(move || read(&list, &cwd, cwd_is_known))
+pub(crate) async fn collect(list: PathBuf, job: &DriverRun) -> Result<Vec<FileRef>, String> {
+    let (folder, cwd_is_known) = (job.real_folder(), job.task.cwd.is_some());
+    tokio::task::spawn_blocking(move || read(&list, folder, cwd_is_known))
         .await
         .unwrap_or_else(|error| Err(format!("the list of artifacts could not be read: {error}")))
 }
 
-fn read(list: &Path, cwd: &Path, cwd_is_known: bool) -> Result<Vec<FileRef>, String> {
+fn read(list: &Path, folder: io::Result<PathBuf>, cwd_is_known: bool) -> Result<Vec<FileRef>, String> {
     let Some(text) = list_text(list)? else { return Ok(Vec::new()) };
-    let root = cwd.canonicalize().map_err(|error| format!("`{}` is gone: {error}", cwd.display()))?;
+    let root = folder.map_err(|error| format!("the task's folder is gone: {error}"))?;
     let lines = text.lines().map(|line| line.trim_end_matches('\r')).filter(|line| !line.is_empty());
     lines.map(|line| entry(line, &root, cwd_is_known)).collect()
 }

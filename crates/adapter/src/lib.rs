@@ -32,7 +32,7 @@ pub use driver::{Driver, DriverRun};
 pub use environment::Environment;
 pub use execution::EventSink;
 pub use host::{AllowedHostName, HostFolder, HostMemory, HostNeeds, HostSetup, SandboxLimit};
-pub use options::{AdapterWalls, HiddenFolder, Options};
+pub use options::{AdapterWalls, HiddenFolder, Options, OtherFolders};
 pub use question::Asker;
 pub use repository::GuardedRepository;
 pub use resources::MemorySize;

@@ -1,7 +1,7 @@
 //! Options of an adapter. The caller reads files and the environment; nothing here does.
 
 use std::{
-    fs, io,
+    fmt, fs, io,
     net::{Ipv4Addr, SocketAddr},
     num::NonZeroUsize,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
@@ -47,13 +47,22 @@ pub struct AdapterWalls {
     pub made_of: String,
     pub proved_at: Timestamp,
     pub hide: Vec<HiddenFolder>,
-    /// The folders of the other agents on this device, without links. A run that could write to one could lead the runs
-    /// of that agent elsewhere.
-    pub others: Vec<PathBuf>,
+    /// A run that could write to them could lead the runs of their agents elsewhere.
+    pub others: OtherFolders,
     /// What a run inside may use.
     pub resources: RunResources,
     /// Where this process can limit that for all processes of a run together.
     pub control_groups: Option<ControlGroups>,
+}
+
+/// Looks up the folders of the agents on this device, without links, when a run starts.
+#[derive(Clone)]
+pub struct OtherFolders(pub Arc<dyn Fn() -> Vec<PathBuf> + Send + Sync>);
+
+impl fmt::Debug for OtherFolders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OtherFolders")
+    }
 }
 
 /// A folder of our own, which no task sees.
@@ -90,8 +99,9 @@ impl AdapterWalls {
             ))),
             None => {
                 let is_folder = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
-                let others = self.others.iter().filter(|path| *path != cwd && path.starts_with(cwd) && is_folder(path));
-                Ok(self.folders().into_iter().chain(others.cloned()).collect())
+                let is_below = |path: &PathBuf| path != cwd && path.starts_with(cwd) && is_folder(path);
+                let others = (self.others.0)().into_iter().filter(is_below);
+                Ok(self.folders().into_iter().chain(others).collect())
             }
         }
     }

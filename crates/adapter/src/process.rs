@@ -122,7 +122,7 @@ pub(crate) async fn run(program: ProgramSpec, scratch: ScratchFolder, job: Drive
             let why = limit_reached.into_iter().chain([why]).collect::<Vec<_>>().join("\n");
             TaskReply::failed("task_failed", why)
         }
-        Some(Ok(_)) => match artifacts::collect(artifact_list, job.cwd.clone(), job.task.cwd.is_some()).await {
+        Some(Ok(_)) => match artifacts::collect(artifact_list, &job).await {
             Ok(mut artifact_refs) => {
                 let text = ended.answer.into_kept();
                 let beside = ended.spool.beside(&text, ended.content);

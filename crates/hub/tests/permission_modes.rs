@@ -11,6 +11,7 @@ on_both! {
     settings_approve_only_what_they_name
     a_standing_denial_overrides_the_settings
     a_private_agent_keeps_none_of_them
+    approving_in_advance_takes_the_right_to_decide
 }
 
 const AGENT: &str = "/api/v1/agent-accounts/builder";
@@ -91,4 +92,21 @@ async fn a_private_agent_keeps_none_of_them(engine: Engine) {
     work.world.owner.patch(AGENT, json!({"callers": "owner"})).await.expect(200);
     let agent = work.world.owner.get(AGENT).await.expect(200);
     assert_eq!(agent["approvals"], json!({"timeout_ms": 60000}));
+}
+
+async fn approving_in_advance_takes_the_right_to_decide(engine: Engine) {
+    let work = ClaimedRunFixture::begin(engine).await;
+    let owner = &work.world.owner;
+    let key =
+        owner.post("/api/v1/api-keys", json!({"name": "k", "scopes": ["read", "call", "manage"]})).await.expect(201);
+    let key = work.world.anonymous().key(key["key"].as_str().unwrap());
+    for approvals in [json!({"mode": "accept_walled"}), json!({"trusted_commands": ["git diff *"]})] {
+        let refused = key.patch(AGENT, json!({"approvals": approvals})).await;
+        assert_eq!(refused.refusal(), (403, "forbidden".to_owned()));
+    }
+    // Given to someone else, it trusts nothing that they haven't chosen.
+    owner.post("/api/v1/users", json!({"name": "bob", "role": "operator"})).await.expect(201);
+    set(&work, json!({"mode": "accept_edits", "timeout_ms": 60000})).await;
+    owner.patch(AGENT, json!({"owner": "bob"})).await.expect(200);
+    assert_eq!(owner.get(AGENT).await.expect(200)["approvals"], json!({"timeout_ms": 60000}));
 }

@@ -67,7 +67,14 @@ impl ArtifactUploader {
         let file_path = PathBuf::from(&path);
         let (scratch, cwd, withheld) = (self.scratch.clone(), self.cwd.clone(), self.withheld.clone());
         let opened = tokio::task::spawn_blocking(move || {
-            let root = private_folder_of(&file_path, &scratch).or(cwd);
+            let root = match private_folder_of(&file_path, &scratch) {
+                Some(private) => Some(private),
+                // A link may have been put in its place since.
+                None if cwd.as_ref().is_some_and(|cwd| cwd.canonicalize().is_ok_and(|real| real != *cwd)) => {
+                    return Err("the task's folder leads through a link by now".to_owned());
+                }
+                None => cwd,
+            };
             open_below(root.as_deref(), &file_path, &withheld)
         })
         .await;

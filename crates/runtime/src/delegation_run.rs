@@ -312,7 +312,8 @@ impl DelegationRun<'_> {
             return self.fail(folder, error, usage.as_ref()).await;
         }
         let highlights = named_files(&output);
-        let cwd = Some(PathBuf::from(folder.mount_point()));
+        let mount_point = PathBuf::from(folder.mount_point());
+        let cwd = Some(mount_point.canonicalize().unwrap_or(mount_point));
         let uploader = ArtifactUploader { cwd, ..self.device.artifact_uploader(task.workspace_id) };
         let output = match uploader.upload_all(output).await {
             Ok(output) => output,

@@ -80,6 +80,9 @@ pub struct LocalExecutor {
     pub workspace: Option<String>,
     #[serde(default)]
     pub cwd: Option<String>,
+    /// Where the tasks worked at the last start, if it isn't set: the folder that the runtime was started in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_in: Option<String>,
     #[serde(default)]
     pub instruction_file: Option<String>,
     /// The host remembers a conversation across runs.
@@ -225,6 +228,11 @@ impl Profile {
     /// The working folder of tasks: `cwd`, or the workspace.
     pub fn cwd(&self) -> Option<&str> {
         self.local_executor.cwd.as_deref().or(self.local_executor.workspace.as_deref())
+    }
+
+    /// Where its tasks work, as far as that is known without starting it.
+    pub fn known_folder(&self) -> Option<&str> {
+        self.cwd().or(self.local_executor.started_in.as_deref())
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use attache_adapter::{
-    Adapter, AdapterWalls, Driver, Environment, HiddenFolder, HostMemory, Options,
+    Adapter, AdapterWalls, Driver, Environment, HiddenFolder, HostMemory, Options, OtherFolders,
     driver::{CommandDriver, ConformanceDriver, ShellDriver},
     preset,
 };
@@ -336,10 +336,13 @@ async fn walls(context: &CommandContext, is_host: bool, cwd: &Path) -> Result<Ad
     if !proved.is_empty() && control_groups.as_ref().is_some_and(ControlGroups::limits_everything) {
         made_of.push_str(", cgroup");
     }
-    let others = other_folders(context, cwd);
+    let others = other_folders(context);
     if !launcher.has_namespaces() {
-        let holds_ours =
-            !others.is_empty() || cwd.canonicalize().is_ok_and(|cwd| hide.iter().any(|folder| folder.is_below(&cwd)));
+        let is_below = |cwd: PathBuf| {
+            let is_nested = |folder: &PathBuf| *folder != cwd && folder.starts_with(&cwd);
+            hide.iter().any(|folder| folder.is_below(&cwd)) || (others.0)().iter().any(is_nested)
+        };
+        let holds_ours = cwd.canonicalize().is_ok_and(is_below);
         // A host needs a home folder of its own inside, and a way to its model.
         proved.retain(|limit| !is_host && (*limit != SandboxLimit::CwdOnly || !holds_ours));
     }
@@ -347,13 +350,14 @@ async fn walls(context: &CommandContext, is_host: bool, cwd: &Path) -> Result<Ad
     Ok(AdapterWalls { launcher, proved, made_of, proved_at, hide, others, resources, control_groups })
 }
 
-/// The folders of the agents of this device that are below a folder.
-fn other_folders(context: &CommandContext, cwd: &Path) -> Vec<PathBuf> {
-    let cwd = cwd.canonicalize().unwrap_or_else(|_| cwd.to_owned());
-    let profiles = context.home().ok().and_then(|home| Profiles::at(home.path(), context.env.clone()).load().ok());
-    let folders = profiles.iter().flat_map(|set| set.profiles.values()).filter_map(Profile::cwd);
-    let folders = folders.filter_map(|folder| Path::new(folder).canonicalize().ok());
-    folders.filter(|folder| *folder != cwd && folder.starts_with(&cwd)).collect()
+/// The folders of the agents of this device, as they are now.
+fn other_folders(context: &CommandContext) -> OtherFolders {
+    let profiles = context.home().ok().map(|home| Profiles::at(home.path(), context.env.clone()));
+    OtherFolders(Arc::new(move || {
+        let set = profiles.as_ref().and_then(|profiles| profiles.load().ok());
+        let folders = set.iter().flat_map(|set| set.profiles.values()).filter_map(Profile::known_folder);
+        folders.filter_map(|folder| Path::new(folder).canonicalize().ok()).collect()
+    }))
 }
 
 fn split(program: Vec<OsString>) -> (OsString, Vec<OsString>) {

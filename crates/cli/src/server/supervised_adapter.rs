@@ -6,7 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_runtime::{AdapterCommand, AdapterSource, profile::Profile};
+use attache_runtime::{
+    AdapterCommand, AdapterSource,
+    profile::{Profile, Profiles},
+};
 
 use crate::{
     env::{
@@ -76,7 +79,9 @@ pub(crate) fn source(
     if let Some(file) = &executor.instruction_file {
         arguments.extend(["--instruction-file".into(), file.into()]);
     }
-    if let Some(cwd) = profile.cwd().map(PathBuf::from).or_else(|| cwd.map(Path::to_owned)) {
+    let current = || std::env::current_dir().and_then(|folder| folder.canonicalize()).ok();
+    if let Some(cwd) = profile.cwd().map(PathBuf::from).or_else(|| cwd.map(Path::to_owned)).or_else(current) {
+        remember_folder(context, profile, &cwd)?;
         arguments.extend(["--cwd".into(), cwd.into()]);
     }
     if !program.is_empty() {
@@ -85,4 +90,18 @@ pub(crate) fn source(
     }
     let environment = config::adapter_environment(&variables).into_pairs();
     Ok(AdapterSource::Child(AdapterCommand { program: program_file, arguments, environment, ready_file }))
+}
+
+/// Other agents of this device are kept out of the folder, also while this one doesn't run.
+fn remember_folder(context: &CommandContext, profile: &Profile, folder: &Path) -> Result<(), CommandFailure> {
+    let folder = folder.to_str().filter(|_| profile.cwd().is_none()).map(str::to_owned);
+    if folder.is_none() || folder == profile.local_executor.started_in {
+        return Ok(());
+    }
+    Profiles::at(context.home()?.path(), context.env.clone()).update(|set| {
+        if let Some(known) = set.profiles.get_mut(&profile.key()) {
+            known.local_executor.started_in = folder;
+        }
+    })?;
+    Ok(())
 }

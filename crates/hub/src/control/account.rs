@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use attache_protocol::{
     Code, Json, UserId,
-    rules::permission_mode::CommandPattern,
+    rules::permission_mode::{CommandPattern, PermissionMode},
     wire::{
         a2a_options::A2aOptions,
         account::{Account, AccountList, AccountRequest, Callers},
@@ -45,6 +45,7 @@ impl Handle {
             self.check_forwarding(by).await?;
         }
         check_recipients(by, &request, request.callers.unwrap_or_default(), owner.unwrap_or(by.user))?;
+        check_approving(by, &request, &ApprovalPolicy::default())?;
         self.check_webhook(&request).await?;
         // Read the card first: an agent that can't be used is not added.
         let peer = match request.peer.clone() {
@@ -112,6 +113,8 @@ impl Handle {
         if lets_others_in(&request) || shares || request.owner.is_some() {
             self.check_forwarding(by).await?;
         }
+        let before = account.approvals.as_ref().and_then(|approvals| approvals.parse().ok()).unwrap_or_default();
+        check_approving(by, &request, &before)?;
         // Instructions are part of every prompt, also of the owner's own runs.
         let instructs = request.instructions.as_deref().is_some_and(|new| account.instructions.as_deref() != Some(new));
         if instructs {
@@ -278,6 +281,14 @@ fn lets_others_in(request: &AccountRequest) -> bool {
         policy.webhook_url.is_some() || policy.mode.is_some() || !policy.trusted_commands.is_empty()
     };
     is_open || request.peer.is_some() || request.approvals.as_ref().is_some_and(is_told)
+}
+
+/// Approving steps in advance takes the same rights as deciding on them.
+fn check_approving(by: &Principal, request: &AccountRequest, before: &ApprovalPolicy) -> Result<()> {
+    let Some(new) = &request.approvals else { return Ok(()) };
+    let is_trusting = new.mode.is_some_and(|mode| mode != PermissionMode::Ask) || !new.trusted_commands.is_empty();
+    let is_new = (new.mode, &new.trusted_commands) != (before.mode, &before.trusted_commands);
+    if is_trusting && is_new { by.may_all(Action::DecidePermission) } else { Ok(()) }
 }
 
 /// No one but its owner chooses who receives what a private agent is asked, or who else calls it.

@@ -109,8 +109,7 @@ fn command(step: StepFacts<'_>) -> Option<String> {
     let members = step.input.parse::<Members>().ok().filter(Members::are_distinct)?;
     let (name, command) = COMMANDS.iter().find_map(|name| Some((*name, members.text(name)?)))?;
     let is_folder = |value: &Json| step.cwd.is_some() && value.parse::<String>().ok().as_deref() == step.cwd;
-    let names_folder = FOLDERS.iter().any(|name| members.find(name).is_some());
-    if !names_folder && !step.assured.contains(&StepAssurance::InFolder) {
+    if !step.assured.contains(&StepAssurance::InFolder) {
         return None;
     }
     let is_harmless = |(member, value): &(String, Json)| match member.as_str() {
@@ -241,9 +240,8 @@ mod tests {
         let assured = [StepAssurance::InFolder];
         let step = StepFacts { input: &input, cwd: Some("/work"), undisclosed: &[], assured: &assured };
         let elsewhere = StepFacts { assured: &[StepAssurance::FolderEdit, StepAssurance::Walled], ..step };
-        let names_folder = input.get().contains("cwd");
         let is_trusted = |step| trusted(PermissionMode::Ask, &patterns, step).is_some();
-        assert_eq!(is_trusted(elsewhere), is_trusted(step) && names_folder, "{input:?}");
+        assert!(!is_trusted(elsewhere), "{input:?}");
         is_trusted(step)
     }
 

@@ -67,11 +67,13 @@ impl ModelState {
         }
         let before = &self.accounts[&id];
         let private_until = before.private_until_after(&patch, context.at);
-        let (mut dropped, mut ended) = (None, Vec::new());
+        let (dropped, mut ended);
         if let Some(owner) = before.made_private(&patch) {
             dropped = before.private_approvals(&patch);
             ended = self.end_added_by_others(context, id, owner);
             ended.extend(dropped.as_ref().map(|_| AddedPart::ApprovalWebhook));
+        } else {
+            (dropped, ended) = (before.given_approvals(&patch), Vec::new());
         }
         let entry = entry::agent_updated(id, &patch, &ended);
         let AccountPatch { name, description, instructions, skills, a2a, approvals, owner, callers, run_timeout } =

@@ -28,6 +28,15 @@ impl AccountRecord {
         (private != policy).then(|| Json::of(&private))
     }
 
+    /// The approval policy without the steps that it trusts, if it has any and the agent is given to someone else, who
+    /// hasn't chosen them.
+    pub(crate) fn given_approvals(&self, patch: &AccountPatch) -> Option<Json> {
+        patch.owner.filter(|owner| *owner != self.owner)?;
+        let policy: ApprovalPolicy = self.approvals.as_ref().filter(|_| patch.approvals.is_none())?.parse().ok()?;
+        let given = ApprovalPolicy { mode: None, trusted_commands: Vec::new(), ..policy.clone() };
+        (given != policy).then(|| Json::of(&given))
+    }
+
     /// Only the owner pairs a private agent.
     pub(crate) fn check_paired_by(&self, user: Option<UserId>) -> Result<()> {
         match self.owner.filter(|_| self.callers == Callers::Owner) {

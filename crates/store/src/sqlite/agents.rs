@@ -88,11 +88,13 @@ impl WriteTransaction<'_, '_> {
         if patch.owner.is_some_and(|owner| owner != account.owner) {
             self.end_agent_keys(context, &account)?;
         }
-        let (mut approvals, mut ended) = (None, Vec::new());
+        let (approvals, mut ended);
         if let Some(owner) = account.made_private(patch) {
             ended = self.end_added_by_others(context, account.id, owner)?;
             approvals = account.private_approvals(patch);
             ended.extend(approvals.as_ref().map(|_| AddedPart::ApprovalWebhook));
+        } else {
+            (approvals, ended) = (account.given_approvals(patch), Vec::new());
         }
         self.connection
             .prepare_cached(

@@ -233,7 +233,7 @@ impl CodexSteps {
         limits: &[SandboxLimit],
     ) -> Option<CodexApprovalRequest> {
         match method {
-            "item/commandExecution/requestApproval" => Some(self.command(&params.parse().ok()?, limits)),
+            "item/commandExecution/requestApproval" => Some(self.command(&params.parse().ok()?, cwd, limits)),
             "item/fileChange/requestApproval" => Some(self.patch(&params.parse().ok()?, cwd, limits)),
             "item/permissions/requestApproval" => Some(permissions_request(params.parse().ok()?, limits)),
             "mcpServer/elicitation/request" => tool(&params.parse().ok()?, limits),
@@ -241,7 +241,12 @@ impl CodexSteps {
         }
     }
 
-    fn command(&mut self, command: &CommandApprovalParams, limits: &[SandboxLimit]) -> CodexApprovalRequest {
+    fn command(
+        &mut self,
+        command: &CommandApprovalParams,
+        cwd: &Path,
+        limits: &[SandboxLimit],
+    ) -> CodexApprovalRequest {
         let reach = self.sandboxing(command);
         let shown = CommandPreview {
             command: command.command.as_deref(),
@@ -278,6 +283,7 @@ impl CodexSteps {
             paths: command.command_actions.as_deref().and_then(paths_read),
             reason: (!reason.is_empty()).then(|| reason.join(": ")),
             risk: ApprovalRisk::High,
+            in_folder: tool == "shell" && command.cwd.as_deref().is_some_and(|folder| Path::new(folder) == cwd),
             ..ApprovalQuestion::about(tool)
         };
         CodexApprovalRequest { question, form: CodexReplyForm::Decision, forbidden }

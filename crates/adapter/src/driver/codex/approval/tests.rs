@@ -52,6 +52,7 @@ fn a_command_is_shown_with_all_known_details() {
         input: Some(shown(sandbox)),
         reason: Some(reason.to_owned()),
         risk: ApprovalRisk::High,
+        in_folder: true,
         ..ApprovalQuestion::about("shell")
     };
     let inside = command(&mut called(r#"{"cmd":"touch /x"}"#), &[]);
