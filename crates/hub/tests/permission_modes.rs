@@ -99,7 +99,7 @@ async fn approving_in_advance_takes_the_right_to_decide(engine: Engine) {
     let owner = &work.world.owner;
     let key =
         owner.post("/api/v1/api-keys", json!({"name": "k", "scopes": ["read", "call", "manage"]})).await.expect(201);
-    let key = work.world.anonymous().key(key["key"].as_str().unwrap());
+    let key = work.world.anonymous().key(key["api_key"].as_str().unwrap());
     for approvals in [json!({"mode": "accept_walled"}), json!({"trusted_commands": ["git diff *"]})] {
         let refused = key.patch(AGENT, json!({"approvals": approvals})).await;
         assert_eq!(refused.refusal(), (403, "forbidden".to_owned()));

@@ -23,6 +23,7 @@ async fn a_question_shows_the_exact_command() {
     });
     let expected = json!({
         "id": "q1", "tool": "shell", "input": input, "cwd": world.cwd, "risk": "high", "undisclosed": ["paths"],
+        "assured": ["in_folder"],
     });
     assert_eq!(*question, expected);
     assert_eq!(result(&events)["success"], true);

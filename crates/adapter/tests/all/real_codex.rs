@@ -63,6 +63,7 @@ async fn a_file_is_written_after_approval_and_not_after_denial() {
     });
     let question = json!({
         "id": "q1", "tool": "shell", "input": input, "cwd": ws, "risk": "high", "undisclosed": ["paths"],
+        "assured": ["in_folder"],
     });
     assert_eq!(questions, [question]);
     let usage = json!({"tokens": 36, "input_tokens": 22, "output_tokens": 14, "cost_source": "unknown"});

@@ -187,7 +187,8 @@ fn unreadable_entries_are_reported() {
     let record = LeaseRecord::load(&fixture.all.path().join("before")).unwrap();
     assert_eq!(
         report::diff(&fixture.dir(), &record, 10_000).unwrap(),
-        "# d/f: can't be read: another file system is mounted there, which is not shared\n"
+        "# moved on this machine, with the remote's changes in it: e/f (before: d/f)\n\
+         # d/f: can't be read: another file system is mounted there, which is not shared\n"
     );
 }
 
