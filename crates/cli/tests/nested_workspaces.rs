@@ -79,6 +79,12 @@ fn no_run_works_where_a_link_leads_that_was_put_there_since() {
     assert_ne!(restarted.status, Some(0));
     assert!(restarted.stderr.contains("leads through a link by now"), "{restarted:?}");
     assert!(!home.path().join("private/here").exists());
+    // Nobody is paired with the link's target by mistake either.
+    let set = ["runtime", "set", "--profile", &nested.profile, "--cwd", "work/site"];
+    let refused = home.attache(&set).exits(2);
+    assert!(refused.stderr.contains("is a link in the folder of an agent"), "{refused:?}");
+    let up = home.attache(&["up", "--listen", "127.0.0.1:0", "--cwd", "work/site"]).exits(2);
+    assert!(up.stderr.contains("is a link in the folder of an agent"), "{up:?}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use attache_adapter::{
 };
 use attache_os::control_group::ControlGroups;
 use attache_protocol::{Secret, error::exit, secret::Kind, wire::run::SandboxLimit};
-use attache_runtime::profile::{Profile, Profiles};
+use attache_runtime::profile::Profiles;
 use clap::Subcommand;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -353,11 +353,7 @@ async fn walls(context: &CommandContext, is_host: bool, cwd: &Path) -> Result<Ad
 /// The folders of the agents of this device, as they are now.
 fn other_folders(context: &CommandContext) -> OtherFolders {
     let profiles = context.home().ok().map(|home| Profiles::at(home.path(), context.env.clone()));
-    OtherFolders(Arc::new(move || {
-        let set = profiles.as_ref().and_then(|profiles| profiles.load().ok());
-        let folders = set.iter().flat_map(|set| set.profiles.values()).filter_map(Profile::known_folder);
-        folders.filter_map(|folder| Path::new(folder).canonicalize().ok()).collect()
-    }))
+    OtherFolders(Arc::new(move || profiles.as_ref().map(walls::agent_folders).unwrap_or_default()))
 }
 
 fn split(program: Vec<OsString>) -> (OsString, Vec<OsString>) {

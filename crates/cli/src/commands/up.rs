@@ -141,7 +141,9 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         return Err(CommandFailure::usage("`attache up` only listens on loopback addresses")
             .hint("Use 127.0.0.1. To serve other machines, run `attache hub`."));
     }
-    let cwd = folder(args.cwd.as_deref().unwrap_or(Path::new(".")))?;
+    let given = args.cwd.as_deref().unwrap_or(Path::new("."));
+    walls::refuse_planted_link(&context, given)?;
+    let cwd = folder(given)?;
     home::refuse_own_folder(&context.config, args.data.as_deref(), &cwd)?;
     let ending = ShutdownSignals::of_signals()?;
     let place = LocalServerOptions { listen: args.listen, data: args.data, tls: args.tls };

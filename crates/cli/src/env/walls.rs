@@ -1,10 +1,14 @@
 //! How this program starts itself inside walls, and what runs inside may use.
 
+use std::path::{Path, PathBuf};
+
 use attache_adapter::preset::PresetTable;
 use attache_os::control_group::RunResources;
 use attache_protocol::wire::runtime::WalledRuns;
+use attache_runtime::profile::{Profile, Profiles};
 use attache_sandbox::{Launcher, StageCommand};
 
+use super::context::CommandContext;
 use crate::ui::failure::CommandFailure;
 
 /// The first argument of the second stage, which becomes another program.
@@ -16,6 +20,33 @@ pub(crate) fn launcher() -> Result<Launcher, CommandFailure> {
     let program = std::env::current_exe()
         .map_err(|error| CommandFailure::failed(format!("can't find this program's own file: {error}")))?;
     Ok(Launcher::new(StageCommand { program, enter: vec![STAGE.into()], probe: vec![PROBE.into()] }))
+}
+
+/// The folders of the agents of this device, as they are now.
+pub(crate) fn agent_folders(profiles: &Profiles) -> Vec<PathBuf> {
+    let set = profiles.load().ok();
+    let folders = set.iter().flat_map(|set| set.profiles.values()).filter_map(Profile::known_folder);
+    folders.filter_map(|folder| Path::new(folder).canonicalize().ok()).collect()
+}
+
+/// Refuses a folder that is reached through a link in the folder of an agent: a task of that agent may have put it there.
+pub(crate) fn refuse_planted_link(context: &CommandContext, folder: &Path) -> Result<(), CommandFailure> {
+    let Ok(home) = context.home() else { return Ok(()) };
+    let folders = agent_folders(&Profiles::at(home.path(), context.env.clone()));
+    let is_in_one = |path: &Path| folders.iter().any(|folder| path.starts_with(folder));
+    let is_planted = |path: &Path| {
+        let above = path.parent().and_then(|above| above.canonicalize().ok());
+        path.is_symlink() && above.is_some_and(|above| is_in_one(&above))
+    };
+    // The shell knows through which links it came here.
+    let is_current = |here: &PathBuf| here.is_absolute() && here.canonicalize().ok() == std::env::current_dir().ok();
+    let here = std::env::var_os("PWD").map(PathBuf::from).filter(is_current);
+    let whole = here.map_or_else(|| std::path::absolute(folder).unwrap_or_default(), |here| here.join(folder));
+    match whole.ancestors().find(|path| is_planted(path)) {
+        Some(link) => Err(CommandFailure::usage(format!("{} is a link in the folder of an agent", link.display()))
+            .hint("A task of that agent may have put it there. Name the folder that you mean without the link.")),
+        None => Ok(()),
+    }
 }
 
 /// What a run inside may use: what the owner chose in `presets.toml`, or what is sensible here.

@@ -42,20 +42,25 @@ fn remove_contents(folder: &Path) -> io::Result<()> {
     if found.permissions().mode() & 0o700 != 0o700 {
         fs::set_permissions(folder, Permissions::from_mode(0o700))?;
     }
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let path = entry.path();
-        if !entry.file_type()?.is_dir() {
-            fs::remove_file(&path)?;
-            continue;
-        }
-        // The system's own way is safe against folders that become links meanwhile. Folders that can't be read are rare.
-        if fs::remove_dir_all(&path).is_err() {
-            open_folders(&path)?;
-            fs::remove_dir_all(&path)?;
-        }
+    let entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
+    let (folders, files): (Vec<_>, Vec<_>) =
+        entries.into_iter().partition(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    // What can't be removed keeps nothing else there, and files go first: what was lent is in them.
+    let files = files.iter().map(|file| fs::remove_file(file.path()));
+    let folders = folders.iter().map(|folder| remove_folder(&folder.path()));
+    let mut result = Ok(());
+    for removed in files.chain(folders) {
+        result = result.and(removed);
     }
-    Ok(())
+    result
+}
+
+/// The system's own way is safe against folders that become links meanwhile. Folders that can't be read are rare.
+fn remove_folder(path: &Path) -> io::Result<()> {
+    fs::remove_dir_all(path).or_else(|_| {
+        open_folders(path)?;
+        fs::remove_dir_all(path)
+    })
 }
 
 /// Lets us into folders that the agent closed.

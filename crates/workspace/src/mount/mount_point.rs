@@ -178,6 +178,10 @@ impl MountPointPath {
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(mount_point = %mount_point.display(), %error, "failed to remove a mount point");
+            if self.copy_mark().exists() {
+                // The next sweep goes on with it.
+                return;
+            }
         }
         let _ = fs::remove_dir(self.folder());
         let _ = fs::remove_dir_all(self.private());

@@ -65,7 +65,9 @@ impl HostView {
     /// The bytes of all files.
     pub(super) fn total_size(&self) -> u64 {
         let files = self.entries.values().filter_map(|(_, entry)| entry.as_ref());
-        files.filter(|entry| entry.attributes.kind == FileKind::File).map(|entry| entry.attributes.size).sum()
+        files
+            .filter(|entry| entry.attributes.kind == FileKind::File)
+            .fold(0, |sum, entry| sum.saturating_add(entry.attributes.size))
     }
 
     /// Folders that have to be asked for.

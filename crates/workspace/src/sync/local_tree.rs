@@ -19,7 +19,10 @@ use rustix::{
     io::Errno,
 };
 
-use super::paths::{is_carried, join, parent_and_name};
+use super::{
+    free_space,
+    paths::{is_carried, join, parent_and_name},
+};
 use crate::export::{FileAttributes, FileKind, FileTime, root, set_times};
 
 pub(super) struct LocalTree {
@@ -165,6 +168,16 @@ impl LocalTree {
         found.set_mode(mode & 0o777)?;
         set_times(&found, None, Some(modified))?;
         found.current_attributes()
+    }
+
+    /// Whether a file of this size can be written without filling the disk.
+    pub(super) fn check_space(&self, size: u64) -> io::Result<()> {
+        let free = free_space(&self.staging)?;
+        if size <= free {
+            return Ok(());
+        }
+        let text = format!("a file of {size} bytes came into the folder, and only {free} are free here");
+        Err(io::Error::new(io::ErrorKind::StorageFull, text))
     }
 
     pub(super) fn stage(&mut self) -> io::Result<StagedFile> {

@@ -18,7 +18,7 @@ mod rules;
 mod tests;
 
 use std::{
-    io::{Read, Write as _},
+    io::{self, Read, Write as _},
     path::Path,
     sync::Arc,
     thread,
@@ -45,6 +45,9 @@ use crate::{
 
 /// A line on standard error once the copy is complete.
 pub(crate) const READY: &str = "sync: the copy is complete";
+
+/// At most this much of a disk is left for others, or a twentieth of a smaller one.
+const MAX_RESERVE: u64 = 1 << 30;
 
 /// How often everything is looked at, in case that an event was missed.
 const SCAN_INTERVAL: Duration = Duration::from_secs(5);
@@ -118,14 +121,20 @@ fn watch(watcher: &FolderWatcher) -> bool {
 }
 
 fn check_space(at: &Path, wanted: u64) -> Result<(), MountError> {
-    let space = statvfs(at).map_err(|errno| MountError::Sshfs(errno.to_string()))?;
-    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    let free = free_space(at).map_err(|error| MountError::Sshfs(error.to_string()))?;
     // Texts are kept twice.
     if wanted.saturating_add(wanted / 4) > free {
         let text = format!("the folder has {wanted} bytes, and only {free} are free here for a copy of it");
         return Err(MountError::Sshfs(text));
     }
     Ok(())
+}
+
+/// What a copy can take of the disk: a part stays for everything else on it.
+fn free_space(at: &Path) -> io::Result<u64> {
+    let space = statvfs(at)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
+    Ok(bytes(space.f_bavail).saturating_sub((bytes(space.f_blocks) / 20).min(MAX_RESERVE)))
 }
 
 fn materialise(engine: &mut SyncEngine, terms: &LinkTerms) -> Result<(), MountError> {

@@ -113,13 +113,15 @@ impl SyncEngine {
                 _ => None,
             }
         };
+        // The host says how large it is, and may say anything.
+        self.local.check_space(size)?;
         let mut staged = self.local.stage()?;
         // The parts to ask for: everything, if nothing is known.
         let (mut parts, mut length) = (Vec::new(), size);
+        let whole = if listed.is_none() { 0..size } else { 0..0 };
+        let whole = whole.step_by(MAX_DATA).map(|offset| (offset, (size - offset).min(MAX_DATA as u64)));
         match &listed {
-            None => {
-                parts.extend((0..size).step_by(MAX_DATA).map(|offset| (offset, (size - offset).min(MAX_DATA as u64))));
-            }
+            None => {}
             Some((chunks, _)) => {
                 length = chunks.last().map_or(0, |last| last.offset + u64::from(last.length));
                 let here = self.local.open_file(path).ok();
@@ -138,7 +140,7 @@ impl SyncEngine {
         let before = self.link.send(0, |id| FsRequest::HandleStat { id, handle }.write())?;
         let mut is_complete = true;
         let mut asked = VecDeque::new();
-        let mut parts = parts.into_iter().peekable();
+        let mut parts = parts.into_iter().chain(whole).peekable();
         while parts.peek().is_some() || !asked.is_empty() {
             if asked.len() < 8
                 && let Some((offset, length)) = parts.next()

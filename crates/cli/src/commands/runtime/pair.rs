@@ -17,6 +17,7 @@ use crate::{
         context::{CommandContext, HubArgs},
         home::{self, Home},
         hosts::{self, CUSTOM},
+        walls,
     },
     server::supervised_adapter,
     ui::{
@@ -98,6 +99,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
     let code = args.code.as_deref().map(read_code).transpose()?;
     for folder in args.workspace.iter().chain(&args.cwd) {
         home::refuse_own_folder(&context.config, None, folder)?;
+        walls::refuse_planted_link(&context, folder)?;
     }
     let options = options(&context, &home, &args)?;
     // Check the executor before redeeming the code, which works only once.

@@ -67,6 +67,7 @@ pub(super) fn run(context: &CommandContext, args: Args) -> Result<(), CommandFai
     let own = context.home()?;
     if let Some(folder) = &args.cwd {
         home::refuse_own_folder(&context.config, None, folder)?;
+        walls::refuse_planted_link(context, folder)?;
     }
     let cwd = args.cwd.as_deref().map(absolute).transpose()?;
     let profiles = Profiles::at(own.path(), context.env.clone());
