@@ -10,7 +10,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use attache_os::confined::open_beneath;
+use attache_os::{confined::open_beneath, removal};
 use attache_protocol::wire::{
     adapter::{ATTACHMENT_FOLDER, TaskReply},
     awcp,
@@ -169,7 +169,7 @@ fn create(folder: &OwnedFd, name: &str) -> io::Result<File> {
 impl Drop for PlacedFiles {
     fn drop(&mut self) {
         let Some(folder) = self.folder.take() else { return };
-        if let Err(error) = fs::remove_dir_all(&folder)
+        if let Err(error) = removal::remove(&folder)
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(path = %folder.display(), %error, "couldn't remove a task's attachment files");

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_os::{machine::is_alive, small_file};
+use attache_os::{machine::is_alive, removal, small_file};
 use attache_protocol::env::Env;
 
 use crate::repository;
@@ -30,7 +30,7 @@ pub(crate) fn sweep(below: &Path) {
             continue;
         }
         repository::tidy(&entry.path());
-        if let Err(error) = std::fs::remove_dir_all(entry.path()) {
+        if let Err(error) = removal::remove(&entry.path()) {
             tracing::warn!(path = %entry.path().display(), %error, "couldn't remove a leftover private folder");
         }
     }
@@ -65,7 +65,7 @@ impl ScratchFolder {
 
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+        if let Err(error) = removal::remove(&self.0) {
             tracing::warn!(path = %self.0.display(), %error, "couldn't remove a run's private folder");
         }
     }

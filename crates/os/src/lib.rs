@@ -1,5 +1,5 @@
 //! Operating system services that need care: private files, locks between processes, paths that must not lead out of a
-//! folder, handles of files, watched folders, the processes of a run (what they may use, and what is left behind), the
+//! folder, handles of files, watched folders, removal of what others have filled, the processes of a run (what they may use, and what is left behind), the
 //! service manager, and ports that every program of the machine reaches.
 //!
 //! What differs between systems is in two modules with the same functions: `linux`, and `portable`, which uses only what
@@ -16,6 +16,7 @@ pub mod placeholder;
 pub mod private_file;
 pub mod process_group;
 pub mod process_tree;
+pub mod removal;
 pub mod service_manager;
 pub mod small_file;
 

@@ -155,6 +155,12 @@ fn changes_in_watched_folders_are_reported() {
     ]));
     fs::rename(path("folder"), path("elsewhere")).unwrap();
     expect(BTreeSet::from([(number, "folder", true), (number, "elsewhere", false)]));
+    fs::create_dir(path("brief")).unwrap();
+    fs::remove_dir(path("brief")).unwrap();
+    fs::create_dir(path("brief")).unwrap();
+    expect(BTreeSet::from([(number, "brief", cfg!(all(target_os = "linux", not(attache_portable))))]));
+    fs::remove_dir(path("brief")).unwrap();
+    expect(BTreeSet::from([(number, "brief", true)]));
     fs::remove_dir_all(path("elsewhere/below")).unwrap();
     let give_up = Instant::now() + Duration::from_secs(60);
     while !watcher.read().unwrap().contains(&FolderEvent::Ended { folder: below }) {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use attache_client::HubClient;
+use attache_os::removal;
 use attache_protocol::{
     ArtifactId, Json,
     env::Env,
@@ -62,7 +63,7 @@ impl Attachments {
 impl Drop for Attachments {
     fn drop(&mut self) {
         if let Some(folder) = self.folder.take()
-            && let Err(error) = std::fs::remove_dir_all(&folder)
+            && let Err(error) = removal::remove(&folder)
         {
             tracing::warn!(path = %folder.display(), %error, "failed to remove the files of a task");
         }

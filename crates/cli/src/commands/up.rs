@@ -142,9 +142,9 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             .hint("Use 127.0.0.1. To serve other machines, run `attache hub`."));
     }
     let given = args.cwd.as_deref().unwrap_or(Path::new("."));
-    walls::refuse_planted_link(&context, given)?;
     let cwd = folder(given)?;
     home::refuse_own_folder(&context.config, args.data.as_deref(), &cwd)?;
+    walls::refuse_planted_link(&context, given)?;
     let ending = ShutdownSignals::of_signals()?;
     let place = LocalServerOptions { listen: args.listen, data: args.data, tls: args.tls };
     let (default_agent, permissions, recover) = (args.default_agent, args.permissions, args.recover_owner_key);

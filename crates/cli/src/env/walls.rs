@@ -1,6 +1,10 @@
 //! How this program starts itself inside walls, and what runs inside may use.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::VecDeque,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use attache_adapter::preset::PresetTable;
 use attache_os::control_group::RunResources;
@@ -13,6 +17,8 @@ use crate::ui::failure::CommandFailure;
 
 /// The first argument of the second stage, which becomes another program.
 pub(crate) const STAGE: &str = "sandbox-stage";
+/// More than any system follows.
+const MAX_LINKS: usize = 64;
 /// The first argument of the probe.
 pub(crate) const PROBE: &str = "sandbox-probe";
 
@@ -33,20 +39,38 @@ pub(crate) fn agent_folders(profiles: &Profiles) -> Vec<PathBuf> {
 pub(crate) fn refuse_planted_link(context: &CommandContext, folder: &Path) -> Result<(), CommandFailure> {
     let Ok(home) = context.home() else { return Ok(()) };
     let folders = agent_folders(&Profiles::at(home.path(), context.env.clone()));
-    let is_in_one = |path: &Path| folders.iter().any(|folder| path.starts_with(folder));
-    let is_planted = |path: &Path| {
-        let above = path.parent().and_then(|above| above.canonicalize().ok());
-        path.is_symlink() && above.is_some_and(|above| is_in_one(&above))
-    };
     // The shell knows through which links it came here.
     let is_current = |here: &PathBuf| here.is_absolute() && here.canonicalize().ok() == std::env::current_dir().ok();
     let here = std::env::var_os("PWD").map(PathBuf::from).filter(is_current);
     let whole = here.map_or_else(|| std::path::absolute(folder).unwrap_or_default(), |here| here.join(folder));
-    match whole.ancestors().find(|path| is_planted(path)) {
+    let is_planted = |link: &PathBuf| folders.iter().any(|folder| link.starts_with(folder));
+    match links_of(&whole).into_iter().find(is_planted) {
         Some(link) => Err(CommandFailure::usage(format!("{} is a link in the folder of an agent", link.display()))
             .hint("A task of that agent may have put it there. Name the folder that you mean without the link.")),
         None => Ok(()),
     }
+}
+
+/// The links that a path leads through, where they really are.
+fn links_of(path: &Path) -> Vec<PathBuf> {
+    let mut links = Vec::new();
+    let mut ahead: VecDeque<OsString> = path.components().map(|part| part.as_os_str().to_owned()).collect();
+    let mut real = PathBuf::new();
+    while let Some(part) = ahead.pop_front().filter(|_| links.len() < MAX_LINKS) {
+        if part == ".." {
+            real.pop();
+            continue;
+        }
+        real.push(&part);
+        if let Ok(target) = real.read_link() {
+            links.push(real.clone());
+            real.pop();
+            for part in target.components().rev() {
+                ahead.push_front(part.as_os_str().to_owned());
+            }
+        }
+    }
+    links
 }
 
 /// What a run inside may use: what the owner chose in `presets.toml`, or what is sensible here.

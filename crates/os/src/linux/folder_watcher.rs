@@ -84,7 +84,7 @@ impl FolderWatcher {
             }
             let is_folder = what.contains(ReadFlags::ISDIR);
             let name = event.file_name().map(|name| name.to_bytes().to_vec());
-            let has_moved = is_folder && what.contains(ReadFlags::MOVED_FROM);
+            let has_moved = is_folder && what.intersects(ReadFlags::MOVED_FROM | ReadFlags::DELETE);
             events.push(FolderEvent::Touched { folder, name, is_folder, has_moved });
         }
         Some(events)

@@ -73,8 +73,20 @@ const FOLDERS: [&str; 3] = ["cwd", "workdir", "directory"];
 /// Members that don't change what a command does.
 const HARMLESS: [&str; 6] = ["description", "timeout", "timeout_ms", "is_background", "run_in_background", "actions"];
 
-/// Shells that hosts put around every command.
-const SHELLS: [&str; 3] = ["sh", "bash", "zsh"];
+/// Shells that hosts put around every command. Any other path may be a program of the folder.
+const SHELLS: [&str; 11] = [
+    "sh",
+    "bash",
+    "zsh",
+    "/bin/sh",
+    "/bin/bash",
+    "/bin/zsh",
+    "/usr/bin/sh",
+    "/usr/bin/bash",
+    "/usr/bin/zsh",
+    "/usr/local/bin/bash",
+    "/usr/local/bin/zsh",
+];
 
 /// Programs that start what their arguments say.
 const WRAPPERS: [&str; 40] = [
@@ -126,7 +138,7 @@ fn command(step: StepFacts<'_>) -> Option<String> {
 fn plain(command: &str) -> Option<Vec<String>> {
     let found = words(command)?;
     match &found[..] {
-        [shell, option, inner] if SHELLS.contains(&name_of(shell)) && matches!(&**option, "-c" | "-lc") => words(inner),
+        [shell, option, inner] if SHELLS.contains(&&**shell) && matches!(&**option, "-c" | "-lc") => words(inner),
         _ => Some(found),
     }
 }
@@ -293,6 +305,10 @@ mod tests {
             "bash -lc 'git diff; rm x'",
             "bash -lc 'git diff' x",
             "bash -ic 'git diff'",
+            "tools/bash -c 'git diff'",
+            "./bash -lc 'git diff'",
+            "/tmp/sh -c 'git diff'",
+            "../../bin/sh -c 'git diff'",
             "bash -c \"bash -c 'git diff'\"",
             "",
             "#git diff",

@@ -129,6 +129,23 @@ fn the_kernel_forgets_only_what_it_knows() {
     assert_eq!(tree.path(30), None);
 }
 
+/// Its number says nothing: a new folder often gets that of a removed one.
+#[test]
+fn a_listing_from_before_a_folder_was_made_again_is_ignored() {
+    let now = Instant::now();
+    let mut tree = tree();
+    tree.apply_listing(&listing("", 99, 1, &[("d", folder(20))]), now).unwrap();
+    tree.apply_listing(&listing("d", 20, 2, &[("old", file(30, 1))]), now).unwrap();
+    tree.apply_change(&change("", 99, 4, "d", None), now);
+    tree.apply_change(&change("", 99, 5, "d", Some(folder(20))), now);
+    tree.apply_listing(&listing("d", 20, 3, &[("old", file(30, 1))]), now).unwrap();
+    assert!(!tree.is_known_folder(20), "nobody watches it for us");
+    tree.apply_listing(&listing("d", 20, 6, &[("new", file(31, 1))]), now).unwrap();
+    assert!(tree.is_known_folder(20));
+    assert_eq!(tree.look_up(20, b"old", now), Lookup::Free);
+    assert_eq!(tree.look_up(20, b"new", now), Lookup::Found(31));
+}
+
 #[test]
 fn a_report_about_another_folder_with_the_same_path_is_ignored() {
     let now = Instant::now();

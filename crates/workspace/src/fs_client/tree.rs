@@ -48,6 +48,8 @@ pub(super) struct Node {
     stamp: Stamp,
     validity: Validity,
     pub(super) target: Option<Box<[u8]>>,
+    /// When it got its name. What was listed before may have been in another folder.
+    named: Stamp,
     /// Its names, with their folders. Without any, it was removed but may still be open.
     names: Vec<(u64, Name)>,
     folder: Option<Box<Folder>>,
@@ -265,10 +267,11 @@ impl Tree {
         }
         let validity = if listing.is_watched { Validity::Watched } else { Validity::Until(now + UNWATCHED) };
         self.apply_attributes(ino, listing.stamp, listing.own, Origin::Host, &mut out);
+        let named = self.nodes.get(&ino).map_or(0, |node| node.named);
         let Some(folder) = self.nodes.get_mut(&ino).map(|node| node.folder.get_or_insert_default()) else {
             return Ok(out);
         };
-        if folder.listed.is_some_and(|listed| listed > listing.stamp) {
+        if folder.listed.unwrap_or(named) > listing.stamp {
             return Ok(out);
         }
         let fresh: BTreeMap<&[u8], &FsEntry> = listing.entries.iter().map(|(name, entry)| (&name[..], entry)).collect();
@@ -456,6 +459,7 @@ impl Tree {
             if !node.is_pending() {
                 (node.validity, node.stamp) = (Validity::Unknown, 0);
             }
+            node.named = 0;
             if let Some(folder) = &mut node.folder {
                 (folder.validity, folder.listed) = (Validity::Unknown, None);
                 folder.missed.clear();
@@ -566,6 +570,7 @@ impl Tree {
         match self.nodes.get_mut(&ino) {
             Some(node) if is_same || !is_full => {
                 if !node.names.iter().any(|(known, other)| (*known, other) == (folder, &name)) {
+                    node.named = stamp;
                     node.names.push((folder, Name::clone(&name)));
                 }
                 node.validity = validity;
@@ -678,6 +683,7 @@ impl Node {
             stamp,
             validity: Validity::Unknown,
             target: target.map(Into::into),
+            named: if local::is_local(stamp) { 0 } else { stamp },
             names: Vec::new(),
             folder: None,
             content: None,

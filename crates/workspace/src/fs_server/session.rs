@@ -16,7 +16,7 @@ use crate::{
     export::{Connection, CreateMode, ExportFile, ExportRefusal, FileOpenOptions, LOCKED_RANGES, ReplaceMode},
     fs_wire::{
         FsEntry, FsEvent, FsFailure, FsOpenFlags, FsReply, FsRequest, FsVersion, MAX_COPY, MAX_DATA, MalformedFrame,
-        VERSION, WantedLock,
+        Stamp, VERSION, WantedLock,
     },
     sftp::OPEN_FILES,
 };
@@ -202,8 +202,12 @@ impl FsSession {
             FsRequest::SetAttributes { path, ref change, .. } => {
                 export.set_attributes(path, change).and_then(|()| self.about(path, false))
             }
-            FsRequest::RemoveFile { path, .. } => export.remove_file(path).map(|()| self.folder_of(path)),
-            FsRequest::RemoveDir { path, .. } => export.remove_dir(path).map(|()| self.folder_of(path)),
+            FsRequest::SetVersionAttributes { path, ref version, ref change, .. } => self
+                .expect(path, version)
+                .and_then(|()| export.set_attributes(path, change))
+                .and_then(|()| self.about(path, false)),
+            FsRequest::RemoveFile { path, .. } => self.remove(path, || export.remove_file(path)),
+            FsRequest::RemoveDir { path, .. } => self.remove(path, || export.remove_dir(path)),
             FsRequest::MakeDir { path, mode, .. } => {
                 export.make_dir(path, mode & 0o7777).and_then(|()| self.about(path, true))
             }
@@ -219,7 +223,7 @@ impl FsSession {
             }
             FsRequest::Chunks { path, .. } => self.chunks(path),
             FsRequest::RemoveVersion { path, ref version, .. } => {
-                self.expect(path, version).and_then(|()| export.remove_file(path)).map(|()| self.folder_of(path))
+                self.remove(path, || self.expect(path, version).and_then(|()| export.remove_file(path)))
             }
             FsRequest::Allocate { handle, offset, length, size, .. } => {
                 self.with_file(open, handle, |file| file.allocate(offset, length, size))
@@ -244,9 +248,22 @@ impl FsSession {
         Ok(FsReply { stamp, entry, folder, ..NOTHING })
     }
 
-    fn folder_of(&self, path: &[u8]) -> FsReply {
+    fn remove(
+        &self,
+        path: &[u8],
+        remove: impl FnOnce() -> Result<(), ExportRefusal>,
+    ) -> Result<FsReply, ExportRefusal> {
+        let before = self.host.stamp();
+        remove()?;
+        let stamp = self.stamp_of_free_name(path, before);
+        Ok(FsReply { stamp, folder: self.host.attributes(parent(path)).ok(), ..NOTHING })
+    }
+
+    /// When a name was found free after a change. If somebody has taken it again, what is reported about that counts more: the
+    /// stamp is then the one from before the change.
+    fn stamp_of_free_name(&self, path: &[u8], before: Stamp) -> Stamp {
         let stamp = self.host.stamp();
-        FsReply { stamp, folder: self.host.attributes(parent(path)).ok(), ..NOTHING }
+        if self.host.attributes(path).is_ok() { before } else { stamp }
     }
 
     fn open(
@@ -370,11 +387,13 @@ impl FsSession {
         replace: bool,
     ) -> Result<FsReply, ExportRefusal> {
         let replace = if replace { ReplaceMode::Always } else { ReplaceMode::Never };
+        let before = self.host.stamp();
         // No event about it is interpreted before the paths of watched folders are right again.
         self.host.export.rename(from, to, replace)?;
         watched.moved(from, to);
+        let stamp = self.stamp_of_free_name(from, before);
         let reply = self.about(to, true)?;
-        Ok(FsReply { from_folder: self.host.attributes(parent(from)).ok(), ..reply })
+        Ok(FsReply { stamp, from_folder: self.host.attributes(parent(from)).ok(), ..reply })
     }
 
     fn space(&self) -> Result<FsReply, ExportRefusal> {

@@ -120,7 +120,10 @@ impl HostileDice {
                 FsRequest::Close { id, handle: 2 },
                 FsRequest::Close { id, handle },
             ],
-            _ => vec![FsRequest::SetAttributes { id, path, change }],
+            _ => vec![
+                FsRequest::SetAttributes { id, path, change },
+                FsRequest::SetVersionAttributes { id, path, version, change },
+            ],
         }
     }
 }

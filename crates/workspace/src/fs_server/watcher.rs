@@ -99,7 +99,7 @@ impl FsWatcher {
                 return;
             }
             let mut folders = self.folders();
-            match read(watcher, &mut folders) {
+            match read(watcher, &host.export, &mut folders) {
                 Some(touched) => {
                     drop(folders);
                     for touched in touched {
@@ -122,7 +122,7 @@ impl FsWatcher {
 }
 
 /// The names that something happened to. `None` if events were lost.
-fn read(watcher: &FolderWatcher, folders: &mut WatchedFolders) -> Option<BTreeSet<Touched>> {
+fn read(watcher: &FolderWatcher, export: &Export, folders: &mut WatchedFolders) -> Option<BTreeSet<Touched>> {
     let mut touched = BTreeSet::new();
     for event in watcher.read()? {
         let (number, name, is_folder, has_moved) = match event {
@@ -142,16 +142,32 @@ fn read(watcher: &FolderWatcher, folders: &mut WatchedFolders) -> Option<BTreeSe
             }
             continue;
         };
-        if has_moved {
-            // What is watched below it is somewhere else now. The client forgets it as well.
-            for number in folders.below(&join(&folder, &name)) {
-                folders.remove(number);
-                watcher.forget(number);
-            }
-        }
+        let has_moved = has_moved && drop_stale(watcher, export, folders, &join(&folder, &name));
         touched.insert(Touched { folder, name, is_folder, has_moved });
     }
     Some(touched)
+}
+
+/// After a folder has lost its name: what is watched below it may be somewhere else, or nowhere, while another folder has the
+/// name, maybe with the same inode number. Returns whether the client has to forget what it knows about it.
+fn drop_stale(watcher: &FolderWatcher, export: &Export, folders: &mut WatchedFolders, path: &[u8]) -> bool {
+    let (mut is_watched, mut has_stale) = (false, false);
+    for number in folders.below(path) {
+        let known = folders.0[&number].clone();
+        // One that is watched already keeps its number.
+        let current = export.watch_dir(&known, watcher).ok();
+        if current == Some(number) {
+            is_watched |= known == path;
+            continue;
+        }
+        has_stale |= known != path;
+        folders.remove(number);
+        watcher.forget(number);
+        if let Some(other) = current.filter(|current| !folders.0.contains_key(current)) {
+            watcher.forget(other);
+        }
+    }
+    !is_watched || has_stale
 }
 
 /// Sends what a name is now. A name that the lease doesn't show is never mentioned.

@@ -158,6 +158,13 @@ pub(crate) enum FsRequest<'a> {
         path: &'a [u8],
         version: FsVersion,
     },
+    /// The same as `SetAttributes`, if the file is still in this version.
+    SetVersionAttributes {
+        id: u32,
+        path: &'a [u8],
+        version: FsVersion,
+        change: AttributeChange,
+    },
     /// So many bytes of pushed content have arrived.
     Received {
         bytes: u64,
@@ -215,6 +222,7 @@ mod kind {
     pub(super) const CHUNKS: u8 = 26;
     pub(super) const REPLACE: u8 = 27;
     pub(super) const REMOVE_VERSION: u8 = 28;
+    pub(super) const SET_VERSION_ATTRIBUTES: u8 = 29;
 }
 
 // === impl FsRequest ===
@@ -277,6 +285,9 @@ impl<'a> FsRequest<'a> {
                 with_id(kind::REPLACE, id).bytes(from).bytes(to).version(version)
             }
             Self::RemoveVersion { id, path, version } => with_id(kind::REMOVE_VERSION, id).bytes(path).version(version),
+            Self::SetVersionAttributes { id, path, version, ref change } => {
+                with_id(kind::SET_VERSION_ATTRIBUTES, id).bytes(path).version(version).change(change)
+            }
             Self::Received { bytes } => FrameWriter::new(kind::RECEIVED).number(bytes),
         };
         out.finish()
@@ -311,7 +322,8 @@ impl<'a> FsRequest<'a> {
             | Self::Copy { id, .. }
             | Self::Chunks { id, .. }
             | Self::Replace { id, .. }
-            | Self::RemoveVersion { id, .. } => Some(id),
+            | Self::RemoveVersion { id, .. }
+            | Self::SetVersionAttributes { id, .. } => Some(id),
         }
     }
 
@@ -401,6 +413,10 @@ impl<'a> FsRequest<'a> {
             }
             kind::REMOVE_VERSION => {
                 Self::RemoveVersion { id: body.small()?, path: body.bytes()?, version: body.version()? }
+            }
+            kind::SET_VERSION_ATTRIBUTES => {
+                let (id, path) = (body.small()?, body.bytes()?);
+                Self::SetVersionAttributes { id, path, version: body.version()?, change: body.change()? }
             }
             kind::RECEIVED => Self::Received { bytes: body.number()? },
             _ => return Err(MalformedFrame::Unknown),

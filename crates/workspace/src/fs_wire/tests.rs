@@ -75,6 +75,7 @@ fn requests<'a>(one: &'a [u8], other: &'a [u8], id: u32, handle: u64, change: At
         FsRequest::Chunks { id, path: one },
         FsRequest::Replace { id, from: one, to: other, version },
         FsRequest::RemoveVersion { id, path: one, version },
+        FsRequest::SetVersionAttributes { id, path: one, version, change },
     ]
 }
 

@@ -8,7 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::mount_point::MountPointPath;
+use attache_os::removal;
+
+use super::{mount_point::MountPointPath, underneath};
 
 /// How long programs that still write there can delay its removal.
 const PURGE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -27,7 +29,7 @@ pub(super) fn prepare(at: &MountPointPath) -> io::Result<()> {
 pub(super) fn purge(mount_point: &Path) {
     let until = Instant::now() + PURGE_TIMEOUT;
     loop {
-        let is_empty = remove_contents(mount_point).is_ok();
+        let is_empty = removal::empty(mount_point).is_ok();
         // Not earlier: a folder that can't be written can't be emptied.
         let _ = fs::set_permissions(mount_point, Permissions::from_mode(0o555));
         if is_empty || Instant::now() > until {
@@ -37,42 +39,17 @@ pub(super) fn purge(mount_point: &Path) {
     }
 }
 
-fn remove_contents(folder: &Path) -> io::Result<()> {
-    let found = fs::symlink_metadata(folder)?;
-    if found.permissions().mode() & 0o700 != 0o700 {
-        fs::set_permissions(folder, Permissions::from_mode(0o700))?;
-    }
-    let entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
-    let (folders, files): (Vec<_>, Vec<_>) =
-        entries.into_iter().partition(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    // What can't be removed keeps nothing else there, and files go first: what was lent is in them.
-    let files = files.iter().map(|file| fs::remove_file(file.path()));
-    let folders = folders.iter().map(|folder| remove_folder(&folder.path()));
-    let mut result = Ok(());
-    for removed in files.chain(folders) {
-        result = result.and(removed);
-    }
-    result
-}
-
-/// The system's own way is safe against folders that become links meanwhile. Folders that can't be read are rare.
-fn remove_folder(path: &Path) -> io::Result<()> {
-    fs::remove_dir_all(path).or_else(|_| {
-        open_folders(path)?;
-        fs::remove_dir_all(path)
-    })
-}
-
-/// Lets us into folders that the agent closed.
-fn open_folders(folder: &Path) -> io::Result<()> {
-    if !fs::symlink_metadata(folder)?.is_dir() {
-        return Ok(());
-    }
-    fs::set_permissions(folder, Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(folder)?.flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            open_folders(&entry.path())?;
+/// Removes everything in the folder, and keeps everybody out, also root.
+pub(super) fn close(mount_point: &Path) {
+    let until = Instant::now() + PURGE_TIMEOUT;
+    loop {
+        purge(mount_point);
+        let is_protected = underneath::protect(mount_point).is_ok();
+        // A program may have written something in between.
+        let is_empty = fs::read_dir(mount_point).is_ok_and(|mut entries| entries.next().is_none());
+        if !is_protected || is_empty || Instant::now() > until {
+            return;
         }
+        underneath::release(mount_point);
     }
-    Ok(())
 }

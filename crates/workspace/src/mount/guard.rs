@@ -224,9 +224,7 @@ impl GuardedMount {
             sshfs::detach_mount(&mount_point);
         }
         if self.process.is_copy() {
-            copied::purge(&mount_point);
-            // Programs that still work there get errors, also root's.
-            let _ = underneath::protect(&mount_point);
+            copied::close(&mount_point);
         }
         self.process.lost(&self.output.within(EXIT_TIMEOUT))
     }

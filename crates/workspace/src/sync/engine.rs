@@ -19,7 +19,7 @@ use super::{
 use crate::{
     chunks::{Chunk, ContentId, chunks_of},
     export::{FileAttributes, FileKind},
-    fs_wire::{FsAttributes, FsRequest},
+    fs_wire::{FsAttributes, FsEntry, FsReply, FsRequest, FsVersion},
 };
 
 pub(super) struct SyncEngine {
@@ -33,7 +33,9 @@ pub(super) struct SyncEngine {
     /// The remote's versions that have no place or another name, because the host's version was kept.
     pub(super) conflicts: BTreeMap<Vec<u8>, String>,
     /// What the host refused. It isn't sent again before it changes.
-    refused: BTreeMap<Vec<u8>, Option<FileAttributes>>,
+    refused: BTreeMap<Vec<u8>, RefusedChange>,
+    /// Files of the host that nobody may read here. They aren't asked for again before they change.
+    pub(super) unreadable: BTreeMap<Vec<u8>, FsVersion>,
     /// Something changed while it was looked at.
     pub(super) is_unsettled: bool,
     /// So many passes ended so, one after another.
@@ -50,11 +52,21 @@ pub(super) struct BaseEntry {
     pub(super) chunks: Vec<Chunk>,
 }
 
+/// A change that the host didn't accept, and what was here then.
+#[derive(Debug, Clone, Copy)]
+struct RefusedChange {
+    found: Option<FileAttributes>,
+    /// Another change of the host can be the reason, so it is tried again after the next one.
+    may_pass: bool,
+}
+
 /// One pass over what changed.
 #[derive(Default)]
 pub(super) struct SyncPass {
     pub(super) scan: LocalScan,
     pub(super) states: BTreeMap<Vec<u8>, ThreeStates>,
+    /// What the host has at these paths. What it has by now may be another version, which nobody has looked at.
+    pub(super) there: HashMap<Vec<u8>, FsAttributes>,
     pub(super) local_chunks: HashMap<Vec<u8>, Vec<Chunk>>,
     /// Files of which only the time is new.
     pub(super) touched: Vec<Vec<u8>>,
@@ -77,17 +89,16 @@ const BOTH: &str = "changed on both sides";
 
 impl SyncEngine {
     pub(super) fn new(link: HostLink, local: LocalTree, texts: BaseTexts, access_mode: AccessMode) -> Self {
-        let (base, lost, refused) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let conflicts = BTreeMap::new();
         Self {
             link,
             local,
-            base,
+            base: BTreeMap::new(),
             texts,
             access_mode,
-            lost,
-            conflicts,
-            refused,
+            lost: BTreeMap::new(),
+            conflicts: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
             is_unsettled: false,
             unsettled_passes: 0,
         }
@@ -98,13 +109,13 @@ impl SyncEngine {
         self.unsettled_passes = if self.is_unsettled { self.unsettled_passes.saturating_add(1) } else { 0 };
         self.is_unsettled = false;
         self.link.has_local_change = false;
-        self.link.list_all()?;
         if self.access_mode == AccessMode::Rw {
             for path in self.link.view.take_leftovers() {
                 let _ = self.link.ask(0, |id| FsRequest::RemoveFile { id, path: &path }.write())?;
             }
         }
         let scan = self.local.scan()?;
+        self.link.list_all()?;
         let mut pass = self.compare(scan);
         let mut outcomes = settle(&pass.states);
         self.keep_both(&mut pass, &mut outcomes);
@@ -149,7 +160,10 @@ impl SyncEngine {
 
     /// The three states of every path that changed on either side.
     fn compare(&mut self, scan: LocalScan) -> SyncPass {
-        let mut changed: BTreeSet<Vec<u8>> = self.link.view.take_changed();
+        if self.link.view.take_news() {
+            self.refused.retain(|_, refused| !refused.may_pass);
+        }
+        let mut changed = self.changed_there();
         let is_new = |(path, now): &(&Vec<u8>, &FileAttributes)| {
             self.base.get(*path).is_none_or(|base| !is_same(&base.local, now))
         };
@@ -162,6 +176,9 @@ impl SyncEngine {
                 continue;
             }
             let Some(states) = self.states(&path, &mut pass) else { continue };
+            if let Some(entry) = self.link.view.get(&path) {
+                pass.there.insert(path.clone(), entry.attributes);
+            }
             if states.local == states.base && states.host == states.base {
                 self.agree_again(path, &mut pass);
                 continue;
@@ -169,6 +186,21 @@ impl SyncEngine {
             pass.states.insert(path, states);
         }
         pass
+    }
+
+    /// The paths where the host has something else than both sides agreed on.
+    fn changed_there(&self) -> BTreeSet<Vec<u8>> {
+        let is_news = |(path, entry): &(&Vec<u8>, &FsEntry)| {
+            let is_known = match self.base.get(*path) {
+                Some(base) if entry.attributes.kind == FileKind::Folder => base.state == PathState::Folder,
+                Some(base) => base.host.is_same_content(&entry.attributes) && base.host.mode == entry.attributes.mode,
+                None => false,
+            };
+            !is_known && self.unreadable.get(*path) != Some(&entry.attributes.version())
+        };
+        let new = self.link.view.all().filter(is_news).map(|(path, _)| path);
+        let gone = self.base.keys().filter(|path| self.link.view.get(path).is_none());
+        new.chain(gone).cloned().collect()
     }
 
     fn states(&mut self, path: &[u8], pass: &mut SyncPass) -> Option<ThreeStates> {
@@ -180,7 +212,12 @@ impl SyncEngine {
                 FileKind::Folder => PathState::Folder,
                 FileKind::Link => PathState::Link(entry.target.clone().unwrap_or_default()),
                 FileKind::File | FileKind::Special => match known {
-                    Some(known) if known.host.is_same_content(&entry.attributes) => base.clone(),
+                    Some(known) if known.host == entry.attributes => base.clone(),
+                    Some(BaseEntry { state: PathState::File { content, .. }, host, .. })
+                        if host.is_same_content(&entry.attributes) =>
+                    {
+                        PathState::File { content: *content, mode: entry.attributes.mode & 0o777 }
+                    }
                     _ => PathState::File { content: FileContent::Unfetched, mode: entry.attributes.mode & 0o777 },
                 },
             },
@@ -196,7 +233,7 @@ impl SyncEngine {
                     let chunks = match self.read_chunks(path, now) {
                         Ok(chunks) => chunks,
                         Err(error) => {
-                            self.look_again(path);
+                            self.is_unsettled = true;
                             self.lost.insert(path.to_vec(), error.to_string());
                             return None;
                         }
@@ -211,7 +248,7 @@ impl SyncEngine {
             self.lost.insert(path.to_vec(), "the folder is shared read-only".to_owned());
             return (host != base).then(|| ThreeStates { local: base.clone(), base, host });
         }
-        let is_refused = self.refused.get(path).is_some_and(|refused| match (refused, now) {
+        let is_refused = self.refused.get(path).is_some_and(|refused| match (&refused.found, now) {
             (None, None) => true,
             (Some(refused), Some(now)) => is_same(refused, now),
             _ => false,
@@ -247,21 +284,19 @@ impl SyncEngine {
         }
     }
 
-    /// The path is looked at again in the next pass.
-    pub(super) fn look_again(&mut self, path: &[u8]) {
-        self.link.view.mark(path);
-        self.is_unsettled = true;
-    }
-
     /// The host didn't do what it was asked to.
     pub(super) fn refuse(&mut self, path: &[u8], errno: i32, pass: &SyncPass) {
         let reason = io::Error::from_raw_os_error(errno).to_string();
         self.lost.insert(path.to_vec(), reason);
-        match Errno::from_raw_os_error(errno) {
+        let errno = Errno::from_raw_os_error(errno);
+        match errno {
             // It changed meanwhile, or somebody else is at it.
-            Errno::STALE | Errno::AGAIN | Errno::EXIST | Errno::NFILE | Errno::INTR => self.look_again(path),
+            Errno::STALE | Errno::AGAIN | Errno::EXIST | Errno::NFILE | Errno::INTR => self.is_unsettled = true,
             _ => {
-                self.refused.insert(path.to_vec(), pass.scan.entries.get(path).copied());
+                // Its folder is gone, or has become something else. Names that a lease doesn't show look the same.
+                let may_pass = matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::ISDIR | Errno::LOOP);
+                let found = pass.scan.entries.get(path).copied();
+                self.refused.insert(path.to_vec(), RefusedChange { found, may_pass });
             }
         }
     }
@@ -270,6 +305,7 @@ impl SyncEngine {
     pub(super) fn agreed(&mut self, path: &[u8], entry: Option<BaseEntry>) {
         self.lost.remove(path);
         self.refused.remove(path);
+        self.unreadable.remove(path);
         match entry {
             Some(entry) => self.base.insert(path.to_vec(), entry),
             None => self.base.remove(path),
@@ -288,13 +324,6 @@ impl SyncEngine {
                 continue;
             }
             self.put_aside(&path);
-            let known = self.base.keys().chain(pass.states.keys());
-            let below: Vec<Vec<u8>> = known.filter(|known| is_below(known, &path)).cloned().collect();
-            for known in below {
-                self.base.remove(&known);
-                self.link.view.mark(&known);
-            }
-            self.look_again(&path);
             outcomes.retain(|known, _| !is_below(known, &path));
             pass.states.retain(|known, _| !is_below(known, &path));
         }
@@ -302,6 +331,8 @@ impl SyncEngine {
 
     /// Renames the remote's version of something. Returns whether its name is free now.
     pub(super) fn put_aside(&mut self, path: &[u8]) -> bool {
+        self.base.retain(|known, _| !is_below(known, path));
+        self.is_unsettled = true;
         let Some(found) = self.local.attributes(path) else { return true };
         if in_git(path).is_some() {
             // The host takes no other names there.
@@ -314,7 +345,6 @@ impl SyncEngine {
         if is_done {
             let reason = format!("{BOTH}; this version is in {}", crate::export::show(&aside));
             self.conflicts.insert(path.to_vec(), reason);
-            self.is_unsettled = true;
         }
         is_done
     }
@@ -325,30 +355,30 @@ impl SyncEngine {
         match if is_unchanged { self.local.remove(path, found.kind) } else { Err(Errno::STALE) } {
             Ok(()) => self.agreed(path, None),
             // Somebody has put something into it.
-            Err(_) => self.look_again(path),
+            Err(_) => self.is_unsettled = true,
         }
     }
 
     fn remove_there(&mut self, paths: &[Vec<u8>], pass: &SyncPass) -> Result<(), SyncStop> {
         let mut asked = Vec::new();
         for path in paths.iter().rev() {
-            let Some(entry) = self.link.view.get(path).cloned() else {
+            let Some(attributes) = pass.there.get(path).copied() else {
                 if !pass.scan.entries.contains_key(path) {
                     self.agreed(path, None);
                 }
                 continue;
             };
-            let version = entry.attributes.version();
-            let id = match entry.attributes.kind {
+            let version = attributes.version();
+            let id = match attributes.kind {
                 FileKind::Folder => self.link.send(0, |id| FsRequest::RemoveDir { id, path }.write())?,
                 _ => self.link.send(0, |id| FsRequest::RemoveVersion { id, path, version }.write())?,
             };
-            asked.push((path, entry.attributes, id));
+            asked.push((path, attributes, id));
         }
         for (path, attributes, id) in asked {
             match self.link.answer(id)?.map_err(Errno::from_raw_os_error) {
                 Ok(reply) => {
-                    self.link.view.set(path.clone(), reply.stamp, None);
+                    self.link.view.set_own(path, reply.stamp, None);
                     self.agreed(path, None);
                 }
                 Err(Errno::NOENT) => self.agreed(path, None),
@@ -358,7 +388,7 @@ impl SyncEngine {
                         self.agree_on_entry(path, attributes, PathState::Folder, None);
                     }
                 }
-                Err(Errno::NOTEMPTY) => self.look_again(path),
+                Err(Errno::NOTEMPTY) => self.is_unsettled = true,
                 Err(errno) => self.refuse(path, errno.raw_os_error(), pass),
             }
         }
@@ -367,15 +397,13 @@ impl SyncEngine {
 
     fn agree_on_folder(&mut self, path: &[u8], pass: &SyncPass) -> Result<(), SyncStop> {
         let here = pass.scan.entries.get(path);
-        let there = self.link.view.get(path).map(|entry| entry.attributes);
+        let there = pass.there.get(path).copied();
         match here {
             Some(found) if found.is_folder() => {}
             found => {
-                if let Some(found) = found {
-                    let _ = self.local.remove(path, found.kind);
-                }
+                self.clear_here(path, found);
                 if self.local.make_dir(path, there.map_or(0o755, |there| there.mode)).is_err() {
-                    self.look_again(path);
+                    self.is_unsettled = true;
                     return Ok(());
                 }
             }
@@ -391,7 +419,7 @@ impl SyncEngine {
                     Ok(reply) => {
                         let Some(entry) = reply.entry else { return Ok(()) };
                         let attributes = entry.attributes;
-                        self.link.view.set(path.to_vec(), reply.stamp, Some(entry));
+                        self.link.view.set_own(path, reply.stamp, Some(entry));
                         attributes
                     }
                     Err(errno) => {
@@ -412,9 +440,24 @@ impl SyncEngine {
     /// Both sides have the same folder or link. Somebody may have removed it here since it was found: that is a change, which
     /// the next pass finds.
     fn agree_on_entry(&mut self, path: &[u8], host: FsAttributes, state: PathState, found: Option<&FileAttributes>) {
-        let local = found.copied().or_else(|| self.local.attributes(path)).or_else(|| self.local.attributes(b""));
-        let Some(local) = local else { return };
+        let is_it = |now: &FileAttributes| match &state {
+            PathState::Link(target) => self.local.read_link(path).as_ref() == Ok(target),
+            _ => now.is_folder(),
+        };
+        let local = found.copied().or_else(|| self.local.attributes(path).filter(is_it));
+        let Some(local) = local.or_else(|| self.local.attributes(b"").filter(|_| state == PathState::Folder)) else {
+            self.is_unsettled = true;
+            return;
+        };
         self.agreed(path, Some(BaseEntry { state, host, local, chunks: Vec::new() }));
+    }
+
+    /// The same in the copy. A folder with something in it that isn't carried, or that the host refuses, gets another name.
+    pub(super) fn clear_here(&mut self, path: &[u8], found: Option<&FileAttributes>) {
+        let Some(found) = found else { return };
+        if self.local.remove(path, found.kind).is_err() && found.is_folder() {
+            self.put_aside(path);
+        }
     }
 
     /// Removes what has to make room for something of another kind. `false` if it has changed.
@@ -426,9 +469,14 @@ impl SyncEngine {
             _ => self.link.ask(0, |id| FsRequest::RemoveVersion { id, path, version }.write())?,
         };
         match answer {
-            Ok(reply) => self.link.view.set(path.to_vec(), reply.stamp, None),
-            Err(_) => {
-                self.look_again(path);
+            Ok(reply) => self.link.view.set_own(path, reply.stamp, None),
+            Err(errno) => {
+                self.is_unsettled = true;
+                let is_full = Errno::from_raw_os_error(errno) == Errno::NOTEMPTY;
+                if is_full && !self.link.view.has_entries(path) {
+                    // What the lease doesn't show is in it.
+                    self.put_aside(path);
+                }
                 return Ok(false);
             }
         }
@@ -438,13 +486,11 @@ impl SyncEngine {
     fn agree_on_link(&mut self, path: &[u8], target: &[u8], pass: &SyncPass) -> Result<(), SyncStop> {
         let states = &pass.states[path];
         let wanted = PathState::Link(target.to_vec());
-        let mut host = self.link.view.get(path).map(|entry| entry.attributes);
+        let mut host = pass.there.get(path).copied();
         if states.local != wanted {
-            if let Some(found) = pass.scan.entries.get(path) {
-                let _ = self.local.remove(path, found.kind);
-            }
+            self.clear_here(path, pass.scan.entries.get(path));
             if self.local.symlink(path, target).is_err() {
-                self.look_again(path);
+                self.is_unsettled = true;
                 return Ok(());
             }
         }
@@ -453,9 +499,14 @@ impl SyncEngine {
                 return Ok(());
             }
             match self.link.ask(0, |id| FsRequest::Symlink { id, path, target }.write())? {
-                Ok(reply) => {
-                    host = reply.entry.as_ref().map(|entry| entry.attributes);
-                    self.link.view.set(path.to_vec(), reply.stamp, reply.entry);
+                Ok(FsReply { entry: Some(entry), stamp, .. }) if entry.target.as_deref() == Some(target) => {
+                    host = Some(entry.attributes);
+                    self.link.view.set_own(path, stamp, Some(entry));
+                }
+                // Somebody has replaced it.
+                Ok(_) => {
+                    self.is_unsettled = true;
+                    return Ok(());
                 }
                 Err(errno) => {
                     self.refuse(path, errno, pass);

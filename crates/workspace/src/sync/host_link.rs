@@ -68,6 +68,8 @@ const PER_REQUEST: usize = 512;
 /// How long the host can take to report its tree, and to answer.
 const TREE_TIMEOUT: Duration = Duration::from_secs(600);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+/// How often folders that were not listed are asked for, while they are moved to and fro.
+const MAX_LISTINGS: usize = 1000;
 
 // === impl HostLink ===
 
@@ -120,13 +122,7 @@ impl HostLink {
         connected.recv().unwrap_or_else(|_| Err(LinkFailure::Passing("the connection ended".to_owned())))?;
         self.out = Some(out);
         let passing = |loss: LinkLoss| LinkFailure::Passing(loss.to_string());
-        let until = Instant::now() + TREE_TIMEOUT;
-        while !self.view.is_complete() {
-            if Instant::now() > until {
-                return Err(LinkFailure::Passing("the host doesn't show the folder".to_owned()));
-            }
-            self.step(Duration::from_millis(100)).map_err(passing)?;
-        }
+        self.wait_for_tree().map_err(passing)?;
         for handle in std::mem::take(&mut self.handles) {
             let _ = self.ask(0, |id| FsRequest::Close { id, handle }.write()).map_err(passing)?;
         }
@@ -136,15 +132,29 @@ impl HostLink {
         self.list_all().map_err(passing)
     }
 
-    /// Asks for folders that were not listed, and what is in them.
+    fn wait_for_tree(&mut self) -> Result<(), LinkLoss> {
+        let until = Instant::now() + TREE_TIMEOUT;
+        while !self.view.is_complete() {
+            if Instant::now() > until {
+                return Err(LinkLoss::Broken);
+            }
+            self.step(Duration::from_millis(100))?;
+        }
+        Ok(())
+    }
+
+    /// Completes the view. Whatever of the host isn't known yet would be taken for removed.
     pub(super) fn list_all(&mut self) -> Result<(), LinkLoss> {
-        loop {
+        for _ in 0..MAX_LISTINGS {
+            // The host sends everything again when it has lost track.
+            self.wait_for_tree()?;
             let unlisted = self.view.unlisted();
             if unlisted.is_empty() {
                 return Ok(());
             }
             self.list(&unlisted)?;
         }
+        Err(LinkLoss::Broken)
     }
 
     pub(super) fn list(&mut self, folders: &[Vec<u8>]) -> Result<(), LinkLoss> {
@@ -155,7 +165,8 @@ impl HostLink {
         for (path, id) in asked {
             match self.answer(id)?.map_err(Errno::from_raw_os_error) {
                 Ok(_) => {}
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => self.view.forget(path),
+                Err(Errno::ACCESS) => self.view.forget(path),
+                Err(Errno::NOENT | Errno::NOTDIR) if !path.is_empty() => self.view.doubt(path),
                 // Nobody knows what is in it, so nothing may be concluded.
                 Err(_) => return Err(LinkLoss::Broken),
             }

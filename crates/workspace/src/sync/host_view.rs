@@ -18,8 +18,10 @@ pub(super) struct HostView {
     listed: BTreeMap<Vec<u8>, ListedFolder>,
     /// Folders that are listed in parts: the names so far.
     begun: HashMap<Vec<u8>, (Stamp, BTreeSet<Vec<u8>>)>,
-    /// Paths of which something was reported since they were last taken.
-    changed: BTreeSet<Vec<u8>>,
+    /// When what was in a folder was last reported as gone. Of an older listing nothing is true any more.
+    gone: HashMap<Vec<u8>, Stamp>,
+    /// Something was reported since the view was last looked at.
+    has_news: bool,
     /// Files that were never completed, because their folder moved meanwhile.
     leftovers: BTreeSet<Vec<u8>>,
     is_complete: bool,
@@ -45,8 +47,14 @@ impl HostView {
         self.is_complete
     }
 
-    pub(super) fn take_changed(&mut self) -> BTreeSet<Vec<u8>> {
-        std::mem::take(&mut self.changed)
+    /// Everything that is there, as far as it is carried.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Vec<u8>, &FsEntry)> {
+        self.entries.keys().filter_map(|path| Some((path, self.get(path)?)))
+    }
+
+    /// Whether something was reported since the last time.
+    pub(super) const fn take_news(&mut self) -> bool {
+        std::mem::replace(&mut self.has_news, false)
     }
 
     pub(super) fn take_leftovers(&mut self) -> BTreeSet<Vec<u8>> {
@@ -54,12 +62,7 @@ impl HostView {
     }
 
     pub(super) fn has_changed(&self) -> bool {
-        !self.changed.is_empty() || !self.leftovers.is_empty()
-    }
-
-    /// Looks at a path again.
-    pub(super) fn mark(&mut self, path: &[u8]) {
-        self.changed.insert(path.to_vec());
+        self.has_news || !self.leftovers.is_empty()
     }
 
     /// The bytes of all files.
@@ -78,7 +81,8 @@ impl HostView {
                 self.listed.get(*path).is_none_or(|listed| listed.inode != folder.attributes.inode)
             })
         };
-        self.entries.iter().filter(is_missing).map(|(path, _)| path.clone()).collect()
+        let root = (!self.listed.contains_key(&b""[..])).then(Vec::new);
+        root.into_iter().chain(self.entries.iter().filter(is_missing).map(|(path, _)| path.clone())).collect()
     }
 
     /// Folders whose changes aren't reported.
@@ -93,18 +97,22 @@ impl HostView {
                 self.set(join(&change.folder, &change.name), change.stamp, change.entry);
             }
             FsEvent::Reset => {
-                self.changed.extend(std::mem::take(&mut self.entries).into_keys());
-                self.listed.clear();
-                self.begun.clear();
-                self.is_complete = false;
+                *self = Self { has_news: true, leftovers: std::mem::take(&mut self.leftovers), ..Self::default() };
             }
             FsEvent::TreeComplete => self.is_complete = true,
             _ => {}
         }
     }
 
+    /// What a path is after a change of ours, which is no news.
+    pub(super) fn set_own(&mut self, path: &[u8], stamp: Stamp, entry: Option<FsEntry>) {
+        let had_news = self.has_news;
+        self.set(path.to_vec(), stamp, entry);
+        self.has_news = had_news;
+    }
+
     /// What a path is now.
-    pub(super) fn set(&mut self, path: Vec<u8>, stamp: Stamp, entry: Option<FsEntry>) {
+    fn set(&mut self, path: Vec<u8>, stamp: Stamp, entry: Option<FsEntry>) {
         if is_staged(&path) {
             match entry {
                 Some(_) => self.leftovers.insert(path),
@@ -118,23 +126,38 @@ impl HostView {
         if entry.as_ref().is_none_or(|entry| entry.attributes.kind != FileKind::Folder) {
             // Not forgotten: an older report about them may still be on its way.
             for below in self.below(&path) {
-                self.listed.remove(&below);
-                self.changed.insert(below.clone());
+                self.end_folder(&below, stamp);
                 self.entries.insert(below, (stamp, None));
             }
-            self.listed.remove(&path);
+            self.end_folder(&path, stamp);
         }
-        self.changed.insert(path.clone());
-        self.entries.insert(path, (stamp, entry));
+        let known = self.entries.insert(path, (stamp, entry.clone()));
+        self.has_news |= known.and_then(|(_, known)| known) != entry;
     }
 
-    /// It isn't known any more whether something is there.
+    /// What was in a folder isn't there any more.
+    fn end_folder(&mut self, path: &[u8], stamp: Stamp) {
+        let was_folder = |(_, entry): &(Stamp, Option<FsEntry>)| {
+            entry.as_ref().is_some_and(|entry| entry.attributes.kind == FileKind::Folder)
+        };
+        if self.listed.remove(path).is_some() || self.entries.get(path).is_some_and(was_folder) {
+            self.gone.insert(path.to_vec(), stamp);
+        }
+    }
+
+    /// The host says something else about a path than was reported. Its folder has to be listed again: which of the two is
+    /// newer can't be known.
+    pub(super) fn doubt(&mut self, path: &[u8]) {
+        self.listed.remove(parent_and_name(path).0);
+    }
+
+    /// Nobody may look into a folder, so it isn't carried.
     pub(super) fn forget(&mut self, path: &[u8]) {
         for gone in self.below(path).into_iter().chain([path.to_vec()]) {
             self.listed.remove(&gone);
             self.entries.remove(&gone);
-            self.changed.insert(gone);
         }
+        self.has_news = true;
     }
 
     /// Whether something is known in a folder.
@@ -150,6 +173,9 @@ impl HostView {
 
     fn apply_listing(&mut self, listing: FsListing) {
         let FsListing { path: folder, stamp, is_watched, is_last, own, entries, .. } = listing;
+        if self.gone.get(&folder).is_some_and(|gone| *gone > stamp) {
+            return;
+        }
         let begun = self.begun.entry(folder.clone()).or_default();
         if begun.0 != stamp {
             *begun = (stamp, BTreeSet::new());
@@ -169,7 +195,86 @@ impl HostView {
                     self.set(path, stamp, None);
                 }
             }
+            self.gone.remove(&folder);
             self.listed.insert(folder, ListedFolder { inode: own.inode, is_watched });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        export::FileTime,
+        fs_wire::{FsAttributes, FsTreeChange},
+    };
+
+    fn attributes(kind: FileKind, inode: u64) -> FsAttributes {
+        let time = FileTime::default();
+        FsAttributes { kind, mode: 0o644, links: 1, inode, size: 1, accessed: time, modified: time, changed: time }
+    }
+
+    fn entry(kind: FileKind, inode: u64) -> FsEntry {
+        FsEntry { attributes: attributes(kind, inode), target: None }
+    }
+
+    fn listing(path: &str, stamp: Stamp, entries: &[(&str, FsEntry)]) -> FsEvent {
+        FsEvent::Listing(FsListing {
+            id: 0,
+            path: path.as_bytes().to_vec(),
+            stamp,
+            is_watched: true,
+            is_last: true,
+            own: attributes(FileKind::Folder, 20),
+            entries: entries.iter().map(|(name, entry)| (name.as_bytes().to_vec(), entry.clone())).collect(),
+        })
+    }
+
+    fn change(name: &str, stamp: Stamp, entry: Option<FsEntry>) -> FsEvent {
+        let own = attributes(FileKind::Folder, 1);
+        FsEvent::Changed(FsTreeChange { stamp, folder: Vec::new(), own, name: name.as_bytes().to_vec(), entry })
+    }
+
+    /// Its number says nothing: a new folder often gets that of a removed one.
+    #[test]
+    fn a_folder_that_was_made_again_is_listed_again() {
+        let (d, file) = (entry(FileKind::Folder, 20), entry(FileKind::File, 30));
+        let mut view = HostView::default();
+        view.apply(listing("", 1, &[("d", d.clone())]));
+        view.apply(listing("d", 2, &[("old", file.clone())]));
+        assert_eq!(view.unlisted(), Vec::<Vec<u8>>::new());
+        view.apply(change("d", 4, None));
+        view.apply(change("d", 5, Some(d)));
+        // It was on its way.
+        view.apply(listing("d", 3, &[("old", file.clone()), ("older", file.clone())]));
+        assert_eq!(view.unlisted(), [b"d"]);
+        assert!(view.get(b"d/old").is_none() && view.get(b"d/older").is_none());
+        view.apply(listing("d", 6, &[("new", file)]));
+        assert!(view.unlisted().is_empty() && view.get(b"d/new").is_some());
+    }
+
+    #[test]
+    fn a_path_in_doubt_has_its_folder_listed_again() {
+        let mut view = HostView::default();
+        let both = [("d", entry(FileKind::Folder, 20)), ("file", entry(FileKind::File, 30))];
+        view.apply(listing("", 1, &both));
+        view.apply(listing("d", 2, &[]));
+        view.doubt(b"file");
+        assert_eq!(view.unlisted(), [b""]);
+        view.apply(listing("", 3, &both[..1]));
+        assert!(view.unlisted().is_empty() && view.get(b"file").is_none());
+    }
+
+    #[test]
+    fn only_what_is_new_is_news() {
+        let file = entry(FileKind::File, 30);
+        let mut view = HostView::default();
+        view.apply(change("file", 1, Some(file.clone())));
+        assert!(view.take_news() && !view.has_changed());
+        view.apply(change("file", 2, Some(file)));
+        view.set_own(b"other", 3, Some(entry(FileKind::File, 31)));
+        assert!(!view.has_changed());
+        view.apply(FsEvent::Reset);
+        assert!(view.has_changed() && !view.is_complete() && view.get(b"file").is_none());
     }
 }

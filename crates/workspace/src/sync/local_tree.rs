@@ -160,6 +160,7 @@ impl LocalTree {
         }
     }
 
+    /// Returns what it is then, or what it was if somebody else has changed it in between.
     pub(super) fn set_attributes(&self, path: &[u8], mode: u32, modified: FileTime) -> Result<FileAttributes, Errno> {
         let found = PathHandle::find(&self.root, path)?;
         if found.attributes.kind != FileKind::File {
@@ -167,16 +168,18 @@ impl LocalTree {
         }
         found.set_mode(mode & 0o777)?;
         set_times(&found, None, Some(modified))?;
-        found.current_attributes()
+        let now = found.current_attributes()?;
+        let is_ours = (now.mode, now.modified, now.size) == (mode & 0o777, modified, found.attributes.size);
+        Ok(if is_ours { now } else { found.attributes })
     }
 
     /// Whether a file of this size can be written without filling the disk.
     pub(super) fn check_space(&self, size: u64) -> io::Result<()> {
         let free = free_space(&self.staging)?;
-        if size <= free {
+        if size < free {
             return Ok(());
         }
-        let text = format!("a file of {size} bytes came into the folder, and only {free} are free here");
+        let text = format!("a file of {size} bytes came into the folder, and only {free} are free here for copies");
         Err(io::Error::new(io::ErrorKind::StorageFull, text))
     }
 
@@ -188,12 +191,14 @@ impl LocalTree {
     }
 
     pub(super) fn stage_data(&mut self, data: &[u8]) -> io::Result<StagedFile> {
+        self.check_space(data.len() as u64)?;
         let mut staged = self.stage()?;
         staged.file.write_all(data)?;
         Ok(staged)
     }
 
-    /// Gives a complete file its name, in place of what was found there.
+    /// Gives a complete file its name, in place of what was found there. Returns its attributes, or those from before if
+    /// somebody has changed it since.
     pub(super) fn put(
         &self,
         path: &[u8],
@@ -214,8 +219,11 @@ impl LocalTree {
             return Err(Errno::STALE.into());
         }
         let (parent, name) = self.place(path)?;
+        let complete = attributes_of(&staged.file)?;
         renameat(CWD, &staged.path, &parent, name)?;
-        Ok(attributes_of(&staged.file)?)
+        let now = attributes_of(&staged.file)?;
+        let is_ours = (now.mode, now.modified, now.size) == (complete.mode, complete.modified, complete.size);
+        Ok(if is_ours { now } else { complete })
     }
 
     /// The folder of a path, which is created if it is missing, and the name in it.

@@ -12,13 +12,14 @@ use rustix::io::Errno;
 use super::{
     base_texts::MAX_TEXT,
     engine::{BaseEntry, SMALL_FILE, SyncEngine, SyncPass, SyncStop},
+    host_link::HostAnswer,
     local_tree::StagedFile,
     merge::merge,
     rules::{FileContent, PathOutcome, PathState},
 };
 use crate::{
     chunks::{Chunk, ContentId, chunks_of},
-    export::{AttributeChange, FileAttributes, FileKind, FileTime},
+    export::{FileAttributes, FileKind, FileTime},
     fs_wire::{FsAttributes, FsOpenFlags, FsReply, FsRequest, MAX_DATA},
 };
 
@@ -43,7 +44,7 @@ impl SyncEngine {
         for (path, outcome) in pulled {
             let PathOutcome::Agree(PathState::File { mode, .. }) = outcome else { continue };
             let Some(size) = self.link.view.get(path).map(|entry| entry.attributes.size) else {
-                self.look_again(path);
+                self.is_unsettled = true;
                 continue;
             };
             let has_chunks = self.base.get(*path).is_some_and(|base| !base.chunks.is_empty());
@@ -74,29 +75,42 @@ impl SyncEngine {
     ) -> Result<u64, SyncStop> {
         let Some((path, mode, id, size)) = ahead.pop_front() else { return Ok(0) };
         let answer = self.link.answer(id)?;
-        if let Some(fetched) = self.fetched(path, answer)? {
+        if let Some(fetched) = self.fetched(path, answer, pass)? {
             self.finish_pull(path, mode, &fetched, pass.scan.entries.get(path))?;
         }
         Ok(size)
     }
 
     /// The answer to a request for a whole file.
-    fn fetched(&mut self, path: &[u8], answer: Result<FsReply, i32>) -> Result<Option<FetchedFile>, SyncStop> {
+    fn fetched(&mut self, path: &[u8], answer: HostAnswer, pass: &SyncPass) -> Result<Option<FetchedFile>, SyncStop> {
         let (data, attributes) = match answer {
             Ok(FsReply { data, entry: Some(entry), .. }) => (data, entry.attributes),
-            // Nobody may read it here. It isn't in the copy.
-            Err(errno) if Errno::from_raw_os_error(errno) == Errno::ACCESS => return Ok(None),
-            Err(errno) if Errno::from_raw_os_error(errno) == Errno::NOENT => {
-                self.link.view.forget(path);
-                return Ok(None);
-            }
-            _ => {
-                self.look_again(path);
+            answer => {
+                self.not_fetched(path, answer.err(), pass);
                 return Ok(None);
             }
         };
         let staged = self.local.stage_data(&data)?;
         Ok(Some(FetchedFile { attributes, staged, chunks: chunks_of(&data[..])? }))
+    }
+
+    /// The host's version can't be had now, or not at all.
+    fn not_fetched(&mut self, path: &[u8], errno: Option<i32>, pass: &SyncPass) {
+        match errno.map(Errno::from_raw_os_error) {
+            Some(Errno::ACCESS) => {
+                if let Some(there) = pass.there.get(path) {
+                    self.unreadable.insert(path.to_vec(), there.version());
+                }
+                if pass.local_chunks.contains_key(path) {
+                    self.lost.insert(path.to_vec(), "the host has a file there that can't be read".to_owned());
+                }
+            }
+            Some(Errno::NOENT) => {
+                self.link.view.doubt(path);
+                self.is_unsettled = true;
+            }
+            _ => self.is_unsettled = true,
+        }
     }
 
     /// Gets a large file: of what is known here, only the places are asked for.
@@ -162,7 +176,7 @@ impl SyncEngine {
         for (at, id) in [before, after].into_iter().enumerate() {
             attributes[at] = self.link.answer(id)?.ok().and_then(|reply| reply.entry).map(|entry| entry.attributes);
         }
-        let _ = (self.link.answer(open)?, self.link.answer(close)?);
+        let (opened, _) = (self.link.answer(open)?, self.link.answer(close)?);
         self.link.handles.retain(|open| *open != handle);
         let is_version = |version| listed.as_ref().is_none_or(|(_, listed)| *listed == version);
         match attributes {
@@ -177,13 +191,13 @@ impl SyncEngine {
                 let chunks = chunks_of(&mut staged.file)?;
                 // A chunk that was copied here may have changed meanwhile.
                 if listed.as_ref().is_some_and(|(expected, _)| *expected != chunks) {
-                    self.look_again(path);
+                    self.is_unsettled = true;
                     return Ok(None);
                 }
                 Ok(Some(FetchedFile { attributes: after, staged, chunks }))
             }
             _ => {
-                self.look_again(path);
+                self.not_fetched(path, opened.err(), pass);
                 Ok(None)
             }
         }
@@ -201,29 +215,26 @@ impl SyncEngine {
         let id = ContentId::of(chunks);
         let content = FileContent::Known(id);
         let other = found.filter(|found| found.kind != FileKind::File);
-        if let Some(other) = other {
-            let _ = self.local.remove(path, other.kind);
-        }
-        let put = self.local.put(path, staged, (mode, attributes.modified), found.filter(|_| other.is_none()));
+        self.clear_here(path, other);
+        let theirs = attributes.mode & 0o777;
+        let put = self.local.put(path, staged, (theirs, attributes.modified), found.filter(|_| other.is_none()));
         let local = match put {
             Ok(local) => local,
             Err(error) if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) => return Err(error.into()),
             Err(_) => {
-                self.look_again(path);
+                self.is_unsettled = true;
                 return Ok(());
             }
         };
-        let mut host = *attributes;
-        if mode != host.mode & 0o777 {
-            let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
-            let answer = self.link.ask(0, |id| FsRequest::SetAttributes { id, path, change }.write())?;
-            if let Ok(FsReply { entry: Some(entry), .. }) = answer {
-                host = entry.attributes;
-            }
-        }
         self.keep_text(id, &staged.file, attributes.size);
         let chunks = if attributes.size > SMALL_FILE { chunks.clone() } else { Vec::new() };
-        self.agreed(path, Some(BaseEntry { state: PathState::File { content, mode }, host, local, chunks }));
+        let state = PathState::File { content, mode: theirs };
+        self.agreed(path, Some(BaseEntry { state, host: *attributes, local, chunks }));
+        if mode != theirs {
+            // As if the remote had changed it in the host's version, which is what the next pass finds.
+            let _ = self.local.set_attributes(path, mode, attributes.modified);
+            self.is_unsettled = true;
+        }
         Ok(())
     }
 
@@ -238,14 +249,14 @@ impl SyncEngine {
     /// Both sides edited a file: what can't be merged stays as the host has it, and the remote's version gets another name.
     pub(super) fn merge_file(&mut self, path: &[u8], mode: u32, pass: &SyncPass) -> Result<(), SyncStop> {
         let Some(size) = self.link.view.get(path).map(|entry| entry.attributes.size) else {
-            self.look_again(path);
+            self.is_unsettled = true;
             return Ok(());
         };
         let fetched = if size > SMALL_FILE {
             self.fetch_parts(path, size, pass)?
         } else {
             let answer = self.link.ask(SMALL_FILE as usize, |id| FsRequest::Fetch { id, path }.write())?;
-            self.fetched(path, answer)?
+            self.fetched(path, answer, pass)?
         };
         let Some(fetched) = fetched else { return Ok(()) };
         let (states, theirs) = (&pass.states[path], FileContent::Known(ContentId::of(&fetched.chunks)));
@@ -258,7 +269,7 @@ impl SyncEngine {
             let modified = found.modified.max(fetched.attributes.modified);
             let modified = FileTime { seconds: modified.seconds + 1, ..modified };
             if self.local.put(path, &staged, (mode, modified), Some(found)).is_err() {
-                self.look_again(path);
+                self.is_unsettled = true;
                 return Ok(());
             }
             // As if the remote had edited the host's version, which is what the next pass finds.
@@ -267,13 +278,13 @@ impl SyncEngine {
             let state = PathState::File { content: theirs, mode: attributes.mode & 0o777 };
             let chunks = if attributes.size > SMALL_FILE { chunks.clone() } else { Vec::new() };
             self.agreed(path, Some(BaseEntry { state, host: *attributes, local: *found, chunks }));
-            self.look_again(path);
+            self.is_unsettled = true;
             return Ok(());
         }
         if self.put_aside(path) {
             return self.finish_pull(path, fetched.attributes.mode & 0o777, &fetched, None);
         }
-        self.look_again(path);
+        self.is_unsettled = true;
         Ok(())
     }
 

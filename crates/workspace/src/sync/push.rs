@@ -19,7 +19,7 @@ use super::{
 use crate::{
     chunks::{Chunk, ContentId, each_chunk},
     export::{AttributeChange, FileAttributes, FileKind},
-    fs_wire::{FsOpenFlags, FsReply, FsRequest, MAX_COPY},
+    fs_wire::{FsAttributes, FsEntry, FsOpenFlags, FsReply, FsRequest, MAX_COPY},
 };
 
 /// A file whose requests are sent.
@@ -99,13 +99,14 @@ impl SyncEngine {
     }
 
     fn push_attributes(&mut self, path: &[u8], mode: u32, pass: &SyncPass) -> Result<(), SyncStop> {
-        let Some(found) = pass.scan.entries.get(path) else { return Ok(()) };
+        let (Some(found), Some(there)) = (pass.scan.entries.get(path), pass.there.get(path)) else { return Ok(()) };
         let change = AttributeChange { mode: Some(mode), modified: Some(found.modified), ..AttributeChange::default() };
-        match self.link.ask(0, |id| FsRequest::SetAttributes { id, path, change }.write())? {
-            Ok(FsReply { entry: Some(entry), stamp, .. }) => {
+        let version = there.version();
+        match self.link.ask(0, |id| FsRequest::SetVersionAttributes { id, path, version, change }.write())? {
+            Ok(FsReply { entry: Some(entry), stamp, .. }) if is_same_file(&entry.attributes, there) => {
                 let Some(base) = self.base.get(path).cloned() else { return Ok(()) };
                 let host = entry.attributes;
-                self.link.view.set(path.to_vec(), stamp, Some(entry));
+                self.link.view.set_own(path, stamp, Some(entry));
                 let state = match base.state {
                     PathState::File { content, .. } => PathState::File { content, mode },
                     state => state,
@@ -113,7 +114,7 @@ impl SyncEngine {
                 let local = self.with_mode(path, mode, found);
                 self.agreed(path, Some(BaseEntry { state, host, local, ..base }));
             }
-            Ok(_) => {}
+            Ok(_) => self.is_unsettled = true,
             Err(errno) => self.refuse(path, errno, pass),
         }
         Ok(())
@@ -135,10 +136,10 @@ impl SyncEngine {
         pass: &SyncPass,
     ) -> Result<Option<PendingPush<'a>>, SyncStop> {
         let (Some(found), Some(expected)) = (pass.scan.entries.get(path), pass.local_chunks.get(path)) else {
-            self.look_again(path);
+            self.is_unsettled = true;
             return Ok(None);
         };
-        let mut there = self.link.view.get(path).map(|entry| entry.attributes);
+        let mut there = pass.there.get(path).copied();
         if there.is_some_and(|there| there.kind != FileKind::File) {
             if !self.clear_there(path, there)? {
                 return Ok(None);
@@ -146,13 +147,13 @@ impl SyncEngine {
             there = None;
         }
         let Ok(file) = self.local.open_file(path) else {
-            self.look_again(path);
+            self.is_unsettled = true;
             return Ok(None);
         };
         let content = ContentId::of(expected);
         // What is written in place can't be taken back.
         if how == StagedWrite::InPlace && self.read_chunks(path, found).ok().as_ref() != Some(expected) {
-            self.look_again(path);
+            self.is_unsettled = true;
             return Ok(None);
         }
         let to = self.link.new_handle();
@@ -289,10 +290,14 @@ impl SyncEngine {
 
     fn finish_push(&mut self, push: PendingPush<'_>, pass: &SyncPass) -> Result<(), SyncStop> {
         let PendingPush { path, mode, how, requests, handles, content, chunks, text, is_abandoned, .. } = push;
-        let (mut first_error, mut is_open, mut last) = (None, true, None);
+        let (mut first_error, mut is_open, mut written, mut last) = (None, true, None, None);
         for (at, id) in requests.into_iter().enumerate() {
             match self.link.answer(id)? {
-                Ok(reply) => last = Some(reply),
+                Ok(reply) => {
+                    // Of the open file: the last one is about what has its name.
+                    written = last.take().and_then(|reply: FsReply| reply.entry).or(written);
+                    last = Some(reply);
+                }
                 Err(errno) => {
                     is_open &= at > 0;
                     first_error = first_error.or(Some(errno));
@@ -307,7 +312,7 @@ impl SyncEngine {
             }
         }
         if is_abandoned {
-            self.look_again(path);
+            self.is_unsettled = true;
             return Ok(());
         }
         if let Some(errno) = first_error {
@@ -323,11 +328,18 @@ impl SyncEngine {
             return Ok(());
         }
         let (Some(FsReply { entry: Some(entry), stamp, .. }), Some(found)) = (last, pass.scan.entries.get(path)) else {
-            self.look_again(path);
+            self.is_unsettled = true;
             return Ok(());
         };
         let host = entry.attributes;
-        self.link.view.set(path.clone(), stamp, Some(entry));
+        let is_ours =
+            |written: FsEntry| is_same_file(&host, &written.attributes) && host.modified == written.attributes.modified;
+        if how != StagedWrite::InPlace && !written.is_some_and(is_ours) {
+            // Somebody has replaced it already.
+            self.is_unsettled = true;
+            return Ok(());
+        }
+        self.link.view.set_own(path, stamp, Some(entry));
         let is_unchanged = self.local.attributes(path).is_some_and(|now| is_same(found, &now));
         let local = if is_unchanged { self.with_mode(path, mode, found) } else { *found };
         if let Some(text) = text {
@@ -338,6 +350,10 @@ impl SyncEngine {
         self.agreed(path, Some(BaseEntry { state, host, local, chunks }));
         Ok(())
     }
+}
+
+fn is_same_file(one: &FsAttributes, other: &FsAttributes) -> bool {
+    (one.kind, one.inode, one.size) == (other.kind, other.inode, other.size)
 }
 
 // === impl PushWriter ===

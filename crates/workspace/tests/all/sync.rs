@@ -218,6 +218,28 @@ fn git(dir: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
+/// A folder that is made again often has the inode number of the one before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_the_host_makes_again_is_followed() {
+    let host = SshTestHost::start().await;
+    let lease = host.lend("loc");
+    let mounted = copied(&lease).await;
+    let (here, there) = (mounted.mount_point.clone(), lease.folder.clone());
+    for round in 0..10 {
+        let [first, second] = ["first", "second"].map(|name| format!("d/{name}{round}"));
+        fs::create_dir(there.join("d")).unwrap();
+        eventually("the folder is seen", || here.join("d").is_dir()).await;
+        fs::remove_dir(there.join("d")).unwrap();
+        fs::create_dir(there.join("d")).unwrap();
+        fs::write(there.join(&first), "1").unwrap();
+        eventually("a file in it is seen", || here.join(&first).exists()).await;
+        fs::write(there.join(&second), "2").unwrap();
+        eventually("and the next", || here.join(&second).exists()).await;
+        fs::remove_dir_all(there.join("d")).unwrap();
+        eventually("and the end", || !here.join("d").exists()).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn stock_git_works_in_the_copy() {
     let host = SshTestHost::start().await;
@@ -258,8 +280,9 @@ async fn a_killed_client_leaves_no_copy_and_what_was_sent_stays() {
     fs::write(here.join("d/kept"), "kept").unwrap();
     eventually("it is sent", || text(&lease.folder.join("d/kept")) == "kept").await;
     kill_process(server_of(mounted.guard_pid()), Signal::KILL).unwrap();
-    eventually("the copy is gone", || fs::read_dir(&here).is_ok_and(|mut entries| entries.next().is_none())).await;
-    assert!(fs::write(here.join("lost"), "x").is_err(), "nothing can be written there any more");
+    let is_empty = || fs::read_dir(&here).is_ok_and(|mut entries| entries.next().is_none());
+    // Also what got there in between is gone.
+    eventually("the copy is gone for good", || fs::write(here.join("lost"), "x").is_err() && is_empty()).await;
     let ended = mounted.gone().await;
     assert_eq!(ended.why, UnmountReason::Died);
     assert!(!here.exists());

@@ -124,6 +124,29 @@ async fn every_change_of_names_reaches_the_kernel() {
     fs::remove_dir(here.join("many")).unwrap();
 }
 
+/// A folder that is made again often has the inode number of the one before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_the_host_makes_again_is_followed() {
+    if cannot_mount() {
+        return;
+    }
+    let mounted = MountedLease::start().await;
+    let (here, there) = (mounted.mount.mount_point.clone(), mounted.lease.folder.clone());
+    for round in 0..50 {
+        let [first, second] = ["first", "second"].map(|name| format!("d/{name}{round}"));
+        fs::create_dir(there.join("d")).unwrap();
+        eventually("the folder is seen", || here.join("d").is_dir()).await;
+        let _ = fs::read_dir(here.join("d")).map(Iterator::count);
+        fs::remove_dir(there.join("d")).unwrap();
+        fs::create_dir(there.join("d")).unwrap();
+        fs::write(there.join(&first), "1").unwrap();
+        eventually("a file in it is seen", || here.join(&first).exists()).await;
+        fs::write(there.join(&second), "2").unwrap();
+        eventually("and the next", || here.join(&second).exists()).await;
+        fs::remove_dir_all(there.join("d")).unwrap();
+    }
+}
+
 /// Git takes any difference in these for a change.
 #[tokio::test(flavor = "multi_thread")]
 async fn inode_numbers_and_times_are_those_of_the_host() {

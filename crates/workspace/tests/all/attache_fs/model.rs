@@ -136,7 +136,6 @@ async fn both_sides_at_once_agree_in_the_end() {
 
 /// In a copy, a version that lost against the host's has another name, on both sides.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a known defect: after many changes of the same names on both sides at once, a path can stay different"]
 async fn a_copy_and_the_host_agree_in_the_end() {
     let host = crate::ssh::SshTestHost::start().await;
     let lease = host.lend("loc");
