@@ -33,11 +33,28 @@ async fn wrong_credentials_are_limited_and_valid_ones_are_not() {
 async fn requests_without_a_credential_are_limited() {
     let world = World::tuned(|options| options.anonymous_per_minute = 3).await;
     for _ in 0..3 {
-        assert_eq!(world.anonymous().get("/healthz").await.status, 200);
+        assert_eq!(world.anonymous().get("/api/v1/task-runs").await.status, 401);
     }
-    let reply = world.anonymous().get("/healthz").await;
+    let reply = world.anonymous().get("/api/v1/task-runs").await;
     assert_eq!(told(&reply), (429, "\"anonymous\";q=3;w=60", true, true));
-    assert_eq!(world.owner.get("/healthz").await.status, 200);
+    assert_eq!(world.owner.get("/api/v1/task-runs").await.status, 200);
+}
+
+/// Somebody else at the same address may have used up what strangers have.
+#[tokio::test]
+async fn nobody_is_kept_from_signing_in_or_pairing() {
+    let world = World::tuned(|options| options.anonymous_per_minute = 3).await;
+    let anybody = world.anonymous();
+    for _ in 0..4 {
+        let _ = anybody.get("/api/v1/task-runs").await;
+    }
+    assert_eq!(anybody.get("/api/v1/task-runs").await.status, 429);
+    for path in ["/healthz", "/readyz"].repeat(4) {
+        assert_eq!(anybody.get(path).await.status, 200, "{path}");
+    }
+    let wrong = json!({"pairing_code": "WRONG-CODE"});
+    let paired = anybody.post("/api/v1/agent-runtimes/runtime/attach-via-pairing", wrong).await;
+    assert_ne!(paired.status, 429, "{:?}", paired.refusal());
 }
 
 #[tokio::test]
@@ -55,18 +72,17 @@ async fn only_a_valid_credential_lifts_the_limit() {
         anybody.with("host", "evil.example"),
     ];
     for stranger in &dressed {
-        assert_ne!(stranger.get("/healthz").await.status, 429);
+        assert_ne!(stranger.get("/api/v1/task-runs").await.status, 429);
     }
     for stranger in &dressed {
-        assert_eq!(told(&stranger.get("/healthz").await), (429, "\"anonymous\";q=8;w=60", true, true));
+        assert_eq!(told(&stranger.get("/api/v1/task-runs").await), (429, "\"anonymous\";q=8;w=60", true, true));
     }
-    assert_eq!(world.owner.get("/healthz").await.status, 200);
+    assert_eq!(world.owner.get("/api/v1/task-runs").await.status, 200);
     // A signed-in browser counts as authenticated.
     let link = world.owner.post("/api/v1/login-links", json!({})).await.expect(201);
     let token = link["url"].as_str().unwrap().split_once("token=").unwrap().1;
     let session = world.hub.redeem_login(token, [127, 0, 0, 1].into()).await.unwrap();
     let browser = anybody.with("cookie", &format!("attache_session={}", session.secret.expose()));
-    assert_eq!(browser.get("/healthz").await.status, 200);
     assert_eq!(browser.get("/api/v1/task-runs").await.status, 401, "and no caller of the API");
 }
 
@@ -81,20 +97,28 @@ async fn forwarded_addresses_count_only_from_a_trusted_proxy() {
     let world = limit(&[]).await;
     for last in 1..=2 {
         let client = world.anonymous().with("x-forwarded-for", &format!("192.0.2.{last}"));
-        assert_eq!(client.get("/healthz").await.status, 200);
+        assert_eq!(client.get("/api/v1/task-runs").await.status, 401);
     }
     let forged = world.anonymous().with("x-forwarded-for", "192.0.2.3");
-    assert_eq!(forged.get("/healthz").await.status, 429, "anybody can write a header");
+    assert_eq!(forged.get("/api/v1/task-runs").await.status, 429, "anybody can write a header");
 
     let world = limit(&["127.0.0.0/8", "10.0.0.1"]).await;
     let from = |list: &str| world.anonymous().with("x-forwarded-for", list);
     for _ in 0..2 {
-        assert_eq!(from("192.0.2.1").get("/healthz").await.status, 200);
+        assert_eq!(from("192.0.2.1").get("/api/v1/task-runs").await.status, 401);
     }
-    assert_eq!(from("192.0.2.1").get("/healthz").await.status, 429);
-    assert_eq!(from("192.0.2.2, 10.0.0.1").get("/healthz").await.status, 200, "our own proxies are passed over");
-    assert_eq!(from("192.0.2.9, 192.0.2.1").get("/healthz").await.status, 429, "what a client wrote is not believed");
-    assert_eq!(from("192.0.2.9, nonsense").get("/healthz").await.status, 200, "the proxy itself");
+    assert_eq!(from("192.0.2.1").get("/api/v1/task-runs").await.status, 429);
+    assert_eq!(
+        from("192.0.2.2, 10.0.0.1").get("/api/v1/task-runs").await.status,
+        401,
+        "our own proxies are passed over"
+    );
+    assert_eq!(
+        from("192.0.2.9, 192.0.2.1").get("/api/v1/task-runs").await.status,
+        429,
+        "what a client wrote is not believed"
+    );
+    assert_eq!(from("192.0.2.9, nonsense").get("/api/v1/task-runs").await.status, 401, "the proxy itself");
 }
 
 #[tokio::test]

@@ -43,6 +43,8 @@ pub const RUN_BY: &[(&str, &[&str])] = &[
             "AGENTS.override.md",
             "GEMINI.md",
             "QWEN.md",
+            "AGENT.md",
+            "CRUSH.md",
             "**/.github/copilot-instructions.md",
         ],
     ),
@@ -95,13 +97,18 @@ pub const RUN_BY: &[(&str, &[&str])] = &[
             "bunfig.toml",
         ],
     ),
-    ("Python", &["sitecustomize.py", "usercustomize.py", "conftest.py"]),
+    ("Python", &["sitecustomize.py", "usercustomize.py", "conftest.py", "*.pth"]),
+    ("Nix", &["flake.nix", "devenv.nix", "shell.nix"]),
+    ("ESLint", &["eslint.config.js", "eslint.config.mjs", "eslint.config.cjs", "eslint.config.ts"]),
     ("debuggers", &[".gdbinit", ".lldbinit"]),
     ("the desktop", &["*.desktop", "**/.config/autostart", "**/.config/systemd"]),
 ];
 
-/// Whether a path, relative to its folder, is an ordinary file: neither hidden nor one that a program runs or obeys on its
-/// own.
+/// Folders of installed programs, whose files run with whatever uses them.
+const INSTALLED: [&str; 4] = ["node_modules", "site-packages", "__pycache__", "venv"];
+
+/// Whether a path, relative to its folder, is an ordinary file: neither hidden, nor part of something installed, nor one that a
+/// program runs or obeys on its own.
 pub fn is_ordinary(path: &str) -> bool {
     let twin = path.to_ascii_lowercase();
     let names: Vec<&str> = twin.split('/').collect();
@@ -114,7 +121,8 @@ pub fn is_ordinary(path: &str) -> bool {
             }
         })
     };
-    names.iter().all(|name| !name.is_empty() && !name.starts_with('.') && !is_listed(name))
+    let is_plain = |name: &&str| !name.is_empty() && !name.starts_with('.') && !INSTALLED.contains(name);
+    names.iter().all(|name| is_plain(name) && !is_listed(name))
 }
 
 #[cfg(test)]
@@ -137,6 +145,9 @@ mod tests {
             "../x",
             "a//b",
             "conftest.py",
+            "lib/Node_Modules/x/index.js",
+            "a.pth",
+            "flake.nix",
         ] {
             assert!(!is_ordinary(path), "{path}");
         }

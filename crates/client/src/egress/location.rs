@@ -55,6 +55,12 @@ pub fn origin(url: &str) -> String {
     CheckedUrl::read(url).map_or_else(|_| "unreadable".to_owned(), |checked| checked.origin())
 }
 
+/// The host of a URL, without its port.
+pub fn host(url: &str) -> String {
+    let checked = CheckedUrl::read(url).ok();
+    checked.and_then(|checked| checked.url.host_str().map(str::to_owned)).unwrap_or_else(|| "unreadable".to_owned())
+}
+
 /// The URL with the values of its query replaced by `***`, because they may be secrets.
 pub fn masked(url: &str) -> String {
     let Some((place, query)) = url.split_once('?') else { return url.to_owned() };

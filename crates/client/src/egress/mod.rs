@@ -35,7 +35,7 @@ use attache_protocol::KeyPin;
 
 pub use address::AddressRange;
 pub use allow::{EgressRule, InvalidEgressRule, IpNetwork};
-pub use location::{CheckedUrl, UrlHost, masked, origin};
+pub use location::{CheckedUrl, UrlHost, host, masked, origin};
 pub use proxy::{AllowedHost, EgressProxy, TargetTraffic};
 pub use refusal::{EgressFailure, EgressRefusal};
 pub use resolver::{Resolver, ResolverLookup, SystemResolver};

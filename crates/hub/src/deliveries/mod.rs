@@ -2,7 +2,8 @@
 //!
 //! A delivery is stored before it is sent, so it survives the hub. It is retried until it is acknowledged or out of
 //! attempts, never twice at the same time, and never after a recorded acknowledgement. A target that keeps failing is
-//! paused, and no target may use more than its share of the slots.
+//! paused, and neither a target nor all targets of a host may use more than their share of the slots. Some slots are for
+//! requests for approval alone: somebody waits for those.
 
 mod attempt;
 mod body;
@@ -43,6 +44,8 @@ pub struct Options {
     pub slots: usize,
     /// How many of them to one target.
     pub slots_per_target: usize,
+    /// All targets of a host together.
+    pub slots_per_host: usize,
     pub patience: CircuitPolicy,
     /// How often to look without a hint. Retries that become due give none.
     pub look_every: Duration,
@@ -60,7 +63,7 @@ struct DeliverySender {
     hub: Handle,
     under_way: JoinSet<FinishedAttempt>,
     busy: HashSet<DeliveryId>,
-    /// How many are in progress per target.
+    /// How many are in progress per target and per host.
     shares: HashMap<String, usize>,
     /// An attempt updates its target's circuit before its outcome becomes visible.
     circuits: Arc<Mutex<CircuitBreakers>>,
@@ -70,8 +73,12 @@ struct DeliverySender {
 
 struct FinishedAttempt {
     delivery: DeliveryId,
-    target: String,
+    /// Where they count.
+    shares: [String; 2],
 }
+
+/// This part of the slots is for requests for approval alone.
+const APPROVAL_PART: usize = 4;
 
 /// The most that one read takes from the store.
 const MAX_DUE: usize = 65_536;
@@ -106,6 +113,7 @@ impl Default for Options {
             longest_retry_after: Duration::from_secs(3 * HOUR),
             slots: 32,
             slots_per_target: 4,
+            slots_per_host: 8,
             patience: CircuitPolicy::default(),
             look_every: Duration::from_secs(1),
             last_words: Duration::from_secs(3),
@@ -163,34 +171,44 @@ impl DeliverySender {
         if delivery.kind == DeliveryKind::TaskUpdated && self.hub.push_renderer().is_none() {
             return;
         }
-        let target = egress::origin(&delivery.url);
-        let share = self.shares.get(&target).copied().unwrap_or_default();
+        let options = &self.hub.options().outbox;
+        let (target, host) = (egress::origin(&delivery.url), egress::host(&delivery.url));
+        let share = |of: &String| self.shares.get(of).copied().unwrap_or_default();
         let is_urgent = self.hub.urgent().take(delivery.id);
+        let is_for_approval = delivery.permission.is_some();
+        let is_full = share(&target) >= options.slots_per_target
+            || share(&host) >= options.slots_per_host
+            || (!is_for_approval && self.under_way.len() >= options.slots - options.slots / APPROVAL_PART);
         let admit = || self.circuits.lock().unwrap_or_else(PoisonError::into_inner).admit(&target, self.hub.now());
-        if !is_urgent && (share >= self.hub.options().outbox.slots_per_target || !admit()) {
+        if !is_urgent && (is_full || !admit()) {
             return;
         }
-        self.shares.insert(target.clone(), share + 1);
+        let shares = [target, host];
+        for share in &shares {
+            *self.shares.entry(share.clone()).or_default() += 1;
+        }
         self.busy.insert(delivery.id);
         let (hub, circuits) = (self.hub.clone(), self.circuits.clone());
         self.under_way.spawn(async move {
             let id = delivery.id;
             attempt::make(&hub, delivery, &circuits).await;
-            FinishedAttempt { delivery: id, target }
+            FinishedAttempt { delivery: id, shares }
         });
     }
 
     fn ended(&mut self, ended: Result<FinishedAttempt, tokio::task::JoinError>) {
-        let FinishedAttempt { delivery, target } = match ended {
+        let FinishedAttempt { delivery, shares } = match ended {
             Ok(done) => done,
             // Its delivery stays busy until the next start: better late than twice.
             Err(error) => return tracing::error!(%error, "a delivery was interrupted"),
         };
         self.busy.remove(&delivery);
-        if let Some(share) = self.shares.get_mut(&target) {
-            *share -= 1;
-            if *share == 0 {
-                self.shares.remove(&target);
+        for of in shares {
+            if let Some(share) = self.shares.get_mut(&of) {
+                *share -= 1;
+                if *share == 0 {
+                    self.shares.remove(&of);
+                }
             }
         }
     }

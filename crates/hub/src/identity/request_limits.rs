@@ -8,6 +8,7 @@ use attache_store::record::RuntimeKind;
 
 use crate::{
     Options, Principal, PrincipalKind, Result,
+    connection_slot::ConnectionId,
     identity::limiter::{ClientNetwork, RateLimitStatus, RateLimiter},
 };
 
@@ -21,6 +22,8 @@ pub(crate) struct RequestLimits {
     failed: RateLimiter<ClientNetwork>,
     /// Requests that carry no credential.
     anonymous: RateLimiter<ClientNetwork>,
+    /// Those of them that sign in, pair, or only ask for the hub's health.
+    entering: RateLimiter<ConnectionId>,
     /// Tokens, login links, sessions and changes of one's own account: everyone may write these rows of the log.
     credentials: RateLimiter<RateSubject>,
     /// Authenticated requests. Unlimited unless configured.
@@ -48,6 +51,7 @@ impl RequestLimits {
             by_name: RateLimiter::new("sign-in", options.sign_in_failures_per_minute),
             failed: RateLimiter::new("failed", options.failures_per_minute),
             anonymous: RateLimiter::new("anonymous", options.anonymous_per_minute),
+            entering: RateLimiter::new("anonymous", options.anonymous_per_minute),
             credentials: RateLimiter::new("credentials", options.credentials_per_minute),
             principals: options.requests_per_minute.map(|limit| RateLimiter::new("principal", limit)),
         }
@@ -56,6 +60,11 @@ impl RequestLimits {
     /// A request without any credential.
     pub(crate) fn anonymous(&self, from: IpAddr) -> Result<()> {
         self.anonymous.take(from).map(drop)
+    }
+
+    /// A request on the way in. Per connection, because others may share the address.
+    pub(crate) fn entering(&self, on: ConnectionId) -> Result<()> {
+        self.entering.take(on).map(drop)
     }
 
     /// A wrong credential. Valid ones are never rejected for it, because others may share the address.

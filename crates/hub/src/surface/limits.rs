@@ -277,9 +277,15 @@ impl EdgeContext {
             }
             // A busy store says nothing about the caller.
             Some(Err(error)) if error.code.http_status() >= 500 => {}
-            Some(Err(_)) | None => self.hub.attempts().anonymous(peer.ip())?,
+            Some(Err(_)) | None => {
+                caller = caller.enters(request.uri().path(), seat.id());
+                match caller {
+                    RequestCaller::Entrance(connection, _) => self.hub.attempts().entering(connection)?,
+                    _ => self.hub.attempts().anonymous(peer.ip())?,
+                }
+            }
         }
-        let slot = self.in_progress.begin(caller.enters(request.uri().path(), seat.id())).await?;
+        let slot = self.in_progress.begin(caller).await?;
         Ok(Asking { shown, is_known, slot })
     }
 }

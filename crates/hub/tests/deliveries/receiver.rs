@@ -61,12 +61,16 @@ struct WebhookReceiverState {
 
 impl WebhookReceiver {
     pub async fn start(answers: &[ReceiverAnswer]) -> Self {
+        Self::start_at("127.0.0.1", answers).await
+    }
+
+    pub async fn start_at(address: &str, answers: &[ReceiverAnswer]) -> Self {
         let shared = Arc::new(WebhookReceiverState {
             answers: Mutex::new(answers.iter().copied().collect()),
             ..WebhookReceiverState::default()
         });
         let app = axum::Router::new().fallback(hear).with_state(shared.clone());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind((address, 0)).await.unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
         let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self { origin, shared, read: Mutex::new(0), task }
@@ -152,7 +156,9 @@ pub async fn holding(tune: impl FnOnce(&mut Options)) -> (World, TestDevice, Arc
 
 fn callable(tune: impl FnOnce(&mut Options)) -> impl FnOnce(&mut Options) {
     |options| {
-        options.egress = EgressGuard::new(EgressPolicy { allow: vec!["127.0.0.1".parse().unwrap()] });
+        options.egress = EgressGuard::new(EgressPolicy {
+            allow: ["127.0.0.1", "127.0.0.2"].map(|host| host.parse().unwrap()).to_vec(),
+        });
         options.outbox.look_every = Duration::from_millis(10);
         tune(options);
     }

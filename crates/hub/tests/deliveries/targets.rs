@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use attache_hub::deliveries::CircuitPolicy;
+use serde_json::json;
 
 use super::receiver::{ReceiverAnswer, WebhookReceiver, completed, holding, tried, world};
 use crate::world::{Engine, on_both};
@@ -10,6 +11,8 @@ use crate::world::{Engine, on_both};
 on_both! {
     a_failing_target_is_paused_and_probed_once
     a_slow_target_does_not_hold_up_the_others
+    the_ports_of_a_host_share_its_slots
+    requests_for_approval_have_slots_of_their_own
     many_deliveries_to_a_failing_target_do_not_block_the_others
     a_resent_delivery_does_not_wait_for_its_target
 }
@@ -91,6 +94,47 @@ async fn a_slow_target_does_not_hold_up_the_others(engine: Engine) {
         tried(&world, &delivery, 1, "delivered").await;
     }
     assert_eq!(slow.count(), 2);
+}
+
+async fn the_ports_of_a_host_share_its_slots(engine: Engine) {
+    let mut slow = Vec::new();
+    for _ in 0..3 {
+        slow.push(WebhookReceiver::start(&[ReceiverAnswer::Never; 4]).await);
+    }
+    let quick = WebhookReceiver::start_at("127.0.0.2", &[]).await;
+    let (world, device) = world(engine, |options| {
+        options.outbox.slots = 4;
+        options.outbox.slots_per_target = 2;
+        options.outbox.slots_per_host = 2;
+    })
+    .await;
+    for slow in slow.iter().chain(&slow) {
+        completed(&world.owner, &device, &slow.url()).await;
+    }
+    for _ in 0..3 {
+        let delivery = completed(&world.owner, &device, &quick.url()).await;
+        assert_eq!(quick.next().await.id(), delivery);
+        tried(&world, &delivery, 1, "delivered").await;
+    }
+    assert!(slow.iter().map(WebhookReceiver::count).sum::<usize>() <= 2);
+}
+
+async fn requests_for_approval_have_slots_of_their_own(engine: Engine) {
+    let (slow, quick) = (WebhookReceiver::start(&[ReceiverAnswer::Never; 8]).await, WebhookReceiver::start(&[]).await);
+    let (world, device) = world(engine, |options| options.outbox.slots = 4).await;
+    for _ in 0..8 {
+        completed(&world.owner, &device, &slow.url()).await;
+    }
+    for _ in 0..3 {
+        slow.next().await;
+    }
+    let create = json!({"agent_id": "builder", "callback_url": quick.url(), "callback_events": ["approval"]});
+    let run = world.owner.post("/api/v1/task-runs", create).await.expect(201)["task_run_id"].clone();
+    device.claim().await;
+    let path = format!("/api/v1/task-runs/{}/permission-requests", run.as_str().unwrap());
+    device.client.post(&path, json!({"epoch": 1, "tool": "shell", "input": {}})).await.expect(201);
+    assert_eq!(quick.next().await.json()["event"], "permission_requested");
+    assert_eq!(slow.count(), 3);
 }
 
 async fn many_deliveries_to_a_failing_target_do_not_block_the_others(engine: Engine) {

@@ -150,6 +150,9 @@ pub(super) struct ClaudeToolRequest {
     pub(super) blocked_path: Option<String>,
     #[serde(default)]
     pub(super) tool_use_id: String,
+    /// Of the sub-agent that asks.
+    #[serde(default)]
+    pub(super) agent_id: Option<String>,
 }
 
 #[derive(Deserialize)]

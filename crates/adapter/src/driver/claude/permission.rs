@@ -58,8 +58,8 @@ pub(super) fn question(ask: &ClaudeToolRequest, present: &FileBefore) -> Approva
         risk: risk(&ask.tool_name),
         diff: change(&ask.tool_name, &input, present),
         edits: changes(ask).is_some(),
-        // See `CLAUDE_BASH_MAINTAIN_PROJECT_WORKING_DIR`.
-        in_folder: ask.tool_name == "Bash",
+        // See `CLAUDE_BASH_MAINTAIN_PROJECT_WORKING_DIR`. A sub-agent may have a working tree of its own.
+        in_folder: ask.tool_name == "Bash" && ask.agent_id.is_none(),
     }
 }
 
@@ -245,11 +245,20 @@ mod tests {
             decision_reason: None,
             blocked_path: None,
             tool_use_id: "toolu_1".to_owned(),
+            agent_id: None,
         }
     }
 
     fn text(text: &str) -> FileBefore {
         FileBefore::Text(text.to_owned())
+    }
+
+    #[test]
+    fn only_the_main_agent_is_known_to_work_in_the_folder() {
+        let mut bash = ask("Bash", r#"{"command":"make test"}"#);
+        assert!(question(&bash, &FileBefore::Unknown).in_folder);
+        bash.agent_id = Some("a44dd".to_owned());
+        assert!(!question(&bash, &FileBefore::Unknown).in_folder);
     }
 
     #[test]

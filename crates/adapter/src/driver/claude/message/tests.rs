@@ -66,6 +66,7 @@ fn questions_keep_their_exact_input() {
         decision_reason: None,
         blocked_path: None,
         tool_use_id: "toolu_stub1".to_owned(),
+        agent_id: None,
     };
     assert_eq!(said(ASK), ClaudeMessage::Ask { id: "cc91203a".to_owned(), ask });
     let other = r#"{"type":"control_request","request_id":"9","request":{"subtype":"hook_callback","x":1}}"#;
