@@ -174,13 +174,15 @@ impl DeliverySender {
         let options = &self.hub.options().outbox;
         let (target, host) = (egress::origin(&delivery.url), egress::host(&delivery.url));
         let share = |of: &String| self.shares.get(of).copied().unwrap_or_default();
-        let is_urgent = self.hub.urgent().take(delivery.id);
         let is_for_approval = delivery.permission.is_some();
-        let is_full = share(&target) >= options.slots_per_target
-            || share(&host) >= options.slots_per_host
-            || (!is_for_approval && self.under_way.len() >= options.slots - options.slots / APPROVAL_PART);
+        if share(&host) >= options.slots_per_host
+            || (!is_for_approval && self.under_way.len() >= options.slots - options.slots / APPROVAL_PART)
+        {
+            return;
+        }
+        let is_urgent = self.hub.urgent().take(delivery.id);
         let admit = || self.circuits.lock().unwrap_or_else(PoisonError::into_inner).admit(&target, self.hub.now());
-        if !is_urgent && (is_full || !admit()) {
+        if !is_urgent && (share(&target) >= options.slots_per_target || !admit()) {
             return;
         }
         let shares = [target, host];

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel},
     thread,
     time::{Duration, Instant},
 };
@@ -37,6 +37,8 @@ pub(super) enum LinkLoss {
     Broken,
     #[error("the lease has ended")]
     Ended,
+    #[error("the folder has more entries than a copy can have")]
+    TooLarge,
 }
 
 /// What the host answered: an error is a number as Linux has them.
@@ -44,7 +46,7 @@ pub(super) type HostAnswer = Result<FsReply, i32>;
 
 pub(super) struct HostLink {
     inbox: Receiver<SyncWake>,
-    wakes: Sender<SyncWake>,
+    wakes: SyncSender<SyncWake>,
     out: Option<mpsc::UnboundedSender<Bytes>>,
     connection: u64,
     next_id: u32,
@@ -63,6 +65,8 @@ pub(super) struct HostLink {
 }
 
 const MAX_IN_FLIGHT: usize = 8 << 20;
+/// So many events wait to be taken, each of which can have a frame of content. The host waits then.
+const MAX_WAKES: usize = 64;
 /// What a request takes besides its content.
 const PER_REQUEST: usize = 512;
 /// How long the host can take to report its tree, and to answer.
@@ -75,8 +79,8 @@ const MAX_LISTINGS: usize = 1000;
 
 impl HostLink {
     /// Also returns how others wake it.
-    pub(super) fn new() -> (Self, Sender<SyncWake>) {
-        let (wakes, inbox) = channel();
+    pub(super) fn new() -> (Self, SyncSender<SyncWake>) {
+        let (wakes, inbox) = sync_channel(MAX_WAKES);
         let link = Self {
             inbox,
             wakes: wakes.clone(),
@@ -225,7 +229,13 @@ impl HostLink {
     /// The same without a connection.
     pub(super) fn take(&mut self, timeout: Duration) -> Result<bool, LinkLoss> {
         match self.inbox.recv_timeout(timeout) {
-            Ok(SyncWake::Host(number, event)) if number == self.connection => self.note(*event),
+            Ok(SyncWake::Host(number, event)) if number == self.connection => {
+                self.note(*event);
+                if self.view.is_too_large() {
+                    self.loss = Some(LinkLoss::TooLarge);
+                    return Err(LinkLoss::TooLarge);
+                }
+            }
             Ok(SyncWake::LinkLost(number, loss)) if number == self.connection => {
                 self.out = None;
                 self.loss = Some(loss.clone());
@@ -255,6 +265,11 @@ impl HostLink {
         };
         if let Some(weight) = self.in_flight.remove(&id) {
             self.in_flight_bytes -= weight;
+            // Nobody has asked for so much, or it was less when somebody did.
+            let answer = answer.and_then(|reply| match reply.data.len() > weight {
+                true => Err(Errno::AGAIN.raw_os_error()),
+                false => Ok(reply),
+            });
             self.answers.insert(id, answer);
         }
     }
@@ -263,7 +278,7 @@ impl HostLink {
 async fn serve(
     terms: &LinkTerms,
     mut requests: mpsc::UnboundedReceiver<Bytes>,
-    wakes: &Sender<SyncWake>,
+    wakes: &SyncSender<SyncWake>,
     number: u64,
     ready: &Sender<Result<(), LinkFailure>>,
 ) {
@@ -284,7 +299,7 @@ async fn serve(
 async fn pump(
     channel: russh::Channel<client::Msg>,
     requests: &mut mpsc::UnboundedReceiver<Bytes>,
-    wakes: &Sender<SyncWake>,
+    wakes: &SyncSender<SyncWake>,
     number: u64,
 ) -> LinkLoss {
     let (mut reader, writer) = channel.split();

@@ -18,6 +18,8 @@ pub(super) struct HostView {
     listed: BTreeMap<Vec<u8>, ListedFolder>,
     /// Folders that are listed in parts: the names so far.
     begun: HashMap<Vec<u8>, (Stamp, BTreeSet<Vec<u8>>)>,
+    /// About what all of it takes in memory.
+    bytes: usize,
     /// When what was in a folder was last reported as gone. Of an older listing nothing is true any more.
     gone: HashMap<Vec<u8>, Stamp>,
     /// Something was reported since the view was last looked at.
@@ -33,9 +35,26 @@ struct ListedFolder {
     is_watched: bool,
 }
 
+/// The most that a host can make us remember, and what an entry takes besides its names.
+const MAX_BYTES: usize = 512 << 20;
+const PER_ENTRY: usize = 250;
+
+fn bytes_of(length: usize, entry: Option<&FsEntry>) -> usize {
+    PER_ENTRY + length + entry.and_then(|entry| entry.target.as_ref()).map_or(0, Vec::len)
+}
+
+fn bytes_of_names(names: &BTreeSet<Vec<u8>>) -> usize {
+    names.iter().map(|name| bytes_of(name.len(), None)).sum()
+}
+
 // === impl HostView ===
 
 impl HostView {
+    /// The host has reported more than can be kept in memory.
+    pub(super) const fn is_too_large(&self) -> bool {
+        self.bytes > MAX_BYTES
+    }
+
     /// What is there, as far as it is carried.
     pub(super) fn get(&self, path: &[u8]) -> Option<&FsEntry> {
         let entry = self.entries.get(path)?.1.as_ref()?;
@@ -58,6 +77,7 @@ impl HostView {
     }
 
     pub(super) fn take_leftovers(&mut self) -> BTreeSet<Vec<u8>> {
+        self.bytes -= bytes_of_names(&self.leftovers);
         std::mem::take(&mut self.leftovers)
     }
 
@@ -97,7 +117,8 @@ impl HostView {
                 self.set(join(&change.folder, &change.name), change.stamp, change.entry);
             }
             FsEvent::Reset => {
-                *self = Self { has_news: true, leftovers: std::mem::take(&mut self.leftovers), ..Self::default() };
+                // What was left over is found again.
+                *self = Self { has_news: true, ..Self::default() };
             }
             FsEvent::TreeComplete => self.is_complete = true,
             _ => {}
@@ -114,10 +135,12 @@ impl HostView {
     /// What a path is now.
     fn set(&mut self, path: Vec<u8>, stamp: Stamp, entry: Option<FsEntry>) {
         if is_staged(&path) {
+            let bytes = PER_ENTRY + path.len();
             match entry {
-                Some(_) => self.leftovers.insert(path),
-                None => self.leftovers.remove(&path),
-            };
+                Some(_) if self.leftovers.insert(path.clone()) => self.bytes += bytes,
+                None if self.leftovers.remove(&path) => self.bytes -= bytes,
+                _ => {}
+            }
             return;
         }
         if !is_carried(&path) || self.entries.get(&path).is_some_and(|(known, _)| *known > stamp) {
@@ -127,12 +150,20 @@ impl HostView {
             // Not forgotten: an older report about them may still be on its way.
             for below in self.below(&path) {
                 self.end_folder(&below, stamp);
-                self.entries.insert(below, (stamp, None));
+                self.insert(below, stamp, None);
             }
             self.end_folder(&path, stamp);
         }
-        let known = self.entries.insert(path, (stamp, entry.clone()));
-        self.has_news |= known.and_then(|(_, known)| known) != entry;
+        let known = self.insert(path, stamp, entry.clone());
+        self.has_news |= known != entry;
+    }
+
+    fn insert(&mut self, path: Vec<u8>, stamp: Stamp, entry: Option<FsEntry>) -> Option<FsEntry> {
+        let length = path.len();
+        self.bytes += bytes_of(length, entry.as_ref());
+        let (_, known) = self.entries.insert(path, (stamp, entry))?;
+        self.bytes -= bytes_of(length, known.as_ref());
+        known
     }
 
     /// What was in a folder isn't there any more.
@@ -155,7 +186,9 @@ impl HostView {
     pub(super) fn forget(&mut self, path: &[u8]) {
         for gone in self.below(path).into_iter().chain([path.to_vec()]) {
             self.listed.remove(&gone);
-            self.entries.remove(&gone);
+            if let Some((_, known)) = self.entries.remove(&gone) {
+                self.bytes -= bytes_of(gone.len(), known.as_ref());
+            }
         }
         self.has_news = true;
     }
@@ -178,9 +211,14 @@ impl HostView {
         }
         let begun = self.begun.entry(folder.clone()).or_default();
         if begun.0 != stamp {
+            self.bytes -= bytes_of_names(&begun.1);
             *begun = (stamp, BTreeSet::new());
         }
-        begun.1.extend(entries.iter().map(|(name, _)| name.clone()));
+        for (name, _) in &entries {
+            if begun.1.insert(name.clone()) {
+                self.bytes += bytes_of(name.len(), None);
+            }
+        }
         for (name, entry) in entries {
             if is_name(&name) {
                 self.set(join(&folder, &name), stamp, Some(entry));
@@ -188,6 +226,7 @@ impl HostView {
         }
         if is_last {
             let (_, names) = self.begun.remove(&folder).unwrap_or_default();
+            self.bytes -= bytes_of_names(&names);
             let is_in = |path: &Vec<u8>| parent_and_name(path).0 == folder.as_slice();
             let known = if folder.is_empty() { self.entries.keys().cloned().collect() } else { self.below(&folder) };
             for path in known.into_iter().filter(is_in) {
@@ -263,6 +302,30 @@ mod tests {
         assert_eq!(view.unlisted(), [b""]);
         view.apply(listing("", 3, &both[..1]));
         assert!(view.unlisted().is_empty() && view.get(b"file").is_none());
+    }
+
+    #[test]
+    fn what_a_host_can_make_us_remember_is_limited() {
+        let file = entry(FileKind::File, 30);
+        let mut view = HostView::default();
+        let many: Vec<(String, FsEntry)> = (0..1000).map(|number| (format!("f{number}"), file.clone())).collect();
+        let many: Vec<(&str, FsEntry)> = many.iter().map(|(name, entry)| (name.as_str(), entry.clone())).collect();
+        let mut bytes = None;
+        // The same again costs nothing.
+        for stamp in 1..10 {
+            view.apply(listing("", stamp * 10, &many));
+            view.apply(listing("", stamp * 10 + 1, &many[..1]));
+            assert!(*bytes.get_or_insert(view.bytes) == view.bytes && !view.is_too_large());
+        }
+        let FsEvent::Listing(endless) = listing("", 200, &[]) else { return };
+        for number in 0..3000_u32 {
+            let entries = (0..1000).map(|at| (format!("{number}-{at}").into_bytes(), file.clone())).collect();
+            view.apply(FsEvent::Listing(FsListing { is_last: false, entries, ..endless.clone() }));
+            if view.is_too_large() {
+                return;
+            }
+        }
+        panic!("a listing without an end");
     }
 
     #[test]

@@ -122,22 +122,23 @@ impl SyncEngine {
         } else {
             match self.link.ask(MAX_DATA, |id| FsRequest::Chunks { id, path }.write())? {
                 Ok(FsReply { data, entry: Some(entry), .. }) => {
-                    Chunk::read_all(&data).map(|chunks| (chunks, entry.attributes.version()))
+                    let whole = |chunks: &Vec<Chunk>| length_of(chunks) == entry.attributes.size;
+                    Chunk::read_all(&data).filter(whole).map(|chunks| (chunks, entry.attributes.version()))
                 }
                 _ => None,
             }
         };
         // The host says how large it is, and may say anything.
-        self.local.check_space(size)?;
+        let length = listed.as_ref().map_or(size, |(chunks, _)| length_of(chunks));
+        self.local.check_space(length)?;
         let mut staged = self.local.stage()?;
         // The parts to ask for: everything, if nothing is known.
-        let (mut parts, mut length) = (Vec::new(), size);
+        let mut parts = Vec::new();
         let whole = if listed.is_none() { 0..size } else { 0..0 };
         let whole = whole.step_by(MAX_DATA).map(|offset| (offset, (size - offset).min(MAX_DATA as u64)));
         match &listed {
             None => {}
             Some((chunks, _)) => {
-                length = chunks.last().map_or(0, |last| last.offset + u64::from(last.length));
                 let here = self.local.open_file(path).ok();
                 for chunk in chunks {
                     let copied = here.as_ref().zip(known.get(&chunk.hash)).and_then(|(here, at)| copy_of(here, at));
@@ -303,6 +304,10 @@ impl SyncEngine {
         let ours = read_all(&self.local.open_file(path).ok()?, size)?;
         merge(&base, &ours, &read_all(&fetched.staged.file, fetched.attributes.size)?)
     }
+}
+
+fn length_of(chunks: &[Chunk]) -> u64 {
+    chunks.iter().fold(0, |sum: u64, chunk| sum.saturating_add(u64::from(chunk.length)))
 }
 
 /// The chunk at a place, if it is still there.

@@ -1,10 +1,7 @@
 //! Files of the copy that the host gets: completed beside their place, of chunks that the host has and those that are new,
 //! and moved there if the host's version is still the one that was replaced.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    io::Read as _,
-};
+use std::{collections::HashMap, io::Read as _};
 
 use rustix::io::Errno;
 
@@ -19,7 +16,7 @@ use super::{
 use crate::{
     chunks::{Chunk, ContentId, each_chunk},
     export::{AttributeChange, FileAttributes, FileKind},
-    fs_wire::{FsAttributes, FsEntry, FsOpenFlags, FsReply, FsRequest, MAX_COPY},
+    fs_wire::{FsAttributes, FsOpenFlags, FsReply, FsRequest, MAX_COPY},
 };
 
 /// A file whose requests are sent.
@@ -27,6 +24,8 @@ struct PendingPush<'a> {
     path: &'a Vec<u8>,
     mode: u32,
     how: StagedWrite,
+    /// What the host has there.
+    there: Option<FsAttributes>,
     /// In the order in which they are carried out. The first one opens the file.
     requests: Vec<u32>,
     handles: Vec<u64>,
@@ -62,7 +61,7 @@ const WRITE: FsOpenFlags =
 
 impl SyncEngine {
     pub(super) fn push_files(&mut self, pushed: &[(&Vec<u8>, u32)], pass: &SyncPass) -> Result<(), SyncStop> {
-        let mut ahead: VecDeque<PendingPush<'_>> = VecDeque::new();
+        let mut ahead: Vec<PendingPush<'_>> = Vec::new();
         let mut bytes = 0;
         for (number, (path, mode)) in pushed.iter().enumerate() {
             let states = &pass.states[*path];
@@ -74,19 +73,17 @@ impl SyncEngine {
                 self.push_attributes(path, *mode, pass)?;
                 continue;
             }
-            while ahead.len() >= MAX_AHEAD || (bytes > MAX_AHEAD_BYTES && !ahead.is_empty()) {
-                bytes -= self.finish_front(&mut ahead, pass)?;
+            if ahead.len() >= MAX_AHEAD || bytes > MAX_AHEAD_BYTES {
+                self.finish_all(std::mem::take(&mut ahead), pass)?;
+                bytes = 0;
             }
             let how = staged_write(path, number as u64);
             if let Some(push) = self.begin_push((path, *mode), how, pass)? {
                 bytes += push.bytes;
-                ahead.push_back(push);
+                ahead.push(push);
             }
         }
-        while !ahead.is_empty() {
-            self.finish_front(&mut ahead, pass)?;
-        }
-        Ok(())
+        self.finish_all(ahead, pass)
     }
 
     /// Of files whose content the host has.
@@ -140,7 +137,7 @@ impl SyncEngine {
             return Ok(None);
         };
         let mut there = pass.there.get(path).copied();
-        if there.is_some_and(|there| there.kind != FileKind::File) {
+        if how == StagedWrite::InPlace && there.is_some_and(|there| there.kind != FileKind::File) {
             if !self.clear_there(path, there)? {
                 return Ok(None);
             }
@@ -225,20 +222,8 @@ impl SyncEngine {
                 requests.push(close);
             }
         }
-        if let (StagedWrite::Under(name), false) = (&how, is_abandoned) {
-            let last = match there {
-                Some(there) => {
-                    let version = there.version();
-                    self.link.send(0, |id| FsRequest::Replace { id, from: name, to: path, version }.write())?
-                }
-                None => {
-                    self.link.send(0, |id| FsRequest::Rename { id, from: name, to: path, replace: false }.write())?
-                }
-            };
-            requests.push(last);
-        }
         let bytes = found.size;
-        Ok(Some(PendingPush { path, mode, how, requests, handles, content, chunks, text, bytes, is_abandoned }))
+        Ok(Some(PendingPush { path, mode, how, there, requests, handles, content, chunks, text, bytes, is_abandoned }))
     }
 
     /// How much of a log the host has already: git only adds to it.
@@ -281,64 +266,113 @@ impl SyncEngine {
         Some((source.clone(), base.chunks.iter().map(|chunk| (chunk.hash, *chunk)).collect()))
     }
 
-    fn finish_front(&mut self, ahead: &mut VecDeque<PendingPush<'_>>, pass: &SyncPass) -> Result<u64, SyncStop> {
-        let Some(push) = ahead.pop_front() else { return Ok(0) };
-        let bytes = push.bytes;
-        self.finish_push(push, pass)?;
-        Ok(bytes)
+    /// Waits until everything is written, and only then gives the files their names: what was written in part must not
+    /// replace anything.
+    fn finish_all(&mut self, pushes: Vec<PendingPush<'_>>, pass: &SyncPass) -> Result<(), SyncStop> {
+        let mut written = Vec::new();
+        for push in pushes {
+            if let Some(reply) = self.finish_writes(&push, pass)? {
+                written.push((push, reply));
+            }
+        }
+        let mut placed = Vec::new();
+        for (push, reply) in written {
+            let StagedWrite::Under(name) = &push.how else {
+                self.finish_push(push, reply, pass);
+                continue;
+            };
+            let (path, mut there) = (push.path, push.there);
+            if there.is_some_and(|there| there.kind != FileKind::File) {
+                if !self.clear_there(path, there)? {
+                    self.remove_staged(name)?;
+                    continue;
+                }
+                there = None;
+            }
+            let id = match there.map(|there| there.version()) {
+                Some(version) => {
+                    self.link.send(0, |id| FsRequest::Replace { id, from: name, to: path, version }.write())?
+                }
+                None => {
+                    self.link.send(0, |id| FsRequest::Rename { id, from: name, to: path, replace: false }.write())?
+                }
+            };
+            placed.push((push, reply, id));
+        }
+        for (push, written, id) in placed {
+            let StagedWrite::Under(name) = &push.how else { continue };
+            match self.link.answer(id)? {
+                Ok(reply) if is_same_version(&reply, &written) => {
+                    self.link.staged.retain(|staged| staged != name);
+                    self.finish_push(push, reply, pass);
+                }
+                Ok(_) => {
+                    // Somebody has replaced it already.
+                    self.link.staged.retain(|staged| staged != name);
+                    self.is_unsettled = true;
+                }
+                Err(errno) => {
+                    self.remove_staged(name)?;
+                    self.refuse(push.path, errno, pass);
+                }
+            }
+        }
+        Ok(())
     }
 
-    fn finish_push(&mut self, push: PendingPush<'_>, pass: &SyncPass) -> Result<(), SyncStop> {
-        let PendingPush { path, mode, how, requests, handles, content, chunks, text, is_abandoned, .. } = push;
-        let (mut first_error, mut is_open, mut written, mut last) = (None, true, None, None);
-        for (at, id) in requests.into_iter().enumerate() {
-            match self.link.answer(id)? {
-                Ok(reply) => {
-                    // Of the open file: the last one is about what has its name.
-                    written = last.take().and_then(|reply: FsReply| reply.entry).or(written);
-                    last = Some(reply);
-                }
+    /// Waits for the writes of a file, and returns what the host said about it then. `None` if it isn't complete.
+    fn finish_writes(&mut self, push: &PendingPush<'_>, pass: &SyncPass) -> Result<Option<FsReply>, SyncStop> {
+        let (mut first_error, mut is_open, mut last) = (None, true, None);
+        for (at, id) in push.requests.iter().enumerate() {
+            match self.link.answer(*id)? {
+                Ok(reply) if reply.entry.is_some() => last = Some(reply),
+                Ok(_) => {}
                 Err(errno) => {
                     is_open &= at > 0;
                     first_error = first_error.or(Some(errno));
                 }
             }
         }
-        self.link.handles.retain(|handle| !handles.contains(handle));
-        if let StagedWrite::Under(name) = &how {
+        self.link.handles.retain(|handle| !push.handles.contains(handle));
+        if first_error.is_none() && !push.is_abandoned {
+            return Ok(last);
+        }
+        if let StagedWrite::Under(name) = &push.how {
+            if is_open {
+                self.remove_staged(name)?;
+            }
             self.link.staged.retain(|staged| staged != name);
-            if is_open && (first_error.is_some() || is_abandoned) {
-                let _ = self.link.ask(0, |id| FsRequest::RemoveFile { id, path: name }.write())?;
-            }
         }
-        if is_abandoned {
+        let Some(errno) = first_error.filter(|_| !push.is_abandoned) else {
             self.is_unsettled = true;
-            return Ok(());
-        }
-        if let Some(errno) = first_error {
-            let is_hidden = matches!(Errno::from_raw_os_error(errno), Errno::ACCESS | Errno::NOENT);
-            if !is_open && is_hidden && in_git(path).is_none() && how != StagedWrite::InPlace {
-                // A lease that shows only some names shows none for files that aren't complete.
-                if let Some(push) = self.begin_push((path, mode), StagedWrite::InPlace, pass)? {
-                    return self.finish_push(push, pass);
-                }
-                return Ok(());
+            return Ok(None);
+        };
+        let is_hidden = matches!(Errno::from_raw_os_error(errno), Errno::ACCESS | Errno::NOENT);
+        if !is_open && is_hidden && in_git(push.path).is_none() && push.how != StagedWrite::InPlace {
+            // A lease that shows only some names shows none for files that aren't complete.
+            if let Some(again) = self.begin_push((push.path, push.mode), StagedWrite::InPlace, pass)? {
+                self.finish_all(vec![again], pass)?;
             }
-            self.refuse(path, errno, pass);
-            return Ok(());
+            return Ok(None);
         }
-        let (Some(FsReply { entry: Some(entry), stamp, .. }), Some(found)) = (last, pass.scan.entries.get(path)) else {
+        self.refuse(push.path, errno, pass);
+        Ok(None)
+    }
+
+    fn remove_staged(&mut self, name: &[u8]) -> Result<(), SyncStop> {
+        let _ = self.link.ask(0, |id| FsRequest::RemoveFile { id, path: name }.write())?;
+        self.link.staged.retain(|staged| staged != name);
+        Ok(())
+    }
+
+    /// The host has the file, under its name.
+    fn finish_push(&mut self, push: PendingPush<'_>, reply: FsReply, pass: &SyncPass) {
+        let PendingPush { path, mode, content, chunks, text, .. } = push;
+        let (FsReply { entry: Some(entry), stamp, .. }, Some(found)) = (reply, pass.scan.entries.get(path)) else {
             self.is_unsettled = true;
-            return Ok(());
+            return;
         };
         let host = entry.attributes;
-        let is_ours =
-            |written: FsEntry| is_same_file(&host, &written.attributes) && host.modified == written.attributes.modified;
-        if how != StagedWrite::InPlace && !written.is_some_and(is_ours) {
-            // Somebody has replaced it already.
-            self.is_unsettled = true;
-            return Ok(());
-        }
         self.link.view.set_own(path, stamp, Some(entry));
         let is_unchanged = self.local.attributes(path).is_some_and(|now| is_same(found, &now));
         let local = if is_unchanged { self.with_mode(path, mode, found) } else { *found };
@@ -348,8 +382,15 @@ impl SyncEngine {
         let chunks = if found.size > SMALL_FILE { chunks } else { Vec::new() };
         let state = PathState::File { content: FileContent::Known(content), mode };
         self.agreed(path, Some(BaseEntry { state, host, local, chunks }));
-        Ok(())
     }
+}
+
+/// Whether what has the name now is the file that was written.
+fn is_same_version(now: &FsReply, written: &FsReply) -> bool {
+    now.entry.as_ref().zip(written.entry.as_ref()).is_some_and(|(now, written)| {
+        let (now, written) = (&now.attributes, &written.attributes);
+        is_same_file(now, written) && now.modified == written.modified
+    })
 }
 
 fn is_same_file(one: &FsAttributes, other: &FsAttributes) -> bool {

@@ -10,3 +10,4 @@ mod mount_point;
 mod ssh;
 mod sshd;
 mod sync;
+mod sync_rules;
