@@ -503,19 +503,35 @@ fn what_is_fixed_cannot_be_replaced_while_the_walls_are_built() {
     let mut walls = Walls::open(root.join("work")).limit(&[SandboxLimit::CwdOnly]);
     walls.read.push(root.join("outside"));
     walls.fixed.push(nested.join(".git/config"));
-    let start = |replace: &dyn Fn()| {
-        let (program, words) = Launcher::new(stage()).command(&walls, "sh".as_ref()).unwrap();
-        replace();
+    let start = |replace: &dyn Fn(&mut Vec<OsString>)| {
+        let (program, mut words) = Launcher::new(stage()).command(&walls, "sh".as_ref()).unwrap();
+        replace(&mut words);
         Command::new(program).args(words).args(["-c", "touch nested/new; echo started"]).output().unwrap()
     };
-    assert_eq!(String::from_utf8_lossy(&start(&|| {}).stdout), "started\n");
-    let replaced = start(&|| {
+    assert_eq!(String::from_utf8_lossy(&start(&|_| {}).stdout), "started\n");
+    let refused = |replace: &dyn Fn(&mut Vec<OsString>)| {
+        let replaced = start(replace);
+        assert_eq!(String::from_utf8_lossy(&replaced.stdout), "");
+        let why = String::from_utf8_lossy(&replaced.stderr);
+        assert!(why.contains("was replaced while the walls were built"), "{why}");
+    };
+    // Whoever serves a file system can show a link to bubblewrap, and to everybody else what was there: as if bubblewrap had
+    // been told to mount something else, or somewhere else.
+    fs::write(root.join("work/x"), "").unwrap();
+    let config = nested.join(".git/config");
+    let at = |words: &[OsString]| words.iter().rposition(|word| *word == *config).unwrap();
+    refused(&|words| {
+        let to = at(words);
+        words[to] = root.join("work/x").into();
+    });
+    refused(&|words| {
+        let from = at(words) - 1;
+        words[from] = "/proc/self/status".into();
+    });
+    refused(&|_| {
         fs::rename(&nested, root.join("work/old")).unwrap();
         std::os::unix::fs::symlink("../outside", &nested).unwrap();
     });
-    assert_eq!(String::from_utf8_lossy(&replaced.stdout), "");
-    let why = String::from_utf8_lossy(&replaced.stderr);
-    assert!(why.contains("was replaced while the walls were built"), "{why}");
     assert!(!root.join("outside/new").exists());
 }
 

@@ -13,7 +13,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat2};
 
 use crate::{FileView, NetworkAccess, StandIn, Walls};
 
-use super::view;
+use super::{mount_table::MountTable, view};
 
 const PLACES: [&str; 3] = ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap"];
 /// Where services of the machine have their sockets. A process without network must not reach them either.
@@ -90,33 +90,49 @@ pub(super) fn arguments(program: &Path, walls: &Walls, stage: &Path) -> Vec<OsSt
     for path in writable().filter(|path| hidden.iter().any(|other| path.starts_with(other))) {
         words.bind("--bind", path);
     }
-    for folder in self::above(fixed(walls), walls).difference(&above) {
+    for folder in self::above(walls.fixed.iter(), walls).difference(&above) {
         words.bind("--bind", folder);
     }
-    fixed(walls).for_each(|path| words.bind("--ro-bind", path));
+    walls.fixed.iter().for_each(|path| words.bind("--ro-bind", path));
     words.add(["--chdir"]);
     words.0.push(walls.cwd.clone().into());
     words.add(["--"]);
     words.0
 }
 
-fn fixed(walls: &Walls) -> impl Iterator<Item = &PathBuf> {
-    walls.fixed.iter().filter(|path| path.exists() && is_inside(path, walls))
+/// Leaves only what is there now. Looked at once: another file system may say something else every time.
+pub(super) fn keep_existing(walls: &mut Walls) {
+    let fixed = std::mem::take(&mut walls.fixed);
+    walls.fixed = fixed.into_iter().filter(|path| path.exists() && is_inside(path, walls)).collect();
+}
+
+/// Whether the namespaces are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Outside,
+    Inside,
 }
 
 /// Which files and folders those are that others may replace: the working folder, what can be written to below it, and
 /// the fixed ones with those above them. bubblewrap looks for them by their paths. Another process could have put a link
-/// there meanwhile, and the inside would be larger than the walls.
-pub(super) fn identity(walls: &Walls) -> io::Result<u64> {
+/// there meanwhile, and the inside would be larger than the walls. Whoever serves the file system of a borrowed folder
+/// decides what is at a path, every time; what is mounted at each path, and that it is mounted there, is the kernel's word.
+pub(super) fn identity(walls: &Walls, side: Side) -> io::Result<u64> {
     let mut hasher = DefaultHasher::new();
+    let mounts = MountTable::read()?;
     let below = walls.write.iter().filter(|path| path.starts_with(&walls.cwd));
     let folders = [&walls.cwd].into_iter().chain(below).map(PathBuf::as_path);
-    let fixed_ones = fixed(walls).map(PathBuf::as_path).chain(above(fixed(walls), walls));
-    for path in folders.chain(fixed_ones).collect::<BTreeSet<&Path>>() {
+    let fixed = walls.fixed.iter().map(PathBuf::as_path).chain(above(walls.fixed.iter(), walls));
+    for path in folders.chain(fixed).collect::<BTreeSet<&Path>>() {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
         let found = fstat(&file)?;
-        (path, found.st_dev, found.st_ino).hash(&mut hasher);
+        let device = match side {
+            Side::Outside => mounts.device_of(path),
+            Side::Inside => mounts.device_at(path),
+        };
+        let device = device.ok_or_else(|| io::Error::other("something else is mounted there"))?;
+        (path, device, found.st_dev, found.st_ino).hash(&mut hasher);
     }
     Ok(hasher.finish())
 }
@@ -167,7 +183,9 @@ mod tests {
     use super::*;
 
     fn line(walls: &Walls) -> String {
-        let words = arguments(Path::new("/usr/bin/bwrap"), walls, Path::new("/opt/attache"));
+        let mut walls = walls.clone();
+        keep_existing(&mut walls);
+        let words = arguments(Path::new("/usr/bin/bwrap"), &walls, Path::new("/opt/attache"));
         words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
     }
 

@@ -3,6 +3,7 @@
 mod bubblewrap;
 mod exec_once;
 mod landlock;
+mod mount_table;
 mod probe;
 mod prove;
 mod proxy_listener;

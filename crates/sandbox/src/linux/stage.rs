@@ -16,7 +16,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FileView, Launcher, Mechanism, NetworkAccess, Walls};
 
-use super::{bubblewrap, exec_once::LastExec, landlock, proxy_listener, seccomp};
+use super::{
+    bubblewrap::{self, Side},
+    exec_once::LastExec,
+    landlock, proxy_listener, seccomp,
+};
 
 /// How many files a process can have open. Programs that raise this themselves, as many runtimes do, stop here.
 const MAX_OPEN_FILES: u64 = 65_536;
@@ -42,9 +46,11 @@ pub(crate) fn arguments(launcher: &Launcher, walls: &Walls) -> io::Result<Vec<Os
     if bwrap.is_none() && walls.files == FileView::Declared {
         check_hidden(walls)?;
     }
-    let identity = bwrap.map(|_| bubblewrap::identity(walls)).transpose()?;
-    let mut words = bwrap.map(|bwrap| bubblewrap::arguments(bwrap, walls, &stage.program)).unwrap_or_default();
-    let order = StageOrder { walls: walls.clone(), is_in_namespaces: bwrap.is_some(), identity };
+    let mut walls = walls.clone();
+    bubblewrap::keep_existing(&mut walls);
+    let identity = bwrap.map(|_| bubblewrap::identity(&walls, Side::Outside)).transpose()?;
+    let mut words = bwrap.map(|bwrap| bubblewrap::arguments(bwrap, &walls, &stage.program)).unwrap_or_default();
+    let order = StageOrder { walls, is_in_namespaces: bwrap.is_some(), identity };
     words.push(stage.program.clone().into());
     words.extend(stage.enter.iter().cloned());
     words.push(serde_json::to_string(&order).map_err(io::Error::other)?.into());
@@ -73,7 +79,7 @@ fn check_hidden(walls: &Walls) -> io::Result<()> {
 /// thread.
 pub fn enter(order: &str, command: Vec<OsString>) -> io::Result<Infallible> {
     let StageOrder { walls, is_in_namespaces, identity } = serde_json::from_str(order).map_err(io::Error::other)?;
-    if identity.is_some_and(|before| bubblewrap::identity(&walls).ok() != Some(before)) {
+    if identity.is_some_and(|before| bubblewrap::identity(&walls, Side::Inside).ok() != Some(before)) {
         return Err(io::Error::other(
             "its folder, or a repository in it, was replaced while the walls were built; try again",
         ));
