@@ -301,13 +301,17 @@ fn ask_prints_the_command_that_continues_a_waiting_run() {
     home.attache(&args).succeeds();
     asking.tells("approved by owner");
     let question = device.wonder("Which version?\n(0.9 or 1.0)");
-    let messages = asking.tells("attache runs input");
+    let messages = asking.tells("attache runs answer");
     assert!(messages.contains("asks for input: Which version?\n(0.9 or 1.0)"), "{messages}");
     // Later watchers see the same.
     let watching = home.spawn("watch", &["watch", &device.run]);
-    watching.tells(&format!("attache runs input {} \"…\"", device.run));
-    home.attache(&["runs", "input", &device.run, " "]).exits(2);
-    home.attache(&["runs", "input", &device.run, "1.0"]).succeeds();
+    watching.tells(&format!("attache runs answer {} \"…\"", device.run));
+    home.attache(&["runs", "answer", &device.run, " "]).exits(2);
+    let shown = home.attache(&["runs", "answer", &device.run]).succeeds().stdout;
+    assert!(shown.contains("Which version?\n(0.9 or 1.0)"), "{shown}");
+    home.attache(&["runs", "answer", &device.run, "1.0"]).succeeds();
+    let ran = home.attache(&["runs", "answer", &device.run, "0.9"]).exits(1);
+    assert!(ran.stderr.contains("has no open question"), "{}", ran.stderr);
     assert_eq!(device.heard(&question)["parts"], json!([{ "text": "1.0" }]));
     device.complete("published 1.0\n");
     assert!(asking.wait().success() && watching.wait().success());

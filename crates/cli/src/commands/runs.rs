@@ -10,7 +10,7 @@ use attache_protocol::{
     wire::{
         adapter::AdapterLogLine,
         input_request::GiveInputRequest,
-        run::{Run, Sandbox, WaitReason},
+        run::{PendingQuestion, Run, Sandbox, WaitReason},
         usage::ReportedUsage,
     },
 };
@@ -51,7 +51,8 @@ const MAX_LAST_EVENTS: u32 = 200;
   attache runs list --since 8h --caller ada --text deploy
   attache runs show run_…                    show a run and its result
   attache runs cancel run_… --reason \"no longer needed\"
-  attache runs input run_… \"use the other branch\"   answer the agent's question
+  attache runs answer run_… 2                answer the agent's question by one of its options
+  attache runs input run_… \"use the other branch\"   tell it something while it works
   attache runs delete run_…                  delete a run with its result and artifacts",
     args_conflicts_with_subcommands = true
 )]
@@ -91,6 +92,16 @@ enum RunsCommand {
         /// Skip the confirmation prompt
         #[arg(long, short)]
         yes: bool,
+    },
+    /// Answer the agent's open question; without an answer, show the question
+    Answer {
+        /// Run id (`run_…`), a unique part of it, `last`, or a call id (`a2a-…`)
+        #[arg(value_parser = IdArg::of_run)]
+        run: IdArg,
+        /// A number or name of an option (several, where the question allows it), or your own words; `-` reads them from
+        /// standard input
+        #[arg(value_name = "ANSWER")]
+        answers: Vec<String>,
     },
     /// Send input to a run; it answers the agent's oldest open question
     Input {
@@ -172,7 +183,11 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
             Ok(())
         }
         RunsCommand::Delete { run, yes } => delete(&context, &hub, run.run(&hub).await?, yes).await,
-        RunsCommand::Input { run, text } => input(&context, &hub, run.run(&hub).await?, text).await,
+        RunsCommand::Answer { run, answers } => answer(&context, &hub, run.run(&hub).await?, &answers).await,
+        RunsCommand::Input { run, text } => {
+            let run = hub.run(run.run(&hub).await?).await?;
+            input(&context, &hub, &run, text).await
+        }
     }
 }
 
@@ -191,17 +206,43 @@ async fn delete(context: &CommandContext, hub: &HubClient, run: RunId, yes: bool
     Ok(())
 }
 
-async fn input(context: &CommandContext, hub: &HubClient, run: RunId, text: String) -> Result<(), CommandFailure> {
+async fn answer(
+    context: &CommandContext,
+    hub: &HubClient,
+    run: RunId,
+    answers: &[String],
+) -> Result<(), CommandFailure> {
+    let before = hub.run(run).await?;
+    let Some(question) = open_question(&before) else {
+        return Err(CommandFailure::new("no_question", exit::FAILED, format!("{run} has no open question"))
+            .hint(format!("To tell it something anyway: attache runs input {run} \"…\"")));
+    };
+    if !answers.is_empty() {
+        return input(context, hub, &before, answers.join(", ")).await;
+    }
+    if context.output.is_json() {
+        return context.output.json(question);
+    }
+    section(context, "asks", &question.what)?;
+    context.output.say(format_args!("Answer it: attache runs answer {run} \"…\""));
+    Ok(())
+}
+
+/// What the agent wants to know.
+fn open_question(run: &Run) -> Option<&PendingQuestion> {
+    run.waits_for.as_ref().filter(|asked| asked.kind == WaitReason::Input)
+}
+
+async fn input(context: &CommandContext, hub: &HubClient, before: &Run, text: String) -> Result<(), CommandFailure> {
+    let run = before.task_run_id;
     let text = if text == "-" { ask::read_all("the input")? } else { text };
     if text.trim().is_empty() {
         return Err(CommandFailure::usage("the input is empty").hint("Pass the text: attache runs input RUN \"…\""));
     }
     // Idempotent: a retry after a lost response still counts as one input.
     let key = format!("input-{}", context.env.uuid());
-    let before = hub.run(run).await?;
     // Bind the answer to the question that is open now.
-    let question = before.waits_for.as_ref().filter(|asked| asked.kind == WaitReason::Input);
-    let input_request_id = question.and_then(|asked| asked.id.parse().ok());
+    let input_request_id = open_question(before).and_then(|asked| asked.id.parse().ok());
     let request = GiveInputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: Some(key) };
     let given = hub.give_input(run, &request).await?;
     let is_answer = before.waiting == Some(WaitReason::Input);
@@ -440,11 +481,10 @@ async fn print_questions(context: &CommandContext, hub: &HubClient, run: &Run) -
             }
         }
         Some(WaitReason::Input) => {
-            let question = run.waits_for.as_ref().filter(|question| question.kind == WaitReason::Input);
-            if let Some(question) = question.filter(|question| !question.what.trim().is_empty()) {
+            if let Some(question) = open_question(run).filter(|question| !question.what.trim().is_empty()) {
                 section(context, "asks", &question.what)?;
             }
-            output.say(format_args!("\nThe run is waiting for input: attache runs input {} \"…\"", run.task_run_id));
+            output.say(format_args!("\nThe run is waiting for input: attache runs answer {} \"…\"", run.task_run_id));
         }
         None => {}
     }

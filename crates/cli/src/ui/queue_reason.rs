@@ -100,7 +100,7 @@ async fn busy(hub: &HubClient, account: &Account, run: &Run) -> Option<QueueReas
         }
         Some(WaitReason::Input) => (
             ", which waits for an answer",
-            format!("Answer it: attache runs input {other} \"…\", or cancel it: attache runs cancel {other}"),
+            format!("Answer it: attache runs answer {other} \"…\", or cancel it: attache runs cancel {other}"),
         ),
     };
     let why = format!("{name} is busy with {other}{more}{waits}; this run {place}");

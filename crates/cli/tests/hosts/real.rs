@@ -71,7 +71,7 @@ fn asks_questions(program: &HostProgram, tool: &str, asked: &Value) {
     });
     let what = question["what"].as_str().unwrap();
     assert!(what.starts_with("Which database?\n  1. PostgreSQL: a server\n  2. SQLite: a file\n"), "{what}");
-    device.home.attache(&["runs", "input", &run, "2"]).succeeds();
+    device.home.attache(&["runs", "answer", &run, "2"]).succeeds();
     let (ended, approvals) = device.answer(&run, true);
     assert_eq!((&ended["status"], approvals.len()), (&json!("completed"), 0), "{ended}");
     // In the task, in the call of the tool, and in its result.

@@ -6,6 +6,7 @@
 //! first (`outbox`).
 
 mod host;
+mod incomplete;
 mod mounts;
 mod outbox;
 mod pusher;

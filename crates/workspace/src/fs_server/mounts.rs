@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::host::FsHost;
+use super::{host::FsHost, incomplete::IncompleteFiles};
 use crate::{
     export::{Connection, ExportFile, FileLocks},
     fs_wire::{FsEvent, FsWelcome, VERSION},
@@ -39,6 +39,7 @@ pub(super) type HeldLocks = HashMap<(u64, u64), (FileLocks, OwnedSemaphorePermit
 pub(super) struct MountProgress {
     pub(super) open: OpenFiles,
     pub(super) locks: HeldLocks,
+    pub(super) incomplete: IncompleteFiles,
     /// How many connections it had. The last one counts.
     connections: u64,
     last_request: u32,

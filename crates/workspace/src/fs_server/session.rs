@@ -118,7 +118,9 @@ impl FsSession {
             .then(|| self.host.watcher.folders());
         // Nothing is sent while the mount is held: its next connection may be waiting for it.
         let mut files = mount.hold().ok_or(FsSessionEnd::Superseded)?;
+        let is_complete = files.incomplete.check(&request, |path| self.host.attributes(path).is_ok());
         let done = match (&request, &mut watched) {
+            _ if is_complete.is_err() => is_complete.map(|()| NOTHING),
             (FsRequest::Rename { from, to, replace, .. }, Some(watched)) => self.rename(watched, from, to, *replace),
             (FsRequest::Replace { from, to, version, .. }, Some(watched)) => {
                 self.expect(to, version).and_then(|()| self.rename(watched, from, to, true))
@@ -128,6 +130,7 @@ impl FsSession {
             }
             _ => self.answer(&mut files.open, &request),
         };
+        files.incomplete.note(&request, done.is_ok());
         files.note(id, done.as_ref().err().map(errno_of));
         drop(files);
         let made = match request {

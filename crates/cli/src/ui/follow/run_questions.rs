@@ -190,7 +190,7 @@ impl RunQuestions {
                     self.ask(TerminalQuestion::Input { id: input_request_id, prompt });
                     return said(TextStyle::Dim, String::new(), Some("waiting for input"));
                 }
-                let how = format!("  answer it: attache runs input {run} \"…\"{}", self.suffix);
+                let how = format!("  answer it: attache runs answer {run} \"…\"{}", self.suffix);
                 said(
                     TextStyle::Busy,
                     format!("asks for input: {}\n{how}", clean::exact(&prompt)),
@@ -286,7 +286,7 @@ impl RunQuestions {
         self.may_type = false;
         let open = std::mem::take(&mut self.open);
         let elsewhere = |question| match question {
-            TerminalQuestion::Input { .. } => format!("  answer it: attache runs input {run} \"…\"{}", self.suffix),
+            TerminalQuestion::Input { .. } => format!("  answer it: attache runs answer {run} \"…\"{}", self.suffix),
             TerminalQuestion::Approval(id) => self.commands(id),
         };
         open.into_iter().map(elsewhere).collect()

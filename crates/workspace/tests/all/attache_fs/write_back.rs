@@ -320,6 +320,32 @@ async fn late_refusals_are_told_and_named() {
     assert_eq!(names(&held.lease.folder), ["a", "b", "c"]);
 }
 
+/// A program that saves a file writes a new one and moves it over the old one. If the host has refused a part of the new one,
+/// which the program doesn't know yet, the old one stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_refused_in_part_replaces_nothing() {
+    if cannot_mount() {
+        return;
+    }
+    let quota = LeaseQuota { file_bytes: Some(1000), ..LeaseQuota::UNLIMITED };
+    let prepare = |folder: &Path| fs::write(folder.join("file"), "old").unwrap();
+    let held = held_lease(ExportTerms { quota, ..rw() }, prepare).await;
+    let here = held.mount.mount_point.clone();
+    assert_eq!(fs::read_to_string(here.join("file")).unwrap(), "old");
+    held.port.hold(true);
+    let mut new = File::create(here.join("file.new")).unwrap();
+    new.write_all(&[1; 900]).unwrap();
+    new.write_all(&[2; 900]).unwrap();
+    fs::rename(here.join("file.new"), here.join("file")).unwrap();
+    held.port.hold(false);
+    drop(new);
+    eventually("the old file is shown again", || fs::read_to_string(here.join("file")).is_ok_and(|text| text == "old"))
+        .await;
+    let ended = held.mount.unmount().await;
+    assert!(ended.lost.iter().any(|lost| lost.path == "file"), "{:?}", ended.lost);
+    assert_eq!(fs::read_to_string(held.lease.folder.join("file")).unwrap(), "old");
+}
+
 /// The guard sends what the killed process had acknowledged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_file_system_loses_nothing_that_was_acknowledged() {
