@@ -33,7 +33,7 @@ CREATE TABLE agent_accounts (
     approvals text,
     created integer not null,
     archived integer
-, owner blob, callers integer not null default 0, run_timeout integer, private_until integer) without rowid;
+, owner blob, callers integer not null default 0, run_timeout integer, private_until integer, on_limit text) without rowid;
 CREATE UNIQUE INDEX agent_accounts_name on agent_accounts (tenant, name) where archived is null;
 CREATE TABLE agent_runtimes (
     no integer primary key,

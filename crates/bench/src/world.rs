@@ -11,7 +11,7 @@ use attache_protocol::{
     env::Env,
     rules::run::RunLimits,
     secret::{Kind, SecretHash},
-    wire::account::Callers,
+    wire::account::{Callers, OnLimit},
 };
 use attache_store::{
     Store, WriteContext,
@@ -91,6 +91,7 @@ impl BenchWorld {
             a2a: None,
             callers: Callers::Everyone,
             run_timeout: None,
+            on_limit: OnLimit::default(),
         };
         self.store.create_account(self.context(), account).await?;
         let code = SecretHash::of(&format!("code {number}"));

@@ -234,6 +234,40 @@ fn a_budget_is_sent_with_the_task() {
 }
 
 #[test]
+fn at_a_usage_limit_a_run_waits_or_another_agent_goes_on() {
+    let home = TestHome::new();
+    let hub = home.hub(&[]);
+    for agent in ["claude", "codex"] {
+        hub.add_agent(agent);
+    }
+    let limit = |epoch: i64| json!({ "epoch": epoch, "output": { "error": "limit", "code": "usage_limit", "resets_at": "2126-01-01T00:00:00Z" } });
+    let asking = home.spawn("ask", &["ask", "claude", "count", "--fallback", "codex"]);
+    let (token, run, epoch) = claim(&hub, "claude");
+    let progress = json!({ "epoch": epoch, "chunk": "zero\n" });
+    hub.worker(&token, "POST", &format!("/api/v1/task-runs/{run}/progress"), &progress).expect(200);
+    hub.worker(&token, "POST", &format!("/api/v1/task-runs/{run}/fail"), &limit(epoch)).expect(200);
+    let (token, next, epoch) = claim(&hub, "codex");
+    let report = json!({ "epoch": epoch, "output": { "text": "one\n" } });
+    hub.worker(&token, "POST", &format!("/api/v1/task-runs/{next}/complete"), &report).expect(200);
+    assert!(asking.wait().success(), "{}", asking.stderr());
+    assert_eq!(asking.stdout(), "one\n");
+    let said = format!("claude has reached a usage limit; the fallback agent goes on: {next}");
+    assert!(asking.stderr().contains(&said), "{}", asking.stderr());
+    assert_eq!(home.attache(&["watch", &run]).succeeds().stdout, "one\n");
+
+    home.attache(&["agents", "set", "claude", "--on-limit", "wait"]).succeeds();
+    assert!(home.attache(&["agents", "show", "claude"]).succeeds().stdout.contains("at usage limits"));
+    let asking = home.spawn("ask", &["ask", "claude", "count"]);
+    let (token, run, epoch) = claim(&hub, "claude");
+    let soon = json!({ "epoch": epoch, "output": { "error": "limit", "code": "usage_limit" } });
+    hub.worker(&token, "POST", &format!("/api/v1/task-runs/{run}/fail"), &soon).expect(200);
+    until("the reason", || asking.stderr().contains("The run goes on by itself in ").then_some(()));
+    assert!(home.attache(&["runs"]).succeeds().stdout.contains("waiting: usage limit"));
+    home.attache(&["runs", "cancel", &run]).succeeds();
+    assert!(!asking.wait().success());
+}
+
+#[test]
 fn the_task_comes_from_standard_input_too() {
     let home = TestHome::new();
     let _up = home.up(&[]);

@@ -146,6 +146,12 @@ impl CallBuilder {
         self
     }
 
+    /// The agent that gets the task if this one's model account has reached a usage limit.
+    pub fn fallback(mut self, agent: impl Into<String>) -> Self {
+        self.request.fallback_agent_id = Some(agent.into());
+        self
+    }
+
     /// The maximum usage. When it is reached, the call ends with `quota_exceeded`.
     pub fn budget(mut self, budget: Budget) -> Self {
         self.request.budget = Some(budget);

@@ -227,6 +227,7 @@ const fn changes_the_run(kind: EventKind) -> bool {
             EventKind::TaskCreated
                 | EventKind::TaskClaimed
                 | EventKind::TaskRequeued
+                | EventKind::TaskDeferred
                 | EventKind::TaskWaiting
                 | EventKind::TaskInputRequired
                 | EventKind::TaskAuthorizationRequired

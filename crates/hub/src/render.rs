@@ -46,6 +46,7 @@ pub(crate) fn account(record: record::AccountRecord) -> account::Account {
         owner_id: record.owner,
         callers: record.callers,
         run_timeout_ms: record.run_timeout.map(millis),
+        on_limit: record.on_limit,
         runtime: record.runtime.map(runtime),
         peer: None,
         created_at: record.created_at,
@@ -133,7 +134,7 @@ const fn presence(online: bool) -> Presence {
 pub(crate) fn run(record: record::RunRecord) -> run::Run {
     let expires_at = match &record.state.phase {
         RunPhase::Pending { expires_at } => Some(*expires_at),
-        RunPhase::Running(_) | RunPhase::Ended { .. } => None,
+        RunPhase::Deferred { .. } | RunPhase::Running(_) | RunPhase::Ended { .. } => None,
     };
     run::Run {
         task_run_id: record.id,
@@ -165,6 +166,8 @@ pub(crate) fn run(record: record::RunRecord) -> run::Run {
         claimed_at: record.claimed_at,
         lease_expires_at: record.state.claim().map(|claim| claim.lease_until),
         expires_at,
+        deferred_until: record.state.deferred_until(),
+        continues: record.spec.continues,
         ended_at: record.ended_at,
         last_seq: record.last_seq,
     }

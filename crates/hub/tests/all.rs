@@ -50,6 +50,7 @@ mod streams;
 mod tls;
 mod token_rotation;
 mod tunnel;
+mod usage_limits;
 mod work;
 mod world;
 

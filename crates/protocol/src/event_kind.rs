@@ -53,6 +53,7 @@ event_kinds! {
         TaskCreated = "task.created",
         TaskClaimed = "task.claimed",
         TaskRequeued = "task.requeued",
+        TaskDeferred = "task.deferred",
         TaskWaiting = "task.waiting",
         TaskCompleted = "task.completed",
         TaskFailed = "task.failed",
@@ -161,7 +162,8 @@ impl EventKind {
 
     /// Whether it triggers push notifications.
     pub const fn is_pushed(self) -> bool {
-        self.is_terminal() || matches!(self, Self::TaskClaimed | Self::TaskRequeued | Self::TaskWaiting)
+        self.is_terminal()
+            || matches!(self, Self::TaskClaimed | Self::TaskRequeued | Self::TaskDeferred | Self::TaskWaiting)
     }
 
     /// The kinds in the tenant's log.

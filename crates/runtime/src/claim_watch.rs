@@ -117,7 +117,7 @@ fn reason(event: &Event, epoch: i64, is_ours: &mut bool) -> Option<&'static str>
         Some(EventKind::TaskCancelled) => Some("the run was cancelled"),
         Some(EventKind::TaskCompleted | EventKind::TaskFailed) => Some("the run has ended at the hub"),
         // Events before our own claim are about earlier claims.
-        Some(EventKind::TaskRequeued) if *is_ours => Some("the hub took the run back"),
+        Some(EventKind::TaskRequeued | EventKind::TaskDeferred) if *is_ours => Some("the hub took the run back"),
         Some(EventKind::TaskClaimed) => {
             let claimed = event.data.parse::<ClaimedEventData>().map_or(epoch, |claimed| claimed.epoch);
             *is_ours = claimed == epoch;

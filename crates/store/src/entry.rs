@@ -90,6 +90,13 @@ struct TaskFinishedData<'a> {
 }
 
 #[derive(Serialize)]
+struct TaskDeferredData<'a> {
+    until: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<&'a Json>,
+}
+
+#[derive(Serialize)]
 struct TaskReasonData<'a> {
     reason: Option<&'a str>,
 }
@@ -222,6 +229,9 @@ pub(crate) fn task_finished(outcome: &RunResult, usage: Option<&Json>) -> LogEnt
         RunResult::Failed { code, .. } => {
             (LifecycleEvent::Failed { code: *code }.kind(), Json::of(&TaskFinishedData { code: Some(*code), usage }))
         }
+        RunResult::Deferred { until } => {
+            (LifecycleEvent::Deferred { until: *until }.kind(), Json::of(&TaskDeferredData { until: *until, usage }))
+        }
     }
 }
 
@@ -289,7 +299,7 @@ pub(crate) mod call {
     pub(crate) const fn finish(outcome: &RunResult) -> &'static str {
         match outcome {
             RunResult::Completed { .. } => "complete",
-            RunResult::Failed { .. } => "fail",
+            RunResult::Failed { .. } | RunResult::Deferred { .. } => "fail",
         }
     }
 }

@@ -64,7 +64,10 @@ impl StoreMetrics {
             LifecycleEvent::Completed => "completed",
             LifecycleEvent::Cancelled => "cancelled",
             LifecycleEvent::Failed { code } => code.as_str(),
-            LifecycleEvent::Claimed | LifecycleEvent::Requeued { .. } | LifecycleEvent::Waiting { .. } => return,
+            LifecycleEvent::Claimed
+            | LifecycleEvent::Requeued { .. }
+            | LifecycleEvent::Deferred { .. }
+            | LifecycleEvent::Waiting { .. } => return,
         };
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         match ended.iter_mut().find(|(known, _)| *known == how) {

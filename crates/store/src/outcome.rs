@@ -29,6 +29,8 @@ pub(crate) fn digest_of(outcome: &RunResult) -> OutcomeDigest {
     match outcome {
         RunResult::Completed { output, artifacts: _ } => hasher.update(b"completed\0").update(output.get().as_bytes()),
         RunResult::Failed { code: _, result } => hasher.update(b"failed\0").update(result.get().as_bytes()),
+        // The run has no outcome yet.
+        RunResult::Deferred { .. } => return NO_DIGEST,
     };
     OutcomeDigest(half(hasher.finalize()))
 }

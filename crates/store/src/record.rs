@@ -24,7 +24,7 @@ use attache_protocol::{
     },
     secret::SecretHash,
     wire::{
-        account::{AddedPart, Callers},
+        account::{AddedPart, Callers, OnLimit},
         conversation,
         key::{KeyScope, Role},
         run::Sandbox,
@@ -62,6 +62,7 @@ pub struct NewAccount {
     pub callers: Callers,
     /// The timeout of its runs, unless their creator sets one.
     pub run_timeout: Option<Duration>,
+    pub on_limit: OnLimit,
 }
 
 /// Changes to an account. `None` leaves a member as it is.
@@ -77,6 +78,7 @@ pub struct AccountPatch {
     pub owner: Option<Option<UserId>>,
     pub callers: Option<Callers>,
     pub run_timeout: Option<Option<Duration>>,
+    pub on_limit: Option<OnLimit>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +97,7 @@ pub struct AccountRecord {
     /// When it was last shared, or given away while private. Its work from before belongs to those who started it.
     pub private_until: Option<Timestamp>,
     pub run_timeout: Option<Duration>,
+    pub on_limit: OnLimit,
     pub created_at: Timestamp,
     pub archived_at: Option<Timestamp>,
     /// The active runtime, if any.
@@ -300,6 +303,10 @@ pub struct RunSpec {
     /// The maximum usage.
     pub budget: QuotaBudget,
     pub sandbox: Option<Sandbox>,
+    /// The agent that gets the task if this one's account has reached a usage limit.
+    pub fallback: Option<AgentId>,
+    /// The run that this one continues, because that one's agent had reached a usage limit.
+    pub continues: Option<RunId>,
 }
 
 impl RunSpec {
@@ -319,6 +326,8 @@ impl RunSpec {
             callback: None,
             budget: QuotaBudget::default(),
             sandbox: None,
+            fallback: None,
+            continues: None,
         }
     }
 }
@@ -423,6 +432,10 @@ pub enum RunResult {
     Failed {
         code: FailureCode,
         result: Json,
+    },
+    /// A usage limit stopped the work. The run goes back to the queue at this time.
+    Deferred {
+        until: Timestamp,
     },
 }
 

@@ -98,7 +98,7 @@ pub type WakeListener = Box<dyn Fn(&[WakeHint]) + Send + Sync>;
 /// | `revoke_key` | `key.revoked {"key_id"}`, for a session `session.ended {"session_id"}`; then the same for every session that it opened and that was not revoked, in order of creation |
 /// | `create_run` | `conversation.created {"conversation_id"}` if it opens one; `task.created {"agent_id","task_type"}` with run seq 1 |
 /// | `claim` | `task.claimed {"runtime_id","epoch","attempt"}` |
-/// | `finish` | `task.completed {}` or `task.failed {"code"}`; plus `usage` as given when there is one |
+/// | `finish` | `task.completed {}`, `task.failed {"code"}` or `task.deferred {"until"}`; plus `usage` as given when there is one |
 /// | `cancel_run` | `task.cancelled {"reason"}` |
 /// | `release` | `task.requeued {"reason":"released"}` |
 /// | lost, expired, timed out | `task.requeued {"reason":"runtime_lost"}` or `task.failed {"code"}` |

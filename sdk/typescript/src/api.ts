@@ -41,6 +41,8 @@ export interface Account {
   ended?: Array<AddedPart>;
   instructions?: string | null;
   name: string;
+  /** What its runs do at a usage limit of its model account. */
+  on_limit?: OnLimit;
   /** Its owner. Null for an agent of the organisation. */
   owner_id?: UserId | null;
   /** Only for an account that stands for an outside A2A agent. */
@@ -69,6 +71,8 @@ export interface AccountRequest {
   description?: string | null;
   instructions?: string | null;
   name?: string | null;
+  /** What its runs do at a usage limit of its model account. Default: `fallback`. */
+  on_limit?: OnLimit | null;
   /** The owner, by name or id, or `""` for none. Only admins can set this. By default, the creator is the owner. */
   owner?: string | null;
   /** Makes the account stand for an outside A2A agent, which is called instead of a device. */
@@ -185,6 +189,8 @@ export interface CallRequest {
   context?: Json | null;
   /** The conversation it belongs to. Default: a new one. */
   conversation_id?: ConversationId | null;
+  /** The id or name of an agent that gets the task if this one's model account has reached a usage limit. */
+  fallback_agent_id?: string | null;
   /** The parent run, for an agent that holds or created it. */
   parent_task_run_id?: RunId | null;
   /** Files, data and links for the task, as parts of an A2A 1.0 message. */
@@ -515,6 +521,9 @@ export interface CreateRunRequest {
   callback_url?: string | null;
   context_fragments?: Json | null;
   conversation_id?: ConversationId | null;
+  /** The id or name of an agent that gets the task if this one's model account has reached a usage limit. For people and
+   * their keys. */
+  fallback_agent_id?: string | null;
   idempotency_key?: string | null;
   input?: Json | null;
   max_attempts?: number | null;
@@ -892,6 +901,9 @@ export interface NameList {
   names: Record<string, string>;
 }
 
+/** What becomes of a run when the model account of its agent reaches a usage limit. */
+export type OnLimit = "wait" | "fallback" | "fail";
+
 /** What happens if a request is not answered in time. */
 export type OnTimeout = "deny_and_halt" | "deny_and_continue" | "keep_waiting";
 
@@ -1204,8 +1216,12 @@ export interface Run {
   /** The caller, as `kind:id`. */
   caller: string;
   claimed_at?: Timestamp | null;
+  /** The run that this one continues, because that one's agent had reached a usage limit. */
+  continues?: RunId | null;
   conversation_id: ConversationId;
   created_at: Timestamp;
+  /** When a pending run goes back to the queue, because the usage limit that it met resets then. Nobody can claim it before. */
+  deferred_until?: Timestamp | null;
   ended_at?: Timestamp | null;
   epoch: number;
   /** When a pending run expires. */

@@ -201,7 +201,9 @@ impl TaskView {
         self.seq = event.seq;
         match event.event_kind() {
             Some(EventKind::TaskClaimed) => self.turn(TaskState::TaskStateWorking, None, event.at),
-            Some(EventKind::TaskRequeued) => self.turn(TaskState::TaskStateSubmitted, None, event.at),
+            Some(EventKind::TaskRequeued | EventKind::TaskDeferred) => {
+                self.turn(TaskState::TaskStateSubmitted, None, event.at)
+            }
             Some(EventKind::TaskProgress) => self.progressed(event),
             Some(EventKind::TaskThought) => self.spoke(event, "thought"),
             Some(EventKind::TaskLog) => self.spoke(event, "log"),

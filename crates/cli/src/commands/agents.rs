@@ -14,7 +14,7 @@ use attache_protocol::{
     rules::permission_mode::PermissionMode,
     wire::{
         a2a_options::A2aOptions,
-        account::{Account, AccountRequest, AddedPart, Callers, PeerRequest, Presence, TrustRequest},
+        account::{Account, AccountRequest, AddedPart, Callers, OnLimit, PeerRequest, Presence, TrustRequest},
         channel::RegisterAgent,
         permission::ApprovalPolicy,
         runtime::{DeclaredExtension, DeclaredSandbox, Runtime},
@@ -323,6 +323,9 @@ async fn show(context: &CommandContext, hub: &HubClient, agent: &str) -> Result<
     );
     if let Some(millis) = account.run_timeout_ms {
         row("run timeout", TextCell::plain(time::duration(Duration::from_millis(millis))));
+    }
+    if account.on_limit != OnLimit::default() {
+        row("at usage limits", TextCell::plain(account.on_limit.as_str()));
     }
     if let Some(ApprovalPolicy { mode, trusted_commands, .. }) = &account.approvals {
         if let Some(mode) = mode.filter(|mode| *mode != PermissionMode::Ask) {

@@ -35,6 +35,7 @@ use crate::{
   attache ask builder \"…\" --cost 0.50 --tokens 200000      stop at whichever limit is reached first
   git diff | attache ask reviewer -          read the task from standard input
   attache ask claude \"what is wrong here\" --file screen.png --file app.log
+  attache ask claude \"…\" --fallback codex   go on with codex if claude has reached a usage limit
   attache ask builder \"…\" --no-wait          print the run's id and exit
   attache ask builder \"…\" --json             print the finished run as JSON
 
@@ -83,6 +84,9 @@ pub(crate) struct Args {
     /// Maximum cost in US dollars
     #[arg(long, value_name = "USD", value_parser = amount::dollars)]
     cost: Option<Json>,
+    /// Agent that gets the task if this one has reached a usage limit of its model account
+    #[arg(long, value_name = "AGENT")]
+    fallback: Option<String>,
     /// Queue priority; higher runs first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i64>,
@@ -128,7 +132,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         None => None,
     };
     let files = attachment::Files::look(&args.files)?;
-    let run = match conversation {
+    let mut run = match conversation {
         _ if files.total() <= MAX_INLINE => start(&hub, text, (conversation, files.inline()?), &args).await?,
         Some(id) => start(&hub, text, (conversation, files.upload(&context, &hub, id).await?), &args).await?,
         None => start_in_new_conversation(&context, &hub, text, &files, &args).await?,
@@ -150,7 +154,7 @@ pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), Comma
         .with_hub(args.hub.hub_options())
         .typing()
         .streaming(args.stream);
-    let ended = follower.follow(&hub, run, 0, limit).await;
+    let ended = follower.follow(&hub, &mut run, 0, limit).await;
     drop(follower);
     if let Err(failure) = &ended
         && failure.is_quiet()
@@ -243,6 +247,9 @@ fn call(
     }
     if args.tokens.is_some() || args.cost.is_some() {
         call = call.budget(Budget { tokens: args.tokens, cost_usd: args.cost.clone() });
+    }
+    if let Some(agent) = &args.fallback {
+        call = call.fallback(agent);
     }
     if let Some(url) = &args.callback {
         call = call.callback(url);

@@ -344,6 +344,7 @@ fn state(run: &Run) -> TextCell {
     let text = match run.waiting {
         Some(WaitReason::Input) => "waiting: input",
         Some(WaitReason::Approval) => "waiting: approval",
+        None if run.deferred_until.is_some() => "waiting: usage limit",
         None => run.status.as_str(),
     };
     TextCell::styled(text, output::status(run.status))

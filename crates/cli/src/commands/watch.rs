@@ -37,9 +37,9 @@ pub(crate) struct Args {
 pub(super) async fn run(context: CommandContext, args: Args) -> Result<(), CommandFailure> {
     let hub = context.hub(&args.hub)?;
     let show = if context.output.is_json() { FollowOutput::Events } else { FollowOutput::Answer };
-    let id = args.run.run(&hub).await?;
+    let mut id = args.run.run(&hub).await?;
     let mut follower = RunFollower::new(context.output, &context.env, show).with_hub(args.hub.hub_options()).typing();
-    match follower.follow(&hub, id, args.after, None).await? {
+    match follower.follow(&hub, &mut id, args.after, None).await? {
         FollowEnd::Run(run) => {
             follow::tell_files(&context.output, &run);
             follow::verdict(&run)

@@ -114,6 +114,11 @@ async fn started(hub: &HubClient, claimed: &Event) -> String {
     }
 }
 
+/// The run that goes on in place of a failed one, at another agent.
+fn continued_by(run: &Run) -> Option<RunId> {
+    run.task_result.as_ref()?.text_member("continued_by")?.parse().ok()
+}
+
 /// The failure when the connection to the hub is lost. The run itself may continue.
 fn hub_lost(error: attache_client::Error, run: RunId) -> CommandFailure {
     let failure = CommandFailure::from(error);
@@ -179,13 +184,39 @@ impl<'a> RunFollower<'a> {
         self
     }
 
-    /// Shows events after `after` until the run finishes, the time limit is reached or a person interrupts.
+    /// Shows events after `after` until the run finishes, the time limit is reached or a person interrupts. If another
+    /// run goes on in its place, that one is followed, and `run` names it afterwards.
     pub(crate) async fn follow(
+        &mut self,
+        hub: &HubClient,
+        run: &mut RunId,
+        mut after: i64,
+        limit: Option<Duration>,
+    ) -> Result<FollowEnd, CommandFailure> {
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        loop {
+            let ended = self.follow_one(hub, *run, after, deadline).await?;
+            let FollowEnd::Run(done) = &ended else { return Ok(ended) };
+            let Some(next) = continued_by(done) else { return Ok(ended) };
+            if self.show == FollowOutput::Answer {
+                let agent = clean::line(&done.agent_name).into_owned();
+                self.print_status(
+                    TextStyle::Busy,
+                    &format!("{agent} has reached a usage limit; the fallback agent goes on: {next}"),
+                )?;
+                queue_reason::explain_new(&self.output, self.env, hub, next).await;
+            }
+            self.streamed.clear();
+            (*run, after) = (next, 0);
+        }
+    }
+
+    async fn follow_one(
         &mut self,
         hub: &HubClient,
         run: RunId,
         after: i64,
-        limit: Option<Duration>,
+        deadline: Option<Instant>,
     ) -> Result<FollowEnd, CommandFailure> {
         let mut signals = TerminationSignals::new()?;
         self.from_middle = after > 0;
@@ -195,7 +226,6 @@ impl<'a> RunFollower<'a> {
         let mut looks = tokio::time::interval_at(Instant::now() + CHECK_INTERVAL, CHECK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut silence = DeviceSilence::default();
-        let deadline = limit.map(|limit| Instant::now() + limit);
         let timed_out = async {
             match deadline {
                 Some(deadline) => tokio::time::sleep_until(deadline).await,
@@ -218,7 +248,8 @@ impl<'a> RunFollower<'a> {
                             let started = started(hub, &event).await;
                             self.print_status(TextStyle::Dim, &started)?;
                         }
-                        if event.kind == EventKind::TaskRequeued && self.show == FollowOutput::Answer {
+                        let is_queued = event.kind == EventKind::TaskRequeued || event.kind == EventKind::TaskDeferred;
+                        if is_queued && self.show == FollowOutput::Answer {
                             queue_reason::explain_new(&self.output, self.env, hub, run).await;
                         }
                         self.show_question(hub).await?;
@@ -258,7 +289,9 @@ impl<'a> RunFollower<'a> {
         }
         self.close()?;
         let run = hub.run(run).await?;
-        self.answer(hub, &run).await?;
+        if continued_by(&run).is_none() {
+            self.answer(hub, &run).await?;
+        }
         Ok(FollowEnd::Run(Box::new(run)))
     }
 
@@ -310,6 +343,11 @@ impl<'a> RunFollower<'a> {
                 }
             }
             Some(EventKind::TaskClaimed) => self.waiting.change("running"),
+            Some(EventKind::TaskDeferred) => {
+                self.waiting.change("waiting for the usage limit to reset");
+                // What follows is the answer of another attempt.
+                self.streamed.clear();
+            }
             Some(EventKind::TaskRequeued) => {
                 self.print_status(TextStyle::Busy, &format!("back in the queue: {}", data.reason.unwrap_or_default()))?;
                 self.waiting.change("waiting");

@@ -47,6 +47,9 @@ pub(crate) async fn explain(output: &TerminalOutput, env: &Env, hub: &HubClient,
     if run.status != RunStatus::Pending {
         return;
     }
+    if let Some(until) = run.deferred_until {
+        return output.say_styled(TextStyle::Busy, limit_reason(run, until, env.now()));
+    }
     let Ok(account) = hub.account(&run.agent_id.to_string()).await else { return };
     let reason = match &account.peer {
         Some(peer) => peer_reason(&account, peer),
@@ -60,6 +63,15 @@ pub(crate) async fn explain(output: &TerminalOutput, env: &Env, hub: &HubClient,
     let until = run.expires_at.map(|at| format!(" (expires {})", time::relative(at, env.now())));
     let message = format!("{why}. The run is queued and starts when {when}{}. {what}.", until.unwrap_or_default());
     output.say_styled(TextStyle::Busy, message);
+}
+
+/// Why a run waits for a usage limit.
+fn limit_reason(run: &Run, until: Timestamp, now: Timestamp) -> String {
+    let (agent, when, id) = (clean::line(&run.agent_name), time::relative(until, now), run.task_run_id);
+    format!(
+        "{agent} has reached a usage limit of its model account. The run goes on by itself {when}. To stop waiting: attache \
+         runs cancel {id}."
+    )
 }
 
 /// The agent's running runs that the caller can see.

@@ -11,7 +11,7 @@ use attache_protocol::{
     RuntimeId, Timestamp,
     rules::permission_mode::PermissionMode,
     wire::{
-        account::{Account, AccountRequest, Callers},
+        account::{Account, AccountRequest, Callers, OnLimit},
         permission::ApprovalPolicy,
     },
 };
@@ -58,6 +58,7 @@ struct AgentPage {
     /// Only its owner may call it.
     owners_alone: bool,
     limits: Vec<TimeLimitChoice>,
+    on_limit: Vec<OnLimitChoice>,
     rows: Vec<RunListRow>,
     runtimes: Vec<AgentDevice>,
     /// The newest channel of the agent.
@@ -90,6 +91,14 @@ struct PairedFragment {
     suggestion: &'static str,
 }
 
+/// One reaction to a usage limit.
+#[derive(Debug)]
+struct OnLimitChoice {
+    value: &'static str,
+    label: &'static str,
+    chosen: bool,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct PairedQuery {
@@ -113,6 +122,7 @@ pub(crate) async fn update(Path(agent): Path<String>, posted: SubmittedForm) -> 
         description: Some(description.clone()),
         instructions: Some(instructions.clone()),
         callers: fields.sent("callers").and_then(Callers::from_text),
+        on_limit: fields.sent("on_limit").and_then(OnLimit::from_text),
         run_timeout_ms: match fields.sent("timeout") {
             Some(_) => Some(run_new::timeout(&fields)?.unwrap_or_default()),
             None => None,
@@ -248,6 +258,7 @@ async fn page(
         trusted: trusted(account.approvals.as_ref(), t),
         owners_alone: account.callers == Callers::Owner,
         limits: limits(account.run_timeout_ms, t),
+        on_limit: on_limit_choices(account.on_limit, t),
         channel: newest.channels.first().map(|newest| channel::ChannelListRow::new(newest, &names, t)),
         card: AgentTile { managed: manages(session, &account), ..AgentTile::new(&account, None, viewer.scene()) },
         instructions: account.instructions.unwrap_or_default(),
@@ -257,4 +268,15 @@ async fn page(
         dialog,
         shell,
     })
+}
+
+fn on_limit_choices(chosen: OnLimit, t: &'static Text) -> Vec<OnLimitChoice> {
+    let label = |choice| match choice {
+        OnLimit::Wait => t.on_limit_wait,
+        OnLimit::Fallback => t.on_limit_fallback,
+        OnLimit::Fail => t.on_limit_fail,
+    };
+    let choice =
+        |choice: OnLimit| OnLimitChoice { value: choice.as_str(), label: label(choice), chosen: choice == chosen };
+    OnLimit::ALL.iter().copied().map(choice).collect()
 }

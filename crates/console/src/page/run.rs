@@ -8,7 +8,7 @@ use attache_hub::{
     stream::OutlineScope,
 };
 use attache_protocol::{
-    Code, EventKind, RunId, RuntimeId,
+    Code, EventKind, RunId, RuntimeId, Timestamp,
     rules::run::RunStatus,
     wire::{
         account::Account,
@@ -311,6 +311,7 @@ fn timeline(loaded: &RunPageData, viewer: &PageViewer, t: &'static Text) -> Vec<
         reason: Option<String>,
         code: Option<String>,
         waiting: Option<String>,
+        until: Option<Timestamp>,
     }
     let run = &loaded.run;
     let names: HashMap<_, _> = device_names(&loaded.runtimes, t);
@@ -335,6 +336,10 @@ fn timeline(loaded: &RunPageData, viewer: &PageViewer, t: &'static Text) -> Vec<
                 let reason = requeue_reason(data.reason.as_deref().unwrap_or_default(), t);
                 let note = Some(Markup::text(&reason));
                 TimelineStep { class: "queued", icon: "s-queued", word: t.step_requeued, note, at }
+            }
+            Some(EventKind::TaskDeferred) => {
+                let note = data.until.map(|until| t.step_deferred_note(TimeElement::clock(until)));
+                TimelineStep { class: "queued", icon: "s-queued", word: t.step_deferred, note, at }
             }
             Some(EventKind::TaskWaiting) => {
                 let (class, icon, word) = match data.waiting.as_deref() {

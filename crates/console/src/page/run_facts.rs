@@ -54,6 +54,9 @@ pub(crate) async fn facts(session: &BrowserSession, run: &Run) -> PageResult<Vec
     if let Some(parent) = run.parent_task_run_id {
         facts.push(Fact::markup(t.fact_parent, Markup::id_link("runs", &parent.to_string())));
     }
+    if let Some(first) = run.continues {
+        facts.push(Fact::markup(t.fact_continues, Markup::id_link("runs", &first.to_string())));
+    }
     facts.push(Fact::text(t.fact_attempt, &t.fact_attempt_of(run.attempt, run.max_attempts)));
     if run.priority != 0 {
         facts.push(Fact::text(t.fact_priority, &run.priority.to_string()));
@@ -62,6 +65,9 @@ pub(crate) async fn facts(session: &BrowserSession, run: &Run) -> PageResult<Vec
     facts.push(Fact::text(t.fact_timeout, &duration(limit, t)));
     if let Some(at) = run.expires_at {
         facts.push(Fact::when(t.fact_expires, at));
+    }
+    if let Some(at) = run.deferred_until {
+        facts.push(Fact::when(t.fact_deferred, at));
     }
     if let Some(at) = run.lease_expires_at {
         facts.push(Fact::when(t.fact_lease, at));

@@ -166,6 +166,7 @@ texts! {
     status_completed: "Done" zh "已完成";
     status_failed: "Failed" zh "失败";
     status_cancelled: "Cancelled" zh "已取消";
+    row_deferred{agent, until}: "{agent} has reached a usage limit. The run goes on by itself at {until}." zh "{agent} 已达到用量上限，将于 {until} 自动继续运行。";
     row_offline{agent, since}: "{agent} is offline, last seen {since}. The run starts when it reconnects." zh "{agent} 已离线，最近在线：{since}。重新连接后开始运行。";
     row_unpaired{agent}: "No device is paired with {agent}" zh "{agent} 尚未配对设备";
     ribbon_label(queued, worked): "{queued} queued, {worked} working" zh "排队 {queued}，工作 {worked}";
@@ -203,6 +204,7 @@ texts! {
     cancel_run: "Cancel run" zh "取消运行";
     cancel_reason: "Reason (optional)" zh "原因（可选）";
     cancel_reason_hint: "Shown to the caller" zh "调用方可见";
+    why_deferred{agent, until}: "Waiting: the model account of {agent} has reached a usage limit. The run goes on by itself at {until}." zh "等待中：{agent} 的模型账号已达到用量上限，将于 {until} 自动继续运行。";
     why_offline{agent, since}: "Queued: {agent} is offline, last seen {since}. The run starts when its device reconnects." zh "排队中：{agent} 已离线，最近在线：{since}。设备重新连接后开始运行。";
     why_unpaired{agent}: "Queued: no device is paired with {agent} yet." zh "排队中：{agent} 尚未配对设备。";
     why_busy{agent, run}: "Queued: {agent} is busy with {run}." zh "排队中：{agent} 正忙于{run}。";
@@ -242,11 +244,15 @@ texts! {
     step_claimed: "Claimed" zh "已领取";
     step_claimed_note{device, attempt}: "{device}, attempt {attempt}" zh "{device}，第 {attempt} 次尝试";
     step_requeued: "Requeued" zh "重新排队";
+    step_deferred: "Usage limit reached" zh "达到用量上限";
+    step_deferred_note{until}: "until {until}" zh "至 {until}";
     step_by{who}: "by {who}" zh "操作者：{who}";
     requeued_runtime_lost: "the device was lost" zh "设备失联";
+    requeued_limit_reset: "the usage limit has reset" zh "用量上限已重置";
     requeued_released: "released by the device" zh "设备主动放弃";
     log_claimed{device, attempt}: "Claimed by {device}, attempt {attempt}" zh "由 {device} 领取，第 {attempt} 次尝试";
     log_requeued{reason}: "Requeued: {reason}" zh "重新排队：{reason}";
+    log_deferred{until}: "Usage limit reached, waiting until {until}" zh "达到用量上限，等待至 {until}";
     log_failed{title}: "Failed: {title}" zh "失败：{title}";
     log_cancelled_reason{reason}: "Cancelled: {reason}" zh "已取消：{reason}";
     artifact_file: "a file" zh "文件";
@@ -266,6 +272,12 @@ texts! {
     fact_attempt_of(n, max): "{n} of {max}" zh "第 {n} 次，共 {max} 次";
     fact_timeout: "Time limit" zh "时间限制";
     fact_expires: "Expires" zh "过期时间";
+    fact_deferred: "Goes on" zh "继续时间";
+    fact_continues: "Continues" zh "承接自";
+    fact_on_limit: "At a usage limit" zh "达到用量上限时";
+    on_limit_wait: "Wait until it resets" zh "等待重置后继续";
+    on_limit_fallback: "Go on with the caller’s fallback agent" zh "改由调用者指定的备用智能体继续";
+    on_limit_fail: "Fail" zh "失败";
     fact_lease: "Lease expires" zh "租约到期";
     fact_priority: "Priority" zh "优先级";
 
@@ -295,6 +307,7 @@ texts! {
     fail_model_unreachable: "The agent couldn’t reach its model" zh "智能体无法连接其模型";
     fail_usage_limit: "The agent’s account has reached its usage limit" zh "智能体的账号已达到用量上限";
     fail_usage_limit_do: "Wait until the limit resets or change the account’s plan, then run it again." zh "等待上限重置或更换账号套餐，然后重新运行。";
+    fail_continued{run}: "The fallback agent went on with the task: {run}" zh "已由备用智能体继续此任务：{run}";
     fail_sign_in_required: "The agent isn’t signed in on the device" zh "智能体在设备上尚未登录";
     fail_sign_in_required_do: "Sign in to the agent’s program on the device, then run it again." zh "在设备上登录智能体程序，然后重新运行。";
     fail_model_unreachable_do: "Check the network and the model’s credentials on the device, then run it again." zh "检查设备上的网络和模型凭证，然后重新运行。";

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use attache_protocol::{
-    EventKind, RuntimeId,
+    EventKind, RuntimeId, Timestamp,
     wire::event::{self, Event},
 };
 use serde::Deserialize;
@@ -98,6 +98,7 @@ struct LogEventData {
     reason: Option<String>,
     attempt: Option<i64>,
     runtime_id: Option<RuntimeId>,
+    until: Option<Timestamp>,
 }
 
 // === impl LogItemReader ===
@@ -180,6 +181,10 @@ impl LogItemReader {
                 let reason = requeue_reason(data.reason.as_deref().unwrap_or_default(), t);
                 ("queued", "s-queued", t.log_requeued(&reason))
             }
+            Some(EventKind::TaskDeferred) => {
+                let until = data.until.unwrap_or(event.at);
+                ("queued", "s-queued", t.log_deferred(TimeElement::clock(until)))
+            }
             Some(EventKind::TaskCompleted) => ("done", "s-done", Markup::text(t.status_completed)),
             Some(EventKind::TaskFailed) => {
                 let (title, _) = failure::explain(data.code.as_deref().unwrap_or_default(), t);
@@ -243,6 +248,7 @@ pub(crate) fn requeue_reason(reason: &str, t: &Text) -> String {
     match reason {
         "runtime_lost" => t.requeued_runtime_lost.to_owned(),
         "released" => t.requeued_released.to_owned(),
+        "usage_limit_reset" => t.requeued_limit_reset.to_owned(),
         other => plain(other),
     }
 }
@@ -351,7 +357,7 @@ impl LogLevel {
 
 #[cfg(test)]
 mod tests {
-    use attache_protocol::{Json, Timestamp};
+    use attache_protocol::Json;
 
     use super::*;
     use crate::text::Language;

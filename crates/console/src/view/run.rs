@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use attache_protocol::{
-    Json, RuntimeId, Timestamp,
+    Json, RunId, RuntimeId, Timestamp,
     rules::{
         recovery::Recovery,
         run::{RunStatus, WaitReason},
@@ -176,6 +176,9 @@ impl RunListRow {
 
 fn row_why(run: &Run, account: Option<&Account>, t: &'static Text) -> (Option<Markup>, &'static str) {
     match run.status {
+        RunStatus::Pending if let Some(until) = run.deferred_until => {
+            (Some(t.row_deferred(&run.agent_name, TimeElement::clock(until))), "wait")
+        }
         RunStatus::Pending => match account {
             Some(Account { runtime: None, name, .. }) => (Some(t.row_unpaired(name)), "wait"),
             Some(Account { status: Presence::Offline, runtime: Some(runtime), name, .. }) => {
@@ -241,6 +244,7 @@ fn why_line(run: &Run, around: RunAgentContext<'_>, now: Timestamp, t: &'static 
     let device = around.device.map_or_else(|| t.unknown_device.to_owned(), |runtime| device_name(runtime, t));
     let took = run_duration(run, now, t);
     match run.status {
+        RunStatus::Pending if let Some(until) = run.deferred_until => t.why_deferred(agent, TimeElement::clock(until)),
         RunStatus::Pending => match around.account {
             Some(Account { runtime: None, .. }) => t.why_unpaired(agent),
             Some(Account { status: Presence::Offline, runtime: Some(runtime), .. }) => {
@@ -278,7 +282,12 @@ fn failure_of(run: &Run, t: &'static Text) -> Option<RunFailureView> {
             let (title, advice) = failure::explain(&code, t);
             let native = member(result, "native_code");
             let code = if native.is_empty() { code } else { format!("{code} · {native}") };
-            Some(RunFailureView { cancelled: false, title, code, message, advice: Markup::marked(advice) })
+            let next = member(result, "continued_by");
+            let advice = match next.parse::<RunId>() {
+                Ok(next) => t.fail_continued(Markup::id_link("runs", &next.to_string())),
+                Err(_) => Markup::marked(advice),
+            };
+            Some(RunFailureView { cancelled: false, title, code, message, advice })
         }
         RunStatus::Cancelled => {
             let message = if message == "cancelled" { String::new() } else { message };

@@ -164,7 +164,7 @@ impl ChannelSession {
         match &record.state.phase {
             RunPhase::Running(claim) if claim.runtime == runtime => Ok(record.state.epoch),
             RunPhase::Ended { .. } if record.runtime == Some(runtime) => Ok(record.state.epoch),
-            RunPhase::Running(_) | RunPhase::Pending { .. } | RunPhase::Ended { .. } => {
+            RunPhase::Running(_) | RunPhase::Pending { .. } | RunPhase::Deferred { .. } | RunPhase::Ended { .. } => {
                 Err(Error::not_found("task").into())
             }
         }

@@ -63,6 +63,7 @@ impl Handle {
             a2a: request.a2a,
             callers: request.callers.unwrap_or_default(),
             run_timeout: request.run_timeout_ms.and_then(run_timeout),
+            on_limit: request.on_limit.unwrap_or_default(),
         };
         let context = self.context(by);
         let context = match owner {
@@ -152,6 +153,7 @@ impl Handle {
             a2a: request.a2a,
             callers: request.callers,
             run_timeout: request.run_timeout_ms.map(run_timeout),
+            on_limit: request.on_limit,
         };
         let updated = self.store().update_account(self.context(by), agent, patch).await.map_err(about("agent"))?;
         self.access().names.agents.forget(&updated.id);

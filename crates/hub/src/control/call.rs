@@ -43,6 +43,7 @@ impl Handle {
             parent_task_run_id: parent.or(request.parent_task_run_id),
             budget: request.budget.take(),
             sandbox: request.sandbox,
+            fallback_agent_id: request.fallback_agent_id.take(),
             conversation_id: request.conversation_id,
             priority: request.priority,
             timeout_ms: request.timeout_ms,

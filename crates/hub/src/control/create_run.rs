@@ -98,6 +98,7 @@ impl Handle {
             carry_over(&mut request, old);
         }
         let origin = self.origin_of(&permit, &request, new.as_ref()).await?;
+        let fallback = self.fallback_of(&permit, &request, new.as_ref()).await?;
         self.check_collaborator(by, &request).await?;
         let ttl = ttl(origin.hops_left(), headers.ttl.unwrap_or(self.options().hops))?;
         let key = idempotency_key(request.idempotency_key.take(), headers.idempotency_key)?;
@@ -108,6 +109,7 @@ impl Handle {
         let step = self.task_to_approve(by, &request, key.as_deref()).await?;
         let mut run = self.new_run(by, &origin, request, headers.traceparent.as_deref(), key, request_digest)?;
         (run.spec.ttl, run.follow, run.spec.callback) = (ttl, headers.follow, callback);
+        run.spec.fallback = fallback;
         run.opens_conversation = headers.opens_conversation;
         if let Some(old) = &repeated {
             if run.spec.budget == QuotaBudget::default() {
@@ -256,6 +258,8 @@ impl Handle {
                 workspace_root: request.workspace_root,
                 priority: check::range("priority", request.priority.unwrap_or(0), -100..=100)?,
                 trace_id: Some(traceparent.and_then(trace_id).unwrap_or_else(|| self.new_trace_id())),
+                fallback: None,
+                continues: None,
             },
         })
     }
@@ -297,6 +301,9 @@ fn carry_over(request: &mut CreateRunRequest, old: &RunRecord) {
     // A folder of one agent's device means nothing to another.
     if request.agent_id == old.agent.to_string() {
         request.workspace_root = request.workspace_root.take().or_else(|| workspace_root.clone());
+    }
+    if request.fallback_agent_id.is_none() {
+        request.fallback_agent_id = old.spec.fallback.map(|agent| agent.to_string());
     }
     request.sandbox = sandbox.map_or(request.sandbox, |old| Some(request.sandbox.unwrap_or_default().and(old)));
 }

@@ -9,7 +9,11 @@ use attache_protocol::{
 use attache_store::record::RunResult;
 use serde::Deserialize;
 
-use crate::{Error, Handle, Principal, Result, check, control::progress::check_usage, identity::Action};
+use crate::{
+    Error, Handle, Principal, Result, check,
+    control::{progress::check_usage, usage_limit::CONTINUED_BY},
+    identity::Action,
+};
 
 const MAX_OUTPUT: usize = 4 << 20;
 const MAX_ARTIFACTS: usize = 1000;
@@ -25,7 +29,11 @@ impl Handle {
     pub async fn fail(&self, by: &Principal, run: RunId, request: FailRequest) -> Result<FinishResponse> {
         check::object("output", &request.output, MAX_OUTPUT)?;
         let (code, result) = failure(&request.output)?;
-        self.finish(by, run, request.epoch, RunResult::Failed { code, result }, request.usage).await
+        let outcome = match code {
+            FailureCode::UsageLimit => self.met_limit(by, run, request.epoch, result, request.usage.as_ref()).await?,
+            _ => RunResult::Failed { code, result },
+        };
+        self.finish(by, run, request.epoch, outcome, request.usage).await
     }
 
     async fn finish(
@@ -100,7 +108,8 @@ fn failure(output: &Json) -> Result<(FailureCode, Json)> {
         add("native_code", Json::of(native).get());
     }
     for (key, value) in &members.0 {
-        let ours = matches!(key.as_str(), "error" | "code") || (key == "native_code" && native.is_some());
+        let ours =
+            matches!(key.as_str(), "error" | "code" | CONTINUED_BY) || (key == "native_code" && native.is_some());
         if !ours {
             add(key, value.get());
         }
@@ -121,7 +130,7 @@ mod tests {
     #[test]
     fn a_failure_keeps_the_workers_message() {
         assert_eq!(
-            failed(r#"{"exit":1.0,"code":"host_crashed","error":"no"}"#),
+            failed(r#"{"exit":1.0,"code":"host_crashed","error":"no","continued_by":"run_1"}"#),
             (FailureCode::HostCrashed, r#"{"error":"no","code":"host_crashed","exit":1.0}"#.to_owned())
         );
         assert_eq!(

@@ -47,6 +47,7 @@ mod task;
 mod token;
 mod tools;
 mod usage;
+mod usage_limit;
 mod user;
 
 pub(crate) use call::{about_call, call_in_path};

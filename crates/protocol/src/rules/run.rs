@@ -1,5 +1,5 @@
 //! The lifecycle of a run: `pending → running → completed | failed | cancelled`, fenced by epochs and bounded by
-//! deadlines.
+//! deadlines. A running run that meets a usage limit may be deferred: it is pending, but nobody can claim it yet.
 
 use crate::text_enum;
 use std::time::Duration;
@@ -68,9 +68,19 @@ pub struct RunLimits {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunPhase {
-    Pending { expires_at: Timestamp },
+    Pending {
+        expires_at: Timestamp,
+    },
+    /// The account of its agent has met a usage limit. It goes back to the queue when that resets.
+    Deferred {
+        since: Timestamp,
+        until: Timestamp,
+    },
     Running(Claim),
-    Ended { ending: RunEnd, outcome: OutcomeDigest },
+    Ended {
+        ending: RunEnd,
+        outcome: OutcomeDigest,
+    },
 }
 
 /// A runtime's right to work on a run, for as long as it renews it.
@@ -151,6 +161,11 @@ pub enum RunCommand {
         code: FailureCode,
         outcome: OutcomeDigest,
     },
+    /// The worker's account has met a usage limit, and the run waits for it to reset. No attempt is used.
+    Defer {
+        by: WorkerRef,
+        until: Timestamp,
+    },
     /// The worker releases the run before it started work. No attempt is used.
     Release {
         by: WorkerRef,
@@ -187,6 +202,9 @@ pub enum LifecycleEvent {
     Claimed,
     Requeued {
         reason: &'static str,
+    },
+    Deferred {
+        until: Timestamp,
     },
     /// What the run waits for changed. `None`: it continues.
     Waiting {
@@ -238,12 +256,18 @@ pub fn apply(state: &RunLifecycle, command: &RunCommand, now: Timestamp) -> Resu
         RunCommand::Fail { by, code, outcome } => {
             finish(state, *by, RunEnd::Failed, *outcome, LifecycleEvent::Failed { code: *code })
         }
+        RunCommand::Defer { by, until } => {
+            held(state, *by)?;
+            let phase = RunPhase::Deferred { since: now, until: *until };
+            let state = RunLifecycle { phase, attempt: state.attempt - 1, ..state.clone() };
+            Ok(RunTransition { state, event: Some(LifecycleEvent::Deferred { until: *until }) })
+        }
         RunCommand::Release { by } if held(state, *by)?.begun => Err(RunRefusal::Begun),
         RunCommand::Release { .. } => Ok(requeued(state, state.attempt - 1, "released", now)),
         RunCommand::Undelivered => match &state.phase {
             RunPhase::Running(claim) if claim.begun => Ok(lost(state, now)),
             RunPhase::Running(_) => Ok(requeued(state, state.attempt - 1, "undelivered", now)),
-            RunPhase::Pending { .. } => Err(RunRefusal::NotRunning),
+            RunPhase::Pending { .. } | RunPhase::Deferred { .. } => Err(RunRefusal::NotRunning),
             RunPhase::Ended { .. } => Err(RunRefusal::Ended),
         },
         RunCommand::Cancel { outcome } => cancel(state, *outcome),
@@ -255,16 +279,16 @@ pub fn apply(state: &RunLifecycle, command: &RunCommand, now: Timestamp) -> Resu
         }
         RunCommand::Answer { what } => match &state.phase {
             RunPhase::Running(claim) => Ok(waiting(state, claim.clone(), claim.waits.minus(*what, now), now)),
-            RunPhase::Pending { .. } => Err(RunRefusal::NotRunning),
+            RunPhase::Pending { .. } | RunPhase::Deferred { .. } => Err(RunRefusal::NotRunning),
             RunPhase::Ended { .. } => Err(RunRefusal::Ended),
         },
         RunCommand::Halt { code } => match &state.phase {
-            RunPhase::Pending { .. } | RunPhase::Running(_) => Ok(failed(state, *code)),
+            RunPhase::Pending { .. } | RunPhase::Deferred { .. } | RunPhase::Running(_) => Ok(failed(state, *code)),
             RunPhase::Ended { .. } => Err(RunRefusal::Ended),
         },
         RunCommand::Lose => match &state.phase {
             RunPhase::Running(_) => Ok(lost(state, now)),
-            RunPhase::Pending { .. } => Err(RunRefusal::NotRunning),
+            RunPhase::Pending { .. } | RunPhase::Deferred { .. } => Err(RunRefusal::NotRunning),
             RunPhase::Ended { .. } => Err(RunRefusal::Ended),
         },
         RunCommand::Tick => Ok(tick(state, now)),
@@ -275,6 +299,7 @@ pub fn apply(state: &RunLifecycle, command: &RunCommand, now: Timestamp) -> Resu
 pub fn next_deadline(state: &RunLifecycle) -> Option<Timestamp> {
     match &state.phase {
         RunPhase::Pending { expires_at } => Some(*expires_at),
+        RunPhase::Deferred { until, .. } => Some(*until),
         RunPhase::Running(claim) => times_out_at(state, claim).map(|at| at.min(claim.lease_until)),
         RunPhase::Ended { .. } => None,
     }
@@ -298,7 +323,7 @@ fn claim(
             };
             Ok(RunTransition { state, event: Some(LifecycleEvent::Claimed) })
         }
-        RunPhase::Pending { .. } | RunPhase::Running(_) => Err(RunRefusal::NotPending),
+        RunPhase::Pending { .. } | RunPhase::Deferred { .. } | RunPhase::Running(_) => Err(RunRefusal::NotPending),
         RunPhase::Ended { .. } => Err(RunRefusal::Ended),
     }
 }
@@ -310,8 +335,10 @@ fn held(state: &RunLifecycle, by: WorkerRef) -> Result<&Claim, RunRefusal> {
     }
     match (&state.phase, by.epoch) {
         (RunPhase::Running(claim), _) if claim.runtime == by.runtime => Ok(claim),
-        (RunPhase::Running(_), _) | (RunPhase::Pending { .. }, Some(_)) => Err(RunRefusal::StaleEpoch),
-        (RunPhase::Pending { .. }, None) => Err(RunRefusal::NotRunning),
+        (RunPhase::Running(_), _) | (RunPhase::Pending { .. } | RunPhase::Deferred { .. }, Some(_)) => {
+            Err(RunRefusal::StaleEpoch)
+        }
+        (RunPhase::Pending { .. } | RunPhase::Deferred { .. }, None) => Err(RunRefusal::NotRunning),
         (RunPhase::Ended { .. }, _) => Err(RunRefusal::Ended),
     }
 }
@@ -352,7 +379,7 @@ fn finish(
 
 fn cancel(state: &RunLifecycle, outcome: OutcomeDigest) -> Result<RunTransition, RunRefusal> {
     match &state.phase {
-        RunPhase::Pending { .. } | RunPhase::Running(_) => {
+        RunPhase::Pending { .. } | RunPhase::Deferred { .. } | RunPhase::Running(_) => {
             Ok(ended(state, RunEnd::Cancelled, outcome, LifecycleEvent::Cancelled))
         }
         RunPhase::Ended { ending: RunEnd::Cancelled, .. } => Ok(RunTransition { state: state.clone(), event: None }),
@@ -371,11 +398,12 @@ fn lost(state: &RunLifecycle, now: Timestamp) -> RunTransition {
 fn tick(state: &RunLifecycle, now: Timestamp) -> RunTransition {
     match &state.phase {
         RunPhase::Pending { expires_at } if *expires_at <= now => failed(state, FailureCode::Expired),
+        RunPhase::Deferred { until, .. } if *until <= now => requeued(state, state.attempt, "usage_limit_reset", now),
         RunPhase::Running(claim) if times_out_at(state, claim).is_some_and(|at| at <= now) => {
             failed(state, FailureCode::TimedOut)
         }
         RunPhase::Running(claim) if claim.waits.waiting().is_none() && claim.lease_until <= now => lost(state, now),
-        RunPhase::Pending { .. } | RunPhase::Running(_) | RunPhase::Ended { .. } => {
+        RunPhase::Pending { .. } | RunPhase::Deferred { .. } | RunPhase::Running(_) | RunPhase::Ended { .. } => {
             RunTransition { state: state.clone(), event: None }
         }
     }
@@ -416,7 +444,7 @@ impl RunLifecycle {
 
     pub fn status(&self) -> RunStatus {
         match self.phase {
-            RunPhase::Pending { .. } => RunStatus::Pending,
+            RunPhase::Pending { .. } | RunPhase::Deferred { .. } => RunStatus::Pending,
             RunPhase::Running(_) => RunStatus::Running,
             RunPhase::Ended { ending: RunEnd::Completed, .. } => RunStatus::Completed,
             RunPhase::Ended { ending: RunEnd::Failed, .. } => RunStatus::Failed,
@@ -427,7 +455,15 @@ impl RunLifecycle {
     pub fn claim(&self) -> Option<&Claim> {
         match &self.phase {
             RunPhase::Running(claim) => Some(claim),
-            RunPhase::Pending { .. } | RunPhase::Ended { .. } => None,
+            RunPhase::Pending { .. } | RunPhase::Deferred { .. } | RunPhase::Ended { .. } => None,
+        }
+    }
+
+    /// Until when it waits for a usage limit to reset.
+    pub const fn deferred_until(&self) -> Option<Timestamp> {
+        match self.phase {
+            RunPhase::Deferred { until, .. } => Some(until),
+            RunPhase::Pending { .. } | RunPhase::Running(_) | RunPhase::Ended { .. } => None,
         }
     }
 
@@ -520,6 +556,7 @@ impl LifecycleEvent {
         match self {
             Self::Claimed => EventKind::TaskClaimed,
             Self::Requeued { .. } => EventKind::TaskRequeued,
+            Self::Deferred { .. } => EventKind::TaskDeferred,
             Self::Waiting { .. } => EventKind::TaskWaiting,
             Self::Completed => EventKind::TaskCompleted,
             Self::Failed { .. } => EventKind::TaskFailed,

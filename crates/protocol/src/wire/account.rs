@@ -34,6 +34,20 @@ text_enum! {
 }
 
 text_enum! {
+    /// What becomes of a run when the model account of its agent reaches a usage limit.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    pub enum OnLimit {
+        /// It waits, and goes back to the queue when the limit resets.
+        Wait = "wait",
+        /// It ends, and the agent that its caller named as a fallback gets the task. Without one, it fails.
+        #[default]
+        Fallback = "fallback",
+        /// It fails.
+        Fail = "fail",
+    }
+}
+
+text_enum! {
     /// What others had added to an agent.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
     pub enum AddedPart {
@@ -77,6 +91,9 @@ pub struct AccountRequest {
     /// The default time limit of its runs. 0 restores the hub's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_timeout_ms: Option<u64>,
+    /// What its runs do at a usage limit of its model account. Default: `fallback`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_limit: Option<OnLimit>,
     /// Makes the account stand for an outside A2A agent, which is called instead of a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<PeerRequest>,
@@ -148,6 +165,9 @@ pub struct Account {
     /// The default time limit of its runs. Null: the hub's default.
     #[serde(default)]
     pub run_timeout_ms: Option<u64>,
+    /// What its runs do at a usage limit of its model account.
+    #[serde(default)]
+    pub on_limit: OnLimit,
     /// The currently paired device, if any.
     pub runtime: Option<Runtime>,
     /// Only for an account that stands for an outside A2A agent.

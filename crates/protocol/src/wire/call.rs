@@ -53,6 +53,9 @@ pub struct CallRequest {
     /// Limits that the worker must enforce, or refuse the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Sandbox>,
+    /// The id or name of an agent that gets the task if this one's model account has reached a usage limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback_agent_id: Option<String>,
     /// The conversation it belongs to. Default: a new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<ConversationId>,

@@ -56,6 +56,10 @@ pub struct CreateRunRequest {
     /// Limits that the worker must enforce, or refuse the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Sandbox>,
+    /// The id or name of an agent that gets the task if this one's model account has reached a usage limit. For people and
+    /// their keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback_agent_id: Option<String>,
     /// Called when the run has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback_url: Option<String>,
@@ -145,6 +149,12 @@ pub struct Run {
     pub lease_expires_at: Option<Timestamp>,
     /// When a pending run expires.
     pub expires_at: Option<Timestamp>,
+    /// When a pending run goes back to the queue, because the usage limit that it met resets then. Nobody can claim it before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deferred_until: Option<Timestamp>,
+    /// The run that this one continues, because that one's agent had reached a usage limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<RunId>,
     pub ended_at: Option<Timestamp>,
     /// The seq of the newest event in `/events`.
     pub last_seq: i64,

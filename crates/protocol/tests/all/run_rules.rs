@@ -41,6 +41,7 @@ fn command() -> impl Strategy<Value = RunCommand> {
         2 => (runtime(), lease()).prop_map(|(runtime, lease)| RunCommand::Renew { runtime, lease }),
         1 => (worker(), digest()).prop_map(|(by, outcome)| RunCommand::Complete { by, outcome }),
         1 => (worker(), digest()).prop_map(|(by, outcome)| RunCommand::Fail { by, code: FailureCode::TaskFailed, outcome }),
+        1 => (worker(), 0..5_000_i64).prop_map(|(by, after)| RunCommand::Defer { by, until: START.plus(Duration::from_millis(after.cast_unsigned())) }),
         1 => worker().prop_map(|by| RunCommand::Release { by }),
         1 => digest().prop_map(|outcome| RunCommand::Cancel { outcome }),
         3 => (worker(), waiting(), lease()).prop_map(|(by, what, lease)| RunCommand::Ask { by, what, lease }),
@@ -97,7 +98,7 @@ proptest! {
                 prop_assert!(state.claim().is_some_and(|claim| claim.lease_until > now), "{:?}", state);
             }
         }
-        // Left alone, a run ends by its own deadlines: one for the claim, one for the queue.
+        // Left alone, a run ends by its own deadlines: one for the claim or the usage limit, one for the queue.
         for _ in 0..3 {
             let Some(deadline) = next_deadline(&state) else { break };
             now = now.max(deadline);
@@ -120,7 +121,7 @@ proptest! {
         walk(limits, &steps, |before, command, result, _| {
             let epoch = match command {
                 RunCommand::Progress { by, .. } | RunCommand::Complete { by, .. } | RunCommand::Fail { by, .. }
-                | RunCommand::Release { by } | RunCommand::Ask { by, .. } => by.epoch,
+                | RunCommand::Release { by } | RunCommand::Defer { by, .. } | RunCommand::Ask { by, .. } => by.epoch,
                 RunCommand::Claim { .. } | RunCommand::Renew { .. } | RunCommand::Cancel { .. } | RunCommand::Answer { .. }
                 | RunCommand::Halt { .. } | RunCommand::Undelivered | RunCommand::Lose | RunCommand::Tick => None,
             };
@@ -158,7 +159,7 @@ proptest! {
         walk(limits, &steps, |before, command, result, _| {
             if let (
                 RunCommand::Complete { by, .. } | RunCommand::Fail { by, .. } | RunCommand::Progress { by, .. }
-                | RunCommand::Ask { by, .. } | RunCommand::Release { by },
+                | RunCommand::Ask { by, .. } | RunCommand::Defer { by, .. } | RunCommand::Release { by },
                 Ok(after),
             ) = (command, result)
                 && after.state != *before
@@ -238,6 +239,25 @@ proptest! {
                 }
                 (RunCommand::Claim { .. }, Ok(after)) => assert!(after.state.claim().is_some_and(|claim| !claim.begun)),
                 _ => {}
+            }
+        });
+    }
+
+    #[test]
+    fn a_deferred_run_spends_no_attempt_and_is_claimed_only_after_its_time(limits in limits(), steps in steps()) {
+        walk(limits, &steps, |before, command, result, now| {
+            if let (RunCommand::Defer { until, .. }, Ok(after)) = (command, result) {
+                assert_eq!((after.state.attempt, after.state.epoch), (before.attempt - 1, before.epoch));
+                assert_eq!((after.state.status(), after.state.deferred_until()), (RunStatus::Pending, Some(*until)));
+            }
+            let Some(until) = before.deferred_until() else { return };
+            assert_eq!(next_deadline(before), Some(until));
+            match (command, result) {
+                (RunCommand::Tick, Ok(after)) => assert_eq!(after.state.deferred_until().is_none(), until <= now),
+                (RunCommand::Cancel { .. } | RunCommand::Halt { .. }, Ok(after)) => {
+                    assert!(after.state.status().is_terminal());
+                }
+                (_, result) => assert!(result.is_err(), "{command:?} of a deferred run: {result:?}"),
             }
         });
     }

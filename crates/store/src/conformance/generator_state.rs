@@ -15,7 +15,7 @@ use super::{
 use crate::{
     WriteContext,
     record::{
-        PairingProof, RunCreation, TokenChange, delivery::AttemptDecision, quota::QuotaTarget,
+        PairingProof, RunCreation, RunResult, TokenChange, delivery::AttemptDecision, quota::QuotaTarget,
         worker_request::NewDecision,
     },
 };
@@ -102,6 +102,8 @@ pub(super) enum TimeBoundary {
     Midnight,
     /// A delivery is tried again.
     Delivery,
+    /// A deferred run goes back to the queue.
+    Deferral,
 }
 
 // === impl GeneratorState ===
@@ -166,6 +168,9 @@ impl GeneratorState {
                         self.conversations.push(run.conversation);
                     }
                 }
+            }
+            (StoreStep::Finish { outcome: RunResult::Deferred { until }, .. }, _) => {
+                self.borders.push((*until, TimeBoundary::Deferral));
             }
             (StoreStep::CreateConversation(_, new), _) => self.conversations.push(new.id),
             (StoreStep::AddMessage(_, new), _) => {

@@ -25,7 +25,8 @@ impl ModelState {
     pub(super) fn create_account(&mut self, context: &WriteContext, new: NewAccount) -> Result<AccountRecord> {
         self.known_tenant(context.tenant)?;
         self.free_name(context.tenant, &new.name, None)?;
-        let NewAccount { id, name, description, instructions, skills, a2a, approvals, callers, run_timeout } = new;
+        let NewAccount { id, name, description, instructions, skills, a2a, approvals, callers, run_timeout, on_limit } =
+            new;
         let account = AccountRecord {
             id,
             tenant: context.tenant,
@@ -39,6 +40,7 @@ impl ModelState {
             callers,
             private_until: None,
             run_timeout,
+            on_limit,
             created_at: context.at,
             archived_at: None,
             runtime: None,
@@ -76,8 +78,18 @@ impl ModelState {
             (dropped, ended) = (before.given_approvals(&patch), Vec::new());
         }
         let entry = entry::agent_updated(id, &patch, &ended);
-        let AccountPatch { name, description, instructions, skills, a2a, approvals, owner, callers, run_timeout } =
-            patch;
+        let AccountPatch {
+            name,
+            description,
+            instructions,
+            skills,
+            a2a,
+            approvals,
+            owner,
+            callers,
+            run_timeout,
+            on_limit,
+        } = patch;
         let account = self.accounts.get_mut(&id).expect("it was just found");
         account.name = name.unwrap_or_else(|| account.name.clone());
         account.description = description.or_else(|| account.description.clone());
@@ -89,6 +101,7 @@ impl ModelState {
         account.callers = callers.unwrap_or(account.callers);
         account.private_until = private_until;
         account.run_timeout = run_timeout.unwrap_or(account.run_timeout);
+        account.on_limit = on_limit.unwrap_or(account.on_limit);
         self.append(context.tenant, context.at, &context.actor, entry);
         Ok(AccountRecord { ended, ..self.shown_account(id) })
     }

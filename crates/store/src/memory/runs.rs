@@ -172,7 +172,8 @@ impl ModelState {
             let runs = self.runs.iter().filter(|run| run.record.tenant == tenant);
             u64::try_from(runs.filter(|run| run.record.state.status() == status).count()).unwrap_or(u64::MAX)
         };
-        let pending = |run: &&ModelRun| run.record.tenant == tenant && run.record.state.status() == RunStatus::Pending;
+        let queued =
+            |run: &&ModelRun| run.record.tenant == tenant && matches!(run.record.state.phase, RunPhase::Pending { .. });
         let asked: Vec<Timestamp> = self
             .permissions
             .values()
@@ -195,7 +196,7 @@ impl ModelState {
         LiveCounts {
             pending: count(RunStatus::Pending),
             running: count(RunStatus::Running),
-            oldest_pending: self.runs.iter().find(pending).map(|run| run.record.created_at),
+            oldest_pending: self.runs.iter().find(queued).map(|run| run.record.created_at),
             permissions: number(asked.len()),
             oldest_permission: asked.into_iter().min(),
             devices: number(self.runtimes.values().filter(is_device).count()),
@@ -230,6 +231,7 @@ impl ModelState {
         record.state = state;
         match &record.state.phase {
             RunPhase::Pending { .. } => self.woken.push(WakeHint::Queue(record.agent)),
+            RunPhase::Deferred { .. } => {}
             RunPhase::Running(claim) => {
                 record.runtime = Some(claim.runtime);
                 record.claimed_at = Some(claim.claimed_at);
@@ -255,8 +257,11 @@ impl ModelState {
                 self.runs[place].record.result = Some(outcome::failed_by_rule(code));
                 entry::task_failed(code)
             }
-            LifecycleEvent::Claimed | LifecycleEvent::Completed | LifecycleEvent::Cancelled => {
-                unreachable!("neither a loss nor time claims, completes or cancels a run")
+            LifecycleEvent::Claimed
+            | LifecycleEvent::Deferred { .. }
+            | LifecycleEvent::Completed
+            | LifecycleEvent::Cancelled => {
+                unreachable!("neither a loss nor time claims, defers, completes or cancels a run")
             }
         };
         let worker = self.told_to_stop(place);

@@ -139,6 +139,7 @@ impl ModelState {
         let command = match outcome {
             RunResult::Completed { .. } => RunCommand::Complete { by, outcome: digest },
             RunResult::Failed { code, .. } => RunCommand::Fail { by, code, outcome: digest },
+            RunResult::Deferred { until } => RunCommand::Defer { by, until },
         };
         let judged = self.judge_worker(place, &command, by, call::finish(&outcome), at);
         let RunTransition { state, event } = self.or_late_usage(judged, place, by, usage.as_ref(), at)?;
@@ -159,12 +160,13 @@ impl ModelState {
                     let (_, produced) = self.artifacts.get_mut(artifact).expect("it was just found");
                     produced.produced_by = Some(run);
                 }
-                output
+                Some(output)
             }
-            RunResult::Failed { result, .. } => result,
+            RunResult::Failed { result, .. } => Some(result),
+            RunResult::Deferred { .. } => None,
         };
         let record = &mut self.runs[place].record;
-        record.result = Some(result);
+        record.result = result;
         record.usage = usage.or(record.usage.take());
         self.settle(place, state, entry, &entry::runtime_actor(by.runtime), at);
         Ok(self.runs[place].record.state.status())

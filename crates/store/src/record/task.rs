@@ -84,6 +84,7 @@ impl RunRecord {
         match &self.state.phase {
             // Also after a return to the queue, where its time starts over.
             RunPhase::Pending { expires_at } => expires_at.minus(self.state.limits.queue_ttl),
+            RunPhase::Deferred { since, .. } => *since,
             RunPhase::Running(claim) => claim.waits.since.unwrap_or(claim.claimed_at),
             RunPhase::Ended { .. } => self.ended_at.unwrap_or(self.created_at),
         }

@@ -1,6 +1,10 @@
 //! Writes on tenants and agent accounts.
 
-use attache_protocol::{AgentId, Json, TenantId, Timestamp, UserId, log::GENESIS, wire::account::AddedPart};
+use attache_protocol::{
+    AgentId, Json, TenantId, Timestamp, UserId,
+    log::GENESIS,
+    wire::account::{AddedPart, OnLimit},
+};
 use rusqlite::{OptionalExtension as _, params};
 
 use super::{
@@ -48,8 +52,8 @@ impl WriteTransaction<'_, '_> {
         self.connection
             .prepare_cached(
                 "insert into agent_accounts (id, tenant, name, description, instructions, skills, a2a, created,
-                    approvals, owner, callers, run_timeout)
-                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                    approvals, owner, callers, run_timeout, on_limit)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
             )?
             .execute(params![
                 IdBytes(new.id.uuid()),
@@ -64,6 +68,7 @@ impl WriteTransaction<'_, '_> {
                 context.user.map(|user| IdBytes(user.uuid())),
                 rows::callers_number(new.callers),
                 new.run_timeout.map(rows::millis),
+                new.on_limit.as_str(),
             ])?;
         self.log(context.tenant, context.stamp(), &entry::agent_created(new.id, &new.name), None)?;
         self.account(context.tenant, &AgentRef::Id(new.id))
@@ -102,7 +107,7 @@ impl WriteTransaction<'_, '_> {
                     instructions = coalesce(?4, instructions), skills = coalesce(?5, skills), a2a = coalesce(?6, a2a),
                     approvals = coalesce(?7, approvals), owner = case when ?8 then ?9 else owner end,
                     callers = coalesce(?10, callers), run_timeout = case when ?11 then ?12 else run_timeout end,
-                    private_until = ?13
+                    private_until = ?13, on_limit = coalesce(?14, on_limit)
                  where id = ?1",
             )?
             .execute(params![
@@ -119,6 +124,7 @@ impl WriteTransaction<'_, '_> {
                 patch.run_timeout.is_some(),
                 patch.run_timeout.flatten().map(rows::millis),
                 account.private_until_after(patch, context.at).map(Timestamp::millis),
+                patch.on_limit.map(OnLimit::as_str),
             ])?;
         self.directory.forget();
         self.log(context.tenant, context.stamp(), &entry::agent_updated(account.id, patch, &ended), None)?;

@@ -399,7 +399,7 @@ pub(super) fn read_clock(connection: &Connection) -> rusqlite::Result<Option<Tim
 
 fn counter<'a>(live: &'a mut LiveCounts, state: &RunLifecycle) -> Option<&'a mut u64> {
     match &state.phase {
-        RunPhase::Pending { .. } => Some(&mut live.pending),
+        RunPhase::Pending { .. } | RunPhase::Deferred { .. } => Some(&mut live.pending),
         RunPhase::Running(_) => Some(&mut live.running),
         RunPhase::Ended { .. } => None,
     }
@@ -408,6 +408,6 @@ fn counter<'a>(live: &'a mut LiveCounts, state: &RunLifecycle) -> Option<&'a mut
 fn holder(state: &RunLifecycle) -> Option<RuntimeId> {
     match &state.phase {
         RunPhase::Running(claim) => Some(claim.runtime),
-        RunPhase::Pending { .. } | RunPhase::Ended { .. } => None,
+        RunPhase::Pending { .. } | RunPhase::Deferred { .. } | RunPhase::Ended { .. } => None,
     }
 }

@@ -210,6 +210,8 @@ impl WriteTransaction<'_, '_> {
         let state = &hot.state;
         let (until, ended) = match &state.phase {
             RunPhase::Pending { expires_at } => (Some(expires_at.millis()), None),
+            // Without an expiry, so that no claim finds it.
+            RunPhase::Deferred { .. } => (None, None),
             RunPhase::Running(claim) => (Some(claim.lease_until.millis()), None),
             RunPhase::Ended { .. } => (None, Some(at.millis())),
         };
@@ -246,7 +248,10 @@ fn moved(hot: RunState, state: RunLifecycle, event: LifecycleEvent, via: Option<
 /// Whether the worker itself reports that its work is over.
 const fn is_report(command: &RunCommand) -> bool {
     match command {
-        RunCommand::Complete { .. } | RunCommand::Fail { .. } | RunCommand::Release { .. } => true,
+        RunCommand::Complete { .. }
+        | RunCommand::Fail { .. }
+        | RunCommand::Defer { .. }
+        | RunCommand::Release { .. } => true,
         RunCommand::Claim { .. }
         | RunCommand::Progress { .. }
         | RunCommand::Renew { .. }
@@ -266,7 +271,10 @@ fn entry_of(event: LifecycleEvent) -> LogEntry {
         LifecycleEvent::Requeued { reason } => crate::entry::task_requeued(reason),
         LifecycleEvent::Failed { code } => crate::entry::task_failed(code),
         LifecycleEvent::Waiting { waiting } => crate::entry::task_waiting(waiting),
-        LifecycleEvent::Claimed | LifecycleEvent::Completed | LifecycleEvent::Cancelled => {
+        LifecycleEvent::Claimed
+        | LifecycleEvent::Deferred { .. }
+        | LifecycleEvent::Completed
+        | LifecycleEvent::Cancelled => {
             unreachable!("the caller of these commands writes the entry")
         }
     }
@@ -277,6 +285,7 @@ fn result_of(event: LifecycleEvent) -> Option<Json> {
         LifecycleEvent::Failed { code } => Some(outcome::failed_by_rule(code)),
         LifecycleEvent::Claimed
         | LifecycleEvent::Requeued { .. }
+        | LifecycleEvent::Deferred { .. }
         | LifecycleEvent::Waiting { .. }
         | LifecycleEvent::Completed
         | LifecycleEvent::Cancelled => None,

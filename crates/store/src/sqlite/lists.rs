@@ -228,7 +228,7 @@ pub(super) fn live(connection: &Connection, tenant: TenantId, runs: LiveCounts) 
     };
     let oldest_pending: Option<i64> = connection
         .prepare_cached(
-            "select created from task_runs indexed by task_runs_queue where status = 0 and tenant = ?1 order by id limit 1",
+            "select created from task_runs indexed by task_runs_queue where status = 0 and until is not null and tenant = ?1 order by id limit 1",
         )?
         .query_row([&tenant], |row| row.get(0))
         .optional()?;

@@ -373,7 +373,7 @@ impl Store for SqliteStore {
         // An artifact of another workspace is only detected after the first write.
         let undo = match &outcome {
             RunResult::Completed { artifacts, .. } if !artifacts.is_empty() => UndoMode::Savepoint,
-            RunResult::Completed { .. } | RunResult::Failed { .. } => UndoMode::Promise,
+            RunResult::Completed { .. } | RunResult::Failed { .. } | RunResult::Deferred { .. } => UndoMode::Promise,
         };
         self.settle(undo, move |transaction| transaction.finish(by, run, &outcome, usage.as_ref(), at)).await
     }

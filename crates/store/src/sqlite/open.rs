@@ -29,6 +29,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0018_used_approvals.sql"),
     include_str!("migrations/0019_private_until.sql"),
     include_str!("migrations/0020_payers_and_agents.sql"),
+    include_str!("migrations/0021_on_limit.sql"),
 ];
 
 /// The connection of the single writer. Migrates the schema.

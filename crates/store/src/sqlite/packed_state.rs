@@ -5,7 +5,7 @@
 use std::{borrow::Cow, time::Duration};
 
 use attache_protocol::{
-    Actor, ChannelId, Json, RuntimeId, Timestamp,
+    Actor, AgentId, ChannelId, Json, RunId, RuntimeId, Timestamp,
     rules::{
         quota::{self, QuotaReservation, Spend},
         run::{OutcomeDigest, RunLimits, RunPhase, RunWaits},
@@ -84,6 +84,10 @@ pub(super) struct StoredRequest<'a> {
     pub(super) sandbox: Option<Sandbox>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) in_person: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) fallback: Option<AgentId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) continues: Option<RunId>,
     pub(super) input: Cow<'a, Json>,
 }
 
@@ -104,6 +108,10 @@ impl PackedState {
     pub(super) fn of(hot: &RunState) -> Self {
         let (waits, outcome) = match &hot.state.phase {
             RunPhase::Pending { .. } => (RunWaits::default(), None),
+            // Since when, and for how long.
+            RunPhase::Deferred { since, until } => {
+                (RunWaits { since: Some(*since), waited: until.since(*since), ..RunWaits::default() }, None)
+            }
             RunPhase::Running(claim) => (claim.waits, None),
             RunPhase::Ended { outcome, .. } => (RunWaits::default(), Some(*outcome)),
         };
@@ -361,6 +369,8 @@ impl<'a> StoredRequest<'a> {
             budget: StoredBudget { tokens: spec.budget.tokens, micro_usd: spec.budget.micro_usd },
             sandbox: spec.sandbox,
             in_person: spec.in_person,
+            fallback: spec.fallback,
+            continues: spec.continues,
             input: Cow::Borrowed(&spec.input),
         }
     }

@@ -7,10 +7,10 @@ use attache_protocol::{
     MessageId, PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId, WorkspaceId,
     rules::{
         quota::{QuotaReservation, UtcDay},
-        run::{Claim, RunEnd, RunLifecycle, RunPhase, RunStatus},
+        run::{Claim, RunEnd, RunLifecycle, RunPhase, RunStatus, RunWaits},
     },
     wire::{
-        account::Callers,
+        account::{Callers, OnLimit},
         conversation,
         key::{KeyScope, Role},
         runtime::RuntimeState,
@@ -43,7 +43,7 @@ pub(super) const RUN: &str = "r.id, r.uid, r.tenant, r.agent, r.status, r.until,
 pub(super) const ACCOUNT: &str = "a.id, a.tenant, a.name, a.description, a.instructions, a.skills, a.a2a, a.created, \
      a.archived, t.id, t.tenant, t.agent, t.state, t.online, t.device_name, t.labels, t.attached, t.heartbeat, t.ended, \
      t.kind, t.extensions, t.token_rotated, t.token_reused, t.paired_by, a.approvals, a.owner, a.callers, \
-     a.run_timeout, a.private_until \
+     a.run_timeout, a.private_until, a.on_limit \
      from agent_accounts a left join agent_runtimes t on t.agent = a.id and t.state = 0";
 
 pub(super) const RUNTIME: &str = "id, tenant, agent, state, online, device_name, labels, attached, heartbeat, ended, \
@@ -256,7 +256,13 @@ pub(super) fn run_state(row: &Row<'_>) -> rusqlite::Result<RunState> {
     let PackedState { epoch, attempt, limits, last_seq, claim, waits, outcome, life, .. } = packed;
     let ended = |ending| RunPhase::Ended { ending, outcome: outcome.unwrap_or(outcome::NO_DIGEST) };
     let phase = match row.get::<_, i64>(4)? {
-        0 => RunPhase::Pending { expires_at: until.ok_or_else(|| corrupt(5, "a pending run without an expiry"))? },
+        0 => match (until, waits) {
+            (Some(expires_at), _) => RunPhase::Pending { expires_at },
+            (None, RunWaits { since: Some(since), waited, .. }) => {
+                RunPhase::Deferred { since, until: since.plus(waited) }
+            }
+            (None, _) => return Err(corrupt(5, "a pending run without an expiry")),
+        },
         1 => match (claim, until) {
             (Some((runtime, claimed_at)), Some(lease_until)) => {
                 RunPhase::Running(Claim { runtime, claimed_at, lease_until, waits, begun: packed.terms.begun })
@@ -324,6 +330,8 @@ pub(super) fn loaded_run(row: &Row<'_>) -> rusqlite::Result<LoadedRun> {
             callback: request.callback.map(Cow::into_owned),
             budget: request.budget.into(),
             sandbox: request.sandbox,
+            fallback: request.fallback,
+            continues: request.continues,
         },
         user: maybe_user(row, 18)?,
         payer: hot.payer,
@@ -377,11 +385,19 @@ pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<AccountRecord> {
             .get::<_, Option<i64>>(27)?
             .and_then(|millis| u64::try_from(millis).ok())
             .map(Duration::from_millis),
+        on_limit: on_limit(row, 29)?,
         created_at: time(row, 7)?,
         archived_at: maybe_time(row, 8)?,
         runtime,
         ended: Vec::new(),
     })
+}
+
+fn on_limit(row: &Row<'_>, column: usize) -> rusqlite::Result<OnLimit> {
+    match row.get::<_, Option<String>>(column)? {
+        Some(text) => OnLimit::from_text(&text).ok_or_else(|| corrupt(column, "an unknown reaction to usage limits")),
+        None => Ok(OnLimit::default()),
+    }
 }
 
 /// Reads [`RUNTIME`].

@@ -311,15 +311,11 @@ impl WriteTransaction<'_, '_> {
         let stamp = LogStamp { actor: &actor, at };
         let digest = outcome::digest_of(outcome);
         let (command, result) = match outcome {
-            RunResult::Completed { output, .. } => (RunCommand::Complete { by, outcome: digest }, output),
-            RunResult::Failed { code, result } => (RunCommand::Fail { by, code: *code, outcome: digest }, result),
+            RunResult::Completed { output, .. } => (RunCommand::Complete { by, outcome: digest }, Some(output)),
+            RunResult::Failed { code, result } => (RunCommand::Fail { by, code: *code, outcome: digest }, Some(result)),
+            RunResult::Deferred { until } => (RunCommand::Defer { by, until: *until }, None),
         };
-        let written = TransitionWrites {
-            entry: Some(entry::task_finished(outcome, usage)),
-            result: Some(result),
-            usage,
-            via: None,
-        };
+        let written = TransitionWrites { entry: Some(entry::task_finished(outcome, usage)), result, usage, via: None };
         let after = match self.step(&hot, &command, stamp, written) {
             Ok(after) => after,
             Err(error) => return self.refuse_report(&hot, entry::call::finish(outcome), by, usage, stamp, error),

@@ -12,7 +12,7 @@ use attache_protocol::{
         run::{self, RunStatus, WorkerRef},
     },
     secret::SecretHash,
-    wire::account::Callers,
+    wire::account::{Callers, OnLimit},
 };
 use tempfile::TempDir;
 
@@ -57,6 +57,7 @@ impl StoreFixture {
             approvals: None,
             callers: Callers::Everyone,
             run_timeout: None,
+            on_limit: OnLimit::default(),
         };
         let agent = store.create_account(WriteContext::new(tenant, "system", env.now()), account).await.unwrap().id;
         let runtime = NewRuntime {

@@ -8,7 +8,7 @@ use attache_protocol::{
     PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkerRequestId, WorkspaceId,
     rules::{
         quota::{QuotaBudget, QuotaLimits, Spend, UtcDay},
-        run::{RunStatus, WorkerRef},
+        run::{FailureCode, RunStatus, WorkerRef},
     },
     secret::SecretHash,
     wire::run::SandboxLimit,
@@ -101,9 +101,12 @@ enum Fault {
     FollowsAnotherTask,
     /// Forgets after a crash what peers still do.
     ForgetsOpenPeerTasks,
+    /// Fails a run that waits for a usage limit.
+    FailsAtUsageLimits,
 }
 
-const FAULTS: [Fault; 37] = [
+const FAULTS: [Fault; 38] = [
+    Fault::FailsAtUsageLimits,
     Fault::LosesLogRows,
     Fault::ChangesLogRows,
     Fault::IgnoresStaleEpochs,
@@ -345,6 +348,12 @@ as_the_model! {
         usage: Option<Json>,
         at: Timestamp,
     ) -> Result<RunStatus> {
+        let outcome = match outcome {
+            RunResult::Deferred { .. } if self.has(Fault::FailsAtUsageLimits) => {
+                RunResult::Failed { code: FailureCode::UsageLimit, result: Json::empty_object() }
+            }
+            other => other,
+        };
         self.inner.finish(self.by(by), run, outcome, self.usage(usage), at).await
     }
 

@@ -10,7 +10,7 @@ use attache_protocol::{
         run::{RunLimits, RunRefusal, WorkerRef},
     },
     secret::SecretHash,
-    wire::account::{AddedPart, Callers},
+    wire::account::{AddedPart, Callers, OnLimit},
 };
 use attache_store::{
     Error, WakeHint,
@@ -41,6 +41,7 @@ impl World {
             a2a: None,
             callers: Callers::Everyone,
             run_timeout: None,
+            on_limit: OnLimit::default(),
         };
         let agent = self.store.create_account(self.context("key:owner"), account).await.unwrap().id;
         self.set(agent, URL, None).await.unwrap();

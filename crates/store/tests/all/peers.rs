@@ -14,7 +14,7 @@ use attache_protocol::{
     },
     secret::SecretHash,
     wire::{
-        account::Callers,
+        account::{Callers, OnLimit},
         channel::{PeerRole, Transport},
         run::{Sandbox, SandboxLimit},
     },
@@ -70,6 +70,7 @@ impl World {
             a2a: None,
             callers: Callers::Everyone,
             run_timeout: None,
+            on_limit: OnLimit::default(),
         };
         let context = WriteContext::new(tenant, "key:owner", env.now());
         let agent = store.create_account(context, account).await.unwrap().id;

@@ -115,6 +115,7 @@ __all__ = [
     "MessageList",
     "MessageRole",
     "NameList",
+    "OnLimit",
     "OnTimeout",
     "OnceReason",
     "OpenTunnelRequest",
@@ -215,6 +216,7 @@ Json: TypeAlias = Any
 KeyId: TypeAlias = str
 KeyScope: TypeAlias = Literal["read", "call", "decide", "manage", "admin"]
 MessageRole: TypeAlias = Literal["user", "agent"]
+OnLimit: TypeAlias = Literal["wait", "fallback", "fail"]
 OnTimeout: TypeAlias = Literal["deny_and_halt", "deny_and_continue", "keep_waiting"]
 OnceReason: TypeAlias = Literal["hidden_input", "private_agent"]
 PeerRole: TypeAlias = Literal["client", "host", "worker", "remote_runtime", "peer_agent", "tool_server"]
@@ -286,6 +288,8 @@ class Account(_AccountRequired, total=False):
     ended: list[AddedPart]
     """What this change ended because the agent is now private. Only in the response to that change."""
     instructions: str | None
+    on_limit: OnLimit
+    """What its runs do at a usage limit of its model account."""
     owner_id: UserId | None
     """Its owner. Null for an agent of the organisation."""
     peer: PeerInfo | None
@@ -316,6 +320,8 @@ class AccountRequest(TypedDict, total=False):
     description: str | None
     instructions: str | None
     name: str | None
+    on_limit: OnLimit | None
+    """What its runs do at a usage limit of its model account. Default: `fallback`."""
     owner: str | None
     """The owner, by name or id, or `''` for none. Only admins can set this. By default, the creator is the
     owner."""
@@ -447,6 +453,8 @@ class CallRequest(_CallRequestRequired, total=False):
     context: Json | None
     conversation_id: ConversationId | None
     """The conversation it belongs to. Default: a new one."""
+    fallback_agent_id: str | None
+    """The id or name of an agent that gets the task if this one's model account has reached a usage limit."""
     parent_task_run_id: RunId | None
     """The parent run, for an agent that holds or created it."""
     parts: list[Json] | None
@@ -822,6 +830,9 @@ class CreateRunRequest(_CreateRunRequestRequired, total=False):
     """Called when the run has ended."""
     context_fragments: Json | None
     conversation_id: ConversationId | None
+    fallback_agent_id: str | None
+    """The id or name of an agent that gets the task if this one's model account has reached a usage limit. For
+    people and their keys."""
     idempotency_key: str | None
     input: Json | None
     max_attempts: int | None
@@ -1564,6 +1575,11 @@ class _RunRequired(TypedDict):
 class Run(_RunRequired, total=False):
     """A run."""
     claimed_at: Timestamp | None
+    continues: RunId | None
+    """The run that this one continues, because that one's agent had reached a usage limit."""
+    deferred_until: Timestamp | None
+    """When a pending run goes back to the queue, because the usage limit that it met resets then. Nobody can claim
+    it before."""
     ended_at: Timestamp | None
     expires_at: Timestamp | None
     """When a pending run expires."""

@@ -26,6 +26,7 @@ fn account(name: &str) -> Account {
         owner_id: None,
         callers: Callers::Everyone,
         run_timeout_ms: None,
+        on_limit: attache_protocol::wire::account::OnLimit::default(),
         runtime: None,
         created_at: Timestamp::from_millis(0),
         archived_at: None,

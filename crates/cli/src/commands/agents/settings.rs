@@ -7,7 +7,7 @@ use attache_protocol::{
     Json,
     rules::{permission::OnTimeout, permission_mode::PermissionMode},
     wire::{
-        account::{Account, AccountRequest, Callers, Skill},
+        account::{Account, AccountRequest, Callers, OnLimit, Skill},
         permission::ApprovalPolicy,
     },
 };
@@ -31,6 +31,10 @@ pub(super) struct AgentSettingsArgs {
     /// Time limit for runs whose caller sets none (90s, 30m, 8h, 7d); `default` uses the hub's limit
     #[arg(long, value_name = "TIME", value_parser = run_timeout)]
     run_timeout: Option<RunTimeoutArg>,
+    /// What its runs do when its model account reaches a usage limit: wait until it resets, go on with the caller's fallback
+    /// agent, or fail
+    #[arg(long, value_name = "wait|fallback|fail", value_parser = on_limit)]
+    on_limit: Option<OnLimit>,
     /// Skill of the agent, as ID or ID=DESCRIPTION; repeatable; replaces the current skills
     #[arg(long = "skill", value_name = "ID[=TEXT]", value_parser = skill)]
     skills: Vec<Skill>,
@@ -104,6 +108,7 @@ impl AgentSettingsArgs {
                 RunTimeoutArg::OfHub => 0,
                 RunTimeoutArg::Own(length) => millis(length),
             }),
+            on_limit: self.on_limit,
             skills,
             approvals,
             ..AccountRequest::default()
@@ -145,6 +150,10 @@ fn permission_mode(text: &str) -> Result<PermissionMode, String> {
 
 fn callers(text: &str) -> Result<Callers, String> {
     Callers::from_text(text).ok_or_else(|| "expected one of everyone, owner".to_owned())
+}
+
+fn on_limit(text: &str) -> Result<OnLimit, String> {
+    OnLimit::from_text(text).ok_or_else(|| "expected one of wait, fallback, fail".to_owned())
 }
 
 fn run_timeout(text: &str) -> Result<RunTimeoutArg, String> {

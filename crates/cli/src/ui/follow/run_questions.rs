@@ -215,7 +215,7 @@ impl RunQuestions {
             Some(EventKind::TaskWaiting) if data().waiting.is_none() => {
                 said(TextStyle::Dim, String::new(), Some("running"))
             }
-            Some(EventKind::TaskRequeued) => {
+            Some(EventKind::TaskRequeued | EventKind::TaskDeferred) => {
                 self.open.clear();
                 self.shown = false;
                 None

@@ -290,7 +290,7 @@ pub(crate) fn has_part(by: &Principal, run: &RunRecord) -> bool {
         return true;
     }
     match &run.state.phase {
-        RunPhase::Pending { .. } => false,
+        RunPhase::Pending { .. } | RunPhase::Deferred { .. } => false,
         RunPhase::Running(claim) => claim.runtime == runtime,
         RunPhase::Ended { .. } => run.runtime == Some(runtime),
     }

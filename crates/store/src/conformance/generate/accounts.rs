@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use attache_protocol::{
     AgentId, DelegationId, KeyId, Timestamp,
-    wire::{account::Callers, key::Role},
+    wire::{
+        account::{Callers, OnLimit},
+        key::Role,
+    },
 };
 
 use super::{HOUR, Kind, StepGenerator};
@@ -44,6 +47,7 @@ impl StepGenerator {
             a2a: self.draw.maybe_json(),
             callers: self.callers(),
             run_timeout: self.run_timeout(),
+            on_limit: OnLimit::default(),
         };
         StoreStep::CreateAccount(self.context(), new)
     }
@@ -59,6 +63,8 @@ impl StepGenerator {
             a2a: self.draw.maybe_json(),
             callers: self.draw.percent(30).then(|| self.callers()),
             run_timeout: self.draw.percent(30).then(|| self.run_timeout()),
+            // Derived from the time: another draw would change every following sequence.
+            on_limit: OnLimit::ALL.get(usize::try_from(self.now().millis() % 4).unwrap_or(0)).copied(),
         };
         StoreStep::UpdateAccount(self.context(), self.agent_ref(), patch)
     }

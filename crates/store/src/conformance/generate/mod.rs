@@ -306,7 +306,7 @@ impl StepGenerator {
                     TimeBoundary::Pairing if self.draw.percent(30) => Kind::DecidePairing,
                     TimeBoundary::Pairing => Kind::AttachRuntime,
                     TimeBoundary::Grace => Kind::Heartbeat,
-                    TimeBoundary::Silence => Kind::Sweep,
+                    TimeBoundary::Silence | TimeBoundary::Deferral => Kind::Sweep,
                     TimeBoundary::Key => Kind::CreateRun,
                     TimeBoundary::Question if self.draw.percent(20) => Kind::DecidePermission,
                     TimeBoundary::Question => Kind::Sweep,

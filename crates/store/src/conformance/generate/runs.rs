@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    ArtifactId, EventKind, RunId, RuntimeId, WorkspaceId,
+    AgentId, ArtifactId, EventKind, RunId, RuntimeId, WorkspaceId,
     rules::run::{FailureCode, RunLimits, RunStatus, WorkerRef},
     secret::SecretHash,
     wire::{
@@ -11,6 +11,8 @@ use attache_protocol::{
         run::{Sandbox, SandboxLimit},
     },
 };
+
+use uuid::Uuid;
 
 use super::{DAY, HOUR, StepGenerator};
 use crate::{
@@ -110,6 +112,8 @@ impl StepGenerator {
                 allowed_tools: self.draw.maybe_json(),
                 workspace_root: self.draw.maybe_text(),
                 sandbox: sandbox(digest),
+                fallback: (digest[1] % 4 == 0).then(|| AgentId::from_uuid(Uuid::from_bytes(digest))),
+                continues: (digest[2] % 4 == 0).then(|| RunId::from_uuid(Uuid::from_bytes(digest))),
                 priority: self.draw.one_of(&[0, 0, 0, 1, -1, 7, i64::MAX, i64::MIN]).unwrap_or(0),
                 trace_id: self.draw.maybe_text(),
             },
@@ -154,7 +158,15 @@ impl StepGenerator {
             };
             RunResult::Failed { code, result: self.failure(code) }
         };
-        StoreStep::Finish { by, run, outcome, usage: self.usage(), at: self.at() }
+        let (usage, at) = (self.usage(), self.at());
+        // Derived from the code: another draw would change every following sequence.
+        let outcome = match outcome {
+            RunResult::Failed { code: FailureCode::UsageLimit | FailureCode::ModelUnreachable, .. } => {
+                RunResult::Deferred { until: at.plus(LEASE) }
+            }
+            other => other,
+        };
+        StoreStep::Finish { by, run, outcome, usage, at }
     }
 
     pub(super) async fn cancel(&self, model: &MemoryStore) -> StoreStep {
