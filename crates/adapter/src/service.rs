@@ -125,6 +125,7 @@ pub async fn try_start(options: &Options) -> Result<(), String> {
         cwd: None,
         sandbox: None,
         default_sandbox: None,
+        permission_mode: None,
         // Nothing listens there: this only tests whether the host accepts the tools.
         mcp: Some(RunTools { url: "http://127.0.0.1:9/mcp".to_owned(), token: "none".to_owned() }),
         deadline: None,
@@ -186,6 +187,10 @@ impl AdapterService {
         self.options.driver.asks()
     }
 
+    pub(crate) fn plans(&self) -> bool {
+        self.options.driver.plans()
+    }
+
     pub(crate) fn accepts_unsolicited(&self) -> bool {
         self.options.driver.accepts_unsolicited()
     }
@@ -226,6 +231,14 @@ impl AdapterService {
         let job = job(options, task, &execution);
         let (driver, env) = (options.driver.clone(), options.env.clone());
         async move {
+            if job.plans_first() && !driver.plans() {
+                let message = format!(
+                    "{} can't be made to plan first, so the task was not started; use an agent that can (Claude Code), or \
+                     another permission mode",
+                    driver.host().kind
+                );
+                return execution.finish(TaskReply::failed("refused", message));
+            }
             match tokio::fs::metadata(&job.cwd).await {
                 Ok(metadata) if metadata.is_dir() => execution.drive(driver, job, env).await,
                 _ => {

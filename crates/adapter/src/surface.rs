@@ -85,6 +85,7 @@ async fn health(State(service): SharedService, headers: HeaderMap) -> Result<Res
                 ok: true,
                 host: Some(service.host()),
                 asks: service.asks(),
+                plans: service.plans(),
                 running,
                 also_running,
                 concurrency: Some(service.concurrency()).filter(|places| places.get() > 1),

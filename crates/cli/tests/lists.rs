@@ -33,6 +33,7 @@ fn agents_are_added_shown_and_removed() {
             "owner_id",
             "callers",
             "run_timeout_ms",
+            "on_limit",
             "runtime",
             "created_at",
             "archived_at"

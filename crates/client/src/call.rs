@@ -8,6 +8,7 @@ use std::{fmt, time::Duration};
 
 use attache_protocol::{
     ConversationId, Json, Secret,
+    rules::permission_mode::PermissionMode,
     wire::{
         call::{CallId, CallRequest, CallResult, CallStarted, CallStatus},
         part::Part,
@@ -149,6 +150,12 @@ impl CallBuilder {
     /// The agent that gets the task if this one's model account has reached a usage limit.
     pub fn fallback(mut self, agent: impl Into<String>) -> Self {
         self.request.fallback_agent_id = Some(agent.into());
+        self
+    }
+
+    /// Replaces the agent's permission mode. One that isn't stricter takes the right to change the agent's own.
+    pub fn permission_mode(mut self, mode: PermissionMode) -> Self {
+        self.request.permission_mode = Some(mode);
         self
     }
 

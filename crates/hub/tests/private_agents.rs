@@ -31,6 +31,8 @@ on_both! {
     sharing_an_agent_opens_nothing_of_before
     a_private_agent_keeps_its_work_when_it_is_given_away
     no_one_diverts_a_call_to_a_private_agent
+    settings_of_an_agent_are_for_those_who_may_change_them
+    nobody_takes_the_name_of_an_agent_of_someone_above
 }
 
 /// With a standing grant for everything, a request of its own making would approve the call to a private agent.
@@ -481,4 +483,35 @@ async fn no_one_diverts_a_call_to_a_private_agent(engine: Engine) {
     // His agent can still be named by its id.
     let id = ada.get(&format!("{ACCOUNTS}/payroll")).await.expect(200)["agent_id"].as_str().unwrap().to_owned();
     assert_eq!(reached(&ada, &id).await, "payroll");
+}
+
+async fn settings_of_an_agent_are_for_those_who_may_change_them(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let approvals = json!({
+        "mode": "accept_edits", "trusted_commands": ["make deploy"], "webhook_url": "https://8.8.8.8/services/T0/SECRET"
+    });
+    for callers in ["everyone", "owner"] {
+        let body = json!({"name": callers, "instructions": "SECRET plan", "approvals": approvals, "callers": callers});
+        world.owner.post("/api/v1/agent-accounts", body).await.expect(201);
+        let path = format!("/api/v1/agent-accounts/{callers}");
+        assert_eq!(world.owner.get(&path).await.expect(200)["instructions"], "SECRET plan");
+        for role in ["viewer", "operator"] {
+            let other = crate::people::person(&world, &format!("{role}-{callers}"), role).await;
+            let shown = other.get(&path).await.expect(200);
+            assert_eq!(shown["approvals"], json!({"mode": "accept_edits"}), "{role}");
+            let all = other.get("/api/v1/agent-accounts").await.expect(200).to_string() + &shown.to_string();
+            assert!(!all.contains("SECRET") && !all.contains("make deploy"), "{role}: {all}");
+        }
+    }
+}
+
+async fn nobody_takes_the_name_of_an_agent_of_someone_above(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    world.agent("builder").await;
+    let admin = crate::people::person(&world, "ann", "admin").await;
+    let path = "/api/v1/agent-accounts/builder";
+    assert_eq!(admin.patch(path, json!({"name": "builder-old"})).await.refusal().0, 403);
+    assert_eq!(admin.delete(path).await.refusal().0, 403);
+    admin.patch(path, json!({"description": "Builds"})).await.expect(200);
+    world.owner.patch(path, json!({"name": "maker"})).await.expect(200);
 }

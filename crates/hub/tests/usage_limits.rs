@@ -27,7 +27,7 @@ struct LimitFixture {
 
 impl LimitFixture {
     async fn begin(engine: Engine, on_limit: Option<&str>) -> Self {
-        let world = World::timed(engine, |_| {}).await;
+        let world = World::timed(engine, |options| options.tools = Some("/mcp".to_owned())).await;
         let agent = world.agent("builder").await;
         if let Some(on_limit) = on_limit {
             let path = format!("/api/v1/agent-accounts/{agent}");
@@ -156,14 +156,17 @@ async fn only_an_agent_that_the_caller_may_use_can_be_the_fallback(engine: Engin
     let (ann, ben) = (person(&at.world, "ann", "admin").await, person(&at.world, "ben", "operator").await);
     let private = json!({"name": "anns", "callers": "owner"});
     ann.post("/api/v1/agent-accounts", private).await.expect(201);
-    ann.post("/api/v1/task-runs", ask("anns")).await.expect(201);
     let refused = ben.post("/api/v1/task-runs", ask("anns")).await;
     assert!(matches!(refusal(&refused), 403 | 404), "{refused:?}");
 
     // A run's token passes work on with the rights of its run, and names nobody else.
+    at.ask(None).await;
     let claim = at.device.claim().await;
     let token = claim["mcp"]["token"].as_str().unwrap();
-    at.world.agent("other").await;
-    let refused = at.world.anonymous().key(token).post("/api/v1/task-runs", ask("other")).await;
+    for name in ["second", "third"] {
+        at.world.agent(name).await;
+    }
+    let task = json!({"agent_id": "second", "fallback_agent_id": "third"});
+    let refused = at.world.anonymous().key(token).post("/api/v1/task-runs", task).await;
     assert!(matches!(refusal(&refused), 403 | 404), "{refused:?}");
 }

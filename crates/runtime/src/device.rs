@@ -13,7 +13,7 @@ use attache_protocol::{
     wire::{
         adapter::WallsProof,
         run::Sandbox,
-        runtime::{ASKS, DeclaredExtension, DeclaredSandbox, SANDBOX, WalledRuns},
+        runtime::{ASKS, DeclaredExtension, DeclaredSandbox, PLANS, SANDBOX, WalledRuns},
     },
 };
 
@@ -66,6 +66,7 @@ pub(crate) struct DeviceRuntime {
 #[derive(Debug, Default)]
 pub(crate) struct ReportedAgent {
     asks: bool,
+    plans: bool,
     walls: Option<WallsProof>,
 }
 
@@ -78,14 +79,15 @@ impl DeviceRuntime {
         let health = self.adapter.health().await.ok();
         let mut agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(health) = health {
-            *agent = ReportedAgent { asks: health.asks, walls: health.walls };
+            *agent = ReportedAgent { asks: health.asks, plans: health.plans, walls: health.walls };
         }
         let asks = agent.asks.then(|| DeclaredExtension::new(ASKS));
+        let plans = agent.plans.then(|| DeclaredExtension::new(PLANS));
         let walls = agent.walls.clone().map(|proof| {
             let params = Json::of(&DeclaredSandbox { runs: self.walled, proof });
             DeclaredExtension { uri: SANDBOX.to_owned(), params: Some(params) }
         });
-        self.extensions.iter().cloned().chain(asks).chain(walls).collect()
+        self.extensions.iter().cloned().chain(asks).chain(plans).chain(walls).collect()
     }
 
     /// The limits of a run whose caller asked for none, wherever walls enforce them.

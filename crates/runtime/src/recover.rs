@@ -113,6 +113,7 @@ fn task(device: &DeviceRuntime, run: RunId, line: &LedgerEntry) -> Option<RunTas
         cwd: device.cwd.as_ref().map(|cwd| cwd.display().to_string()),
         sandbox: None,
         default_sandbox: None,
+        permission_mode: None,
         mcp: None,
         deadline: line.deadline,
         files: Vec::new(),

@@ -287,6 +287,7 @@ fn task(device: &DeviceRuntime, claimed: ClaimedRun, deadline: Timestamp) -> Run
         budget: claimed.budget.as_ref().map(Json::of),
         cwd: device.cwd.as_ref().map(|cwd| cwd.display().to_string()),
         sandbox: claimed.sandbox.as_ref().map(Json::of),
+        permission_mode: claimed.permission_mode,
         default_sandbox: device.default_sandbox(claimed.for_owner).as_ref().map(Json::of),
         mcp: claimed.mcp.map(|tools| tools_from_device(device, tools)),
         deadline: Some(deadline),

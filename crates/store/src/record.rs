@@ -19,6 +19,7 @@ use attache_protocol::{
     Actor, AgentId, ArtifactId, ChannelId, ConversationId, EventKind, Json, KeyId, MessageId, PermissionId, RunId,
     RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
     rules::{
+        permission_mode::PermissionMode,
         quota::QuotaBudget,
         run::{FailureCode, RunLifecycle, RunLimits, RunStatus},
     },
@@ -307,6 +308,8 @@ pub struct RunSpec {
     pub fallback: Option<AgentId>,
     /// The run that this one continues, because that one's agent had reached a usage limit.
     pub continues: Option<RunId>,
+    /// Replaces the agent's.
+    pub permission_mode: Option<PermissionMode>,
 }
 
 impl RunSpec {
@@ -328,6 +331,7 @@ impl RunSpec {
             sandbox: None,
             fallback: None,
             continues: None,
+            permission_mode: None,
         }
     }
 }

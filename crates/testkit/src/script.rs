@@ -5,7 +5,7 @@
 //!
 //! | Word | What it asks for |
 //! |---|---|
-//! | `WRITE:<path>[=<text>]` | write a file |
+//! | `WRITE:<path>[=<text>]` | write a file; `PLAN-FILE` is where Claude Code wants its plan |
 //! | `RUN:<command>` | run a shell command |
 //! | `CALL:<tool> [{json}]` | call the tool of that name |
 //! | `SLEEP:<seconds>` | wait before going on; fractions are fine |

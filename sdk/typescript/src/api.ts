@@ -195,6 +195,9 @@ export interface CallRequest {
   parent_task_run_id?: RunId | null;
   /** Files, data and links for the task, as parts of an A2A 1.0 message. */
   parts?: Array<Json> | null;
+  /** Replaces the agent's permission mode for this call. Only who may change the agent's own can choose one that isn't
+   * stricter. */
+  permission_mode?: PermissionMode | null;
   /** Higher goes first. Default: 0. */
   priority?: number | null;
   /** Limits that the worker must enforce, or refuse the call. */
@@ -384,6 +387,8 @@ export interface ClaimedRun {
   /** The hub's tools, with a token limited to this run's rights while this claim lasts. Must not be logged. */
   mcp?: Record<string, unknown> | null;
   parent_task_run_id?: RunId | null;
+  /** `plan_first` if the agent must get its plan approved before it changes anything. Other modes are the hub's business. */
+  permission_mode?: PermissionMode | null;
   /** The limits its caller required. */
   sandbox?: Sandbox | null;
   task_run_id: RunId;
@@ -459,7 +464,8 @@ export type CostSource = "reported" | "estimated" | "unknown";
 export interface CreateConversationRequest {
   /** The agent it is meant for, as in a call. If the agent is private, so is the conversation, from the beginning. */
   agent_type?: string | null;
-  /** Any object. Its `instructions` are passed to the agents of this conversation. */
+  /** Any object. Its `instructions` are passed to the agents of this conversation. Its `permission_mode` applies to runs
+   * for which none was chosen, if it is stricter than the agent's. */
   metadata?: Json | null;
   title?: string | null;
 }
@@ -528,6 +534,9 @@ export interface CreateRunRequest {
   input?: Json | null;
   max_attempts?: number | null;
   parent_task_run_id?: RunId | null;
+  /** Replaces the agent's permission mode for this run. Only who may change the agent's own can choose one that isn't
+   * stricter. */
+  permission_mode?: PermissionMode | null;
   /** Higher goes first. Default: 0. */
   priority?: number | null;
   queue_ttl_ms?: number | null;
@@ -908,7 +917,7 @@ export type OnLimit = "wait" | "fallback" | "fail";
 export type OnTimeout = "deny_and_halt" | "deny_and_continue" | "keep_waiting";
 
 /** Why an approval counts only for its own request, and no standing grant answers it. */
-export type OnceReason = "hidden_input" | "private_agent";
+export type OnceReason = "hidden_input" | "private_agent" | "plan";
 
 /** `PUT /api/v1/tunnels/{id}`. The host chooses the id and the token, so that it can open the same tunnel again after a
  * hub restart. The hub learns only the token's hash. */
@@ -1055,7 +1064,7 @@ export interface PermissionList {
 }
 
 /** Which steps of an agent need no approval by a person. */
-export type PermissionMode = "ask" | "accept_edits" | "accept_walled";
+export type PermissionMode = "plan_first" | "ask" | "accept_edits" | "accept_walled";
 
 /** A permission request, for the people who decide. Text from the agent is untrusted data: show it inert. */
 export interface PermissionRequest {
@@ -1232,6 +1241,8 @@ export interface Run {
   lease_expires_at?: Timestamp | null;
   max_attempts: number;
   parent_task_run_id?: RunId | null;
+  /** The permission mode that replaces the agent's, or `plan_first` if that was the agent's. */
+  permission_mode?: PermissionMode | null;
   priority: number;
   /** The state of the work on the device, while the run is claimed. */
   recovery?: Recovery | null;

@@ -14,6 +14,7 @@ use std::{fmt, io, marker::PhantomData, path::PathBuf};
 use attache_os::confined::ConfinedFolder;
 use attache_protocol::{
     env::Env,
+    rules::permission_mode::PermissionMode,
     wire::{
         adapter::{ATTACHMENT_FOLDER, HostInfo, RunTask, TaskOutput, TaskReply},
         awcp,
@@ -39,6 +40,11 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// Whether its agent asks a person before a risky step. Calls from others to an agent that doesn't ask need an
     /// approval first.
     fn asks(&self) -> bool {
+        false
+    }
+
+    /// Whether its agent can be made to get its plan approved before it changes anything ([`DriverRun::plans_first`]).
+    fn plans(&self) -> bool {
         false
     }
 
@@ -95,6 +101,9 @@ pub struct DriverRun {
 
 /// The protocol that one kind of host speaks.
 pub trait HostDialect: fmt::Debug + Send + Sync + 'static {
+    /// See [`Driver::plans`].
+    const PLANS: bool = false;
+
     /// See [`Driver::run`]. `Err` if the run could not start.
     fn run(setup: HostSetup, job: DriverRun) -> impl Future<Output = Result<TaskReply, TaskReply>> + Send + 'static;
 
@@ -140,6 +149,10 @@ impl<D: HostDialect> Driver for HostDriver<D> {
         self.setup.asks
     }
 
+    fn plans(&self) -> bool {
+        D::PLANS
+    }
+
     fn runs_inside_walls(&self) -> bool {
         self.setup.needs.is_some()
     }
@@ -156,6 +169,11 @@ impl<D: HostDialect> Driver for HostDriver<D> {
 // === impl DriverRun ===
 
 impl DriverRun {
+    /// Whether nothing may be changed before a person has approved the agent's plan.
+    pub fn plans_first(&self) -> bool {
+        self.task.permission_mode == Some(PermissionMode::PlanFirst)
+    }
+
     /// The files that a driver shows to people: those in the run's folder, but not our own, nor what came with other
     /// runs.
     pub(crate) fn files(&self) -> io::Result<ConfinedFolder> {

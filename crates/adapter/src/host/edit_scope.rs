@@ -18,11 +18,16 @@ const MAX_SETTINGS_SIZE: u64 = 1 << 20;
 
 /// Whether all of them are in the folder, wherever links lead, and nothing runs or obeys them on its own.
 pub(crate) fn are_ordinary(folder: &Path, paths: &[String]) -> bool {
-    let Ok(root) = folder.canonicalize() else { return false };
-    !paths.is_empty() && paths.iter().all(|path| is_ordinary(&root, Path::new(path)))
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    are_ordinary_for(home.as_deref(), folder, paths)
 }
 
-fn is_ordinary(root: &Path, path: &Path) -> bool {
+fn are_ordinary_for(home: Option<&Path>, folder: &Path, paths: &[String]) -> bool {
+    let Ok(root) = folder.canonicalize() else { return false };
+    !paths.is_empty() && paths.iter().all(|path| is_ordinary(home, &root, Path::new(path)))
+}
+
+fn is_ordinary(home: Option<&Path>, root: &Path, path: &Path) -> bool {
     // A host may take another path for relative to another folder, or `~` for a home.
     if !path.is_absolute() || path.components().any(|part| !matches!(part, Component::RootDir | Component::Normal(_))) {
         return false;
@@ -34,34 +39,51 @@ fn is_ordinary(root: &Path, path: &Path) -> bool {
     };
     let Some(real) = real(path).filter(|_| is_one_file) else { return false };
     let is_ordinary = |below: &Path| below.to_str().is_some_and(autorun::is_ordinary);
-    real.strip_prefix(root).is_ok_and(is_ordinary) && !is_named_by_git(&real)
+    real.strip_prefix(root).is_ok_and(is_ordinary) && !is_named_by_git(home, &real)
 }
 
-/// Whether the settings of a repository that a file is in name it, or a folder above it: as more settings, as hooks, or as a
-/// program.
-fn is_named_by_git(file: &Path) -> bool {
-    file.ancestors().skip(1).any(|folder| {
+/// Whether the settings of a repository that a file is in, or the person's own, name it, or a folder above it: as more
+/// settings, as hooks, or as a program.
+fn is_named_by_git(home: Option<&Path>, file: &Path) -> bool {
+    let of_repository = |folder: &Path| {
         let git = folder.join(".git");
-        let git = if git.is_dir() { Some(git) } else { named_repository(&git) };
-        git.is_some_and(|git| is_named_by_settings(file, folder, &git))
-    })
+        let git = if git.is_dir() { git } else { named_repository(&git)? };
+        // Of a linked working tree, the settings are somewhere else.
+        let shared = small_file::read(&git.join("commondir"), MAX_POINTER).ok();
+        let shared = shared.map_or_else(|| git.clone(), |shared| git.join(shared.trim_end()));
+        let settings = [shared.join("config"), git.join("config.worktree")];
+        Some(is_named_by_settings(home, file, [folder, &git], VecDeque::from(settings)))
+    };
+    let own = home.map(|home| [home.join(".gitconfig"), home.join(".config/git/config")]).into_iter().flatten();
+    let other = std::env::var_os("XDG_CONFIG_HOME").map(|folder| Path::new(&folder).join("git/config"));
+    let everywhere = own.chain(other).chain([PathBuf::from("/etc/gitconfig")]).collect();
+    let Some(folder) = file.parent() else { return true };
+    is_named_by_settings(home, file, [folder, folder], everywhere)
+        || file.ancestors().skip(1).any(|folder| of_repository(folder) == Some(true))
 }
 
-fn is_named_by_settings(file: &Path, folder: &Path, git: &Path) -> bool {
-    // Of a linked working tree, the settings are somewhere else.
-    let shared = small_file::read(&git.join("commondir"), MAX_POINTER).ok();
-    let shared = shared.map_or_else(|| git.to_owned(), |shared| git.join(shared.trim_end()));
-    let mut settings = VecDeque::from([shared.join("config"), git.join("config.worktree")]);
+fn is_named_by_settings(
+    home: Option<&Path>,
+    file: &Path,
+    [folder, git]: [&Path; 2],
+    mut settings: VecDeque<PathBuf>,
+) -> bool {
     for _ in 0..MAX_SETTINGS {
         let Some(at) = settings.pop_front() else { return false };
         let Ok(text) = small_file::read(&at, MAX_SETTINGS_SIZE) else { continue };
         for (key, value) in text.lines().filter_map(|line| line.split_once('=')) {
-            let key = key.trim().to_ascii_lowercase();
-            for word in value.split([' ', '\t', '"', '\'']).filter(|word| !word.is_empty()) {
-                let places = [at.parent().unwrap_or(git), git, folder];
-                for named in places.iter().filter_map(|place| real(&place.join(word))) {
-                    if file.starts_with(&named) && (key == "hookspath" || named.starts_with(folder) && named != folder)
-                    {
+            // The header of a section can be on the same line.
+            let key = key.rsplit(']').next().unwrap_or(key).trim().to_ascii_lowercase();
+            for word in value.split([' ', '\t', '"', '\'', '!', ';']).filter(|word| !word.is_empty()) {
+                let in_home = word.strip_prefix("~/").zip(home).map(|(rest, home)| home.join(rest));
+                if in_home.is_none() && word.starts_with('~') && matches!(&*key, "path" | "hookspath") {
+                    // Where that leads only git knows.
+                    return true;
+                }
+                let places = [at.parent().unwrap_or(git), git, folder].map(|place| place.join(word));
+                for named in places.iter().chain(&in_home).filter_map(|place| real(place)) {
+                    let is_all = named == folder || folder.starts_with(&named);
+                    if file.starts_with(&named) && (key == "hookspath" || !is_all) {
                         return true;
                     }
                     if key == "path" && named.is_file() {
@@ -145,6 +167,20 @@ mod tests {
         for path in ["src/a.rs", "new.ini", "tools/other.txt"] {
             assert!(is(path), "{path}");
         }
+        // With a home, on one line, and in the person's own settings.
+        let home = tempfile::tempdir().unwrap();
+        let is_at_home =
+            |path: &str| are_ordinary_for(Some(home.path()), folder.path(), &[at(path).display().to_string()]);
+        symlink(folder.path(), home.path().join("ws")).unwrap();
+        fs::write(at(".git/config"), "[include] path = ~/ws/team.ini\n").unwrap();
+        fs::write(home.path().join(".gitconfig"), format!("[core]\n\tpager = !{}\n", at("src/page.py").display()))
+            .unwrap();
+        for path in ["team.ini", "more.ini", "src/page.py"] {
+            assert!(!is_at_home(path), "{path}");
+        }
+        assert!(is_at_home("src/a.rs") && is_at_home("new.ini"));
+        fs::write(at(".git/config"), "[include]\n\tpath = ~ann/team.ini\n").unwrap();
+        assert!(!is_at_home("new.ini"), "only git knows where that leads");
         let two = ["new.txt", "out/x"].map(|path| at(path).display().to_string());
         assert!(!are_ordinary(folder.path(), &two));
         assert!(!are_ordinary(folder.path(), &[]));

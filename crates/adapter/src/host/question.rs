@@ -1,10 +1,10 @@
 //! A host's approval questions as shown to people, and their answers.
 
-use std::{path::Path, time::Duration};
+use std::{borrow::Cow, path::Path, time::Duration};
 
 use attache_protocol::{
     Json,
-    rules::permission_mode::StepAssurance,
+    rules::permission_mode::{PLAN_TOOL, StepAssurance},
     wire::{
         adapter::{AdapterPermissionDecision, AdapterPermissionRequest},
         questionnaire::QuestionAnswer,
@@ -87,6 +87,28 @@ impl ApprovalQuestion {
             diff: None,
             edits: false,
             in_folder: false,
+        }
+    }
+
+    /// The approval of a run's plan (Markdown).
+    pub(crate) fn plan(plan: &str) -> Self {
+        #[derive(Serialize)]
+        struct PlanInput<'a> {
+            plan: &'a str,
+        }
+        Self {
+            input: Some(Json::of(&PlanInput { plan })),
+            paths: Some(Vec::new()),
+            reason: Some("Nothing was changed yet. If you deny it, your comment goes to the agent.".to_owned()),
+            ..Self::about(PLAN_TOOL)
+        }
+    }
+
+    /// The same, but never taken for a plan: whoever approves a step has not approved one.
+    pub(crate) fn as_step(&self) -> Cow<'_, Self> {
+        match self.tool == PLAN_TOOL {
+            true => Cow::Owned(Self { tool: format!("{PLAN_TOOL} (tool)"), ..self.clone() }),
+            false => Cow::Borrowed(self),
         }
     }
 
@@ -224,6 +246,16 @@ mod tests {
         assert!(asked.input.get().len() < 256 << 10 && asked.diff.unwrap().len() < 256 << 10);
         assert_eq!(asked.reason.unwrap().len(), MAX_REASON);
         assert_eq!(question.step(), "Bash a.txt");
+    }
+
+    #[test]
+    fn only_a_plan_is_called_one() {
+        let plan = ApprovalQuestion::plan("# Do it");
+        let asked = plan.to_request("1".to_owned(), "/".to_owned(), Vec::new());
+        assert_eq!((asked.tool.as_str(), asked.input.get()), ("plan", r##"{"plan":"# Do it"}"##));
+        assert_eq!(asked.undisclosed, Vec::<String>::new());
+        assert_eq!(plan.as_step().tool, "plan (tool)");
+        assert_eq!(ApprovalQuestion::about("Bash").as_step().tool, "Bash");
     }
 
     #[test]

@@ -238,6 +238,15 @@ impl HostTurn {
 
     /// Asks people. Pass the answer to [`Self::answered`], then to the host.
     pub(crate) fn ask<K>(&mut self, key: K, question: &ApprovalQuestion) -> OpenQuestion<K> {
+        self.request(key, &question.as_step())
+    }
+
+    /// Asks people to approve the plan (Markdown).
+    pub(crate) fn ask_for_plan<K>(&mut self, key: K, plan: &str) -> OpenQuestion<K> {
+        self.request(key, &ApprovalQuestion::plan(plan))
+    }
+
+    fn request<K>(&mut self, key: K, question: &ApprovalQuestion) -> OpenQuestion<K> {
         self.answer.flush();
         self.thoughts.flush();
         self.questions += 1;

@@ -427,3 +427,87 @@ async fn usage_limits_and_missing_logins_are_not_outages() {
     }
     world.stop().await;
 }
+
+fn planning(text: &str) -> Value {
+    with(task(text), "permission_mode", "plan_first")
+}
+
+fn tools_of(questions: &[Value]) -> Vec<&str> {
+    questions.iter().filter_map(|question| question["tool"].as_str()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_is_approved_before_anything_is_changed() {
+    let Some(stage) = stage().await else { return };
+    let world = usual_world(&stage).await;
+    let ws = stage.workspace();
+    let script =
+        "WRITE:early.txt=too early\nWRITE:PLAN-FILE=1. Write late.txt\nCALL:ExitPlanMode\nWRITE:late.txt=in time";
+    let (questions, events) = run(&world, &planning(script), |question| {
+        let is_plan = question["tool"] == "plan";
+        assert!(!is_plan || std::fs::read_dir(&ws).unwrap().next().is_none(), "changed before the plan was approved");
+        yes(question)
+    })
+    .await;
+    assert_eq!(result(&events)["success"], true, "{}", result(&events));
+    assert_eq!(tools_of(&questions), ["plan", "Write"], "{questions:?}");
+    assert_eq!(questions[0]["input"], json!({"plan": "1. Write late.txt\n"}));
+    assert!(!ws.join("early.txt").exists(), "a yes to the plan is none to what came before");
+    assert_eq!(std::fs::read_to_string(ws.join("late.txt")).unwrap(), "in time\n");
+    assert!(stage.told().contains("Nothing may be changed before your plan is approved"));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_is_denied_is_made_again_with_the_comment() {
+    let Some(stage) = stage().await else { return };
+    let world = usual_world(&stage).await;
+    let ws = stage.workspace();
+    let script =
+        "WRITE:PLAN-FILE=first\nCALL:ExitPlanMode\nWRITE:a.txt\nWRITE:PLAN-FILE=second\nCALL:ExitPlanMode\nWRITE:b.txt";
+    let (questions, events) = run(&world, &planning(script), |question| match &question["input"]["plan"] {
+        plan if plan == "first\n" => json!({"approved": false, "comment": "leave a.txt alone"}),
+        _ => yes(question),
+    })
+    .await;
+    assert_eq!(result(&events)["success"], true, "{}", result(&events));
+    assert_eq!(tools_of(&questions), ["plan", "plan", "Write"], "{questions:?}");
+    let denied = "The plan was not approved. Keep planning and present it again. Comment: leave a.txt alone";
+    assert!(stage.told().contains(denied));
+    assert_eq!((ws.join("a.txt").exists(), ws.join("b.txt").exists()), (false, true));
+
+    // Whoever gives up after a denial has not done the task.
+    let (_, events) = run(&world, &planning("WRITE:PLAN-FILE=p\nCALL:ExitPlanMode\nSAY:as you like"), no).await;
+    let ended = failure(result(&events));
+    assert!(ended.starts_with("permission_denied: Claude Code was denied permission: plan (not today)."), "{ended}");
+    world.stop().await;
+}
+
+/// The owner's settings decide what Claude Code asks about, even in its plan mode, and limits which tools it has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_can_be_made_whatever_the_settings_and_limits() {
+    let Some(stage) = stage().await else { return };
+    let settings = stage.home().join(".claude");
+    std::fs::create_dir(&settings).unwrap();
+    std::fs::write(settings.join("settings.json"), r#"{"permissions":{"allow":["Write","Edit"]}}"#).unwrap();
+    let world = usual_world(&stage).await;
+    let script = "WRITE:early.txt\nWRITE:PLAN-FILE=p\nCALL:ExitPlanMode\nWRITE:late.txt";
+    let limited = with(planning(script), "sandbox", json!({"cwd_only": true, "allow_exec": false}));
+    for task in [planning(script), limited] {
+        let (questions, events) = run(&world, &task, yes).await;
+        assert_eq!(result(&events)["success"], true, "{}", result(&events));
+        assert_eq!(tools_of(&questions), ["plan", "Write"], "{questions:?}");
+        let late = stage.workspace().join("late.txt");
+        assert!(!stage.workspace().join("early.txt").exists() && late.exists());
+        std::fs::remove_file(late).unwrap();
+    }
+    let without = with(planning(script), "allowed_tools", json!(["Read"]));
+    let (questions, events) = run(&world, &without, yes).await;
+    assert_eq!(questions, Vec::<Value>::new());
+    assert!(failure(result(&events)).starts_with("refused: Claude Code can't plan first without"), "{events:?}");
+
+    // Without the mode, there is no plan to present.
+    let (questions, _) = run(&world, &task("CALL:ExitPlanMode {\"plan\":\"x\"}"), yes).await;
+    assert_eq!(questions, Vec::<Value>::new());
+    world.stop().await;
+}

@@ -243,6 +243,7 @@ const fn once_reason(reason: OnceReason) -> &'static str {
     match reason {
         OnceReason::HiddenInput => "the agent doesn't disclose the tool's input",
         OnceReason::PrivateAgent => "a private agent acts with its owner's rights",
+        OnceReason::Plan => "every plan is decided by itself",
     }
 }
 

@@ -8,6 +8,7 @@ use attache_client::{CallBuilder, Client, HubClient, PageQuery, RunFilter};
 use attache_protocol::{
     ConversationId, Json, RunId,
     error::exit,
+    rules::permission_mode::PermissionMode,
     wire::{conversation::CreateConversationRequest, part::Part, run::Sandbox, usage::Budget},
 };
 use clap::ValueEnum;
@@ -17,6 +18,7 @@ use crate::{
         amount,
         context::{CommandContext, HubArgs},
         ids::IdArg,
+        permission_mode,
     },
     ui::{
         failure::CommandFailure,
@@ -31,6 +33,7 @@ use crate::{
   attache ask local \"uname -a\"
   attache ask builder \"run the tests\" --timeout 600
   attache ask builder \"train the model\" --run-timeout 8h
+  attache ask builder \"…\" --mode plan_first     approve its plan before it changes anything
   attache ask builder \"…\" --sandbox cwd-only,no-network
   attache ask builder \"…\" --cost 0.50 --tokens 200000      stop at whichever limit is reached first
   git diff | attache ask reviewer -          read the task from standard input
@@ -75,6 +78,10 @@ pub(crate) struct Args {
     /// Webhook URL to notify when the run finishes (see docs/webhooks.md)
     #[arg(long, value_name = "URL")]
     callback: Option<String>,
+    /// Permission mode of this run, instead of the agent's: `plan_first` asks you to approve its plan before it changes
+    /// anything; only who may edit the agent can choose one that isn't stricter
+    #[arg(long, value_name = PermissionMode::CHOICES, value_parser = permission_mode::parse)]
+    mode: Option<PermissionMode>,
     /// Sandbox limits; a device that can't enforce them refuses the task: cwd-only, no-network, no-exec
     #[arg(long, value_name = "LIMIT,…", value_delimiter = ',')]
     sandbox: Vec<SandboxLimitArg>,
@@ -237,6 +244,9 @@ fn call(
     }
     if let Some(timeout) = args.run_timeout {
         call = call.timeout(timeout);
+    }
+    if let Some(mode) = args.mode {
+        call = call.permission_mode(mode);
     }
     if !args.sandbox.is_empty() {
         call = call.sandbox(args.sandbox.iter().fold(Sandbox::default(), |sandbox, limit| match limit {

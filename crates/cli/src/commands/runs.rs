@@ -386,6 +386,9 @@ async fn show(context: &CommandContext, hub: &HubClient, run: &Run) -> Result<()
     if let Some(used) = run.usage.as_ref().and_then(usage_text) {
         row("used", TextCell::plain(used));
     }
+    if let Some(mode) = run.permission_mode {
+        row("permissions", TextCell::plain(mode.as_str()));
+    }
     if let Some(limits) = run.sandbox.and_then(limits) {
         row("sandbox", TextCell::plain(limits));
     }

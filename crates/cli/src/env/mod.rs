@@ -9,4 +9,5 @@ pub(crate) mod home;
 pub(crate) mod hosts;
 pub(crate) mod ids;
 pub(crate) mod log;
+pub(crate) mod permission_mode;
 pub(crate) mod walls;

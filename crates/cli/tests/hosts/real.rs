@@ -99,6 +99,30 @@ fn claude_code_edits_its_folder_without_asking_if_it_may() {
     assert!(!outside.join("theirs.txt").exists() && !device.folder.join(".envrc").exists());
 }
 
+/// From the command line to the program and back: nothing is written before the plan is approved.
+#[test]
+fn claude_code_plans_first() {
+    let device = device_or_skip!(&programs::CLAUDE);
+    let script = "WRITE:early.txt=early\nWRITE:PLAN-FILE=the plan\nCALL:ExitPlanMode\nWRITE:late.txt=late";
+    let agent = super::device::AGENT;
+    let asked = device.home.attache(&["ask", agent, script, "--mode", "plan-first", "--no-wait"]).succeeds();
+    let run = asked.stdout.trim().to_owned();
+    let plan = patiently("the plan", || {
+        let now = device.hub.run(&run);
+        assert!(now["status"] != "completed" && now["status"] != "failed", "{now}");
+        Some(now["waits_for"].clone()).filter(|waits| waits["kind"] == "approval")
+    });
+    assert_eq!(plan["what"], "plan: the plan\n");
+    assert_eq!(std::fs::read_dir(&device.folder).unwrap().flatten().filter(|entry| entry.path().is_file()).count(), 0);
+    let shown = device.home.attache(&["approvals", "show", plan["id"].as_str().unwrap()]).succeeds();
+    assert!(shown.stdout.contains("the plan"), "{}", shown.stdout);
+    let (ended, asked) = device.answer(&run, true);
+    assert_eq!(ended["status"], "completed", "{ended}");
+    let tools: Vec<&Value> = asked.iter().map(|request| &request["tool"]).collect();
+    assert_eq!(tools, [&json!("plan"), &json!("Write")]);
+    assert!(device.folder.join("late.txt").exists() && !device.folder.join("early.txt").exists());
+}
+
 fn through_its_life(program: &HostProgram) {
     let mut device = device_or_skip!(program);
     let mut row = MatrixRow::of(program, &device);

@@ -214,6 +214,7 @@ pub(crate) async fn paired(
 fn trusted(policy: Option<&ApprovalPolicy>, t: &Text) -> Vec<Markup> {
     let Some(policy) = policy else { return Vec::new() };
     let mode = match policy.mode.unwrap_or_default() {
+        PermissionMode::PlanFirst => Some(Markup::text(t.permissions_plan)),
         PermissionMode::Ask => None,
         PermissionMode::AcceptEdits => Some(Markup::text(t.permissions_edits)),
         PermissionMode::AcceptWalled => Some(Markup::text(t.permissions_walled)),

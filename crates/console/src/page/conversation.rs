@@ -19,6 +19,7 @@ use crate::{
         agent::AgentChoice,
         conversation::{ConversationTurn, RunTurn, SaidMessage},
         log::{LogItem, LogItemBody, LogItemKind, join},
+        permission_mode::{PermissionModeChoice, modes, remembered},
         run::RunDetail,
         status,
         time::TimeElement,
@@ -49,6 +50,7 @@ struct ConversationPage {
     /// Shows the end of the conversation, where the next message goes.
     is_newest: bool,
     agents: Vec<AgentChoice>,
+    modes: Vec<PermissionModeChoice>,
     /// An agent that still works, so that the next message waits.
     busy: Option<String>,
     /// Where an answer on this page leads back to.
@@ -89,6 +91,7 @@ pub(crate) async fn show(
         (None, Some(run)) => conversation_title(&session, run).await?,
         (None, None) => t.conversation.to_owned(),
     };
+    let accounts = agents(&session).await?;
     let answering = newest.map(|run| run.agent_id.to_string()).unwrap_or_default();
     html(&ConversationPage {
         t,
@@ -97,7 +100,8 @@ pub(crate) async fn show(
         turns: turns.into_iter().map(|(_, turn)| turn).collect(),
         earlier: found.next_cursor.map(|cursor| address(&format!("/conversations/{id}"), &[("cursor", &cursor)])),
         is_newest,
-        agents: agents(&session).await?.iter().map(|account| AgentChoice::worker(account, &answering, t)).collect(),
+        agents: accounts.iter().map(|account| AgentChoice::worker(account, &answering, t)).collect(),
+        modes: modes(remembered(newest, &accounts), t),
         busy: newest.filter(|run| !status::has_ended(run.status)).map(|run| run.agent_name.clone()),
         back: "conversation",
         shell,

@@ -4,6 +4,7 @@ use askama::Template;
 use attache_hub::control::{CallHeaders, CreatedRun};
 use attache_protocol::{
     ConversationId, Json, RunId,
+    rules::permission_mode::PermissionMode,
     wire::{
         account::Presence,
         call::CallRequest,
@@ -26,6 +27,7 @@ use crate::{
     view::{
         agent::AgentChoice,
         html::{Markup, PageLink},
+        permission_mode::{PermissionModeChoice, modes, remembered},
         run::{task_text, title},
         time_limit::{TimeLimitChoice, limits},
     },
@@ -47,6 +49,7 @@ struct NewRunDraft {
     agent: String,
     text: String,
     timeout_ms: Option<u64>,
+    mode: Option<PermissionMode>,
     conversation: Option<ConversationId>,
     /// The run that it is based on.
     from: Option<RunId>,
@@ -61,6 +64,7 @@ struct NewRunPage {
     shell: PageLayout,
     agents: Vec<AgentChoice>,
     limits: Vec<TimeLimitChoice>,
+    modes: Vec<PermissionModeChoice>,
     draft: NewRunDraft,
 }
 
@@ -80,6 +84,7 @@ pub(crate) async fn show(session: BrowserSession, Query(asked): Query<NewRunPage
         agent: old.agent_id.to_string(),
         text: task_text(&old).unwrap_or_default(),
         timeout_ms: Some(old.timeout_ms),
+        mode: remembered(Some(&old), &agents(&session).await?),
         conversation: shared_conversation(&old).or(asked.reply.then_some(old.conversation_id)),
         from: Some(from),
         lead: Some(session.t.edit_lead(link)),
@@ -106,8 +111,8 @@ pub(crate) async fn create(mut posted: PostedFiles) -> PageResult {
         Ok(run) => Ok(redirect_after_form(&format!("/runs/{run}"))),
         Err(PageError::Hub(error)) if error.code.http_status() < 500 && error.code.http_status() != 403 => {
             let problem = Some(message(&error, session.t).into_owned());
-            let timeout_ms = timeout(&fields)?;
-            form(&session, NewRunDraft { agent, text, timeout_ms, conversation, from, lead: None, problem }).await
+            let (timeout_ms, mode) = (timeout(&fields)?, mode(&fields)?);
+            form(&session, NewRunDraft { agent, text, timeout_ms, mode, conversation, from, lead: None, problem }).await
         }
         Err(fault) => Err(fault),
     }
@@ -139,7 +144,7 @@ async fn begin(
 }
 
 async fn begin_with(posted: &mut PostedFiles, agent: &str, text: &str, attached: &mut Attached) -> PageResult<RunId> {
-    let timeout_ms = timeout(&posted.fields)?;
+    let (timeout_ms, permission_mode) = (timeout(&posted.fields)?, mode(&posted.fields)?);
     let idempotency_key = posted.fields.non_empty("key");
     let headers = CallHeaders { idempotency_key, repeats: based_on(&posted.fields)?, ..CallHeaders::default() };
     run_attach::take(posted, agent, attached).await?;
@@ -150,6 +155,7 @@ async fn begin_with(posted: &mut PostedFiles, agent: &str, text: &str, attached:
             input: Some(Json::of(&NewRunInput { text })),
             conversation_id: attached.conversation,
             timeout_ms,
+            permission_mode,
             ..CreateRunRequest::default()
         };
         return start(&posted.session, request, headers).await;
@@ -160,6 +166,7 @@ async fn begin_with(posted: &mut PostedFiles, agent: &str, text: &str, attached:
         conversation_id: attached.conversation,
         parts: Some(parts),
         timeout_ms,
+        permission_mode,
         ..CallRequest::default()
     };
     Ok(posted.session.hub.call(&posted.session.principal, call, headers).await?.run())
@@ -174,6 +181,12 @@ fn based_on(fields: &FormFields) -> PageResult<Option<RunId>> {
 pub(crate) fn timeout(fields: &FormFields) -> PageResult<Option<u64>> {
     let given = fields.non_empty("timeout");
     given.map(|text| text.parse().map_err(|_| PageError::Form)).transpose()
+}
+
+/// The chosen permission mode, if any.
+fn mode(fields: &FormFields) -> PageResult<Option<PermissionMode>> {
+    let given = fields.non_empty("mode");
+    given.map(|text| PermissionMode::from_text(&text).ok_or(PageError::Form)).transpose()
 }
 
 /// Runs the same task with the same agent again.
@@ -224,5 +237,5 @@ async fn form(session: &BrowserSession, mut draft: NewRunDraft) -> PageResult {
         draft.agent = ready.map(|account| account.agent_id.to_string()).unwrap_or_default();
     }
     let agents = known.iter().map(|account| AgentChoice::worker(account, &draft.agent, t)).collect();
-    html(&NewRunPage { t, shell, agents, limits: limits(draft.timeout_ms, t), draft })
+    html(&NewRunPage { t, shell, agents, limits: limits(draft.timeout_ms, t), modes: modes(draft.mode, t), draft })
 }

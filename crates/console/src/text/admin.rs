@@ -129,6 +129,7 @@ texts! {
     fact_user: "On behalf of" zh "代表";
     fact_owner: "Owner" zh "所有者";
     fact_permissions: "Without approval" zh "无需审批";
+    permissions_plan: "Nothing before its plan is approved" zh "计划获批之前不允许任何操作";
     permissions_edits: "Edits in its folder" zh "修改其文件夹中的文件";
     permissions_walled: "Everything inside the sandbox" zh "沙箱内的一切操作";
     fact_webhook: "Approval webhook" zh "审批 Webhook";

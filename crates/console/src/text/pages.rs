@@ -270,6 +270,12 @@ texts! {
     fact_trace: "Trace" zh "链路追踪";
     fact_attempt: "Attempt" zh "尝试";
     fact_attempt_of(n, max): "{n} of {max}" zh "第 {n} 次，共 {max} 次";
+    permission_mode: "Permissions" zh "权限";
+    mode_default: "As set for the agent" zh "按智能体设置";
+    mode_plan: "Plan first" zh "先计划";
+    mode_ask: "Ask for everything" zh "全部询问";
+    mode_edits: "Accept edits" zh "接受编辑";
+    mode_walled: "Accept everything in the sandbox" zh "接受沙箱内的一切操作";
     fact_timeout: "Time limit" zh "时间限制";
     fact_expires: "Expires" zh "过期时间";
     fact_deferred: "Goes on" zh "继续时间";
@@ -488,6 +494,11 @@ texts! {
     fact_paths: "Paths" zh "路径";
     fact_undisclosed: "Not disclosed" zh "未披露";
     undisclosed_input: "The agent doesn’t disclose the tool’s input." zh "智能体未披露此工具的输入。";
+    wants_plan{agent}: "{agent} asks you to approve its plan" zh "{agent} 请你批准其计划";
+    plan_source: "As written" zh "原文";
+    plan_approve: "Approve the plan" zh "批准计划";
+    plan_again: "Keep planning" zh "继续完善计划";
+    plan_comment: "What should change? (sent to the agent)" zh "需要修改什么？（发送给智能体）";
     only_once: "You can allow this only once, because the agent doesn’t disclose the tool’s full input." zh "由于智能体未披露此工具的完整输入，只能允许这一次。";
     undisclosed_paths: "The agent doesn’t disclose the paths it would access." zh "智能体未披露将要访问的路径。";
     fact_channel: "Channel" zh "通道";

@@ -21,6 +21,7 @@ pub(crate) mod html;
 pub(crate) mod log;
 pub(crate) mod log_questions;
 pub(crate) mod permission;
+pub(crate) mod permission_mode;
 pub(crate) mod person;
 pub(crate) mod question;
 pub(crate) mod quota;

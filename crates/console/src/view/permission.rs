@@ -2,11 +2,15 @@
 
 use attache_protocol::{
     Timestamp,
-    rules::permission::{DecisionScope, DecisionSource, OnTimeout, PermissionState},
+    rules::{
+        permission::{DecisionScope, DecisionSource, OnTimeout, PermissionState},
+        permission_mode::PLAN_TOOL,
+    },
     wire::{permission::PermissionRequest, run::Run},
 };
 
 use super::{
+    answer::answer,
     callsign,
     exact::{exact, exact_line},
     fact::Fact,
@@ -18,6 +22,9 @@ use super::{
 };
 use crate::text::Text;
 
+/// A longer plan is shown as it was written.
+const MAX_PLAN: usize = 64 * 1024;
+
 /// A request with everything needed to decide it. All agent text is inert.
 #[derive(Debug, Clone)]
 pub(crate) struct ApprovalCard {
@@ -27,6 +34,8 @@ pub(crate) struct ApprovalCard {
     pub(crate) heading: Markup,
     pub(crate) place: Markup,
     pub(crate) input: ToolInputView,
+    /// The plan of a run that plans first.
+    pub(crate) plan: Option<Markup>,
     pub(crate) facts: Vec<Fact>,
     pub(crate) asked_at: Timestamp,
     pub(crate) expires: Option<TimeElement>,
@@ -96,11 +105,17 @@ impl ApprovalCard {
     pub(crate) fn new(request: &PermissionRequest, about: &ApprovalContext, scene: ViewContext<'_>) -> Self {
         let (t, diff) = (scene.t, request.diff.as_deref());
         let input = input(request, t).with_diff(diff, t);
+        let plan = plan(request);
+        let heading = match plan {
+            Some(_) => t.wants_plan(&request.agent_name),
+            None => ToolAction::of(&request.tool, &input).heading(&request.agent_name, &request.tool, t),
+        };
         Self {
             id: request.permission_request_id.to_string(),
             risk: RiskLabel::new(request.risk.as_deref(), t),
             sign: callsign::big(request.agent_id),
-            heading: ToolAction::of(&request.tool, &input).heading(&request.agent_name, &request.tool, t),
+            heading,
+            plan: plan.as_deref().map(answer),
             place: place(&request.task_run_id.to_string(), about, scene),
             input: input.or_plain(&request.input, diff, t),
             facts: facts(request, t),
@@ -123,6 +138,12 @@ impl ApprovalCard {
     pub(crate) fn weight(&self) -> usize {
         self.input.weight() + self.facts.iter().map(|fact| fact.value.len()).sum::<usize>()
     }
+}
+
+/// The text of the plan that a request is about.
+fn plan(request: &PermissionRequest) -> Option<String> {
+    let shown = request.input.text_member("plan").filter(|_| request.tool == PLAN_TOOL)?;
+    (shown.len() <= MAX_PLAN).then_some(shown)
 }
 
 /// The tool's input, or what is known of it if the agent doesn't disclose it.

@@ -187,6 +187,34 @@ async fn the_buttons_allow_once_allow_for_the_run_and_deny() {
 }
 
 #[tokio::test]
+async fn a_plan_is_read_and_approved_or_sent_back() {
+    let world = ConsoleWorld::new().await;
+    let (device, run) = working(&world, "builder").await;
+    let visitor = world.owner_signed_in().await;
+    let plan = Json::of(&std::collections::BTreeMap::from([("plan", format!("# Steps\n- one\n- two\n{HOSTILE}"))]));
+    for (answer, state) in [("deny", PermissionState::Denied), ("allow_once", PermissionState::Approved)] {
+        let asked = device.ask(run, asking("plan", plan.get())).await;
+        let page = visitor.get("/inbox").await.body;
+        for shown in [
+            "<bdi>builder</bdi> asks you to approve its plan",
+            "<h3>Steps</h3>",
+            "<li>one</li>",
+            "<summary>As written</summary>",
+            "Keep planning",
+            "Approve the plan",
+        ] {
+            assert!(page.contains(shown), "{shown} is missing in {page}");
+        }
+        assert!(!page.contains("<script>alert") && !page.contains("<img src=x"), "{page}");
+        assert!(!page.contains("name=\"scope\"") && !page.contains("allow_run"), "a plan is approved once: {page}");
+        let path = format!("/approvals/{}", asked.permission_request_id);
+        visitor.post(&path, &[("answer", answer), ("comment", "in smaller steps")]).await;
+        let heard = device.answer(run, &asked).await;
+        assert_eq!((heard.state, heard.comment.as_deref()), (state, Some("in smaller steps")));
+    }
+}
+
+#[tokio::test]
 async fn a_quick_reason_denies_and_tells_the_agent_why() {
     let world = ConsoleWorld::new().await;
     let (device, run) = working(&world, "builder").await;

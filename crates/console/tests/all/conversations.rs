@@ -3,10 +3,12 @@
 use attache_hub::control::{PageRequest, RunQuery};
 use attache_protocol::{
     ConversationId, Json,
-    rules::run::RunStatus,
+    rules::{permission_mode::PermissionMode, run::RunStatus},
     wire::{
+        account::AccountRequest,
         conversation::{AddMessageRequest, CreateConversationRequest},
         key::Role,
+        permission::ApprovalPolicy,
         run::{CreateRunRequest, ProgressRequest, Run},
     },
 };
@@ -133,6 +135,39 @@ async fn a_follow_up_goes_on_in_the_conversation_of_a_run() {
 
     let viewer = world.signed_in(Role::Viewer).await.get(&format!("/conversations/{id}")).await.body;
     assert!(viewer.contains("lexer, parser") && !viewer.contains("id=\"reply\"") && !viewer.contains("/again\""));
+}
+
+#[tokio::test]
+async fn a_conversation_goes_on_with_the_permissions_of_its_latest_turn() {
+    let world = ConsoleWorld::new().await;
+    world.agent("builder").await;
+    let device = world.pair("builder", "workstation-2", "claude_cli").await;
+    let run = world.ask("builder", "Name the modules").await;
+    let id = run.own_conversation().to_string();
+    device.claim().await;
+    device.complete(run, "lexer, parser").await;
+    let visitor = world.signed_in(Role::Operator).await;
+    let chosen = async || {
+        let page = visitor.get(&format!("/conversations/{id}")).await.body;
+        let modes = between(&page, "name=\"mode\"", "</select>").to_owned();
+        assert_eq!(modes.matches("<option").count(), 5, "{modes}");
+        between(&modes, " selected>", "<").to_owned()
+    };
+    assert_eq!(chosen().await, "As set for the agent");
+    let agent = world.hub.account(&world.owner, "builder").await.unwrap().agent_id.to_string();
+    let reply = |mode| [("agent", &*agent), ("text", "Rename them"), ("conversation", &*id), ("mode", mode)];
+    assert_eq!(visitor.post("/runs", &reply("ask")).await.status, StatusCode::SEE_OTHER);
+    assert_eq!(chosen().await, "As set for the agent", "the agent asks anyway");
+    let approvals = ApprovalPolicy { mode: Some(PermissionMode::AcceptEdits), ..ApprovalPolicy::default() };
+    let update = AccountRequest { approvals: Some(approvals), ..AccountRequest::default() };
+    world.hub.update_account(&world.owner, "builder", update).await.unwrap();
+    assert_eq!(chosen().await, "Ask for everything");
+    // Someone else's agent isn't trusted more than its owner says, and can't do what it can't.
+    assert_eq!(visitor.post("/runs", &reply("accept_walled")).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(visitor.post("/runs", &reply("everything")).await.status, StatusCode::BAD_REQUEST);
+    let refused = visitor.post("/runs", &reply("plan_first")).await.body;
+    assert!(refused.contains("be made to plan first"), "{refused}");
+    assert_eq!(runs(&world, run.own_conversation()).await.len(), 2);
 }
 
 /// Each conversation is listed once, also over several pages.

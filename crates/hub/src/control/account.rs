@@ -83,7 +83,7 @@ impl Handle {
         let agent = check::agent_in_path(agent)?;
         let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
         match self.caller_access(by).await?.agent(&account).await? {
-            true => self.show_account(account).await,
+            true => self.show_account_to(by, account).await,
             false => Err(Error::not_found("agent")),
         }
     }
@@ -97,10 +97,32 @@ impl Handle {
         let (mut reach, mut agent_accounts) = (self.caller_access(by).await?, Vec::new());
         for account in listed.items {
             if reach.agent(&account).await? {
-                agent_accounts.push(self.show_account(account).await?);
+                agent_accounts.push(self.show_account_to(by, account).await?);
             }
         }
         Ok(AccountList { agent_accounts, next_cursor: listed.next })
+    }
+
+    /// What an agent is told with every task, what is approved in advance, and where its requests are sent is for those who
+    /// may change it.
+    async fn show_account_to(&self, by: &Principal, account: AccountRecord) -> Result<Account> {
+        let is_own = by.user.is_some() && by.user == account.owner;
+        let may_edit = is_own
+            || match by.may(Action::EditAgent) {
+                Ok(permit) => {
+                    self.find_agent(&permit, &account.id.to_string()).await.is_ok()
+                        && self.check_editor(by, &account).await.is_ok()
+                }
+                Err(_) => false,
+            };
+        let shown = self.show_account(account).await?;
+        if may_edit {
+            return Ok(shown);
+        }
+        // The mode says what a caller can expect.
+        let mode = shown.approvals.as_ref().and_then(|policy| policy.mode);
+        let approvals = mode.map(|mode| ApprovalPolicy { mode: Some(mode), ..ApprovalPolicy::default() });
+        Ok(Account { instructions: None, approvals, ..shown })
     }
 
     pub async fn update_account(&self, by: &Principal, agent: &str, request: AccountRequest) -> Result<Account> {
@@ -114,14 +136,15 @@ impl Handle {
         if lets_others_in(&request) || shares || request.owner.is_some() {
             self.check_forwarding(by).await?;
         }
-        let before = account.approvals.as_ref().and_then(|approvals| approvals.parse().ok()).unwrap_or_default();
-        check_approving(by, &request, &before)?;
+        check_approving(by, &request, &policy_of(&account))?;
         // Instructions are part of every prompt, also of the owner's own runs.
         let instructs = request.instructions.as_deref().is_some_and(|new| account.instructions.as_deref() != Some(new));
         if instructs {
             self.check_lasting(by, "change what an agent is told with every task").await?;
         }
-        if lets_others_in(&request) || instructs {
+        // Who sends something to a name means the agent that had it.
+        let renames = request.name.as_ref().is_some_and(|name| *name != account.name);
+        if lets_others_in(&request) || instructs || renames {
             self.check_owner(by, account.owner).await?;
         }
         if let Some(name) = request.name.as_ref().filter(|name| **name != account.name) {
@@ -174,6 +197,8 @@ impl Handle {
         let agent = self.find_agent(&permit, agent).await?;
         self.keep_limits(&permit, &agent).await?;
         self.check_archiving(by, &agent).await?;
+        let account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
+        self.check_owner(by, account.owner).await?;
         let archived = self.store().archive_account(self.context(by), agent).await.map_err(about("agent"))?;
         self.credentials().forget_agent(archived.id);
         self.show_account(archived).await
@@ -280,17 +305,23 @@ fn not_own() -> Error {
 fn lets_others_in(request: &AccountRequest) -> bool {
     let is_open = A2aOptions::of(request.a2a.as_ref()).anonymous;
     let is_told = |policy: &ApprovalPolicy| {
-        policy.webhook_url.is_some() || policy.mode.is_some() || !policy.trusted_commands.is_empty()
+        let trusts = policy.mode.is_some_and(PermissionMode::trusts) || !policy.trusted_commands.is_empty();
+        policy.webhook_url.is_some() || trusts
     };
     is_open || request.peer.is_some() || request.approvals.as_ref().is_some_and(is_told)
 }
 
-/// Approving steps in advance takes the same rights as deciding on them.
+/// The agent's settings for approvals.
+pub(super) fn policy_of(account: &AccountRecord) -> ApprovalPolicy {
+    account.approvals.as_ref().and_then(|policy| policy.parse().ok()).unwrap_or_default()
+}
+
+/// Approving steps in advance, or no longer planning first, takes the same rights as deciding on requests.
 fn check_approving(by: &Principal, request: &AccountRequest, before: &ApprovalPolicy) -> Result<()> {
     let Some(new) = &request.approvals else { return Ok(()) };
-    let is_trusting = new.mode.is_some_and(|mode| mode != PermissionMode::Ask) || !new.trusted_commands.is_empty();
-    let is_new = (new.mode, &new.trusted_commands) != (before.mode, &before.trusted_commands);
-    if is_trusting && is_new { by.may_all(Action::DecidePermission) } else { Ok(()) }
+    let widens = !new.mode.unwrap_or_default().is_within(before.mode.unwrap_or_default());
+    let trusts = !new.trusted_commands.is_empty() && new.trusted_commands != before.trusted_commands;
+    if widens || trusts { by.may_all(Action::DecidePermission) } else { Ok(()) }
 }
 
 /// No one but its owner chooses who receives what a private agent is asked, or who else calls it.

@@ -145,7 +145,7 @@ impl Handle {
         let worker = WorkerRef { runtime: claim.runtime, epoch: Some(record.state.epoch) };
         let policy = self.approval_policy(by, agent).await?;
         let (expires_at, on_timeout) = self.approval_timeout(&policy);
-        let ApprovalParties { callback, speaker } = self.approval_parties(by, run).await?;
+        let ApprovalParties { callback, speaker, plan, .. } = self.approval_parties(by, run).await?;
         let new = NewPermission {
             id: self.env().permission_id(),
             run,
@@ -177,6 +177,7 @@ impl Handle {
             speaker,
             // What another agent is told to do is always a person's decision.
             trusted: None,
+            plan,
         };
         let lease = self.options().heartbeat_timeout;
         match self.store().request_permission(worker, new, lease, self.now()).await {

@@ -44,6 +44,7 @@ impl Handle {
             budget: request.budget.take(),
             sandbox: request.sandbox,
             fallback_agent_id: request.fallback_agent_id.take(),
+            permission_mode: request.permission_mode,
             conversation_id: request.conversation_id,
             priority: request.priority,
             timeout_ms: request.timeout_ms,

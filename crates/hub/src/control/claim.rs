@@ -1,7 +1,7 @@
 //! Who requested a run, as the owner of a device would name them in an allow-list.
 
 use attache_protocol::{
-    Actor, AgentId, UserId,
+    Actor, AgentId, RunId, UserId,
     wire::{awcp, run::ClaimedRun},
 };
 use attache_store::record::{AgentRef, ClaimedRunRecord, Pagination, RunDetail, RunFilter, RunRecord, user::UserRef};
@@ -27,7 +27,7 @@ impl Handle {
             }
             _ => None,
         };
-        let (mcp, for_owner) = (self.tools_for(run)?, self.is_by_owner(&claimed).await);
+        let (mcp, for_owner) = (self.tools_for(run)?, self.is_by_owner(run, claimed.owner).await);
         Ok(render::claimed(claimed).map(|shown| match caller {
             Some(caller) => ClaimedRun { caller, mcp, for_owner, ..shown },
             None => ClaimedRun { mcp, for_owner, ..shown },
@@ -37,8 +37,8 @@ impl Handle {
     /// Whether the agent's owner created the run in person: with a credential of their own, not through an agent, another
     /// run, a token, or a key that someone else issued; and whether they paired the device, which an agent that is given
     /// to someone else keeps. If that can't be told any more, they didn't.
-    async fn is_by_owner(&self, claimed: &ClaimedRunRecord) -> bool {
-        let (run, Some(owner)) = (&claimed.run, claimed.owner) else { return false };
+    async fn is_by_owner(&self, run: &RunRecord, owner: Option<UserId>) -> bool {
+        let Some(owner) = owner else { return false };
         let (Actor::Key(key), Some(runtime)) = (&run.caller, run.runtime) else { return false };
         if !run.spec.in_person || run.spec.parent.is_some() || run.user != Some(owner) {
             return false;
@@ -48,6 +48,13 @@ impl Handle {
         }
         let device = self.store().runtime(run.tenant, runtime).await;
         device.is_ok_and(|device| device.paired_by == Some(owner)) && self.speaks_alone(run, owner).await
+    }
+
+    /// Whether a run is by its agent's owner in person, and not in a folder that somebody lends.
+    pub(super) async fn is_own_work(&self, by: &Principal, run: RunId) -> Result<bool> {
+        let run = self.store().run(by.tenant, run).await.map_err(about("run"))?;
+        let agent = self.store().account(run.tenant, AgentRef::Id(run.agent)).await.map_err(about("agent"))?;
+        Ok(run.spec.task_type != awcp::TASK_TYPE && self.is_by_owner(&run, agent.owner).await)
     }
 
     /// What an agent's owner started in person may be outside the device's walls, with all they may do there. So only

@@ -11,7 +11,7 @@ use attache_store::record::NewConversation;
 
 use crate::{
     Handle, Principal, Result, check,
-    control::{PageRequest, route::AgentSelector},
+    control::{PageRequest, route::AgentSelector, run_mode::stated_mode},
     error::{about, about_list},
     identity::{Action, Permit},
     render,
@@ -31,6 +31,7 @@ impl Handle {
         }
         if let Some(metadata) = &request.metadata {
             check::object("metadata", metadata, MAX_METADATA)?;
+            stated_mode(metadata)?;
         }
         let agent = match request.agent_type.as_deref() {
             Some(agent) => self.private_target(&permit, agent).await?,

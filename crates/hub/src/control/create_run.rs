@@ -106,6 +106,13 @@ impl Handle {
         let callback = self.callback(request.callback_url.take(), request.callback_events.take()).await?;
         // Facts that the hub derived are not part of the request: a repeated request may derive fewer.
         request.parent_task_run_id = origin.parent();
+        let mode = match origin.target() {
+            Some(target) => {
+                let before = repeated.as_ref().and_then(|old| old.spec.permission_mode);
+                self.mode_of_new_run(by, target, &request, before).await?
+            }
+            None => request.permission_mode,
+        };
         let step = self.task_to_approve(by, &request, key.as_deref()).await?;
         let mut run = self.new_run(by, &origin, request, headers.traceparent.as_deref(), key, request_digest)?;
         (run.spec.ttl, run.follow, run.spec.callback) = (ttl, headers.follow, callback);
@@ -119,6 +126,7 @@ impl Handle {
             run.spec.in_person &= old.spec.in_person && old.spec.parent.is_none() && old.user == by.user;
         }
         run.spec.sandbox = origin.sandbox(run.spec.sandbox);
+        run.spec.permission_mode = mode;
         if let Some(push) = headers.push {
             by.may_subscribe()?;
             run.push = Some(self.checked_push(run.id, push).await?);
@@ -249,6 +257,7 @@ impl Handle {
                 callback: None,
                 budget: budget(request.budget.as_ref())?,
                 sandbox: request.sandbox,
+                permission_mode: request.permission_mode,
                 parent: request.parent_task_run_id,
                 in_person: by.is_in_person(),
                 task_type,

@@ -40,6 +40,7 @@ mod register;
 mod rename_guard;
 mod route;
 mod run;
+mod run_mode;
 mod run_origin;
 mod runtime;
 mod session;

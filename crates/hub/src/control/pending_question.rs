@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The most informative members of a step's input. The first one present is shown.
-const TELLING: [&str; 8] = ["command", "cmd", "script", "task", "file_path", "path", "url", "answer"];
+const TELLING: [&str; 9] = ["command", "cmd", "script", "task", "plan", "file_path", "path", "url", "answer"];
 const MAX_WORDS: usize = 500;
 const MAX_PENDING: usize = 20;
 /// How many running runs are read to find those that wait.

@@ -9,7 +9,7 @@ use attache_protocol::{
         permission::{
             ApprovalDecision, DecisionScope, OnTimeout, OnceReason, PermissionState, PermissionSubject, widest,
         },
-        permission_mode::{self, CommandPattern, StepAssurance, StepFacts},
+        permission_mode::{self, CommandPattern, PermissionMode, PlanState, StepAssurance, StepFacts},
     },
     wire::permission::{
         ApprovalPolicy, CreatePermissionRequest, DecisionRequest, GrantList, PermissionAnswer, PermissionGrant,
@@ -26,7 +26,7 @@ use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
     check,
-    control::{PageRequest, approval::REMOTE_AGENT},
+    control::{PageRequest, account::policy_of, approval::REMOTE_AGENT},
     error::{about, about_list},
     identity::{Action, Permit, access::CallerAccess},
     render,
@@ -40,8 +40,13 @@ const MAX_PATHS: usize = 1000;
 const MAX_PATH_BYTES: usize = 64 * 1024;
 const MAX_UNDISCLOSED: usize = 20;
 
-/// Why the agent's settings approve this step, if they do.
-fn trusted(policy: &ApprovalPolicy, request: &CreatePermissionRequest) -> Option<String> {
+/// Why the settings of the agent and the run approve this step, if they do.
+fn trusted(
+    policy: &ApprovalPolicy,
+    (chosen, plan): (Option<PermissionMode>, PlanState),
+    request: &CreatePermissionRequest,
+    is_own: bool,
+) -> Option<String> {
     let commands: Vec<CommandPattern> =
         policy.trusted_commands.iter().filter_map(|text| CommandPattern::parse(text).ok()).collect();
     let assured: Vec<StepAssurance> =
@@ -51,8 +56,10 @@ fn trusted(policy: &ApprovalPolicy, request: &CreatePermissionRequest) -> Option
         cwd: request.cwd.as_deref(),
         undisclosed: &request.undisclosed,
         assured: &assured,
+        is_own,
     };
-    permission_mode::trusted(policy.mode.unwrap_or_default(), &commands, step).map(|reason| reason.to_string())
+    let mode = permission_mode::of_run(chosen, policy.mode.unwrap_or_default());
+    permission_mode::trusted(mode, plan, &commands, step).map(|reason| reason.to_string())
 }
 
 /// Why an approval can't cover more than its own request.
@@ -65,6 +72,7 @@ const fn once_only(reason: OnceReason) -> &'static str {
         OnceReason::PrivateAgent => {
             "must be `once`: a private agent acts with its owner's rights, so each call is decided by itself"
         }
+        OnceReason::Plan => "must be `once`: every plan is decided by itself",
     }
 }
 
@@ -86,13 +94,16 @@ pub struct DecisionOrigin {
     pub from: Option<String>,
 }
 
-/// Who takes part in deciding a run's requests.
+/// Who takes part in deciding a run's requests, and how the run restricts them.
 #[derive(Debug, Default)]
 pub(super) struct ApprovalParties {
     /// The caller's webhook, if it wants to hear of requests.
     pub(super) callback: Option<String>,
     /// The only person whose comments reach the agent. `None` if everybody's do.
     pub(super) speaker: Option<UserId>,
+    /// The mode that replaces the agent's.
+    mode: Option<PermissionMode>,
+    pub(super) plan: PlanState,
 }
 
 /// What identifies the private agent in the hub's own request to call it: the id in the request for a new run, or the run
@@ -125,8 +136,8 @@ impl Handle {
         check_permission_request(&request)?;
         let policy = self.approval_policy(by, agent).await?;
         let (expires_at, on_timeout) = self.approval_timeout(&policy);
-        let ApprovalParties { callback, speaker } = self.approval_parties(by, run).await?;
-        let trusted = trusted(&policy, &request);
+        let ApprovalParties { callback, speaker, mode, plan } = self.approval_parties(by, run).await?;
+        let trusted = trusted(&policy, (mode, plan), &request, self.is_own_work(by, run).await?);
         let permission = NewPermission {
             id: self.env().permission_id(),
             run,
@@ -148,6 +159,7 @@ impl Handle {
             notify: callback.or(policy.webhook_url),
             speaker,
             trusted,
+            plan,
         };
         let lease = self.options().heartbeat_timeout;
         match self.store().request_permission(worker, permission, lease, self.now()).await {
@@ -380,7 +392,7 @@ impl Handle {
 
     pub(super) async fn approval_policy(&self, by: &Principal, agent: AgentId) -> Result<ApprovalPolicy> {
         let account = self.store().account(by.tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
-        Ok(account.approvals.and_then(|policy| policy.parse().ok()).unwrap_or_default())
+        Ok(policy_of(&account))
     }
 
     /// The run's callback for permission requests, which replaces the agent's webhook. The store decides whether the
@@ -392,9 +404,10 @@ impl Handle {
             Err(attache_store::Error::NotFound) => return Ok(ApprovalParties::default()),
             Err(error) => return Err(Error::from_store("run", error)),
         };
-        let speaker = self.only_speaker(&run).await?;
+        let (speaker, plan) = (self.only_speaker(&run).await?, self.plan_state(&run).await?);
+        let mode = run.spec.permission_mode;
         let callback = run.spec.callback.filter(|callback| callback.approvals).map(|callback| callback.url);
-        Ok(ApprovalParties { callback, speaker })
+        Ok(ApprovalParties { callback, speaker, mode, plan })
     }
 
     /// When a new request expires under this policy, and what happens then.

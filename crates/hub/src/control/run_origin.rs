@@ -55,8 +55,8 @@ pub(super) struct RunOrigin {
     chains: Vec<Vec<RunRecord>>,
     /// Whose quotas it counts towards, if not those of the agent's owner: the person whose work is passed on.
     payer: Option<UserId>,
-    /// The default time limit for its agent's runs.
-    timeout: Option<Duration>,
+    /// The agent that gets it. `None` if it was archived.
+    target: Option<AccountRecord>,
 }
 
 // === impl RunOrigin ===
@@ -72,7 +72,11 @@ impl RunOrigin {
 
     /// The agent's default time limit for runs.
     pub(super) fn timeout(&self) -> Option<Duration> {
-        self.timeout
+        self.target.as_ref()?.run_timeout
+    }
+
+    pub(super) fn target(&self) -> Option<&AccountRecord> {
+        self.target.as_ref()
     }
 
     /// Adds the limits of all ancestors.
@@ -108,7 +112,7 @@ impl Handle {
             let target = check::agent_ref("agent_id", &request.agent_id)?;
             let target = self.store().account(by.tenant, target).await.map_err(about(WHAT))?;
             return match target.id == agent && request.parent_task_run_id.is_none() {
-                true => Ok(RunOrigin { timeout: target.run_timeout, ..RunOrigin::default() }),
+                true => Ok(RunOrigin { target: Some(target), ..RunOrigin::default() }),
                 false => Err(Error::not_found(WHAT)),
             };
         }
@@ -121,20 +125,20 @@ impl Handle {
                 self.check_kept(by, conversation, WHAT).await?;
             }
             let target = check::agent_ref("agent_id", &request.agent_id)?;
-            let timeout = match self.store().account(by.tenant, target).await {
+            let target = match self.store().account(by.tenant, target).await {
                 Ok(target) => {
                     self.check_caller(by, &target).await?;
                     if let Some(conversation) = request.conversation_id.filter(|_| new.is_none()) {
                         self.check_private_place(by, &target, conversation).await?;
                     }
-                    target.run_timeout
+                    Some(target)
                 }
                 // A repeated request may name an agent that has been archived since. The store knows the run it
                 // created.
                 Err(attache_store::Error::NotFound) => None,
                 Err(error) => return Err(Error::from_store(WHAT, error)),
             };
-            return Ok(RunOrigin { parent: request.parent_task_run_id, chains, payer: None, timeout });
+            return Ok(RunOrigin { parent: request.parent_task_run_id, chains, payer: None, target });
         }
         let target = check::agent_ref("agent_id", &request.agent_id)?;
         let target = self.store().account(by.tenant, target).await.map_err(about(WHAT))?;
@@ -168,13 +172,16 @@ impl Handle {
                 refuse_strangers(chain)?;
             }
             refuse_others(chain, &target)?;
+            if let Some(run) = chain.get(above) {
+                self.refuse_while_planning(run).await?;
+            }
             self.check_rights(by, chain, &target, (request, new)).await?;
         }
         Ok(RunOrigin {
             parent: request.parent_task_run_id.or(only),
             payer: payer(&chains),
             chains,
-            timeout: target.run_timeout,
+            target: Some(target),
         })
     }
 

@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use crate::{
     Error, Handle, Principal, Result, check,
-    control::create_run::WHAT,
+    control::{account::policy_of, create_run::WHAT},
     error::about,
     identity::{Action, Permit, RoleColumn},
 };
@@ -109,6 +109,8 @@ impl Handle {
     /// report finds the run that the first one created.
     async fn fall_back(&self, run: &RunRecord, usage: Option<&Json>) -> Result<Option<RunId>> {
         let Some(fallback) = run.spec.fallback else { return Ok(None) };
+        let Ok(account) = self.store().account(run.tenant, AgentRef::Id(fallback)).await else { return Ok(None) };
+        let own_mode = policy_of(&account).mode.unwrap_or_default();
         let key = half(blake3::hash(format!("continues:{}", run.id).as_bytes()));
         let new = NewRun {
             id: self.env().run_id(),
@@ -119,6 +121,8 @@ impl Handle {
                 budget: what_is_left(run.spec.budget, usage.or(run.usage.as_ref())),
                 // A folder of one agent's device means nothing to another.
                 workspace_root: None,
+                // What the caller may choose for one agent, it needn't be allowed to choose for another.
+                permission_mode: run.spec.permission_mode.filter(|mode| mode.is_within(own_mode)),
                 fallback: None,
                 continues: Some(run.id),
                 ..run.spec.clone()

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 use crate::{
     Actor, Json,
     id::{AgentId, ChannelId, ConversationId, GrantId, RunId},
+    rules::permission_mode::{PLAN_TOOL, PlanState},
     time::Timestamp,
     wire::account::Callers,
 };
@@ -74,6 +75,8 @@ text_enum! {
         HiddenInput = "hidden_input",
         /// It is a call to a private agent, which acts with its owner's rights.
         PrivateAgent = "private_agent",
+        /// It is the plan of a run that plans first.
+        Plan = "plan",
     }
 }
 
@@ -210,9 +213,10 @@ pub fn hides_input(undisclosed: &[String]) -> bool {
 }
 
 /// Why an approval of a request counts only once. `None` if it may stand.
-pub fn once(private_agent: bool, undisclosed: &[String]) -> Option<OnceReason> {
+pub fn once(tool: &str, private_agent: bool, undisclosed: &[String]) -> Option<OnceReason> {
     match private_agent {
         true => Some(OnceReason::PrivateAgent),
+        false if tool == PLAN_TOOL => Some(OnceReason::Plan),
         false => hides_input(undisclosed).then_some(OnceReason::HiddenInput),
     }
 }
@@ -256,6 +260,19 @@ impl ApprovalDecision {
 impl ForwardingReason {
     pub const fn is_private(self) -> bool {
         matches!(self, Self::PrivateAgent)
+    }
+}
+
+// === impl PermissionFacts ===
+
+impl PermissionFacts<'_> {
+    /// The same as a step of a run in this state: before its plan is approved, no standing approval answers.
+    #[must_use]
+    pub fn with_plan(self, plan: PlanState) -> Self {
+        match plan {
+            PlanState::Settled => self,
+            PlanState::Open => Self { once: Some(OnceReason::Plan), ..self },
+        }
     }
 }
 

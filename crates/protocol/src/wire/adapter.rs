@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::wire::event::ArtifactChange;
 use crate::{
     ConversationId, Json, RunId, Timestamp, WorkspaceId,
-    rules::permission::DecisionScope,
+    rules::{permission::DecisionScope, permission_mode::PermissionMode},
     wire::run::{OutputArtifact, OutputMessage, OutputReply},
 };
 
@@ -22,6 +22,9 @@ pub struct AdapterHealth {
     /// Whether the agent asks before a risky step (`permission` in the stream). Default: it doesn't.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asks: bool,
+    /// Whether the agent can be made to get its plan approved first (`permission_mode`). Default: it can't.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub plans: bool,
     #[serde(default)]
     pub running: Option<RunId>,
     /// The other running tasks, for an adapter that runs several at a time.
@@ -84,6 +87,10 @@ pub struct RunTask {
     /// they don't apply, and the task is executed anyway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_sandbox: Option<Json>,
+    /// `plan_first`: the agent must get its plan approved (a `permission` with the tool `plan`) before it changes anything.
+    /// An adapter that can't make sure of that refuses the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permission_mode: Option<PermissionMode>,
     /// Tools for calling other agents while this run lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp: Option<RunTools>,

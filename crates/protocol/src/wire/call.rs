@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use crate::{
     ConversationId, Json, RunId,
     id::{IdParseError, parse_uuid},
+    rules::permission_mode::PermissionMode,
     wire::{
         part::Part,
         run::{CallbackEvent, Sandbox},
@@ -56,6 +57,10 @@ pub struct CallRequest {
     /// The id or name of an agent that gets the task if this one's model account has reached a usage limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback_agent_id: Option<String>,
+    /// Replaces the agent's permission mode for this call. Only who may change the agent's own can choose one that isn't
+    /// stricter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permission_mode: Option<PermissionMode>,
     /// The conversation it belongs to. Default: a new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<ConversationId>,

@@ -10,7 +10,8 @@ use crate::{ConversationId, Json, RunId, Timestamp, WorkspaceId};
 pub struct CreateConversationRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Any object. Its `instructions` are passed to the agents of this conversation.
+    /// Any object. Its `instructions` are passed to the agents of this conversation. Its `permission_mode` applies to runs
+    /// for which none was chosen, if it is stricter than the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Json>,
     /// The agent it is meant for, as in a call. If the agent is private, so is the conversation, from the beginning.

@@ -10,6 +10,7 @@ pub use crate::rules::run::WaitReason;
 use crate::{
     AgentId, ConversationId, Json, RunId, RuntimeId, Timestamp, UserId, WorkspaceId,
     rules::{
+        permission_mode::PermissionMode,
         recovery::Recovery,
         run::{FailureCode, RunStatus},
     },
@@ -60,6 +61,10 @@ pub struct CreateRunRequest {
     /// their keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback_agent_id: Option<String>,
+    /// Replaces the agent's permission mode for this run. Only who may change the agent's own can choose one that isn't
+    /// stricter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permission_mode: Option<PermissionMode>,
     /// Called when the run has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback_url: Option<String>,
@@ -138,6 +143,9 @@ pub struct Run {
     /// The limits its caller required.
     #[serde(default)]
     pub sandbox: Option<Sandbox>,
+    /// The permission mode that replaces the agent's, or `plan_first` if that was the agent's.
+    #[serde(default)]
+    pub permission_mode: Option<PermissionMode>,
     /// The caller, as `kind:id`.
     pub caller: String,
     /// The person it was created for, if known.
@@ -213,6 +221,9 @@ pub struct ClaimedRun {
     /// The limits its caller required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Sandbox>,
+    /// `plan_first` if the agent must get its plan approved before it changes anything. Other modes are the hub's business.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permission_mode: Option<PermissionMode>,
     /// Whether the agent's owner created it in person, not through an agent or another run.
     #[serde(default)]
     pub for_owner: bool,

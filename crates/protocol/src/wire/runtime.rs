@@ -68,6 +68,9 @@ pub struct HeartbeatRequest {
 /// approval in the calling run.
 pub const ASKS: &str = "https://attache.dev/ext/asks/v1";
 
+/// Declared by a runtime whose agent can be made to get its plan approved before it changes anything.
+pub const PLANS: &str = "https://attache.dev/ext/plans/v1";
+
 /// Declared by a runtime on a machine with walls, with [`DeclaredSandbox`] as parameters.
 pub const SANDBOX: &str = "https://attache.dev/ext/sandbox/v1";
 

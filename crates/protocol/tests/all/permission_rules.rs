@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use attache_protocol::{
     Actor, AgentId, ChannelId, ConversationId, GrantId, Json, RunId, Timestamp,
-    rules::permission::{
-        ApprovalDecision, ApprovalMode, DecisionScope, DecisionVerdict, ForwardingCheck, GrantPattern, GrantReach,
-        OnceReason, PermissionFacts, PermissionState, PermissionSubject, PriorDecision, StandingGrant, decide,
-        forwarding, hides_input, judge, matches, once, widest,
+    rules::{
+        permission::{
+            ApprovalDecision, ApprovalMode, DecisionScope, DecisionVerdict, ForwardingCheck, GrantPattern, GrantReach,
+            OnceReason, PermissionFacts, PermissionState, PermissionSubject, PriorDecision, StandingGrant, decide,
+            forwarding, hides_input, judge, matches, once, widest,
+        },
+        permission_mode::{PLAN_TOOL, PlanState},
     },
     wire::account::Callers,
 };
@@ -227,6 +230,15 @@ proptest! {
         }
     }
 
+    /// Before the plan is approved, standing grants only deny.
+    #[test]
+    fn no_grant_approves_before_the_plan_is(grants in proptest::collection::vec(grant(), 0..8), asked in asked()) {
+        let open = judge(&grants, asked.request().with_plan(PlanState::Open), NOW);
+        prop_assert!(open.is_none_or(|grant| !grant.approved));
+        let settled = judge(&grants, asked.request().with_plan(PlanState::Settled), NOW);
+        prop_assert_eq!(settled, judge(&grants, asked.request(), NOW));
+    }
+
     #[test]
     fn a_star_stands_for_any_characters(pattern in "[ab*]{0,6}", tool in "[ab]{0,6}") {
         prop_assert_eq!(matches(&pattern, &tool), means(pattern.as_bytes(), tool.as_bytes()));
@@ -239,14 +251,16 @@ proptest! {
         mode in proptest::sample::select(vec![ApprovalMode::Yes, ApprovalMode::No]),
         callers in proptest::sample::select(Callers::ALL.to_vec()),
         undisclosed in proptest::collection::vec("[a-z]{0,4}", 0..3),
+        tool in proptest::sample::select(vec!["Bash", PLAN_TOOL]),
     ) {
         let check = forwarding(mode, callers);
         prop_assert_eq!(check == ForwardingCheck::Free, callers == Callers::Everyone && mode == ApprovalMode::Yes);
         let ForwardingCheck::NeedsApproval(reason) = check else { return Ok(()) };
         prop_assert_eq!(reason.is_private(), callers == Callers::Owner);
-        let reason = once(reason.is_private(), &undisclosed);
+        let reason = once(tool, reason.is_private(), &undisclosed);
         prop_assert_eq!(reason == Some(OnceReason::PrivateAgent), callers == Callers::Owner);
-        prop_assert_eq!(reason.is_some(), callers == Callers::Owner || hides_input(&undisclosed));
+        let is_plan = tool == PLAN_TOOL;
+        prop_assert_eq!(reason.is_some(), callers == Callers::Owner || is_plan || hides_input(&undisclosed));
         prop_assert_eq!(widest(true, reason) == DecisionScope::Once, reason.is_some());
         prop_assert_eq!(widest(false, reason), DecisionScope::Agent);
     }

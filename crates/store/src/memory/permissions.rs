@@ -100,7 +100,7 @@ impl ModelState {
             self.append_to(channel, at, &actor, entry::channel::permission_forwarded(channel, id, run));
         }
         let grants = self.grants.values().filter(|(owner, _)| *owner == tenant).map(|(_, record)| &record.grant);
-        let answer = match permission::judge(grants, permission.as_asked(), at) {
+        let answer = match permission::judge(grants, permission.as_asked().with_plan(new.plan), at) {
             Some(grant) => {
                 let decision = self.denial_behind(grant.id, new.speaker);
                 Some(PermissionSettlement::by_grant(grant, decision, at))

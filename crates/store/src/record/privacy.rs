@@ -2,6 +2,7 @@
 
 use attache_protocol::{
     Json, UserId,
+    rules::permission_mode::PermissionMode,
     wire::{account::Callers, permission::ApprovalPolicy},
 };
 
@@ -23,8 +24,8 @@ impl AccountRecord {
     pub(crate) fn private_approvals(&self, patch: &AccountPatch) -> Option<Json> {
         let kept = self.approvals.as_ref().filter(|_| patch.approvals.is_none())?;
         let policy: ApprovalPolicy = kept.parse().ok()?;
-        let (timeout_ms, on_timeout) = (policy.timeout_ms, policy.on_timeout);
-        let private = ApprovalPolicy { timeout_ms, on_timeout, ..ApprovalPolicy::default() };
+        let (timeout_ms, on_timeout, mode) = (policy.timeout_ms, policy.on_timeout, untrusting(policy.mode));
+        let private = ApprovalPolicy { timeout_ms, on_timeout, mode, ..ApprovalPolicy::default() };
         (private != policy).then(|| Json::of(&private))
     }
 
@@ -33,7 +34,7 @@ impl AccountRecord {
     pub(crate) fn given_approvals(&self, patch: &AccountPatch) -> Option<Json> {
         patch.owner.filter(|owner| *owner != self.owner)?;
         let policy: ApprovalPolicy = self.approvals.as_ref().filter(|_| patch.approvals.is_none())?.parse().ok()?;
-        let given = ApprovalPolicy { mode: None, trusted_commands: Vec::new(), ..policy.clone() };
+        let given = ApprovalPolicy { mode: untrusting(policy.mode), trusted_commands: Vec::new(), ..policy.clone() };
         (given != policy).then(|| Json::of(&given))
     }
 
@@ -44,6 +45,11 @@ impl AccountRecord {
             _ => Ok(()),
         }
     }
+}
+
+/// The mode, unless it trusts anything.
+fn untrusting(mode: Option<PermissionMode>) -> Option<PermissionMode> {
+    mode.filter(|mode| !mode.trusts())
 }
 
 // === impl RuntimeRecord ===

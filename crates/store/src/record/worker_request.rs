@@ -8,6 +8,7 @@ use attache_protocol::{
             self, ApprovalDecision, DecisionScope, DecisionSource, OnTimeout, OnceReason, PermissionFacts,
             PermissionState, PermissionSubject, StandingGrant,
         },
+        permission_mode::PlanState,
         run::{RunStatus, WaitReason},
     },
     wire::input_request::WorkerRequestState,
@@ -44,6 +45,8 @@ pub struct NewPermission {
     pub speaker: Option<UserId>,
     /// Why the agent's settings approve it, unless a standing grant decides otherwise.
     pub trusted: Option<String>,
+    /// Before the run's plan is approved, only a person approves its steps.
+    pub plan: PlanState,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -263,7 +266,7 @@ impl PermissionRecord {
 
     /// Why an approval of it counts only once.
     pub fn once(&self) -> Option<OnceReason> {
-        permission::once(self.private_agent, &self.undisclosed)
+        permission::once(&self.tool, self.private_agent, &self.undisclosed)
     }
 }
 

@@ -7,6 +7,7 @@ use std::{borrow::Cow, time::Duration};
 use attache_protocol::{
     Actor, AgentId, ChannelId, Json, RunId, RuntimeId, Timestamp,
     rules::{
+        permission_mode::PermissionMode,
         quota::{self, QuotaReservation, Spend},
         run::{OutcomeDigest, RunLimits, RunPhase, RunWaits},
     },
@@ -82,6 +83,8 @@ pub(super) struct StoredRequest<'a> {
     pub(super) budget: StoredBudget,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) sandbox: Option<Sandbox>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) permission_mode: Option<PermissionMode>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) in_person: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -368,6 +371,7 @@ impl<'a> StoredRequest<'a> {
             callback: spec.callback.as_ref().map(Cow::Borrowed),
             budget: StoredBudget { tokens: spec.budget.tokens, micro_usd: spec.budget.micro_usd },
             sandbox: spec.sandbox,
+            permission_mode: spec.permission_mode,
             in_person: spec.in_person,
             fallback: spec.fallback,
             continues: spec.continues,
@@ -495,7 +499,7 @@ mod tests {
         let text = concat!(
             r#"{"task_type":"a\"b","caller":"system","context_fragments":null,"allowed_tools":[ 1.50 ],"#,
             r#""callback":{"url":"http://127.0.0.1/"},"budget":{"tokens":18446744073709551615},"#,
-            r#""sandbox":{"cwd_only":true,"allow_network":false},"#,
+            r#""sandbox":{"cwd_only":true,"allow_network":false},"permission_mode":"plan_first","#,
             r#""input":{"n": 1e400,"n":-0}}"#
         );
         assert_eq!(StoredRequest::column_result(ValueRef::Text(text.as_bytes())).unwrap().text(), text);

@@ -95,7 +95,7 @@ impl WriteTransaction<'_, '_> {
         self.insert_permission(&hot, by, new, at)?;
         let permission = read_permission(self.connection, hot.tenant, new.id)?;
         let grants = self.grants_of(hot.agent, hot.id)?;
-        let answer = match permission::judge(&grants, permission.as_asked(), at) {
+        let answer = match permission::judge(&grants, permission.as_asked().with_plan(new.plan), at) {
             Some(grant) => {
                 let decision = self.denial_behind(hot.tenant, grant, new.speaker)?;
                 Some(PermissionSettlement::by_grant(grant, decision, at))

@@ -332,6 +332,7 @@ pub(super) fn loaded_run(row: &Row<'_>) -> rusqlite::Result<LoadedRun> {
             sandbox: request.sandbox,
             fallback: request.fallback,
             continues: request.continues,
+            permission_mode: request.permission_mode,
         },
         user: maybe_user(row, 18)?,
         payer: hot.payer,

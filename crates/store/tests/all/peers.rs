@@ -10,6 +10,7 @@ use attache_protocol::{
     env::Env,
     rules::{
         permission::{ApprovalDecision, DecisionScope, OnTimeout, PermissionState, PermissionSubject},
+        permission_mode::PlanState,
         run::{RunLimits, RunStatus, WaitReason, WorkerRef},
     },
     secret::SecretHash,
@@ -183,6 +184,7 @@ impl World {
             on_timeout: OnTimeout::DenyAndHalt,
             speaker: None,
             trusted: None,
+            plan: PlanState::Settled,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::{io::Read as _, path::PathBuf};
 
-use super::filter::fold;
+use super::filter::{fold, originals};
 
 /// How much of a file is checked, and what can be done with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,9 +38,6 @@ const SETTINGS: [&str; 14] = [
     "nuget.config",
 ];
 
-/// What editors and tools add to the name of a copy.
-const BACKUP_ENDS: [&str; 7] = ["~", ".bak", ".backup", ".old", ".orig", ".save", ".swp"];
-
 /// Substrings of setting names whose values are credentials.
 const SECRET: [&str; 11] = [
     "token",
@@ -63,19 +60,28 @@ pub(super) fn masked(path: &[u8]) -> Option<MaskKind> {
     let twin = fold(path);
     let names: Vec<&[u8]> = twin.split(|&byte| byte == b'/').collect();
     let (name, above) = names.split_last()?;
-    let original = BACKUP_ENDS.iter().find_map(|end| name.strip_suffix(end.as_bytes())).unwrap_or(name);
-    if SETTINGS.iter().any(|known| known.as_bytes() == original) {
+    // npm writes `.npmrc.123456` before it renames it.
+    let without_number = |name: &[u8]| {
+        let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        name[..name.len() - digits].strip_suffix(b".").filter(|_| digits > 0).map(<[u8]>::to_vec)
+    };
+    let is_settings = |name: &[u8]| {
+        let numbered = without_number(name);
+        SETTINGS.iter().any(|known| known.as_bytes() == name || Some(known.as_bytes()) == numbered.as_deref())
+    };
+    if is_settings(name) || originals(name).iter().any(|original| is_settings(original)) {
         return Some(MaskKind::Settings);
     }
     let is_in = |folder: &[u8]| above.last().is_some_and(|last| *last == folder);
-    let is_config = name.starts_with(b"config");
+    // With all copies of it, and what git writes before it renames it.
+    let is_config = name.strip_prefix(b".").unwrap_or(name).starts_with(b"config");
     if is_config && (is_in(b".cargo") || is_in(b".bundle")) {
         return Some(MaskKind::Settings);
     }
     let git = above.iter().position(|name| matches!(*name, b".git" | b"git~1"));
     let is_bare = above.last().is_some_and(|folder| folder.ends_with(b".git"));
     match (git, *name) {
-        (_, b"config" | b"config.worktree") if git.is_some() || is_bare => Some(MaskKind::Settings),
+        _ if is_config && (git.is_some() || is_bare) => Some(MaskKind::Settings),
         (Some(_), b"fetch_head") => Some(MaskKind::Log),
         (Some(at), _) => match above.get(at + 1).copied() {
             Some(b"remotes" | b"branches") => Some(MaskKind::Settings),
@@ -102,7 +108,12 @@ pub(crate) fn shows_credentials(path: &[u8], file: impl FnOnce() -> PathBuf) -> 
 
 /// Masks every credential. Returns whether there was one.
 pub(super) fn mask_settings(text: &mut [u8]) -> bool {
+    if text.contains(&0) {
+        // Not ASCII: UTF-16, or no text at all.
+        return mask(text);
+    }
     let mut found = mask_urls(text);
+    found |= mask_markup(text);
     found |= mask_mappings(text);
     found |= mask_private_keys(text);
     found |= mask_words(text);
@@ -237,9 +248,13 @@ fn mask_mappings(text: &mut [u8]) -> bool {
         }
         let (start, end) = match quote {
             Some(quote) => (value + 1, text[value + 1..].iter().position(|&byte| byte == quote)),
+            // The brackets of a variable are part of it.
+            None if text[value..].starts_with(b"${") => {
+                (value, text[value..].iter().position(|byte| b",}\n".contains(byte)).map(|end| end + 1))
+            }
             None => (value, text[value..].iter().position(|byte| b",}\n".contains(byte))),
         };
-        let end = end.map_or(text.len(), |end| start + end);
+        let end = end.map_or(text.len(), |end| (start + end).min(text.len()));
         let plain = text[start..end].trim_ascii();
         if !is_variable(plain) && !matches!(plain, b"true" | b"false") {
             found |= mask(&mut text[start..end]);
@@ -249,9 +264,42 @@ fn mask_mappings(text: &mut [u8]) -> bool {
     found
 }
 
-/// `$NAME`, `${NAME}`, `${NAME-default}`: no credential itself.
+/// `$NAME`, `${name}`, `${NAME-}`: no credential itself.
 fn is_variable(value: &[u8]) -> bool {
-    value.starts_with(b"$") && value[1..].iter().all(|byte| byte.is_ascii_alphanumeric() || b"_{}-:".contains(byte))
+    let is_word = |word: &[u8], is_part: fn(&u8) -> bool| !word.is_empty() && word.iter().all(is_part);
+    match value.strip_prefix(b"$") {
+        Some([b'{', name @ .., b'}']) => {
+            let name = [&b"?"[..], b":-", b"-"].iter().find_map(|end| name.strip_suffix(*end)).unwrap_or(name);
+            is_word(name, |byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+        }
+        Some(name) => is_word(name, |byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_'),
+        None => false,
+    }
+}
+
+/// `<add key="ClearTextPassword" value="…" />` with any quotes, spaces and lines, and every value among the API keys.
+fn mask_markup(text: &mut [u8]) -> bool {
+    let (mut found, mut begin, mut are_keys) = (false, 0, false);
+    while let Some(at) = text[begin..].iter().position(|&byte| byte == b'<') {
+        begin += at + 1;
+        let end = text[begin..].iter().position(|byte| b"<>".contains(byte)).map_or(text.len(), |end| begin + end);
+        let tag = &mut text[begin..end];
+        let lower = tag.to_ascii_lowercase();
+        if lower.starts_with(b"apikeys") || lower.starts_with(b"/apikeys") {
+            are_keys = lower.starts_with(b"apikeys");
+        }
+        let names_one = SECRET.iter().any(|part| lower.windows(part.len()).any(|window| window == part.as_bytes()));
+        if (names_one || are_keys)
+            && let Some(at) = lower.windows(5).position(|window| window == b"value")
+            && let Some(quote) = lower[at..].iter().position(|byte| b"\"'".contains(byte))
+        {
+            let (start, sign) = (at + quote + 1, lower[at + quote]);
+            let end = lower[start..].iter().position(|&byte| byte == sign).map_or(tag.len(), |end| start + end);
+            found |= mask(&mut tag[start..end]);
+        }
+        begin = end;
+    }
+    found
 }
 
 /// How following lines belong to the value of a line.
@@ -265,15 +313,12 @@ enum MaskContinuation {
 
 fn mask_line(line: &mut [u8], found: &mut bool) -> Option<MaskContinuation> {
     let by = indent(line);
+    // In YAML, `? key` has its value on the next line.
+    if line.trim_ascii_start().strip_prefix(b"? ").is_some_and(is_secret) {
+        return Some(MaskContinuation::Continued);
+    }
     let (key, value) = split(line)?;
-    let is_markup = line.trim_ascii_start().starts_with(b"<");
-    if is_markup || !is_secret(&line[..key]) {
-        // `<add key="ClearTextPassword" value="…" />`
-        let lower = line.to_ascii_lowercase();
-        let names_one = SECRET.iter().any(|part| lower.windows(part.len()).any(|window| window == part.as_bytes()));
-        let at = lower.windows(7).position(|window| window == b"value=\"").filter(|_| names_one)? + 7;
-        let end = line[at..].iter().position(|&byte| byte == b'"').map_or(line.len(), |end| at + end);
-        *found |= mask(&mut line[at..end]);
+    if line.trim_ascii_start().starts_with(b"<") || !is_secret(&line[..key]) {
         return None;
     }
     let value = &mut line[value..];
@@ -316,6 +361,7 @@ fn split(line: &[u8]) -> Option<(usize, usize)> {
 fn is_secret(key: &[u8]) -> bool {
     let key = key.trim_ascii().to_ascii_lowercase();
     let key: &[u8] = key.strip_suffix(b"\"").unwrap_or(&key);
+    let key = key.strip_suffix(b"[]").unwrap_or(key);
     // `BUNDLE_GEMS__EXAMPLE__COM` names a host, and its value is the credential.
     if key.starts_with(b"bundle_") && key.windows(2).any(|window| window == b"__") {
         return true;
@@ -403,6 +449,18 @@ mod tests {
             ("[http \"https://h\"] extraHeader = x", "[http \"https://h\"] extraHeader = *"),
             ("BUNDLE_GEMS__EXAMPLE__COM: \"u:p\"", "BUNDLE_GEMS__EXAMPLE__COM: \"***\""),
             ("<add key=\"ClearTextPassword\" value=\"abc\" />", "<add key=\"ClearTextPassword\" value=\"***\" />"),
+            ("<add key='Password' value='abc' />", "<add key='Password' value='***' />"),
+            ("<add key = \"Password\"\n  value = \"abc\" />", "<add key = \"Password\"\n  value = \"***\" />"),
+            (
+                "<apikeys>\n<add key=\"https://r/\" value=\"abc\"/></apikeys>\n<add key=\"x\" value=\"y\"/>",
+                "<apikeys>\n<add key=\"https://r/\" value=\"***\"/></apikeys>\n<add key=\"x\" value=\"y\"/>",
+            ),
+            ("//r/:_authToken[]=abc", "//r/:_authToken[]=***"),
+            ("? npmAuthToken\n: abc\nx: 1", "? npmAuthToken\n* ***\nx: 1"),
+            ("smtppass = $ecretPa55", "smtppass = **********"),
+            ("npmAuthToken: ${TOKEN:-abc}", "npmAuthToken: *************"),
+            ("npmAuthToken: ${TOKEN-}", "npmAuthToken: ${TOKEN-}"),
+            ("t\0o\0k\0e\0n\0", "**********"),
             ("index-url = https://u:p@pypi.example/simple", "index-url = https://***@pypi.example/simple"),
             ("- https://conda.example/t/ab-cd/main", "- https://conda.example/t/*****/main"),
             ("url = https://h/x?a=1&token=abc&b=2\n", "url = https://h/x?a=1&token=***&b=2\n"),
@@ -427,6 +485,16 @@ mod tests {
             ".condarc.orig",
             "a/.NPMRC",
             ".git/config",
+            ".git/config.lock",
+            ".git/config~",
+            ".git/config.bak",
+            ".git/.config.swp",
+            ".git/worktrees/x/config.worktree.lock",
+            ".npmrc.swo",
+            ".npmrc.271828",
+            ".gitmodules.lock",
+            "..npmrc.swp",
+            "mirror.git/config.orig",
             "mirror.git/config",
             "a/.git/modules/x/config",
             ".cargo/config.toml",

@@ -114,12 +114,13 @@ impl ExportFilter {
     }
 }
 
-/// What editors and people append to the name of a copy.
-const BACKUP_SUFFIXES: [&[u8]; 9] = [b".bak", b".backup", b".old", b".orig", b".save", b".swp", b".swo", b".tmp", b"~"];
+/// What editors, people and git append to the name of a copy.
+const BACKUP_SUFFIXES: [&[u8]; 10] =
+    [b".bak", b".backup", b".old", b".orig", b".save", b".swp", b".swo", b".tmp", b".lock", b"~"];
 
 /// The paths whose copy this one may be by its name: a copy of a secret is a secret. Vim puts a dot before the name of a
 /// swap file.
-fn originals(path: &[u8]) -> Vec<Vec<u8>> {
+pub(super) fn originals(path: &[u8]) -> Vec<Vec<u8>> {
     let Some(suffix) = BACKUP_SUFFIXES.into_iter().find(|suffix| path.ends_with(suffix)) else { return Vec::new() };
     let copied = &path[..path.len() - suffix.len()];
     let name = copied.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);

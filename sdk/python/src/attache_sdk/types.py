@@ -218,10 +218,10 @@ KeyScope: TypeAlias = Literal["read", "call", "decide", "manage", "admin"]
 MessageRole: TypeAlias = Literal["user", "agent"]
 OnLimit: TypeAlias = Literal["wait", "fallback", "fail"]
 OnTimeout: TypeAlias = Literal["deny_and_halt", "deny_and_continue", "keep_waiting"]
-OnceReason: TypeAlias = Literal["hidden_input", "private_agent"]
+OnceReason: TypeAlias = Literal["hidden_input", "private_agent", "plan"]
 PeerRole: TypeAlias = Literal["client", "host", "worker", "remote_runtime", "peer_agent", "tool_server"]
 PermissionId: TypeAlias = str
-PermissionMode: TypeAlias = Literal["ask", "accept_edits", "accept_walled"]
+PermissionMode: TypeAlias = Literal["plan_first", "ask", "accept_edits", "accept_walled"]
 PermissionState: TypeAlias = Literal["pending", "approved", "denied", "expired", "cancelled"]
 Presence: TypeAlias = Literal["online", "offline"]
 Recovery: TypeAlias = Literal["remote_running", "remote_idle", "remote_waiting", "done_unreconciled", "remote_missing", "unreachable"]
@@ -459,6 +459,9 @@ class CallRequest(_CallRequestRequired, total=False):
     """The parent run, for an agent that holds or created it."""
     parts: list[Json] | None
     """Files, data and links for the task, as parts of an A2A 1.0 message."""
+    permission_mode: PermissionMode | None
+    """Replaces the agent's permission mode for this call. Only who may change the agent's own can choose one that
+    isn't stricter."""
     priority: int | None
     """Higher goes first. Default: 0."""
     sandbox: Sandbox | None
@@ -671,6 +674,9 @@ class ClaimedRun(_ClaimedRunRequired, total=False):
     mcp: dict[str, Any] | None
     """The hub's tools, with a token limited to this run's rights while this claim lasts. Must not be logged."""
     parent_task_run_id: RunId | None
+    permission_mode: PermissionMode | None
+    """`plan_first` if the agent must get its plan approved before it changes anything. Other modes are the hub's
+    business."""
     sandbox: Sandbox | None
     """The limits its caller required."""
     trace_id: str | None
@@ -756,7 +762,8 @@ class CreateConversationRequest(TypedDict, total=False):
     """The agent it is meant for, as in a call. If the agent is private, so is the conversation, from the
     beginning."""
     metadata: Json | None
-    """Any object. Its `instructions` are passed to the agents of this conversation."""
+    """Any object. Its `instructions` are passed to the agents of this conversation. Its `permission_mode` applies
+    to runs for which none was chosen, if it is stricter than the agent's."""
     title: str | None
 
 
@@ -837,6 +844,9 @@ class CreateRunRequest(_CreateRunRequestRequired, total=False):
     input: Json | None
     max_attempts: int | None
     parent_task_run_id: RunId | None
+    permission_mode: PermissionMode | None
+    """Replaces the agent's permission mode for this run. Only who may change the agent's own can choose one that
+    isn't stricter."""
     priority: int | None
     """Higher goes first. Default: 0."""
     queue_ttl_ms: int | None
@@ -1585,6 +1595,8 @@ class Run(_RunRequired, total=False):
     """When a pending run expires."""
     lease_expires_at: Timestamp | None
     parent_task_run_id: RunId | None
+    permission_mode: PermissionMode | None
+    """The permission mode that replaces the agent's, or `plan_first` if that was the agent's."""
     recovery: Recovery | None
     """The state of the work on the device, while the run is claimed."""
     runtime_id: RuntimeId | None

@@ -24,8 +24,6 @@ const ALWAYS: &[&str] = &[
     "--include-partial-messages",
     "--permission-prompt-tool",
     "stdio",
-    "--permission-mode",
-    "default",
     // Not the folder's settings: they could run programs and allow everything.
     "--setting-sources",
     "user",
@@ -68,6 +66,10 @@ const NEVER: &[&str] = &[
     "SendMessage",
 ];
 
+/// The tool by which it presents its plan, and the one that writes the plan down. It can't plan without them.
+const PRESENTS_PLAN: &str = "ExitPlanMode";
+const WRITES_PLAN: &str = "Write";
+
 /// The only tools left when a limit applies. None of them runs programs.
 const WITHIN_LIMITS: &[&str] =
     &["Agent", "AskUserQuestion", "Edit", "Glob", "Grep", "NotebookEdit", "Read", "TodoWrite", "Write"];
@@ -101,6 +103,8 @@ pub(super) struct ClaudeCommandLine<'a> {
     pub(super) limits: &'a [SandboxLimit],
     /// Those that the walls around it enforce.
     pub(super) walled: &'a [SandboxLimit],
+    /// Whether it must plan first.
+    pub(super) plans: bool,
     /// The tools the task allows. `None` allows all.
     pub(super) allowed: Option<&'a [String]>,
     /// The MCP configuration for our own tools, including their token.
@@ -125,16 +129,19 @@ pub(super) fn launch(setup: &HostSetup, line: &ClaudeCommandLine<'_>) -> HostLau
     let mut args = setup.args.clone();
     let mut add = |parts: &[&str]| args.extend(parts.iter().map(Into::into));
     add(ALWAYS);
+    add(&["--permission-mode", if line.plans { "plan" } else { "default" }]);
     let is_offline = line.walled.contains(&SandboxLimit::NoNetwork);
     // The model's side would fetch for it.
-    let never = NEVER.iter().chain(NETWORK.iter().filter(|_| is_offline)).copied().collect::<Vec<_>>();
+    let never = NEVER.iter().filter(|tool| !(line.plans && **tool == PRESENTS_PLAN));
+    let never = never.chain(NETWORK.iter().filter(|_| is_offline)).copied().collect::<Vec<_>>();
     add(&["--disallowedTools", &never.join(",")]);
     add(&["--settings", &settings(line.allowed_by_owner)]);
     if line.limits.contains(&SandboxLimit::CwdOnly) {
         // Keeps the file tools inside the folder, symlinks included.
         add(&["--restricted"]);
     }
-    if let Some(names) = offered(line) {
+    if let Some(mut names) = offered(line) {
+        names.extend(line.plans.then(|| PRESENTS_PLAN.to_owned()));
         add(&["--tools", &names.join(",")]);
     }
     if let Some(file) = line.tools.map(InheritedSecret::path) {
@@ -228,6 +235,20 @@ pub(super) fn allowed(list: Option<&Json>) -> Result<Option<Vec<String>>, TaskRe
     Ok((!names.is_empty()).then(|| names.into_iter().map(as_written).collect()))
 }
 
+/// Refuses a run that must plan first without the tool that writes the plan down.
+pub(super) fn check_plan_tools(allowed: Option<&[String]>) -> Result<(), TaskReply> {
+    match allowed.is_some_and(|allowed| allowed.iter().all(|tool| tool != WRITES_PLAN)) {
+        true => Err(TaskReply::failed(
+            "refused",
+            format!(
+                "Claude Code can't plan first without its tool `{WRITES_PLAN}`, which `allowed_tools` of the task leaves out, \
+                 so the task was not started"
+            ),
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Corrects the case of the program's own tool names.
 fn as_written(name: String) -> String {
     // Callers know our tools by their plain names, or with the prefix of the server `attache`.
@@ -274,9 +295,11 @@ mod tests {
         let launch = launch(&HostSetup::new("claude_cli", "Claude Code", "claude"), line);
         assert_eq!(launch.program, "claude");
         let words: Vec<String> = launch.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-        let (always, rest) = words.split_at(ALWAYS.len() + 4);
+        let (always, rest) = words.split_at(ALWAYS.len() + 6);
         assert_eq!(always[..ALWAYS.len()], *ALWAYS);
-        assert_eq!(always[ALWAYS.len() + 3], settings(line.allowed_by_owner));
+        let (mode, never) = (&always[ALWAYS.len() + 1], &always[ALWAYS.len() + 3]);
+        assert_eq!((mode == "plan", never.contains("ExitPlanMode")), (line.plans, !line.plans));
+        assert_eq!(always[ALWAYS.len() + 5], settings(line.allowed_by_owner));
         rest.join(" ")
     }
 
@@ -296,6 +319,16 @@ mod tests {
         let expected = format!("--mcp-config {file} --allowedTools mcp__attache_run --no-session-persistence");
         assert_eq!(words(&line), expected);
         assert_eq!(std::fs::read_to_string(file).unwrap(), "{}");
+    }
+
+    #[test]
+    fn a_run_that_plans_first_can_present_its_plan() {
+        let plans = ClaudeCommandLine { plans: true, record: ClaudeSessionMode::New, ..ClaudeCommandLine::default() };
+        assert_eq!(words(&plans), "");
+        let tools = ["Read".to_owned(), "Write".to_owned()];
+        assert_eq!(words(&ClaudeCommandLine { allowed: Some(&tools), ..plans }), "--tools Read,Write,ExitPlanMode");
+        assert_eq!((check_plan_tools(None), check_plan_tools(Some(&tools))), (Ok(()), Ok(())));
+        assert!(check_plan_tools(Some(&tools[..1])).is_err());
     }
 
     #[test]

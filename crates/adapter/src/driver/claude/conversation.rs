@@ -1,6 +1,11 @@
 //! The conversation with one Claude Code process, from the first line to the end of its turn.
 
-use std::{io, path::Path, time::Duration};
+use std::{
+    borrow::Cow,
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use attache_os::confined::ConfinedFolder;
 use attache_protocol::{Json, Timestamp};
@@ -11,6 +16,7 @@ use super::{
         ClaudeRateLimit, ClaudeToolRequest, ClaudeToolResult, TokenTally,
     },
     permission::{self, ClaudePermissionResult, FileBefore},
+    plan::{ClaudePlan, PlanStep},
     request::ClaudeInputLine,
     turn_result::{ClaudeTurnResult, SIGN_IN},
 };
@@ -18,7 +24,8 @@ use crate::{
     DriverRun,
     attachment::Attachment,
     host::{
-        HostExchange, HostInput, HostLines, HostTurn, HostUsage, HostWriter, KeyedAnswer, TOOLS_SERVER, TurnVerdict,
+        ApprovalAnswer, HostExchange, HostInput, HostLines, HostTurn, HostUsage, HostWriter, KeyedAnswer, TOOLS_SERVER,
+        TurnVerdict,
         lines::HostLine as Heard,
         recent::{NOTES, Recent},
         turn::{ToolCall, ToolStatus},
@@ -46,6 +53,7 @@ pub(super) struct ClaudeConversation<'a> {
     unreadable: Option<String>,
     session: String,
     is_session_lost: bool,
+    plan: ClaudePlan,
 }
 
 /// The program's request id, and the input that people decide about.
@@ -85,7 +93,15 @@ impl<'a> ClaudeConversation<'a> {
             unreadable: None,
             session: String::new(),
             is_session_lost: false,
+            plan: ClaudePlan::Settled,
         }
+    }
+
+    /// It must get its plan approved first. `folder` is where the program keeps plans.
+    #[must_use]
+    pub(super) fn planning(mut self, folder: Option<PathBuf>) -> Self {
+        self.plan = ClaudePlan::open(folder);
+        self
     }
 
     pub(super) async fn converse(&mut self, system: Option<&str>, task: &str, attached: &[Attachment]) -> TurnVerdict {
@@ -302,6 +318,20 @@ impl<'a> ClaudeConversation<'a> {
         if let Some(asked) = permission::questionnaire(&ask) {
             return self.exchange.push(self.turn.ask_to_choose((id, ask.input), asked));
         }
+        match self.plan.step(&id, &ask, Path::exists) {
+            PlanStep::Ask => {}
+            PlanStep::Present(plan) => {
+                return self.exchange.push(self.turn.ask_for_plan((id, ask.input), &plan));
+            }
+            PlanStep::Allow => {
+                let allowed = ClaudePermissionResult::allowed(Cow::Borrowed(&ask.input));
+                return self.speaker.write(&ClaudeInputLine::answer(&id, allowed)).await;
+            }
+            PlanStep::Deny(why) => {
+                let denied = ClaudePermissionResult::denied(why.to_owned());
+                return self.speaker.write(&ClaudeInputLine::answer(&id, denied)).await;
+            }
+        }
         let present = match permission::changes(&ask) {
             Some(path) => present(self.job.files(), path).await,
             None => FileBefore::Unknown,
@@ -313,7 +343,14 @@ impl<'a> ClaudeConversation<'a> {
     async fn answer(&mut self, answered: &KeyedAnswer<ClaudeQuestion>) {
         self.turn.answered(answered);
         let (id, input) = &answered.key;
-        if let Some(behavior) = ClaudePermissionResult::of(&answered.answer, input) {
+        let behavior = match self.plan.is_presented(id) {
+            true => ClaudePermissionResult::of_plan(&answered.answer, input),
+            false => ClaudePermissionResult::of(&answered.answer, input),
+        };
+        if self.plan.is_presented(id) && answered.answer == ApprovalAnswer::Allowed {
+            self.plan.approve();
+        }
+        if let Some(behavior) = behavior {
             self.speaker.write(&ClaudeInputLine::answer(id, behavior)).await;
         }
     }

@@ -4,6 +4,7 @@ mod arguments;
 mod conversation;
 mod message;
 mod permission;
+mod plan;
 mod request;
 mod run;
 mod session_record;
@@ -22,6 +23,8 @@ pub struct ClaudeDialect;
 // === impl ClaudeDialect ===
 
 impl HostDialect for ClaudeDialect {
+    const PLANS: bool = true;
+
     async fn run(setup: HostSetup, job: DriverRun) -> Result<TaskReply, TaskReply> {
         run::run(&setup, &job).await
     }

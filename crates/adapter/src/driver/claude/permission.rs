@@ -113,6 +113,11 @@ fn with_answers(input: &Json, answers: &[QuestionAnswer]) -> Option<Json> {
     (!answers.is_empty()).then(|| Json::of(&members))
 }
 
+/// Whether the tool does nothing but change files.
+pub(super) fn edits(ask: &ClaudeToolRequest) -> bool {
+    matches!(ask.tool_name.as_str(), "Edit" | "MultiEdit" | "NotebookEdit" | "Write")
+}
+
 /// The file that the step would change.
 pub(super) fn changes(ask: &ClaudeToolRequest) -> Option<String> {
     let changes = matches!(ask.tool_name.as_str(), "Edit" | "MultiEdit" | "Write");
@@ -224,7 +229,18 @@ impl<'a> ClaudePermissionResult<'a> {
         }
     }
 
-    const fn allowed(input: Cow<'a, Json>) -> Self {
+    /// The same for the approval of a plan.
+    pub(super) fn of_plan(answer: &ApprovalAnswer, input: &'a Json) -> Option<Self> {
+        match answer {
+            ApprovalAnswer::Denied { comment } => {
+                let why = comment.as_deref().map_or_else(String::new, |comment| format!(" Comment: {comment}"));
+                Some(Self::denied(format!("The plan was not approved. Keep planning and present it again.{why}")))
+            }
+            answer => Self::of(answer, input),
+        }
+    }
+
+    pub(super) const fn allowed(input: Cow<'a, Json>) -> Self {
         Self { behavior: "allow", updated_input: Some(input), message: None }
     }
 

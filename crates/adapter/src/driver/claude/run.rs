@@ -43,6 +43,9 @@ pub(super) async fn run(setup: &HostSetup, job: &DriverRun) -> Result<TaskReply,
     let given = attachment::prepare(job, &text, attached, request::takes)?;
     let task = request::escape_slash(given.task);
     let allowed = arguments::allowed(job.task.allowed_tools.as_ref())?;
+    if job.plans_first() {
+        arguments::check_plan_tools(allowed.as_deref())?;
+    }
     let system = prompt::system(job);
     let allowed_by_owner = allowed_by_owner(job);
     let mut note = ClaudeSessionRecord::find(setup, job.task.conversation_id);
@@ -54,6 +57,7 @@ pub(super) async fn run(setup: &HostSetup, job: &DriverRun) -> Result<TaskReply,
         let line = ClaudeCommandLine {
             limits: &limits.own,
             walled: &limits.walled,
+            plans: job.plans_first(),
             allowed: allowed.as_deref(),
             tools: tools.as_ref(),
             cost_usd: turn.budget().cost_usd,
@@ -63,6 +67,9 @@ pub(super) async fn run(setup: &HostSetup, job: &DriverRun) -> Result<TaskReply,
         let mut process = HostProcess::start(setup, &arguments::launch(setup, &line), &limits.walled, job).await?;
         let (speaker, lines) = (HostWriter::to(process.stdin()), HostLines::of(process.stdout()));
         let mut talk = ClaudeConversation::begin(&mut turn, job, speaker, lines);
+        if job.plans_first() {
+            talk = talk.planning(config_folder(job).map(|folder| folder.join("plans")));
+        }
         let verdict = talk.converse(system.as_deref(), &task, &given.native).await;
         let (session, has_forgotten, mut lines) = talk.into_parts();
         let patience = match verdict {
@@ -118,12 +125,16 @@ fn verdict_after_exit(verdict: TurnVerdict, ended: &HostExit) -> TurnVerdict {
 
 /// What the device owner's settings allow without asking.
 fn allowed_by_owner(job: &DriverRun) -> Vec<String> {
-    let folder = job.environment.get("CLAUDE_CONFIG_DIR").map(PathBuf::from);
-    let folder = folder.or_else(|| Some(Path::new(job.environment.get("HOME")?).join(".claude")));
-    let Some(folder) = folder else { return Vec::new() };
+    let Some(folder) = config_folder(job) else { return Vec::new() };
     let file = folder.join("settings.json").canonicalize();
     let text = file.and_then(|file| small_file::read(&file, MAX_SETTINGS));
     arguments::allowed_by(text.as_deref().map_err(|error| error.kind().into()))
+}
+
+/// Where the program keeps its settings and plans.
+fn config_folder(job: &DriverRun) -> Option<PathBuf> {
+    let folder = job.environment.get("CLAUDE_CONFIG_DIR").map(PathBuf::from);
+    folder.or_else(|| Some(Path::new(job.environment.get("HOME")?).join(".claude")))
 }
 
 fn no_descriptor(setup: &HostSetup, error: &io::Error) -> TaskReply {

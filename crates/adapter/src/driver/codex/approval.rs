@@ -283,7 +283,10 @@ impl CodexSteps {
             paths: command.command_actions.as_deref().and_then(paths_read),
             reason: (!reason.is_empty()).then(|| reason.join(": ")),
             risk: ApprovalRisk::High,
-            in_folder: tool == "shell" && command.cwd.as_deref().is_some_and(|folder| Path::new(folder) == cwd),
+            // What may leave Codex's sandbox can do more than it usually does.
+            in_folder: tool == "shell"
+                && reach == CommandSandboxing::Sandboxed
+                && command.cwd.as_deref().is_some_and(|folder| Path::new(folder) == cwd),
             ..ApprovalQuestion::about(tool)
         };
         CodexApprovalRequest { question, form: CodexReplyForm::Decision, forbidden }

@@ -82,13 +82,15 @@ pub(super) fn arguments(cwd: &str, limits: &AgreedLimits) -> Vec<OsString> {
     let offline = limits.walled.iter().filter(|limit| **limit == SandboxLimit::NoNetwork);
     let limiting = limits.own.iter().chain(offline).flat_map(|limit| match limit {
         SandboxLimit::NoExec => ["features.shell_tool=false", "features.unified_exec=false"].as_slice(),
-        // It reads images itself, outside the sandbox.
-        SandboxLimit::CwdOnly => &["features.view_image=false"],
+        SandboxLimit::CwdOnly => &[],
         SandboxLimit::NoNetwork => &["web_search=\"disabled\""],
     });
     // Inside, the files of a login shell aren't there, and it would forget where the toolchains are.
-    let shell = limits.walled.contains(&SandboxLimit::CwdOnly).then_some(&"allow_login_shell=false");
-    let settings = ALWAYS.iter().chain(limiting).chain(shell).map(|setting| (*setting).to_owned());
+    let is_walled = limits.walled.contains(&SandboxLimit::CwdOnly);
+    let shell = is_walled.then_some(&"allow_login_shell=false");
+    // It reads any image of the device itself, outside its sandbox and without a question. Attached images reach it anyway.
+    let images = (!is_walled).then_some(&"features.view_image=false");
+    let settings = ALWAYS.iter().chain(limiting).chain(shell).chain(images).map(|setting| (*setting).to_owned());
     let settings = settings.chain([untrusted]).flat_map(|setting| ["-c".to_owned(), setting]);
     ["app-server".to_owned()].into_iter().chain(settings).map(OsString::from).collect()
 }
@@ -145,7 +147,8 @@ mod tests {
     fn the_folder_is_never_trusted() {
         let arguments = arguments("/srv/a \"b\"", &AgreedLimits::default());
         assert_eq!(arguments[0], "app-server");
-        assert_eq!(arguments.len(), 1 + 2 * (ALWAYS.len() + 1));
+        assert_eq!(arguments.len(), 1 + 2 * (ALWAYS.len() + 2));
+        assert!(arguments.contains(&"features.view_image=false".into()));
         assert_eq!(arguments.last().unwrap(), r#"projects={"/srv/a \"b\""={trust_level="untrusted"}}"#);
     }
 

@@ -12,7 +12,10 @@ use attache_protocol::{
     },
 };
 
-use crate::{env::amount, ui::failure::CommandFailure};
+use crate::{
+    env::{amount, permission_mode},
+    ui::failure::CommandFailure,
+};
 
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct AgentSettingsArgs {
@@ -50,9 +53,9 @@ pub(super) struct AgentSettingsArgs {
     /// Webhook to notify of this agent's approval requests; "" removes it
     #[arg(long, value_name = "URL")]
     approval_webhook: Option<String>,
-    /// Which steps need no approval: none (`ask`), changes to ordinary files in its folder (`accept_edits`), or everything
-    /// inside the walls of its device (`accept_walled`)
-    #[arg(long, value_name = PermissionMode::CHOICES, value_parser = permission_mode)]
+    /// Whether a plan is approved first (`plan_first`), or which steps need no approval: none (`ask`), changes to ordinary
+    /// files in its folder (`accept_edits`), or everything inside the walls of its device (`accept_walled`)
+    #[arg(long, value_name = PermissionMode::CHOICES, value_parser = permission_mode::parse)]
     permission_mode: Option<PermissionMode>,
     /// Command that needs no approval, such as "git diff *"; repeatable; replaces the current ones; "" removes them
     #[arg(long = "trust-command", value_name = "PATTERN")]
@@ -142,10 +145,6 @@ fn millis(length: Duration) -> u64 {
 fn options(text: &str) -> Result<Json, String> {
     let json = Json::from_text(text).map_err(|error| format!("invalid JSON: {error}"))?;
     if json.is_object() { Ok(json) } else { Err("must be a JSON object, for example {\"anonymous\":true}".to_owned()) }
-}
-
-fn permission_mode(text: &str) -> Result<PermissionMode, String> {
-    PermissionMode::from_text(&text.replace('-', "_")).ok_or_else(|| format!("expected {}", PermissionMode::CHOICES))
 }
 
 fn callers(text: &str) -> Result<Callers, String> {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AgentId, ChannelId, ConversationId, Json, PermissionId, RunId, Timestamp, WorkspaceId,
-    rules::permission::DecisionScope,
+    rules::{permission::DecisionScope, permission_mode::PermissionMode},
     wire::{
         adapter::RunTools,
         envelope::{Envelope, FrameError, FrameObject, FrameType, action::FrameToken},
@@ -44,6 +44,8 @@ pub struct ExecuteFrame {
     pub budget: Option<Budget>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Sandbox>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permission_mode: Option<PermissionMode>,
     #[serde(default)]
     pub for_owner: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -172,6 +174,7 @@ impl ExecuteFrame {
             deadline: run.deadline,
             budget: run.budget,
             sandbox: run.sandbox,
+            permission_mode: run.permission_mode,
             for_owner: run.for_owner,
             mcp: run.mcp,
         }
@@ -203,6 +206,7 @@ impl ExecuteFrame {
             deadline: self.deadline,
             budget: self.budget,
             sandbox: self.sandbox,
+            permission_mode: self.permission_mode,
             for_owner: self.for_owner,
             mcp: self.mcp,
         }

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use attache_protocol::{
     AgentId, ArtifactId, EventKind, RunId, RuntimeId, WorkspaceId,
-    rules::run::{FailureCode, RunLimits, RunStatus, WorkerRef},
+    rules::{
+        permission_mode::PermissionMode,
+        run::{FailureCode, RunLimits, RunStatus, WorkerRef},
+    },
     secret::SecretHash,
     wire::{
         conversation::MessageRole,
@@ -114,6 +117,7 @@ impl StepGenerator {
                 sandbox: sandbox(digest),
                 fallback: (digest[1] % 4 == 0).then(|| AgentId::from_uuid(Uuid::from_bytes(digest))),
                 continues: (digest[2] % 4 == 0).then(|| RunId::from_uuid(Uuid::from_bytes(digest))),
+                permission_mode: permission_mode(digest),
                 priority: self.draw.one_of(&[0, 0, 0, 1, -1, 7, i64::MAX, i64::MIN]).unwrap_or(0),
                 trace_id: self.draw.maybe_text(),
             },
@@ -375,6 +379,11 @@ impl StepGenerator {
         filter.text = filter.agent.map(|_| "e4".to_owned());
         filter
     }
+}
+
+/// For some requests, as with their limits.
+fn permission_mode([.., first, second]: [u8; 16]) -> Option<PermissionMode> {
+    (first % 4 == 0).then(|| PermissionMode::ALL[usize::from(second) % PermissionMode::ALL.len()])
 }
 
 /// For some requests, chosen by digest: another draw would change every following sequence.

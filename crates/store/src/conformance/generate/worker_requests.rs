@@ -4,6 +4,7 @@ use attache_protocol::{
     Json, PermissionId, Timestamp, WorkerRequestId,
     rules::{
         permission::{ApprovalDecision, DecisionScope, OnTimeout, PermissionState, PermissionSubject},
+        permission_mode::PlanState,
         run::WorkerRef,
     },
     wire::input_request::WorkerRequestState,
@@ -39,6 +40,7 @@ impl StepGenerator {
         let paths = if self.draw.percent(85) { Vec::new() } else { vec![self.draw.text(), self.draw.text()] };
         let diff = cwd.as_ref().map(|folder| format!("+{folder}"));
         let undisclosed: Vec<String> = paths.iter().rev().map(|path| format!("{path}?")).collect();
+        let plan = if input == Json::empty_object() { PlanState::Settled } else { PlanState::Open };
         let permission = NewPermission {
             notify: self.draw.percent(30).then(|| self.url()),
             id: self.draw.env.permission_id(),
@@ -60,6 +62,7 @@ impl StepGenerator {
             on_timeout: self.draw.one_of(&OnTimeout::ALL).unwrap_or_default(),
             speaker: self.draw.percent(30).then(|| self.user()),
             trusted: self.draw.percent(15).then(|| self.draw.text()),
+            plan,
         };
         StoreStep::RequestPermission { by, permission: Box::new(permission), lease: LEASE, at: self.at() }
     }

@@ -8,8 +8,11 @@ use crate::stub_model::{
     conversation::{ModelConversation, ModelTool, ModelTurn, ReplyMode, list, text_of},
 };
 
+/// Stands in a script for the file that the program wants the plan in.
+const PLAN_FILE: &str = "PLAN-FILE";
+
 pub(super) fn read(request: &Value) -> ModelConversation {
-    let mut turns = Vec::new();
+    let (mut turns, plan) = (Vec::new(), plan_file(request));
     for message in list(&request["messages"]).iter().filter(|message| message["role"] == "user") {
         let content = &message["content"];
         let (results, said): (Vec<&Value>, Vec<&Value>) =
@@ -21,7 +24,10 @@ pub(super) fn read(request: &Value) -> ModelConversation {
             said.into_iter().map(text_of).collect::<Vec<_>>().join("\n")
         };
         if !text.is_empty() {
-            turns.push(ModelTurn::User(text));
+            turns.push(ModelTurn::User(match &plan {
+                Some(plan) => text.replace(PLAN_FILE, plan),
+                None => text,
+            }));
         }
     }
     let tools = list(&request["tools"]).iter();
@@ -31,6 +37,16 @@ pub(super) fn read(request: &Value) -> ModelConversation {
         tools: tools.map(|tool| ModelTool::function(&text_of(&tool["name"]), &tool["input_schema"])).collect(),
         turns,
     }
+}
+
+/// Where Claude Code, in its plan mode, tells the model to write the plan.
+fn plan_file(request: &Value) -> Option<String> {
+    let told =
+        list(&request["messages"]).iter().map(|message| text_of(&message["content"])).collect::<Vec<_>>().join("\n");
+    let (before, after) = told.split_once("/plans/")?;
+    let start = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
+    let (name, _) = after.split_once(".md")?;
+    Some(format!("{}/plans/{name}.md", &before[start..]))
 }
 
 pub(super) fn whole(label: ReplyLabel<'_>, reply: &ModelReply) -> Value {

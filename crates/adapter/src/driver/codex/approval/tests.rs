@@ -48,21 +48,25 @@ fn a_command_is_shown_with_all_known_details() {
     "touch /x"}}]}}"#
         ))
     };
-    let question = |sandbox: &str, reason: &str| ApprovalQuestion {
+    let question = |sandbox: &str, reason: &str, in_folder| ApprovalQuestion {
         input: Some(shown(sandbox)),
         reason: Some(reason.to_owned()),
         risk: ApprovalRisk::High,
-        in_folder: true,
+        in_folder,
         ..ApprovalQuestion::about("shell")
     };
     let inside = command(&mut called(r#"{"cmd":"touch /x"}"#), &[]);
-    let expected = question(r#""sandbox":"on","#, "must write there");
+    let expected = question(r#""sandbox":"on","#, "must write there", true);
     assert_eq!(inside, CodexApprovalRequest { question: expected, form: CodexReplyForm::Decision, forbidden: None });
     let outside = command(&mut called(r#"{"cmd":"touch /x","sandbox_permissions":"require_escalated"}"#), &[]);
     let reason = "it asks to run outside Codex's sandbox: must write there";
-    assert_eq!(outside.question, question(r#""sandbox":"off","#, reason));
+    assert_eq!(outside.question, question(r#""sandbox":"off","#, reason, false));
     let reason = "Codex doesn't say whether this runs inside its sandbox: must write there";
-    assert_eq!(command(&mut CodexSteps::default(), &[]).question, question("", reason));
+    assert_eq!(
+        command(&mut CodexSteps::default(), &[]).question,
+        question("", reason, false),
+        "it may leave the sandbox"
+    );
 }
 
 #[test]
