@@ -45,6 +45,8 @@ struct LoginPage {
     up: Markup,
     /// A link from elsewhere led here, so the browser held the session back: our own page asks again.
     asks_again: bool,
+    /// The person opened the link themselves. If a page of somebody else's led here, they look whose account it is first.
+    submits: bool,
 }
 
 /// Changes nothing, so that a link preview doesn't use up the link.
@@ -139,15 +141,18 @@ fn page(
         None if token.is_some() => t.login_ready.to_owned(),
         None => t.login_lead.to_owned(),
     };
+    let site = headers.get("sec-fetch-site");
+    let is_opened = site.is_some_and(|site| site == "none" || site == "same-origin");
     html(&LoginPage {
         t,
+        submits: token.is_some() && is_opened,
         shell: BareLayout::new(headers, &here),
         heading: t.sign_in_to(host),
         lead,
         token,
         problem: problem.map(Markup::marked),
         up: Markup::marked(t.login_up),
-        asks_again: headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site"),
+        asks_again: site.is_some_and(|site| site == "cross-site"),
     })
 }
 

@@ -266,3 +266,22 @@ async fn a_form_of_another_session_or_site_changes_nothing() {
     let answer = mine.post_bare("/agents", &[("name", "builder"), ("csrf", &own)], &headers).await;
     assert_eq!(answer.status, StatusCode::SEE_OTHER);
 }
+
+/// Whoever has a link for their own account could otherwise have a page switch everybody who opens it into it.
+#[tokio::test]
+async fn only_a_link_that_a_person_opens_submits_itself() {
+    let world = ConsoleWorld::new().await;
+    let token = world.login_token().await;
+    let visitor = world.visitor();
+    for (site, submits) in
+        [(Some("none"), true), (Some("cross-site"), false), (Some("same-site"), false), (None, false)]
+    {
+        let mut request = Request::get(format!("/login?token={token}"));
+        if let Some(site) = site {
+            request = request.header("sec-fetch-site", site);
+        }
+        let page = visitor.send(request, Body::empty()).await.body;
+        assert_eq!(page.contains("data-submit"), submits, "{site:?}");
+        assert!(page.contains("name=\"token\"") && !page.contains("data-ask-again"), "{site:?}: {page}");
+    }
+}
